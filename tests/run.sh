@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Runs all tests of Terrace, or the suites named as arguments. Installs what they need (apt-get, pip, npm, Maven).
+# Runs the tests of Terrace, or the suites named as arguments. Installs what they need (apt-get, pip, npm, Maven).
 #
-#   tests/run.sh                      everything
-#   tests/run.sh rust python          only these
+#   tests/run.sh                      every suite; of the long tests a part, drawn anew each time
+#   tests/run.sh deep                 every suite, all of it
+#   tests/run.sh rust python          only these suites
+#   tests/run.sh deep rust            all of one suite
 #
 # Suites: lint rust python tpcds java browser observability container dax
-# Environment: CARGO_TARGET_DIR (build folder), TERRACE_TEST_CACHE (kernels, images, virtual environment; default tests/.work)
+# Environment: CARGO_TARGET_DIR (build folder), TERRACE_TEST_CACHE (kernels, images, virtual environment; default tests/.work),
+# TERRACE_TEST_DRAW (the number, printed by each run, that decides which long tests it has)
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 cd "$top"
@@ -16,10 +19,13 @@ export TERRACE_TEST_CACHE="${TERRACE_TEST_CACHE:-$(dirname "$CARGO_TARGET_DIR")/
 export TERRACE_BIN="$CARGO_TARGET_DIR/release/terrace"
 mkdir -p "$TERRACE_TEST_CACHE"
 
+export TERRACE_TEST_DEPTH=default
+[ "${1:-}" = deep ] && { TERRACE_TEST_DEPTH=deep; shift; }
+export TERRACE_TEST_DRAW="${TERRACE_TEST_DRAW:-$((RANDOM * 32768 + RANDOM))}"
 suites=("$@")
 [ ${#suites[@]} -eq 0 ] && suites=(lint rust python tpcds java browser observability container dax)
-passed=0
-failed=()
+again="tests/run.sh"
+[ "$TERRACE_TEST_DEPTH" = deep ] && again="$again deep"
 
 need() { # need COMMAND PACKAGE...: installs Debian packages when a command is missing
     local command=$1; shift
@@ -35,11 +41,13 @@ venv() { # the Python environment of the tests, made once
     export VIRTUAL_ENV="$TERRACE_TEST_CACHE/venv"
     export PATH="$VIRTUAL_ENV/bin:$PATH"
     local want; want=$(cat "$top"/tests/python/requirements.txt | sha256sum)
-    if [ "$(cat "$VIRTUAL_ENV/.requirements" 2>/dev/null)" != "$want" ]; then
+    (
+        flock 9 # suites of two lanes may come here at once
+        [ "$(cat "$VIRTUAL_ENV/.requirements" 2>/dev/null)" = "$want" ] && exit
         python3 -m venv "$VIRTUAL_ENV"
         pip install --quiet --disable-pip-version-check -r tests/python/requirements.txt
         echo "$want" > "$VIRTUAL_ENV/.requirements"
-    fi
+    ) 9>"$TERRACE_TEST_CACHE/venv.lock"
 }
 
 deny() { # checks licences, sources and bans of the dependencies (deny.toml); builds cargo-deny once per machine
@@ -68,23 +76,53 @@ suite_observability() { build && venv && tests/observability/run.sh; }
 suite_container() { build && tests/container/run.sh; }
 suite_dax() { tests/dax/run.sh; }
 
-for suite in "${suites[@]}"; do
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+
+run_suite() { # run_suite SUITE: runs it, says how it went, and leaves its status in $results
+    local suite=$1 start=$SECONDS status
     echo "== $suite"
-    start=$SECONDS
     # A subshell with its own `set -e`: `if` would switch it off inside the function.
     set +e
     (set -e; "suite_$suite")
     status=$?
     set -e
-    if [ $status -eq 0 ]; then
-        passed=$((passed + 1))
+    echo "$status" >"$results/$suite"
+    if [ "$status" -eq 0 ]; then
         echo "== $suite passed in $((SECONDS - start)) s"
     else
-        failed+=("$suite")
-        echo "== $suite FAILED after $((SECONDS - start)) s"
+        echo "== $suite FAILED after $((SECONDS - start)) s; again: TERRACE_TEST_DRAW=$TERRACE_TEST_DRAW $again $suite"
     fi
-done
+}
 
+# Runs the requested ones of some suites one after the other, and prints what each wrote when it ends: another lane
+# prints beside it.
+lane() { # lane SUITE...
+    local suite
+    for suite in "$@"; do
+        [[ " ${suites[*]} " == *" $suite "* ]] || continue
+        run_suite "$suite" >"$results/$suite.log" 2>&1
+        flock "$results" cat "$results/$suite.log"
+    done
+}
+
+for suite in "${suites[@]}"; do
+    declare -F "suite_$suite" >/dev/null || { echo "no suite '$suite'; there are lint rust python tpcds java browser observability container dax" >&2; exit 2; }
+done
+echo "depth: $TERRACE_TEST_DEPTH; to repeat: TERRACE_TEST_DRAW=$TERRACE_TEST_DRAW $again $*"
+
+# What builds runs by itself; then two lanes, of which only the second installs packages.
+for suite in lint rust; do
+    [[ " ${suites[*]} " == *" $suite "* ]] && run_suite "$suite"
+done
+lane python tpcds &
+lane java browser observability container dax
+wait
+
+failed=()
+for suite in "${suites[@]}"; do
+    [ "$(cat "$results/$suite" 2>/dev/null)" = 0 ] || failed+=("$suite")
+done
 [ ${#failed[@]} -gt 0 ] && echo "failed suites: ${failed[*]}"
-echo "suites: $passed passed, ${#failed[@]} failed"
+echo "suites: $((${#suites[@]} - ${#failed[@]})) passed, ${#failed[@]} failed, $((SECONDS / 60)) min $((SECONDS % 60)) s"
 [ ${#failed[@]} -eq 0 ]

@@ -1,4 +1,4 @@
-//! Horizontal bars as SVG text: what was measured, and beside it, as a hollow mark, what a paper reports.
+//! Horizontal bars as SVG text: measured values, with a hollow mark for the value that a paper reports.
 
 use std::fmt::Write as _;
 
@@ -14,15 +14,15 @@ const REPORTED: &str = "#b4552d";
 /// One bar.
 #[derive(Debug, Clone)]
 pub struct Bar {
-    /// What it is.
+    /// Name of the bar.
     pub name: String,
-    /// What was measured; `None`: only a paper has it.
+    /// The measured value; `None` when only a paper has one.
     pub value: Option<f64>,
-    /// What a paper reports of the same.
+    /// The value that a paper reports.
     pub reported: Option<f64>,
 }
 
-/// Draws all bars from 0; `label` says what they show, with its unit, `paper` whose marks they are.
+/// Draws all bars from 0. `label` names the quantity and its unit, `paper` the source of the marks.
 pub fn svg(label: &str, paper: &str, bars: &[Bar]) -> String {
     let values = bars.iter().flat_map(|bar| [bar.value, bar.reported]).flatten().filter(|value| value.is_finite());
     let most = values.fold(0.0, f64::max).max(f64::MIN_POSITIVE);

@@ -1,4 +1,4 @@
-//! What an experiment works with: options, time, children, and the rows it adds.
+//! The context of an experiment: options, time, children, and the rows that it adds.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::row::{RawSample, Row, Sample, Verdict};
 use crate::side::{SideSpec, Workload};
 use crate::statistics::{median, spread};
 
-/// What a row is measured against.
+/// The target of a row.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// What may be called done.
+    /// The value at which the row is fulfilled.
     pub reach: f64,
-    /// Where it should go.
+    /// The value to aim at.
     pub goal: f64,
-    /// Whether larger is better.
+    /// True when larger values are better.
     pub higher_is_better: bool,
 }
 
@@ -29,7 +29,7 @@ impl Target {
     /// No figure asks for a reach: the row is published as it is.
     pub const OPEN: Self = Self { reach: 0.0, goal: 0.0, higher_is_better: true };
 
-    /// What may be called done, where a figure says so.
+    /// The value at which the row is fulfilled; `None` when no figure sets one.
     pub fn reach(self) -> Option<f64> {
         (self.reach > 0.0).then_some(self.reach)
     }
@@ -50,11 +50,11 @@ impl Target {
 pub struct Finding<'a> {
     /// The two sides.
     pub sides: (&'a str, &'a str),
-    /// What was run.
+    /// Name of the measured operation.
     pub what: &'a str,
     /// One value per run.
     pub values: &'a [f64],
-    /// What it is held against.
+    /// The target of the row.
     pub target: Target,
     /// Further parameters, an object; `undecided` says why the row could not have missed its reach.
     pub params: Value,
@@ -62,10 +62,10 @@ pub struct Finding<'a> {
 
 /// A drawing for the report.
 #[derive(Debug)]
-pub struct Picture {
+pub struct Drawing {
     /// Name of the experiment.
     pub experiment: &'static str,
-    /// What it shows.
+    /// Title of the drawing.
     pub title: String,
     /// The drawing.
     pub svg: String,
@@ -74,29 +74,29 @@ pub struct Picture {
 /// The state of one invocation.
 #[derive(Debug)]
 pub struct Bench {
-    /// Scale that was asked for.
+    /// Scale from the command line.
     pub scale: Option<f64>,
-    /// What rows begin with where several scales run.
+    /// Prefix of row names when several scales run.
     pub label: String,
-    /// Whether small data and few rounds will do; after [`Bench::QUICK`] each experiment measures one.
+    /// True for small data and few rounds; after [`Bench::QUICK`] each experiment measures only one round.
     pub quick: bool,
     /// Measured rounds of a comparison.
     pub runs: usize,
     /// Threads and partitions of each side.
     pub threads: usize,
-    /// What experiments draw from.
+    /// Seed of the random numbers of experiments.
     pub seed: u64,
-    /// Where the report goes, if one is written.
+    /// Folder of the report, if one is written.
     pub report_dir: Option<PathBuf>,
-    /// Where data is kept.
+    /// Folder of generated data.
     pub data_dir: PathBuf,
     /// All rows.
     pub rows: Vec<Row>,
     /// All samples.
     pub raw: Vec<RawSample>,
     /// All drawings.
-    pub pictures: Vec<Picture>,
-    /// What has no rows because something outside of this crate is missing.
+    pub drawings: Vec<Drawing>,
+    /// Rows that are left out because something outside of this crate is missing.
     pub left_out: Vec<String>,
     environment: Arc<Environment>,
     experiment: (&'static str, &'static str),
@@ -129,7 +129,7 @@ impl Bench {
             data_dir,
             rows,
             raw,
-            pictures: Vec::new(),
+            drawings: Vec::new(),
             left_out: Vec::new(),
             environment,
             experiment,
@@ -137,7 +137,7 @@ impl Bench {
         }
     }
 
-    /// The experiment that starts now; in a quick run it should end at `until`.
+    /// Starts an experiment; in a quick run it should end at `until`.
     pub fn begin(&mut self, name: &'static str, figure: &'static str, until: Instant) {
         self.experiment = (name, figure);
         self.until = until;
@@ -148,12 +148,12 @@ impl Bench {
         &self.environment
     }
 
-    /// The scale to use where a figure asks for `full`.
+    /// The scale for a figure that asks for scale `full`.
     pub fn scale(&self, full: f64) -> f64 {
         self.scale.unwrap_or(if self.quick { 0.02 } else { full })
     }
 
-    /// Fails where sides that hold TPC-H in memory would not fit into this machine together.
+    /// Fails when the sides, which hold TPC-H in memory, do not fit into this machine together.
     pub fn check_memory(&self, scale: f64, bytes_per_scale: u64) -> Result<()> {
         let needed = (scale * bytes_per_scale as f64) as u64;
         let there = self.environment.memory_bytes;
@@ -169,11 +169,11 @@ impl Bench {
     }
 
     /// True while another round should be measured.
-    pub fn another(&self, done: usize) -> bool {
+    pub fn wants_another_round(&self, done: usize) -> bool {
         done == 0 || (done < self.runs && !(self.quick && Instant::now() > self.until))
     }
 
-    /// The data of a scale, made first when it is missing.
+    /// The data of a scale; generates it when it is missing.
     pub fn dataset(&self, scale: f64) -> Result<Dataset> {
         let data = Dataset::new(&self.data_dir, scale);
         if !data.is_complete() {
@@ -188,15 +188,15 @@ impl Bench {
         Child::start("prepare", &SideSpec::Prepare { data, data_dir: self.data_dir.clone(), scale }).map(drop)
     }
 
-    /// Asks a side and keeps the sample.
+    /// Asks a side and records the sample.
     pub fn ask(&mut self, child: &mut Child, op: &str) -> Result<Sample> {
         let sample = child.ask(op)?;
-        self.keep(child.name(), op, sample.clone());
+        self.record(child.name(), op, sample.clone());
         Ok(sample)
     }
 
-    /// Keeps a sample measured otherwise.
-    pub fn keep(&mut self, side: &str, op: &str, sample: Sample) {
+    /// Records a sample that was measured elsewhere.
+    pub fn record(&mut self, side: &str, op: &str, sample: Sample) {
         let experiment = self.experiment.0.to_owned();
         let side = side.to_owned();
         let op = op.to_owned();
@@ -215,7 +215,7 @@ impl Bench {
         let spread = spread(result.values);
         let verdict = match params.contains_key("undecided") {
             true => Verdict::NotDecided,
-            false => Verdict::of(ratio, spread, result.target),
+            false => Verdict::from_ratio(ratio, spread, result.target),
         };
         let row = Row {
             experiment: self.experiment.0.to_owned(),
@@ -240,25 +240,25 @@ impl Bench {
             row.ratio,
             row.spread * 50.0,
             row.reach,
-            row.verdict.words()
+            row.verdict.label()
         );
         self.rows.push(row);
     }
 
-    /// Says what is left out and why; the run ends with an error that names it.
+    /// Records what is left out and why; the run ends with an error that names it.
     pub fn leave_out(&mut self, what: &str, why: &str) {
         let name = [self.experiment.0, what].join(" ").trim_end().to_owned();
         eprintln!("{name} is left out: {why}");
         self.left_out.push(name);
     }
 
-    /// Shows a drawing in the report.
+    /// Adds a drawing to the report.
     pub fn draw(&mut self, title: &str, svg: String) {
         let title = format!("{}{title}", self.label);
-        self.pictures.push(Picture { experiment: self.experiment.0, title, svg });
+        self.drawings.push(Drawing { experiment: self.experiment.0, title, svg });
     }
 
-    /// A folder for what an experiment writes.
+    /// A folder for files of an experiment.
     pub fn scratch(&self, name: &str) -> PathBuf {
         Path::new(&self.data_dir).join(format!("{name}-{}", std::process::id()))
     }

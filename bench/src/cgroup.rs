@@ -1,7 +1,7 @@
-//! Limits on what a side may use: memory for the page cache, or the speed of the disk.
+//! Limits on the resources of a side: memory for the page cache, or the speed of the disk.
 //!
-//! They are control groups of version 1, made below `/sys/fs/cgroup` by root and removed when dropped; a group left by a
-//! run that was killed goes with the next run. Where none can be made the error is [`Error::Missing`], and an experiment
+//! They are control groups of version 1, made below `/sys/fs/cgroup` by root and removed when dropped; the next run
+//! removes a group that a killed run left. Where none can be made the error is [`Error::Missing`], and an experiment
 //! leaves out the rows that need one. Drop sides before their group: a group with a process in it cannot be removed.
 
 use std::fs;
@@ -23,14 +23,14 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Memory, page cache included, for processes that join.
+    /// A limit of the memory, page cache included, of the processes that join.
     pub fn memory(limit_bytes: u64) -> Result<Self> {
         let group = Self::new("memory")?;
         group.set("memory.limit_in_bytes", &limit_bytes.to_string())?;
         Ok(group)
     }
 
-    /// Reads of the disk that holds `folder`, for processes that join.
+    /// A limit of reads from the disk that holds `folder`, for the processes that join.
     pub fn disk(folder: &Path, bytes_per_s: u64, reads_per_s: u64) -> Result<Self> {
         let disk = disk_of(folder)?;
         let group = Self::new("blkio")?;
@@ -39,8 +39,8 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// The same for a program that is yet to start: a shell joins and becomes it, so that also what it measures at its start
-    /// is limited.
+    /// Starts a program under the limit: a shell joins the group and then executes the program, so that the limit also
+    /// holds for measurements at its start.
     pub fn start(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.folder.join("cgroup.procs")).arg(program);
@@ -88,7 +88,7 @@ fn missing(action: &str, path: &Path, error: &std::io::Error) -> Error {
     Error::Missing(format!("cannot {action} {}: {error}; it takes root and cgroup v1", path.display()))
 }
 
-/// Removes groups of runs that are no more.
+/// Removes groups of runs that have ended.
 fn remove_left_over(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();

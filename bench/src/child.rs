@@ -1,7 +1,7 @@
-//! A side in a process of its own: it loads, says that it is ready, then answers one request after another.
+//! A side in a process of its own: it loads, reports that it is ready, then answers one request after another.
 //!
-//! Both ways one JSON object per line: `{"op":"q1"}` in, a [`Sample`] or `{"error":"..."}` out. Whoever is not asked
-//! sleeps in a read, so sides that live at the same time do not work at the same time.
+//! Both ways one JSON object per line: `{"op":"q1"}` in, a [`Sample`] or `{"error":"..."}` out. A side
+//! without a request sleeps in a read, so sides that live at the same time do not work at the same time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct Child {
     process: Process,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// What it said when it was ready: how long loading took, and counts of its own.
+    /// Its message when it was ready: the time of loading, and its own counts.
     pub ready: Sample,
 }
 
@@ -96,7 +96,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The end of its input ends it; one that does not listen is killed.
+        // The end of its input ends the process; a process that does not end is killed.
         self.input.take();
         let deadline = Instant::now() + Duration::from_secs(10);
         while Instant::now() < deadline {

@@ -75,7 +75,7 @@ struct RunOptions {
     data_dir: PathBuf,
 }
 
-/// Parses the command line of this process and does what it says.
+/// Parses the command line of this process and runs its command.
 pub fn run() -> Result<()> {
     match Cli::parse().command {
         Command::List => list(),
@@ -130,7 +130,7 @@ fn run_experiments(options: &RunOptions) -> Result<()> {
     outcome(&failed, &bench.left_out)
 }
 
-/// An error that names the experiments without figures: whoever asked for them has to see that they are missing.
+/// An error that names the experiments without figures, so that the caller sees that they are missing.
 fn outcome(failed: &[&str], left_out: &[String]) -> Result<()> {
     let lists = [("failed", failed.join(", ")), ("left out", left_out.join(", "))];
     let lists: Vec<_> = lists.iter().filter(|(_, names)| !names.is_empty()).collect();

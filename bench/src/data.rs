@@ -32,7 +32,7 @@ use terrace_tier_store::{Store, StoreOptions};
 use crate::error::{Error, Result};
 use crate::tpch::{TABLES, Table};
 
-/// A multiple of the batches that sides work with, so that no batch is cut short in the middle of a table.
+/// A multiple of the sides' batch size, so that only the last batch of a table is short.
 const ROW_GROUP_ROWS: usize = 131_072;
 const SORT_MEMORY_BYTES: usize = 12 << 30;
 
@@ -46,7 +46,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// The data of a scale below `data_dir`, whether it is there or not.
+    /// The data of a scale below `data_dir`; it may not exist yet.
     pub fn new(data_dir: &Path, scale: f64) -> Self {
         Self { dir: data_dir.join(format!("tpch-{scale}")), scale }
     }
@@ -56,17 +56,17 @@ impl Dataset {
         self.dir.join("parquet").join(format!("{table}.parquet"))
     }
 
-    /// The store that clones are made of.
+    /// The store from which clones are made.
     pub fn store(&self) -> PathBuf {
         self.dir.join("store")
     }
 
-    /// True when nothing has to be made.
+    /// True when all data exists.
     pub fn is_complete(&self) -> bool {
         self.store().is_dir() && TABLES.iter().all(|t| self.parquet(t.name).is_file())
     }
 
-    /// Makes what is missing. Uses much memory: call it in a process of its own.
+    /// Generates missing data. Uses much memory: call it in a process of its own.
     pub fn prepare(&self) -> Result<()> {
         let folder = self.dir.join("parquet");
         fs::create_dir_all(&folder).map_err(Error::path("create", &folder))?;
@@ -103,9 +103,9 @@ impl Dataset {
         read_parquet(&self.parquet(table), batch_rows)
     }
 
-    /// A data directory of its own for one side.
+    /// Clones the store to a data directory for one side.
     pub fn clone_store(&self) -> Result<StoreClone> {
-        StoreClone::of(&self.store())
+        StoreClone::from_store(&self.store())
     }
 }
 
@@ -115,7 +115,8 @@ pub fn read_parquet(path: &Path, batch_rows: usize) -> Result<impl RecordBatchRe
     Ok(ParquetRecordBatchReaderBuilder::try_new(file)?.with_batch_size(batch_rows).build()?)
 }
 
-/// Makes `folder/store` by what `load` does in another place, where it is missing: it is there whole or not at all.
+/// Creates `folder/store` when it is missing. `load` fills a temporary folder, which is then renamed, so that the store
+/// is complete or does not exist.
 pub fn make_store(folder: &Path, load: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let store = folder.join("store");
     let partial = folder.join("store.tmp");
@@ -129,7 +130,7 @@ pub fn make_store(folder: &Path, load: impl FnOnce(&Path) -> Result<()>) -> Resu
     fs::rename(&partial, &store).map_err(Error::path("create", &store))
 }
 
-/// A data directory that goes when dropped.
+/// A data directory that is removed when dropped.
 #[derive(Debug)]
 pub struct StoreClone(PathBuf);
 
@@ -141,7 +142,7 @@ impl StoreClone {
     }
 
     /// A copy of a data directory that no process has open.
-    pub fn of(store: &Path) -> Result<Self> {
+    pub fn from_store(store: &Path) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let clone = Self(store.with_file_name(format!("side-{}-{number}", std::process::id())));

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::Serialize;
 
-/// Where a row was measured.
+/// The machine of a row.
 #[derive(Debug, Clone, Serialize)]
 pub struct Environment {
     /// Model of the processor.
@@ -17,18 +17,18 @@ pub struct Environment {
     pub memory_bytes: u64,
     /// Kernel.
     pub kernel: String,
-    /// What the data lies on.
+    /// The device of the data.
     pub device: String,
     /// Runnable tasks over the last minute when the run started: above 0 the machine was not idle.
     pub load_average: f64,
-    /// Versions of what was measured.
+    /// Versions of the measured programs.
     pub versions: BTreeMap<String, String>,
     /// Commit of the sources, with "+" when there were changes.
     pub commit: String,
 }
 
 impl Environment {
-    /// Looks at this machine; data lies below `data_dir`.
+    /// Detects this machine; `data_dir` is the folder of the data.
     pub fn detect(data_dir: &Path) -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let field = |text: &str, name: &str| {

@@ -1,11 +1,11 @@
-//! What can go wrong in a benchmark. A missing peer is told apart: `run` goes on without it and names it at the end.
+//! Errors of benchmarks. A missing peer has its own kind: `run` continues without it and names it at the end.
 
 use std::path::Path;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something outside of this crate is not there; the text says how to get it.
+    /// Something outside of this crate is missing; the text says how to get it.
     #[error("{0}")]
     Missing(String),
     /// A side failed, or two sides disagree.
@@ -14,9 +14,9 @@ pub enum Error {
     /// A file or a process.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The failed action.
         what: String,
-        /// Why it failed.
+        /// The cause.
         source: std::io::Error,
     },
     /// The store.
@@ -25,7 +25,7 @@ pub enum Error {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] terrace_planner_ext::Error),
-    /// A server, or the way to it.
+    /// A server, or the connection to it.
     #[error(transparent)]
     Server(#[from] terrace_server::Error),
     /// DataFusion.
@@ -46,7 +46,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An I/O error with what was tried.
+    /// An I/O error with the failed action.
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

@@ -1,17 +1,25 @@
-//! `terrace-bench`: every figure of Terrace, as a ratio of two sides measured in turn on one machine.
+//! `terrace-bench`: measures every figure of Terrace as a ratio of two sides, in turn on one machine.
 //!
-//! ```text
-//!   cli         list, run
-//!   experiments one noun per file; each names the figure it measures
-//!   bench       what an experiment works with: options, children, rows
-//!   child side  a side in its own process: JSON lines over stdin and stdout
-//!   cgroup      limits on a side's memory and disk
-//!   data tpch   TPC-H, generated and clustered once, read by all sides
-//!   tenants tpcds  the same for TPC-H of ten tenants, and for TPC-DS
-//!   order_line  ORDER_LINE of CH-benCHmark, and what of it is hot
-//!   row report  results, as JSON and as one HTML page
-//!   plot bars heat_map  drawings in it
-//! ```
+//! - [`bars`]: horizontal bars as SVG
+//! - [`bench`]: the context of an experiment: options, children, rows
+//! - [`cgroup`]: limits on a side's memory and disk
+//! - [`child`]: a side in its own process: JSON lines over stdin and stdout
+//! - [`cli`]: the commands `list` and `run`
+//! - [`data`]: TPC-H on disk, generated and clustered once, read by all sides
+//! - [`environment`]: the machine and the versions of a row
+//! - [`error`]: errors of this crate
+//! - [`experiments`]: one experiment or group per file, with its figure
+//! - [`heat_map`]: heat maps as SVG
+//! - [`order_line`]: ORDER_LINE of CH-benCHmark and its hot lines
+//! - [`plot`]: line plots as SVG
+//! - [`report`]: results as one HTML page
+//! - [`row`]: results as rows and samples
+//! - [`server`]: a running `terrace serve`
+//! - [`side`]: the sides as child processes
+//! - [`statistics`]: median, spread, geometric mean
+//! - [`tenants`]: TPC-H of ten tenants
+//! - [`tpcds`]: TPC-DS on disk
+//! - [`tpch`]: queries and tables of TPC-H
 
 // Benchmarks measure the machine's own time; there is nothing to simulate.
 #![allow(clippy::disallowed_methods)]

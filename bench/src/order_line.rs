@@ -4,8 +4,8 @@
 //!   <data-dir>/order-lines-<scale>/store/
 //! ```
 //!
-//! Lines lie as TPC-C loads them: by warehouse, district and order. A chunk has all orders of some districts, old and new,
-//! and items of all kinds, so no bounds of chunks tell what is hot.
+//! Lines are stored as TPC-C loads them: by warehouse, district and order. A chunk has all orders of some districts,
+//! old and new, and items of all kinds, so bounds of chunks cannot separate hot lines.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ const SPAN_S: i64 = 7 * 365 * 86_400;
 const SECOND_US: i64 = 1_000_000;
 const SEED: u64 = 12;
 
-/// How much there is.
+/// Number of warehouses and orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Warehouses.
@@ -50,33 +50,33 @@ pub struct Shape {
     pub orders: i32,
 }
 
-/// What is hot: lines delivered lately, and those of some orders and of some items, drawn.
+/// The hot lines: those delivered recently, and those of some random orders and of some random items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hot {
-    /// The first order of a district that was delivered lately.
+    /// The first order of a district that was delivered recently.
     pub order: i32,
-    /// When it was, and all orders since.
+    /// Its time of delivery; later orders follow.
     pub delivered_us: i64,
-    /// Orders that are looked up, in all districts.
+    /// Orders that queries look up, in all districts.
     pub orders: Split,
-    /// Items that are asked for.
+    /// Items that queries ask for.
     pub items: Split,
 }
 
-/// Numbers from one on, told apart.
+/// The numbers from 1, divided into hot and cold ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
-    /// Those that are hot, ascending.
+    /// Hot numbers, ascending.
     pub hot: Vec<i32>,
-    /// The others.
+    /// Cold numbers.
     pub cold: Vec<i32>,
 }
 
 impl Split {
-    fn draw(of: i32, share: f64, rng: &mut StdRng) -> Self {
-        let mut all: Vec<i32> = (1..=of).collect();
+    fn draw(count: i32, share: f64, rng: &mut StdRng) -> Self {
+        let mut all: Vec<i32> = (1..=count).collect();
         all.shuffle(rng);
-        let mut hot = all.split_off(all.len() - (f64::from(of) * share).round() as usize);
+        let mut hot = all.split_off(all.len() - (f64::from(count) * share).round() as usize);
         hot.sort_unstable();
         Self { hot, cold: all }
     }
@@ -88,8 +88,8 @@ impl Split {
 }
 
 impl Shape {
-    /// What there is of a scale.
-    pub fn of(scale: f64) -> Self {
+    /// The shape of the data of a scale.
+    pub fn for_scale(scale: f64) -> Self {
         let whole = (scale * WAREHOUSES).max(0.0);
         let orders = (ORDERS * whole / LEAST_WAREHOUSES).clamp(LEAST_ORDERS, ORDERS);
         Self { warehouses: whole.max(LEAST_WAREHOUSES).round() as i32, orders: orders.round() as i32 }
@@ -100,7 +100,7 @@ impl Shape {
         (2 * self.orders * LINES).unsigned_abs().next_power_of_two()
     }
 
-    /// When the first order of that number is delivered; other districts follow before the next number.
+    /// The delivery time of the first order with this number; other districts follow before the next number.
     pub fn delivered_us(self, order: i32) -> i64 {
         START_US + i64::from(order - 1) * self.step_s() * SECOND_US
     }
@@ -109,7 +109,7 @@ impl Shape {
         SPAN_S / i64::from(self.orders)
     }
 
-    /// What is hot where the hot lines are this share of all: by date, by order, by item, by two of them or all.
+    /// The hot lines, which make up `share` of all: a line is hot by its date, its order, its item, or several of them.
     pub fn hot(self, share: f64) -> Hot {
         let each = 1.0 - (1.0 - share).cbrt();
         let mut rng = StdRng::seed_from_u64(SEED + 1);
@@ -122,8 +122,8 @@ impl Shape {
         }
     }
 
-    /// All lines of a district.
-    fn district(self, (warehouse, district): (i32, i32), rng: &mut StdRng) -> Result<RecordBatch> {
+    /// Generates all lines of a district.
+    fn district(self, warehouse: i32, district: i32, rng: &mut StdRng) -> Result<RecordBatch> {
         let mut lines = Lines::default();
         for order in 1..=self.orders {
             let delivered = self.delivered_us(order) + rng.random_range(0..self.step_s()) * SECOND_US;
@@ -141,7 +141,7 @@ impl Shape {
     }
 }
 
-/// Columns in the making.
+/// Columns under construction.
 #[derive(Default)]
 struct Lines {
     order: Vec<i32>,
@@ -175,8 +175,8 @@ impl Lines {
 }
 
 impl Hot {
-    /// A name and a definition for each of the hot views: few columns of many rows by time (the paper's listing 1) and by item,
-    /// all columns by order (listing 2).
+    /// A name and a definition for each of the hot views: few columns of many rows by time (the paper's listing 1) and
+    /// by item, all columns by order (listing 2).
     pub fn views(&self) -> Result<[(&'static str, String); 3]> {
         let since = timestamp_us_to_datetime(self.delivered_us).ok_or_else(|| Error::failed("a time out of range"))?;
         let view = |columns: &str, condition: String| format!("SELECT {columns} FROM {TABLE} WHERE {condition}");
@@ -197,17 +197,17 @@ pub struct OrderLine {
 }
 
 impl OrderLine {
-    /// The data of a scale below `data_dir`, whether it is there or not.
+    /// The data of a scale below `data_dir`; it may not exist yet.
     pub fn new(data_dir: &Path, scale: f64) -> Self {
-        Self { dir: data_dir.join(format!("order-lines-{scale}")), shape: Shape::of(scale) }
+        Self { dir: data_dir.join(format!("order-lines-{scale}")), shape: Shape::for_scale(scale) }
     }
 
-    /// The store that clones are made of.
+    /// The store from which clones are made.
     pub fn store(&self) -> PathBuf {
         self.dir.join("store")
     }
 
-    /// Makes what is missing.
+    /// Generates missing data.
     pub fn prepare(&self) -> Result<()> {
         std::fs::create_dir_all(&self.dir).map_err(Error::path("create", &self.dir))?;
         crate::data::make_store(&self.dir, |partial| self.load(partial))
@@ -219,7 +219,7 @@ impl OrderLine {
         let mut ingest = None;
         for warehouse in 1..=self.shape.warehouses {
             for district in 1..=DISTRICTS {
-                let lines = self.shape.district((warehouse, district), &mut rng)?;
+                let lines = self.shape.district(warehouse, district, &mut rng)?;
                 let ingest = match &mut ingest {
                     Some(ingest) => ingest,
                     empty => {
@@ -250,11 +250,11 @@ mod tests {
 
     #[test]
     fn scales_have_their_lines_and_chunks_all_ages() {
-        assert_eq!(Shape::of(1.0), Shape { warehouses: 24, orders: 3000 });
-        assert_eq!(Shape::of(0.02), Shape { warehouses: 4, orders: 360 });
-        assert_eq!(Shape::of(0.0), Shape { warehouses: 4, orders: 100 });
+        assert_eq!(Shape::for_scale(1.0), Shape { warehouses: 24, orders: 3000 });
+        assert_eq!(Shape::for_scale(0.02), Shape { warehouses: 4, orders: 360 });
+        assert_eq!(Shape::for_scale(0.0), Shape { warehouses: 4, orders: 100 });
         for scale in [0.02, 0.3, 1.0] {
-            let shape = Shape::of(scale);
+            let shape = Shape::for_scale(scale);
             let lines = f64::from(shape.warehouses * DISTRICTS * shape.orders * LINES);
             assert!((lines / (scale * 7.2e6) - 1.0).abs() < 0.05, "{scale}: {lines}");
             assert!(shape.chunk_rows() as i32 >= 2 * shape.orders * LINES);
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn views_name_what_is_hot() {
-        let hot = Shape::of(1.0).hot(0.1);
+        let hot = Shape::for_scale(1.0).hot(0.1);
         let views = hot.views().unwrap().map(|(_, sql)| sql);
         assert!(views[0].starts_with("SELECT ol_i_id, ol_amount FROM order_line WHERE ol_i_id IN ("));
         assert_eq!(views[0].matches(", ").count(), 1 + hot.items.hot.len() - 1);

@@ -1,5 +1,5 @@
-//! Lines over two axes as SVG text: what was measured as full lines, what papers report as hollow points, broken lines
-//! between several.
+//! Lines over two axes as SVG text: measured values as full lines, values that papers report as hollow points with
+//! broken lines between them.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ const COLOURS: [&str; 8] = ["#2f7d4f", "#3b75af", "#b4552d", "#8a5fb0", "#b8901f
 /// An axis.
 #[derive(Debug, Clone)]
 pub struct Axis {
-    /// What it shows, with its unit.
+    /// The quantity, with its unit.
     pub label: String,
     /// Powers of ten at equal distances; values must be above 0.
     pub logarithmic: bool,
@@ -37,7 +37,7 @@ impl Axis {
         if self.logarithmic { value.max(f64::MIN_POSITIVE).log10() } else { value }
     }
 
-    /// The places that the values take up, with some room.
+    /// The range of the values on the axis, with a margin.
     fn range(&self, values: impl Iterator<Item = f64>) -> (f64, f64) {
         let places = values.filter(|value| value.is_finite()).map(|value| self.place(value));
         let (low, high) = places.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), at| (l.min(at), h.max(at)));
@@ -51,8 +51,8 @@ impl Axis {
         (low - margin, high + margin)
     }
 
-    /// Places with a mark, and what stands there.
-    fn ticks(&self, (low, high): (f64, f64)) -> Vec<(f64, String)> {
+    /// Positions of the marks between `low` and `high`, with their labels.
+    fn ticks(&self, low: f64, high: f64) -> Vec<(f64, String)> {
         if self.logarithmic {
             let powers = (low.round() as i32)..=(high.round() as i32);
             return powers.map(|power| (f64::from(power), short(10_f64.powi(power)))).collect();
@@ -69,21 +69,21 @@ impl Axis {
 /// One line, or some points.
 #[derive(Debug, Clone)]
 pub struct Series {
-    /// What it is.
+    /// Name of the series.
     pub name: String,
-    /// Where it goes through, ascending.
+    /// Points of the line, ascending.
     pub points: Vec<(f64, f64)>,
     /// Reported by a paper: hollow points, and a broken line between them.
     pub reported: bool,
 }
 
 impl Series {
-    /// What was measured here.
+    /// A series that was measured.
     pub fn measured(name: &str, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.to_owned(), points, reported: false }
     }
 
-    /// What a paper reports.
+    /// A series that a paper reports.
     pub fn reported(name: &str, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.to_owned(), points, reported: true }
     }
@@ -100,7 +100,7 @@ pub fn svg(x: &Axis, y: &Axis, series: &[Series]) -> String {
     let right = WIDTH - RIGHT;
     let bottom = HEIGHT - BOTTOM;
     let mut text = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">", escape(&y.label));
-    for (place, label) in x.ticks(across) {
+    for (place, label) in x.ticks(across.0, across.1) {
         let at = to_x(place);
         let _ = write!(
             text,
@@ -109,7 +109,7 @@ pub fn svg(x: &Axis, y: &Axis, series: &[Series]) -> String {
             bottom + 16.0
         );
     }
-    for (place, label) in y.ticks(up) {
+    for (place, label) in y.ticks(up.0, up.1) {
         let at = to_y(place);
         let _ = write!(
             text,
@@ -159,7 +159,7 @@ pub fn svg(x: &Axis, y: &Axis, series: &[Series]) -> String {
     text + "</svg>"
 }
 
-/// As few digits as tell marks apart.
+/// The number with as few digits as distinguish the marks.
 fn short(value: f64) -> String {
     if value != 0.0 && !(1e-3..1e5).contains(&value.abs()) {
         return format!("{value:.0e}");
@@ -188,7 +188,8 @@ mod tests {
     #[test]
     fn powers_of_ten_have_marks_and_nothing_at_all_is_no_fault() {
         let axis = Axis::logarithmic("ms");
-        let ticks = axis.ticks(axis.range([0.03, 700.0].into_iter()));
+        let (low, high) = axis.range([0.03, 700.0].into_iter());
+        let ticks = axis.ticks(low, high);
         let labels: Vec<&str> = ticks.iter().map(|(_, label)| label.as_str()).collect();
         assert_eq!(labels, ["0.01", "0.1", "1", "10", "100", "1000"]);
         let empty = svg(&axis, &axis, &[Series::measured("none", Vec::new())]);

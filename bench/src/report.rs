@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use crate::bench::{Bench, Picture};
+use crate::bench::{Bench, Drawing};
 use crate::error::{Error, Result};
 use crate::row::{Row, Verdict};
 
@@ -63,17 +63,17 @@ fn page(bench: &Bench) -> String {
         section(&mut html, first, rows);
         rest = others;
         if rest.first().is_none_or(|next| next.experiment != first.experiment) {
-            pictures(&mut html, bench, |picture| picture.experiment == first.experiment);
+            drawings(&mut html, bench, |drawing| drawing.experiment == first.experiment);
         }
     }
-    pictures(&mut html, bench, |picture| !bench.rows.iter().any(|row| row.experiment == picture.experiment));
+    drawings(&mut html, bench, |drawing| !bench.rows.iter().any(|row| row.experiment == drawing.experiment));
     html + "</html>\n"
 }
 
-/// What experiments drew, with their titles.
-fn pictures(html: &mut String, bench: &Bench, shown: impl Fn(&Picture) -> bool) {
-    for picture in bench.pictures.iter().filter(|picture| shown(picture)) {
-        let _ = write!(html, "<h3>{}</h3><div class=\"plot\">{}</div>", escape(&picture.title), picture.svg);
+/// The drawings of experiments, with their titles.
+fn drawings(html: &mut String, bench: &Bench, shown: impl Fn(&Drawing) -> bool) {
+    for drawing in bench.drawings.iter().filter(|drawing| shown(drawing)) {
+        let _ = write!(html, "<h3>{}</h3><div class=\"plot\">{}</div>", escape(&drawing.title), drawing.svg);
     }
 }
 
@@ -93,7 +93,7 @@ fn section(html: &mut String, first: &Row, rows: &[Row]) {
     for row in rows {
         let sign = if row.higher_is_better { "&ge;" } else { "&le;" };
         let class = colour(row.verdict);
-        let word = row.verdict.words();
+        let word = row.verdict.label();
         let _ = write!(
             html,
             "<tr><td>{}<td>{}<td>{}<td>{:.4}<td>{:.0} %<td>{sign} {}<td>{sign} {}<td class=\"{class}\">{word}</tr>",

@@ -15,29 +15,29 @@ pub struct Row {
     pub experiment: String,
     /// The figure it measures.
     pub figure: String,
-    /// What was measured.
+    /// The measured side.
     pub side_a: String,
-    /// What it was measured against.
+    /// The side that it was compared with.
     pub side_b: String,
     /// Median over the runs, in the unit that `params.unit` names; a plain ratio A / B where it names none.
     pub ratio: f64,
     /// (largest - smallest) / median over the runs.
     pub spread: f64,
-    /// What may be called done.
+    /// The value at which the row is fulfilled.
     pub reach: f64,
-    /// Where it should go.
+    /// The value to aim at.
     pub goal: f64,
-    /// Whether larger ratios are better.
+    /// True when larger ratios are better.
     pub higher_is_better: bool,
-    /// What the ratio says of the reach.
+    /// The comparison of the ratio with the reach.
     pub verdict: Verdict,
-    /// What was run: `what`, scale, threads, runs, medians of both sides.
+    /// Parameters: `what` was run, scale, threads, runs, medians of both sides.
     pub params: serde_json::Map<String, serde_json::Value>,
     /// The machine.
     pub environment: Arc<Environment>,
 }
 
-/// What a ratio says of its reach.
+/// The comparison of a ratio with its reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -52,9 +52,9 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Of a ratio whose runs differ by `spread`, as a share of it. The margin is how far the ratio lies from the reach, as a
-    /// share of the ratio too.
-    pub fn of(ratio: f64, spread: f64, target: Target) -> Self {
+    /// The verdict on a ratio. `spread` is the difference between its runs as a share of the ratio. The margin is the
+    /// distance of the ratio from the reach, also as a share of the ratio.
+    pub fn from_ratio(ratio: f64, spread: f64, target: Target) -> Self {
         let Some(reach) = target.reach() else { return Self::Reported };
         let margin = (ratio - reach).abs() / ratio.abs();
         let reached = if target.higher_is_better { ratio >= reach } else { ratio <= reach };
@@ -66,8 +66,8 @@ impl Verdict {
         }
     }
 
-    /// For people.
-    pub fn words(self) -> &'static str {
+    /// The verdict as reports show it.
+    pub fn label(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Short => "short",
@@ -78,7 +78,7 @@ impl Verdict {
 }
 
 impl Row {
-    /// What was run, for people.
+    /// Name of the measured operation.
     pub fn what(&self) -> &str {
         self.params.get("what").and_then(serde_json::Value::as_str).unwrap_or("")
     }
@@ -89,7 +89,7 @@ impl Row {
 pub struct Sample {
     /// Wall time in milliseconds.
     pub ms: f64,
-    /// What else the side counted: rows, bytes.
+    /// Other counts of the side: rows, bytes.
     #[serde(default)]
     pub values: BTreeMap<String, f64>,
 }
@@ -113,14 +113,14 @@ impl Sample {
     }
 }
 
-/// A sample with where it came from.
+/// A sample with its origin.
 #[derive(Debug, Clone, Serialize)]
 pub struct RawSample {
     /// Name of the experiment.
     pub experiment: String,
     /// Name of the side.
     pub side: String,
-    /// What it was asked.
+    /// The request.
     pub op: String,
     /// The answer.
     #[serde(flatten)]
@@ -134,16 +134,16 @@ mod tests {
     #[test]
     fn a_spread_above_the_margin_decides_nothing() {
         let below = Target::below(1.0, 0.5);
-        assert_eq!(Verdict::of(0.4, 0.2, below), Verdict::Ok);
-        assert_eq!(Verdict::of(1.3, 0.2, below), Verdict::Short);
-        assert_eq!(Verdict::of(0.9, 0.2, below), Verdict::NotDecided);
-        assert_eq!(Verdict::of(1.1, 0.2, below), Verdict::NotDecided);
-        assert_eq!(Verdict::of(1.0, 0.0, below), Verdict::Ok);
+        assert_eq!(Verdict::from_ratio(0.4, 0.2, below), Verdict::Ok);
+        assert_eq!(Verdict::from_ratio(1.3, 0.2, below), Verdict::Short);
+        assert_eq!(Verdict::from_ratio(0.9, 0.2, below), Verdict::NotDecided);
+        assert_eq!(Verdict::from_ratio(1.1, 0.2, below), Verdict::NotDecided);
+        assert_eq!(Verdict::from_ratio(1.0, 0.0, below), Verdict::Ok);
         let above = Target::above(0.85, 0.95);
-        assert_eq!(Verdict::of(0.7, 0.05, above), Verdict::Short);
-        assert_eq!(Verdict::of(0.86, 0.05, above), Verdict::NotDecided);
-        assert_eq!(Verdict::of(0.95, 0.05, above), Verdict::Ok);
-        assert_eq!(Verdict::of(7.0, 9.0, Target::OPEN), Verdict::Reported);
-        assert_eq!(Verdict::of(f64::NAN, 0.0, below), Verdict::Short);
+        assert_eq!(Verdict::from_ratio(0.7, 0.05, above), Verdict::Short);
+        assert_eq!(Verdict::from_ratio(0.86, 0.05, above), Verdict::NotDecided);
+        assert_eq!(Verdict::from_ratio(0.95, 0.05, above), Verdict::Ok);
+        assert_eq!(Verdict::from_ratio(7.0, 9.0, Target::OPEN), Verdict::Reported);
+        assert_eq!(Verdict::from_ratio(f64::NAN, 0.0, below), Verdict::Short);
     }
 }

@@ -1,4 +1,5 @@
-//! A real `terrace serve` for experiments: started on a data directory, asked over Flight SQL and HTTP, watched in /proc.
+//! A real `terrace serve` for experiments: started on a data directory, asked over Flight SQL and HTTP, watched in
+//! /proc.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child as Process, Command, Stdio};
@@ -23,7 +24,7 @@ fn program() -> Result<PathBuf> {
     Err(Error::Missing(format!("{path} is missing: cargo build --release (or set TERRACE_BIN)")))
 }
 
-/// A command without variables of this tool, which the server would take for its configuration.
+/// A command without this tool's environment variables, which the server would read as its configuration.
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in ["TERRACE_BIN", "TERRACE_BENCH_PYTHON", "TERRACE_BENCH_NO_COUNTERS", "TERRACE_BENCH_POSTGRES"] {
@@ -46,7 +47,7 @@ impl Server {
     pub fn start(data_dir: &Path, arguments: &[&str]) -> Result<Self> {
         let program = program()?;
         let ready = data_dir.join("ready.json");
-        // One that was killed left its own.
+        // Remove the file of a server that was killed.
         let _ = std::fs::remove_file(&ready);
         let process = command(&program)
             .args(["serve", "--flight-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"])
@@ -75,7 +76,7 @@ impl Server {
         Err(Error::failed("the server was not ready within 30 s"))
     }
 
-    /// Where it speaks Flight SQL.
+    /// Its Flight SQL address.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -117,8 +118,8 @@ impl Server {
         self.number(&format!("SELECT placed_bytes FROM system.tiers WHERE tier = '{tier}'"))
     }
 
-    /// Brings tables to DRAM and keeps them there.
-    pub fn hold_in_dram(&self, tables: &[&str]) -> Result<()> {
+    /// Pins tables to DRAM and moves them there.
+    pub fn pin_in_dram(&self, tables: &[&str]) -> Result<()> {
         for table in tables {
             self.statement(&format!("ALTER TABLE {table} PIN TO dram"))?;
         }
@@ -148,9 +149,10 @@ impl Server {
         Err(Error::failed(format!("'{sql}' failed: {}", String::from_utf8_lossy(&output.stderr).trim())))
     }
 
-    /// Ends it as a supervisor does, and waits for the end.
+    /// Stops the server by SIGTERM, as a supervisor does, and waits for its end.
     pub fn stop(mut self) -> Result<()> {
-        // SAFETY: the call takes numbers only; the process is ours and not yet waited for, so its number is still its own.
+        // SAFETY: the call takes numbers only; the process is ours and not yet waited for, so its number is still its
+        // own.
         let sent = unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
         if sent != 0 {
             return Err(Error::io("cannot stop the server")(std::io::Error::last_os_error()));

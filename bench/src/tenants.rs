@@ -1,5 +1,5 @@
-//! Ten tenants with a TPC-H each, in the same tables (Dreseler 2021, section 7.2.3): one more column says whose a row is,
-//! and tables are clustered by it.
+//! Ten tenants with a TPC-H each, in the same tables (Dreseler 2021, section 7.2.3): one more column names the tenant
+//! of a row, and tables are clustered by it.
 //!
 //! ```text
 //!   <data-dir>/tenants-<scale>/store/      the scale of all tenants together
@@ -19,7 +19,7 @@ use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::tpch::{QUERIES, TABLES, Table};
 
-/// How many there are.
+/// Number of tenants.
 pub const TENANTS: i8 = 10;
 const COLUMN: &str = "tenant";
 /// A quarter of the usual: each tenant has a tenth of the rows.
@@ -34,18 +34,18 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// The data of a scale, of all together, below `data_dir`, whether it is there or not.
+    /// The data of a scale (of all tenants together) below `data_dir`; it may not exist yet.
     pub fn new(data_dir: &Path, scale: f64) -> Self {
         let each = Dataset::new(data_dir, scale / f64::from(TENANTS));
         Self { dir: data_dir.join(format!("tenants-{scale}")), each }
     }
 
-    /// The store that clones are made of.
+    /// The store from which clones are made.
     pub fn store(&self) -> PathBuf {
         self.dir.join("store")
     }
 
-    /// Makes what is missing. Uses much memory: call it in a process of its own.
+    /// Generates missing data. Uses much memory: call it in a process of its own.
     pub fn prepare(&self) -> Result<()> {
         self.each.prepare()?;
         crate::data::make_store(&self.dir, |partial| self.load(partial))
@@ -85,7 +85,7 @@ pub fn check_scale(scale: f64) -> Result<()> {
     Err(Error::failed(format!("{TENANTS} tenants need a scale of 0.01 or more, not {scale}")))
 }
 
-/// Each of the 22 queries `times` times, each time of a tenant that is drawn, in an order that is drawn.
+/// Each of the 22 queries `times` times, each time for a random tenant, in random order.
 pub fn draw(rng: &mut impl Rng, times: usize) -> Vec<(i8, usize)> {
     let queries = (0..QUERIES.len()).flat_map(|query| std::iter::repeat_n(query, times));
     let mut drawn: Vec<_> = queries.map(|query| (draw_tenant(rng), query)).collect();
@@ -107,7 +107,7 @@ pub fn query(tenant: i8, number: usize) -> Option<String> {
     };
     let own: Vec<String> = TABLES.iter().filter(|table| names(sql, table.name)).map(own).collect();
     let own = own.join(", ");
-    // One that has names of its own keeps them behind ours.
+    // A query with its own common table expressions keeps them behind ours.
     let rest = sql.trim_start();
     Some(match rest.strip_prefix("with ") {
         Some(rest) => format!("with {own}, {rest}"),

@@ -16,9 +16,9 @@ use terrace_tier_store::{Store, StoreOptions};
 use crate::data::{make_store, read_parquet};
 use crate::error::{Error, Result};
 
-/// Where the texts of the queries are.
+/// Folder of the query texts.
 const QUERIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tpcds/queries");
-/// No table of the benchmark.
+/// A file of the generator that is not a table of the benchmark.
 const NO_TABLE: &str = "dbgen_version";
 
 /// TPC-DS of one scale.
@@ -29,12 +29,12 @@ pub struct TpcDs {
 }
 
 impl TpcDs {
-    /// The data of a scale below `data_dir`, whether it is there or not.
+    /// The data of a scale below `data_dir`; it may not exist yet.
     pub fn new(data_dir: &Path, scale: f64) -> Self {
         Self { dir: data_dir.join(format!("tpcds-{scale}")), scale }
     }
 
-    /// The store that clones are made of.
+    /// The store from which clones are made.
     pub fn store(&self) -> PathBuf {
         self.dir.join("store")
     }
@@ -43,7 +43,7 @@ impl TpcDs {
         self.dir.join("parquet")
     }
 
-    /// Runs the generator where its files are missing. Fails with [`Error::Missing`] without it.
+    /// Runs the generator when its files are missing. Fails with [`Error::Missing`] when there is no generator.
     pub fn generate(&self, generator: impl FnOnce() -> Result<PathBuf>) -> Result<()> {
         let folder = self.parquet();
         let partial = self.dir.join("parquet.tmp");

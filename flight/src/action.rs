@@ -30,7 +30,7 @@ use crate::{
     ticket::{CancelTarget, handle_text},
 };
 
-/// The action that ends a session; the only one that needs none.
+/// The action that ends a session; the only action that does not need one.
 pub(crate) const CLOSE_SESSION: &str = "CloseSession";
 
 const ACTIONS: [(&str, &str); 11] = [
@@ -47,13 +47,13 @@ const ACTIONS: [(&str, &str); 11] = [
     (CLOSE_SESSION, "Ends the session and frees what it holds."),
 ];
 
-/// How a savepoint ends; the crate keeps the protocol's names of these to itself.
+// Values of `ActionEndSavepointRequest::action`; `arrow-flight` does not export the enumeration.
 const RELEASE_SAVEPOINT: i32 = 1;
 const ROLL_BACK_TO_SAVEPOINT: i32 = 2;
 
 const CREATE_RESULT_URL: &str = "type.googleapis.com/arrow.flight.protocol.sql.ActionCreatePreparedStatementResult";
 
-/// The actions on offer.
+/// The actions that the service offers.
 pub(crate) fn list() -> Vec<ActionType> {
     ACTIONS
         .into_iter()
@@ -61,7 +61,7 @@ pub(crate) fn list() -> Vec<ActionType> {
         .collect()
 }
 
-/// Does one action; returns the body of its result, if it has one.
+/// Runs one action; returns the body of its result, if it has one.
 pub(crate) async fn dispatch(
     core: &Core,
     call: &Call,
@@ -122,14 +122,14 @@ pub(crate) async fn dispatch(
                 Ok(EndTransaction::Rollback) => false,
                 _ => return Err(Status::invalid_argument("a transaction ends by commit or roll back")),
             };
-            let id = named(&request.transaction_id)?;
+            let id = required_transaction(&request.transaction_id)?;
             core.engine.end_transaction(&call.session.id, &id, commit).await?;
             Ok(None)
         }
         "BeginSavepoint" => {
             observation.rename(Operation::Transaction);
             let request: ActionBeginSavepointRequest = unpack(&action.body)?;
-            let id = named(&request.transaction_id)?;
+            let id = required_transaction(&request.transaction_id)?;
             core.engine.begin_savepoint(&call.session.id, &id, &request.name).await?;
             let result = ActionBeginSavepointResult { savepoint_id: format!("{}/{}", id.0, request.name).into() };
             Ok(Some(result.as_any().encode_to_vec().into()))
@@ -142,8 +142,8 @@ pub(crate) async fn dispatch(
                 ROLL_BACK_TO_SAVEPOINT => true,
                 _ => return Err(Status::invalid_argument("a savepoint ends by release or roll back")),
             };
-            let whole = named(&request.savepoint_id)?.0;
-            let (id, name) = whole
+            let full_id = required_transaction(&request.savepoint_id)?.0;
+            let (id, name) = full_id
                 .split_once('/')
                 .ok_or_else(|| Status::invalid_argument("the savepoint is not one of this server's"))?;
             let id = TransactionId(id.to_owned());
@@ -156,7 +156,7 @@ pub(crate) async fn dispatch(
 }
 
 /// The transaction or savepoint that a request must name.
-fn named(id: &Bytes) -> Result<TransactionId, Status> {
+fn required_transaction(id: &Bytes) -> Result<TransactionId, Status> {
     transaction(Some(id))?.ok_or_else(|| Status::invalid_argument("the request names no transaction"))
 }
 
@@ -201,7 +201,8 @@ async fn set_options(core: &Core, call: &Call, body: Bytes) -> Result<Bytes, Sta
     Ok(SetSessionOptionsResult { errors }.encode_to_vec().into())
 }
 
-/// The options in the types in which the client set them, as long as they have these values.
+/// The options of the session. An option that still has the value that the client set keeps the client's type; all
+/// others are text.
 fn typed_options(call: &Call, options: HashMap<String, String>) -> HashMap<String, SessionOptionValue> {
     let set = call.session.options.lock();
     let typed = options.into_iter().map(|(name, text)| {

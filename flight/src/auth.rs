@@ -1,4 +1,4 @@
-//! Credentials: who is calling, and with what right.
+//! Credentials: the user of a call.
 //!
 //! A client shows a user and password once (`Basic`) and gets a random bearer token for the calls that follow. Secrets
 //! are compared in constant time and never printed.
@@ -19,16 +19,16 @@ use crate::engine::Principal;
 /// User name where the service is open and the client gave none.
 pub(crate) const ANONYMOUS: &str = "anonymous";
 
-/// The Go client leaves the padding out, others send it.
+/// Decodes base64 with and without padding: the Go client leaves the padding out, others send it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Who may come in.
+/// The users that the service admits.
 #[derive(Clone)]
 pub enum Authentication {
-    /// Everybody. For loopback only.
+    /// Every caller. For loopback only.
     Open,
     /// One user.
     Password {
@@ -48,14 +48,14 @@ impl std::fmt::Debug for Authentication {
     }
 }
 
-/// What a call carries in its `authorization` header.
+/// The `authorization` header of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Credentials {
     /// Nothing.
     None,
     /// User and password.
     Basic { user: String, password: String },
-    /// A token of ours.
+    /// A token that this server issued.
     Bearer(String),
 }
 
@@ -96,7 +96,7 @@ impl Credentials {
 }
 
 impl Authentication {
-    /// The user behind credentials that are not a token.
+    /// Verifies credentials that are not a token; returns their user.
     pub(crate) fn verify(&self, credentials: &Credentials) -> Result<Principal, Status> {
         match (self, credentials) {
             (Self::Open, Credentials::Basic { user, .. }) if !user.is_empty() => Ok(Principal { user: user.clone() }),

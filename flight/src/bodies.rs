@@ -1,7 +1,7 @@
-//! The bodies of uploaded Flight messages, each copied once, into memory of its own that Arrow can read in place.
+//! The bodies of uploaded Flight messages, each copied once into aligned memory that Arrow can read in place.
 //!
-//! The gRPC layer gathers a message as a whole, where its body begins at any address, and Arrow copies values that are
-//! not aligned. So the bodies are taken out before that layer: what it sees are messages without them.
+//! The gRPC layer collects a whole message in one buffer, where the body begins at any address, and Arrow copies values
+//! that are not aligned. So [`take_bodies`] removes the bodies before that layer, which sees messages without bodies.
 //!
 //! ```text
 //!   frames -> | flag, length | descriptor, header, metadata | body |   -> | flag, length | descriptor, ... | -> gRPC
@@ -22,21 +22,21 @@ use prost::decode_length_delimiter;
 use terrace_ipc::AlignedBytes;
 use tonic::{Status, body::Body};
 
-/// A flag and the length of the message.
+/// Bytes of the gRPC prefix: a flag and the length of the message.
 const PREFIX_BYTES: usize = 5;
-/// What the number, type and length of a field take at most.
+/// Most bytes of a field's number, type and length.
 const FIELD_BYTES: usize = 20;
-/// Type of a field that begins with its length.
+/// Wire type of a field that begins with its length.
 const WITH_LENGTH: usize = 2;
 /// The field `data_body` of a `FlightData`: its number, 1000, and its type.
 pub(crate) const BODY_KEY: usize = 1000 << 3 | WITH_LENGTH;
 
-/// Bodies taken out of messages that the gRPC layer has not handed over yet, in their order.
+/// Bodies of messages that the gRPC layer has not delivered yet, in their order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bodies(Arc<Mutex<VecDeque<Option<Bytes>>>>);
 
 impl Bodies {
-    /// The body of the next message goes back into it.
+    /// Puts the next body back into its message.
     pub(crate) fn restore(&self, message: FlightData) -> FlightData {
         match self.0.lock().pop_front().flatten() {
             Some(data_body) => FlightData { data_body, ..message },
@@ -45,9 +45,10 @@ impl Bodies {
     }
 }
 
-/// An upload of Flight messages without their bodies, and these. A message of more than `max_message_bytes`, or packed,
-/// and all behind it are left as they are, for the gRPC layer to refuse.
-pub(crate) fn take(upload: Body, max_message_bytes: usize) -> (Body, Bodies) {
+/// Removes the bodies from an upload of Flight messages; returns the upload without them, and the bodies. A message
+/// that is compressed or has more than `max_message_bytes`, and all messages after it, are passed on unchanged, for the
+/// gRPC layer to refuse.
+pub(crate) fn take_bodies(upload: Body, max_message_bytes: usize) -> (Body, Bodies) {
     let bodies = Bodies::default();
     let reader = Reader {
         upload,
@@ -89,12 +90,12 @@ impl Reader {
         }
     }
 
-    /// The next message without its body; `None` when there is more of it to come.
+    /// The next message without its body; `None` when the message is not complete yet.
     fn part(&mut self) -> Result<Option<Bytes>, Status> {
         if self.refused {
             return Ok(Some(std::mem::take(&mut self.input)).filter(|input| !input.is_empty()));
         }
-        if !self.message.fill(&mut self.input, PREFIX_BYTES) {
+        if !self.message.fill_head(&mut self.input, PREFIX_BYTES) {
             return Ok(None);
         }
         let Some([packed, length @ ..]) = self.message.head.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
@@ -125,30 +126,41 @@ pub(crate) fn shared(buffer: Buffer) -> Bytes {
     Bytes::from_owner(Owner(buffer))
 }
 
+/// A field of a message that begins with its length.
+struct Field {
+    /// Its number and type.
+    key: usize,
+    /// Offset of its bytes.
+    start: usize,
+    /// Number of its bytes.
+    length: usize,
+}
+
 /// A message, or the beginning of one.
 #[derive(Default)]
 struct Message {
     /// The prefix and all fields but the body.
     head: Vec<u8>,
-    /// How much of `head` are whole fields, behind the prefix; past its end while one is not complete.
+    /// End of the complete fields in `head`, which follow the prefix; past the end of `head` while a field is
+    /// incomplete.
     fields: usize,
     body: Option<AlignedBytes>,
-    /// Bytes of the body to come.
+    /// Bytes of the body that have not arrived.
     missing: usize,
-    /// Bytes left out of `head`.
+    /// Bytes of the message that are not in `head`.
     taken: usize,
 }
 
 impl Message {
-    /// Moves input until `head` has so many bytes; false when the input ended before.
-    fn fill(&mut self, input: &mut Bytes, bytes: usize) -> bool {
+    /// Moves input to `head` until it has `bytes`; false when the input ended before.
+    fn fill_head(&mut self, input: &mut Bytes, bytes: usize) -> bool {
         let wanted = bytes.saturating_sub(self.head.len()).min(input.len());
         self.head.extend_from_slice(&input.split_to(wanted));
         self.head.len() >= bytes
     }
 
-    /// Reads on to the end of a message of `bytes`, its prefix included; false when the input ended before. Fails when there
-    /// is no memory for its body.
+    /// Reads a message of `bytes` (with its prefix) to its end; false when the input ended before. Fails when there is
+    /// no memory for its body.
     fn read(&mut self, input: &mut Bytes, bytes: usize) -> Result<bool, Status> {
         self.fields = self.fields.max(PREFIX_BYTES);
         loop {
@@ -162,13 +174,14 @@ impl Message {
                 return Ok(false);
             }
             if self.fields >= end {
-                return Ok(self.fill(input, end));
+                return Ok(self.fill_head(input, end));
             }
-            if !self.fill(input, end.min(self.fields + FIELD_BYTES)) {
+            if !self.fill_head(input, end.min(self.fields + FIELD_BYTES)) {
                 return Ok(false);
             }
-            let Some((key, start, length)) = self.field().filter(|(_, start, length)| *length <= end - start) else {
-                // Not a field with a length, or not one at all: the gRPC layer makes of the rest what it can.
+            let Some(Field { key, start, length }) = self.field().filter(|field| field.length <= end - field.start)
+            else {
+                // Not a field with a length, or no field at all: the gRPC layer gets the rest unchanged and decides.
                 self.fields = end;
                 continue;
             };
@@ -176,7 +189,7 @@ impl Message {
                 self.fields = start + length;
                 continue;
             }
-            // What was read beyond the field's length goes back behind it.
+            // `head` may hold bytes beyond the body: they stay in it, behind the fields before the body.
             let read = self.head.split_off(start);
             let (body, rest) = read.split_at(length.min(read.len()));
             self.head.truncate(self.fields);
@@ -190,12 +203,12 @@ impl Message {
         }
     }
 
-    /// Number and type of the field that begins at `fields`, where its bytes begin, and how many they are.
-    fn field(&self) -> Option<(usize, usize, usize)> {
+    /// The field that begins at `fields`.
+    fn field(&self) -> Option<Field> {
         let mut rest = self.head.get(self.fields..)?;
         let key = decode_length_delimiter(&mut rest).ok().filter(|key| key & 7 == WITH_LENGTH)?;
         let length = decode_length_delimiter(&mut rest).ok()?;
-        Some((key, self.head.len() - rest.remaining(), length))
+        Some(Field { key, start: self.head.len() - rest.remaining(), length })
     }
 }
 
@@ -212,11 +225,15 @@ mod tests {
         [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
     }
 
-    /// What comes out of `bytes` that arrive in parts of `step`: as the gRPC layer sees it, and as a handler does.
-    fn passed(bytes: &[u8], step: usize, max: usize) -> (Result<Vec<u8>, Status>, Result<Vec<FlightData>, Status>) {
+    /// Reads an upload of `bytes` that arrive in parts of `step`: as the gRPC layer sees it, and as a handler does.
+    fn read_upload(
+        bytes: &[u8],
+        step: usize,
+        max: usize,
+    ) -> (Result<Vec<u8>, Status>, Result<Vec<FlightData>, Status>) {
         let upload = || {
             let frames: Vec<_> = bytes.chunks(step).map(|part| Ok(Frame::data(Bytes::copy_from_slice(part)))).collect();
-            take(Body::new(StreamBody::new(stream::iter::<Vec<Result<_, Status>>>(frames))), max)
+            take_bodies(Body::new(StreamBody::new(stream::iter::<Vec<Result<_, Status>>>(frames))), max)
         };
         let seen = block_on(upload().0.collect()).map(|seen| seen.to_bytes().to_vec());
         let (rest, bodies) = upload();
@@ -231,22 +248,22 @@ mod tests {
             FlightData { data_header: "head".into(), data_body: vec![7; 100].into(), ..FlightData::default() };
         let meta = FlightData { app_metadata: "behind".into(), ..FlightData::default() };
         let bytes = [framed(&[message.encode_to_vec(), meta.encode_to_vec()].concat()), framed(&[])].concat();
-        let (seen, messages) = passed(&bytes, 13, 1000);
+        let (seen, messages) = read_upload(&bytes, 13, 1000);
         assert!(seen.unwrap().len() < 40);
         let whole = FlightData { app_metadata: "behind".into(), ..message };
         assert_eq!(messages.unwrap(), [whole, FlightData::default()]);
 
-        let (seen, messages) = passed(&bytes, 13, 100);
+        let (seen, messages) = read_upload(&bytes, 13, 100);
         assert_eq!(seen.unwrap(), bytes);
         assert_eq!(messages.unwrap_err().code(), tonic::Code::OutOfRange);
-        let (seen, _) = passed(&bytes[..60], 13, 1000);
+        let (seen, _) = read_upload(&bytes[..60], 13, 1000);
         assert_eq!(seen.unwrap_err().code(), tonic::Code::Internal);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Whatever is in a message, it is read as the gRPC layer alone would read it, or refused.
+        /// Any message is read as the gRPC layer alone would read it, or refused.
         #[test]
         fn messages_mean_the_same_without_their_bodies(
             header in prop::collection::vec(any::<u8>(), 0..50),
@@ -260,7 +277,7 @@ mod tests {
                 let at = at.index(fields.len());
                 fields[at] = value;
             }
-            let (_, messages) = passed(&[framed(&fields), framed(&fields)].concat(), step, 1 << 20);
+            let (_, messages) = read_upload(&[framed(&fields), framed(&fields)].concat(), step, 1 << 20);
             match FlightData::decode(fields.as_slice()) {
                 Ok(expected) => prop_assert_eq!(messages.unwrap(), vec![expected.clone(), expected]),
                 Err(_) => prop_assert!(messages.is_err()),

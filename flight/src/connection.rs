@@ -1,7 +1,7 @@
-//! One client connection: the sessions of clients on it that hold no token, and the socket that tells when it ends.
+//! One client connection: the sessions of its clients without a token, and the socket whose end closes them.
 //!
-//! The transport clones the [`Connection`] into every call; the last clone goes with the socket and the calls on it, and
-//! takes the connection's sessions along.
+//! The transport clones the [`Connection`] into every call; the last clone is dropped with the socket and
+//! the calls on it, and its drop closes the connection's sessions.
 
 use std::{
     collections::HashMap,
@@ -24,14 +24,14 @@ use crate::{
     session::{Session, Sessions},
 };
 
-/// Users that may have sessions on one connection.
+/// Most users with a session on one connection.
 const MOST_USERS: usize = 64;
 
 /// State of one connection.
 pub(crate) struct Connection {
     core: Arc<Core>,
     opening: tokio::sync::Mutex<()>,
-    /// By user: a proxy may carry several users over one connection.
+    /// Sessions by user: a proxy may send calls of several users over one connection.
     sessions: Mutex<HashMap<String, Arc<Session>>>,
 }
 
@@ -41,7 +41,7 @@ impl Connection {
         Self { core, opening: tokio::sync::Mutex::default(), sessions: Mutex::default() }
     }
 
-    /// The session of a user on this connection, opened at the first call.
+    /// The session of a user on this connection; the first call opens it.
     pub(crate) async fn session(&self, sessions: &Sessions, principal: Principal) -> Result<Arc<Session>, Status> {
         let _guard = self.opening.lock().await;
         if let Some(session) = self.sessions.lock().get(&principal.user) {
@@ -58,7 +58,7 @@ impl Connection {
         Ok(session)
     }
 
-    /// Gives the session of a user up; a later call opens a new one.
+    /// Removes the session of a user; a later call opens a new one.
     pub(crate) fn take_session(&self, user: &str) -> Option<Arc<Session>> {
         self.sessions.lock().remove(user)
     }

@@ -1,9 +1,9 @@
-//! Rows on their way out: an engine's stream of batches becomes a stream of Flight messages.
+//! Encodes results: an engine's stream of batches becomes a stream of Flight messages.
 //!
-//! Messages are made one at a time when the transport asks, so a slow client holds one batch and one message, no more.
-//! Batches are sliced without a copy to about the target size; the IPC body of a message is the only copy, plus a gather
-//! for columns whose type must change. The schema is sent first. When no rows follow, one batch without rows does: JDBC's
-//! driver lists the columns of a stream without batches twice.
+//! Messages are made one at a time when the transport asks for them, so a slow client holds at most one batch and one
+//! message. Batches are sliced without a copy to about the target size; the IPC body of a message is the only copy,
+//! plus a gather for columns whose type must change. The schema is sent first. A result without rows is sent as one
+//! empty batch, because JDBC's driver lists the columns of a stream without batches twice.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -21,10 +21,10 @@ use tonic::Status;
 
 use crate::{engine::BatchStream, error, metrics::Observation, schema::same_on_the_wire, ticket::RunningGuard};
 
-/// Rows of a batch that are converted at once; bounds what hydrating a dictionary can blow up to.
+/// Rows of a batch that are converted at once; bounds the memory that expanding a dictionary can take.
 const CONVERT_ROWS: usize = 8192;
 
-/// Encodes `batches`, whose columns are converted to those of `wire`. What is given to it lives as long as the stream.
+/// Encodes `batches` and converts their columns to those of `wire`. The stream keeps `observation` and `running` alive.
 pub(crate) fn encode(
     wire: SchemaRef,
     batches: BatchStream,
@@ -113,8 +113,8 @@ fn same_types(batch: &RecordBatch, wire: &SchemaRef) -> bool {
         && batch.columns().iter().zip(wire.fields()).all(|(column, field)| column.data_type() == field.data_type())
 }
 
-/// The batch with the columns of `wire`; columns of the right type are shared, others change their encoding and never
-/// their values.
+/// Converts the batch to the columns of `wire`. Columns of the right type are shared; the encoding of others changes,
+/// but never their values.
 fn convert(batch: &RecordBatch, wire: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     if batch.num_columns() != wire.fields().len() {
         return Err(ArrowError::SchemaError(format!(
@@ -144,7 +144,7 @@ fn convert(batch: &RecordBatch, wire: &SchemaRef) -> Result<RecordBatch, ArrowEr
     RecordBatch::try_new_with_options(wire.clone(), columns, &options)
 }
 
-/// Parts of a batch that leave in one message each; most batches do as they are.
+/// Splits a batch into parts that fit into one message each; most batches fit whole.
 pub(crate) fn parts(batch: RecordBatch, target_bytes: usize) -> Result<Vec<RecordBatch>, ArrowError> {
     if batch.columns().iter().map(|column| column.get_buffer_memory_size()).sum::<usize>() <= target_bytes {
         return Ok(vec![batch]);
@@ -171,7 +171,7 @@ fn split(batch: RecordBatch, target_bytes: usize, out: &mut VecDeque<RecordBatch
     }
 }
 
-/// Bytes that the rows of a (sliced) array take, not its buffers.
+/// Bytes of the rows of a (sliced) array, not of its whole buffers.
 fn slice_bytes(data: &ArrayData) -> usize {
     let rows = data.len();
     let nulls = if data.nulls().is_some() { rows.div_ceil(8) } else { 0 };
@@ -179,8 +179,14 @@ fn slice_bytes(data: &ArrayData) -> usize {
         + match data.data_type() {
             DataType::Utf8 | DataType::Binary => 4 * rows + span::<i32>(data).1,
             DataType::LargeUtf8 | DataType::LargeBinary => 8 * rows + span::<i64>(data).1,
-            DataType::List(_) | DataType::Map(..) => 4 * rows + child_bytes(data, span::<i32>(data)),
-            DataType::LargeList(_) => 8 * rows + child_bytes(data, span::<i64>(data)),
+            DataType::List(_) | DataType::Map(..) => {
+                let (first, length) = span::<i32>(data);
+                4 * rows + child_bytes(data, first, length)
+            }
+            DataType::LargeList(_) => {
+                let (first, length) = span::<i64>(data);
+                8 * rows + child_bytes(data, first, length)
+            }
             DataType::Utf8View | DataType::BinaryView => view_bytes(data),
             DataType::Struct(_) | DataType::FixedSizeList(..) => data.child_data().iter().map(slice_bytes).sum(),
             _ => data.get_slice_memory_size().unwrap_or_else(|_| data.get_buffer_memory_size()),
@@ -196,7 +202,8 @@ fn span<O: ArrowNativeType>(data: &ArrayData) -> (usize, usize) {
     (first, at(data.offset() + data.len()).saturating_sub(first))
 }
 
-fn child_bytes(data: &ArrayData, (first, length): (usize, usize)) -> usize {
+/// Bytes of the rows `first..first + length` in the children of a list array.
+fn child_bytes(data: &ArrayData, first: usize, length: usize) -> usize {
     data.child_data()
         .iter()
         .filter(|child| first + length <= child.len())
@@ -212,7 +219,8 @@ fn view_bytes(data: &ArrayData) -> usize {
     16 * views.len() + views.iter().map(|view| (*view as u32) as usize).filter(|bytes| *bytes > 12).sum::<usize>()
 }
 
-/// Views of a slice point into the buffers of the whole; each message would carry all of them.
+/// Copies the values of view columns. Views of a slice point into the buffers of the whole array, and each message
+/// would carry all of these.
 fn compact_views(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let is_view = |column: &ArrayRef| matches!(column.data_type(), DataType::Utf8View | DataType::BinaryView);
     if !batch.columns().iter().any(is_view) {

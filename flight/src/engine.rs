@@ -1,9 +1,9 @@
 //! The narrow trait through which the service reaches a query engine.
 //!
-//! The service knows sessions, statements and record batches, never how they are planned or stored. Whoever implements
-//! [`Engine`] owns the run-times: planning and execution must not block the thread that polls these futures, because
-//! it is one of the network's. A statement does nothing before `query` or `update` is called, and a dropped
-//! [`BatchStream`] ends the work behind it.
+//! The service knows sessions, statements and record batches, never how they are planned or stored. An implementation
+//! of [`Engine`] owns its runtimes: planning and execution must not block the thread that polls these futures, because
+//! it is a network thread. A statement does nothing before `query` or `update` is called, and a dropped [`BatchStream`]
+//! ends the work behind it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -29,7 +29,7 @@ pub struct TransactionId(pub String);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StatementId(pub String);
 
-/// What a caller can do about an error; mapped to one gRPC code each.
+/// Kinds of errors by what the caller can do; each is mapped to one gRPC code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The request is wrong: syntax, types, unknown columns.
@@ -66,7 +66,7 @@ pub enum ErrorKind {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct EngineError {
-    /// What the caller can do about it.
+    /// Kind of the error, by what the caller can do.
     pub kind: ErrorKind,
     /// One readable sentence or a few.
     pub message: String,
@@ -85,7 +85,7 @@ pub type EngineResult<T> = Result<T, EngineError>;
 /// Record batches, pulled one by one. Dropping the stream ends the work behind it.
 pub type BatchStream = futures::stream::BoxStream<'static, EngineResult<RecordBatch>>;
 
-/// What a statement is, known before it runs.
+/// Properties of a statement that are known before it runs.
 #[derive(Debug, Clone)]
 pub struct StatementInfo {
     /// Columns of the result; empty when `is_update`.
@@ -96,7 +96,7 @@ pub struct StatementInfo {
     pub is_update: bool,
 }
 
-/// A running query. Dropping `batches` cancels it and frees what it holds.
+/// A running query. Dropping `batches` cancels it and frees its resources.
 pub struct QueryResult {
     /// Key under which the query may be cancelled.
     pub id: StatementId,
@@ -106,18 +106,18 @@ pub struct QueryResult {
     pub batches: BatchStream,
 }
 
-/// What ingest does when the table exists.
+/// Behaviour of an ingest when the table exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfExists {
     /// Refuse with [`ErrorKind::AlreadyExists`].
     Fail,
     /// Add the rows.
     Append,
-    /// Put the rows in place of the old ones.
+    /// Replace the old rows.
     Replace,
 }
 
-/// What ingest does when the table does not exist.
+/// Behaviour of an ingest when the table does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfNotExists {
     /// Refuse with [`ErrorKind::NotFound`].
@@ -126,7 +126,7 @@ pub enum IfNotExists {
     Create,
 }
 
-/// Where an ingest stream goes.
+/// The table of an ingest.
 #[derive(Debug, Clone)]
 pub struct IngestTarget {
     /// Catalog, or the session's default.
@@ -137,9 +137,9 @@ pub struct IngestTarget {
     pub table: String,
     /// True for a table that lives as long as the session.
     pub temporary: bool,
-    /// What to do when the table exists.
+    /// Behaviour when the table exists.
     pub if_exists: IfExists,
-    /// What to do when it does not.
+    /// Behaviour when it does not.
     pub if_not_exists: IfNotExists,
     /// Options of the backend, such as `cluster_by`.
     pub options: HashMap<String, String>,
@@ -148,18 +148,19 @@ pub struct IngestTarget {
 /// Kind of a table as metadata commands name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableKind {
-    /// A table of ours.
+    /// A table of the store.
     BaseTable,
     /// A view.
     View,
     /// A table of schema `system` or `information_schema`.
     SystemTable,
-    /// Files elsewhere, read as a table.
+    /// An external table: files that are read as a table.
     External,
 }
 
 impl TableKind {
-    /// The name that clients see and filter by, as JDBC has them. Clients know no "EXTERNAL": it reads like a table.
+    /// The name that clients see and filter by, as in JDBC. Clients do not know "EXTERNAL", so such a table has the
+    /// name of a plain table.
     pub fn name(self) -> &'static str {
         match self {
             Self::BaseTable | Self::External => "TABLE",
@@ -186,21 +187,21 @@ pub struct TableEntry {
     pub primary_key: Vec<String>,
 }
 
-/// A query engine as the service needs it.
+/// The query engine behind the service.
 #[async_trait]
 pub trait Engine: Send + Sync + 'static {
     /// Name and version, shown by SqlInfo.
     fn product(&self) -> (String, String);
-    /// Who counts the memory that messages of clients are decompressed into; nobody unless the engine says so.
+    /// The account for memory that messages of clients are decompressed into; `None` by default.
     fn message_memory(&self) -> Option<Arc<dyn terrace_ipc::Account>> {
         None
     }
     /// Opens a session for an authenticated user.
     async fn open_session(&self, principal: Principal) -> EngineResult<SessionId>;
-    /// Ends a session and what runs in it. An unknown session is `Ok`.
+    /// Ends a session and its running statements. An unknown session is `Ok`.
     async fn close_session(&self, session: &SessionId) -> EngineResult<()>;
-    /// Parses and checks one statement without running it. Without a transaction it belongs to the one that SQL began in the
-    /// session, or commits by itself.
+    /// Parses and checks one statement without running it. Without `transaction` it runs in the transaction that
+    /// SQL began in the session, or commits by itself.
     async fn prepare(
         &self,
         session: &SessionId,
@@ -240,15 +241,15 @@ pub trait Engine: Send + Sync + 'static {
     async fn tables(&self, session: &SessionId) -> EngineResult<Vec<TableEntry>>;
     /// Options of the session with their present values.
     async fn session_options(&self, session: &SessionId) -> EngineResult<HashMap<String, String>>;
-    /// Sets one option, or with `None` returns it to its default. An unknown name is [`ErrorKind::NotFound`], a bad value
-    /// [`ErrorKind::InvalidArgument`].
+    /// Sets one option, or with `None` returns it to its default. An unknown name is [`ErrorKind::NotFound`], a bad
+    /// value [`ErrorKind::InvalidArgument`].
     async fn set_session_option(&self, session: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()>;
 }
 
 /// A parsed statement that can be run, several times if wanted.
 #[async_trait]
 pub trait Statement: Send + Sync + 'static {
-    /// What it is.
+    /// Properties of the statement.
     fn info(&self) -> &StatementInfo;
     /// Columns of the result once `parameters` (one row) are bound; differs from `dataset_schema` only where a result
     /// column's type depends on a parameter.
@@ -256,8 +257,9 @@ pub trait Statement: Send + Sync + 'static {
         let _ = parameters;
         Ok(self.info().dataset_schema.clone())
     }
-    /// Starts it as a query. `parameters` has exactly one row, columns in order of position.
+    /// Starts the statement as a query. `parameters` has exactly one row, columns in order of position.
     async fn query(&self, parameters: Option<RecordBatch>) -> EngineResult<QueryResult>;
-    /// Runs it as an update, once per row of `parameters` and all or nothing where the engine can; returns rows affected.
+    /// Runs the statement as an update, once per row of `parameters` and all or nothing where the engine can; returns
+    /// rows affected.
     async fn update(&self, parameters: Option<RecordBatch>) -> EngineResult<u64>;
 }

@@ -11,10 +11,10 @@ use crate::engine::{EngineError, ErrorKind};
 /// Longest message sent to a client, in bytes; percent-encoding may triple it.
 const MAX_MESSAGE_BYTES: usize = 2048;
 
-/// Why the service ended.
+/// Reasons for which the service ends.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The network gave up.
+    /// The transport failed.
     #[error("the Flight SQL listener failed: {0}")]
     Transport(#[from] tonic::transport::Error),
     /// The listener's address could not be read.
@@ -49,7 +49,7 @@ impl From<EngineError> for Status {
     }
 }
 
-/// An engine error made of a status, for streams that come from a client.
+/// Converts a status to an engine error, for streams that come from a client.
 pub(crate) fn from_status(status: &Status) -> EngineError {
     let kind = match status.code() {
         Code::ResourceExhausted | Code::OutOfRange => ErrorKind::ResourceExhausted,
@@ -60,7 +60,7 @@ pub(crate) fn from_status(status: &Status) -> EngineError {
     EngineError::new(kind, format!("the client's stream ended early: {}", status.message()))
 }
 
-/// A failure to encode what the engine returned: a defect on this side.
+/// A failure to encode the engine's result: a defect of the server.
 pub(crate) fn encoding(error: ArrowError) -> Status {
     Status::internal(shorten(format!("the result cannot be encoded: {error}")))
 }

@@ -1,4 +1,4 @@
-//! Flight information: what a command will answer, and the ticket to fetch it.
+//! Flight information: the schema of a command's answer, and the ticket to fetch it.
 //!
 //! An endpoint has no location, which means "this connection"; a fixed address would break clients behind proxies.
 
@@ -18,57 +18,57 @@ use crate::{
     prepared,
     schema::{schema_bytes, table_schema},
     service::{Call, Core, transaction},
-    statement::{self, Planned},
+    statement::{self, PlannedStatement},
 };
 
-/// What a descriptor stands for.
-pub(crate) enum Subject {
+/// The request in a descriptor.
+pub(crate) enum DescriptorTarget {
     /// A Flight SQL command.
     Command(Command),
-    /// A table, read whole.
+    /// A query for all rows of a table.
     Table(String),
 }
 
 /// Reads a descriptor.
-pub(crate) fn subject(descriptor: &FlightDescriptor) -> Result<Subject, Status> {
+pub(crate) fn descriptor_target(descriptor: &FlightDescriptor) -> Result<DescriptorTarget, Status> {
     if descriptor.r#type == DescriptorType::Path as i32 {
         return match descriptor.path.as_slice() {
             [] => Err(Status::invalid_argument("the path is empty: give table, schema.table or catalog.schema.table")),
             parts if parts.len() > 3 => Err(Status::invalid_argument("the path has more than three parts")),
-            parts => Ok(Subject::Table(select_all(parts))),
+            parts => Ok(DescriptorTarget::Table(select_all(parts))),
         };
     }
     let any = Any::decode(descriptor.cmd.clone()).map_err(|e| error::malformed("command", e))?;
-    Ok(Subject::Command(Command::try_from(any).map_err(|e| error::malformed("command", e))?))
+    Ok(DescriptorTarget::Command(Command::try_from(any).map_err(|e| error::malformed("command", e))?))
 }
 
-/// Plans what a descriptor asks for.
+/// Plans the request in a descriptor.
 pub(crate) async fn flight_info(
     core: &Core,
     call: &Call,
     descriptor: FlightDescriptor,
     observation: &mut Observation,
 ) -> Result<FlightInfo, Status> {
-    let planned = match subject(&descriptor)? {
-        Subject::Table(sql) => {
+    let planned = match descriptor_target(&descriptor)? {
+        DescriptorTarget::Table(sql) => {
             observation.rename(Operation::StatementQuery);
             let statement = statement::prepare(core, call, &sql, None).await?;
             statement::plan(core, call, statement, None).await?
         }
-        Subject::Command(Command::CommandStatementQuery(query)) => {
+        DescriptorTarget::Command(Command::CommandStatementQuery(query)) => {
             observation.rename(Operation::StatementQuery);
             let transaction = transaction(query.transaction_id.as_ref())?;
             let statement = statement::prepare(core, call, &query.query, transaction.as_ref()).await?;
             statement::plan(core, call, statement, None).await?
         }
-        Subject::Command(Command::CommandPreparedStatementQuery(query)) => {
+        DescriptorTarget::Command(Command::CommandPreparedStatementQuery(query)) => {
             observation.rename(Operation::PreparedQuery);
             prepared::plan(core, call, &query.prepared_statement_handle).await?
         }
-        Subject::Command(command) => {
+        DescriptorTarget::Command(command) => {
             observation.rename(Operation::Metadata);
             let schema = metadata::schema(&command)?.ok_or_else(|| not_a_query(&command))?;
-            Planned { schema, ticket: descriptor.cmd.to_vec() }
+            PlannedStatement { schema, ticket: descriptor.cmd.to_vec() }
         }
     };
     let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(planned.ticket));
@@ -82,23 +82,24 @@ pub(crate) async fn flight_info(
     })
 }
 
-/// The schema of what a descriptor asks for; nothing runs.
+/// The schema of the answer to a descriptor; runs nothing.
 pub(crate) async fn schema(core: &Core, call: &Call, descriptor: &FlightDescriptor) -> Result<SchemaRef, Status> {
-    match subject(descriptor)? {
-        Subject::Table(sql) => statement_schema(core, call, &sql, None).await,
-        Subject::Command(Command::CommandStatementQuery(query)) => {
+    match descriptor_target(descriptor)? {
+        DescriptorTarget::Table(sql) => statement_schema(core, call, &sql, None).await,
+        DescriptorTarget::Command(Command::CommandStatementQuery(query)) => {
             let transaction = transaction(query.transaction_id.as_ref())?;
             statement_schema(core, call, &query.query, transaction.as_ref()).await
         }
-        Subject::Command(Command::CommandPreparedStatementQuery(query)) => {
+        DescriptorTarget::Command(Command::CommandPreparedStatementQuery(query)) => {
             let prepared = prepared::get(&call.session, &query.prepared_statement_handle)?;
             Ok(statement::result_schema(call, prepared.statement.as_ref()))
         }
-        Subject::Command(command) => metadata::schema(&command)?.ok_or_else(|| not_a_query(&command)),
+        DescriptorTarget::Command(command) => metadata::schema(&command)?.ok_or_else(|| not_a_query(&command)),
     }
 }
 
-/// One description per table whose name contains `criteria`; a client asks for the information of its path to read it.
+/// One description per table whose name contains `criteria`. To read a table, a client requests the information of its
+/// path.
 pub(crate) async fn list_tables(core: &Core, call: &Call, criteria: &[u8]) -> Result<Vec<FlightInfo>, Status> {
     let wanted = std::str::from_utf8(criteria).map_err(|e| error::malformed("criteria", e))?;
     let mut infos = Vec::new();

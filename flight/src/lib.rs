@@ -1,13 +1,41 @@
 //! Flight SQL for any engine that implements [`Engine`].
 //!
 //! The service speaks every command and action that ADBC, JDBC and Grafana use, holds sessions, tickets and prepared
-//! statements, and turns engine errors into gRPC codes. It does not know how statements are planned or where rows lie.
+//! statements, and turns engine errors into gRPC codes. It does not know how statements are planned or where rows are
+//! stored.
 //!
 //! ```text
 //! client -> connection -> service -> session (auth) -> command: statement, prepared, ingest, metadata -> Engine
 //!                                                          |                                              |
 //!                                                        ticket ------------------ encode <----- BatchStream
 //! ```
+//!
+//! - [`action`]: actions: prepared statements, transactions, cancelling, session options
+//! - [`auth`]: credentials and users
+//! - [`bodies`]: bodies of uploaded messages in aligned memory
+//! - [`connection`]: one client connection and its sessions
+//! - [`encode`]: batches to Flight messages
+//! - [`engine`]: the trait that an engine implements
+//! - [`error`]: errors, and engine errors as gRPC codes
+//! - [`info`]: Flight information of commands and tables
+//! - [`ingest`]: bulk ingest
+//! - [`metadata`]: catalogs, schemas, tables, keys
+//! - [`metrics`]: counters per operation
+//! - [`options`]: options of the service
+//! - [`prepared`]: prepared statements
+//! - [`proto`]: messages that `arrow-flight` lacks
+//! - [`put`]: streams from a client: ingest, parameters, updates
+//! - [`schema`]: the schema in which rows are sent
+//! - [`sender`]: uploads of a client
+//! - [`server`]: the service on a listener
+//! - [`service`]: the remote procedures
+//! - [`session`]: sessions and their tokens
+//! - [`sql_info`]: the server's capabilities (`CommandGetSqlInfo`)
+//! - [`statement`]: queries and updates
+//! - [`text`]: validation of strings
+//! - [`ticket`]: planned queries that wait to be fetched
+//! - [`types`]: SQL names of Arrow types
+//! - [`upload`]: a wrapper that detects aborted uploads
 
 mod action;
 mod auth;

@@ -1,7 +1,7 @@
 //! Metadata commands: catalogs, schemas, tables, keys, types, server information.
 //!
-//! A command has one schema, known without work, and one batch, made when it is fetched. Its ticket is the command
-//! itself: it names filters, never SQL.
+//! A command has one schema, which is known in advance, and one batch, which is made when it is fetched. Its ticket is
+//! the command itself: it names filters, never SQL.
 
 use std::sync::{Arc, LazyLock};
 
@@ -25,7 +25,7 @@ use crate::{
     types::XDBC_TYPES,
 };
 
-/// What information_schema calls a table. Clients filter by this name too (Grafana).
+/// The name of tables in information_schema. Clients such as Grafana filter by this name too.
 const SQL_TABLE: &str = "BASE TABLE";
 
 static PRIMARY_KEYS: LazyLock<SchemaRef> = LazyLock::new(|| {
@@ -134,30 +134,45 @@ fn xdbc(data_type: Option<i32>) -> Result<RecordBatch, Status> {
     types.record_batch(data_type).map_err(flight)
 }
 
+/// A column of a primary key; the answer is ordered by the fields in this order.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct KeyColumn {
+    catalog: String,
+    schema: String,
+    table: String,
+    column: String,
+    sequence: i32,
+}
+
 async fn primary_keys(core: &Core, call: &Call, command: CommandGetPrimaryKeys) -> Result<RecordBatch, Status> {
     let tables = core.engine.tables(&call.session.id).await?;
-    let mut rows: Vec<(String, String, String, String, i32)> = Vec::new();
+    let mut rows = Vec::new();
     for entry in tables {
         let matches = entry.name == command.table
             && command.catalog.as_ref().is_none_or(|catalog| *catalog == entry.catalog)
             && command.db_schema.as_ref().is_none_or(|schema| *schema == entry.schema);
         if matches {
             for (sequence, column) in (1..).zip(entry.primary_key) {
-                rows.push((entry.catalog.clone(), entry.schema.clone(), entry.name.clone(), column, sequence));
+                rows.push(KeyColumn {
+                    catalog: entry.catalog.clone(),
+                    schema: entry.schema.clone(),
+                    table: entry.name.clone(),
+                    column,
+                    sequence,
+                });
             }
         }
     }
     rows.sort();
-    let text = |get: fn(&(String, String, String, String, i32)) -> &String| -> ArrayRef {
-        Arc::new(StringArray::from_iter_values(rows.iter().map(get)))
-    };
+    let text =
+        |get: fn(&KeyColumn) -> &String| -> ArrayRef { Arc::new(StringArray::from_iter_values(rows.iter().map(get))) };
     let columns = vec![
-        text(|row| &row.0),
-        text(|row| &row.1),
-        text(|row| &row.2),
-        text(|row| &row.3),
+        text(|row| &row.catalog),
+        text(|row| &row.schema),
+        text(|row| &row.table),
+        text(|row| &row.column),
         Arc::new(StringArray::new_null(rows.len())) as ArrayRef,
-        Arc::new(Int32Array::from_iter_values(rows.iter().map(|row| row.4))),
+        Arc::new(Int32Array::from_iter_values(rows.iter().map(|row| row.sequence))),
     ];
     RecordBatch::try_new(PRIMARY_KEYS.clone(), columns).map_err(error::encoding)
 }

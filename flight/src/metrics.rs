@@ -1,4 +1,4 @@
-//! Counters per operation: plain atomics, read by whoever exports them.
+//! Counters per operation: plain atomics that the exporter reads.
 //!
 //! The set of operations is closed, so exported series are bounded. A call that a client abandons counts as a call, not
 //! as an error.
@@ -10,7 +10,7 @@ use std::sync::{
 
 use tokio::time::Instant;
 
-/// What a client asked for.
+/// The kind of a client's call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Operation {
@@ -44,7 +44,7 @@ pub enum Operation {
     Transaction,
     /// Session options, close of a session.
     Session,
-    /// Anything else.
+    /// All other calls.
     Other,
 }
 
@@ -102,14 +102,14 @@ struct Counters {
     active: AtomicI64,
 }
 
-/// Counters of one operation at one moment.
+/// The counters of one operation at one point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OperationSnapshot {
-    /// Which operation.
+    /// The operation.
     pub operation: Operation,
     /// Calls that ended.
     pub calls: u64,
-    /// Those of them that ended with an error.
+    /// Calls that ended with an error.
     pub errors: u64,
     /// Sum of their durations in microseconds; for streams until the last message.
     pub duration_us: u64,
@@ -117,7 +117,7 @@ pub struct OperationSnapshot {
     pub rows: u64,
     /// Bytes of Arrow data sent or received.
     pub bytes: u64,
-    /// Calls under way.
+    /// Running calls.
     pub active: i64,
 }
 
@@ -178,7 +178,7 @@ impl FlightMetrics {
     }
 }
 
-/// One call under way; counted when dropped.
+/// A running call; counted when dropped.
 #[derive(Debug)]
 pub(crate) struct Observation {
     metrics: Arc<FlightMetrics>,
@@ -188,7 +188,7 @@ pub(crate) struct Observation {
 }
 
 impl Observation {
-    /// Passes a result on and remembers whether it was an error.
+    /// Records whether a result is an error, and returns it.
     pub(crate) fn note<T, E>(&mut self, result: Result<T, E>) -> Result<T, E> {
         self.failed |= result.is_err();
         result
@@ -201,7 +201,7 @@ impl Observation {
         counters.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Counts the call under another operation, known only after it was looked at.
+    /// Counts the call under another operation, which is known only after its request was decoded.
     pub(crate) fn rename(&mut self, operation: Operation) {
         self.metrics.counters(self.operation).active.fetch_sub(1, Relaxed);
         self.operation = operation;

@@ -1,4 +1,4 @@
-//! What a user may choose about the service. Every limit bounds memory that a client can make the server hold.
+//! Options of the service. Every limit bounds memory that a client can make the server hold.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::auth::Authentication;
 /// Options of the service; [`Default`] is right for a server on loopback.
 #[derive(Debug, Clone)]
 pub struct FlightOptions {
-    /// Who may come in.
+    /// The users that the service admits.
     pub authentication: Authentication,
     /// Largest message accepted from a client, in bytes. One ingested record batch is one message.
     pub max_message_bytes: usize,
@@ -15,19 +15,19 @@ pub struct FlightOptions {
     pub max_header_list_bytes: u32,
     /// Size of a message to a client, in bytes, that the server aims at; a single larger row is sent whole.
     pub target_message_bytes: usize,
-    /// How long a planned query waits to be fetched.
+    /// Time after which a planned query that was not fetched expires.
     pub ticket_ttl: Duration,
-    /// How many planned queries may wait to be fetched, over all clients.
+    /// Most planned queries that wait to be fetched, over all clients.
     pub max_tickets: usize,
-    /// How long an unused session lives.
+    /// Time after which an unused session expires.
     pub session_ttl: Duration,
-    /// How many sessions may be open.
+    /// Most open sessions.
     pub max_sessions: usize,
-    /// How many prepared statements a session may hold.
+    /// Most prepared statements of a session.
     pub max_prepared_per_session: usize,
     /// Largest set of parameters bound to a prepared statement, in bytes.
     pub max_parameter_bytes: usize,
-    /// How long running calls may take to end after a stop was asked for.
+    /// Time that running calls have to end after the stop of the service.
     pub drain_timeout: Duration,
 }
 

@@ -18,7 +18,7 @@ use crate::{
     schema::{parameter_schema, schema_bytes},
     service::{Call, Core},
     session::Session,
-    statement::{self, Planned},
+    statement::{self, PlannedStatement},
     ticket::handle_text,
 };
 
@@ -68,7 +68,7 @@ pub(crate) fn close(session: &Session, handle: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
-/// The prepared statement behind a handle of this session.
+/// Finds a prepared statement of this session by its handle.
 pub(crate) fn get(session: &Session, handle: &[u8]) -> Result<Arc<Prepared>, Status> {
     session
         .prepared
@@ -88,7 +88,7 @@ pub(crate) async fn bind(core: &Core, call: &Call, handle: &[u8], stream: PutStr
 }
 
 /// Plans a prepared query with the parameters bound to it.
-pub(crate) async fn plan(core: &Core, call: &Call, handle: &[u8]) -> Result<Planned, Status> {
+pub(crate) async fn plan(core: &Core, call: &Call, handle: &[u8]) -> Result<PlannedStatement, Status> {
     let prepared = get(&call.session, handle)?;
     let parameters = prepared.bound.lock().clone();
     statement::plan(core, call, prepared.statement.clone(), parameters).await

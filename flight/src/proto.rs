@@ -55,7 +55,7 @@ impl SessionOptionValue {
         Self { value: Some(OptionValue::Text(value)) }
     }
 
-    /// The value as the engine takes it; `None` takes the option back to its default.
+    /// The value as text for the engine; `None` resets the option to its default.
     pub(crate) fn into_text(self) -> Option<String> {
         Some(match self.value? {
             OptionValue::Text(value) => value,
@@ -81,7 +81,7 @@ pub(crate) struct SetSessionOptionsResult {
     pub(crate) errors: HashMap<String, SessionOptionError>,
 }
 
-/// Why an option was not set.
+/// The reason for which an option was not set.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct SessionOptionError {
     #[prost(enumeration = "SessionOptionErrorValue", tag = "1")]
@@ -112,7 +112,7 @@ pub(crate) struct CloseSessionResult {
     pub(crate) status: i32,
 }
 
-/// What became of the session.
+/// The outcome of closing a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
 pub(crate) enum CloseSessionStatus {

@@ -1,6 +1,6 @@
-//! Streams from a client: what they are for, and the rows in them.
+//! Streams from a client: their commands and their rows.
 //!
-//! The first message names the command and may carry the schema, may carry nothing else, or may be all there is.
+//! The first message names the command. It may also carry the schema, and it may be the only message.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -28,14 +28,14 @@ use crate::{
     statement, text,
 };
 
-/// The rows of a message may stand for so many times the bytes of the largest message, once dictionaries, views and runs
-/// are written out.
+/// Limit of the bytes of a message's rows once dictionaries, views and runs are expanded, as a multiple of the largest
+/// message.
 const EXPANDED_TIMES: u64 = 4;
 
 /// The rows that a client sends.
 pub(crate) struct PutStream {
     messages: BoxStream<'static, Result<DecodedFlightData, EngineError>>,
-    /// The schema as the client sent it, where its strings are read as bytes.
+    /// The schema that the client sent, when its string views are read as bytes.
     announced: Arc<OnceLock<SchemaRef>>,
     limits: Limits,
 }
@@ -48,7 +48,7 @@ impl PutStream {
     ) -> Self {
         let mut inflater = Inflater::new(limits.clone());
         let announced = Arc::new(OnceLock::new());
-        let seen = Arc::clone(&announced);
+        let sent_schema = Arc::clone(&announced);
         let messages = stream::iter([Ok(first)])
             .chain(rest)
             .filter(|message| {
@@ -60,13 +60,13 @@ impl PutStream {
                 let message = inflated(&mut inflater, message)?;
                 Ok(match text::as_bytes(&message) {
                     Some((message, schema)) => {
-                        seen.get_or_init(|| schema);
+                        sent_schema.get_or_init(|| schema);
                         message
                     }
                     None => message,
                 })
             });
-        // The decoder panics on offsets outside of a message; that must end the stream, not the connection.
+        // The decoder panics on offsets outside of a message. That must end the stream, not the connection.
         let messages = AssertUnwindSafe(FlightDataDecoder::new(messages)).catch_unwind().map(|caught| match caught {
             Ok(message) => message.map_err(engine_error),
             Err(_) => Err(EngineError::new(ErrorKind::InvalidArgument, "the stream cannot be read: it is damaged")),
@@ -136,7 +136,7 @@ impl PutStream {
     }
 }
 
-/// The message without compression: Arrow's reader would believe the lengths that it announces.
+/// Decompresses a message within the limits; Arrow's reader would trust the lengths in the message.
 fn inflated(inflater: &mut Inflater, message: FlightData) -> Result<FlightData, FlightError> {
     let FlightData { data_header: header, data_body: body, .. } = message.clone();
     match inflater.inflate(terrace_ipc::Message { header, body }) {
@@ -166,7 +166,7 @@ fn engine_error(error: FlightError) -> EngineError {
     }
 }
 
-/// What a message of a stream may take.
+/// Limits of a message of a stream.
 fn limits(core: &Core, is_parameters: bool) -> Limits {
     let most = core.options.max_message_bytes as u64;
     let message_bytes = if is_parameters { most.min(core.options.max_parameter_bytes as u64) } else { most };
@@ -174,7 +174,7 @@ fn limits(core: &Core, is_parameters: bool) -> Limits {
     Limits { message_bytes, expanded_bytes, account: core.engine.message_memory() }
 }
 
-/// Does what the first message of a stream asks for.
+/// Runs the command in the first message of a stream.
 pub(crate) async fn dispatch(
     core: &Core,
     call: &Call,
@@ -205,7 +205,8 @@ pub(crate) async fn dispatch(
         Command::CommandPreparedStatementQuery(query) => {
             observation.rename(Operation::Bind);
             prepared::bind(core, call, &query.prepared_statement_handle, stream).await?;
-            // The Java client takes the handle from the answer also when there is none in it, so the same one goes back.
+            // The Java client takes the handle from the answer even when there is none in it, so the answer repeats the
+            // handle.
             let result =
                 DoPutPreparedStatementResult { prepared_statement_handle: Some(query.prepared_statement_handle) };
             return Ok(PutResult { app_metadata: result.encode_to_vec().into() });
@@ -263,7 +264,7 @@ mod tests {
         for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
             let messages = compressed(codec);
             assert_eq!(read(messages.clone()).unwrap().unwrap().num_rows(), 4_000);
-            // The one buffer of a column without nulls is all there is.
+            // A column without nulls has just one buffer.
             for announced in [1_i64 << 48, i64::MAX, 2 << 30] {
                 let mut messages = messages.clone();
                 let mut body = messages[1].data_body.to_vec();

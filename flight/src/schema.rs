@@ -1,8 +1,8 @@
-//! The schema in which rows leave the server.
+//! The schema in which the server sends rows.
 //!
-//! Types that clients in the field cannot read are replaced: views by plain strings and bytes, dictionaries and run ends
-//! by their values, list views by lists, narrow decimals by 128 bits. Every column carries the Flight SQL metadata. The
-//! same function makes the schema of a plan and of its stream, so both are equal, nullability included.
+//! Types that clients in the field cannot read are replaced: views by plain strings and bytes, dictionaries and run
+//! ends by their values, list views by lists, narrow decimals by 128 bits. Every column carries the Flight SQL
+//! metadata. The same function makes the schema of a plan and of its stream, so both are equal, including nullability.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,10 +14,10 @@ use tonic::{Status, metadata::MetadataMap};
 
 use crate::{error, types::SqlType};
 
-/// What happens to view types.
+/// The treatment of view types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ViewTypes {
-    /// They leave as Utf8 and Binary.
+    /// They are sent as Utf8 and Binary.
     Flatten,
     /// The client asked for them by the header `terrace-view-types: keep`.
     Keep,
@@ -32,7 +32,7 @@ impl ViewTypes {
     }
 }
 
-/// The schema in which rows of `schema` leave.
+/// The schema in which rows of `schema` are sent.
 pub(crate) fn wire_schema(schema: &Schema, views: ViewTypes) -> SchemaRef {
     let fields: Fields = schema
         .fields()
@@ -47,7 +47,7 @@ pub(crate) fn wire_schema(schema: &Schema, views: ViewTypes) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
-/// The same for a table of the catalog, whose place is known.
+/// Like [`wire_schema`], but for a table of the catalog; adds its catalog, schema and name.
 pub(crate) fn table_schema(entry: &crate::TableEntry, views: ViewTypes) -> SchemaRef {
     let schema = wire_schema(&entry.columns, views);
     let fields: Fields = schema
@@ -98,13 +98,13 @@ fn wire_type(data_type: &DataType, views: ViewTypes) -> DataType {
     }
 }
 
-/// Whether the two types differ in their encoding only: then rows of one may leave as the other.
+/// True when the two types differ only in their encoding, so that rows of one may be sent as the other.
 pub(crate) fn same_on_the_wire(a: &DataType, b: &DataType) -> bool {
     wire_type(a, ViewTypes::Flatten).equals_datatype(&wire_type(b, ViewTypes::Flatten))
 }
 
 fn describe(data_type: &DataType, metadata: &mut HashMap<String, String>) {
-    let sql = SqlType::of(data_type);
+    let sql = SqlType::from_arrow(data_type);
     let mut put = |key: &str, value: String| {
         metadata.entry(format!("ARROW:FLIGHT:SQL:{key}")).or_insert(value);
     };
@@ -121,7 +121,7 @@ fn describe(data_type: &DataType, metadata: &mut HashMap<String, String>) {
     put("IS_SEARCHABLE", "1".to_owned());
 }
 
-/// The keys by which drivers of ADBC know nullability, size and remarks of a column (`XdbcMetadataBuilder`).
+/// Adds the keys by which ADBC drivers read nullability, size and remarks of a column (`XdbcMetadataBuilder`).
 fn describe_for_xdbc(nullable: bool, metadata: &mut HashMap<String, String>) {
     for (from, to) in [
         ("ARROW:FLIGHT:SQL:PRECISION", "XDBC_COLUMN_SIZE"),
@@ -137,8 +137,8 @@ fn describe_for_xdbc(nullable: bool, metadata: &mut HashMap<String, String>) {
     metadata.insert("XDBC_IS_NULLABLE".to_owned(), word.to_owned());
 }
 
-/// The types in which values of parameters are asked for. JDBC's driver writes milliseconds into times of any unit, so
-/// that is the unit it is told; a value that comes in another one is taken as it is.
+/// The types of parameters that clients are told. JDBC's driver writes milliseconds into times of any unit, so times
+/// are announced in milliseconds; values in another unit are accepted as they are.
 pub(crate) fn parameter_schema(schema: &Schema, views: ViewTypes) -> SchemaRef {
     let in_milliseconds = |field: &FieldRef| {
         let data_type = match field.data_type() {

@@ -1,7 +1,7 @@
-//! Rows of a client on their way to a server.
+//! Uploads rows from a client to a server.
 //!
-//! The values go to the socket from the buffers in which Arrow holds them: the upload is a sequence of pieces, small ones
-//! copied together, large ones shared. It is gRPC and Flight as any other server reads it.
+//! The values go to the socket from Arrow's own buffers: the upload is a sequence of pieces, of which small ones are
+//! copied together and large ones are shared. Its bytes are plain gRPC and Flight, so any server can read it.
 
 use std::collections::VecDeque;
 
@@ -31,11 +31,11 @@ use crate::{
 const MESSAGE_BYTES: usize = 2 << 20;
 /// Pieces of fewer bytes are copied together: each piece is a frame, and a system call.
 const SMALL_BYTES: usize = 16 << 10;
-/// Before the metadata of an IPC message: a marker and its length.
+/// Bytes before the metadata of an IPC message: a marker and the length.
 const IPC_PREFIX_BYTES: usize = 8;
 
-/// What a DoPut sends: `descriptor`, which says what the rows are for, and the rows. Dictionaries leave as their values.
-/// A client whose rows end in an error gives the upload up.
+/// The body of a DoPut: `descriptor`, which names the command, and the rows. Dictionaries are sent as their values.
+/// When `rows` ends with an error, the upload is aborted.
 pub fn upload(
     descriptor: FlightDescriptor,
     rows: impl Stream<Item = Result<RecordBatch, Status>> + Send + 'static,
@@ -49,7 +49,7 @@ pub fn upload(
 }
 
 struct Sender {
-    /// Until it is sent, which is with the schema.
+    /// The descriptor until it is sent, which is with the schema.
     descriptor: Option<FlightDescriptor>,
     encoder: Option<StreamEncoder>,
 }
@@ -73,12 +73,14 @@ impl Sender {
         Ok(frames)
     }
 
-    /// The next message of an IPC stream as one of Flight.
+    /// Converts the next message of an IPC stream to a Flight message.
     fn message(&mut self, stream: &mut VecDeque<Buffer>, frames: &mut Vec<Bytes>) -> Result<(), ArrowError> {
         let damaged = || ArrowError::IpcError("the encoder gave no IPC stream".to_owned());
-        let prefix = take(stream, IPC_PREFIX_BYTES).iter().flat_map(|part| part.iter().copied()).collect::<Vec<_>>();
+        let prefix =
+            take_bytes(stream, IPC_PREFIX_BYTES).iter().flat_map(|part| part.iter().copied()).collect::<Vec<_>>();
         let length = prefix.last_chunk().map(|length| u32::from_le_bytes(*length)).ok_or_else(damaged)?;
-        let header = take(stream, length as usize).iter().flat_map(|part| part.iter().copied()).collect::<Vec<_>>();
+        let header =
+            take_bytes(stream, length as usize).iter().flat_map(|part| part.iter().copied()).collect::<Vec<_>>();
         let body_bytes = root_as_message(&header).ok().and_then(|m| usize::try_from(m.bodyLength()).ok());
         let body_bytes = body_bytes.ok_or_else(damaged)?;
 
@@ -87,7 +89,7 @@ impl Sender {
             data_header: header.into(),
             ..FlightData::default()
         };
-        // A flag and a length, then the fields.
+        // The gRPC prefix (a flag and a length), then the fields.
         let mut small = vec![0; 5];
         message.encode(&mut small).map_err(unencodable)?;
         if body_bytes > 0 {
@@ -99,7 +101,7 @@ impl Sender {
         if let Some([_, length @ ..]) = small.first_chunk_mut::<5>() {
             *length = bytes.to_be_bytes();
         }
-        for piece in take(stream, body_bytes) {
+        for piece in take_bytes(stream, body_bytes) {
             if piece.len() < SMALL_BYTES {
                 small.extend_from_slice(&piece);
                 continue;
@@ -120,8 +122,8 @@ fn unencodable(error: EncodeError) -> ArrowError {
     ArrowError::IpcError(error.to_string())
 }
 
-/// The next `bytes` of a stream in pieces.
-fn take(stream: &mut VecDeque<Buffer>, mut bytes: usize) -> Vec<Buffer> {
+/// Takes the next `bytes` of a stream, in pieces.
+fn take_bytes(stream: &mut VecDeque<Buffer>, mut bytes: usize) -> Vec<Buffer> {
     let mut taken = Vec::new();
     while bytes > 0
         && let Some(mut piece) = stream.pop_front()
@@ -186,12 +188,12 @@ mod tests {
         RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap()
     }
 
-    /// What a server makes of an upload, whose bytes arrive `step` at a time.
+    /// Decodes an upload like a server, with bytes that arrive `step` at a time.
     fn received(upload: Body, step: usize) -> (Vec<FlightData>, Vec<RecordBatch>) {
         let bytes = block_on(upload.collect()).unwrap().to_bytes();
         let frames = bytes.chunks(step).map(|part| Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(part))));
         let (rest, bodies) =
-            bodies::take(Body::new(StreamBody::new(stream::iter(frames.collect::<Vec<_>>()))), 1 << 30);
+            bodies::take_bodies(Body::new(StreamBody::new(stream::iter(frames.collect::<Vec<_>>()))), 1 << 30);
         let decoder = tonic_prost::ProstCodec::<FlightData, FlightData>::raw_decoder(Default::default());
         let messages = tonic::Streaming::new_request(decoder, rest, None, None);
         let messages: Vec<_> = block_on(messages.map_ok(|message| bodies.restore(message)).try_collect()).unwrap();

@@ -1,7 +1,7 @@
 //! The service on a listener: start, serve, drain, stop.
 //!
-//! At shutdown no new connection and no new call is taken; calls under way may end within the drain timeout. A peer that
-//! vanished without a word is found by HTTP/2 pings, which ends its queries.
+//! At shutdown no new connection and no new call is taken; calls under way may end within the drain timeout. HTTP/2
+//! pings detect a peer that vanished without closing its connection, and its queries end.
 
 use std::{
     future::Future,
@@ -27,7 +27,7 @@ use crate::{
 
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes a client may send ahead on one stream; ingest holds at most this much undecoded.
+/// Bytes that a client may send ahead on one stream; an ingest holds at most this much undecoded data.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Largest HTTP/2 frame that clients may send; each frame costs a wake-up and a copy of its own.
@@ -50,8 +50,8 @@ impl FlightServer {
         self.core.metrics.clone()
     }
 
-    /// The gRPC service, for a transport of the caller's. Without [`serve`](Self::serve), clients that do not log in
-    /// share one session.
+    /// The gRPC service, for a caller that has its own transport. Without [`serve`](Self::serve), clients that do not
+    /// log in share one session.
     pub fn into_service(self) -> CompleteUploads<FlightServiceServer<impl FlightService>> {
         let max_message_bytes = self.core.options.max_message_bytes;
         let service = FlightServiceServer::new(Service { core: self.core })

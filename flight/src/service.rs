@@ -1,4 +1,4 @@
-//! The Flight service: every remote procedure, each one short.
+//! The Flight service: every remote procedure.
 //!
 //! A call is admitted, gets its session, is counted, and goes to the module that owns its command. This is our own
 //! implementation of `FlightService`: the ready-made Flight SQL dispatch knows neither `is_update` nor schemas of
@@ -37,14 +37,14 @@ use crate::{
     ticket::Tickets,
 };
 
-/// What all calls share.
+/// The state that all calls share.
 pub(crate) struct Core {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) options: FlightOptions,
     pub(crate) sessions: Sessions,
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) metrics: Arc<FlightMetrics>,
-    /// Set when the server stops: no new calls.
+    /// Set when the server stops: it refuses new calls.
     pub(crate) draining: AtomicBool,
 }
 
@@ -76,7 +76,7 @@ impl Core {
     }
 }
 
-/// The transaction that a call names, if it does.
+/// The transaction that a call names; `None` when it names none.
 pub(crate) fn transaction(id: Option<&Bytes>) -> Result<Option<TransactionId>, Status> {
     let Some(id) = id.filter(|id| !id.is_empty()) else { return Ok(None) };
     let text = std::str::from_utf8(id).map_err(|e| error::malformed("transaction", e))?;
@@ -159,7 +159,11 @@ impl Service {
         put::dispatch(&self.core, &call, first, messages, observation).await
     }
 
-    async fn act(&self, request: Request<Action>, observation: &mut Observation) -> Result<Option<Bytes>, Status> {
+    async fn run_action(
+        &self,
+        request: Request<Action>,
+        observation: &mut Observation,
+    ) -> Result<Option<Bytes>, Status> {
         let (metadata, extensions, action) = request.into_parts();
         if action.r#type == action::CLOSE_SESSION {
             observation.rename(Operation::Session);
@@ -207,7 +211,7 @@ impl FlightService for Service {
         observation.note(info).map(Response::new)
     }
 
-    /// Plans like `get_flight_info` and answers when all is known, so a client polls once.
+    /// Plans like `get_flight_info` and answers when the plan is complete, so a client polls once.
     async fn poll_flight_info(&self, request: Request<FlightDescriptor>) -> Result<Response<PollInfo>, Status> {
         let mut observation = self.core.metrics.begin(Operation::Other);
         let info = self.plan(request, &mut observation).await;
@@ -238,7 +242,7 @@ impl FlightService for Service {
 
     async fn do_action(&self, request: Request<Action>) -> Answer<arrow_flight::Result> {
         let mut observation = self.core.metrics.begin(Operation::Other);
-        let body = self.act(request, &mut observation).await;
+        let body = self.run_action(request, &mut observation).await;
         answer(observation.note(body)?.map(|body| arrow_flight::Result { body }).into_iter().collect())
     }
 

@@ -1,10 +1,10 @@
-//! Sessions: who is behind a call, and what this client holds on the server.
+//! Sessions: the user of a call, and the state that this client has on the server.
 //!
 //! A login opens a session that lives as long as its bearer token; such sessions are bounded in number and expire when
 //! unused. A client without a token, because the service is open or because it repeats its user and password with each
-//! call, gets the session of its user on its connection, which ends with the connection. So two clients never share a
-//! session by the name of their user, unless a proxy puts them on one connection. A session that ends rolls back what it
-//! did not commit. No cookie is ever set, so none can name a session.
+//! call, gets the session of its user on its connection, which ends with the connection. So two clients with
+//! the same user never share a session, unless a proxy puts them on one connection. A session that ends rolls back its
+//! uncommitted changes. The service sets no cookies, so none can name a session.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -77,7 +77,7 @@ impl Sessions {
         Ok(token)
     }
 
-    /// The session behind a call.
+    /// Finds or opens the session of a call.
     pub(crate) async fn resolve(
         &self,
         metadata: &MetadataMap,
@@ -88,7 +88,7 @@ impl Sessions {
             Err(_) if open => Credentials::None,
             other => other?,
         };
-        if let Some(session) = self.of_token(&credentials).await? {
+        if let Some(session) = self.find_by_token(&credentials).await? {
             return Ok(session);
         }
         let principal = self.authentication.verify(&credentials)?;
@@ -98,7 +98,7 @@ impl Sessions {
         }
     }
 
-    /// Ends the session behind a call; nothing happens where there is none.
+    /// Ends the session of a call; does nothing when there is none.
     pub(crate) async fn close_current(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<(), Status> {
         let session = match Credentials::from_metadata(metadata).unwrap_or(Credentials::None) {
             Credentials::Bearer(token) => self.by_token.lock().remove(&token),
@@ -134,15 +134,15 @@ impl Sessions {
         Ok(self.engine.close_session(&session.id).await?)
     }
 
-    /// The session of a token; one that expired ends at once, with its transaction.
-    async fn of_token(&self, credentials: &Credentials) -> Result<Option<Arc<Session>>, Status> {
+    /// The session of a token. An expired session is closed at once, with its transaction.
+    async fn find_by_token(&self, credentials: &Credentials) -> Result<Option<Arc<Session>>, Status> {
         let Credentials::Bearer(token) = credentials else { return Ok(None) };
         let Some(session) = self.by_token.lock().get(token).cloned() else { return Ok(None) };
         if session.last_used.lock().elapsed() <= self.ttl {
             *session.last_used.lock() = Instant::now();
             return Ok(Some(session));
         }
-        // Whoever takes it out closes it.
+        // Only the call that removes the session from the table closes it.
         let expired = self.by_token.lock().remove(token);
         if let Some(expired) = expired {
             self.close(&expired).await?;
@@ -150,7 +150,7 @@ impl Sessions {
         Ok(None)
     }
 
-    /// Drops expired sessions from time to time, and when the table is full; refuses when that does not help.
+    /// Drops expired sessions from time to time, and when the table is full; fails when it is still full then.
     async fn make_room(&self) -> Result<(), Status> {
         let (expired, full) = {
             let mut sessions = self.by_token.lock();

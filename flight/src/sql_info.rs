@@ -1,4 +1,4 @@
-//! What the server can do, as `CommandGetSqlInfo` tells it.
+//! The server's capabilities, the answer to `CommandGetSqlInfo`.
 //!
 //! JDBC reads a missing entry as null and fails on it, so every code that its `DatabaseMetaData` asks for is here. A
 //! limit of zero means "none known".
@@ -11,7 +11,7 @@ use arrow_flight::sql::{
     SqlSupportedTransaction, metadata::SqlInfoDataBuilder,
 };
 
-/// The rows for `wanted` codes; all of them when it is empty.
+/// The rows for the `wanted` codes; all rows when it is empty.
 pub(crate) fn sql_info(product: (String, String), wanted: &[u32]) -> Result<RecordBatch, ArrowError> {
     let mut builder = SqlInfoDataBuilder::new();
     let (name, version) = product;

@@ -1,9 +1,9 @@
-//! Statements on their way from text to rows.
+//! Statements from text to rows.
 //!
 //! A query is planned when its information is asked for and starts when its ticket is fetched; it ends when the client
-//! stops listening. A statement that changes something and arrives the same way runs at once, exactly once, before the
-//! answer: clients open the stream of such a statement lazily or give it up early, which must not lose the change. Its
-//! ticket holds nothing but the number of rows.
+//! stops reading. A statement that changes data and arrives the same way runs at once, exactly once, before the answer:
+//! clients open the stream of such a statement lazily or abandon it early, and the change must not be lost. Its ticket
+//! holds only the number of rows.
 
 use std::sync::{Arc, LazyLock};
 
@@ -31,22 +31,22 @@ use crate::{
     ticket::handle_text,
 };
 
-/// A query that waits to be fetched.
-pub(crate) struct Work {
+/// A planned query that waits to be fetched.
+pub(crate) struct PendingQuery {
     pub(crate) statement: Arc<dyn Statement>,
-    /// One run per row.
+    /// The query runs once per row of these.
     pub(crate) parameters: Option<RecordBatch>,
-    /// The schema that was announced.
+    /// The schema that the client was told.
     pub(crate) wire: SchemaRef,
 }
 
-/// What a client gets to know of a planned statement.
-pub(crate) struct Planned {
+/// The schema and the ticket of a planned statement.
+pub(crate) struct PlannedStatement {
     pub(crate) schema: SchemaRef,
     pub(crate) ticket: Vec<u8>,
 }
 
-/// Result of a statement that changes something, where rows are expected.
+/// Schema of the answer to a statement that changes data, where the client expects rows.
 static COUNT_SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     let schema = Schema::new(vec![Field::new("rows_affected", DataType::Int64, false)]);
     wire_schema(&schema, crate::schema::ViewTypes::Flatten)
@@ -67,7 +67,7 @@ pub(crate) async fn prepare(
     Ok(core.engine.prepare(&call.session.id, transaction, sql).await?)
 }
 
-/// Schema of what a statement answers, without running it.
+/// Schema of a statement's answer; does not run the statement.
 pub(crate) fn result_schema(call: &Call, statement: &dyn Statement) -> SchemaRef {
     match statement.info().is_update {
         true => COUNT_SCHEMA.clone(),
@@ -75,29 +75,29 @@ pub(crate) fn result_schema(call: &Call, statement: &dyn Statement) -> SchemaRef
     }
 }
 
-/// Plans a query, or runs a statement that changes something.
+/// Plans a query, or runs a statement that changes data.
 pub(crate) async fn plan(
     core: &Core,
     call: &Call,
     statement: Arc<dyn Statement>,
     parameters: Option<RecordBatch>,
-) -> Result<Planned, Status> {
+) -> Result<PlannedStatement, Status> {
     if statement.info().is_update {
         let rows = statement.update(parameters).await?;
         let handle = format!("{COUNT_PREFIX}{rows}");
         let ticket = TicketStatementQuery { statement_handle: handle.into() }.as_any().encode_to_vec();
-        return Ok(Planned { schema: COUNT_SCHEMA.clone(), ticket });
+        return Ok(PlannedStatement { schema: COUNT_SCHEMA.clone(), ticket });
     }
     let schema = match &parameters {
         Some(rows) if rows.num_rows() > 0 => statement.bound_schema(&rows.slice(0, 1)).await?,
         _ => statement.info().dataset_schema.clone(),
     };
     let wire = wire_schema(&schema, call.views);
-    let work = Work { statement, parameters, wire: wire.clone() };
-    Ok(Planned { schema: wire, ticket: core.tickets.issue(&call.session, work)? })
+    let query = PendingQuery { statement, parameters, wire: wire.clone() };
+    Ok(PlannedStatement { schema: wire, ticket: core.tickets.issue(&call.session, query)? })
 }
 
-/// Runs a statement that changes something and returns the number of rows.
+/// Runs a statement that changes data and returns the number of rows.
 pub(crate) async fn update(statement: &dyn Statement, parameters: Option<RecordBatch>) -> Result<i64, Status> {
     if !statement.info().is_update {
         return Err(Status::invalid_argument("the statement returns rows: run it as a query, not as an update"));
@@ -106,7 +106,7 @@ pub(crate) async fn update(statement: &dyn Statement, parameters: Option<RecordB
     Ok(i64::try_from(rows).unwrap_or(i64::MAX))
 }
 
-/// Starts the query behind a ticket, or answers the row count behind it.
+/// Starts the query of a ticket, or answers with its row count.
 pub(crate) async fn fetch(
     core: &Core,
     call: &Call,
@@ -120,11 +120,11 @@ pub(crate) async fn fetch(
         let batch = one_column(COUNT_SCHEMA.clone(), Arc::new(Int64Array::from(vec![rows])))?;
         return Ok(encode(COUNT_SCHEMA.clone(), batch, target, observation, None));
     }
-    let (owner, work) = core.tickets.take(handle, &call.session)?;
-    let started = start(work.statement, work.parameters).await;
+    let (owner, query) = core.tickets.take(handle, &call.session)?;
+    let started = start(query.statement, query.parameters).await;
     let (batches, id) = observation.note(started)?;
-    let running = core.tickets.run(handle.to_owned(), (owner, &call.session), id);
-    Ok(encode(work.wire, batches, target, observation, Some(running)))
+    let running = core.tickets.run(handle.to_owned(), owner, &call.session, id);
+    Ok(encode(query.wire, batches, target, observation, Some(running)))
 }
 
 /// Starts a query; with several rows of parameters it runs once per row, one after the other.

@@ -1,7 +1,8 @@
-//! Tickets: what a client may fetch, kept on the server under random names.
+//! Tickets: planned queries that clients may fetch, kept on the server under random names.
 //!
 //! A ticket carries no SQL, only a name of 256 random bits, and is fetched once by the user it was made for. The table
-//! is bounded; what is not fetched in time expires. While the rows of a ticket flow, it can be used to cancel them.
+//! is bounded; tickets that are not fetched in time expire. While the rows of a ticket are sent, it can be used to
+//! cancel them.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -15,32 +16,32 @@ use crate::{
     auth::random_token,
     engine::{SessionId, StatementId},
     session::Session,
-    statement::Work,
+    statement::PendingQuery,
 };
 
 struct Pending {
     session: SessionId,
     user: String,
-    work: Work,
+    query: PendingQuery,
     expires: Instant,
 }
 
-/// A query whose rows flow.
+/// A query whose rows are being sent.
 #[derive(Clone)]
 pub(crate) struct Running {
     pub(crate) session: SessionId,
     user: String,
-    /// The statement under way; changes when a query runs once per row of parameters.
+    /// The running statement; changes when a query runs once per row of parameters.
     pub(crate) statement: Arc<Mutex<StatementId>>,
 }
 
-/// State of a ticket that somebody wants to cancel.
+/// State of a ticket that is to be cancelled.
 pub(crate) enum CancelTarget {
-    /// Was waiting; is gone now.
+    /// The query was waiting; its ticket has been removed.
     Removed,
-    /// Rows flow.
+    /// The query is running.
     Running(Running),
-    /// Not known: finished, expired, or never there.
+    /// There is no such ticket: it finished, expired, or never existed.
     Unknown,
 }
 
@@ -63,8 +64,8 @@ impl Tickets {
         Self { ttl, max, table: Mutex::default() }
     }
 
-    /// Keeps work for a later fetch; returns the bytes of a Flight ticket.
-    pub(crate) fn issue(&self, session: &Session, work: Work) -> Result<Vec<u8>, Status> {
+    /// Keeps a query for a later fetch; returns the bytes of a Flight ticket.
+    pub(crate) fn issue(&self, session: &Session, query: PendingQuery) -> Result<Vec<u8>, Status> {
         let handle = random_token();
         let now = Instant::now();
         let mut table = self.table.lock();
@@ -81,15 +82,16 @@ impl Tickets {
         let pending = Pending {
             session: session.id.clone(),
             user: session.principal.user.clone(),
-            work,
+            query,
             expires: now + self.ttl,
         };
         table.pending.insert(handle.clone(), pending);
         Ok(TicketStatementQuery { statement_handle: handle.into() }.as_any().encode_to_vec())
     }
 
-    /// Takes the work of a ticket out. Only the user it was made for gets it.
-    pub(crate) fn take(&self, handle: &str, session: &Session) -> Result<(SessionId, Work), Status> {
+    /// Removes the query of a ticket and returns it with the session that planned it. Fails for any user but the one
+    /// that the ticket was made for.
+    pub(crate) fn take(&self, handle: &str, session: &Session) -> Result<(SessionId, PendingQuery), Status> {
         let mut table = self.table.lock();
         match table.pending.get(handle) {
             Some(pending) if pending.user == session.principal.user && pending.expires > Instant::now() => {}
@@ -102,23 +104,24 @@ impl Tickets {
         table
             .pending
             .remove(handle)
-            .map(|pending| (pending.session, pending.work))
+            .map(|pending| (pending.session, pending.query))
             .ok_or_else(|| Status::internal("a ticket vanished while it was held"))
     }
 
-    /// Makes a running query known for cancelling, until the guard is dropped.
+    /// Registers a running query of session `owner`, so that it can be cancelled, until the guard is dropped.
     pub(crate) fn run(
         self: &Arc<Self>,
         handle: String,
-        owner: (SessionId, &Session),
+        owner: SessionId,
+        caller: &Session,
         statement: Arc<Mutex<StatementId>>,
     ) -> RunningGuard {
-        let running = Running { session: owner.0, user: owner.1.principal.user.clone(), statement };
+        let running = Running { session: owner, user: caller.principal.user.clone(), statement };
         self.table.lock().running.insert(handle.clone(), running);
         RunningGuard { tickets: self.clone(), handle }
     }
 
-    /// What there is to cancel under a handle. Removes the ticket when it was not fetched yet.
+    /// Finds the query to cancel by its handle. Removes the ticket when it was not fetched yet.
     pub(crate) fn cancel(&self, handle: &str, session: &Session) -> CancelTarget {
         let user = &session.principal.user;
         let mut table = self.table.lock();
@@ -132,7 +135,7 @@ impl Tickets {
         }
     }
 
-    /// Drops what a session has not fetched.
+    /// Drops the tickets that a session has not fetched.
     pub(crate) fn remove_session(&self, session: &SessionId) {
         self.table.lock().pending.retain(|_, pending| pending.session != *session);
     }
@@ -156,7 +159,7 @@ impl Drop for RunningGuard {
     }
 }
 
-/// The text of a handle; whatever a client sends must not break us.
+/// The text of a handle; fails when a client sent other bytes.
 pub(crate) fn handle_text(handle: &[u8]) -> Result<&str, Status> {
     std::str::from_utf8(handle).map_err(|_| Status::invalid_argument("the handle is not one of this server's"))
 }

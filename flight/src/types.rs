@@ -13,17 +13,17 @@ use arrow_flight::sql::{
 pub(crate) struct SqlType {
     /// Name in SQL.
     pub(crate) name: &'static str,
-    /// Decimal digits, or binary digits where the type has none of its own.
+    /// Decimal digits, or binary digits for types without decimal digits.
     pub(crate) precision: Option<u32>,
     /// Digits after the point.
     pub(crate) scale: Option<i32>,
-    /// True for text, whose comparison minds case.
+    /// True for text, which is compared case-sensitively.
     pub(crate) is_text: bool,
 }
 
 impl SqlType {
-    /// The SQL view of an Arrow type.
-    pub(crate) fn of(data_type: &DataType) -> Self {
+    /// The SQL type of an Arrow type.
+    pub(crate) fn from_arrow(data_type: &DataType) -> Self {
         use DataType as T;
         let number = |name, precision| Self { name, precision: Some(precision), scale: Some(0), is_text: false };
         let plain = |name| Self { name, precision: None, scale: None, is_text: false };
@@ -62,8 +62,8 @@ impl SqlType {
             T::Struct(_) => plain("STRUCT"),
             T::Map(..) => plain("MAP"),
             T::Union(..) => plain("UNION"),
-            T::Dictionary(_, values) => Self::of(values),
-            T::RunEndEncoded(_, values) => Self::of(values.data_type()),
+            T::Dictionary(_, values) => Self::from_arrow(values),
+            T::RunEndEncoded(_, values) => Self::from_arrow(values.data_type()),
         }
     }
 }

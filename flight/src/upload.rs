@@ -1,8 +1,8 @@
-//! Uploads as they arrive, before the gRPC layer: those that end early must not look complete, and the rows in them are
-//! not to be copied twice ([`bodies`]).
+//! A wrapper around the gRPC service that reads uploads before the gRPC layer does.
 //!
-//! When a client resets its stream, the gRPC layer reads the end of the request as if all had been sent, and an ingest
-//! would store half of it. This wrapper names the reset before that layer sees it.
+//! When a client resets its stream, the gRPC layer reads the end of the request as if it were complete, and an ingest
+//! would store half of the rows. The wrapper turns the reset into an error. It also takes the rows out of the messages,
+//! so that they are not copied twice ([`bodies`]).
 
 use std::{
     convert::Infallible,
@@ -19,10 +19,10 @@ use tonic::{
 
 use crate::bodies;
 
-/// The method by which rows are uploaded.
+/// The method that uploads rows.
 const DO_PUT: &str = "/arrow.flight.protocol.FlightService/DoPut";
 
-/// A gRPC service whose handlers see a given-up upload as an error.
+/// A gRPC service whose handlers see an aborted upload as an error.
 #[derive(Debug, Clone)]
 pub struct CompleteUploads<S> {
     inner: S,
@@ -54,7 +54,7 @@ where
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let mut request = request.map(|body| Body::new(body.map_err(name_reset)));
         if request.uri().path() == DO_PUT {
-            let (rest, bodies) = bodies::take(std::mem::take(request.body_mut()), self.max_message_bytes);
+            let (rest, bodies) = bodies::take_bodies(std::mem::take(request.body_mut()), self.max_message_bytes);
             *request.body_mut() = rest;
             request.extensions_mut().insert(bodies);
         }

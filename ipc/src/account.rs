@@ -1,27 +1,30 @@
-//! Limits of what a message may take, and who counts it.
+//! Memory limits of a message, and the trait that counts memory.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// Counted memory; the count ends when it is dropped.
+/// Counted memory; dropping it ends the count.
 pub type Charge = Box<dyn Send + Sync>;
 
-/// Who counts the memory that messages are decompressed into.
+/// Counts the memory that messages are decompressed into.
 pub trait Account: fmt::Debug + Send + Sync {
-    /// Counts `bytes` until the charge is dropped; fails with the reason, for a person, when there is no room.
+    /// Counts `bytes` until the charge is dropped.
+    ///
+    /// # Errors
+    /// The reason, readable for users, when there is no room.
     fn charge(&self, bytes: u64) -> Result<Charge, String>;
 }
 
-/// What one message may take.
+/// Memory limits of one message.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Most bytes of a message once it is decompressed, and of all dictionaries that a stream keeps.
+    /// Maximum of the decompressed bytes of a message, and of all dictionaries that a stream keeps.
     pub message_bytes: u64,
-    /// Most bytes that the rows of a message stand for once dictionaries, views and runs are written out.
+    /// Maximum of the bytes of a message's rows once dictionaries, views and runs are written out.
     pub expanded_bytes: u64,
-    /// Who counts what is decompressed; nobody if `None`.
+    /// Counts the decompressed bytes; `None`: they are not counted.
     pub account: Option<Arc<dyn Account>>,
 }
 

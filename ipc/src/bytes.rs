@@ -1,29 +1,29 @@
-//! Memory whose size somebody outside decides: it can be refused, and Arrow can read it in place.
+//! Buffers whose size the sender of a message decides: allocation can fail, and Arrow can read them in place.
 
 use bytes::Bytes;
 
 use crate::account::Charge;
 use crate::error::{Error, Result};
 
-/// Arrow reads every type in place at multiples of this.
+/// Alignment at which Arrow reads every type in place.
 pub(crate) const ALIGNMENT: usize = 64;
 
 /// Bytes that begin at a multiple of 64.
 #[derive(Default)]
 pub struct AlignedBytes {
-    /// The bytes, behind up to 63 that are not used.
+    /// Up to 63 unused bytes, then the bytes.
     memory: Vec<u8>,
     start: usize,
-    /// Bytes that there is memory for.
+    /// Bytes that were allocated for.
     capacity: usize,
     _charge: Option<Charge>,
 }
 
 impl AlignedBytes {
-    /// No bytes yet, and memory for `capacity`.
+    /// Allocates memory for `capacity` bytes and holds none yet.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] when there is no such memory.
+    /// [`Error::TooLarge`] when the allocation fails.
     pub fn with_capacity(capacity: usize) -> Result<Self, Error> {
         let none = || Error::TooLarge(format!("there is no memory for {capacity} bytes of a message"));
         let mut memory: Vec<u8> = Vec::new();
@@ -33,25 +33,25 @@ impl AlignedBytes {
         Ok(Self { memory, start, capacity, _charge: None })
     }
 
-    /// So many zeros, counted by `charge` for as long as they are used.
+    /// Makes `len` zeros that hold `charge` as long as they live.
     pub(crate) fn zeroed(len: usize, charge: Option<Charge>) -> Result<Self> {
         let mut zeros = Self::with_capacity(len)?;
         zeros.memory.resize(zeros.start + len, 0);
         Ok(Self { _charge: charge, ..zeros })
     }
 
-    /// Appends what of `bytes` there is memory for.
+    /// Appends as many of `bytes` as the capacity allows.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         let room = self.capacity.saturating_sub(self.len()).min(bytes.len());
         self.memory.extend_from_slice(bytes.get(..room).unwrap_or_default());
     }
 
-    /// How many there are.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.memory.len() - self.start
     }
 
-    /// True for none.
+    /// True when it holds no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -68,7 +68,7 @@ impl AsRef<[u8]> for AlignedBytes {
 }
 
 impl From<AlignedBytes> for Bytes {
-    /// Without a copy; memory and charge end with the last slice.
+    /// Converts without a copy; memory and charge end with the last slice.
     fn from(bytes: AlignedBytes) -> Self {
         Self::from_owner(bytes)
     }

@@ -1,4 +1,4 @@
-//! The messages of one file or stream, as rows.
+//! Decodes the messages of one file or stream into rows.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,17 +11,18 @@ use arrow_ipc::reader::{RecordBatchDecoder, read_dictionary};
 use arrow_ipc::{MessageHeader, MetadataVersion, root_as_message};
 
 use crate::account::Limits;
+use crate::buffer_selection::BufferSelection;
 use crate::error::{Result, malformed};
 use crate::expanded::check_expanded;
 use crate::inflate::{Inflater, Message};
-use crate::wanted::Wanted;
 
-/// Reads messages of one schema.
+/// Decodes messages of one schema.
 pub(crate) struct Decoder {
     schema: SchemaRef,
     version: MetadataVersion,
     projection: Option<Vec<usize>>,
-    wanted: Option<Wanted>,
+    /// `None`: every buffer is read.
+    selection: Option<BufferSelection>,
     dictionaries: HashMap<i64, ArrayRef>,
     inflater: Inflater,
 }
@@ -33,14 +34,14 @@ impl Decoder {
         projection: Option<Vec<usize>>,
         limits: Limits,
     ) -> Self {
-        let wanted = projection.as_ref().map(|places| Wanted::of(&schema, places, version));
+        let selection = projection.as_ref().map(|columns| BufferSelection::for_columns(&schema, columns, version));
         let inflater = Inflater::new(limits);
-        Self { schema, version, projection, wanted, dictionaries: HashMap::new(), inflater }
+        Self { schema, version, projection, selection, dictionaries: HashMap::new(), inflater }
     }
 
-    /// The rows of a message; `None` for a dictionary, which is kept.
+    /// Decodes the rows of a message; `None` for a dictionary, which the decoder keeps.
     pub(crate) fn read(&mut self, message: Message) -> Result<Option<RecordBatch>> {
-        let message = self.inflater.inflate_wanted(message, self.wanted.as_ref())?;
+        let message = self.inflater.inflate_selected(message, self.selection.as_ref())?;
         // Arrow's reader panics at some kinds of damage.
         let read = catch_unwind(AssertUnwindSafe(|| self.decode(&message)));
         let rows = read.map_err(|_| malformed("a message cannot be read: it is damaged"))??;

@@ -1,17 +1,17 @@
-//! Why a message or a file from outside is not read.
+//! The errors of reading messages and files from outside.
 
 use arrow::error::ArrowError;
 
-/// Result of this crate.
+/// The result type of this crate.
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a message or a file is not read; the text is for whoever sent it.
+/// The reason why a message or a file is not read; the text is for its sender.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It is damaged, or not what it should be.
     #[error("{0}")]
     Malformed(String),
-    /// It is larger than it may be, or than the memory there is.
+    /// It is larger than the limit or the available memory.
     #[error("{0}")]
     TooLarge(String),
     /// The file cannot be read.
@@ -28,7 +28,7 @@ impl From<ArrowError> for Error {
     }
 }
 
-/// An error about something damaged.
+/// Makes the error of damaged input.
 pub(crate) fn malformed(what: impl Into<String>) -> Error {
     Error::Malformed(what.into())
 }

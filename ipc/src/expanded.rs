@@ -1,8 +1,8 @@
-//! What the rows of a message stand for, in bytes.
+//! Bounds the bytes of a message's rows once dictionaries, views and runs are written out.
 //!
-//! A few bytes can stand for many: keys of a dictionary, views that share their text, runs, lists that overlap, columns
-//! whose rows take no bytes at all. Whoever writes such rows out allocates what they stand for, so that is summed first,
-//! and no further than to the limit.
+//! A few bytes can stand for many: dictionary keys, views that share their text, runs, overlapping lists, and columns
+//! whose rows take no bytes at all. Code that writes such rows out allocates the expanded size, so [`check_expanded`]
+//! sums that size first and stops at the limit.
 
 use arrow::array::{
     AnyDictionaryArray, Array, ArrayRef, AsArray, GenericByteViewArray, OffsetSizeTrait, RecordBatch, RunArray,
@@ -14,19 +14,19 @@ use arrow::datatypes::{
 
 use crate::error::{Error, Result};
 
-/// Bytes that a row counts whose value takes none.
+/// Bytes that are counted for a row whose value takes none.
 const EMPTY_BYTES: u64 = 8;
-/// Keys of a dictionary that are counted at a time.
-const KEYS_ROWS: usize = 8_192;
-/// Texts up to this length lie within a view.
-const MOST_INLINE: u32 = 12;
+/// Dictionary keys that are counted at a time.
+const KEY_BATCH_ROWS: usize = 8_192;
+/// Longest string that lies within its view.
+const MAX_INLINE_BYTES: u32 = 12;
 
-/// Checks that the rows of `batch` stand for at most `limit` bytes.
+/// Checks that the rows of `batch` take at most `limit` bytes once they are written out.
 ///
 /// # Errors
-/// [`Error::TooLarge`] names the column at which there are more.
+/// [`Error::TooLarge`] names the column that exceeds the limit.
 pub fn check_expanded(batch: &RecordBatch, limit: u64) -> Result<(), Error> {
-    let mut left = Left { bytes: limit, within: false };
+    let mut left = Budget { bytes: limit, is_checked: false };
     let too_large = |what: String| {
         Error::TooLarge(format!(
             "{what} of a message stands for more than {limit} bytes once it is written out: send fewer rows at a time"
@@ -41,21 +41,22 @@ pub fn check_expanded(batch: &RecordBatch, limit: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Bytes that may come yet. Every step gives `None` once there are none left.
+/// The bytes left of the limit. Every method returns `None` when they do not suffice.
 #[derive(Clone, Copy)]
-struct Left {
+struct Budget {
     bytes: u64,
-    /// Some rows of values that rows point at are looked at: that all of these fit was seen before.
-    within: bool,
+    /// The array is a slice of values that were checked as a whole before, so [`Budget::check_fits`] need not do it
+    /// again.
+    is_checked: bool,
 }
 
-impl Left {
+impl Budget {
     fn take(&mut self, bytes: u64) -> Option<()> {
         self.bytes = self.bytes.checked_sub(bytes)?;
         Some(())
     }
 
-    /// Rows of which each counts a little.
+    /// Takes [`EMPTY_BYTES`] for each row.
     fn rows(&mut self, rows: usize) -> Option<()> {
         self.take((rows as u64).checked_mul(EMPTY_BYTES)?)
     }
@@ -91,34 +92,34 @@ impl Left {
     }
 
     fn views<T: ByteViewType>(&mut self, array: &GenericByteViewArray<T>) -> Option<()> {
-        let long = |view: &u128| if *view as u32 > MOST_INLINE { u64::from(*view as u32) } else { 0 };
+        let long = |view: &u128| if *view as u32 > MAX_INLINE_BYTES { u64::from(*view as u32) } else { 0 };
         self.take(array.views().iter().fold(0_u64, |sum, view| sum.saturating_add(long(view))))?;
         self.take(size_of_val(array.views().as_ref()) as u64)
     }
 
-    /// Values that rows point at have to fit once by themselves: who writes the rows out may write all of these first.
-    fn fits(&self, values: &ArrayRef) -> Option<()> {
+    /// Checks that the values that rows point at fit once by themselves: a writer may first write out all of them.
+    fn check_fits(&self, values: &ArrayRef) -> Option<()> {
         let mut left = *self;
-        if self.within { Some(()) } else { left.array(values) }
+        if self.is_checked { Some(()) } else { left.array(values) }
     }
 
-    /// Values that are written out `times`.
+    /// Takes the bytes of values that are written out `times`.
     fn repeated(&mut self, values: &ArrayRef, times: u64) -> Option<()> {
-        let mut left = Self { within: true, ..*self };
+        let mut left = Self { is_checked: true, ..*self };
         left.array(values)?;
         self.take((self.bytes - left.bytes).max(1).checked_mul(times)?)
     }
 
-    /// Keys are counted some rows at a time, so that this takes little memory whatever their number and that of the values.
+    /// Counts keys in batches of rows, so that it takes little memory whatever the number of keys and values.
     fn dictionary(&mut self, array: &dyn AnyDictionaryArray) -> Option<()> {
         let rows = array.len();
         let values = array.values();
         if values.is_empty() {
             return self.rows(rows);
         }
-        self.fits(values)?;
-        for start in (0..rows).step_by(KEYS_ROWS) {
-            let slice = array.slice(start, KEYS_ROWS.min(rows - start));
+        self.check_fits(values)?;
+        for start in (0..rows).step_by(KEY_BATCH_ROWS) {
+            let slice = array.slice(start, KEY_BATCH_ROWS.min(rows - start));
             let slice = slice.as_any_dictionary();
             let mut keys = slice.normalized_keys();
             if let Some(nulls) = slice.keys().nulls() {
@@ -129,8 +130,8 @@ impl Left {
             keys.sort_unstable();
             let equal = keys.chunk_by(|a, b| a == b);
             let counts: Vec<(usize, usize)> = equal.filter_map(|keys| Some((*keys.first()?, keys.len()))).collect();
-            // Neighbours of which there are as many count together.
-            for keys in counts.chunk_by(|(a, of_a), (b, of_b)| a + 1 == *b && of_a == of_b) {
+            // Consecutive keys with equal counts are counted as one slice of the values.
+            for keys in counts.chunk_by(|(a, times_a), (b, times_b)| a + 1 == *b && times_a == times_b) {
                 let (first, times) = *keys.first()?;
                 self.repeated(&values.slice(first, keys.len()), times as u64)?;
             }
@@ -141,7 +142,7 @@ impl Left {
     fn runs<R: RunEndIndexType>(&mut self, array: &RunArray<R>) -> Option<()> {
         let ends = array.run_ends();
         let values = array.values();
-        self.fits(values)?;
+        self.check_fits(values)?;
         if ends.is_empty() {
             return Some(());
         }
@@ -162,10 +163,10 @@ impl Left {
         self.array(&values.slice(first, last.checked_sub(first)?))
     }
 
-    /// Lists may overlap, so each counts by itself.
+    /// Counts each list by itself, as lists may overlap.
     fn list_views<O: OffsetSizeTrait>(&mut self, array: &arrow::array::GenericListViewArray<O>) -> Option<()> {
         self.rows(array.len())?;
-        self.fits(array.values())?;
+        self.check_fits(array.values())?;
         for (offset, size) in array.value_offsets().iter().zip(array.value_sizes()) {
             let offset = offset.as_usize();
             let size = size.as_usize();
@@ -181,7 +182,7 @@ impl Left {
         if mode == UnionMode::Sparse {
             return array.fields().iter().try_for_each(|(id, _)| self.array(array.child(id)));
         }
-        array.fields().iter().try_for_each(|(id, _)| self.fits(array.child(id)))?;
+        array.fields().iter().try_for_each(|(id, _)| self.check_fits(array.child(id)))?;
         (0..array.len()).try_for_each(|row| self.repeated(&array.value(row), 1))
     }
 }

@@ -1,6 +1,6 @@
-//! Arrow files: those with a footer that says where their parts lie, and streams of messages in a file.
+//! Reads Arrow files: those with a footer that locates their messages, and streams of messages in a file.
 //!
-//! Whatever a file says of the length of a part is compared with the length of the file before the part is read.
+//! Every offset and length that a file announces is compared with the length of the file before the part is read.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -25,7 +25,7 @@ const MAGIC: &[u8; 6] = b"ARROW1";
 const HEAD_BYTES: u64 = 8;
 /// The length of the footer, and the magic.
 const TAIL_BYTES: usize = 10;
-/// What a message begins with, before its length, since Arrow 0.15.
+/// First bytes of a message, before its length, since Arrow 0.15.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
 /// Reads the rows of an Arrow file of either kind.
@@ -37,11 +37,11 @@ pub struct FileReader<R> {
     failed: bool,
 }
 
-/// What is left to read.
+/// The messages that are left to read.
 enum Messages {
     /// The record batches that the footer names.
     Blocks(std::vec::IntoIter<Block>),
-    /// The next message begins here.
+    /// The offset of the next message.
     Stream(u64),
 }
 
@@ -50,29 +50,29 @@ struct Input<R> {
     len: u64,
 }
 
-/// What the beginning or the end of a file says.
-struct Start {
+/// Contents of the footer of a file, or of the first message of a stream.
+struct FileMetadata {
     schema: SchemaRef,
     version: MetadataVersion,
     dictionaries: Vec<Block>,
     messages: Messages,
 }
 
-/// The columns of a file.
+/// Reads the schema of a file.
 ///
 /// # Errors
-/// As [`FileReader::open`].
+/// Like [`FileReader::open`].
 pub fn read_schema<R: Read + Seek>(reader: R) -> Result<SchemaRef, Error> {
-    Ok(Input::new(reader)?.start()?.schema)
+    Ok(Input::new(reader)?.metadata()?.schema)
 }
 
 impl<R: Read + Seek> FileReader<R> {
-    /// A reader of the columns at the places `projection`, of all if `None`, that holds itself to `limits`. With a range,
-    /// only of the record batches that begin in it; a stream, which has no footer to find them by, belongs to the range
-    /// that has its first byte.
+    /// Opens a reader of the columns at the positions `projection`, of all columns if `None`, within `limits`. With a
+    /// range it reads only the record batches that begin in it; a stream, which has no footer to find them by, belongs
+    /// to the range that has its first byte.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for what is no Arrow file, [`Error::TooLarge`] beyond the limits, [`Error::Io`].
+    /// [`Error::Malformed`] for anything but an Arrow file, [`Error::TooLarge`] beyond the limits, [`Error::Io`].
     pub fn open(
         reader: R,
         projection: Option<Vec<usize>>,
@@ -80,7 +80,7 @@ impl<R: Read + Seek> FileReader<R> {
         limits: Limits,
     ) -> Result<Self, Error> {
         let mut input = Input::new(reader)?;
-        let Start { schema, version, dictionaries, mut messages } = input.start()?;
+        let FileMetadata { schema, version, dictionaries, mut messages } = input.metadata()?;
         if let Some(range) = range {
             let begins = |offset: i64| u64::try_from(offset).is_ok_and(|offset| range.contains(&offset));
             messages = match messages {
@@ -130,7 +130,7 @@ impl<R: Read + Seek> Iterator for FileReader<R> {
 }
 
 impl<R> FileReader<R> {
-    /// The columns of its rows.
+    /// The schema of its rows.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
@@ -142,7 +142,7 @@ impl<R: Read + Seek> Input<R> {
         Ok(Self { reader, len })
     }
 
-    /// `len` bytes from `at` on.
+    /// Reads `len` bytes from `at` on.
     fn bytes(&mut self, at: u64, len: u64) -> Result<Bytes> {
         let end = at.checked_add(len).filter(|end| *end <= self.len);
         let len = usize::try_from(len).ok().filter(|_| end.is_some());
@@ -154,12 +154,12 @@ impl<R: Read + Seek> Input<R> {
         Ok(bytes.into())
     }
 
-    fn start(&mut self) -> Result<Start> {
+    fn metadata(&mut self) -> Result<FileMetadata> {
         let is_file = self.len >= MAGIC.len() as u64 && self.bytes(0, MAGIC.len() as u64)?.as_ref() == MAGIC;
         if is_file { self.footer() } else { self.first_message() }
     }
 
-    fn footer(&mut self) -> Result<Start> {
+    fn footer(&mut self) -> Result<FileMetadata> {
         let cut = || malformed("the Arrow file was cut short");
         let end = self.len.checked_sub(TAIL_BYTES as u64).filter(|end| *end >= HEAD_BYTES).ok_or_else(cut)?;
         let tail = self.bytes(end, TAIL_BYTES as u64)?;
@@ -169,28 +169,28 @@ impl<R: Read + Seek> Input<R> {
         let Ok(footer) = root_as_footer(&footer) else { return Err(malformed("its footer cannot be read")) };
         let schema = footer.schema().ok_or_else(|| malformed("its footer has no schema"))?;
         let batches: Vec<Block> = footer.recordBatches().into_iter().flatten().copied().collect();
-        Ok(Start {
-            schema: converted(schema)?,
+        Ok(FileMetadata {
+            schema: convert_schema(schema)?,
             version: footer.version(),
             dictionaries: footer.dictionaries().into_iter().flatten().copied().collect(),
             messages: Messages::Blocks(batches.into_iter()),
         })
     }
 
-    fn first_message(&mut self) -> Result<Start> {
+    fn first_message(&mut self) -> Result<FileMetadata> {
         let mut at = 0;
         let message = self.message(&mut at)?.ok_or_else(|| malformed("the file is empty: it has no schema"))?;
         let Ok(parsed) = root_as_message(&message.header) else { return Err(malformed("it is no Arrow file")) };
         let schema = parsed.header_as_schema().ok_or_else(|| malformed("it does not begin with a schema"))?;
-        Ok(Start {
-            schema: converted(schema)?,
+        Ok(FileMetadata {
+            schema: convert_schema(schema)?,
             version: parsed.version(),
             dictionaries: Vec::new(),
             messages: Messages::Stream(at),
         })
     }
 
-    /// A message that the footer names.
+    /// Reads a message that the footer names.
     fn block(&mut self, block: &Block) -> Result<Message> {
         let outside = || malformed("its footer names a message outside of the file");
         let at = u64::try_from(block.offset()).map_err(|_| outside())?;
@@ -205,16 +205,16 @@ impl<R: Read + Seek> Input<R> {
         Ok(Message { header: header.slice(skipped..), body: self.bytes(body_at, body_len)? })
     }
 
-    /// Four bytes at `at`, which moves behind them.
+    /// Reads four bytes at `at` and advances it behind them.
     fn length(&mut self, at: &mut u64) -> Result<[u8; 4]> {
         let bytes = self.bytes(*at, 4)?;
         *at += 4;
         bytes.first_chunk().copied().ok_or_else(|| malformed("a length is missing"))
     }
 
-    /// The message at `at`, which moves behind it; `None` at the end.
+    /// Reads the message at `at` and advances it behind the message; `None` at the end.
     fn message(&mut self, at: &mut u64) -> Result<Option<Message>> {
-        // The mark of the end is often left out.
+        // Writers often leave the end-of-stream marker out.
         if *at == self.len {
             return Ok(None);
         }
@@ -239,22 +239,22 @@ impl<R: Read + Seek> Input<R> {
     }
 }
 
-/// Arrow's types of a schema. Arrow's reader panics at types and units that it does not know.
-fn converted(schema: arrow_ipc::Schema<'_>) -> Result<SchemaRef> {
+/// Converts a schema. Arrow's reader panics at types and units that it does not know; here that is an error.
+fn convert_schema(schema: arrow_ipc::Schema<'_>) -> Result<SchemaRef> {
     let converted = catch_unwind(AssertUnwindSafe(|| fb_to_schema(schema)));
     converted.map(Arc::new).map_err(|_| malformed("its schema cannot be read"))
 }
 
-impl<R: Read + Seek> RecordBatchReader for Rows<R> {
+impl<R: Read + Seek> RecordBatchReader for ArrowReader<R> {
     fn schema(&self) -> SchemaRef {
         self.0.schema()
     }
 }
 
 /// A [`FileReader`] with Arrow's errors.
-struct Rows<R>(FileReader<R>);
+struct ArrowReader<R>(FileReader<R>);
 
-impl<R: Read + Seek> Iterator for Rows<R> {
+impl<R: Read + Seek> Iterator for ArrowReader<R> {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -263,9 +263,9 @@ impl<R: Read + Seek> Iterator for Rows<R> {
 }
 
 impl<R: Read + Seek> FileReader<R> {
-    /// The same as a reader of Arrow's kind.
+    /// Converts it into a reader with Arrow's trait and errors.
     pub fn into_arrow(self) -> impl RecordBatchReader {
-        Rows(self)
+        ArrowReader(self)
     }
 }
 

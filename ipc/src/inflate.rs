@@ -1,8 +1,8 @@
-//! Messages without compression, made of messages with it.
+//! Decompresses messages.
 //!
 //! Every buffer of a compressed message begins with its length before compression. These lengths are summed before the
-//! first byte is decompressed; what comes out must have exactly the length announced. The message that comes out says
-//! the same without compression, and its body can be read in place:
+//! first byte is decompressed, and the decompressed bytes must have exactly the announced length. The resulting message
+//! is equal but for the compression, and its body can be read in place:
 //!
 //! ```text
 //!   | header: codec, buffers (offset, length)   | body: | n | lz4 frame |   | -1 | as it is |         |
@@ -10,7 +10,7 @@
 //!   | header: no codec, buffers (offset, length) | body: n bytes | padding to 64 | as it is | padding  |
 //! ```
 //!
-//! Dictionaries stay with a reader to the end of its stream, so all of a stream together are held to the limit of one
+//! A reader keeps dictionaries to the end of its stream, so all dictionaries of a stream together have the limit of one
 //! message.
 
 use std::collections::HashMap;
@@ -23,63 +23,67 @@ use flatbuffers::FlatBufferBuilder;
 use lz4_flex::frame::FrameDecoder;
 
 use crate::account::Limits;
+use crate::buffer_selection::BufferSelection;
 use crate::bytes::{ALIGNMENT, AlignedBytes};
 use crate::error::{Error, Result, malformed};
-use crate::wanted::Wanted;
 
-/// Bytes of the length before a compressed buffer.
+/// Bytes of the length prefix of a compressed buffer.
 const LENGTH_BYTES: usize = 8;
-/// The length of a buffer that is stored as it is.
+/// The length prefix of a buffer that is stored without compression.
 const RAW: i64 = -1;
 
-/// A message: its header, without the length before it, and its body.
+/// A message: its header, without the length prefix, and its body.
 #[derive(Debug, Clone)]
 pub struct Message {
     /// A flatbuffer.
     pub header: Bytes,
-    /// What the header describes.
+    /// The buffers that the header describes.
     pub body: Bytes,
 }
 
-/// Takes the compression out of the messages of one stream.
+/// Decompresses the messages of one stream.
 #[derive(Debug)]
 pub struct Inflater {
     limits: Limits,
-    /// Bytes of the dictionaries that a reader keeps, by their numbers.
+    /// Bytes of the dictionaries that a reader keeps, by dictionary id.
     dictionaries: HashMap<i64, u64>,
 }
 
-/// One buffer of a body.
-struct Part {
-    /// Where it lies in the body, without the length before it.
-    from: Range<usize>,
-    /// How many bytes it is.
+/// One buffer of a message body.
+struct BodyBuffer {
+    /// Its stored bytes in the body, without the length prefix.
+    stored: Range<usize>,
+    /// Decompressed bytes.
     len: usize,
-    compressed: bool,
+    is_compressed: bool,
 }
 
 impl Inflater {
-    /// For a stream held to `limits`.
+    /// Makes an inflater for one stream with these limits.
     pub fn new(limits: Limits) -> Self {
         Self { limits, dictionaries: HashMap::new() }
     }
 
-    /// What it is held to.
+    /// The limits of its messages.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The message without compression; as it is where it has none, and where it holds no rows.
+    /// Returns the message without compression, unchanged if it has none or holds no rows.
     ///
     /// # Errors
     /// [`Error::Malformed`] for a message whose parts lie outside of it or are not of the length they announce;
     /// [`Error::TooLarge`] beyond the limits.
     pub fn inflate(&mut self, message: Message) -> Result<Message, Error> {
-        self.inflate_wanted(message, None)
+        self.inflate_selected(message, None)
     }
 
-    /// As [`Inflater::inflate`]; buffers of columns that are not wanted come out empty.
-    pub(crate) fn inflate_wanted(&mut self, message: Message, wanted: Option<&Wanted>) -> Result<Message> {
+    /// Like [`Inflater::inflate`], but empties the buffers of columns that are not selected.
+    pub(crate) fn inflate_selected(
+        &mut self,
+        message: Message,
+        selection: Option<&BufferSelection>,
+    ) -> Result<Message> {
         let Ok(parsed) = root_as_message(&message.header) else { return Err(malformed("its header cannot be read")) };
         let dictionary = parsed.header_as_dictionary_batch();
         let batch = match parsed.header_type() {
@@ -89,29 +93,30 @@ impl Inflater {
         };
         let batch = batch.ok_or_else(|| malformed("it has no rows"))?;
         let codec = batch.compression().map(|compression| compression.codec());
-        let mut parts = parts(&batch, &message.body, codec.is_some())?;
-        if let Some(wanted) = wanted.filter(|_| dictionary.is_none()) {
+        let mut buffers = body_buffers(&batch, &message.body, codec.is_some())?;
+        if let Some(selection) = selection.filter(|_| dictionary.is_none()) {
             let counts = batch.variadicBufferCounts().into_iter().flatten();
-            for (part, _) in parts.iter_mut().zip(wanted.buffers(counts)).filter(|(_, wanted)| !*wanted) {
-                *part = Part { from: 0..0, len: 0, compressed: false };
+            for (buffer, _) in buffers.iter_mut().zip(selection.buffers(counts)).filter(|(_, selected)| !*selected) {
+                *buffer = BodyBuffer { stored: 0..0, len: 0, is_compressed: false };
             }
         }
-        // Several buffers may lie in the same bytes, and are copied where these are not aligned.
-        let bytes = self.checked_sum(&parts, &message.body, codec.is_some())?;
+        // A message without compression is checked too: several of its buffers may name the same bytes, and the reader
+        // copies each of them that is not aligned.
+        let bytes = self.checked_sum(&buffers, &message.body, codec.is_some())?;
         if let Some(dictionary) = dictionary {
-            self.keep(dictionary.id(), dictionary.isDelta(), bytes)?;
+            self.count_dictionary(dictionary.id(), dictionary.isDelta(), bytes)?;
         }
         let Some(codec) = codec else { return Ok(message) };
-        let body = self.inflated(&message.body, codec, &parts, bytes)?;
-        let header = header(&parsed, &batch, &parts, bytes);
+        let body = self.inflate_body(&message.body, codec, &buffers, bytes)?;
+        let header = inflated_header(&parsed, &batch, &buffers, bytes);
         Ok(Message { header, body })
     }
 
-    /// Bytes of all parts, each begun at a multiple of 64 where the body is written anew. They may be as many as the
-    /// limit says, and of a body that is read in place as many as it has.
-    fn checked_sum(&self, parts: &[Part], body: &[u8], is_compressed: bool) -> Result<u64> {
-        let len = |part: &Part| if is_compressed { padded(part.len) } else { Some(part.len) };
-        let bytes = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(len(part)?));
+    /// Sums the bytes of all buffers, padded to multiples of 64 where the body is written anew. The limit is that of
+    /// the stream, or the size of the body where that is larger and the body is read in place.
+    fn checked_sum(&self, buffers: &[BodyBuffer], body: &[u8], is_compressed: bool) -> Result<u64> {
+        let len = |buffer: &BodyBuffer| if is_compressed { padded(buffer.len) } else { Some(buffer.len) };
+        let bytes = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(len(buffer)?));
         let bytes = bytes.map_or(u64::MAX, |bytes| bytes as u64);
         let in_place = if is_compressed { 0 } else { body.len() as u64 };
         let limit = self.limits.message_bytes.max(in_place);
@@ -124,9 +129,10 @@ impl Inflater {
         }
     }
 
-    fn keep(&mut self, id: i64, is_delta: bool, bytes: u64) -> Result<()> {
-        let kept = self.dictionaries.entry(id).or_default();
-        *kept = if is_delta { kept.saturating_add(bytes) } else { bytes };
+    /// Counts a dictionary that the reader keeps. A delta adds to the dictionary of its id, any other one replaces it.
+    fn count_dictionary(&mut self, id: i64, is_delta: bool, bytes: u64) -> Result<()> {
+        let counted = self.dictionaries.entry(id).or_default();
+        *counted = if is_delta { counted.saturating_add(bytes) } else { bytes };
         let sum = self.dictionaries.values().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
         match sum > self.limits.message_bytes {
             true => Err(Error::TooLarge(format!(
@@ -137,29 +143,31 @@ impl Inflater {
         }
     }
 
-    fn inflated(&self, body: &[u8], codec: CompressionType, parts: &[Part], bytes: u64) -> Result<Bytes> {
+    /// Writes the decompressed buffers one after the other; `bytes` is the sum of their padded lengths.
+    fn inflate_body(&self, body: &[u8], codec: CompressionType, buffers: &[BodyBuffer], bytes: u64) -> Result<Bytes> {
         let len = usize::try_from(bytes).map_err(|_| malformed("it announces more than can be addressed"))?;
         let mut out = AlignedBytes::zeroed(len, self.limits.charge(bytes)?)?;
-        let mut rest = out.as_mut_slice();
-        for part in parts {
+        let mut remaining = out.as_mut_slice();
+        for buffer in buffers {
             let short = || malformed("its buffers are not those that it announces");
-            let (to, behind) = rest.split_at_mut_checked(padded(part.len).ok_or_else(short)?).ok_or_else(short)?;
-            let to = to.get_mut(..part.len).ok_or_else(short)?;
-            let from = body.get(part.from.clone()).ok_or_else(short)?;
-            match part.compressed {
+            let len = padded(buffer.len).ok_or_else(short)?;
+            let (to, behind) = remaining.split_at_mut_checked(len).ok_or_else(short)?;
+            let to = to.get_mut(..buffer.len).ok_or_else(short)?;
+            let from = body.get(buffer.stored.clone()).ok_or_else(short)?;
+            match buffer.is_compressed {
                 true => decompress(codec, from, to)?,
                 false if from.len() == to.len() => to.copy_from_slice(from),
                 false => return Err(short()),
             }
-            rest = behind;
+            remaining = behind;
         }
         Ok(out.into())
     }
 }
 
-/// The buffers of a message, all of them within `body`.
-fn parts(batch: &arrow_ipc::RecordBatch<'_>, body: &[u8], is_compressed: bool) -> Result<Vec<Part>> {
-    let part = |buffer: &arrow_ipc::Buffer| {
+/// Reads the buffers of a message; fails unless all of them lie within `body`.
+fn body_buffers(batch: &arrow_ipc::RecordBatch<'_>, body: &[u8], is_compressed: bool) -> Result<Vec<BodyBuffer>> {
+    let body_buffer = |buffer: &arrow_ipc::Buffer| {
         let outside = || {
             let len = buffer.length();
             let offset = buffer.offset();
@@ -167,30 +175,30 @@ fn parts(batch: &arrow_ipc::RecordBatch<'_>, body: &[u8], is_compressed: bool) -
         };
         let start = usize::try_from(buffer.offset()).map_err(|_| outside())?;
         let len = usize::try_from(buffer.length()).map_err(|_| outside())?;
-        let from = start..start.checked_add(len).ok_or_else(outside)?;
-        let bytes = body.get(from.clone()).ok_or_else(outside)?;
+        let stored = start..start.checked_add(len).ok_or_else(outside)?;
+        let bytes = body.get(stored.clone()).ok_or_else(outside)?;
         if bytes.is_empty() || !is_compressed {
-            return Ok(Part { from, len, compressed: false });
+            return Ok(BodyBuffer { stored, len, is_compressed: false });
         }
         let (length, _) = bytes.split_first_chunk::<LENGTH_BYTES>().ok_or_else(outside)?;
-        let from = start + LENGTH_BYTES..start + len;
+        let stored = start + LENGTH_BYTES..start + len;
         match i64::from_le_bytes(*length) {
-            RAW => Ok(Part { len: from.len(), from, compressed: false }),
-            0 => Ok(Part { from: 0..0, len: 0, compressed: false }),
+            RAW => Ok(BodyBuffer { len: stored.len(), stored, is_compressed: false }),
+            0 => Ok(BodyBuffer { stored: 0..0, len: 0, is_compressed: false }),
             length => match usize::try_from(length) {
-                Ok(len) => Ok(Part { from, len, compressed: true }),
+                Ok(len) => Ok(BodyBuffer { stored, len, is_compressed: true }),
                 Err(_) => Err(malformed(format!("a buffer announces a length of {length}"))),
             },
         }
     };
-    batch.buffers().into_iter().flatten().map(part).collect()
+    batch.buffers().into_iter().flatten().map(body_buffer).collect()
 }
 
 fn padded(len: usize) -> Option<usize> {
     len.checked_next_multiple_of(ALIGNMENT)
 }
 
-/// Fills `to`. What is decompressed must have its length, neither less nor more.
+/// Decompresses `from` into `to`; fails unless the decompressed bytes fill it exactly.
 fn decompress(codec: CompressionType, from: &[u8], to: &mut [u8]) -> Result<()> {
     let failed = |error: std::io::Error| malformed(format!("a buffer cannot be decompressed: {error}"));
     let wrong = |len: usize| malformed(format!("a compressed buffer does not have the {len} bytes it announces"));
@@ -214,22 +222,22 @@ fn decompress(codec: CompressionType, from: &[u8], to: &mut [u8]) -> Result<()> 
     }
 }
 
-/// The header of the same message whose parts lie one after the other, without compression.
-fn header(
+/// Builds the header of a message whose decompressed buffers lie one after the other.
+fn inflated_header(
     message: &arrow_ipc::Message<'_>,
     batch: &arrow_ipc::RecordBatch<'_>,
-    parts: &[Part],
+    buffers: &[BodyBuffer],
     body_bytes: u64,
 ) -> Bytes {
     let mut builder = FlatBufferBuilder::new();
     let nodes: Vec<_> = batch.nodes().into_iter().flatten().copied().collect();
     let nodes = builder.create_vector(&nodes);
     let mut end = 0;
-    let buffers = parts.iter().map(|part| {
+    let buffers = buffers.iter().map(|buffer| {
         let start = end;
-        // The sum was checked.
-        end += padded(part.len).unwrap_or_default();
-        arrow_ipc::Buffer::new(start as i64, part.len as i64)
+        // `checked_sum` found the sum to fit.
+        end += padded(buffer.len).unwrap_or_default();
+        arrow_ipc::Buffer::new(start as i64, buffer.len as i64)
     });
     let buffers: Vec<_> = buffers.collect();
     let buffers = builder.create_vector(&buffers);
@@ -296,9 +304,9 @@ mod tests {
     fn announced_lengths_are_refused_before_memory_is_asked_for() {
         for codec in [LZ4, ZSTD] {
             let rows = testing::messages(&testing::batch(3_000), Some(codec)).pop().unwrap();
-            for (place, _) in testing::lengths(&rows) {
+            for (place, _) in testing::length_prefixes(&rows) {
                 let mut changed = rows.clone();
-                testing::announce(&mut changed, place, LARGEST);
+                testing::set_length_prefix(&mut changed, place, LARGEST);
                 let error = Inflater::new(limits()).inflate(changed).unwrap_err();
                 assert!(matches!(&error, Error::TooLarge(why) if why.contains("281474976")), "{error}");
             }
@@ -309,11 +317,11 @@ mod tests {
     fn what_comes_out_has_the_announced_length() {
         for codec in [LZ4, ZSTD] {
             let rows = testing::messages(&testing::batch(3_000), Some(codec)).pop().unwrap();
-            for (place, length) in testing::lengths(&rows).into_iter().filter(|(_, length)| *length > 0) {
+            for (place, length) in testing::length_prefixes(&rows).into_iter().filter(|(_, length)| *length > 0) {
                 // More than there is, less than there is (an lz4 frame goes on as long as it likes), and nonsense.
                 for announced in [length + 1, length - 1, length * 10, -2, i64::MIN] {
                     let mut changed = rows.clone();
-                    testing::announce(&mut changed, place, announced);
+                    testing::set_length_prefix(&mut changed, place, announced);
                     let error = Inflater::new(limits()).inflate(changed).unwrap_err();
                     assert!(matches!(error, Error::Malformed(_)), "{announced}: {error}");
                 }
@@ -334,7 +342,7 @@ mod tests {
         let messages = testing::messages(&testing::batch(3_000), Some(LZ4));
         let dictionary = messages.get(1).unwrap();
         let mut inflater = Inflater::new(Limits { message_bytes: 1 << 12, ..limits() });
-        // The same one again takes the place of the former.
+        // A dictionary replaces the previous one of its id.
         for _ in 0..100 {
             inflater.inflate(dictionary.clone()).unwrap();
         }

@@ -1,9 +1,9 @@
-//! Arrow IPC messages and files from outside, read within limits.
+//! Reads Arrow IPC messages and files from outside within memory limits.
 //!
-//! A message says how long its buffers are once they are decompressed, how many rows it has, where its parts lie; Arrow's
-//! reader believes it and allocates, which ends the process when the memory is not there. Here nothing is allocated
-//! because a message says so: what it announces is summed before a byte is decompressed, refused beyond a limit, counted
-//! by whoever counts memory, and asked for in a way that can fail.
+//! A message announces the decompressed lengths of its buffers, its number of rows and the offsets of its parts.
+//! Arrow's reader trusts these numbers and allocates, which ends the process when the memory is not there. This crate
+//! sums the announced lengths before it decompresses a byte, refuses sums beyond a limit, charges them to an
+//! [`Account`], and allocates in a way that can fail.
 //!
 //! ```text
 //!   Flight upload ---------------> Inflater -> messages without compression -> arrow-flight -> check_expanded
@@ -11,15 +11,24 @@
 //! ```
 //!
 //! The crate knows Arrow and nothing of Terrace: `flight`, `planner-ext` and `server` use it.
+//!
+//! - `account`: limits of a message, and the trait that counts memory
+//! - `buffer_selection`: selects the buffers of a message that belong to projected columns
+//! - `bytes`: aligned memory whose allocation can fail
+//! - `decoder`: decodes messages of one schema into rows
+//! - `error`: the error type
+//! - `expanded`: bounds the size of rows once dictionaries, views and runs are written out
+//! - `file`: reads Arrow files and streams
+//! - `inflate`: decompresses messages
 
 mod account;
+mod buffer_selection;
 mod bytes;
 mod decoder;
 mod error;
 mod expanded;
 mod file;
 mod inflate;
-mod wanted;
 
 pub use account::{Account, Charge, Limits};
 pub use bytes::AlignedBytes;

@@ -1,4 +1,4 @@
-//! Messages to read and to damage.
+//! Messages for tests, and functions that damage them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,22 +19,22 @@ use crate::inflate::Message;
 pub(crate) const LZ4: CompressionType = CompressionType::LZ4_FRAME;
 pub(crate) const ZSTD: CompressionType = CompressionType::ZSTD;
 
-/// One mebibyte.
+/// Limits of one mebibyte.
 pub(crate) fn limits() -> Limits {
     Limits { message_bytes: 1 << 20, expanded_bytes: 1 << 20, account: None }
 }
 
-/// An account that remembers the most that was taken.
+/// An account that records its peak use.
 #[derive(Debug)]
 pub(crate) struct Account {
-    most: u64,
+    limit: u64,
     used: AtomicU64,
     peak: AtomicU64,
 }
 
 impl Account {
-    pub(crate) fn new(most: u64) -> Arc<Self> {
-        Arc::new(Self { most, used: AtomicU64::new(0), peak: AtomicU64::new(0) })
+    pub(crate) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit, used: AtomicU64::new(0), peak: AtomicU64::new(0) })
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -46,9 +46,10 @@ impl Account {
     }
 }
 
-struct Held(Arc<Account>, u64);
+/// Bytes taken from an [`Account`] until it is dropped.
+struct TestCharge(Arc<Account>, u64);
 
-impl Drop for Held {
+impl Drop for TestCharge {
     fn drop(&mut self) {
         self.0.used.fetch_sub(self.1, Ordering::Relaxed);
     }
@@ -56,16 +57,16 @@ impl Drop for Held {
 
 impl crate::account::Account for Arc<Account> {
     fn charge(&self, bytes: u64) -> Result<Charge, String> {
-        if self.used() + bytes > self.most {
+        if self.used() + bytes > self.limit {
             return Err("all is taken".to_owned());
         }
         let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(used, Ordering::Relaxed);
-        Ok(Box::new(Held(Arc::clone(self), bytes)))
+        Ok(Box::new(TestCharge(Arc::clone(self), bytes)))
     }
 }
 
-/// Numbers, texts of both kinds, keys of a dictionary, lists.
+/// Makes a batch of numbers, strings, string views, dictionary keys and lists.
 pub(crate) fn batch(rows: i32) -> RecordBatch {
     let numbers: ArrayRef = Arc::new(Int64Array::from_iter((0..rows).map(|i| (i % 7 != 0).then_some(i64::from(i)))));
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..rows).map(|i| format!("text {}", i % 50))));
@@ -90,21 +91,21 @@ fn options(codec: Option<CompressionType>) -> IpcWriteOptions {
     options.try_with_compression(codec).unwrap()
 }
 
-/// A file of so many times the batch.
+/// Writes an Arrow file that holds the batch `times` times.
 pub(crate) fn file(batch: &RecordBatch, times: usize, codec: Option<CompressionType>) -> Vec<u8> {
     let mut writer = FileWriter::try_new_with_options(Vec::new(), &batch.schema(), options(codec)).unwrap();
     (0..times).for_each(|_| writer.write(batch).unwrap());
     writer.into_inner().unwrap()
 }
 
-/// The same as a stream.
+/// Like `file()`, but writes a stream.
 pub(crate) fn stream(batch: &RecordBatch, times: usize, codec: Option<CompressionType>) -> Vec<u8> {
     let mut writer = StreamWriter::try_new_with_options(Vec::new(), &batch.schema(), options(codec)).unwrap();
     (0..times).for_each(|_| writer.write(batch).unwrap());
     writer.into_inner().unwrap()
 }
 
-/// The messages of a stream: a schema, a dictionary, rows.
+/// Makes the messages of a stream: a schema, a dictionary, rows.
 pub(crate) fn messages(batch: &RecordBatch, codec: Option<CompressionType>) -> Vec<Message> {
     let stream = Bytes::from(stream(batch, 1, codec));
     let mut messages = Vec::new();
@@ -121,28 +122,29 @@ pub(crate) fn messages(batch: &RecordBatch, codec: Option<CompressionType>) -> V
     }
 }
 
-/// A reader of messages that begin with a schema.
+/// Makes a decoder for messages of which the first is the schema.
 pub(crate) fn decoder(messages: &[Message]) -> Decoder {
     let message = root_as_message(&messages[0].header).unwrap();
     let schema = arrow_ipc::convert::fb_to_schema(message.header_as_schema().unwrap());
     Decoder::new(Arc::new(schema), MetadataVersion::V5, None, limits())
 }
 
-/// Where the lengths before the buffers of compressed rows lie in their body, and what they say.
-pub(crate) fn lengths(rows: &Message) -> Vec<(usize, i64)> {
+/// The length prefixes of the compressed buffers of a message: offset in the body, and value.
+pub(crate) fn length_prefixes(rows: &Message) -> Vec<(usize, i64)> {
     let message = root_as_message(&rows.header).unwrap();
     let buffers = message.header_as_record_batch().unwrap().buffers().unwrap();
     let places = buffers.iter().filter(|buffer| buffer.length() > 0).map(|buffer| buffer.offset() as usize);
     places.map(|at| (at, i64::from_le_bytes(rows.body[at..at + 8].try_into().unwrap()))).collect()
 }
 
-/// Changes such a length.
-pub(crate) fn announce(rows: &mut Message, at: usize, length: i64) {
+/// Overwrites the length prefix at `at`.
+pub(crate) fn set_length_prefix(rows: &mut Message, at: usize, length: i64) {
     let mut body = rows.body.to_vec();
     body[at..at + 8].copy_from_slice(&length.to_le_bytes());
     rows.body = body.into();
 }
 
+/// Rebuilds the header of a message after `change` to its buffers; as a dictionary if `id` is given.
 fn rebuilt(message: &Message, change: impl FnOnce(&mut Vec<arrow_ipc::Buffer>), id: Option<i64>) -> Message {
     let parsed = root_as_message(&message.header).unwrap();
     let dictionary = parsed.header_as_dictionary_batch();
@@ -184,7 +186,7 @@ fn rebuilt(message: &Message, change: impl FnOnce(&mut Vec<arrow_ipc::Buffer>), 
     Message { header: Bytes::copy_from_slice(builder.finished_data()), body: message.body.clone() }
 }
 
-/// The same rows with more buffers, all in the place of the longest.
+/// Rebuilds a message with `times` more buffers, all at the offset of the longest.
 pub(crate) fn with_buffer_repeated(rows: &Message, times: usize) -> Message {
     let repeat = |buffers: &mut Vec<arrow_ipc::Buffer>| {
         let longest = buffers.iter().max_by_key(|buffer| buffer.length()).copied().unwrap();
@@ -193,7 +195,7 @@ pub(crate) fn with_buffer_repeated(rows: &Message, times: usize) -> Message {
     rebuilt(rows, repeat, None)
 }
 
-/// The same dictionary under another number.
+/// Rebuilds a dictionary message under another id.
 pub(crate) fn with_id(dictionary: &Message, id: i64) -> Message {
     rebuilt(dictionary, |_| {}, Some(id))
 }

@@ -1,9 +1,10 @@
-//! Where numbers of different types meet: what DataFusion's coercion does otherwise.
+//! Coercion of numbers of different types, where it differs from DataFusion's.
 //!
-//! - Floats and decimals meet as floats ([`FloatsStay`]). DataFusion compares and unites them as DECIMAL(30, 15), which has
-//!   no 1e300 and no infinity (`get_common_decimal_type` in expr-common/src/type_coercion/binary.rs).
-//! - A decimal literal beside a float is the float that is nearest to what is written. A cast divides its digits as a
-//!   float, is off by one place from 16 digits on, and the literal would miss the row that it was read from.
+//! - A float and a decimal are both coerced to floats ([`DecimalsToFloats`]). DataFusion coerces them to DECIMAL(30, 15),
+//!   which has no 1e300 and no infinity (`get_common_decimal_type` in expr-common/src/type_coercion/binary.rs).
+//! - A decimal literal beside a float becomes the nearest float to the written number. A cast divides the digits as a
+//!   float, which is off by one unit in the last place from 16 digits on, and the literal would miss the row that it was
+//!   copied from.
 //! - A decimal literal beside an integer or decimal column is compared in the type of the column, so that statistics and
 //!   keys serve it.
 
@@ -29,23 +30,24 @@ use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, Optimizer
 use crate::engine::comparison;
 use crate::subqueries::EmptySubqueries;
 
-/// Planning with our rules of analysis.
+/// Adds the rules of this module to the analyzer.
 pub(crate) fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
     let mut rules = Analyzer::new().rules;
-    rules.insert(0, Arc::new(FloatsStay));
+    rules.insert(0, Arc::new(DecimalsToFloats));
     rules.push(Arc::new(LiteralArguments));
     rules.push(Arc::new(EmptySubqueries));
     builder.with_analyzer_rules(rules)
 }
 
-/// Functions whose arguments have one type, that of their result.
-const OF_ONE_TYPE: [&str; 8] = ["coalesce", "nvl", "ifnull", "nvl2", "nullif", "greatest", "least", "make_array"];
+/// Functions whose arguments and result have the same type.
+const SAME_TYPE_FUNCTIONS: [&str; 8] =
+    ["coalesce", "nvl", "ifnull", "nvl2", "nullif", "greatest", "least", "make_array"];
 
-/// The rule that casts decimals to floats where floats are; before the types are coerced.
+/// Analyzer rule, before type coercion, that casts decimals to floats where they are combined with floats.
 #[derive(Debug)]
-pub(crate) struct FloatsStay;
+pub(crate) struct DecimalsToFloats;
 
-impl AnalyzerRule for FloatsStay {
+impl AnalyzerRule for DecimalsToFloats {
     fn name(&self) -> &str {
         "floats_stay"
     }
@@ -58,16 +60,19 @@ impl AnalyzerRule for FloatsStay {
                 let name = names.save(&expr);
                 Ok(with_floats(expr, &schema)?.update_data(|expr| name.restore(expr)))
             })?;
-            // What is below may have other types by now, and the schemas of nodes without expressions repeat them.
+            // Nodes below may have other types now, and the schemas of nodes without expressions repeat them.
             let node = node.map_data(LogicalPlan::recompute_schema)?;
             node.transform_data(|node| match node {
-                LogicalPlan::Union(union) => united(union),
-                LogicalPlan::Values(values) => listed(values),
+                LogicalPlan::Union(union) => coerce_union(union),
+                LogicalPlan::Values(values) => coerce_values(values),
                 LogicalPlan::Join(mut join) => {
                     let mut changed = false;
                     for (left, right) in &mut join.on {
                         let kinds = [left.get_type(join.left.schema()), right.get_type(join.right.schema())];
-                        changed |= meet(&mut [(left, kinds[0].as_ref().ok()), (right, kinds[1].as_ref().ok())]);
+                        changed |= cast_decimals_beside_floats(&mut [
+                            (left, kinds[0].as_ref().ok()),
+                            (right, kinds[1].as_ref().ok()),
+                        ]);
                     }
                     Ok(Transformed::new_transformed(LogicalPlan::Join(join), changed))
                 }
@@ -78,8 +83,8 @@ impl AnalyzerRule for FloatsStay {
     }
 }
 
-/// The rule that makes literals of cast literals that are arguments of functions. The type of a result may depend on the
-/// value (`round(x, 2)`), and would be another one once the cast is folded: after the type was announced.
+/// Analyzer rule that folds casts of literals in the arguments of functions. The type of a result may depend on the value
+/// (`round(x, 2)`), and would change when the optimizer folds the cast, after the result type was sent to the client.
 #[derive(Debug)]
 struct LiteralArguments;
 
@@ -97,7 +102,7 @@ impl AnalyzerRule for LiteralArguments {
                     let mut changed = false;
                     if let Expr::ScalarFunction(function) = &mut part {
                         for argument in &mut function.args {
-                            changed |= fold(argument);
+                            changed |= fold_cast_literal(argument);
                         }
                     }
                     Ok(Transformed::new_transformed(part, changed))
@@ -110,63 +115,65 @@ impl AnalyzerRule for LiteralArguments {
     }
 }
 
-fn fold(argument: &mut Expr) -> bool {
+fn fold_cast_literal(argument: &mut Expr) -> bool {
     let Expr::Cast(written) = argument else { return false };
     let Expr::Literal(value, _) = written.expr.as_ref() else { return false };
     let Ok(value) = value.cast_to(written.field.data_type()) else { return false };
-    let nearest = nearest(argument.clone());
+    let nearest = nearest_float(argument.clone());
     *argument = if nearest.transformed { nearest.data } else { lit(value) };
     true
 }
 
-/// An expression that is not coerced yet, its decimals cast to floats where they meet floats.
+/// Casts decimals to floats where an expression, which is not coerced yet, combines them with floats.
 pub(crate) fn with_floats(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     expr.transform_up(|mut part| {
         let changed = match &mut part {
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if comparison::compares(*op) => {
-                meet_in(vec![left.as_mut(), right.as_mut()], schema)
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if comparison::is_comparison(*op) => {
+                cast_decimals_in(vec![left.as_mut(), right.as_mut()], schema)
             }
             Expr::Between(Between { expr, low, high, .. }) => {
-                meet_in(vec![expr.as_mut(), low.as_mut(), high.as_mut()], schema)
+                cast_decimals_in(vec![expr.as_mut(), low.as_mut(), high.as_mut()], schema)
             }
             Expr::InList(InList { expr, list, .. }) => {
-                meet_in(std::iter::once(expr.as_mut()).chain(list).collect(), schema)
+                cast_decimals_in(std::iter::once(expr.as_mut()).chain(list).collect(), schema)
             }
             Expr::Case(Case { expr, when_then_expr, else_expr }) => {
-                let mut asked = Vec::new();
-                let mut given = Vec::new();
+                let mut conditions = Vec::new();
+                let mut results = Vec::new();
                 for (when, then) in when_then_expr {
-                    asked.push(when.as_mut());
-                    given.push(then.as_mut());
+                    conditions.push(when.as_mut());
+                    results.push(then.as_mut());
                 }
-                given.extend(else_expr.as_deref_mut());
-                let compared =
-                    expr.is_some() && meet_in(asked.into_iter().chain(expr.as_deref_mut()).collect(), schema);
-                branches_meet(given, schema) | compared
+                results.extend(else_expr.as_deref_mut());
+                let compared = expr.is_some()
+                    && cast_decimals_in(conditions.into_iter().chain(expr.as_deref_mut()).collect(), schema);
+                coerce_branches(results, schema) | compared
             }
-            Expr::ScalarFunction(ScalarFunction { func, args }) if OF_ONE_TYPE.contains(&func.name()) => {
-                meet_in(args.iter_mut().collect(), schema)
+            Expr::ScalarFunction(ScalarFunction { func, args }) if SAME_TYPE_FUNCTIONS.contains(&func.name()) => {
+                cast_decimals_in(args.iter_mut().collect(), schema)
             }
             Expr::InSubquery(InSubquery { expr, subquery, .. })
-            | Expr::SetComparison(SetComparison { expr, subquery, .. }) => meet_subquery(expr, subquery, schema)?,
+            | Expr::SetComparison(SetComparison { expr, subquery, .. }) => coerce_subquery(expr, subquery, schema)?,
             _ => false,
         };
         Ok(Transformed::new_transformed(part, changed))
     })
 }
 
-fn meet_in(parts: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+fn cast_decimals_in(parts: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let kinds: Vec<_> = parts.iter().map(|part| part.get_type(schema).ok()).collect();
     let mut parts: Vec<_> = parts.into_iter().zip(kinds.iter().map(Option::as_ref)).collect();
-    meet(&mut parts)
+    cast_decimals_beside_floats(&mut parts)
 }
 
-/// Gives the branches of a CASE their common type, if they are numbers: what the CASE stands beside asks its first branch.
-fn branches_meet(mut branches: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+/// Casts the branches of a CASE to their common type, if they are numbers: before coercion, the type of a CASE is that of
+/// its first branch.
+fn coerce_branches(mut branches: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let kinds: Option<Vec<_>> = branches.iter().map(|branch| branch.get_type(schema).ok()).collect();
     let Some(kinds) = kinds else { return false };
-    let mut changed =
-        meet(&mut branches.iter_mut().map(|branch| &mut **branch).zip(kinds.iter().map(Some)).collect::<Vec<_>>());
+    let mut changed = cast_decimals_beside_floats(
+        &mut branches.iter_mut().map(|branch| &mut **branch).zip(kinds.iter().map(Some)).collect::<Vec<_>>(),
+    );
     let kinds: Vec<_> = branches.iter().filter_map(|branch| branch.get_type(schema).ok()).collect();
     let common = get_coerce_type_for_case_expression(&kinds, None).filter(DataType::is_numeric);
     let Some(common) = common else { return changed };
@@ -179,30 +186,30 @@ fn branches_meet(mut branches: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     changed
 }
 
-/// Casts the decimals among some expressions when one of them is a float.
-fn meet(parts: &mut [(&mut Expr, Option<&DataType>)]) -> bool {
+/// Casts the decimals among expressions to floats when one of the expressions is a float.
+fn cast_decimals_beside_floats(parts: &mut [(&mut Expr, Option<&DataType>)]) -> bool {
     if !parts.iter().any(|(_, kind)| kind.is_some_and(DataType::is_floating)) {
         return false;
     }
     let mut changed = false;
     for (part, kind) in parts {
         if kind.is_some_and(DataType::is_decimal) {
-            **part = as_float(std::mem::take(*part));
+            **part = cast_to_float(std::mem::take(*part));
             changed = true;
         }
     }
     changed
 }
 
-fn as_float(decimal: Expr) -> Expr {
-    nearest(cast(decimal, DataType::Float64)).data
+fn cast_to_float(decimal: Expr) -> Expr {
+    nearest_float(cast(decimal, DataType::Float64)).data
 }
 
-fn meet_subquery(expr: &mut Expr, subquery: &mut Subquery, schema: &DFSchema) -> Result<bool> {
+fn coerce_subquery(expr: &mut Expr, subquery: &mut Subquery, schema: &DFSchema) -> Result<bool> {
     let [found] = subquery.subquery.schema().fields().as_ref() else { return Ok(false) };
     let kind = expr.get_type(schema)?;
     if kind.is_decimal() && found.data_type().is_floating() {
-        *expr = as_float(std::mem::take(expr));
+        *expr = cast_to_float(std::mem::take(expr));
         return Ok(true);
     }
     if !kind.is_floating() || !found.data_type().is_decimal() {
@@ -212,18 +219,18 @@ fn meet_subquery(expr: &mut Expr, subquery: &mut Subquery, schema: &DFSchema) ->
     Ok(true)
 }
 
-/// The plan with some of its columns cast to floats.
+/// Casts those columns of a plan to floats for which `columns` is true.
 fn with_float_columns(plan: &Arc<LogicalPlan>, columns: &[bool]) -> Result<LogicalPlan> {
     let exprs = plan.schema().iter().zip(columns).map(|(column, cast)| {
         let expr = Expr::from(column);
-        if *cast { as_float(expr).alias_qualified(column.0.cloned(), column.1.name()) } else { expr }
+        if *cast { cast_to_float(expr).alias_qualified(column.0.cloned(), column.1.name()) } else { expr }
     });
     LogicalPlanBuilder::from(plan.as_ref().clone()).project(exprs.collect::<Vec<_>>())?.build()
 }
 
-/// A union whose columns are floats in one input and decimals in another has floats. Every union gets its common types,
-/// as it has those of its first input until it is coerced, and what is above it asks for them.
-fn united(mut union: Union) -> Result<Transformed<LogicalPlan>> {
+/// Casts a column of a union to floats if it is a float in one input and a decimal in another. Coerces every union, as its
+/// types are those of its first input until then, and the nodes above it ask for them.
+fn coerce_union(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     let kinds = |column: usize| union.inputs.iter().map(move |input| input.schema().fields().get(column));
     let has = |column, is: fn(&DataType) -> bool| kinds(column).flatten().any(|field| is(field.data_type()));
     let mixed: Vec<_> = (0..union.schema.fields().len())
@@ -247,8 +254,8 @@ fn united(mut union: Union) -> Result<Transformed<LogicalPlan>> {
     TypeCoercionRewriter::coerce_union(union).map(Transformed::yes)
 }
 
-/// A column of VALUES with floats and decimals has floats. The planner has cast the floats to decimals already.
-fn listed(Values { schema, mut values }: Values) -> Result<Transformed<LogicalPlan>> {
+/// Casts a column of VALUES with floats and decimals to floats. The planner has cast its floats to decimals already.
+fn coerce_values(Values { schema, mut values }: Values) -> Result<Transformed<LogicalPlan>> {
     let none = DFSchema::empty();
     let mut changed = false;
     for column in 0..schema.fields().len() {
@@ -260,7 +267,7 @@ fn listed(Values { schema, mut values }: Values) -> Result<Transformed<LogicalPl
         };
         let mut cells: Vec<_> = values.iter_mut().filter_map(|row| row.get_mut(column)).collect();
         let floats = cells.iter().filter(|cell| was_float(cell)).count();
-        // All of them: a cast that the statement writes.
+        // If all cells are cast, the cast is the statement's own.
         if floats == 0 || floats == cells.len() {
             continue;
         }
@@ -270,7 +277,7 @@ fn listed(Values { schema, mut values }: Values) -> Result<Transformed<LogicalPl
                 Expr::Cast(cast) if cast.field.data_type().is_decimal() => *cast.expr,
                 other => other,
             };
-            **cell = nearest(written.cast_to(&DataType::Float64, &none)?).data;
+            **cell = nearest_float(written.cast_to(&DataType::Float64, &none)?).data;
         }
     }
     if !changed {
@@ -279,7 +286,7 @@ fn listed(Values { schema, mut values }: Values) -> Result<Transformed<LogicalPl
     Ok(Transformed::yes(LogicalPlanBuilder::values(values)?.build()?))
 }
 
-/// The rule for literals; before casts of literals are folded.
+/// Optimizer rule, before casts of literals are folded, that rewrites decimal literals into the types of columns.
 #[derive(Debug)]
 pub(crate) struct DecimalLiterals;
 
@@ -302,29 +309,30 @@ impl OptimizerRule for DecimalLiterals {
     }
 }
 
-/// An expression over some columns with the types that an analysed plan gives it.
+/// Coerces an expression over columns as the analysis of a plan does.
 pub(crate) fn coerced(simplifier: &ExprSimplifier, expr: Expr, schema: &DFSchema) -> Result<Expr> {
     let expr = simplifier.coerce(with_floats(expr, schema)?.data, schema)?;
     Ok(in_column_types(expr, schema)?.data)
 }
 
-/// A coerced expression with its decimal literals in the types of the columns that they stand beside.
+/// Rewrites the decimal literals of a coerced expression into the types of the columns that they are compared with.
 pub(crate) fn in_column_types(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    if !expr.exists(|part| Ok(decimal(part).is_some()))? {
+    if !expr.exists(|part| Ok(decimal_literal(part).is_some()))? {
         return Ok(Transformed::no(expr));
     }
-    expr.transform_up(|part| Ok(nearest(part)))?
-        .transform_data(|expr| expr.transform_down(|part| Ok(comparison::in_column_type(part, schema, &decimal))))
+    expr.transform_up(|part| Ok(nearest_float(part)))?.transform_data(|expr| {
+        expr.transform_down(|part| Ok(comparison::in_column_type(part, schema, &decimal_literal)))
+    })
 }
 
-fn nearest(expr: Expr) -> Transformed<Expr> {
+fn nearest_float(expr: Expr) -> Transformed<Expr> {
     let found = match &expr {
         Expr::Cast(cast) => match (cast.expr.as_ref(), cast.field.data_type()) {
             (Expr::Literal(value, _), DataType::Float64) => {
-                written(value).and_then(|text| text.parse::<f64>().ok()).map(lit)
+                decimal_text(value).and_then(|text| text.parse::<f64>().ok()).map(lit)
             }
             (Expr::Literal(value, _), DataType::Float32) => {
-                written(value).and_then(|text| text.parse::<f32>().ok()).map(lit)
+                decimal_text(value).and_then(|text| text.parse::<f32>().ok()).map(lit)
             }
             _ => None,
         },
@@ -333,12 +341,12 @@ fn nearest(expr: Expr) -> Transformed<Expr> {
     found.map_or_else(|| Transformed::no(expr), Transformed::yes)
 }
 
-fn decimal(expr: &Expr) -> Option<&ScalarValue> {
+fn decimal_literal(expr: &Expr) -> Option<&ScalarValue> {
     comparison::literal(expr).filter(|value| value.data_type().is_decimal())
 }
 
-/// A decimal as it is written.
-fn written(value: &ScalarValue) -> Option<String> {
+/// The text of a decimal, as digits and exponent.
+fn decimal_text(value: &ScalarValue) -> Option<String> {
     match value {
         ScalarValue::Decimal128(Some(digits), _, scale) => Some(format!("{digits}e{}", -i32::from(*scale))),
         ScalarValue::Decimal256(Some(digits), _, scale) => Some(format!("{digits}e{}", -i32::from(*scale))),

@@ -1,8 +1,8 @@
 //! Arithmetic on decimals in 64 bits.
 //!
-//! A `DECIMAL(15, 2)` is computed in 128 bits with a check of every operation, at 5-7 ns a value. Its values seldom need
-//! that: one pass finds how many bits the values of a batch have at most, and where no result can leave 64 bits the
-//! operation is one instruction. Results are the same, types and errors too: whatever does not fit takes the usual way.
+//! Arrow computes a `DECIMAL(15, 2)` in 128 bits with a check of every operation, at 5-7 ns a value. Values seldom need
+//! that: one pass finds the most bits of a value in a batch, and where no result can exceed 64 bits the operation is one
+//! instruction. Results, types and errors are the same: batches that do not fit are computed by Arrow.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -45,7 +45,7 @@ enum Operation {
     Subtract(i64, i64),
 }
 
-// Derived, it would move out of the pointers to dyn.
+// A derived implementation would move out of the pointers to dyn.
 impl PartialEq for DecimalExpr {
     fn eq(&self, other: &Self) -> bool {
         let result = |e: &Self| (e.operation, e.precision, e.scale);
@@ -60,10 +60,10 @@ impl Hash for DecimalExpr {
 }
 
 impl DecimalExpr {
-    /// The same as `expr`; `None` when that is something else.
-    fn of(expr: &BinaryExpr, schema: &Schema) -> Option<Self> {
-        let of = |e: &dyn PhysicalExpr| e.data_type(schema).ok();
-        let types = (of(expr.left().as_ref())?, of(expr.right().as_ref())?, of(expr)?);
+    /// Replaces `expr`; `None` when it is no supported arithmetic on decimals.
+    fn from_binary(expr: &BinaryExpr, schema: &Schema) -> Option<Self> {
+        let type_of = |e: &dyn PhysicalExpr| e.data_type(schema).ok();
+        let types = (type_of(expr.left().as_ref())?, type_of(expr.right().as_ref())?, type_of(expr)?);
         let (DataType::Decimal128(_, left), DataType::Decimal128(_, right), DataType::Decimal128(precision, scale)) =
             types
         else {
@@ -92,40 +92,39 @@ impl DecimalExpr {
         }
     }
 
-    /// In 64 bits; `None` when some result might not fit.
-    fn narrow(&self, left: &ColumnarValue, right: &ColumnarValue) -> Option<Decimal128Array> {
-        let left = Side::of(left)?;
-        let right = Side::of(right)?;
+    /// Computes in 64 bits; `None` when some result might not fit.
+    fn evaluate_narrow(&self, left: &ColumnarValue, right: &ColumnarValue) -> Option<Decimal128Array> {
+        let left = Operand::from_value(left)?;
+        let right = Operand::from_value(right)?;
         match self.operation {
-            Operation::Multiply => {
-                (left.bits() + right.bits() <= MOST_BITS).then(|| combine(&left, &right, |l, r| l * r))?
-            }
+            Operation::Multiply => (left.bit_width() + right.bit_width() <= MOST_BITS)
+                .then(|| apply_narrow(&left, &right, |l, r| l * r))?,
             Operation::Add(a, b) => {
-                fits_sum(&left, a, &right, b).then(|| combine(&left, &right, |l, r| l * a + r * b))?
+                sum_fits(&left, a, &right, b).then(|| apply_narrow(&left, &right, |l, r| l * a + r * b))?
             }
             Operation::Subtract(a, b) => {
-                fits_sum(&left, a, &right, b).then(|| combine(&left, &right, |l, r| l * a - r * b))?
+                sum_fits(&left, a, &right, b).then(|| apply_narrow(&left, &right, |l, r| l * a - r * b))?
             }
         }
     }
 }
 
-fn bits(value: i128) -> u32 {
+fn bit_width(value: i128) -> u32 {
     i128::BITS - (value ^ (value >> 127)).leading_zeros()
 }
 
-fn fits_sum(left: &Side<'_>, a: i64, right: &Side<'_>, b: i64) -> bool {
-    left.bits() + bits(a.into()) < MOST_BITS && right.bits() + bits(b.into()) < MOST_BITS
+fn sum_fits(left: &Operand<'_>, a: i64, right: &Operand<'_>, b: i64) -> bool {
+    left.bit_width() + bit_width(a.into()) < MOST_BITS && right.bit_width() + bit_width(b.into()) < MOST_BITS
 }
 
 /// One operand.
-enum Side<'a> {
+enum Operand<'a> {
     Values(&'a Decimal128Array),
     One(i128),
 }
 
-impl<'a> Side<'a> {
-    fn of(value: &'a ColumnarValue) -> Option<Self> {
+impl<'a> Operand<'a> {
+    fn from_value(value: &'a ColumnarValue) -> Option<Self> {
         match value {
             ColumnarValue::Array(array) => Some(Self::Values(array.as_primitive_opt::<Decimal128Type>()?)),
             ColumnarValue::Scalar(ScalarValue::Decimal128(value, ..)) => value.map(Self::One),
@@ -133,11 +132,13 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Bits of its largest value, the sign aside. What lies below nulls counts too.
-    fn bits(&self) -> u32 {
+    /// Bits of its largest value, the sign aside. Values below nulls count too.
+    fn bit_width(&self) -> u32 {
         match self {
-            Self::Values(array) => bits(array.values().iter().fold(0, |all, value| all | (value ^ (value >> 127)))),
-            Self::One(value) => bits(*value),
+            Self::Values(array) => {
+                bit_width(array.values().iter().fold(0, |all, value| all | (value ^ (value >> 127))))
+            }
+            Self::One(value) => bit_width(*value),
         }
     }
 
@@ -149,18 +150,18 @@ impl<'a> Side<'a> {
     }
 }
 
-/// `None` when neither is an array, or they differ in length.
+/// Applies `op` to each pair of values; `None` when neither operand is an array, or their lengths differ.
 #[inline]
-fn combine(left: &Side<'_>, right: &Side<'_>, op: impl Fn(i64, i64) -> i64) -> Option<Decimal128Array> {
+fn apply_narrow(left: &Operand<'_>, right: &Operand<'_>, op: impl Fn(i64, i64) -> i64) -> Option<Decimal128Array> {
     let values: Vec<i128> = match (left, right) {
-        (Side::Values(l), Side::Values(r)) if l.len() == r.len() => {
+        (Operand::Values(l), Operand::Values(r)) if l.len() == r.len() => {
             l.values().iter().zip(r.values()).map(|(l, r)| i128::from(op(*l as i64, *r as i64))).collect()
         }
-        (Side::Values(l), Side::One(r)) => {
+        (Operand::Values(l), Operand::One(r)) => {
             let r = *r as i64;
             l.values().iter().map(|l| i128::from(op(*l as i64, r))).collect()
         }
-        (Side::One(l), Side::Values(r)) => {
+        (Operand::One(l), Operand::Values(r)) => {
             let l = *l as i64;
             r.values().iter().map(|r| i128::from(op(l, *r as i64))).collect()
         }
@@ -194,7 +195,7 @@ impl PhysicalExpr for DecimalExpr {
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
         let left = self.left.evaluate(batch)?;
         let right = self.right.evaluate(batch)?;
-        if let Some(result) = self.narrow(&left, &right) {
+        if let Some(result) = self.evaluate_narrow(&left, &right) {
             let result = result.with_precision_and_scale(self.precision, self.scale)?;
             return Ok(ColumnarValue::Array(Arc::new(result) as ArrayRef));
         }
@@ -224,7 +225,7 @@ impl PhysicalExpr for DecimalExpr {
     }
 }
 
-/// Puts it into projections and the arguments of aggregates.
+/// Puts [`DecimalExpr`] into projections and the arguments of aggregates.
 #[derive(Debug)]
 pub(crate) struct DecimalRule;
 
@@ -238,15 +239,16 @@ impl PhysicalOptimizerRule for DecimalRule {
     }
 
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|plan| Ok(narrowed(&plan)?.map_or_else(|| Transformed::no(plan), Transformed::yes))).data()
+        plan.transform_up(|plan| Ok(with_decimal_exprs(&plan)?.map_or_else(|| Transformed::no(plan), Transformed::yes)))
+            .data()
     }
 }
 
-fn narrowed(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+fn with_decimal_exprs(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let mut changed = false;
     let mut rewrite = |expr: &Arc<dyn PhysicalExpr>, schema: &Schema| {
         let rewritten = Arc::clone(expr).transform_up(|e| {
-            Ok(match e.downcast_ref::<BinaryExpr>().and_then(|binary| DecimalExpr::of(binary, schema)) {
+            Ok(match e.downcast_ref::<BinaryExpr>().and_then(|binary| DecimalExpr::from_binary(binary, schema)) {
                 Some(narrow) => Transformed::yes(Arc::new(narrow) as Arc<dyn PhysicalExpr>),
                 None => Transformed::no(e),
             })
@@ -271,7 +273,7 @@ fn narrowed(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
         let known = function.all_expressions();
         let args = known.args.iter().map(|arg| rewrite(arg, &schema)).collect::<Result<Vec<_>>>()?;
         let same = args.iter().zip(&known.args).all(|(new, old)| Arc::ptr_eq(new, old));
-        // A new one forgets that it was reversed.
+        // A function with new expressions loses the mark that it is reversed.
         let new = match same || function.is_reversed() {
             true => None,
             false => function.with_new_expressions(args, known.order_by_exprs),
@@ -330,7 +332,7 @@ mod tests {
             };
             let op = [Operator::Multiply, Operator::Plus, Operator::Minus][op as usize];
             let wide = BinaryExpr::new(left, op, right);
-            let Some(narrow) = DecimalExpr::of(&wide, &schema) else { panic!("{wide} is arithmetic of decimals") };
+            let Some(narrow) = DecimalExpr::from_binary(&wide, &schema) else { panic!("{wide} is arithmetic of decimals") };
             let evaluated = |e: &dyn PhysicalExpr| {
                 e.evaluate(&batch).and_then(|v| v.into_array(batch.num_rows())).map_err(|e| e.to_string())
             };
@@ -350,10 +352,10 @@ mod tests {
         let schema = Schema::new(vec![Field::new("a", DataType::Decimal128(15, 2), true)]);
         let a = col("a", &schema).unwrap();
         let expr = BinaryExpr::new(Arc::clone(&a), Operator::Multiply, a);
-        let expr = DecimalExpr::of(&expr, &schema).unwrap();
+        let expr = DecimalExpr::from_binary(&expr, &schema).unwrap();
         let short = |value: i128| {
             let column = ColumnarValue::Array(decimals(vec![Some(1), None, Some(value)], 15, 2));
-            expr.narrow(&column, &column).is_some()
+            expr.evaluate_narrow(&column, &column).is_some()
         };
         assert!(short(i128::from(i32::MAX)));
         assert!(short(i128::from(i32::MIN)));

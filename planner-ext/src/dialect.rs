@@ -1,14 +1,20 @@
-//! The SQL dialect: that of DataFusion's default, without what it reads wrongly or passes over in silence.
+//! The SQL dialect: DataFusion's default dialect, without the parts that it misreads or silently ignores.
 //!
-//! Statements and stored texts are read by it alone. It differs from sqlparser's generic dialect so:
+//! All statements and stored texts are parsed in this dialect. It differs from sqlparser's generic dialect as follows:
 //!
 //! - The right side of `IS [NOT] DISTINCT FROM` ends before AND and OR. sqlparser reads all that follows.
-//! - `1_000` is a number, and a number that runs into a word (`1_000_`, `0b11`) is an error, not a number with an alias.
+//! - `1_000` is a number, and a number that runs into a word (`1_000_`, `0b11`) is an error, not a number with an
+//!   alias.
 //! - `1e3` is a DOUBLE, also where `1.5` is a decimal.
 //! - `x -> x + 1` is a lambda.
 //! - `STRUCT(a INT)` is a type, as `STRUCT<a INT>` is ([`struct_types`]).
 //! - `a ^ b` is an error: it is a power to some systems and an exclusive or to others.
-//! - A clause that the planner does not look at is an error ([`check`]).
+//! - A clause that the planner ignores is an error ([`check`]).
+//!
+//! Submodules:
+//!
+//! - [`struct_types`]: `STRUCT(a INT)` as a type
+//! - [`unread`]: refuses clauses that the planner ignores
 
 mod struct_types;
 mod unread;
@@ -25,14 +31,14 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use crate::error::{Error, Result};
 pub(crate) use unread::check;
 
-/// How deep expressions may nest.
+/// Deepest nesting of expressions.
 const RECURSION_LIMIT: usize = 128;
 
 /// The dialect of all SQL text.
 #[derive(Debug)]
-struct Terrace;
+struct TerraceDialect;
 
-/// Methods that answer as the generic dialect does.
+/// Methods that return the value of the generic dialect.
 macro_rules! as_generic {
     ($($method:ident),* $(,)?) => {
         $(fn $method(&self) -> bool {
@@ -41,8 +47,8 @@ macro_rules! as_generic {
     };
 }
 
-impl Dialect for Terrace {
-    /// The parser asks in places for the generic dialect by its type.
+impl Dialect for TerraceDialect {
+    /// The type of the generic dialect, which the parser checks for in places.
     fn dialect(&self) -> TypeId {
         TypeId::of::<GenericDialect>()
     }
@@ -135,7 +141,7 @@ pub(crate) fn double(number: String) -> Expr {
     number_of_type(number, DataType::Double(ExactNumberInfo::None))
 }
 
-/// A number of a type that its digits alone do not tell.
+/// A number of a type that differs from that of its digits.
 pub(crate) fn number_of_type(number: String, data_type: DataType) -> Expr {
     let expr = Box::new(Expr::value(Value::SingleQuotedString(number)));
     Expr::Cast { kind: CastKind::Cast, expr, data_type, array: false, format: None }
@@ -143,7 +149,7 @@ pub(crate) fn number_of_type(number: String, data_type: DataType) -> Expr {
 
 /// The tokens of a text.
 pub(crate) fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>> {
-    let tokens = Tokenizer::new(&Terrace, text).tokenize_with_location();
+    let tokens = Tokenizer::new(&TerraceDialect, text).tokenize_with_location();
     let mut tokens = tokens.map_err(|e| Error::invalid(format!("SQL syntax: {e}")))?;
     struct_types::with_angle_brackets(&mut tokens);
     for pair in tokens.windows(2) {
@@ -166,14 +172,14 @@ pub(crate) fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>> {
     Ok(tokens)
 }
 
-/// A parser of tokens, for what only we parse.
+/// A parser of tokens, for statements that DataFusion's parser does not know.
 pub(crate) fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {
-    Parser::new(&Terrace).with_recursion_limit(RECURSION_LIMIT).with_tokens_with_locations(tokens)
+    Parser::new(&TerraceDialect).with_recursion_limit(RECURSION_LIMIT).with_tokens_with_locations(tokens)
 }
 
-/// The statements of DataFusion's grammar.
+/// Parses tokens to statements of DataFusion's grammar.
 pub(crate) fn statements(tokens: Vec<TokenWithSpan>) -> Result<Vec<Statement>> {
-    let builder = DFParserBuilder::new(tokens).with_dialect(&Terrace).with_recursion_limit(RECURSION_LIMIT);
+    let builder = DFParserBuilder::new(tokens).with_dialect(&TerraceDialect).with_recursion_limit(RECURSION_LIMIT);
     let statements = Vec::from(builder.build()?.parse_statements()?);
     statements.iter().try_for_each(check_statement)?;
     Ok(statements)
@@ -191,7 +197,7 @@ fn check_statement(statement: &Statement) -> Result<()> {
     }
 }
 
-/// The one expression of a text; `what` says what the text is.
+/// Parses a text that is one expression; `what` names the text in errors.
 pub(crate) fn expression(what: &str, text: &str) -> Result<Expr> {
     let wrong = |e: ParserError| Error::invalid(format!("{what} {text}: {e}"));
     let mut parser = parser(tokenize(text)?);

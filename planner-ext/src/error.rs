@@ -14,7 +14,7 @@ use crate::scan::ROW_COLUMN;
 /// Result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a caller can do about an error.
+/// Kind of an error, by what a caller can do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The request is wrong: syntax, types, unknown columns.
@@ -23,7 +23,7 @@ pub enum ErrorKind {
     NotFound,
     /// A thing of that name exists already, or a row with that key.
     AlreadyExists,
-    /// Valid, but not offered.
+    /// Valid, but not supported.
     Unimplemented,
     /// Memory, disk, slots or a limit are used up; trying again later may help.
     ResourceExhausted,
@@ -35,9 +35,9 @@ pub enum ErrorKind {
     Cancelled,
     /// The server is starting, stopping or overloaded; try again.
     Unavailable,
-    /// The state of the system forbids it.
+    /// The state of the system does not allow it.
     FailedPrecondition,
-    /// Another transaction was faster; the same work may be done again.
+    /// Another transaction committed a conflicting change first; the caller may try again.
     Aborted,
     /// A time limit passed.
     DeadlineExceeded,
@@ -56,7 +56,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of `kind` that says `message`.
+    /// An error of `kind` with a message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
@@ -66,12 +66,12 @@ impl Error {
         Self::new(ErrorKind::InvalidArgument, message)
     }
 
-    /// A valid request for something that is not offered.
+    /// A valid request for something that is not supported.
     pub fn unimplemented(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unimplemented, message)
     }
 
-    /// What the caller can do about it.
+    /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -119,7 +119,7 @@ impl From<ArrowError> for Error {
 impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {
         match error {
-            // Of the optimizer, with the error of the crate `regex-syntax` in it.
+            // The optimizer adds this context to an error of the crate `regex-syntax`.
             DataFusionError::Context(context, inner) if context == "Invalid regex" => {
                 Self::invalid(format!("the regular expression cannot be used: {}", Self::from(*inner).message))
             }
@@ -167,7 +167,7 @@ impl From<Error> for DataFusionError {
     }
 }
 
-/// Wraps a tier-store error for DataFusion; [`Error::from`] finds it again.
+/// Wraps a tier-store error for DataFusion; [`Error::from`] unwraps it.
 pub(crate) fn store_error(error: StoreError) -> DataFusionError {
     Error::from(error).into()
 }
@@ -183,7 +183,7 @@ fn from_boxed(inner: Box<dyn std::error::Error + Send + Sync>) -> Error {
     }
 }
 
-/// The error behind one that can only be looked at.
+/// Converts an error of an unknown type that is only borrowed.
 fn from_any(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
     if let Some(own) = error.downcast_ref::<Error>() {
         return own.clone();
@@ -210,12 +210,12 @@ fn from_any(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
         return own;
     }
     let text = error.to_string();
-    // Of the crate `glob`, which only DataFusion knows.
+    // An error of the crate `glob`, which is a dependency of DataFusion only.
     let kind = if text.starts_with("Pattern syntax error") { ErrorKind::InvalidArgument } else { ErrorKind::Internal };
     Error::new(kind, text)
 }
 
-/// What Arrow cannot do is the fault of values, of files that it reads, or of the request.
+/// Most errors of Arrow are caused by values, by files that it reads, or by the request, so they are no internal errors.
 fn from_arrow(error: &ArrowError) -> Error {
     match error {
         ArrowError::ExternalError(inner) => from_any(inner.as_ref()),
@@ -236,7 +236,7 @@ fn from_arrow(error: &ArrowError) -> Error {
     }
 }
 
-/// Tables are no Parquet: it is a file of the user.
+/// An error of Parquet concerns a file of the user, as tables are not stored in Parquet.
 fn from_parquet(error: &ParquetError) -> Error {
     match error {
         ParquetError::External(inner) if inner.is::<DataFusionError>() || inner.is::<ArrowError>() => {
@@ -246,7 +246,7 @@ fn from_parquet(error: &ParquetError) -> Error {
     }
 }
 
-/// A shared error cannot be taken apart, only looked at.
+/// Converts a shared error, which can only be borrowed.
 fn from_reference(error: &DataFusionError) -> Error {
     match error.find_root() {
         DataFusionError::External(inner) => from_any(inner.as_ref()),
@@ -264,12 +264,12 @@ fn from_reference(error: &DataFusionError) -> Error {
     }
 }
 
-/// DataFusion calls a regular expression that does not compile an error of its own.
+/// Whether the error is a regular expression that does not compile, which DataFusion reports as internal.
 fn is_bad_pattern(what: &str) -> bool {
     what.contains("Regular expression did not compile")
 }
 
-/// A number with too many digits is a mistake of the statement; DataFusion calls it not implemented.
+/// A number with too many digits is a mistake of the statement; DataFusion reports it as not implemented.
 fn not_implemented(what: String) -> Error {
     match what.starts_with("Decimal precision") {
         true => {
@@ -289,7 +289,7 @@ fn from_io(error: &std::io::Error) -> Error {
     Error::new(kind, error.to_string())
 }
 
-/// Our own error below another one.
+/// The error of this crate among the causes of another one.
 fn own_cause(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     causes.find_map(|cause| cause.downcast_ref::<Error>().cloned())
@@ -308,7 +308,7 @@ fn from_object_store(error: &datafusion::object_store::Error) -> Error {
     }
 }
 
-/// The planner names a missing table `table 'catalog.schema.name' not found`.
+/// Converts an error of the planner, which reports a missing table as `table 'catalog.schema.name' not found`.
 fn plan_error(what: &str) -> Error {
     let what = first_part(what);
     let lower = what.to_ascii_lowercase();
@@ -321,7 +321,7 @@ fn plan_error(what: &str) -> Error {
     Error::invalid(what)
 }
 
-/// The error of a table that is not there.
+/// The error of a table that does not exist.
 pub(crate) fn missing_table(name: &str) -> Error {
     let name = name.strip_prefix("public.").unwrap_or(name);
     Error::new(ErrorKind::NotFound, format!("table '{name}' does not exist; SHOW TABLES lists the tables there are"))
@@ -330,7 +330,7 @@ pub(crate) fn missing_table(name: &str) -> Error {
 fn schema_error(error: SchemaError) -> String {
     match error {
         SchemaError::FieldNotFound { field, valid_fields } => {
-            // The column of row positions is none that a user may name.
+            // Users cannot name the column of row positions.
             let known = valid_fields.iter().filter(|c| c.name.trim_end_matches('_') != ROW_COLUMN);
             let near: Vec<String> = known.take(12).map(|c| c.name.clone()).collect();
             if near.is_empty() {
@@ -355,7 +355,7 @@ fn clean_parser(text: &str) -> String {
     text.trim_matches('"').to_owned()
 }
 
-/// DataFusion appends a backtrace and an invitation to report bugs; neither is for users.
+/// Cuts off the backtrace and the request to report bugs that DataFusion appends; neither is for users.
 fn first_part(text: &str) -> String {
     let cut = ["\n\nbacktrace:", "\nThis issue was likely caused", "\nThis was likely caused"];
     let end = cut.iter().filter_map(|c| text.find(c)).min().unwrap_or(text.len());

@@ -1,20 +1,20 @@
-//! All of Terrace that touches DataFusion: the engine, the table provider and its scan, the sink, the system tables.
+//! All of Terrace that uses DataFusion: the engine, the table provider and its scan, the sink, the system tables.
 //!
-//! ```text
-//!   engine     sessions, statements, admission, query memory, DDL, COPY, ingest
-//!   system     live state as tables of schema `system`
-//!   provider   a table of the store as DataFusion sees it
-//!   dialect    how SQL text is read
-//!   decimal    arithmetic on decimals in 64 bits
-//!   joins      the order of inner joins
-//!   coercion   where numbers of different types meet
-//!   subqueries scalar subqueries that give no row
-//!   scan       reading chunks and the delta
-//!   sink       writing rows
-//!   views      hot data views: which queries ask for rows of a view only
-//! ```
+//! - [`engine`]: sessions, statements, admission, query memory, DDL, COPY, ingest
+//! - [`system`]: live state as tables of schema `system`
+//! - [`provider`]: a table of the store as a table provider of DataFusion
+//! - [`scan`]: reads chunks and the delta
+//! - [`sink`]: writes rows
+//! - [`views`]: hot views, and the queries that they serve
+//! - [`error`]: errors of the engine, and their kinds
+//! - [`dialect`]: the SQL dialect
+//! - [`joins`]: the order of inner joins
+//! - [`coercion`]: coercion of numbers of different types
+//! - [`decimal`]: arithmetic on decimals in 64 bits
+//! - [`floats`]: one zero and one NaN for all operations on floats
+//! - [`subqueries`]: scalar subqueries that return no row
 //!
-//! Nothing here knows Flight or HTTP; the server adapts [`Engine`] to both.
+//! Nothing here depends on Flight or HTTP; the server adapts [`Engine`] to both.
 
 mod coercion;
 mod decimal;

@@ -19,7 +19,7 @@ use terrace_tier_store::table::{Table, TableVersion};
 
 use crate::joins::PlannerOptions;
 use crate::scan::{ScanConfig, ScanSource, TierScanExec};
-use crate::views::{Asking, HotViews, Served};
+use crate::views::{HotViews, ScanRequest, ScanView};
 
 /// A version of a table, to be scanned. Rows are written by the engine, not through plans.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct TierTable {
     source: Arc<ScanSource>,
     /// Defaults of columns, by name.
     defaults: HashMap<String, Expr>,
-    /// Views that may tell which chunks a scan need not read.
+    /// Hot views, by which scans may skip chunks.
     hot_views: Option<Arc<HotViews>>,
 }
 
@@ -48,49 +48,49 @@ impl TierTable {
         Self { defaults, ..self }
     }
 
-    /// The same with a column `name` of row positions, for statements that change rows.
+    /// The table with a column `name` of row positions, for statements that change rows.
     pub(crate) fn with_positions(&self, name: &str) -> Self {
         let source = Arc::new(self.source.with_positions(name));
         Self { source, defaults: HashMap::new(), hot_views: self.hot_views.clone() }
     }
 
-    /// The table.
+    /// The table of the store.
     pub fn table(&self) -> &Arc<Table> {
         &self.source.table
     }
 
-    /// What it scans.
+    /// The source of its scans.
     pub(crate) fn source(&self) -> &Arc<ScanSource> {
         &self.source
     }
 
-    /// What hot views say of a scan that puts out `projection`.
-    fn served(
+    /// Hot views that serve a scan with the output `projection`, and the record of its filters for view mining.
+    fn hot_views_for_scan(
         &self,
         state: &dyn Session,
         projection: &[usize],
         filters: &[Expr],
-    ) -> Result<(Vec<Served>, Option<Arc<Asking>>)> {
+    ) -> Result<(Vec<ScanView>, Option<Arc<ScanRequest>>)> {
         let options = state.config_options();
-        let Some(views) = self.hot_views.as_ref().filter(|_| PlannerOptions::of(options).hot_views) else {
+        let Some(views) = self.hot_views.as_ref().filter(|_| PlannerOptions::from_config(options).hot_views) else {
             return Ok(Default::default());
         };
-        // The place of a row belongs to no view.
+        // The column of row positions belongs to no view.
         let columns = self.source.table.schema().fields();
         let read: Vec<_> = projection.iter().filter_map(|at| Some(columns.get(*at)?.name().as_str())).collect();
-        let asking = views.asking(&self.source.table, &read, filters, options);
-        Ok((views.serving(&self.source.table, &read, filters, options)?, asking))
+        let request = views.scan_request(&self.source.table, &read, filters, options);
+        Ok((views.views_for_scan(&self.source.table, &read, filters, options)?, request))
     }
 
-    /// The snapshot it scans.
+    /// The table version that it scans.
     pub fn version(&self) -> &Arc<TableVersion> {
         &self.source.version
     }
 }
 
-/// True when the scan can evaluate the filter itself.
-fn evaluable(filter: &Expr) -> bool {
-    let foreign = |e: &Expr| {
+/// Whether the scan can evaluate the filter itself.
+fn is_evaluable(filter: &Expr) -> bool {
+    let is_unsupported = |e: &Expr| {
         matches!(
             e,
             Expr::Exists(_)
@@ -102,7 +102,7 @@ fn evaluable(filter: &Expr) -> bool {
                 | Expr::WindowFunction(_)
         )
     };
-    !filter.is_volatile() && !filter.exists(|e| Ok(foreign(e))).unwrap_or(true)
+    !filter.is_volatile() && !filter.exists(|e| Ok(is_unsupported(e))).unwrap_or(true)
 }
 
 #[async_trait]
@@ -120,7 +120,7 @@ impl TableProvider for TierTable {
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        let support = |filter: &&Expr| match evaluable(filter) {
+        let support = |filter: &&Expr| match is_evaluable(filter) {
             true => TableProviderFilterPushDown::Exact,
             false => TableProviderFilterPushDown::Unsupported,
         };
@@ -143,11 +143,11 @@ impl TableProvider for TierTable {
         let schema = self.source.schema();
         let columns = DFSchema::try_from(Arc::clone(schema))?;
         let projection = projection.cloned().unwrap_or_else(|| (0..schema.fields().len()).collect());
-        let (served, asking) = self.served(state, &projection, filters)?;
+        let (views, request) = self.hot_views_for_scan(state, &projection, filters)?;
         let filters = filters.iter().map(|f| state.create_physical_expr(f.clone(), &columns));
         let filters = filters.collect::<Result<Vec<_>>>()?;
         let target = state.config().target_partitions();
         let config = ScanConfig::new(Arc::clone(&self.source), projection, filters, limit, target);
-        Ok(Arc::new(TierScanExec::try_new(config.serving(served, target).asking(asking))?))
+        Ok(Arc::new(TierScanExec::try_new(config.with_views(views, target).with_request(request))?))
     }
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::{Error, ErrorKind, Result};
 
-enum Message {
+enum WriterMessage {
     Rows(RecordBatch),
     Finish,
     HandOver,
@@ -21,7 +21,7 @@ enum Message {
 }
 
 /// How an ingest ended.
-enum Ended {
+enum IngestEnd {
     Aborted,
     Stored(u64),
     Written(NewRows),
@@ -29,32 +29,32 @@ enum Ended {
 
 /// Feeds a blocking [`Ingest`] from asynchronous code.
 pub(crate) struct IngestWriter {
-    sender: mpsc::Sender<Message>,
+    sender: mpsc::Sender<WriterMessage>,
     /// `None` once its result was taken.
-    task: Option<JoinHandle<StoreResult<Ended>>>,
+    task: Option<JoinHandle<StoreResult<IngestEnd>>>,
 }
 
 impl IngestWriter {
-    /// Starts the ingest that `open` makes, on a blocking thread of the current runtime.
+    /// Starts the ingest that `open` returns, on a blocking thread of the current runtime.
     pub(crate) fn start(open: impl FnOnce() -> StoreResult<Ingest> + Send + 'static) -> Self {
         let (sender, mut receiver) = mpsc::channel(2);
         let task = tokio::task::spawn_blocking(move || {
             let mut ingest = open()?;
             while let Some(message) = receiver.blocking_recv() {
                 match message {
-                    Message::Rows(batch) => ingest.write(batch)?,
-                    Message::Finish => return ingest.finish().map(Ended::Stored),
-                    Message::HandOver => return ingest.written().map(Ended::Written),
-                    Message::Abort => break,
+                    WriterMessage::Rows(batch) => ingest.write(batch)?,
+                    WriterMessage::Finish => return ingest.finish().map(IngestEnd::Stored),
+                    WriterMessage::HandOver => return ingest.into_new_rows().map(IngestEnd::Written),
+                    WriterMessage::Abort => break,
                 }
             }
-            Ok(Ended::Aborted)
+            Ok(IngestEnd::Aborted)
         });
         Self { sender, task: Some(task) }
     }
 
-    /// Takes all of `rows`, each batch as `adapt` turns it into the table's schema. Waits while the store is behind. After
-    /// an error nothing of the rows is left, on disk neither.
+    /// Writes all of `rows`, after `adapt` has converted each batch to the table's schema. Waits while the store is behind.
+    /// After an error none of the rows are left, also not on disk.
     pub(crate) async fn write_all(
         &mut self,
         mut rows: SendableRecordBatchStream,
@@ -73,20 +73,20 @@ impl IngestWriter {
         Ok(())
     }
 
-    /// Ends without a commit and waits until the files are gone.
+    /// Ends without a commit and waits until the files are deleted.
     async fn abort(&mut self) {
         if let Some(task) = self.task.take() {
-            let _ = self.sender.send(Message::Abort).await;
+            let _ = self.sender.send(WriterMessage::Abort).await;
             let _ = task.await;
         }
     }
 
-    /// Takes some rows. Waits while the store is behind.
+    /// Writes a batch of rows. Waits while the store is behind.
     pub(crate) async fn write(&mut self, batch: RecordBatch) -> Result<()> {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        match self.sender.send(Message::Rows(batch)).await {
+        match self.sender.send(WriterMessage::Rows(batch)).await {
             Ok(()) => Ok(()),
             Err(_) => self.end().await.map(|_| ()),
         }
@@ -94,30 +94,30 @@ impl IngestWriter {
 
     /// Makes all rows durable and visible; returns their number.
     pub(crate) async fn finish(mut self) -> Result<u64> {
-        let _ = self.sender.send(Message::Finish).await;
+        let _ = self.sender.send(WriterMessage::Finish).await;
         match self.end().await? {
-            Ended::Stored(rows) => Ok(rows),
-            _ => Err(lost()),
+            IngestEnd::Stored(rows) => Ok(rows),
+            _ => Err(writer_ended_early()),
         }
     }
 
     /// Writes all rows and leaves the commit to the caller.
     pub(crate) async fn hand_over(mut self) -> Result<NewRows> {
-        let _ = self.sender.send(Message::HandOver).await;
+        let _ = self.sender.send(WriterMessage::HandOver).await;
         match self.end().await? {
-            Ended::Written(rows) => Ok(rows),
-            _ => Err(lost()),
+            IngestEnd::Written(rows) => Ok(rows),
+            _ => Err(writer_ended_early()),
         }
     }
 
-    async fn end(&mut self) -> Result<Ended> {
-        match self.task.take().ok_or_else(lost)?.await {
+    async fn end(&mut self) -> Result<IngestEnd> {
+        match self.task.take().ok_or_else(writer_ended_early)?.await {
             Ok(ended) => Ok(ended?),
             Err(join) => Err(Error::new(ErrorKind::Internal, format!("the ingest ended early: {join}"))),
         }
     }
 }
 
-fn lost() -> Error {
+fn writer_ended_early() -> Error {
     Error::new(ErrorKind::Internal, "the ingest ended early")
 }

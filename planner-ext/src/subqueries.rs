@@ -1,8 +1,8 @@
-//! Scalar subqueries that give no row.
+//! Scalar subqueries that return no row.
 //!
 //! Such a subquery is NULL, but DataFusion takes it to be as nullable as its column (`Expr::nullable` in
-//! expr/src/expr_schema.rs), and simplifies what stands around it: `coalesce((SELECT k ..), 0)` becomes the subquery.
-//! Where a subquery may be empty and its column is NOT NULL, the analysis therefore puts a function around it whose result
+//! expr/src/expr_schema.rs), and simplifies the expression around it: `coalesce((SELECT k ..), 0)` becomes the subquery.
+//! Where a subquery may be empty and its column is NOT NULL, the analysis therefore wraps it in a function whose result
 //! may be NULL.
 
 use std::sync::{Arc, LazyLock};
@@ -20,7 +20,7 @@ use datafusion::optimizer::AnalyzerRule;
 
 static NULL_IF_EMPTY: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arc::new(ScalarUDF::from(NullIfEmpty::new())));
 
-/// The rule that lets empty scalar subqueries be NULL.
+/// Analyzer rule that makes scalar subqueries nullable where they may be empty.
 #[derive(Debug)]
 pub(crate) struct EmptySubqueries;
 
@@ -44,7 +44,7 @@ impl AnalyzerRule for EmptySubqueries {
 
 fn null_if_empty(expr: Expr) -> Transformed<Expr> {
     match &expr {
-        // A plan is analysed more than once.
+        // Already wrapped: a plan is analysed more than once.
         Expr::ScalarFunction(function) if function.func.inner().is::<NullIfEmpty>() => {
             Transformed::new(expr, false, TreeNodeRecursion::Jump)
         }
@@ -57,7 +57,7 @@ fn null_if_empty(expr: Expr) -> Transformed<Expr> {
     }
 }
 
-/// Whether a plan always gives a row: aggregates of all rows, and what computes on.
+/// Whether a plan always returns a row: aggregates without groups, and nodes that keep the row above them.
 fn has_one_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
@@ -69,7 +69,7 @@ fn has_one_row(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// Its argument, which may be NULL.
+/// A function that returns its argument and is declared nullable.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct NullIfEmpty {
     signature: Signature,

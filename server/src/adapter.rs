@@ -1,4 +1,5 @@
-//! The engine as Flight sees it: a thin adapter between the two crates, which do not know each other.
+//! Implements Flight's `Engine` for the planner's engine: a thin adapter between two crates that do not know each
+//! other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use terrace_flight::{EngineError, EngineResult, SessionId, StatementId, Transact
 use terrace_planner_ext as planner;
 use terrace_planner_ext::engine::{CATALOG, ColumnNotes, Engine, EntryKind, IngestMode, IngestRequest, Prepared};
 
-/// The engine behind Flight.
+/// The planner's engine as an engine of the Flight service.
 pub struct FlightEngine(Arc<Engine>);
 
 impl FlightEngine {
@@ -26,7 +27,7 @@ impl FlightEngine {
     }
 }
 
-/// The columns with their comments, where Flight SQL looks for them.
+/// Adds the comments of columns where Flight SQL looks for them.
 fn with_remarks(columns: &Schema, notes: &[ColumnNotes]) -> SchemaRef {
     let mut notes = notes.iter();
     let field = |field: &FieldRef| match notes.next().and_then(|note| note.comment.clone()) {
@@ -40,7 +41,7 @@ fn with_remarks(columns: &Schema, notes: &[ColumnNotes]) -> SchemaRef {
     Arc::new(Schema::new(columns.fields().iter().map(field).collect::<Vec<_>>()))
 }
 
-/// The error as Flight knows it; kinds have the same names on both sides.
+/// Converts an error to Flight's; kinds have the same names in both crates.
 fn error(error: planner::Error) -> EngineError {
     macro_rules! same {
         ($($kind:ident),+) => { match error.kind() { $(planner::ErrorKind::$kind => flight::ErrorKind::$kind,)+ } };
@@ -177,7 +178,7 @@ impl flight::Engine for FlightEngine {
 
     async fn set_session_option(&self, session: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()> {
         let set = self.session(session)?.set_option(name, value).map_err(error);
-        // Of these options it is the value that does not exist.
+        // For these options "not found" means that the value does not exist.
         let names_a_place = ["schema", "catalog", "datafusion.catalog.default_schema"];
         set.map_err(|error| match names_a_place.contains(&name.to_ascii_lowercase().as_str()) {
             true if error.kind == flight::ErrorKind::NotFound => {
@@ -188,7 +189,7 @@ impl flight::Engine for FlightEngine {
     }
 }
 
-/// Flight's two questions (exists, does not exist) as one mode.
+/// Converts Flight's two choices (table exists, does not exist) to one mode.
 fn ingest_request(target: flight::IngestTarget) -> EngineResult<IngestRequest> {
     use flight::{IfExists, IfNotExists};
     if target.temporary {

@@ -1,4 +1,4 @@
-//! `terrace advise`: what other budgets would bring to the queries that ran last.
+//! `terrace advise`: the predicted effect of other budgets on the queries that ran last.
 
 use clap::Args;
 use serde::Deserialize;
@@ -87,13 +87,13 @@ struct Unread {
 /// Runs the command.
 ///
 /// # Errors
-/// What the server refuses, in its words; [`crate::error::Error::Unreachable`].
+/// Refusals of the server, with its message; [`crate::error::Error::Unreachable`].
 pub fn run(options: &Options) -> Result<()> {
     let answer = options.server.request("GET", &path(options), None)?;
     if options.json {
         return print_json(&answer);
     }
-    out!("{}", told(answer)?);
+    out!("{}", render(answer)?);
     Ok(())
 }
 
@@ -111,13 +111,13 @@ fn path(options: &Options) -> String {
     path
 }
 
-/// Text as part of a query string.
+/// Encodes text for a query string.
 fn encoded(text: &str) -> String {
     let keep = |byte: u8| byte.is_ascii_alphanumeric() || b".,:-_".contains(&byte);
     text.bytes().map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-fn told(answer: Value) -> Result<String> {
+fn render(answer: Value) -> Result<String> {
     let answer: Answer = parse(answer)?;
     let mut lines = vec![
         format!("{} queries, {} in the mean as measured", answer.statements, time(answer.measured_us)),

@@ -2,8 +2,8 @@
 
 use libmimalloc_sys::{mi_option_set, mi_option_t};
 
-/// How long freed memory is kept for what comes next, in milliseconds, instead of one second. A page that the system has to
-/// give again is cleared first, and where a host takes free pages back from its guest, costs many times that.
+/// How long freed memory is kept for reuse, in milliseconds, instead of one second. The system clears each page that it
+/// has to provide again, and on a host that takes free pages back from its guest, a page costs many times that.
 const KEPT_MS: i64 = 10_000;
 /// `mi_option_purge_delay` of mimalloc.h; the crate has no name for it.
 const PURGE_DELAY: mi_option_t = 15;
@@ -11,7 +11,7 @@ const PURGE_DELAY: mi_option_t = 15;
 /// Keeps freed memory for a while, unless `MIMALLOC_PURGE_DELAY` says something else.
 pub fn keep_freed_memory() {
     if std::env::var_os("MIMALLOC_PURGE_DELAY").is_none() {
-        // SAFETY: sets a number that the allocator reads whenever it frees memory; any number will do.
+        // SAFETY: sets a number that the allocator reads whenever it frees memory; any number is valid.
         unsafe { mi_option_set(PURGE_DELAY, KEPT_MS) };
     }
 }
@@ -26,7 +26,7 @@ mod tests {
     fn the_option_is_the_delay() {
         // SAFETY: reads a number.
         let delay = || unsafe { mi_option_get(PURGE_DELAY) };
-        // Its default; another option would have another one.
+        // The default of this option; another option would have another default.
         assert_eq!(delay(), 1000);
         keep_freed_memory();
         assert_eq!(delay(), KEPT_MS);

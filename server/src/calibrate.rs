@@ -1,4 +1,4 @@
-//! `terrace calibrate`: what accesses cost on each tier of a running server, measured anew or as known.
+//! `terrace calibrate`: the cost of accesses on each tier of a running server, measured now or as known.
 
 use clap::Args;
 use serde::Deserialize;
@@ -30,7 +30,7 @@ struct Answer {
 /// Runs the command.
 ///
 /// # Errors
-/// What the server refuses, in its words; [`crate::error::Error::Unreachable`].
+/// Refusals of the server, with its message; [`crate::error::Error::Unreachable`].
 pub fn run(options: &Options) -> Result<()> {
     let method = if options.show { "GET" } else { "POST" };
     let answer = options.output.server.request(method, "/api/v1/calibration", None)?;

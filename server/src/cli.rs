@@ -1,10 +1,10 @@
-//! The command line: what each command is for, with examples.
+//! The command line: all commands, with examples.
 
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::config::{Config, Given};
+use crate::config::{Config, ConfigOverride};
 use crate::error::Result;
 use crate::maintenance::{backup, check, du, rebuild};
 use crate::terminal::{out, outln};
@@ -316,12 +316,13 @@ impl ServerOptions {
             ("--nvm-budget", "tiers.nvm.budget", self.nvm_budget.clone()),
             ("--ssd-limit", "tiers.ssd.limit", self.ssd_limit.clone()),
         ];
-        let mut given = self.set.iter().map(|text| Given::assignment(text)).collect::<Result<Vec<_>>>()?;
-        given.extend(flags.into_iter().filter_map(|(flag, key, value)| Some(Given::flag(flag, key, value?))));
+        let mut given = self.set.iter().map(|text| ConfigOverride::assignment(text)).collect::<Result<Vec<_>>>()?;
+        given.extend(flags.into_iter().filter_map(|(flag, key, value)| Some(ConfigOverride::flag(flag, key, value?))));
         Config::load(self.config.as_deref(), crate::config::environment(), given)
     }
 
-    /// The same for a server, which protects what it is configured by, and what systemd hands to a service.
+    /// Like [`Self::load`], but for a server: protects the file of the configuration and the files that systemd passes
+    /// to a service.
     fn load_to_serve(&self) -> Result<Config> {
         let mut config = self.load()?;
         self.config.iter().for_each(|file| config.files.protect(file));
@@ -332,7 +333,7 @@ impl ServerOptions {
     }
 }
 
-/// Parses the command line of this process and does what it says.
+/// Parses the command line of this process and runs its command.
 pub fn run() -> Result<()> {
     match Cli::parse().command {
         Command::Serve { options, ready_file } => serve::run(options.load_to_serve()?, ready_file.as_deref()),
@@ -372,7 +373,7 @@ fn print(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// The whole command line, for tests and for documents made from it.
+/// The whole command line, for tests and for generated documents.
 pub fn command() -> clap::Command {
     Cli::command()
 }

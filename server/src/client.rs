@@ -1,6 +1,6 @@
-//! A Flight SQL client: what `sql`, `load` and `demo` talk to a server with.
+//! The Flight SQL client of `sql`, `load` and `demo`.
 //!
-//! It speaks nothing but Flight SQL, so it also proves that others can.
+//! It uses only Flight SQL, so it also shows that other clients can do the same.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,20 +41,20 @@ pub struct Connection {
     pub password: Option<String>,
 }
 
-/// What a bulk ingest does with a table of that name.
+/// The effect of a bulk ingest on a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// It must not exist.
+    /// Creates the table, which must not exist.
     Create,
-    /// Rows are added; created when missing.
+    /// Adds rows; creates the table when it is missing.
     Append,
-    /// Rows are added; it must exist.
+    /// Adds rows to a table, which must exist.
     Extend,
-    /// Its rows are replaced.
+    /// Replaces the rows of the table.
     Replace,
 }
 
-/// What a statement gave.
+/// The result of a statement.
 pub enum Outcome {
     /// Rows.
     Rows(SchemaRef, FlightRecordBatchStream),
@@ -72,7 +72,7 @@ impl Client {
     /// Connects and, with a user, logs in.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when nobody answers; [`Error::Server`] when the login is refused.
+    /// [`Error::Unreachable`] when no server answers; [`Error::Server`] when the login is refused.
     pub async fn connect(connection: &Connection) -> Result<Self> {
         let unreachable = |message: String| Error::Unreachable { url: connection.url.clone(), message };
         let endpoint = Endpoint::from_shared(http_url(&connection.url)?)
@@ -105,7 +105,7 @@ impl Client {
         Ok(outcome)
     }
 
-    /// The columns that a query would give.
+    /// The columns of a query's result; does not run it.
     pub async fn describe(&mut self, sql: &str) -> Result<Schema> {
         let prepared = self.inner.prepare(sql.to_owned(), None).await.map_err(server_error)?;
         let schema = prepared.dataset_schema().map_err(server_error)?.clone();
@@ -119,7 +119,7 @@ impl Client {
         Ok(self.fetch(info).await?.try_collect().await?)
     }
 
-    /// Runs a statement that gives no rows.
+    /// Runs a statement without rows.
     pub async fn update(&mut self, sql: &str) -> Result<i64> {
         Ok(self.inner.execute_update(sql.to_owned(), None).await?)
     }
@@ -130,7 +130,7 @@ impl Client {
         Ok(self.fetch(info).await?.try_collect().await?)
     }
 
-    /// Bulk ingest; all or nothing. Returns the rows. `options` are those of a new table.
+    /// Ingests rows, all or nothing; returns their number. `options` are those of a new table.
     pub async fn ingest<S>(&mut self, table: &str, mode: Mode, options: HashMap<String, String>, rows: S) -> Result<u64>
     where
         S: Stream<Item = Result<RecordBatch, FlightError>> + Send + 'static,
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-    /// DoPut with an upload that is encoded already.
+    /// Sends an encoded upload by DoPut.
     async fn put(&self, upload: Body) -> Result<DoPutUpdateResult, FlightError> {
         let channel = self.channel.clone();
         let mut upload = Some(upload);
@@ -183,7 +183,7 @@ impl Client {
         Ok(DoPutUpdateResult::decode(result.app_metadata)?)
     }
 
-    /// All endpoints of a result, one after another.
+    /// Fetches all endpoints of a result, one after another.
     async fn fetch(&mut self, info: FlightInfo) -> Result<FlightRecordBatchStream> {
         let mut tickets = info.endpoint.into_iter().filter_map(|endpoint| endpoint.ticket);
         let (Some(ticket), None) = (tickets.next(), tickets.next()) else {
@@ -211,7 +211,7 @@ fn http_url(url: &str) -> Result<String> {
     }
 }
 
-/// Refuses an address that asks for an encrypted connection: it would be a plain one.
+/// Refuses an address for an encrypted connection, because the connection would not be encrypted.
 pub(crate) fn refuse_tls(address: &str) -> Result<()> {
     let scheme = address.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     match scheme.as_deref() {
@@ -235,14 +235,14 @@ fn server_error(error: impl Into<FlightError>) -> Error {
     Error::from(error.into())
 }
 
-/// The client library wraps what the handshake says into text; the server's sentence is inside.
+/// Extracts the server's message, which the client library wraps into another text.
 fn login_error(error: &FlightError) -> Error {
     let text = error.to_string();
     let message = text.split("message: \"").nth(1).and_then(|rest| rest.split("\", ").next()).unwrap_or(&text);
     Error::Server { code: "Unauthenticated".to_owned(), message: message.trim_end_matches('"').to_owned() }
 }
 
-/// An error of our own rows comes back boxed.
+/// Converts an error of an ingest; the library boxes errors of the client's own rows.
 fn ingest_error(error: FlightError) -> Error {
     match error {
         FlightError::ExternalError(inner) => match inner.downcast::<FlightError>() {

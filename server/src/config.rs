@@ -90,7 +90,7 @@ section! {
 }
 
 impl FilesConfig {
-    /// Adds a file or folder to those that no statement and no request may name.
+    /// Adds a file or folder that no statement and no request may name.
     pub fn protect(&mut self, path: &Path) {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
         self.protected = Some(self.protected.take().map_or_else(|| path.clone(), |before| format!("{before}:{path}")));
@@ -165,13 +165,13 @@ impl TiersConfig {
         [self.dram.price_per_gb, self.nvm.price_per_gb, self.ssd.price_per_gb]
     }
 
-    /// Rates of the tiers that have their own, by their names.
+    /// Rate limits of the tiers that have one, by name.
     pub fn rate_limits(&self) -> Vec<(String, Size)> {
         let rates = [("dram", self.dram.rate_limit), ("nvm", self.nvm.rate_limit), ("ssd", self.ssd.rate_limit)];
         rates.into_iter().filter_map(|(name, rate)| Some((name.to_owned(), rate?))).collect()
     }
 
-    /// Prices of tiers, by their names; those that have one, and of NVM only where it exists.
+    /// Prices of the tiers that have one, by name; NVM only where it exists.
     pub fn prices_per_gb(&self) -> Vec<(String, f64)> {
         let [dram, nvm, ssd] = self.given_prices();
         let prices = [("dram", dram), ("nvm", nvm.filter(|_| self.has_nvm())), ("ssd", ssd)];
@@ -345,8 +345,8 @@ const SECTIONS: [(&str, Docs); 13] = [
     ("hot_views", HotViewsConfig::DOCS),
 ];
 
-/// Variables with our prefix that are not configuration: those of clients, tests and benchmarks, and those that
-/// Kubernetes sets for a service named "terrace".
+/// True for variables with the prefix that are not configuration: variables of clients, tests and benchmarks, and those
+/// that Kubernetes sets for a service named "terrace".
 fn is_foreign_variable(name: &str) -> bool {
     const NAMES: [&str; 6] =
         ["TERRACE_URL", "TERRACE_CONFIG", "TERRACE_HISTORY", "TERRACE_PORT", "TERRACE_BIN", "TERRACE_FLIGHT_URI"];
@@ -355,23 +355,23 @@ fn is_foreign_variable(name: &str) -> bool {
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The variables of this process. One that is not text is not ours.
+/// The environment variables of this process; leaves out those that are not valid text.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// One value from the command line or the environment.
+/// A value from the command line or the environment, which overrides the file.
 #[derive(Debug, Clone)]
-pub struct Given {
-    /// Where it was given, for messages: "--dram-budget".
+pub struct ConfigOverride {
+    /// The place of the value, for messages: "--dram-budget".
     pub source: String,
     /// Dotted key.
     pub key: String,
-    /// As written.
+    /// The value as written.
     pub value: String,
 }
 
-impl Given {
+impl ConfigOverride {
     /// A value given by a flag.
     pub fn flag(flag: &str, key: &str, value: impl ToString) -> Self {
         Self { source: flag.to_owned(), key: key.to_owned(), value: value.to_string() }
@@ -385,7 +385,7 @@ impl Given {
     }
 }
 
-impl Provider for Given {
+impl Provider for ConfigOverride {
     fn metadata(&self) -> Metadata {
         Metadata::named(self.source.clone())
     }
@@ -396,7 +396,7 @@ impl Provider for Given {
     }
 }
 
-/// A number as it was written: those of few digits are read as `f32`, which makes 0.1 0.10000000149011612.
+/// Restores a number as it was written: numbers of few digits were read as `f32`, where 0.1 is 0.10000000149011612.
 fn as_written(number: f64) -> f64 {
     let short = number as f32;
     let written = || short.to_string().parse().ok();
@@ -404,11 +404,12 @@ fn as_written(number: f64) -> f64 {
 }
 
 impl Config {
-    /// Reads the configuration: `flags` over `environment` (all variables; ours are picked) over `file` over defaults.
+    /// Reads the configuration: `flags` over `environment` (all variables; others are ignored) over `file` over
+    /// defaults.
     pub fn load(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (String, String)>,
-        flags: Vec<Given>,
+        flags: Vec<ConfigOverride>,
     ) -> Result<Self> {
         let known = keys();
         let mut faults = Vec::new();
@@ -423,7 +424,7 @@ impl Config {
                 continue;
             }
             match known.iter().find(|key| variable(key) == name) {
-                Some(key) => figment = figment.merge(Given { source: name, key: key.clone(), value }),
+                Some(key) => figment = figment.merge(ConfigOverride { source: name, key: key.clone(), value }),
                 None => faults.push(unknown("environment variable", &name, known.iter().map(|k| variable(k)), "")),
             }
         }
@@ -484,7 +485,8 @@ impl Config {
         Err(Error::Config(wrong.to_owned()))
     }
 
-    /// The configuration as TOML with its documentation as comments. What is not set, and the password, stay comments.
+    /// The configuration as TOML with its documentation as comments. Keys without a value, and the
+    /// password, stay comments.
     pub fn to_toml(&self) -> String {
         let values = serde_json::to_value(self).unwrap_or_default();
         let mut out = String::new();
@@ -518,7 +520,7 @@ impl Config {
     }
 }
 
-/// Every dotted key that has a value.
+/// All dotted keys of single values.
 fn keys() -> Vec<String> {
     let nested: Vec<&str> = SECTIONS.iter().map(|(name, _)| *name).collect();
     let dotted = |section: &str, field: &str| match section {
@@ -591,7 +593,7 @@ mod tests {
         let path = folder.path().join("terrace.toml");
         std::fs::write(&path, file).unwrap();
         let environment = environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-        let flags = flags.iter().map(|f| Given::assignment(f)).collect::<Result<_>>()?;
+        let flags = flags.iter().map(|f| ConfigOverride::assignment(f)).collect::<Result<_>>()?;
         Config::load(Some(&path), environment, flags)
     }
 

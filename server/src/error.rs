@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// Result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a command failed.
+/// Reasons for which a command fails.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -30,7 +30,7 @@ pub enum Error {
         "no Terrace server answers at {url}: {message}. Start one with `terrace serve`, or name another with --url"
     )]
     Unreachable {
-        /// Where it was sought.
+        /// Its address.
         url: String,
         /// The cause.
         message: String,
@@ -40,7 +40,7 @@ pub enum Error {
     Server {
         /// gRPC code, as text.
         code: String,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
     /// A file cannot be read or written.
@@ -63,13 +63,13 @@ pub enum Error {
     /// A run-time, a channel or the terminal failed.
     #[error("{0}")]
     System(String),
-    /// The command makes no sense, with what to do instead.
+    /// The command is not valid; says what to do instead.
     #[error("{0}")]
     Usage(String),
     /// A check found damage; the report was printed.
     #[error("damage was found: {0}; each finding says what to do")]
     Damage(String),
-    /// Nobody reads the output any more, so what would have made more of it ended.
+    /// The reader of the output closed it, so a command that only writes output ended.
     #[error("nobody reads the output any more")]
     OutputClosed,
     /// The two runs of the demo differ.

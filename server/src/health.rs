@@ -19,7 +19,7 @@ pub struct Options {
     timeout: u64,
 }
 
-/// Asks and prints the answer.
+/// Sends the request and prints the answer.
 ///
 /// # Errors
 /// When the server cannot be reached or is not ready.

@@ -1,6 +1,6 @@
-//! A client of a server's HTTP port, as small as it gets: one request, one JSON answer.
+//! A minimal HTTP client: one request, one JSON answer.
 //!
-//! What `health`, `check`, `backup` and `du` ask a running server with; needs no curl in the image.
+//! `health`, `check`, `backup` and `du` use it to ask a running server, so that the image needs no curl.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream, ToSocketAddrs};
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 
 /// Longest answer that is read.
 const ANSWER_BYTES: u64 = 64 << 20;
-/// Time to connect where nobody says otherwise.
+/// Default time limit to connect.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// The HTTP port of a server, and who asks.
@@ -35,7 +35,7 @@ impl HttpConnection {
     /// Sends a request and waits for its answer as long as it takes.
     ///
     /// # Errors
-    /// [`Error::Unreachable`]; [`Error::Server`] with the server's words when it refuses.
+    /// [`Error::Unreachable`]; [`Error::Server`] with the server's message when it refuses.
     pub fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
         let login = self.user.as_ref().map(|user| format!("{user}:{}", self.password.as_deref().unwrap_or_default()));
         let login = login.map(|login| base64::engine::general_purpose::STANDARD.encode(login));
@@ -61,7 +61,7 @@ impl HttpConnection {
     /// Calls `visit` with every item of a paged list.
     ///
     /// # Errors
-    /// As [`HttpConnection::request`], and what `visit` says.
+    /// As [`HttpConnection::request`], and errors of `visit`.
     pub fn pages(&self, path: &str, mut visit: impl FnMut(Value) -> Result<()>) -> Result<()> {
         let mut offset = 0;
         loop {
@@ -77,7 +77,7 @@ impl HttpConnection {
     }
 }
 
-/// One request with the lines of `head`; status and body of the answer.
+/// Sends one request with the header lines `head`; returns status and body of the answer.
 pub(crate) fn exchange(http_addr: &str, head: &str, body: &str, timeout: Option<Duration>) -> Result<(u16, String)> {
     refuse_tls(http_addr)?;
     let http_addr = http_addr.strip_prefix("http://").map_or(http_addr, |rest| rest.trim_end_matches('/'));

@@ -1,4 +1,4 @@
-//! A store with its engine: what a server, a load into a folder and the demo have in common.
+//! A store with its engine, as a server, a load into a folder and the demo need it.
 //!
 //! The engine's work runs on a runtime of its own, so that network and admin requests never wait behind a query
 //! (architecture, decision 11). Opening and closing block: call them from plain threads.
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use terrace_planner_ext::engine::{Engine, EngineOptions, FileAccess, MiningMode, MiningOptions, pool_file};
-use terrace_tier_store::placement::{HoldOptions, MergeKind, TieringMode};
+use terrace_tier_store::placement::{HysteresisOptions, MergeKind, TieringMode};
 use terrace_tier_store::store::{CompressionChoice, NvmOptions, ReadGapChoice};
 use terrace_tier_store::tier::codec;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
@@ -19,8 +19,7 @@ use crate::config::{Compression, Config};
 use crate::error::{Error, Result};
 use crate::memory::{Limit, MemoryPlan};
 
-/// Stack of a thread that parses and plans: a chain of conditions as long as a statement may have is planned one call deep
-/// in the other.
+/// Stack of a thread that parses and plans: planning a chain of conditions takes one nested call per condition.
 pub(crate) const STACK_BYTES: usize = 64 << 20;
 
 /// An open store and the engine above it.
@@ -44,7 +43,7 @@ impl Instance {
             let capacity = config.tiers.nvm.capacity.map_or(0, |size| size.resolve(plan.limit.bytes));
             store.tiering().set_first_budget("nvm", budget.resolve(plan.limit.bytes).min(capacity))?;
         }
-        // Spill files of a process that was killed; the store's lock says that no other one is at work here.
+        // Spill files of a killed process; the store's lock proves that no other process uses the folder.
         let spill = config.data_dir.join("spill");
         if let Err(error) = std::fs::remove_dir_all(&spill)
             && error.kind() != std::io::ErrorKind::NotFound
@@ -79,7 +78,7 @@ impl Instance {
     /// Stops background work and flushes; call it when no statement runs any more.
     ///
     /// # Errors
-    /// When the catalog cannot be written; what was acknowledged is safe all the same.
+    /// When the catalog cannot be written; acknowledged changes are durable even then.
     pub fn flush(&self) -> Result<()> {
         Ok(self.store().close()?)
     }
@@ -118,7 +117,7 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, cpu: tokio
     }
 }
 
-/// The data directory and the spill folder are the engine's to protect.
+/// Files that statements may name; the engine itself protects the data directory and the spill folder.
 fn file_access(config: &Config) -> FileAccess {
     let listed = |folders: &str| folders.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect();
     let roots = |given: &Option<String>| match given {
@@ -171,10 +170,10 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
     tiering.payback_epochs = config.tiering.payback_epochs;
     let epochs = config.tiering.flip_back_epochs;
     let factor = config.tiering.flip_back_factor;
-    tiering.hold = HoldOptions { epochs, factor };
+    tiering.hysteresis = HysteresisOptions { epochs, factor };
     tiering.policy = config.tiering.policy;
     tiering.solver_deadline = config.tiering.solver_deadline.0;
-    tiering.merge.kind = config.tiering.merge.unwrap_or_else(|| MergeKind::usual(config.tiering.policy));
+    tiering.merge.kind = config.tiering.merge.unwrap_or_else(|| MergeKind::default_for(config.tiering.policy));
     tiering.merge.top_percent = config.tiering.merge_top_percent;
     tiering.mode = if config.tiering.enabled { config.tiering.mode } else { Some(TieringMode::Off) };
     tiering.background_bytes_per_s = Some(config.tiering.rate_limit.resolve(1 << 30)).filter(|rate| *rate > 0);

@@ -6,6 +6,31 @@
 //!       \-> maintenance (check, backup, restore, rebuild-catalog, du) -> files, or http_client
 //! ```
 //!
+//! - [`adapter`]: the engine behind Flight
+//! - [`advise`]: `terrace advise`
+//! - [`allocator`]: settings of the allocator
+//! - [`calibrate`]: `terrace calibrate`
+//! - [`cli`]: the command line
+//! - [`client`]: the Flight SQL client
+//! - [`config`]: the configuration
+//! - [`demo`]: `terrace demo`
+//! - [`error`]: errors of this crate
+//! - [`health`]: `terrace health`
+//! - [`http`]: the HTTP side of the server
+//! - [`http_client`]: a minimal HTTP client
+//! - [`instance`]: a store with its engine
+//! - [`load`]: `terrace load`
+//! - [`maintenance`]: check, backup, restore, rebuild-catalog, du
+//! - [`memory`]: the memory limit and its parts
+//! - [`metrics`]: Prometheus metrics
+//! - [`moves`]: `terrace moves`
+//! - [`placement`]: `terrace placement`
+//! - [`serve`]: start and stop of a server
+//! - [`sql`]: `terrace sql`
+//! - [`terminal`]: standard output and standard error
+//! - [`tiers`]: `terrace tiers`
+//! - [`tpch`]: TPC-H queries and generators
+//!
 //! The binary is a thin shell around [`main`]. Tests use [`serve::Server`] in their own process.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -46,7 +71,7 @@ pub use error::{Error, Result};
 pub fn main() -> ExitCode {
     allocator::keep_freed_memory();
     match cli::run().and_then(|()| terminal::finish()) {
-        // Nobody waits for the rest.
+        // A reader that closed the output early is no failure.
         Ok(()) | Err(Error::OutputClosed) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::errln!("error: {error}");

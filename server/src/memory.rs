@@ -1,8 +1,8 @@
-//! Memory: the limit of the process, and its parts, which together never pass it.
+//! Memory: the limit of the process, and its parts, whose sum never exceeds it.
 //!
 //! The limit is that of the control group (version 1 or 2, the tightest on the path), else the machine's memory. Parts
-//! that the configuration leaves open are chosen to fit; parts it fixes are taken as they are, and a sum above the limit
-//! is refused with the arithmetic (architecture, decision 10).
+//! that the configuration leaves open are chosen to fit; parts that it sets are used as they are, and a sum above the
+//! limit is an error that shows the sum (architecture, decision 10).
 
 use std::path::{Component, Path};
 
@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::units::{Size, human_bytes};
 
 const MIB: u64 = 1 << 20;
-/// The DRAM budget is so many times what membership filters may take.
+/// Ratio of the DRAM budget to the memory of membership filters.
 const FILTER_SHARE: u64 = 16;
 
-/// The most memory this process can have, and who says so.
+/// The most memory that this process can have, and the source of the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     /// Bytes.
@@ -47,7 +47,7 @@ pub struct MemoryPlan {
 }
 
 impl Limit {
-    /// What holds for this process.
+    /// The limit of this process.
     pub fn detect() -> Self {
         Self::detect_below(Path::new("/"))
     }
@@ -74,8 +74,8 @@ impl Limit {
     }
 }
 
-/// The smallest limit from `group` up to the mount. Inside a container the path may lie outside of the mount, which then
-/// has the group's own file at its top.
+/// The smallest limit from `group` up to the mount. Inside a container the path may lie outside of the mount; then the
+/// group's own file is at the top of the mount.
 fn tightest(mount: &Path, group: &str, file: &str) -> Option<Limit> {
     let inside: std::path::PathBuf =
         Path::new(group).components().filter(|c| matches!(c, Component::Normal(_))).collect();
@@ -161,7 +161,7 @@ impl MemoryPlan {
         Ok(plan)
     }
 
-    /// The parts with their names, largest meaning first.
+    /// The parts with their names, the most important first.
     pub fn parts(&self) -> [(&'static str, u64); 8] {
         [
             ("dram tier", self.dram_bytes),
@@ -289,7 +289,7 @@ mod tests {
             config.memory.filters = Some(Size::Bytes(given));
             assert_eq!(MemoryPlan::new(&config, gib(24)).unwrap().filter_bytes, given);
         }
-        // A plan that fits without them goes on to fit.
+        // A configuration that fits without filters still fits with them.
         config.memory = crate::config::MemoryConfig { query: Some(Size::Bytes(64 * MIB)), ..Default::default() };
         let others = MemoryPlan::new(&config, gib(1)).unwrap();
         config.tiers.dram.budget = Some(Size::Bytes(GIB - (others.sum_bytes() - 170 * MIB)));

@@ -1,8 +1,9 @@
-//! Everything the server counts, as Prometheus metric families.
+//! The server's counters as Prometheus metric families.
 //!
-//! Nothing is counted here: each component keeps its own atomics, and a scrape reads them. The number of series is bounded
-//! by closed sets (tiers, patterns, commands, kinds), and by [`TOP_COLUMNS`] where names of users' tables appear; what
-//! those leave out is summed up under `_other`. Names are `terrace_<component>_<what>_<unit>[_total]` in base units.
+//! Nothing is counted here: each component keeps its own atomics, and a scrape reads them. The number of series is
+//! bounded by closed sets (tiers, patterns, commands, kinds), and by [`TOP_COLUMNS`] where names of users' tables
+//! appear; the other columns are summed up under `_other`. Names are `terrace_<component>_<what>_<unit>[_total]` in
+//! base units.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ impl Exposition {
     /// The Prometheus text format. Families without a series are left out.
     ///
     /// # Errors
-    /// The encoder's words; it fails on invalid names only.
+    /// The encoder's message; it fails only on invalid names.
     pub fn encode(mut self) -> Result<String, String> {
         self.0.retain(|family| !family.get_metric().is_empty());
         prometheus::TextEncoder::new().encode_to_string(&self.0).map_err(|e| e.to_string())
@@ -330,7 +331,7 @@ pub fn tiering(out: &mut Exposition, store: &Store) {
     merging(out, &metrics.merge);
 }
 
-/// What comes into memory between epochs.
+/// Segments that come into memory between epochs.
 fn merging(out: &mut Exposition, merge: &MergeMetrics) {
     let help = "Columns read from home that might have come into memory: those that did, that were not worth it or found \
                 no room, and that nobody had the time to look at.";

@@ -40,7 +40,7 @@ enum Format {
     Csv,
 }
 
-/// Names of the values of [`csv_line`].
+/// Names of the columns of [`csv_line`].
 pub(crate) const CSV_HEAD: &str = "epoch,number,table,chunk,column,from,to,segments,bytes,benefit_us,benefit_ns_per_byte,\
 price_ns_per_byte,runner_up,runner_up_us,status,why,unix_us,took_us,measured_us,measured_epochs,condition,reason\n";
 
@@ -81,7 +81,7 @@ pub(crate) fn csv_line(record: &MoveRecord) -> String {
     values.join(",") + "\n"
 }
 
-/// A text as RFC 4180 has it.
+/// Quotes a text by RFC 4180 where necessary.
 fn quoted(text: &str) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
@@ -92,7 +92,7 @@ fn quoted(text: &str) -> String {
 /// Runs the command.
 ///
 /// # Errors
-/// What the server refuses, in its words; [`Error::Unreachable`]; when the file cannot be written.
+/// Refusals of the server, with its message; [`Error::Unreachable`]; when the file cannot be written.
 pub fn run(options: &Options) -> Result<()> {
     let Action::Export { file, format, server } = &options.action;
     let mut out: Box<dyn Write> = match file {

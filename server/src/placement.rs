@@ -1,6 +1,8 @@
-//! `terrace placement`: what users want of the placement of a running server's tables.
+//! `terrace placement`: placement rules of a running server's tables, and control of its tiering loop.
+//!
+//! - [`tiering_commands`]: commands that explain placement, move segments and control the loop
 
-mod hand;
+mod tiering_commands;
 
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
@@ -78,7 +80,7 @@ enum Action {
         output: Output,
     },
     #[command(flatten)]
-    Hand(hand::Action),
+    Tiering(tiering_commands::Action),
 }
 
 /// What a rule is about.
@@ -136,7 +138,7 @@ struct Rule {
 /// Runs the command.
 ///
 /// # Errors
-/// What the server refuses, in its words; [`Error::Unreachable`].
+/// Refusals of the server, with its message; [`Error::Unreachable`].
 pub fn run(options: &Options) -> Result<()> {
     match &options.action {
         Action::List { table, output } => list(table.as_deref(), output),
@@ -151,7 +153,7 @@ pub fn run(options: &Options) -> Result<()> {
             let one = rule.map_or_else(String::new, |rule| format!("/{rule}"));
             show_dropped(output.server.request("DELETE", &format!("{}{one}", path(table)), None)?, output)
         }
-        Action::Hand(action) => hand::run(action),
+        Action::Tiering(action) => tiering_commands::run(action),
     }
 }
 
@@ -183,7 +185,7 @@ fn make(kind: &str, scope: &Scope, tier: &str, output: &Output) -> Result<()> {
     Ok(())
 }
 
-/// An order with what it is about.
+/// Adds the scope to the body of a request.
 fn with_scope(mut order: Value, scope: &Scope) -> Value {
     if let Some(order) = order.as_object_mut() {
         if !scope.columns.is_empty() {
@@ -226,7 +228,7 @@ fn line(rule: &Rule) -> String {
     format!("{}  rule {}: {}\n    {state}", rule.table, rule.rule, rule.definition)
 }
 
-/// The answer of a server as it should be.
+/// Parses the answer of a server.
 pub(crate) fn parse<T: serde::de::DeserializeOwned>(value: Value) -> Result<T> {
     serde_json::from_value(value).map_err(|e| Error::Server {
         code: "Unknown".to_owned(),
@@ -234,7 +236,7 @@ pub(crate) fn parse<T: serde::de::DeserializeOwned>(value: Value) -> Result<T> {
     })
 }
 
-/// Prints an answer as it came.
+/// Prints an answer as JSON, unchanged.
 pub(crate) fn print_json(value: &Value) -> Result<()> {
     let text =
         serde_json::to_string_pretty(value).map_err(|e| Error::System(format!("cannot write the answer: {e}")))?;
@@ -242,12 +244,12 @@ pub(crate) fn print_json(value: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The rules of a table.
+/// The path of a table's rules.
 fn path(table: &str) -> String {
     table_path(table, "placement-rules")
 }
 
-/// What there is of a table; its name as a part of a path.
+/// The path of `what` of a table.
 fn table_path(table: &str, what: &str) -> String {
     format!("/api/v1/tables/{}/{what}", path_part(table))
 }

@@ -1,6 +1,7 @@
-//! The server: starts, says what it chose, serves, and stops in order.
+//! The server: starts, prints its choices, serves, and stops in order.
 //!
-//! Start: memory, store, engine, listeners. Stop: no new work, running work within the grace period, flush, exit 0.
+//! Start: memory, store, engine, listeners. Stop: refuse new work, let running work end within the grace period, flush,
+//! exit 0.
 //! [`Server`] is what tests and the demo run in their own process; [`run`] adds the terminal and signals.
 
 use std::io::IsTerminal;
@@ -42,7 +43,7 @@ impl Server {
     /// Starts a server; it serves when this returns.
     ///
     /// # Errors
-    /// [`Error::Listen`] for a taken port or an open server beyond loopback, and what [`Instance::open`] says.
+    /// [`Error::Listen`] for a port in use or an open server beyond loopback, and errors of [`Instance::open`].
     pub fn start(config: Config) -> Result<Self> {
         check_exposure(&config)?;
         let network = tokio::runtime::Builder::new_multi_thread()
@@ -52,7 +53,7 @@ impl Server {
             .enable_all()
             .build()
             .map_err(|e| Error::System(format!("cannot start the network threads: {e}")))?;
-        // Ports first: a taken one is found before the store is opened.
+        // Ports first: fails on a port in use before the store is opened.
         let flight = listen(&network, &config.flight.addr, "flight.addr")?;
         let http = listen(&network, &config.http.addr, "http.addr")?;
         let instance = Instance::open(&config)?;
@@ -122,17 +123,17 @@ impl Server {
         &self.instance.plan
     }
 
-    /// Where Flight SQL listens.
+    /// Address of Flight SQL.
     pub fn flight_addr(&self) -> SocketAddr {
         self.flight_addr
     }
 
-    /// Where HTTP listens.
+    /// Address of HTTP.
     pub fn http_addr(&self) -> SocketAddr {
         self.http_addr
     }
 
-    /// What a client of this process needs to connect.
+    /// Connection data for a client in this process.
     pub fn connection(&self) -> Connection {
         Connection {
             url: format!("grpc://{}", reachable(self.flight_addr)),
@@ -159,7 +160,7 @@ impl Server {
     /// Refuses new work, lets running work end within the grace period, flushes.
     ///
     /// # Errors
-    /// When flushing fails; what was acknowledged is safe all the same.
+    /// When flushing fails; acknowledged changes are durable even then.
     pub fn shutdown(mut self) -> Result<()> {
         let grace = self.config.grace.0;
         self.stop.cancel();
@@ -169,7 +170,7 @@ impl Server {
             let (done, wait) = std::sync::mpsc::channel();
             network.spawn(async move {
                 engine.drain(grace).await;
-                // Idle connections of browsers and pools need not be waited for.
+                // Do not wait for idle connections of browsers and pools.
                 let _ = tokio::time::timeout(Duration::from_secs(2), futures::future::join_all(tasks)).await;
                 let _ = done.send(());
             });
@@ -179,7 +180,7 @@ impl Server {
         self.instance.flush()
     }
 
-    /// What was chosen and how to connect, for a person.
+    /// The server's choices and how to connect, for a person.
     pub fn summary(&self) -> String {
         let mut lines = vec![("data", self.config.data_dir.display().to_string())];
         for tier in self.store().tier_infos() {
@@ -252,7 +253,7 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Without a password everybody who reaches a port may do everything, so only this machine may reach it.
+/// Fails for a server without a password beyond loopback: everyone who reaches its ports has all rights.
 fn check_exposure(config: &Config) -> Result<()> {
     if config.password.is_some() {
         return Ok(());
@@ -315,7 +316,7 @@ impl ReadyFile {
             "http": reachable(server.http_addr).to_string(),
             "pid": std::process::id(),
         });
-        // Whoever waits for the file must never see half of it.
+        // Rename a complete file, so that a waiting script never reads half of it.
         let partial = path.with_extension("partial");
         std::fs::write(&partial, format!("{text}\n"))
             .and_then(|()| std::fs::rename(&partial, path))
@@ -368,7 +369,7 @@ pub async fn signal() -> Result<&'static str> {
     Ok(tokio::select! {
         Some(()) = term.recv() => "SIGTERM",
         Some(()) = int.recv() => "SIGINT",
-        // The runtime is going down, which is no signal.
+        // The runtime is shutting down, which is no signal.
         else => std::future::pending().await,
     })
 }
@@ -381,7 +382,7 @@ pub fn init_logging(filter: &str) -> Result<()> {
         .map_err(|e| Error::Config(format!("log = '{filter}': {e}; write for example info")))?;
     // A second call (tests, the demo) keeps the first.
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
-    // It would say on standard error that standard error is closed, and panic.
+    // The subscriber would report a closed standard error on standard error, and panic.
     let _ = lines.log_internal_errors(false).try_init();
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Standard output and standard error of a command: the one place that writes to them.
 //!
-//! Whoever reads the output may leave before its end (`terrace config print | head -1`). That is no failure: what is said
-//! afterwards goes nowhere, and the command ends as it would have. A command whose whole work is its output ends early, with
-//! [`Error::OutputClosed`]. Any other fault (a full disk) fails the command at its end, in [`finish`]. Words for standard
-//! error that nobody takes are lost; a server goes on serving without either.
+//! The reader of the output may close it early (`terrace config print | head -1`). That is no failure: later output is
+//! dropped, and the command ends as it would have. A command whose only work is its output ends early, with
+//! [`Error::OutputClosed`]. Any other fault (a full disk) fails the command at its end, in [`finish`]. Text for a
+//! closed standard error is lost; a server goes on serving without either.
 //!
 //! `println!` and its like panic instead, so this crate does not use them.
 
@@ -20,46 +20,46 @@ static FAULT: Mutex<Option<(ErrorKind, String)>> = Mutex::new(None);
 
 /// Writes to standard output.
 macro_rules! out {
-    ($($words:tt)*) => { $crate::terminal::write_out(format_args!($($words)*)) };
+    ($($text:tt)*) => { $crate::terminal::write_out(format_args!($($text)*)) };
 }
 
 /// Writes a line to standard output.
 macro_rules! outln {
-    ($($words:tt)*) => { $crate::terminal::write_out(format_args!("{}\n", format_args!($($words)*))) };
+    ($($text:tt)*) => { $crate::terminal::write_out(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// Writes a line to standard error.
 macro_rules! errln {
-    ($($words:tt)*) => { $crate::terminal::write_err(format_args!("{}\n", format_args!($($words)*))) };
+    ($($text:tt)*) => { $crate::terminal::write_err(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 pub(crate) use {errln, out, outln};
 
-/// Standard output for those who need a writer; its faults are remembered for [`finish`].
+/// Standard output as a writer; its faults are remembered for [`finish`].
 #[derive(Debug, Clone, Copy)]
 pub struct Output;
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        noted(io::stdout().write(bytes))
+        remember_fault(io::stdout().write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        noted(io::stdout().flush())
+        remember_fault(io::stdout().flush())
     }
 }
 
-/// Writes to standard output; [`finish`] tells whether that worked.
-pub fn write_out(words: Arguments<'_>) {
-    let _ = noted(io::stdout().lock().write_fmt(words));
+/// Writes to standard output; [`finish`] returns whether that worked.
+pub fn write_out(text: Arguments<'_>) {
+    let _ = remember_fault(io::stdout().lock().write_fmt(text));
 }
 
-/// Writes to standard error, if somebody takes it.
-pub fn write_err(words: Arguments<'_>) {
-    let _ = io::stderr().lock().write_fmt(words);
+/// Writes to standard error, and ignores failures.
+pub fn write_err(text: Arguments<'_>) {
+    let _ = io::stderr().lock().write_fmt(text);
 }
 
-/// True once nobody reads standard output any more.
+/// True once the reader of standard output has closed it.
 pub fn is_closed() -> bool {
     FAULT.lock().as_ref().is_some_and(|(kind, _)| *kind == ErrorKind::BrokenPipe)
 }
@@ -67,10 +67,10 @@ pub fn is_closed() -> bool {
 /// Ends the output.
 ///
 /// # Errors
-/// When some of it could not be written though somebody was there to read it.
+/// When some output could not be written although its reader was still there.
 pub fn finish() -> Result<()> {
-    let _ = noted(io::stdout().flush());
-    judged(FAULT.lock().as_ref())
+    let _ = remember_fault(io::stdout().flush());
+    as_result(FAULT.lock().as_ref())
 }
 
 /// Whether log lines may have colour codes: on a terminal, unless `NO_COLOR` forbids it (<https://no-color.org>).
@@ -78,14 +78,15 @@ pub fn may_colour(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
     is_terminal && no_color.is_none_or(OsStr::is_empty)
 }
 
-fn judged(fault: Option<&(ErrorKind, String)>) -> Result<()> {
+fn as_result(fault: Option<&(ErrorKind, String)>) -> Result<()> {
     match fault {
         None | Some((ErrorKind::BrokenPipe, _)) => Ok(()),
         Some((_, message)) => Err(Error::System(format!("cannot write the output: {message}"))),
     }
 }
 
-fn noted<T>(done: io::Result<T>) -> io::Result<T> {
+/// Remembers the first fault of standard output.
+fn remember_fault<T>(done: io::Result<T>) -> io::Result<T> {
     if let Err(error) = &done
         && error.kind() != ErrorKind::Interrupted
     {
@@ -101,9 +102,9 @@ mod tests {
 
     #[test]
     fn a_closed_pipe_is_no_failure_and_a_full_disk_is_one() {
-        judged(None).unwrap();
-        judged(Some(&(ErrorKind::BrokenPipe, "Broken pipe".to_owned()))).unwrap();
-        let full = judged(Some(&(ErrorKind::StorageFull, "No space left on device".to_owned())));
+        as_result(None).unwrap();
+        as_result(Some(&(ErrorKind::BrokenPipe, "Broken pipe".to_owned()))).unwrap();
+        let full = as_result(Some(&(ErrorKind::StorageFull, "No space left on device".to_owned())));
         assert_eq!(full.unwrap_err().to_string(), "cannot write the output: No space left on device");
     }
 

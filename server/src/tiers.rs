@@ -1,11 +1,11 @@
-//! `terrace tiers`: the tiers of a running server, their budgets, new ones, and those that go.
+//! `terrace tiers`: lists, adds, changes, drains and drops tiers of a running server.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use terrace_tier_store::store::TierOrder;
+use terrace_tier_store::store::NewTierSpec;
 
 use crate::error::{Error, Result};
 use crate::placement::{Output, parse, path_part, print_json};
@@ -112,7 +112,7 @@ struct Tier {
     price_per_gb: Option<f64>,
 }
 
-/// Why moves to and from a tier pause.
+/// The reason for which moves to and from a tier pause.
 #[derive(Debug, Deserialize)]
 struct Failing {
     retry_unix_us: u64,
@@ -122,7 +122,7 @@ struct Failing {
 /// Runs the command.
 ///
 /// # Errors
-/// What the server refuses, in its words; [`Error::Unreachable`].
+/// Refusals of the server, with its message; [`Error::Unreachable`].
 pub fn run(options: &Options) -> Result<()> {
     match &options.action {
         Action::List { output } => {
@@ -140,7 +140,7 @@ pub fn run(options: &Options) -> Result<()> {
         Action::RateLimit { tier, rate, output } => change(tier, &json!({ "rate_limit": rate }), output),
         Action::Add { new, output } => {
             let New { tier: name, path, emulated, capacity, budget, slow } = new;
-            // As the caller sees it, not the server.
+            // Resolve the path in the caller's working directory, not the server's.
             let path = path.as_ref().map(std::path::absolute).transpose();
             let path = path.map_err(|e| Error::System(format!("cannot tell which path that is: {e}")))?;
             let name = name.clone();
@@ -148,7 +148,7 @@ pub fn run(options: &Options) -> Result<()> {
             let capacity = *capacity;
             let budget = *budget;
             let slow = *slow;
-            let order = serde_json::to_value(TierOrder { name, path, emulated, capacity, budget, slow });
+            let order = serde_json::to_value(NewTierSpec { name, path, emulated, capacity, budget, slow });
             let order = order.map_err(|e| Error::System(format!("cannot write the request: {e}")))?;
             show(output.server.request("POST", "/api/v1/tiers", Some(&order))?, output)
         }

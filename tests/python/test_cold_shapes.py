@@ -187,6 +187,7 @@ def test_cancelled_statements_leave_nothing(server):
     assert server.query("SELECT count(*) AS n, count(DISTINCT s) AS d FROM cancelled").to_pylist() == [{"n": 400_000, "d": 1000}]
 
 
+@pytest.mark.deep
 def test_statements_of_twenty_times_the_read_budget(tmp_path):
     """A join's build side and a sort take in far more cold bytes than may be in flight or wait. Four at a time have too
     little memory, so exchanges spill: each ends with its answer or is refused, none waits for ever."""

@@ -244,7 +244,7 @@ class Sides:
         self.differences.append(f"{sql}\nparameters {parameters}\n{what}")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(1, 4))])
 def test_random_statements_answer_as_duckdb(cursor, seed):
     sides = Sides(cursor, seed)
     statements = Statements(random.Random(1000 + seed))

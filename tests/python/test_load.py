@@ -251,6 +251,7 @@ def test_a_clustered_ingest_larger_than_query_memory_spills_and_is_sorted_as_a_w
         assert chunks >= 30 and pruned == chunks - 1, (chunks, pruned)
 
 
+@pytest.mark.deep
 def test_every_way_of_loading_sorts_more_than_its_memory(tmp_path):
     """TPC-H at scale 0.2: lineitem is 150 MB, its statements have 40 MiB."""
     memory = ["--set", "memory.query=40MB", "--set", "memory.ingest=40MB", "--dram-budget", "16MB"]

@@ -1,4 +1,4 @@
-//! Statements while segments move at random: every answer right, no budget passed, nothing left behind.
+//! Statements while segments move at random: every answer is right, no budget is exceeded, nothing is left behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +62,7 @@ async fn check(session: &Arc<Session>, low: i64, high: i64) {
     assert_eq!(found.as_string_view().iter().next().unwrap().map(str::to_owned), text, "{sql}");
 }
 
-/// Changes budgets and runs epochs until told to stop; returns the moves carried out.
+/// Changes budgets and runs epochs until `stop` is set; returns the number of moves.
 fn move_about(store: &Store, budgets: &[(u64, u64)], stop: &AtomicBool) -> u32 {
     let mut moves = 0;
     for (dram, nvm) in budgets.iter().cycle() {
@@ -109,7 +109,7 @@ proptest! {
     }
 }
 
-/// With all statements done no read is under way and no byte of the I/O budget is held.
+/// Checks that no read is in flight and no byte of the I/O budget is charged after all statements have ended.
 fn settle(store: &Store) {
     for _ in 0..100 {
         let in_flight = store.ssd().io().stats().in_flight.load(Ordering::Relaxed);

@@ -13,7 +13,7 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     fn sleep(&self, duration: Duration);
 }
 
-/// Processor time of the calling thread so far, in nanoseconds: what work costs, however busy the machine is.
+/// Processor time of the calling thread so far, in nanoseconds: the cost of work, however busy the machine is.
 pub fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the one structure that the call writes.
@@ -63,7 +63,7 @@ impl ManualClock {
         self.now_us.fetch_add(duration.as_micros() as u64, Ordering::SeqCst);
     }
 
-    /// Sets the time of day so far ahead of what it was at the start, or back; not below 0.
+    /// Sets the offset of the time of day from the time since the start, in microseconds; the result is never below 0.
     pub fn jump(&self, ahead_us: i64) {
         self.unix_ahead_us.store(ahead_us, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! The errors of the tier store: kinds a caller can act on, with what and where.
+//! The errors of the tier store: kinds that a caller can act on, each with the object, the place and the cause.
 
 use std::path::PathBuf;
 
@@ -12,21 +12,21 @@ pub enum Error {
     /// The operating system refused an operation on a file or device.
     #[error("cannot {action} {}: {message}", path.display())]
     Io {
-        /// What was attempted, as a verb ("read", "create").
+        /// The attempted operation, as a verb ("read", "create").
         action: &'static str,
         /// The file, folder or device.
         path: PathBuf,
         /// `errno` if there was one.
         errno: Option<i32>,
-        /// The operating system's words.
+        /// The operating system's message.
         message: String,
     },
-    /// Stored bytes are not what was written; the file is named.
+    /// Stored bytes differ from the written ones.
     #[error("{} is damaged: {what}", path.display())]
     Corrupt {
         /// The damaged file.
         path: PathBuf,
-        /// Which chunk, column and offset, and what is wrong there.
+        /// The chunk, column and offset, and what is wrong there.
         what: String,
     },
     /// A file or catalog of a format this build does not know.
@@ -44,9 +44,9 @@ pub enum Error {
     NotFound {
         /// "table", "tier", "schema", ...
         kind: &'static str,
-        /// As given, and nothing else: it is shown in quotes.
+        /// The name as given, and nothing else: it is shown in quotes.
         name: String,
-        /// What there is instead.
+        /// Names that exist instead.
         hint: Option<String>,
     },
     /// The name is taken.
@@ -54,7 +54,7 @@ pub enum Error {
     AlreadyExists {
         /// "table", "view", ...
         kind: &'static str,
-        /// As given.
+        /// The name as given.
         name: String,
     },
     /// Two rows of a table that enforces its primary key have the same one.
@@ -64,7 +64,7 @@ pub enum Error {
         table: String,
         /// Columns and values.
         key: String,
-        /// Where the other one is, and what to do.
+        /// Place of the other row, and what to do.
         what: &'static str,
     },
     /// Rows do not fit the table.
@@ -92,7 +92,7 @@ pub enum Error {
     Conflict {
         /// The table.
         table: String,
-        /// What the other one did.
+        /// The change that the other transaction made.
         what: &'static str,
     },
     /// Another process has the data directory open.
@@ -109,9 +109,9 @@ pub enum Error {
     /// Nothing can be stored at present; reads go on.
     #[error("nothing can be stored at present: {what}")]
     ReadOnly {
-        /// What the disk answered, if that was it.
+        /// `errno` of the disk, if its answer was the cause.
         errno: Option<i32>,
-        /// Why, and what to do.
+        /// The cause, and what to do.
         what: String,
     },
     /// A request that makes no sense, with what to do instead.
@@ -129,12 +129,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Nothing of this kind has that name.
+    /// [`Error::NotFound`] without a hint.
     pub fn not_found(kind: &'static str, name: impl Into<String>) -> Self {
         Self::NotFound { kind, name: name.into(), hint: None }
     }
 
-    /// No tier has that name; `tiers` are the names there are.
+    /// [`Error::NotFound`] for a tier; `tiers` are the names of all tiers, for the hint.
     pub fn unknown_tier(name: impl Into<String>, tiers: &[String]) -> Self {
         let hint = Some(format!("there are {}", tiers.join(", ")));
         Self::NotFound { kind: "tier", name: name.into(), hint }
@@ -145,10 +145,11 @@ impl Error {
         Self::Io { action, path: path.into(), errno: source.raw_os_error(), message: source.to_string() }
     }
 
-    /// True when a device does not do its work: it fails, is full, is gone, or does not answer. What is wrong with one file
-    /// (missing, damaged), with the process (no memory, too many open files) or with the request is not its fault.
+    /// True when a device does not do its work: it fails, is full, is gone, or does not answer. Errors of one file
+    /// (missing, damaged), of the process (no memory, too many open files) and of the request are not faults of a
+    /// device.
     pub fn is_device_fault(&self) -> bool {
-        /// What block devices, file systems on them and remote ones say.
+        /// `errno` values of faulty block devices, of file systems on them and of remote file systems.
         const FAULTS: [i32; 15] = [
             libc::EIO,
             libc::ENXIO,

@@ -1,19 +1,24 @@
 //! Storage and placement of Arrow data on tiers of memory.
 //!
-//! A table is cut into *chunks* of up to 65,536 rows; each column of a chunk is a *segment*. Every segment has a durable
-//! *home* in an Arrow IPC file and may have one faster copy on a byte-addressable tier. Placement decides which; readers
-//! take a handle and never wait for a move.
+//! A table is cut into *chunks* of up to 65,536 rows; each column of a chunk is a *segment*. Every segment has a
+//! durable *home* in an Arrow IPC file and may have one faster copy on a byte-addressable tier. Placement chooses the
+//! tier; readers take a handle and never wait for a move.
 //!
-//! Layers call downwards only:
+//! Modules, the upper layers first:
 //!
-//! ```text
-//!   simulate                   placement on virtual time, for tests and benchmarks
-//!   store                      the facade that wires all of it
-//!   placement  migrate         what should lie where, and bringing it there
-//!   table      heat            versions, chunks, delta; counters of accesses
-//!   catalog                    durable truth (redb)
-//!   tier       io              places for bytes; block reads
-//! ```
+//! - [`simulate`]: runs placement on virtual time, for tests and benchmarks
+//! - [`store`]: the facade that wires all layers
+//! - [`placement`]: decides which tier each segment should lie on
+//! - [`migrate`]: carries out moves between tiers
+//! - [`table`]: versions, chunks, deltas, statistics
+//! - [`heat`]: counters of accesses and their decay
+//! - [`catalog`]: the durable key-value store (redb)
+//! - [`tier`]: places for bytes: DRAM, NVM, SSD
+//! - [`io`]: block reads and the file system
+//! - [`clock`]: time as a dependency
+//! - [`error`]: the errors of the crate
+//! - [`units`]: sizes and durations as text
+//! - `seeds`: seeds of random tests
 //!
 //! The crate knows Arrow, not DataFusion and not tokio; it is usable as a library by itself.
 

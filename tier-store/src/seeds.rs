@@ -1,26 +1,26 @@
-//! Seeds of random tests: which ones run, and how one that fails is named and kept.
+//! Seeds of random tests: chooses the seeds that run and reports the seed of a failure.
 //!
 //! ```text
-//! cargo test ..                       those that a test lists, mostly with a fresh one
-//! TERRACE_SEED=17 cargo test ..       this one alone
-//! TERRACE_SEEDS=200 cargo test ..     a search: so many fresh ones instead
+//! cargo test ..                       the seeds that a test lists, mostly with a fresh one
+//! TERRACE_SEED=17 cargo test ..       this seed alone
+//! TERRACE_SEEDS=200 cargo test ..     a search: this many fresh seeds instead of the listed ones
 //! ```
 //!
-//! A seed that fails is added to what the test lists, so that it runs for ever: `seeds((0..30).chain([4711]))`.
+//! Add a seed that failed to the list of its test, so that it runs every time: `seeds((0..30).chain([4711]))`.
 #![allow(clippy::panic, clippy::disallowed_methods)]
 
-/// The seeds of a test that lists `known`, and a fresh one.
+/// Seeds to run: those of the environment, else `known` and a fresh one.
 pub(crate) fn seeds(known: impl IntoIterator<Item = u64>) -> Vec<u64> {
-    asked_for().unwrap_or_else(|| known.into_iter().chain([fresh()]).collect())
+    requested_seeds().unwrap_or_else(|| known.into_iter().chain([fresh()]).collect())
 }
 
-/// Those that somebody asks for.
-pub(crate) fn asked_for() -> Option<Vec<u64>> {
+/// Seeds that the environment asks for (`TERRACE_SEED`, `TERRACE_SEEDS`).
+pub(crate) fn requested_seeds() -> Option<Vec<u64>> {
     let one = setting("TERRACE_SEED").map(|seed| vec![seed]);
     one.or_else(|| setting("TERRACE_SEEDS").map(|count| (0..count).map(|_| fresh()).collect()))
 }
 
-/// A number among the settings of tests.
+/// Reads a number from an environment variable.
 pub(crate) fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
@@ -29,10 +29,10 @@ fn fresh() -> u64 {
     rand::random::<u32>().into()
 }
 
-/// Names the seed when a test fails while it lives.
-pub(crate) struct Named(pub(crate) u64);
+/// Prints the seed when a test panics while this lives.
+pub(crate) struct SeedReport(pub(crate) u64);
 
-impl Drop for Named {
+impl Drop for SeedReport {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("failed with seed {0}; TERRACE_SEED={0} runs it alone, and the test's list keeps it", self.0);

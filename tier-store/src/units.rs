@@ -1,4 +1,4 @@
-//! Humane sizes and durations, as people write them in a configuration and read them in a report.
+//! Sizes and durations as people write them in a configuration and read them in a report.
 //!
 //! `4GiB`, `512MB`, `1048576` and `20%` are sizes; `60s`, `500ms`, `5m`, `1h` are durations. Both parse from text or a
 //! number and print in the shortest exact form, so a printed configuration reads back as the same values.
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
-/// A number of bytes, or a share of some whole that the place of use names.
+/// A number of bytes, or a percentage of a total that the user of the value defines.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Size {
     /// Bytes.
@@ -22,11 +22,11 @@ pub enum Size {
 }
 
 impl Size {
-    /// Bytes, with a share taken of `whole` bytes.
-    pub fn resolve(self, whole: u64) -> u64 {
+    /// The size in bytes; a percentage is of `total_bytes`.
+    pub fn resolve(self, total_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Percent(share) => (whole as f64 * share / 100.0) as u64,
+            Self::Percent(share) => (total_bytes as f64 * share / 100.0) as u64,
         }
     }
 }
@@ -118,7 +118,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// Accepts text or a number wherever a unit type is read.
+/// Serde visitor that accepts text or a number for a unit type.
 struct TextOrNumber;
 
 impl Visitor<'_> for TextOrNumber {
@@ -164,7 +164,7 @@ macro_rules! serde_as_text {
 serde_as_text!(Size);
 serde_as_text!(Span);
 
-/// Bytes for a person: three digits and a binary unit ("1.42 GiB").
+/// Formats bytes for a person: three digits and a binary unit ("1.42 GiB").
 pub fn human_bytes(bytes: u64) -> String {
     let Some((name, unit)) = UNITS.iter().find(|(_, unit)| bytes >= *unit) else { return format!("{bytes} B") };
     let value = bytes as f64 / *unit as f64;

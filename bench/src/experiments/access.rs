@@ -1,8 +1,9 @@
-//! Ways to the bytes of a file: direct reads, io_uring, the store's I/O engine, maps, the page cache, each against a bare
-//! io_uring that reads blocks of the same size in the same pattern; with memory taken away, and on a slowed disk.
+//! Ways to the bytes of a file: direct reads, io_uring, the store's I/O engine, maps, the page cache, each against a
+//! bare io_uring that reads blocks of the same size in the same pattern; with memory taken away, and on a slowed disk.
 //!
 //! Repeats figures 5.4 and 5.5 of Dreseler's thesis (random reads by block size and threads; maps with 16 MB of memory)
-//! and figure 2 of Meyer et al., ADMS 2015 (reads with less and less memory). `docs/benchmarks.md` has both beside ours.
+//! and figure 2 of Meyer et al., ADMS 2015 (reads with less and less memory). `docs/benchmarks.md` has both beside
+//! ours.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,20 +27,43 @@ const KIB: u64 = 1 << 10;
 const BLOCKS: [u64; 6] = [512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 << 20];
 const RANDOM: &str = "random";
 const SEQUENTIAL: &str = "sequential";
-/// Reads in flight of the yardstick.
+/// Reads in flight of the reference side.
 const DEPTH: usize = 32;
-/// Rounds at most: with more of them it would take longer than three minutes.
+/// Most rounds: more would take longer than three minutes.
 const RUNS: usize = 3;
-/// A comparison that nothing depends on.
+/// The target of a comparison that no figure depends on.
 const OPEN: Target = Target::OPEN;
-/// Speeds of a slowed disk: its name, bytes/s, reads/s.
-const SPEEDS: [(&str, u64, u64); 2] = [("SATA", 500_000_000, 75_000), ("disk", 150_000_000, 150)];
+/// A slowed disk.
+#[derive(Clone, Copy)]
+struct DiskSpeed {
+    name: &'static str,
+    bytes_per_s: u64,
+    reads_per_s: u64,
+}
 
-/// A way to read: method, state of the page cache, threads, depth.
+const SPEEDS: [DiskSpeed; 2] = [
+    DiskSpeed { name: "SATA", bytes_per_s: 500_000_000, reads_per_s: 75_000 },
+    DiskSpeed { name: "disk", bytes_per_s: 150_000_000, reads_per_s: 150 },
+];
+
+/// A way to read a file.
 #[derive(Debug, Clone, Copy)]
-struct Way(&'static str, &'static str, usize, usize);
+struct Way {
+    method: &'static str,
+    /// State of the page cache.
+    state: &'static str,
+    threads: usize,
+    /// Reads in flight per thread.
+    depth: usize,
+}
 
-/// What is measured in turn: ways to read one pattern in one size of blocks.
+impl Way {
+    const fn new(method: &'static str, state: &'static str, threads: usize, depth: usize) -> Self {
+        Self { method, state, threads, depth }
+    }
+}
+
+/// Ways to read one pattern in one block size, measured in turn.
 struct Group<'a> {
     label: &'a str,
     pattern: &'static str,
@@ -47,7 +71,7 @@ struct Group<'a> {
     ways: &'a [Way],
     ms: u64,
     runs: usize,
-    /// Limits, for the rows.
+    /// Limits, as parameters of the rows.
     limits: serde_json::Value,
 }
 
@@ -60,7 +84,7 @@ struct Sides {
 /// Bytes/s with everything in memory, by method, pattern and block.
 type InMemory = BTreeMap<(&'static str, &'static str, u64), f64>;
 
-/// All of it.
+/// Runs all parts.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let (file, file_bytes) = make_file(bench)?;
     println!("all rows of access-methods: {}", bench.environment().device);
@@ -75,16 +99,16 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let done = under_pressure(bench, file_bytes, &in_memory, &start);
     leave_out(bench, done, "with less memory")?;
     for speed in SPEEDS {
-        if bench.quick && speed.0 != "SATA" {
+        if bench.quick && speed.name != "SATA" {
             continue;
         }
         let done = slowed(bench, speed, &start);
-        leave_out(bench, done, &format!("on a disk slowed to {}", speed.0))?;
+        leave_out(bench, done, &format!("on a disk slowed to {}", speed.name))?;
     }
     Ok(())
 }
 
-/// Limits that this machine cannot set take their rows with them, and nothing else.
+/// Leaves out `rows` when this machine cannot set their limit; returns other errors.
 fn leave_out(bench: &mut Bench, done: Result<()>, rows: &str) -> Result<()> {
     match done {
         Err(Error::Missing(why)) => {
@@ -95,38 +119,38 @@ fn leave_out(bench: &mut Bench, done: Result<()>, rows: &str) -> Result<()> {
     }
 }
 
-/// With all memory and the disk as it is.
+/// Measures with all memory and the disk as it is.
 fn plain(bench: &mut Bench, sides: &mut Sides) -> Result<InMemory> {
     let (all, quick): ([Way; 13], [Way; 3]) = (
         [
-            Way("pread", "kept", 1, 1),
-            Way("pread", "kept", 2, 1),
-            Way("pread", "kept", 4, 1),
-            Way("pread", "kept", 8, 1),
-            Way("uring", "kept", 1, 1),
-            Way("uring", "kept", 1, 4),
-            Way("uring", "kept", 1, 16),
-            Way("uring", "kept", 1, 64),
-            Way("engine", "kept", 1, DEPTH),
-            Way("map", "cold", 1, 1),
-            Way("map", "cold", 2, 1),
-            Way("map", "cold", 8, 1),
-            Way("map-plain", "cold", 1, 1),
+            Way::new("pread", "kept", 1, 1),
+            Way::new("pread", "kept", 2, 1),
+            Way::new("pread", "kept", 4, 1),
+            Way::new("pread", "kept", 8, 1),
+            Way::new("uring", "kept", 1, 1),
+            Way::new("uring", "kept", 1, 4),
+            Way::new("uring", "kept", 1, 16),
+            Way::new("uring", "kept", 1, 64),
+            Way::new("engine", "kept", 1, DEPTH),
+            Way::new("map", "cold", 1, 1),
+            Way::new("map", "cold", 2, 1),
+            Way::new("map", "cold", 8, 1),
+            Way::new("map-plain", "cold", 1, 1),
         ],
-        [Way("pread", "kept", 1, 1), Way("engine", "kept", 1, DEPTH), Way("map", "cold", 1, 1)],
+        [Way::new("pread", "kept", 1, 1), Way::new("engine", "kept", 1, DEPTH), Way::new("map", "cold", 1, 1)],
     );
     let sequential = [
-        Way("pread", "kept", 1, 1),
-        Way("engine", "kept", 1, DEPTH),
-        Way("map", "cold", 1, 1),
-        Way("map-plain", "cold", 1, 1),
-        Way("buffered", "cold", 1, 1),
+        Way::new("pread", "kept", 1, 1),
+        Way::new("engine", "kept", 1, DEPTH),
+        Way::new("map", "cold", 1, 1),
+        Way::new("map-plain", "cold", 1, 1),
+        Way::new("buffered", "cold", 1, 1),
     ];
     let warm = [
-        Way("map", "warm", 1, 1),
-        Way("map", "warm", 2, 1),
-        Way("buffered", "warm", 1, 1),
-        Way("buffered", "warm", 2, 1),
+        Way::new("map", "warm", 1, 1),
+        Way::new("map", "warm", 2, 1),
+        Way::new("buffered", "warm", 1, 1),
+        Way::new("buffered", "warm", 2, 1),
     ];
     let (blocks, in_order, ms): (&[u64], &[u64], u64) = match bench.quick {
         true => (&[4 * KIB], &[1 << 20], 10),
@@ -134,7 +158,7 @@ fn plain(bench: &mut Bench, sides: &mut Sides) -> Result<InMemory> {
     };
     let smallest = if sides.raw.ask("read pread kept random 512 1 1 1").is_ok() { 512 } else { 4 * KIB };
     let mut in_memory = InMemory::new();
-    // Cold ones first: nothing has to be dropped between warm ones.
+    // Cold reads first: then nothing has to be dropped between warm reads.
     sides.ways.ask("drop")?;
     for &block in blocks.iter().filter(|b| **b >= smallest) {
         let ways: &[Way] = if bench.quick { &quick } else { &all };
@@ -154,23 +178,23 @@ fn plain(bench: &mut Bench, sides: &mut Sides) -> Result<InMemory> {
     for (pattern, block, ways) in warm_random.chain(warm_in_order) {
         let group = Group { label: "", pattern, block, ways, ms, runs: RUNS, limits: json!({}) };
         let rates = measure(bench, sides, &group, None)?;
-        let one = ways.iter().zip(rates).filter(|(way, _)| way.2 == 1);
-        in_memory.extend(one.map(|(way, rate)| ((way.0, pattern, block), rate)));
+        let one = ways.iter().zip(rates).filter(|(way, _)| way.threads == 1);
+        in_memory.extend(one.map(|(way, rate)| ((way.method, pattern, block), rate)));
     }
     sides.ways.ask("drop")?;
     Ok(in_memory)
 }
 
-/// With memory for a part of the file, as in the paper, and for 16 MiB of it, as in the thesis.
+/// Measures with memory for a part of the file, as in the paper, and for 16 MiB of it, as in the thesis.
 fn under_pressure(
     bench: &mut Bench,
     file_bytes: u64,
     in_memory: &InMemory,
     start: &impl Fn() -> Result<Sides>,
 ) -> Result<()> {
-    let map = Way("map", "kept", 1, 1);
-    let buffered = Way("buffered", "kept", 1, 1);
-    let engine = Way("engine", "kept", 1, DEPTH);
+    let map = Way::new("map", "kept", 1, 1);
+    let buffered = Way::new("buffered", "kept", 1, 1);
+    let engine = Way::new("engine", "kept", 1, DEPTH);
     let (ms, runs) = if bench.quick { (20, 1) } else { (200, RUNS) };
     let shares: &[u64] = if bench.quick { &[25] } else { &[80, 50, 25] };
     for &share in shares {
@@ -200,7 +224,7 @@ fn under_pressure(
     sides.ways.ask("drop")?;
     group.add(sides.ways.id())?;
     for block in [4 * KIB, 64 * KIB, 1 << 20] {
-        let ways = [map, Way("map", "kept", 8, 1)];
+        let ways = [map, Way::new("map", "kept", 8, 1)];
         let limits = json!({ "memory_limit_bytes": limit });
         let group = Group { label: "16 MiB memory, ", pattern: RANDOM, block, ways: &ways, ms, runs, limits };
         measure(bench, &mut sides, &group, Some(in_memory))?;
@@ -208,18 +232,18 @@ fn under_pressure(
     Ok(())
 }
 
-/// Everything cold from a disk slowed to `speed`, and a scan by Terrace.
-fn slowed(bench: &mut Bench, speed: (&str, u64, u64), start: &impl Fn() -> Result<Sides>) -> Result<()> {
-    let (name, bytes_per_s, reads_per_s) = speed;
+/// Measures cold reads and a scan by Terrace on a disk slowed to `speed`.
+fn slowed(bench: &mut Bench, speed: DiskSpeed, start: &impl Fn() -> Result<Sides>) -> Result<()> {
+    let DiskSpeed { name, bytes_per_s, reads_per_s } = speed;
     let limit = Cgroup::disk(&bench.data_dir, bytes_per_s, reads_per_s)?;
     let limits = json!({ "limit_bytes_per_s": bytes_per_s, "limit_reads_per_s": reads_per_s });
     let label = format!("{name}: ");
     let ways = [
-        Way("pread", "kept", 1, 1),
-        Way("engine", "kept", 1, DEPTH),
-        Way("map", "cold", 1, 1),
-        Way("map", "cold", 8, 1),
-        Way("buffered", "cold", 1, 1),
+        Way::new("pread", "kept", 1, 1),
+        Way::new("engine", "kept", 1, DEPTH),
+        Way::new("map", "cold", 1, 1),
+        Way::new("map", "cold", 8, 1),
+        Way::new("buffered", "cold", 1, 1),
     ];
     let mut sides = start()?;
     for side in [&sides.ways, &sides.raw] {
@@ -236,24 +260,25 @@ fn slowed(bench: &mut Bench, speed: (&str, u64, u64), start: &impl Fn() -> Resul
     io::scan(bench, 1.0, Some(&io::Slowed { limit: &limit, label: &label, runs, params: limits }))
 }
 
-/// Measures the ways in turn with the yardstick and adds their rows; the median bytes/s of each.
+/// Measures the ways in turn with the reference side and adds their rows; returns the median bytes/s of each.
 fn measure(bench: &mut Bench, sides: &mut Sides, group: &Group<'_>, in_memory: Option<&InMemory>) -> Result<Vec<f64>> {
     let Group { pattern, block, ms, .. } = *group;
-    let op = |Way(method, state, threads, depth): Way, ms: u64| {
+    let op = |way: Way, ms: u64| {
+        let Way { method, state, threads, depth } = way;
         format!("read {method} {state} {pattern} {block} {threads} {depth} {ms}")
     };
-    let yardstick = Way("uring", "kept", 1, DEPTH);
+    let yardstick = Way::new("uring", "kept", 1, DEPTH);
     sides.raw.ask(&op(yardstick, ms / 8))?;
-    for way in group.ways.iter().filter(|way| way.1 != "cold") {
+    for way in group.ways.iter().filter(|way| way.state != "cold") {
         sides.ways.ask(&op(*way, ms / 8))?;
     }
     let rate = |sample: &Sample| sample.value("bytes") / sample.ms * 1e3;
     let mut raw = Vec::new();
     let mut found = vec![(Vec::new(), Vec::new(), Vec::new()); group.ways.len()];
-    while raw.len() < group.runs && bench.another(raw.len()) {
+    while raw.len() < group.runs && bench.wants_another_round(raw.len()) {
         let b = bench.ask(&mut sides.raw, &op(yardstick, ms))?;
         for (way, (ratios, rates, faults)) in group.ways.iter().zip(&mut found) {
-            if way.1 == "cold" {
+            if way.state == "cold" {
                 sides.ways.ask("drop")?;
             }
             let a = bench.ask(&mut sides.ways, &op(*way, ms))?;
@@ -264,7 +289,7 @@ fn measure(bench: &mut Bench, sides: &mut Sides, group: &Group<'_>, in_memory: O
         raw.push(rate(&b));
     }
     for (way, (ratios, rates, faults)) in group.ways.iter().zip(&found) {
-        let Way(method, state, threads, depth) = *way;
+        let Way { method, state, threads, depth } = *way;
         let a = median(rates);
         let b = median(&raw);
         let mut params = json!({
@@ -282,14 +307,15 @@ fn measure(bench: &mut Bench, sides: &mut Sides, group: &Group<'_>, in_memory: O
             }
         }
         let target = if method == "engine" { Target::above(0.8, 0.95) } else { OPEN };
-        let what = format!("{}{} {pattern} {}", group.label, size(block), name(*way));
+        let what = format!("{}{} {pattern} {}", group.label, size(block), way_name(*way));
         let sides = (sides.ways.name(), sides.raw.name());
         bench.add(Finding { sides, what: &what, values: ratios, target, params });
     }
     Ok(found.iter().map(|(_, rates, _)| median(rates)).collect())
 }
 
-fn name(Way(method, state, threads, depth): Way) -> String {
+fn way_name(way: Way) -> String {
+    let Way { method, state, threads, depth } = way;
     let state = if state == "kept" { String::new() } else { format!(" {state}") };
     match (threads, depth) {
         (1, 1) => format!("{method}{state}"),

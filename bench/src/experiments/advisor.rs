@@ -1,9 +1,9 @@
 //! Predictions of the advisor against the clock.
 //!
-//! Everything lies in DRAM before the first query runs; from what is seen then, the time of all queries is predicted for
-//! five budgets that a seed draws, and written to a file before any of them is tried. Then each is set, epochs move until
-//! nothing moves any more, and the queries are measured. At the end all lies in DRAM once more, to tell how far the machine
-//! itself has drifted.
+//! All data is in DRAM before the first query runs. From the accesses of these queries, the advisor predicts the time
+//! of all queries for five random budgets; the predictions are written to a file before any budget is tried. Then the
+//! experiment sets each budget, runs epochs until nothing moves any more, and measures the queries. At the end all data
+//! is in DRAM once more, to measure the drift of the machine itself.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ use crate::tpch;
 const BUDGETS: usize = 5;
 const SIDE: &str = "Terrace";
 
-/// Predicted against measured.
+/// Compares predicted with measured times.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     let store = bench.dataset(scale)?.clone_store()?;
@@ -35,7 +35,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let list: Vec<String> = shares.iter().map(ToString::to_string).collect();
     let mut hot = Vec::new();
     let mut advices = Vec::new();
-    while bench.another(hot.len()) {
+    while bench.wants_another_round(hot.len()) {
         child.ask("mark")?;
         hot.push(round(bench, &mut child)?);
         advices.push(bench.ask(&mut child, &format!("advise {}", list.join(",")))?);
@@ -45,7 +45,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     }
     child.ask("history")?;
     let advice = advices.last().cloned().unwrap_or_default();
-    // Each from one round: a round that something else disturbed does not count, as among those measured.
+    // A prediction per round: the median ignores a disturbed round, as it does for the measured rounds.
     let predicted = |at: usize| {
         let of = |advice: &Sample| advice.value(&format!("mean_us_{at}")) / 1e3 * tpch::names().count() as f64;
         median(&advices.iter().map(of).collect::<Vec<_>>())
@@ -88,7 +88,7 @@ fn add(bench: &mut Bench, what: &str, values: &[f64], params: serde_json::Value)
     bench.add(Finding { sides, what, values, target: Target::below(0.2, 0.1), params });
 }
 
-/// The predictions, in a file of their own before anything else is run.
+/// Writes the predictions to a file before anything else is run.
 fn write_down(
     bench: &Bench,
     scale: f64,
@@ -123,7 +123,7 @@ fn round(bench: &mut Bench, child: &mut Child) -> Result<Vec<Sample>> {
 
 fn rounds(bench: &mut Bench, child: &mut Child) -> Result<Vec<Vec<Sample>>> {
     let mut rounds = Vec::new();
-    while bench.another(rounds.len()) {
+    while bench.wants_another_round(rounds.len()) {
         rounds.push(round(bench, child)?);
     }
     Ok(rounds)
@@ -141,7 +141,7 @@ fn cold_bytes(rounds: &[Vec<Sample>]) -> f64 {
     rounds.iter().flatten().map(|sample| sample.value("cold_bytes")).sum()
 }
 
-/// By how much a prediction is off, in parts of what was measured.
+/// Error of a prediction as a share of the measured time.
 fn error(predicted: f64, measured: f64) -> f64 {
     (predicted / measured - 1.0).abs()
 }

@@ -1,9 +1,9 @@
 //! TPC-H at several budgets of DRAM, the rest on SSD or on emulated NVM, placed by every policy (P5).
 //!
-//! A budget is set, one epoch places, a round warms up. A row is the time of all queries under `optimal` to that under the
-//! best of the others. Of Dreseler 2021, figures 7.3 to 7.5 (pp. 108 to 110), only what the text beside them says is drawn: on
-//! NVM 42 % longer with nothing in DRAM (7.2.1), 11.6 % longer with 10 %, nothing to see from 50 % on (7.2.2), and placed by
-//! chance about linear in between (7.2.1, figure 7.4, a sketch).
+//! A budget is set, one epoch places, a round warms up. A row is the ratio of the time of all queries under `optimal`
+//! to their time under the best other policy. Of Dreseler 2021, figures 7.3 to 7.5 (pp. 108 to 110), only what the text
+//! beside them says is drawn: on NVM 42 % longer with nothing in DRAM (7.2.1), 11.6 % longer with 10 %, nothing to see
+//! from 50 % on (7.2.2), and placed by chance about linear in between (7.2.1, figure 7.4, a sketch).
 
 use serde_json::json;
 use terrace_tier_store::placement::PolicyKind;
@@ -18,23 +18,23 @@ use crate::tpch;
 /// Shares of all bytes.
 const SHARES: [f64; 7] = [0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8];
 const QUICK_SHARES: [f64; 1] = [0.1];
-/// What is reported of NVM: per cent in DRAM, time to all in DRAM.
+/// Reported for NVM: per cent in DRAM, and time relative to all in DRAM.
 const THESIS: [(f64, f64); 4] = [(0.0, 1.42), (10.0, 1.116), (50.0, 1.0), (100.0, 1.0)];
 const THESIS_BY_CHANCE: [(f64, f64); 2] = [(0.0, 1.42), (100.0, 1.0)];
 /// TPC-DS on SSD.
 const BTW: (f64, f64) = (26.0, 1.52);
 
-/// The rest on SSD.
+/// Measures with the rest on SSD.
 pub fn ssd(bench: &mut Bench) -> Result<()> {
     run(bench, false)
 }
 
-/// The rest on emulated, slowed NVM, as in the thesis.
+/// Measures with the rest on emulated, slowed NVM, as in the thesis.
 pub fn nvm(bench: &mut Bench) -> Result<()> {
     run(bench, true)
 }
 
-/// One row per budget; a table and a plot of all policies beside it.
+/// Adds one row per budget, and prints a table and draws a plot of all policies.
 fn run(bench: &mut Bench, nvm: bool) -> Result<()> {
     let scale = bench.scale(1.0);
     let shares: &[f64] = if bench.quick { &QUICK_SHARES } else { &SHARES };
@@ -42,7 +42,7 @@ fn run(bench: &mut Bench, nvm: bool) -> Result<()> {
     let mut all = Vec::new();
     for policy in PolicyKind::ALL {
         let store = bench.dataset(scale)?.clone_store()?;
-        all.push(Contender::start(bench, (policy, nvm), store, &queries)?);
+        all.push(Contender::start(bench, policy, nvm, store, &queries)?);
     }
     let (optimal, _) = all.split_at_mut(1);
     let rows = contest::measure(bench, optimal, &queries, 1.0)?;
@@ -73,7 +73,7 @@ fn run(bench: &mut Bench, nvm: bool) -> Result<()> {
 }
 
 fn draw(bench: &mut Bench, nvm: bool, curves: Vec<(&str, Vec<(f64, f64)>)>) {
-    // With all in DRAM there is nothing to place: one measurement stands for all policies.
+    // With all data in DRAM all policies place alike, so one measurement is valid for all.
     let measured = curves.into_iter().map(|(name, mut curve)| {
         curve.push((100.0, 1.0));
         Series::measured(name, curve)

@@ -1,5 +1,5 @@
-//! Policies side by side: each places the same data by the same queries at the same budgets and answers the same requests,
-//! in turn, each in its own process over its own copy.
+//! Compares policies: each places the same data by the same queries at the same budgets and answers the same requests,
+//! in turn, in its own process over its own copy.
 
 use serde_json::{Value, json};
 use terrace_tier_store::placement::PolicyKind;
@@ -11,14 +11,14 @@ use crate::error::{Error, Result};
 use crate::side::SideSpec;
 use crate::statistics::median;
 
-/// Never worse than the best by more than this part, or than what the rounds differ by.
+/// Largest allowed share by which a policy may be worse than the best one.
 const NEAR: f64 = 0.03;
 
 /// A policy's side.
 pub struct Contender {
     /// The policy.
     pub policy: PolicyKind,
-    /// Time of all requests, by round, at the budget of the moment.
+    /// Time of all requests per round at the current budget.
     pub sums_ms: Vec<f64>,
     /// Bytes that a round read from disk.
     pub cold_bytes: f64,
@@ -27,9 +27,9 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// Starts a side that has answered the requests of `seen`: what it places by.
-    /// With `nvm`, what is not in DRAM may lie on emulated, slowed NVM.
-    pub fn start(bench: &Bench, (policy, nvm): (PolicyKind, bool), store: StoreClone, seen: &[String]) -> Result<Self> {
+    /// Starts a side and runs the requests of `seen` on it, so that it places by their heat. With `nvm`, segments that
+    /// are not in DRAM may lie on emulated, slowed NVM.
+    pub fn start(bench: &Bench, policy: PolicyKind, nvm: bool, store: StoreClone, seen: &[String]) -> Result<Self> {
         let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm, policy };
         let mut child = Child::start(policy.name(), &spec)?;
         for request in seen {
@@ -38,19 +38,19 @@ impl Contender {
         Ok(Self { policy, sums_ms: Vec::new(), cold_bytes: 0.0, child, _store: store })
     }
 
-    /// Of the rounds at the budget of the moment.
+    /// The median time of the rounds at the current budget.
     pub fn median_ms(&self) -> f64 {
         median(&self.sums_ms)
     }
 
-    /// Its times and another's, round by round.
-    pub fn beside<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (f64, f64)> + 'a {
+    /// The times of this side and of `other`, paired by round.
+    pub fn paired_ms<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (f64, f64)> + 'a {
         self.sums_ms.iter().copied().zip(other.sums_ms.iter().copied())
     }
 }
 
-/// Gives every side the budget and asks all of them each request in turn, round by round, the first one to warm up. Gives
-/// the rows that each request returned; fails where two sides differ.
+/// Sets the budget of every side and sends each request to all sides in turn, round by round; the first round warms up.
+/// Returns the number of rows of each request; fails when two sides differ.
 pub fn measure(bench: &mut Bench, all: &mut [Contender], requests: &[String], share: f64) -> Result<Vec<f64>> {
     for one in all.iter_mut() {
         bench.ask(&mut one.child, &format!("place {share}"))?;
@@ -58,7 +58,7 @@ pub fn measure(bench: &mut Bench, all: &mut [Contender], requests: &[String], sh
     }
     let mut rows = Vec::with_capacity(requests.len());
     let mut round = 0;
-    while round == 0 || bench.another(round - 1) {
+    while round == 0 || bench.wants_another_round(round - 1) {
         let mut sums = vec![(0.0, 0.0); all.len()];
         for (number, request) in requests.iter().enumerate() {
             for (one, (ms, cold_bytes)) in all.iter_mut().zip(&mut sums) {
@@ -86,11 +86,11 @@ pub fn measure(bench: &mut Bench, all: &mut [Contender], requests: &[String], sh
     Ok(rows)
 }
 
-/// A row: the first of them against the best of the others at a budget.
+/// Adds a row: the first policy against the best of the others at a budget.
 pub fn add(bench: &mut Bench, all: &[Contender], share: f64, mut params: Value) {
     let Some((optimal, others)) = all.split_first() else { return };
     let Some(best) = others.iter().min_by(|a, b| a.median_ms().total_cmp(&b.median_ms())) else { return };
-    let values: Vec<f64> = optimal.beside(best).map(|(ours, theirs)| ours / theirs).collect();
+    let values: Vec<f64> = optimal.paired_ms(best).map(|(ours, theirs)| ours / theirs).collect();
     if let Some(params) = params.as_object_mut() {
         params.insert("share".into(), json!(share));
         params.insert("threads".into(), json!(bench.threads));
@@ -103,7 +103,7 @@ pub fn add(bench: &mut Bench, all: &[Contender], share: f64, mut params: Value) 
         sides: (optimal.policy.name(), "the best of the other policies"),
         what: &format!("{:.0} % in DRAM, against {}", share * 100.0, best.policy.name()),
         values: &values,
-        // Where the rounds differ by more, the row decides nothing.
+        // When the rounds differ by more than this, the verdict is "not decided".
         target: Target::below(1.0 + NEAR, 1.0),
         params,
     });

@@ -1,8 +1,8 @@
-//! What counting accesses costs: this build against its twin without counters (Dreseler 2021, table 6.2, p. 97: latencies of
-//! TPC-H SF 10 with 50 clients on 56 cores).
+//! The cost of counting accesses: this build against a second build without counters (Dreseler 2021, table 6.2, p. 97:
+//! latencies of TPC-H SF 10 with 50 clients on 56 cores).
 //!
-//! Instructions of a scan differ by a part or two in a thousand from run to run; the time of TPC-H has its spread. The twin comes of
-//! the same sources with feature `no-counters`; only three crates are built again for it.
+//! Instructions of a scan differ by a part or two in a thousand from run to run; the time of TPC-H has its spread. The
+//! second build has the same sources and the feature `no-counters`; only three crates are compiled again for it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,7 +25,7 @@ const THESIS: [f64; 22] = [
     -0.3, 0.8, -0.9, -1.1, -0.5, 0.2, -0.5, -1.3, -0.6, -2.1, -1.0, -0.9, 0.1, -1.4, -0.9, -1.3, -0.8, -2.3, -0.7,
     -0.8, -1.4, -1.8,
 ];
-/// The same of counters that are not atomic.
+/// Like [`THESIS`], but for counters that are not atomic.
 const THESIS_NOT_ATOMIC: [f64; 22] =
     [1.3, 1.1, -0.3, 0.2, -0.3, 0.4, 0.6, -0.1, 0.1, -0.3, 1.1, 0.4, 1.7, 0.4, 0.3, 1.0, 0.0, 2.5, 1.4, 1.2, 0.2, 0.4];
 const NAMES: (&str, &str) = ("counters on", "counters compiled out");
@@ -39,7 +39,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     }
     for (op, what) in [("scan", "scan, instructions"), ("filtered", "filtered scan, instructions")] {
         let (mut ratios, mut counts): (Vec<f64>, [Vec<f64>; 2]) = Default::default();
-        while bench.another(ratios.len()) {
+        while bench.wants_another_round(ratios.len()) {
             let a = instructions(bench, NAMES.0, &ours, op)?;
             let b = instructions(bench, NAMES.1, &twin, op)?;
             ratios.push(a / b);
@@ -59,11 +59,11 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     times(bench, &ours, &twin)
 }
 
-/// TPC-H with all in DRAM. A build without counters knows no heat: both take up what another run saved.
+/// Times TPC-H with all data in DRAM. A build without counters has no heat, so both start from the heat of another run.
 fn times(bench: &mut Bench, ours: &Path, twin: &Path) -> Result<()> {
     let scale = bench.scale(1.0);
     let heated = Placed::start(bench, "warm-up", scale, 1.0, false)?.into_store();
-    let stores = (StoreClone::of(&heated.path())?, StoreClone::of(&heated.path())?);
+    let stores = (StoreClone::from_store(&heated.path())?, StoreClone::from_store(&heated.path())?);
     let start = |name: &str, program: &Path, store: &StoreClone| {
         let spec = SideSpec::terrace(store.path(), bench.threads);
         let mut child = Child::start_twin(name, program, &spec)?;
@@ -82,7 +82,7 @@ fn times(bench: &mut Bench, ours: &Path, twin: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Our queries and the thesis', side by side.
+/// Draws our queries and those of the thesis side by side.
 fn draw(bench: &mut Bench, rounds: &queries::Rounds) {
     let percent = |index: usize| {
         let pairs = rounds.iter().filter_map(|round| round.get(index));
@@ -136,6 +136,6 @@ fn instructions(bench: &mut Bench, name: &str, program: &Path, op: &str) -> Resu
     let totals = text.lines().find_map(|line| line.strip_prefix("totals:")?.trim().parse::<f64>().ok());
     std::fs::remove_dir_all(&folder).map_err(Error::path("remove", &folder))?;
     let count = totals.filter(|t| *t > 0.0).ok_or_else(|| Error::failed("callgrind counted nothing"))?;
-    bench.keep(name, &format!("{op}, instructions"), Sample::new(0.0).with("instructions", count));
+    bench.record(name, &format!("{op}, instructions"), Sample::new(0.0).with("instructions", count));
     Ok(count)
 }

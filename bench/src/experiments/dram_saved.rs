@@ -1,8 +1,8 @@
-//! How much DRAM can be saved at equal latency: the queries of TPC-H or TPC-DS at smaller and smaller budgets of DRAM, the
-//! rest on SSD, against all in DRAM, in turn.
+//! The DRAM that can be saved at equal latency: the queries of TPC-H or TPC-DS at smaller and smaller budgets of DRAM,
+//! the rest on SSD, against all in DRAM, in turn.
 //!
-//! Hurdelhey, Weisgut, Boissier (BTW 2023), TPC-DS, DRAM and SSD: 74 % less DRAM for tables took 52 % longer. Dreseler 2021,
-//! figure 7.3, TPC-H, DRAM and NVM: a budget of 10 % took 11.6 % longer.
+//! Hurdelhey, Weisgut, Boissier (BTW 2023), TPC-DS, DRAM and SSD: 74 % less DRAM for tables took 52 % longer. Dreseler
+//! 2021, figure 7.3, TPC-H, DRAM and NVM: a budget of 10 % took 11.6 % longer.
 
 use serde_json::json;
 
@@ -21,7 +21,7 @@ use crate::tpch;
 const TPCH_SHARES: [f64; 9] = [0.6, 0.45, 0.35, 0.26, 0.2, 0.15, 0.1, 0.05, 0.0];
 const TPCDS_SHARES: [f64; 5] = [0.5, 0.26, 0.15, 0.1, 0.05];
 const QUICK_SHARES: [f64; 2] = [0.26, 0.1];
-/// Every so many-th query of TPC-DS in a quick run.
+/// A quick run uses every seventh query of TPC-DS.
 const QUICK_STEP: usize = 7;
 /// Latency that counts as equal.
 const EQUAL: f64 = 1.1;
@@ -29,7 +29,7 @@ const EQUAL: f64 = 1.1;
 const BTW_SHARE: f64 = 0.26;
 const BTW_TIME: f64 = 1.52;
 
-/// What is run.
+/// A benchmark suite.
 struct Suite {
     name: &'static str,
     scale: f64,
@@ -39,7 +39,8 @@ struct Suite {
     queries: Vec<String>,
 }
 
-/// One budget: in each round, geometric mean of the queries' times to all in DRAM, and the same of their sum.
+/// One budget: per round, the geometric mean of the queries' times relative to all in DRAM, and the ratio of their
+/// sums.
 struct Budget {
     share: f64,
     geomeans: Vec<f64>,
@@ -71,7 +72,7 @@ pub fn tpcds(bench: &mut Bench) -> Result<()> {
 
 fn run(bench: &mut Bench, suite: &Suite) -> Result<()> {
     let start = |bench: &mut Bench, name: &str| {
-        let store = StoreClone::of(&suite.store)?;
+        let store = StoreClone::from_store(&suite.store)?;
         let mut child = Child::start(name, &SideSpec::terrace(store.path(), bench.threads))?;
         for query in &suite.queries {
             child.ask(query)?;
@@ -80,7 +81,7 @@ fn run(bench: &mut Bench, suite: &Suite) -> Result<()> {
     };
     let (mut tiered, _tiered_store) = start(bench, "Terrace, tiered")?;
     let (mut dram, _dram_store) = start(bench, "Terrace, all in DRAM")?;
-    // Pinned: what a round does not read, as filters from joins come sooner or later, is read in another.
+    // Pin all data: filters from joins come earlier or later, so a round may read segments that another one did not.
     bench.ask(&mut dram, "send dram")?;
     for query in &suite.queries {
         dram.ask(query)?;
@@ -90,7 +91,7 @@ fn run(bench: &mut Bench, suite: &Suite) -> Result<()> {
     let mut budgets = Vec::new();
     for share in shares {
         bench.ask(&mut tiered, &format!("place {share}"))?;
-        let budget = measure(bench, suite, (&mut tiered, &mut dram), *share)?;
+        let budget = measure(bench, suite, &mut tiered, &mut dram, *share)?;
         println!(
             "  {:<8}{:>12.3}{:>12.3}{:>12.1}",
             format!("{:.0} %", share * 100.0),
@@ -105,10 +106,10 @@ fn run(bench: &mut Bench, suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// Rounds of all queries on both sides in turn.
-fn measure(bench: &mut Bench, suite: &Suite, (tiered, dram): (&mut Child, &mut Child), share: f64) -> Result<Budget> {
+/// Measures rounds of all queries on both sides in turn.
+fn measure(bench: &mut Bench, suite: &Suite, tiered: &mut Child, dram: &mut Child, share: f64) -> Result<Budget> {
     let mut budget = Budget { share, geomeans: Vec::new(), sums: Vec::new(), cold_bytes: 0.0 };
-    while bench.another(budget.geomeans.len()) {
+    while bench.wants_another_round(budget.geomeans.len()) {
         let mut ratios = Vec::new();
         let mut sums = (0.0, 0.0);
         let mut cold_bytes = 0.0;
@@ -134,7 +135,8 @@ fn measure(bench: &mut Bench, suite: &Suite, (tiered, dram): (&mut Child, &mut C
     Ok(budget)
 }
 
-/// The share of DRAM that is saved in each round: by the smallest budget that, like all larger ones, keeps `within`.
+/// The share of DRAM that is saved in each round: by the smallest budget at which, as at all larger ones, the times
+/// stay `within` the limit.
 fn saved(budgets: &[Budget], within: f64, times: fn(&Budget) -> &Vec<f64>) -> Vec<f64> {
     let rounds = budgets.iter().map(|budget| times(budget).len()).min().unwrap_or(0);
     let of = |round: usize| {

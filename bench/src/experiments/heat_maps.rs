@@ -1,8 +1,8 @@
-//! Where TPC-H reads, as the access counters of segments see it: tables and columns down, chunks across.
+//! Heat maps of TPC-H from the access counters of segments: tables and columns down, chunks across.
 //!
-//! Dreseler 2021, figure 6.3 (p. 95; 6.3.1; query 5 alone): 5 of 22 chunks of `orders` are pruned, in 17 of 91 chunks of
-//! `lineitem` some segments are not accessed because the join finds nothing there; section 7.1.2: 55 % of the bytes are never
-//! read.
+//! Dreseler 2021, figure 6.3 (p. 95; 6.3.1; query 5 alone): 5 of 22 chunks of `orders` are pruned, in 17 of 91 chunks
+//! of `lineitem` some segments are not accessed because the join finds nothing there; section 7.1.2: 55 % of the bytes
+//! are never read.
 
 use std::collections::BTreeMap;
 
@@ -20,20 +20,20 @@ use crate::tpch::{self, TABLES};
 const QUERY: &str = "q5";
 const SIDES: (&str, &str) = ("access counters", "all");
 
-/// Half of the bytes were strings that nobody reads; how large they are against the rest is a matter of encodings, so
-/// nothing depends on it.
+/// In the thesis, half of the bytes were strings that no query reads. Their share depends on encodings, so this row has
+/// no reach.
 const UNREAD: (f64, f64) = (0.55, 0.0);
-/// What the thesis saw: 5 of 22 chunks, 17 of 91; to be reached as well.
+/// The thesis' values, which are also the reach: 5 of 22 chunks, 17 of 91.
 const PRUNED: (f64, f64) = (0.227, 0.227);
 const SPARED: (f64, f64) = (0.187, 0.187);
 
-/// What one run of some queries accessed.
-struct Seen {
+/// The accesses of one run of some queries.
+struct Accesses {
     /// By table and column, in the order of chunks: accesses and bytes.
     columns: BTreeMap<(String, String), Vec<(f64, f64)>>,
 }
 
-impl Seen {
+impl Accesses {
     fn between(before: &Sample, after: &Sample) -> Self {
         let mut columns = BTreeMap::<(String, String), Vec<(f64, f64)>>::new();
         for (name, accesses) in &after.values {
@@ -54,7 +54,7 @@ impl Seen {
         Self { columns }
     }
 
-    /// The lines of the map, tables in the order of the benchmark, the largest last.
+    /// The rows of the map: tables in the order of the benchmark, the largest last.
     fn rows(&self) -> Vec<HeatRow> {
         let of = |table: &str| {
             let own = self.columns.iter().filter(|((name, _), _)| name == table).collect::<Vec<_>>();
@@ -73,8 +73,8 @@ impl Seen {
         unread / all().map(|(_, bytes)| bytes).sum::<f64>().max(1.0)
     }
 
-    /// The share of a table's chunks of which `is_meant` says yes, given the chunk's accesses by column, of columns that
-    /// were accessed at all.
+    /// The share of a table's chunks for which `is_meant` returns true. Its argument is the chunk's accesses by column,
+    /// without columns that were never accessed.
     fn chunks(&self, table: &str, is_meant: impl Fn(&[f64]) -> bool) -> f64 {
         let own = self.columns.iter().filter(|((name, _), _)| name == table).map(|(_, chunks)| chunks);
         let read: Vec<_> = own.filter(|chunks| chunks.iter().any(|(accesses, _)| *accesses > 0.0)).collect();
@@ -84,7 +84,7 @@ impl Seen {
     }
 }
 
-/// Query 5 by itself, then all.
+/// Measures query 5 by itself, then all queries.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     let store = bench.dataset(scale)?.clone_store()?;
@@ -92,11 +92,11 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let nothing = child.ask("heat")?;
     bench.ask(&mut child, QUERY)?;
     let after_one = child.ask("heat")?;
-    let one = Seen::between(&nothing, &after_one);
+    let one = Accesses::between(&nothing, &after_one);
     for query in tpch::names() {
         bench.ask(&mut child, &query)?;
     }
-    let all = Seen::between(&after_one, &child.ask("heat")?);
+    let all = Accesses::between(&after_one, &child.ask("heat")?);
     bench.draw(
         "Accesses of query 5 (compare Dreseler 2021, figure 6.3: orders pruned at both ends, lineitem by the join)",
         heat_map::svg(&one.rows()),
@@ -129,7 +129,7 @@ mod tests {
             let sample = of(of(sample, "orders/a/1", a1, 10.0), "orders/a/2", 7.0, 10.0);
             of(of(sample, "orders/b/1", a10, 30.0), "orders/never/1", 0.0, 40.0)
         };
-        let seen = Seen::between(&look(1.0, 1.0, 5.0), &look(1.0, 3.0, 5.5));
+        let seen = Accesses::between(&look(1.0, 1.0, 5.0), &look(1.0, 3.0, 5.5));
         let rows = seen.rows();
         let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["orders.a", "orders.b", "orders.never"]);

@@ -1,4 +1,4 @@
-//! What the device gives, and how much of it arrives: cold scans and random reads.
+//! Cold scans and random reads, compared with raw reads of the device.
 
 use serde_json::json;
 
@@ -22,11 +22,11 @@ pub fn cold_scan(bench: &mut Bench) -> Result<()> {
 pub struct Slowed<'a> {
     /// The limit.
     pub limit: &'a Cgroup,
-    /// What its rows begin with.
+    /// Prefix of its row names.
     pub label: &'a str,
-    /// Rounds at most.
+    /// Most rounds.
     pub runs: usize,
-    /// The limit, for the row.
+    /// The limit, as parameters of the row.
     pub params: serde_json::Value,
 }
 
@@ -51,7 +51,7 @@ pub fn scan(bench: &mut Bench, scale: f64, slowed: Option<&Slowed<'_>>) -> Resul
     let mut ratios = Vec::new();
     let mut ours = Vec::new();
     let mut device = Vec::new();
-    while ratios.len() < runs && bench.another(ratios.len()) {
+    while ratios.len() < runs && bench.wants_another_round(ratios.len()) {
         let a = bench.ask(&mut scan, query)?;
         let b = bench.ask(&mut raw, read)?;
         if a.value("cold_bytes") < table.value("bytes") * 0.99 {
@@ -93,7 +93,7 @@ pub fn point_reads(bench: &mut Bench) -> Result<()> {
         let mut ratios = Vec::new();
         let mut a_rate = Vec::new();
         let mut b_rate = Vec::new();
-        while bench.another(ratios.len()) {
+        while bench.wants_another_round(ratios.len()) {
             let a = bench.ask(&mut engine, &op)?;
             let b = bench.ask(&mut raw, &op)?;
             ratios.push(b.ms / a.ms);

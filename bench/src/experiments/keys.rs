@@ -1,4 +1,4 @@
-//! What it costs to enforce a primary key: bulk loads and inserts, with keys in rising and in random order.
+//! The cost of enforcing a primary key: bulk loads and inserts, with keys in rising and in random order.
 
 use serde_json::json;
 
@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::side::SideSpec;
 use crate::statistics::median;
 
-/// Rising keys meet no chunk, so that little is to be compared; random ones meet all of them.
+/// Measures all orders of keys. Rising keys are outside the bounds of all chunks, so few keys are compared; random keys
+/// are within the bounds of all chunks.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale.unwrap_or(if bench.quick { 0.02 } else { 1.0 });
     let many = (10e6 * scale) as u64;
@@ -28,7 +29,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             (insert(bench, 1), format!("{order}: inserts of 1"), bench.runs),
         ];
         for (op, what, runs) in ops {
-            compare(bench, &mut sides, (&op, &what), runs, random)?;
+            compare(bench, &mut sides, &op, &what, runs, random)?;
         }
     }
     Ok(())
@@ -41,14 +42,15 @@ fn insert(bench: &Bench, rows: u32) -> String {
 fn compare(
     bench: &mut Bench,
     sides: &mut (Child, Child),
-    (op, what): (&str, &str),
+    op: &str,
+    what: &str,
     runs: usize,
     random: bool,
 ) -> Result<()> {
     let mut ratios = Vec::new();
     let mut a_rate = Vec::new();
     let mut b_rate = Vec::new();
-    while ratios.len() < runs && bench.another(ratios.len()) {
+    while ratios.len() < runs && bench.wants_another_round(ratios.len()) {
         let a = bench.ask(&mut sides.0, op)?;
         let b = bench.ask(&mut sides.1, op)?;
         let rates = (a.value("rows") / a.ms * 1e3, b.value("rows") / b.ms * 1e3);

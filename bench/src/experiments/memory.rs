@@ -1,7 +1,7 @@
 //! Resident memory of a real server whose DRAM budget is a tenth of the data, under the 22 queries.
 //!
-//! The bound says something only where a server could miss it: where all segments in memory would already be more than is
-//! allowed. So query memory is a fifth of what it was at scale 10, and a smaller scale decides nothing.
+//! The bound is meaningful only when a server could exceed it: when all segments in memory would already take more. So
+//! query memory is a fifth of that at scale 10, and a smaller scale decides nothing.
 
 use serde_json::json;
 
@@ -26,10 +26,10 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let file = store.path().join("queries.sql");
     std::fs::write(&file, QUERIES.join(";\n")).map_err(Error::path("write", &file))?;
     let mut peaks = Vec::new();
-    while bench.another(peaks.len()) {
+    while bench.wants_another_round(peaks.len()) {
         server.sql(&file)?;
         let sample = server.memory()?;
-        bench.keep("terrace serve", "22 queries", sample.clone());
+        bench.record("terrace serve", "22 queries", sample.clone());
         peaks.push(sample.value("peak_bytes"));
     }
     let allowed = budget + QUERY_BYTES + ALLOWANCE_BYTES;

@@ -1,4 +1,31 @@
 //! The experiments, by name and by the figure they measure.
+//!
+//! - [`access`]: ways to the bytes of a file
+//! - [`advisor`]: predictions of the advisor
+//! - [`budgets`]: TPC-H at several budgets, by every policy
+//! - [`ch_benchmark`]: hot views
+//! - [`contest`]: compares policies
+//! - [`counters`]: cost of counting accesses
+//! - [`dram_saved`]: DRAM saved at equal latency
+//! - [`heat_maps`]: heat maps of TPC-H
+//! - [`io`]: cold scans and random reads
+//! - [`keys`]: cost of primary keys
+//! - [`memory`]: resident memory of a server
+//! - [`moves`]: speed of moves, and their effect on queries
+//! - [`peers`]: programs to compare with
+//! - [`queries`]: rounds of the 22 queries
+//! - [`read_gaps`]: holes that are read through
+//! - [`restart`]: restart of a server
+//! - [`round_trips`]: smallest statements over one connection
+//! - [`simulation`]: policies on virtual time
+//! - [`solver`]: time and gap of the solver
+//! - [`solver_quality`]: placements by solving time
+//! - [`tenants`]: ten tenants
+//! - [`tiered`]: TPC-H with a tenth in DRAM
+//! - [`tpch`]: TPC-H in DRAM against peers
+//! - [`writes`]: writes and deleted rows
+//! - [`ycsb`]: the YCSB workloads
+//! - [`ycsb_blocks`]: YCSB by chunk sizes
 
 mod access;
 mod advisor;
@@ -30,14 +57,14 @@ mod ycsb_blocks;
 use crate::bench::Bench;
 use crate::error::{Error, Result};
 
-/// Something that can be measured.
+/// An experiment.
 #[derive(Debug)]
 pub struct Experiment {
     /// Its name.
     pub name: &'static str,
     /// The figure; "-" for a comparison that no figure asks for.
     pub figure: &'static str,
-    /// What it compares.
+    /// The comparison, in one sentence.
     pub about: &'static str,
     /// Measures and adds rows.
     pub run: fn(&mut Bench) -> Result<()>,
@@ -251,7 +278,7 @@ pub const ALL: &[Experiment] = &[
     },
 ];
 
-/// The experiments that names mean: an experiment, a figure, or `all`; each once.
+/// The experiments that `names` select: by experiment, by figure, or by `all`; each once.
 pub fn choose(names: &[String]) -> Result<Vec<&'static Experiment>> {
     let mut chosen: Vec<&Experiment> = Vec::new();
     for name in names {

@@ -1,11 +1,13 @@
-//! Moves (P11): how fast an idle server moves everything from tier to tier, and what its queries notice of moves.
+//! Moves (P11): the speed at which an idle server moves everything from tier to tier, and the effect of moves on
+//! queries.
 //!
-//! Moves from SSD are held against raw reads of the same files, moves between tiers of memory against `memcpy` by as many
-//! threads as there are cores, measured between the rounds: to NVM, a pool that is there, into memory that is there; to DRAM
-//! into memory that the allocator gives for it. NVM is emulated and not slowed, so that only the moving is compared. Dreseler 2021, 5.5.5 and 5.5.6 (table 5.5, p. 84): at most 2 GB/s where `memcpy` gives 8, by one thread. As every
-//! side, the moves are warmed once: in a fresh process the kernel has to find and clear every page first. The queries are
-//! TPC-H's Q6 over columns that are pinned to DRAM, while most other columns go to DRAM and back at the rate that a server
-//! has by default, in turn with the same queries and the same changes of rules without moves.
+//! Moves from SSD are compared with raw reads of the same files, moves between memory tiers with `memcpy` by as many
+//! threads as there are cores, measured between the rounds: for moves to NVM (a mapped pool) into mapped memory, for
+//! moves to DRAM into newly allocated memory. NVM is emulated and not slowed, so that only the moves are compared.
+//! Dreseler 2021, 5.5.5 and 5.5.6 (table 5.5, p. 84): at most 2 GB/s where `memcpy` gives 8, by one thread. Like every
+//! side, the moves are warmed up once: in a fresh process the kernel has to find and clear every page first. The
+//! queries are TPC-H's Q6 over columns that are pinned to DRAM, while most other columns move to DRAM and back at the
+//! default rate of a server, in turn with the same queries and the same changes of rules without moves.
 
 use serde_json::json;
 
@@ -26,7 +28,8 @@ const PIN: &str = "sql ALTER TABLE lineitem PIN COLUMNS (l_shipdate, l_discount,
 const DEVICE: &str = "raw io_uring";
 const MEMCPY: &str = "memcpy";
 const MEMCPY_NEW: &str = "memcpy into new memory";
-/// Where everything goes in a round, one after another, what moves that is, and against what; to the SSD nothing is copied.
+/// The moves of everything in a round: the target tier, the name of the moves, and the side they are compared with.
+/// Moves to the SSD copy nothing and are not measured.
 const ROUND: [(&str, Option<(&str, &str)>); 6] = [
     ("dram", Some(("SSD to DRAM", DEVICE))),
     ("nvm", Some(("DRAM to NVM", MEMCPY))),
@@ -35,7 +38,7 @@ const ROUND: [(&str, Option<(&str, &str)>); 6] = [
     ("nvm", Some(("SSD to NVM", DEVICE))),
     ("ssd", None),
 ];
-/// What table 5.5 gives for TPC-H as a share of the 8 GB/s of its `memcpy`: 3.048 GB uncompressed in 2,137 and 3,094 ms, 1.015 GB
+/// Table 5.5 for TPC-H as a share of the 8 GB/s of its `memcpy`: 3.048 GB uncompressed in 2,137 and 3,094 ms, 1.015 GB
 /// compressed in 780 and 2,400 ms (the table says microseconds, which would be terabytes per second).
 const THESIS: [(&str, &str, f64); 5] = [
     ("DRAM to NVM", "DRAM to NVM, uncompressed (thesis)", 3.048 / 3.094 / 8.0),
@@ -45,7 +48,7 @@ const THESIS: [(&str, &str, f64); 5] = [
     ("", "best of single segments (thesis)", 0.25),
 ];
 
-/// All parts.
+/// Runs all parts.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     pairs(bench, scale)?;
@@ -60,11 +63,11 @@ struct Pair {
     speeds: Vec<f64>,
     raw_speeds: Vec<f64>,
     first: f64,
-    /// Into memory that is there.
+    /// Speed of `memcpy` into memory that is mapped already.
     memcpy: f64,
 }
 
-/// Every pair of tiers.
+/// Measures every pair of tiers.
 fn pairs(bench: &mut Bench, scale: f64) -> Result<()> {
     let store = bench.dataset(scale)?.clone_store()?;
     let mut side =
@@ -88,7 +91,7 @@ fn pairs(bench: &mut Bench, scale: f64) -> Result<()> {
         found.push(Pair { name, raw, speeds: Vec::new(), raw_speeds: Vec::new(), first: moved(&sample), memcpy: 0.0 });
     }
     let mut single = 0.0;
-    while bench.another(found.first().map_or(0, |pair| pair.speeds.len())) {
+    while bench.wants_another_round(found.first().map_or(0, |pair| pair.speeds.len())) {
         let from_disk = speed(&bench.ask(&mut device, read)?);
         let by_copy = speed(&bench.ask(&mut copy, &copied)?);
         let by_new_copy = speed(&bench.ask(&mut copy, &copied_new)?);
@@ -145,7 +148,7 @@ fn pairs(bench: &mut Bench, scale: f64) -> Result<()> {
     bench.draw("Moves of all of TPC-H (compare Dreseler 2021, table 5.5)", bars::svg(label, "table 5.5", &bars));
     Ok(())
 }
-/// The 99th percentile of queries beside moves, to that without.
+/// Compares the 99th percentile of query times during moves with that without moves.
 fn noticed(bench: &mut Bench, mut side: Placed, scale: f64) -> Result<()> {
     let queries = if bench.quick { QUICK_QUERIES } else { QUERIES };
     side.child.ask("place 1")?;
@@ -156,7 +159,7 @@ fn noticed(bench: &mut Bench, mut side: Placed, scale: f64) -> Result<()> {
     let mut ratios = Vec::new();
     let mut medians = Vec::new();
     let mut params = json!({});
-    while bench.another(ratios.len()) {
+    while bench.wants_another_round(ratios.len()) {
         let sample = bench.ask(&mut side.child, &latency)?;
         ratios.push(sample.value("moving_p99_ms") / sample.value("still_p99_ms"));
         medians.push(sample.value("moving_p50_ms") / sample.value("still_p50_ms"));

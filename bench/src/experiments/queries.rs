@@ -21,7 +21,8 @@ pub fn rounds(bench: &mut Bench, a: &mut Child, b: &mut Child) -> Result<Rounds>
     rounds_of(bench, &mut [a, b], "").map(pairs)
 }
 
-/// The same with equal plans: both sides run DataFusion's own over leaves. Fails when they are not equal.
+/// Like [`rounds`], but with equal plans: both sides run DataFusion's own plans over leaves. Fails when the plans
+/// differ.
 pub fn leaf_rounds(bench: &mut Bench, a: &mut Child, b: &mut Child) -> Result<Rounds> {
     let rounds = pairs(rounds_of(bench, &mut [a, b], "leaf ")?);
     for (query, (ours, theirs)) in tpch::names().zip(rounds.iter().flatten()) {
@@ -32,7 +33,8 @@ pub fn leaf_rounds(bench: &mut Bench, a: &mut Child, b: &mut Child) -> Result<Ro
     Ok(rounds)
 }
 
-/// A side against the faster of two others, query by query, by their medians. Also says for which queries that was the second.
+/// Compares a side with the faster of two others, query by query, by their medians. Also returns the queries for which
+/// the second one was faster.
 pub fn rounds_against_faster(
     bench: &mut Bench,
     a: &mut Child,
@@ -62,11 +64,11 @@ fn pairs(rounds: Vec<Vec<Vec<Sample>>>) -> Rounds {
     rounds.into_iter().map(|round| round.into_iter().filter_map(pair).collect()).collect()
 }
 
-/// Samples per round, query and side; a query is asked for by its name behind `prefix`.
+/// Samples per round, query and side; the request of a query is `prefix` and its name.
 fn rounds_of(bench: &mut Bench, sides: &mut [&mut Child], prefix: &str) -> Result<Vec<Vec<Vec<Sample>>>> {
     let mut rounds = Vec::new();
     let mut warm = true;
-    while warm || bench.another(rounds.len()) {
+    while warm || bench.wants_another_round(rounds.len()) {
         let mut round = Vec::new();
         for query in tpch::names() {
             let op = format!("{prefix}{query}");
@@ -89,17 +91,17 @@ fn rounds_of(bench: &mut Bench, sides: &mut [&mut Child], prefix: &str) -> Resul
     Ok(rounds)
 }
 
-/// How rounds become rows.
+/// Names and targets for rows made from rounds.
 pub struct Summary<'a> {
     /// Names of the sides.
     pub sides: (&'a str, &'a str),
-    /// Put before the name of a query, when an experiment has several kinds of rows.
+    /// Prefix of a query's name, when an experiment has several kinds of rows.
     pub label: &'a str,
     /// Target of the geometric mean.
     pub mean: Target,
     /// Target of each query and of the worst.
     pub each: Target,
-    /// Scale and whatever else is worth telling.
+    /// Scale and further parameters.
     pub params: serde_json::Value,
 }
 
@@ -163,7 +165,7 @@ pub struct Placed {
     pub child: Child,
     /// Bytes of all segments.
     pub total_bytes: f64,
-    /// What the epoch said.
+    /// The report of the epoch.
     pub placed: Sample,
     store: StoreClone,
 }

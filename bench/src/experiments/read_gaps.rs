@@ -1,8 +1,10 @@
-//! Scattered rows of cold columns, by the longest hole between them that is read through, on the disk as it is and slowed.
+//! Reads of scattered rows of cold columns, by the longest gap that is read rather than skipped, on the disk as it is
+//! and slowed.
 //!
-//! Ma et al. 2016 (slides "Cold tuple retrieval" and "Configuration comparison") find 1024 KiB blocks best for disks with an
-//! arm and 16 KiB for SSDs. Terrace reads pages of 16 KiB and joins those that are near; how near is measured of the device.
-//! A row is the time with the measured distance to that with the usual 16 KiB, and to that with the best of those tried.
+//! Ma et al. 2016 (slides "Cold tuple retrieval" and "Configuration comparison") find 1024 KiB blocks best for disks
+//! with an arm and 16 KiB for SSDs. Terrace reads pages of 16 KiB and joins near ones; the distance is derived from
+//! measurements of the device. A row is the ratio of the time with the measured distance to that with 16 KiB, and to
+//! that with the best tried.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -16,7 +18,7 @@ use crate::plot::{self, Axis, Series};
 use crate::side::SideSpec;
 use crate::statistics::median;
 
-/// Name, bytes/s and reads/s of slowed disks; beside the disk as it is.
+/// The disk as it is, and slowed disks with bytes/s and reads/s.
 const SPEEDS: [(&str, Option<(u64, u64)>); 3] =
     [("as it is", None), ("SATA", Some((500_000_000, 75_000))), ("arm", Some((150_000_000, 150)))];
 const GAPS: [u64; 6] = [0, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
@@ -25,10 +27,10 @@ const USUAL: u64 = 16 << 10;
 /// Chunks have 65,536 rows, of which a statement wants about four: one in four pages of a column.
 const PARTS_PER_SCALE: f64 = 12.0;
 const PARTS: f64 = 200_000.0;
-/// Where no hole at all stands on a logarithmic axis.
+/// Position of "no gap" on a logarithmic axis.
 const NONE_KIB: f64 = 4.0;
 
-/// One disk after another.
+/// Measures one disk after another.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let speeds = if bench.quick { &SPEEDS[..1] } else { &SPEEDS };
     for (name, speed) in speeds {
@@ -50,14 +52,14 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 fn one(bench: &mut Bench, disk: &str, limit: Option<&Cgroup>) -> Result<()> {
     let scale = bench.scale(1.0);
     let store = bench.dataset(scale)?.clone_store()?;
-    // What the device is measured as is measured under the limit, too.
+    // The side starts under the limit, so that it measures the slowed device.
     let mut side = Child::start_limited(
         "Terrace, nothing but the filter's column in DRAM",
         limit,
         &SideSpec::terrace(store.path(), bench.threads),
     )?;
     let measured = side.ask("gap")?.value("bytes") as u64;
-    // Nothing was asked yet, so that this places nothing but gives room.
+    // No query has run yet, so this moves nothing and only sets the budget.
     side.ask("place 0.2")?;
     side.ask("sql ALTER TABLE lineitem PIN COLUMNS (l_partkey) TO dram")?;
     side.ask("sql ALTER TABLE lineitem PIN COLUMNS (l_suppkey, l_extendedprice, l_orderkey) TO ssd")?;
@@ -67,7 +69,7 @@ fn one(bench: &mut Bench, disk: &str, limit: Option<&Cgroup>) -> Result<()> {
     let mut random = StdRng::seed_from_u64(bench.seed);
     let mut found: Vec<(Vec<f64>, Vec<f64>)> = vec![(Vec::new(), Vec::new()); gaps.len()];
     side.ask(&query(&mut random, scale))?;
-    while bench.another(found.first().map_or(0, |(times, _)| times.len())) {
+    while bench.wants_another_round(found.first().map_or(0, |(times, _)| times.len())) {
         let query = query(&mut random, scale);
         let mut rows = None;
         for (gap, (times, bytes)) in gaps.iter().zip(&mut found) {
@@ -103,15 +105,15 @@ fn one(bench: &mut Bench, disk: &str, limit: Option<&Cgroup>) -> Result<()> {
         &format!("Scattered rows, disk {disk} (Ma et al. 2016: SSD 16 KiB, arm 1024 KiB)"),
         plot::svg(&x, &y, &series),
     );
-    add(bench, (disk, scale, measured), &gaps, &found);
+    add(bench, disk, scale, measured, &gaps, &found);
     Ok(())
 }
 
-fn add(bench: &mut Bench, (disk, scale, measured): (&str, f64, u64), gaps: &[u64], found: &[(Vec<f64>, Vec<f64>)]) {
+fn add(bench: &mut Bench, disk: &str, scale: f64, measured: u64, gaps: &[u64], found: &[(Vec<f64>, Vec<f64>)]) {
     let Some(((own, own_bytes), fixed)) = found.split_last() else { return };
     let best = fixed.iter().zip(gaps).min_by(|a, b| median(&a.0.0).total_cmp(&median(&b.0.0)));
     let usual = fixed.iter().zip(gaps).find(|(_, gap)| **gap == USUAL);
-    // A look at one distance may not be worth more than another of the same.
+    // The measured distance may equal one of the others; then their times differ only by noise.
     let targets = [("the usual 16 KiB", usual, Target::below(1.1, 1.0)), ("the best", best, Target::below(1.2, 1.0))];
     for (name, other, target) in targets {
         let Some(((times, bytes), gap)) = other else { continue };

@@ -1,5 +1,5 @@
-//! Restart of a real server: from the start of the process until its first query over cold data has answered, and until what
-//! lay in DRAM before lies there again, for ten times the data.
+//! Restart of a real server: the time until its first query over cold data has answered, and until the segments that
+//! were in DRAM before are there again, for ten times the data.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use crate::statistics::median;
 use crate::tpch::QUERIES;
 
 const FIRST_QUERY: &str = "SELECT l_orderkey, l_comment FROM lineitem LIMIT 1";
-/// The share of the bytes that lay in DRAM before, from which on the hot set counts as back.
+/// The share of the bytes in DRAM before the restart at which the hot set counts as restored.
 const BACK: f64 = 0.95;
 const LIMIT: Duration = Duration::from_secs(600);
-const NAP: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A store with a hot set.
 struct Side {
@@ -27,17 +27,17 @@ struct Side {
     hot_bytes: f64,
 }
 
-/// Restarts on a tenth of the data and on all of it, in turn.
+/// Measures restarts on a tenth of the data and on all of it, in turn.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let large = bench.scale.unwrap_or(if bench.quick { 0.1 } else { 10.0 });
     let small = large / 10.0;
     let a = Side::heated(bench, large)?;
     let b = Side::heated(bench, small)?;
     let (mut first, mut back): ([Vec<f64>; 2], [Vec<f64>; 2]) = Default::default();
-    while bench.another(first[0].len()) {
+    while bench.wants_another_round(first[0].len()) {
         for (at, side) in [&a, &b].into_iter().enumerate() {
             let sample = side.restart()?;
-            bench.keep(&side.name, "restart", sample.clone());
+            bench.record(&side.name, "restart", sample.clone());
             first[at].push(sample.ms);
             back[at].push(sample.value("hot_ms"));
         }
@@ -69,7 +69,7 @@ impl Side {
         let budget = folder_bytes(&data.store().join("ssd"))? / 10;
         let mut arguments = vec!["--dram-budget".to_owned(), budget.to_string()];
         if bench.quick {
-            // Else as often as a server does by default.
+            // Otherwise epochs would run only at a server's default interval.
             arguments.extend(["--set".to_owned(), "tiering.interval=1s".to_owned()]);
         }
         let file = store.path().join("queries.sql");
@@ -90,7 +90,7 @@ impl Side {
         Server::start(&self.store.path(), &arguments)
     }
 
-    /// The time to the first answer; `hot_ms` to the hot set, with nothing asked meanwhile.
+    /// The time to the first answer; `hot_ms` is the time to the hot set, without queries meanwhile.
     fn restart(&self) -> Result<Sample> {
         let start = Instant::now();
         let ms = || start.elapsed().as_secs_f64() * 1e3;
@@ -104,7 +104,7 @@ impl Side {
                 let seconds = LIMIT.as_secs();
                 return Err(Error::failed(format!("{name}: the hot set was not back within {seconds} s")));
             }
-            std::thread::sleep(NAP);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let sample = Sample::new(first_ms).with("ready_ms", ready_ms).with("hot_ms", ms());
         server.stop()?;

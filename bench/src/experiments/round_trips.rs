@@ -1,6 +1,6 @@
-//! Round trips of the smallest statements over one ADBC connection (P16): a real server with resident data against a bare
-//! arrow-flight server with canned answers, by the same driver. PostgreSQL's primary-key select by its own driver is
-//! reported beside it, where `TERRACE_BENCH_POSTGRES` says how to connect.
+//! Round trips of the smallest statements over one ADBC connection (P16): a real server with resident data against a
+//! bare arrow-flight server with canned answers, by the same driver. PostgreSQL's primary-key select by its own driver
+//! is reported beside it, where `TERRACE_BENCH_POSTGRES` says how to connect.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,11 +20,11 @@ use crate::statistics::median;
 const SIDE: &str = include_str!("../side/round_trips.py");
 const TABLE: &str = "terrace_bench_points";
 
-/// What is asked of all sides.
+/// A statement that all sides run.
 struct Statement {
     op: &'static str,
     what: &'static str,
-    /// Against the bare server.
+    /// Target against the bare server.
     target: Target,
 }
 
@@ -33,7 +33,7 @@ const STATEMENTS: [Statement; 2] = [
     Statement { op: "point", what: "point query, prepared", target: Target::below(2.0, 1.5) },
 ];
 
-/// Both statements on all sides, in turn.
+/// Measures both statements on all sides, in turn.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let driver = python(&["adbc_driver_flightsql", "pyarrow"])?;
     let (records, operations) = if bench.quick { (2_000, 50) } else { (100_000, 1_000) };
@@ -50,7 +50,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let server = Server::start(&store.path(), &["--dram-budget", "1GB", "--set", "tiering.enabled=false"])?;
     let mut ours = start("Terrace over ADBC", &driver, json!({ "url": server.url() }))?;
     ours.ask("load")?;
-    server.hold_in_dram(&[TABLE])?;
+    server.pin_in_dram(&[TABLE])?;
     let mut canned = Child::start("canned answers", &SideSpec::Canned)?;
     let url = format!("grpc://127.0.0.1:{}", canned.ask("port")?.value("port"));
     let bare = start("a bare arrow-flight server with canned answers", &driver, json!({ "url": url }))?;
@@ -70,7 +70,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     server.check_in_dram()
 }
 
-/// One statement, against each peer; the first one has the target.
+/// Compares one statement with each peer; the row of the first peer has the target.
 fn compare(
     bench: &mut Bench,
     ours: &mut Child,
@@ -85,7 +85,7 @@ fn compare(
     }
     let mut samples = Vec::new();
     let mut others = vec![Vec::new(); peers.len()];
-    while bench.another(samples.len()) {
+    while bench.wants_another_round(samples.len()) {
         samples.push(bench.ask(ours, op)?);
         for (peer, of_peer) in peers.iter_mut().zip(&mut others) {
             of_peer.push(bench.ask(peer, op)?);
@@ -110,7 +110,7 @@ fn compare(
     Ok(())
 }
 
-/// A Python with PostgreSQL's driver, and how it connects.
+/// A Python with PostgreSQL's driver, and its connection string.
 fn postgres() -> Result<(PathBuf, String)> {
     let at = std::env::var("TERRACE_BENCH_POSTGRES")
         .map_err(|_| Error::Missing("TERRACE_BENCH_POSTGRES does not say how to connect".to_owned()))?;

@@ -1,7 +1,7 @@
 //! Placement policies on virtual time: [`terrace_tier_store::simulate`], all workloads by all policies.
 //!
-//! Regret is the reading time of a policy above that of a clairvoyant, who has the best placement for every epoch at hand.
-//! A row is the reading time under `optimal` to that under the best of the others.
+//! Regret is the reading time of a policy above that of a clairvoyant policy, which has the best placement for every
+//! epoch. A row is the ratio of the reading time under `optimal` to that under the best other policy.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ const AGAINST_OTHERS: Target = Target::below(1.03, 1.0);
 const EPOCHS: u32 = 400;
 const QUICK_EPOCHS: u32 = 60;
 
-/// One table per workload, a line per policy.
+/// Simulates all workloads; prints one table per workload with a line per policy.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let epochs = if bench.quick { QUICK_EPOCHS } else { EPOCHS };
     for scenario in Scenario::ALL {
@@ -40,13 +40,13 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         for policy in PolicyKind::ALL {
             let mut ratios = Vec::new();
             let mut seed = 0;
-            while bench.another(ratios.len()) {
+            while bench.wants_another_round(ratios.len()) {
                 seed += 1;
                 let course = Course::new(scenario, seed, epochs).map_err(fault)?;
                 let start = Instant::now();
                 let outcome = simulate::run(&course, policy).map_err(fault)?;
                 let seconds = start.elapsed().as_secs_f64();
-                keep(bench, (scenario, policy.name()), &outcome, seconds);
+                record(bench, scenario, policy.name(), &outcome, seconds);
                 if seed == 1 {
                     line(policy.name(), &outcome, f64::from(epochs) / seconds);
                 }
@@ -60,8 +60,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// `optimal` again, where a read from home may bring what it read into memory at once: a line per kind, and a row of the
-/// selective one against none.
+/// Simulates `optimal` again, with reads from home that may bring their segments into memory at once. Prints a line per
+/// kind of merging, and adds a row of `selective` against `never`.
 fn merging(bench: &mut Bench, scenario: Scenario, epochs: u32, all: &[(PolicyKind, Vec<f64>)]) -> Result<()> {
     let Some((policy, never)) = all.first() else { return Ok(()) };
     for (kind, name) in [(MergeKind::Always, "always"), (MergeKind::Selective, "selective")] {
@@ -71,7 +71,7 @@ fn merging(bench: &mut Bench, scenario: Scenario, epochs: u32, all: &[(PolicyKin
             let start = Instant::now();
             let outcome = simulate::run_merging(&course, *policy, kind).map_err(fault)?;
             let seconds = start.elapsed().as_secs_f64();
-            keep(bench, (scenario, &format!("{} merge {name}", policy.name())), &outcome, seconds);
+            record(bench, scenario, &format!("{} merge {name}", policy.name()), &outcome, seconds);
             if seed == 1 {
                 line(&format!("+{name}"), &outcome, f64::from(epochs) / seconds);
             }
@@ -106,7 +106,7 @@ fn line(policy: &str, outcome: &Outcome, rate: f64) {
     );
 }
 
-fn keep(bench: &mut Bench, (scenario, policy): (Scenario, &str), outcome: &Outcome, seconds: f64) {
+fn record(bench: &mut Bench, scenario: Scenario, policy: &str, outcome: &Outcome, seconds: f64) {
     let sample = Sample::new(seconds * 1e3)
         .with("regret", outcome.regret())
         .with("regret_to_fixed", outcome.regret_to_fixed())
@@ -116,10 +116,10 @@ fn keep(bench: &mut Bench, (scenario, policy): (Scenario, &str), outcome: &Outco
         .with("unearned_flips", outcome.unearned_flips as f64)
         .with("promoted", outcome.promoted as f64)
         .with("made_room", outcome.made_room as f64);
-    bench.keep(policy, scenario.name(), sample);
+    bench.record(policy, scenario.name(), sample);
 }
 
-/// The row: seeds are its runs.
+/// Adds the row; each seed is a run.
 fn add(bench: &mut Bench, scenario: Scenario, epochs: u32, all: &[(PolicyKind, Vec<f64>)]) {
     let Some((optimal, others)) = all.split_first() else { return };
     let Some(best) = others.iter().min_by(|a, b| median(&a.1).total_cmp(&median(&b.1))) else { return };

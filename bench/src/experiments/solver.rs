@@ -20,7 +20,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             child.ask(op)?;
             let mut times = Vec::new();
             let mut gaps = Vec::new();
-            while bench.another(times.len()) {
+            while bench.wants_another_round(times.len()) {
                 let sample = bench.ask(&mut child, op)?;
                 times.push(sample.ms);
                 gaps.push(sample.value("gap") * 100.0);

@@ -1,7 +1,7 @@
-//! How good placements are by the time that was spent on them (Dreseler 2021, figure 7.7, p. 113; section 7.2.4).
+//! The quality of placements by solving time (Dreseler 2021, figure 7.7, p. 113; section 7.2.4).
 //!
-//! The gap is what an answer saves less than the best bound known allows, in parts of that: all methods are held against
-//! the highest bound that any of them proved. The thesis, on 17,816 segments and two tiers: or-tools within 0.2 % after
+//! The gap is the share of the best known bound that an answer fails to save; all methods are compared with the highest
+//! bound that any of them proved. The thesis, on 17,816 segments and two tiers: or-tools within 0.2 % after
 //! 1 ms, CPLEX within 1 % after 464 ms, at best 0.15 % better than or-tools, which has 1000 s.
 
 use serde_json::json;
@@ -18,21 +18,21 @@ use crate::statistics::median;
 /// Effort of our solver, from hardly any to what a server spends: evaluations of the bound, nodes of the search.
 const EFFORTS: [(usize, usize); 9] =
     [(0, 0), (1, 0), (2, 100), (4, 1_000), (8, 4_000), (16, 10_000), (30, 20_000), (60, 40_000), (200, 400_000)];
-/// What a server spends.
+/// Effort of a server.
 const USUAL: (usize, usize) = (60, 40_000);
-/// When the exact search is looked at, in milliseconds: the thesis' four per power of ten.
+/// Times at which the exact search is sampled, in milliseconds: the thesis' four per power of ten.
 const LIMITS_MS: &str = "1,4.64,10,46.4,100,464,1000,4640,10000";
 const QUICK_LIMITS_MS: &str = "1,10,100,464";
-/// What an answer may take at most: the default of `tiering.solver_deadline`.
+/// Time limit of an answer: the default of `tiering.solver_deadline`.
 const DEADLINE_MS: f64 = 1_000.0;
 
-/// Answers of one method: milliseconds, what they cost.
+/// Answers of one method: milliseconds, and cost of the placement.
 struct Method {
     name: &'static str,
     points: Vec<(f64, f64)>,
 }
 
-/// The thesis' problem, and two of ours.
+/// Measures the thesis' problem, and two of our own.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let problems =
         [("TPC-H SF 10", Problem::TpcH), ("100 k", Problem::Random(100_000)), ("1 M", Problem::Random(1_000_000))];
@@ -46,7 +46,7 @@ fn one(bench: &mut Bench, name: &str, problem: Problem) -> Result<()> {
     let mut child = Child::start("solver", &SideSpec::Quality { problem })?;
     let size = child.ask("size")?;
     let home_us = size.value("home_us");
-    // The first answer pays for memory.
+    // The first answer is slower, because it allocates memory.
     child.ask("greedy")?;
     let mut bound_us = f64::NEG_INFINITY;
     let mut ours = Vec::new();
@@ -54,7 +54,7 @@ fn one(bench: &mut Bench, name: &str, problem: Problem) -> Result<()> {
     let mut usual: Vec<Sample> = Vec::new();
     for (evaluations, nodes) in EFFORTS {
         let mut samples = Vec::new();
-        while bench.another(samples.len()) {
+        while bench.wants_another_round(samples.len()) {
             samples.push(bench.ask(&mut child, &format!("ours {evaluations} {nodes}"))?);
         }
         bound_us = samples.iter().map(|sample| sample.value("bound_us")).fold(bound_us, f64::max);
@@ -64,13 +64,13 @@ fn one(bench: &mut Bench, name: &str, problem: Problem) -> Result<()> {
         }
     }
     let mut samples = Vec::new();
-    while bench.another(samples.len()) {
+    while bench.wants_another_round(samples.len()) {
         samples.push(bench.ask(&mut child, "greedy")?);
     }
     greedy.push(typical(&samples));
     let exact = match problem {
         Problem::TpcH => exact(bench, &mut child, &mut bound_us)?,
-        // It is for two tiers.
+        // The exact search is for two tiers only.
         Problem::Random(_) => Vec::new(),
     };
     let gap = |cost_us: f64| ((cost_us - bound_us) / (home_us - bound_us)).max(0.0);
@@ -132,7 +132,7 @@ fn exact(bench: &mut Bench, child: &mut Child, bound_us: &mut f64) -> Result<Vec
 }
 
 fn draw(bench: &mut Bench, name: &str, methods: &[Method], gap: impl Fn(f64) -> f64, is_papers: bool) {
-    // A gap of nothing has no logarithm.
+    // A gap of 0 has no logarithm.
     let shown = |cost_us: f64| (gap(cost_us) * 100.0).max(1e-6);
     let mut series: Vec<Series> = Vec::new();
     for method in methods.iter().filter(|method| !method.points.is_empty()) {

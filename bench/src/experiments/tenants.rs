@@ -1,9 +1,9 @@
-//! Ten tenants with a TPC-H each in the same tables, queries by binomial shares, at several budgets of DRAM (Dreseler 2021,
-//! section 7.2.3 and figure 7.6), placed by every policy.
+//! Ten tenants with a TPC-H each in the same tables, queries by binomial shares, at several budgets of DRAM (Dreseler
+//! 2021, section 7.2.3 and figure 7.6), placed by every policy.
 //!
-//! A policy that sees whole columns cannot tell tenants apart, one that sees whole chunks not the columns that nobody reads.
-//! The thesis, on NVM (7.2.3, the text; figure 7.6 on p. 112 has the lines): by segments at 10 % 7 points of latency below by
-//! columns, at 6 % 16 points below by chunks.
+//! A policy for whole columns cannot distinguish tenants; a policy for whole chunks cannot leave out columns that no
+//! query reads. The thesis, on NVM (7.2.3, the text; figure 7.6 on p. 112 has the lines): by segments at 10 % 7 points
+//! of latency below by columns, at 6 % 16 points below by chunks.
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -25,10 +25,10 @@ const QUICK_POLICIES: [PolicyKind; 3] = [PolicyKind::Optimal, PolicyKind::Column
 /// How often each of the 22 queries runs before the first placement, and in a round.
 const SEEN: usize = 10;
 const MEASURED: usize = 4;
-/// What the thesis has: policy, share, points of latency that it costs more than placement by segments.
+/// The thesis' values: policy, share, and points of latency above placement by segments.
 const THESIS: [(PolicyKind, f64, f64); 2] = [(PolicyKind::Column, 0.1, 7.0), (PolicyKind::Chunk, 0.06, 16.0)];
 
-/// One row per budget, two of the thesis' figures, a table and a plot of all policies.
+/// Adds one row per budget and two rows for the thesis' figures; prints a table and draws a plot of all policies.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     tenants::check_scale(scale)?;
@@ -42,9 +42,9 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let seen = operations(bench.seed, if bench.quick { 2 } else { SEEN })?;
     let mut all = Vec::new();
     for policy in policies {
-        all.push(Contender::start(bench, (*policy, false), StoreClone::of(&data.store())?, &seen)?);
+        all.push(Contender::start(bench, *policy, false, StoreClone::from_store(&data.store())?, &seen)?);
     }
-    // Others than those that placement was decided by, and the same ones for all policies and budgets.
+    // Measure other queries than those that decided the placement, and the same ones for all policies and budgets.
     let queries = operations(bench.seed + 1, if bench.quick { 1 } else { MEASURED })?;
     let (optimal, _) = all.split_at_mut(1);
     let rows = contest::measure(bench, optimal, &queries, 1.0)?;
@@ -67,14 +67,14 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             );
         }
         contest::add(bench, &all, *share, json!({ "scale": scale, "all_in_dram_ms": full_ms }));
-        add_thesis(bench, (scale, *share, full_ms), &all);
+        add_thesis(bench, scale, *share, full_ms, &all);
     }
     let curves = all.iter().map(|one| one.policy.name()).zip(curves).collect();
     draw(bench, curves);
     Ok(())
 }
 
-/// Requests for queries of drawn tenants.
+/// Requests for queries of random tenants.
 fn operations(seed: u64, times: usize) -> Result<Vec<String>> {
     let drawn = tenants::draw(&mut StdRng::seed_from_u64(seed), times);
     let text = |(tenant, number): (i8, usize)| {
@@ -84,13 +84,13 @@ fn operations(seed: u64, times: usize) -> Result<Vec<String>> {
     drawn.into_iter().map(text).collect()
 }
 
-/// The thesis' distances from placement by segments, where it has one at this budget.
-fn add_thesis(bench: &mut Bench, (scale, share, full_ms): (f64, f64, f64), all: &[Contender]) {
+/// Adds rows for the thesis' distances from placement by segments, if it has one at this budget.
+fn add_thesis(bench: &mut Bench, scale: f64, share: f64, full_ms: f64, all: &[Contender]) {
     let Some((optimal, others)) = all.split_first() else { return };
     for (policy, at, points) in THESIS.into_iter().filter(|(_, at, _)| *at == share) {
         let Some(other) = others.iter().find(|other| other.policy == policy) else { continue };
         let points_of = |(ours, theirs): (f64, f64)| (theirs - ours) / full_ms * 100.0;
-        let values: Vec<f64> = optimal.beside(other).map(points_of).collect();
+        let values: Vec<f64> = optimal.paired_ms(other).map(points_of).collect();
         bench.add(Finding {
             sides: ("placement by segments", "placement by whole columns or chunks"),
             what: &format!("{:.0} %: points below {}", at * 100.0, policy.name()),

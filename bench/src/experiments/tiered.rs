@@ -1,7 +1,8 @@
 //! TPC-H with a tenth of the bytes in DRAM, the rest on SSD or on slowed memory.
 //!
-//! On SSD a query can be as fast as in DRAM or as the device delivers its cold bytes, whichever takes longer: that is what
-//! it is held against. The device is measured in the same run, between the rounds, on the same files.
+//! On SSD the lower bound of a query's time is its time in DRAM or the time in which the device delivers its cold
+//! bytes, whichever is longer. Queries are compared with this bound. The device is measured in the same run, between
+//! the rounds, on the same files.
 
 use serde_json::json;
 
@@ -14,7 +15,7 @@ use crate::statistics::median;
 
 const SHARE: f64 = 0.1;
 
-/// The rest on SSD.
+/// Measures with the rest on SSD.
 pub fn ssd(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(10.0);
     let mut tiered = Placed::start(bench, "Terrace, 10 % in DRAM", scale, SHARE, false)?;
@@ -49,8 +50,8 @@ pub fn ssd(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The rest on emulated NVM with Optane's bandwidth and latency, except what the solver finds cheaper to read from SSD:
-/// small or narrow columns, on a fast disk. `cold_bytes` of the rows says how much that was.
+/// Measures with the rest on emulated NVM with Optane's bandwidth and latency, except for columns that the solver finds
+/// cheaper to read from SSD: small or narrow ones, on a fast disk. `cold_bytes` of the rows counts these.
 pub fn nvm(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     let mut tiered = Placed::start(bench, "Terrace, 10 % in DRAM, rest on NVM", scale, SHARE, true)?;

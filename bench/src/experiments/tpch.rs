@@ -15,17 +15,17 @@ use crate::server::Server;
 use crate::side::SideSpec;
 use crate::tpch::{QUERIES, TABLES, names};
 
-/// What Terrace and DuckDB twice take per scale factor, everything in memory and the work of the queries included.
+/// Memory of Terrace and two DuckDB processes per scale factor, with all data in memory and the queries' own memory.
 const BYTES_PER_SCALE: u64 = 4_500_000_000;
-/// The same where the peer is `MemTable`, whose Q18 alone takes more than that.
+/// Like [`BYTES_PER_SCALE`], but for the peer `MemTable`, whose Q18 alone takes more.
 const MEMTABLE_BYTES_PER_SCALE: u64 = 6_000_000_000;
 const DUCKDB_SIDE: &str = include_str!("../side/duckdb.py");
 const CLIENT_SIDE: &str = include_str!("../side/flight_sql.py");
 const DUCKDB_MEAN: Target = Target::below(1.0, 0.85);
-/// What the thesis' abstraction costs TPC-H.
+/// The cost of the thesis' abstraction for TPC-H.
 const THESIS_ABSTRACTION: f64 = 1.006;
 
-/// Against DataFusion's memory tables.
+/// Compares with DataFusion's memory tables.
 pub fn memtable(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     bench.check_memory(scale, MEMTABLE_BYTES_PER_SCALE)?;
@@ -37,10 +37,10 @@ pub fn memtable(bench: &mut Bench) -> Result<()> {
     storage(bench, scale, &mut ours.child, &mut peer)
 }
 
-/// What storage alone costs: both sides run the plans that DataFusion makes, and only the leaves differ. No rule of ours, no
-/// filter in a scan. Dreseler 2021: 0.6 % for the abstraction of where data lies.
+/// Measures the cost of storage alone: both sides run DataFusion's own plans, which differ only in the leaves. No rule
+/// of Terrace applies, and no filter reaches a scan. Dreseler 2021: 0.6 % for the abstraction of where data lies.
 fn storage(bench: &mut Bench, scale: f64, ours: &mut Child, peer: &mut Child) -> Result<()> {
-    // These plans read columns that ours leave out, and only what was read is placed.
+    // These plans read columns that Terrace's plans leave out, and only columns that were read are placed.
     for query in names() {
         bench.ask(ours, &format!("leaf {query}"))?;
     }
@@ -55,7 +55,7 @@ fn storage(bench: &mut Bench, scale: f64, ours: &mut Child, peer: &mut Child) ->
     Ok(())
 }
 
-/// Against DataFusion on Parquet files.
+/// Compares with DataFusion on Parquet files.
 pub fn parquet(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     bench.dataset(scale)?;
@@ -65,7 +65,7 @@ pub fn parquet(bench: &mut Bench) -> Result<()> {
     compare(bench, scale, &mut ours.child, &mut peer, Target::below(1.0, 0.5), Target::below(1.0, 0.5))
 }
 
-/// Against the faster of DuckDB in memory and on its own file, query by query.
+/// Compares with the faster of DuckDB in memory and DuckDB on its own file, query by query.
 pub fn duckdb(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     let mut peers = DuckDb::start(bench, scale)?;
@@ -74,7 +74,7 @@ pub fn duckdb(bench: &mut Bench) -> Result<()> {
     queries::check_resident(&rounds, |(a, _)| a)
 }
 
-/// The same through ADBC and a server: statements, rows and the way between.
+/// Like [`duckdb`], but through ADBC and a server, so that the transport of statements and rows counts.
 pub fn duckdb_served(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     let python = python(&["adbc_driver_flightsql", "pyarrow"])?;
@@ -85,12 +85,12 @@ pub fn duckdb_served(bench: &mut Bench) -> Result<()> {
     let threads = format!("query.threads={}", bench.threads);
     let arguments = ["--set", "tiering.enabled=false", "--set", &threads, "--dram-budget", &dram.to_string()];
     let server = Server::start(&store.path(), &arguments)?;
-    server.hold_in_dram(&TABLES.map(|table| table.name))?;
+    server.pin_in_dram(&TABLES.map(|table| table.name))?;
     let mut command = Command::new(python);
     command.args(["-c", CLIENT_SIDE, &json!({ "url": server.url(), "queries": texts() }).to_string()]);
     let mut ours = Child::start_command("Terrace over ADBC", command)?;
     peers.compare(bench, &mut ours, scale, Target::below(1.15, 0.9))?;
-    // What lay in DRAM before still does.
+    // Check that all data is still in DRAM.
     server.check_in_dram()
 }
 

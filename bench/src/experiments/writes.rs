@@ -1,4 +1,5 @@
-//! Writes against what the disk takes: bulk ingest, inserts, compaction; and scans of tables with deleted rows.
+//! Writes compared with raw writes to the disk: bulk ingest, inserts, compaction; and scans of tables with deleted
+//! rows.
 
 use serde_json::json;
 
@@ -12,7 +13,7 @@ use crate::side::SideSpec;
 use crate::statistics::median;
 
 const RAW: &str = "raw write + fsync";
-/// Query memory of the server, which an ingest without clustering does not need.
+/// Query memory of the server: little, because an ingest without clustering needs none.
 const QUERY_BYTES: f64 = 64e6;
 /// Memory of rows on their way into files.
 const INGEST_BYTES: f64 = 128e6;
@@ -46,7 +47,7 @@ pub fn ingest(bench: &mut Bench) -> Result<()> {
     let mut a_rate = Vec::new();
     let mut rows_rate = Vec::new();
     let mut sent_bytes = 0.0;
-    while bench.another(kept.len()) {
+    while bench.wants_another_round(kept.len()) {
         let a = bench.ask(&mut client, &format!("ingest t{}", kept.len()))?;
         client.ask(&format!("update DROP TABLE t{}", kept.len()))?;
         let as_sent = bench.ask(&mut raw, &format!("write {}", a.value("bytes")))?;
@@ -93,7 +94,7 @@ pub fn insert_rates(bench: &mut Bench) -> Result<()> {
             let mut ratios = Vec::new();
             let mut a_rate = Vec::new();
             let mut b_rate = Vec::new();
-            while bench.another(ratios.len()) {
+            while bench.wants_another_round(ratios.len()) {
                 let a = bench.ask(&mut store, &format!("insert {count} {writers} {ms}"))?;
                 let b = bench.ask(&mut raw, &format!("inserts {ms}"))?;
                 let rates = (a.value("rows") / a.ms * 1e3, b.value("inserts") / b.ms * 1e3);
@@ -116,8 +117,8 @@ pub fn insert_rates(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// In the yardstick a sync makes one row durable. A single insert should come near to that; larger ones and writers side
-/// by side share a sync, until the bytes of their rows count.
+/// On the reference side a sync makes one row durable. A single insert should come near to that; larger inserts and
+/// parallel writers share a sync, until the bytes of their rows dominate.
 fn inserts_target(rows: u32, writers: u32) -> Target {
     let shared = f64::from(rows.min(100)) * f64::from(writers.min(4));
     Target::above(0.5 * shared, 0.9 * shared)
@@ -145,20 +146,21 @@ pub fn deleted_rows(bench: &mut Bench) -> Result<()> {
         let params = json!({ "share": share, "delete_ms": commit.ms });
         let what = format!("{} % deleted", share * 100.0);
         let target = Target::below(1.25, 1.05);
-        compare_scans(bench, scale, (&mut holed, &mut whole), (&what, target), params)?;
+        compare_scans(bench, scale, (&mut holed, &mut whole), &what, target, params)?;
     }
     let done = bench.ask(&mut holed, "optimize lineitem")?;
     let params = json!({ "share": before, "optimize_ms": done.ms, "chunks_out": done.value("chunks_out") });
     // Half of the rows are left.
-    let what = ("50 % deleted, then optimized", Target::below(0.65, 0.5));
-    compare_scans(bench, scale, (&mut holed, &mut whole), what, params)
+    let target = Target::below(0.65, 0.5);
+    compare_scans(bench, scale, (&mut holed, &mut whole), "50 % deleted, then optimized", target, params)
 }
 
 fn compare_scans(
     bench: &mut Bench,
     scale: f64,
     sides: (&mut Child, &mut Child),
-    (what, target): (&str, Target),
+    what: &str,
+    target: Target,
     mut params: serde_json::Value,
 ) -> Result<()> {
     let mut ratios = Vec::new();
@@ -166,7 +168,7 @@ fn compare_scans(
     let mut b_ms = Vec::new();
     sides.0.ask(SCAN)?;
     sides.1.ask(SCAN)?;
-    while bench.another(ratios.len()) {
+    while bench.wants_another_round(ratios.len()) {
         let a = bench.ask(sides.0, SCAN)?;
         let b = bench.ask(sides.1, SCAN)?;
         if a.value("cold_bytes") + b.value("cold_bytes") > 0.0 {
@@ -195,7 +197,7 @@ pub fn compaction(bench: &mut Bench) -> Result<()> {
     let mut ratios = Vec::new();
     let mut a_rate = Vec::new();
     let mut b_rate = Vec::new();
-    while bench.another(ratios.len()) {
+    while bench.wants_another_round(ratios.len()) {
         let store = data.clone_store()?;
         let spec = SideSpec::terrace(store.path(), bench.threads);
         let mut side = Child::start("Terrace, compaction", &spec)?;

@@ -1,6 +1,6 @@
-//! YCSB. A to F: single operations by key from Python, over ADBC to a real server, against DuckDB in the Python process. 90 %
-//! reads on eight times the memory, by what a cold read may bring into memory: clients in the process of the engine, as many
-//! as cores.
+//! YCSB. Workloads A to F: single operations by key from Python, over ADBC to a real server, against DuckDB in the
+//! Python process. Workloads with 90 % reads on eight times the memory, by the kind of merging: clients in the process of the
+//! engine, as many as cores.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ use crate::side::ycsb::CHUNK_ROWS;
 use crate::statistics::median;
 
 const SIDE: &str = include_str!("../side/ycsb.py");
-/// Workloads of the YCSB paper and what they do.
+/// Workloads of the YCSB paper and their operations.
 const WORKLOADS: [(&str, &str); 6] = [
     ("a", "half reads, half updates"),
     ("b", "95 % reads, 5 % updates"),
@@ -29,7 +29,7 @@ const WORKLOADS: [(&str, &str); 6] = [
     ("f", "half reads, half read-modify-writes"),
 ];
 
-/// Loads both sides, runs the workloads in turn, and compares what the tables hold at the end.
+/// Loads both sides, runs the workloads in turn, and compares the contents of the tables at the end.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let python = python(&["duckdb", "pyarrow", "adbc_driver_flightsql"])?;
     let (records, operations) = if bench.quick { (2_000, 12) } else { (100_000, 1000) };
@@ -47,7 +47,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         let mut ratios = Vec::new();
         let mut a_rate = Vec::new();
         let mut b_rate = Vec::new();
-        while bench.another(ratios.len()) {
+        while bench.wants_another_round(ratios.len()) {
             let a = bench.ask(&mut ours, name)?;
             let b = bench.ask(&mut peer, name)?;
             if a.value("rows") != b.value("rows") {
@@ -65,7 +65,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             sides: (ours.name(), peer.name()),
             what: &format!("{}: {about}", name.to_uppercase()),
             values: &ratios,
-            // As far from the peer as a point query may be (P16).
+            // The same target as for a point query (P16).
             target: Target::above(0.1, 1.0 / 3.0),
             params: json!({
                 "records": records, "operations": operations, "operations_per_s_a": median(&a_rate),
@@ -81,7 +81,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Workloads on more data than memory, and what they do.
+/// Workloads on more data than memory, and their key distribution.
 const TIERED: [(&str, &str); 2] = [
     ("still", "frequent keys are neighbours and stay so"),
     ("moving", "frequent keys are neighbours, others in every round"),
@@ -92,11 +92,12 @@ const MERGES: [(&str, MergeKind); 3] = [
     ("merge = always", MergeKind::Always),
 ];
 
-/// Ma et al. 2016 (slide "Merging threshold"): so many times the operations of always merging has the top 5 %, by device.
+/// Ma et al. 2016 (slide "Merging threshold"): so many times the operations of always merging has the top 5 %, by
+/// device.
 const PAPER: [(&str, f64); 4] = [("SMR disk", 1.30), ("SSD", 1.17), ("3D XPoint", 1.21), ("NVRAM", 1.10)];
 
-/// Reads and updates by Zipf on eight times the DRAM tier: what is worth it comes into memory between epochs, against
-/// nothing and against everything.
+/// Measures reads and updates by Zipf on eight times the DRAM tier: selective merging between epochs, against never and
+/// against always merging.
 pub fn merge(bench: &mut Bench) -> Result<()> {
     let (records, operations) = if bench.quick { (8_000, 50) } else { (100_000, 2_000) };
     let mut bars = Vec::new();
@@ -115,14 +116,14 @@ pub fn merge(bench: &mut Bench) -> Result<()> {
         };
         let [selective, never, always] = MERGES.map(start);
         let mut sides = [selective?, never?, always?];
-        // One that is not counted: plans, buffers.
+        // The first round is not counted: it prepares plans and buffers.
         for (side, _) in &mut sides {
             side.ask(&format!("round {operations}"))?;
         }
         let mut ratios = [const { Vec::new() }; 2];
         let mut rates = [const { Vec::new() }; 3];
         let mut cold = [0.0; 3];
-        while bench.another(rates[0].len()) {
+        while bench.wants_another_round(rates[0].len()) {
             let mut ms = Vec::new();
             let mut rows = Vec::new();
             for (((side, _), rates), cold) in sides.iter_mut().zip(&mut rates).zip(&mut cold) {

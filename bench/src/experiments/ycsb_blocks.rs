@@ -1,11 +1,11 @@
-//! YCSB with 90 % reads on eight times the memory, by what a cold read of one record fetches, by who reads, and tuned against
-//! untuned (Ma et al. 2016: block sizes, retrieval, configuration comparison).
+//! YCSB with 90 % reads on eight times the memory, by the amount that a cold read of one record fetches, by the I/O
+//! engine, and tuned against untuned (Ma et al. 2016: block sizes, retrieval, configuration comparison).
 //!
-//! What the paper's block is to H-Store, a column of a chunk is to Terrace: texts are read by pages of 8,192 rows, so the rows of
-//! a chunk say how much a cold record brings along. Of the paper's ways of retrieval Terrace has the synchronous one: a
-//! statement waits for its reads, and its thread serves others meanwhile. Abort-and-restart has no counterpart: a statement
-//! that waits reads versions that never change and holds no lock, so aborting it would free nothing. What there is to choose
-//! is who reads: io_uring, or threads that block.
+//! A column of a chunk corresponds to the paper's block in H-Store: texts are read by pages of 8,192 rows, so the
+//! number of rows of a chunk decides how much is read with a cold record. Of the paper's ways of retrieval Terrace has
+//! the synchronous one: a statement waits for its reads, and its thread serves others meanwhile. Abort-and-restart has
+//! no counterpart: a statement that waits reads versions that never change and holds no lock, so aborting it would free
+//! nothing. The choice is between I/O engines: io_uring, or threads that block.
 
 use serde_json::json;
 use terrace_tier_store::placement::MergeKind;
@@ -23,14 +23,14 @@ use crate::statistics::median;
 /// Rows of a chunk; a field of a record takes 100 bytes and a view of 16.
 const ROWS: [u32; 4] = [128, 512, CHUNK_ROWS, 8192];
 const FIELD_BYTES: f64 = 116.0;
-/// As near as there is to what the paper finds best for SSDs and for disks with an arm: 16 and 1024 KiB.
+/// The sizes nearest to the paper's best blocks for SSDs and for disks with an arm: 16 and 1024 KiB.
 const SMALL: u32 = 128;
 const LARGE: u32 = 8192;
 const ARM: (u64, u64) = (150_000_000, 150);
 /// Gain of tuned over untuned by device, read off the paper's chart "Generic vs optimized": from 92 to 340 %.
 const PAPER_TUNED: (f64, f64) = (1.92, 4.4);
 
-/// What one side is like.
+/// The configuration of one side.
 #[derive(Clone, Copy)]
 struct Kind {
     name: &'static str,
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// A side at work, with what it did in each round.
+/// A running side, with its results per round.
 struct Contender {
     kind: Kind,
     child: Child,
@@ -54,7 +54,7 @@ struct Contender {
     _store: StoreClone,
 }
 
-/// The disk as it is, then one with an arm.
+/// Measures the disk as it is, then one with an arm.
 pub fn run(bench: &mut Bench) -> Result<()> {
     one_disk(bench, "SSD", None)?;
     if bench.quick {
@@ -92,12 +92,12 @@ fn one_disk(bench: &mut Bench, disk: &str, limit: Option<&Cgroup>) -> Result<()>
     Ok(())
 }
 
-/// All sides in turn, one round that is not counted before.
+/// Measures all sides in turn, after one round that is not counted.
 fn measure(bench: &mut Bench, disk: &str, kinds: &[Kind], limit: Option<&Cgroup>) -> Result<Vec<Contender>> {
     let (records, operations) = match (bench.quick, limit) {
         (true, _) => (8_000, 50),
         (false, None) => (100_000, 1_000),
-        // It answers 150 reads a second.
+        // The slowed disk answers only 150 reads a second.
         (false, Some(_)) => (100_000, 100),
     };
     let mut all = Vec::new();
@@ -109,7 +109,7 @@ fn measure(bench: &mut Bench, disk: &str, kinds: &[Kind], limit: Option<&Cgroup>
         child.ask(&format!("round {operations}"))?;
         all.push(Contender { kind: *kind, child, rates: Vec::new(), cold_bytes: Vec::new(), _store: store });
     }
-    while bench.another(all.first().map_or(0, |one| one.rates.len())) {
+    while bench.wants_another_round(all.first().map_or(0, |one| one.rates.len())) {
         let mut rows = None;
         for one in &mut all {
             let sample = bench.ask(&mut one.child, &format!("round {operations}"))?;
@@ -141,7 +141,7 @@ fn draw(bench: &mut Bench, disk: &str, all: &[Contender]) {
     let plain = all.iter().filter(|one| is_plain(&one.kind));
     let points = plain.map(|one| (block_kib(one.kind.chunk_rows), median(&one.rates))).collect();
     let best = if disk == "SSD" { (16.0, "SSD and 3D XPoint") } else { (1024.0, "disks with an arm") };
-    // The paper's throughput is that of another system; where its best block is, is what is compared.
+    // The paper measured another system, so only the position of its best block is compared.
     let floor = all.iter().map(|one| median(&one.rates)).fold(f64::INFINITY, f64::min);
     let series = [
         Series::measured("operations/s", points),

@@ -1,11 +1,14 @@
-//! Random and sequential reads of one file, by every way there is to its bytes, for a given time.
+//! Random and sequential reads of one file, by several methods, for a given time.
 //!
 //! Requests: `read METHOD STATE PATTERN BLOCK THREADS DEPTH MS`, `drop` (the page cache forgets the file), `fill` (it
 //! reads the file). METHOD is `pread`, `uring`, `engine` (these three around the page cache), `buffered`, `map`, or
 //! `map-plain` (a map without advice to the kernel). STATE is `cold` (nothing is read twice), `warm` (the map stays) or
-//! `kept` (the page cache keeps what it can). PATTERN is `random` or `sequential`.
+//! `kept` (the page cache keeps as much as it can). PATTERN is `random` or `sequential`.
+//!
+//! - [`offsets`]: offsets that a thread reads
+//! - [`reader`]: methods of reading
 
-mod places;
+mod offsets;
 mod reader;
 
 use std::fs::File;
@@ -19,15 +22,14 @@ use io_uring::IoUring;
 use memmap2::{Advice, Mmap, MmapOptions};
 use terrace_tier_store::io::{BlockIo, best_engine};
 
-use self::places::{Order, Places};
+use self::offsets::{BlockOffsets, Order};
 use self::reader::{Engine, Mapped, Pread, Reader, Ring};
 use super::device::AlignedVec;
 use super::{Side, ms_since, unknown};
 use crate::error::{Error, Result};
 use crate::row::Sample;
 
-/// Memory that copies go round in, all threads together: more than the processor caches, as with data that somebody
-/// works on.
+/// Memory that all threads together copy into in turn: more than the processor caches, as with data that is processed.
 const ROUND_BYTES: usize = 64 << 20;
 
 /// The side.
@@ -35,10 +37,10 @@ pub struct Access {
     path: PathBuf,
     bytes: u64,
     engine: Option<Arc<dyn BlockIo>>,
-    /// A map whose pages are all there.
+    /// A map whose pages are all present.
     warm: Option<Arc<Mmap>>,
     passes: u64,
-    /// Blocks that reads in order are past the start of their part.
+    /// Position of sequential reads in each thread's part, in blocks.
     cursor: u64,
 }
 
@@ -68,7 +70,7 @@ impl Access {
         options.read(true).custom_flags(flags).open(&self.path).map_err(Error::path("open", &self.path))
     }
 
-    /// The page cache forgets the file.
+    /// Drops the file from the page cache.
     fn forget(&mut self) -> Result<()> {
         self.warm = None;
         self.cursor = 0;
@@ -80,8 +82,8 @@ impl Access {
         }
     }
 
-    /// The page cache reads the file, or as much of it as it may keep.
-    fn fill(&self) -> Result<()> {
+    /// Reads the file into the page cache, or as much of it as the cache may keep.
+    fn fill_page_cache(&self) -> Result<()> {
         let file = self.open(0)?;
         let mut piece = vec![0; 1 << 20];
         for offset in (0..self.bytes).step_by(piece.len()) {
@@ -92,7 +94,7 @@ impl Access {
 
     fn map(&self, options: &MmapOptions) -> Result<Mmap> {
         let file = self.open(0)?;
-        // SAFETY: nobody changes or shortens the file: the experiment writes it once, under another name.
+        // SAFETY: no process changes or shortens the file: the experiment writes it once, under another name.
         unsafe { options.map(&file) }.map_err(Error::path("map", &self.path))
     }
 
@@ -114,7 +116,7 @@ impl Access {
 
     fn readers(&mut self, request: &Request<'_>) -> Result<Vec<Box<dyn Reader>>> {
         let depth = request.depth;
-        // Memory for copies would take the place of the page cache that is measured.
+        // Memory for copies would displace the page cache that is measured.
         let round = if request.state == "kept" { 0 } else { ROUND_BYTES / request.threads };
         let memory = || AlignedVec::new((request.block * depth).max(round));
         let ways = 0..request.threads;
@@ -158,8 +160,8 @@ impl Access {
         let until = start + Duration::from_millis(request.ms);
         let counts = std::thread::scope(|scope| {
             let work = |(thread, reader): (usize, &mut Box<dyn Reader>)| {
-                let mut places = Places::new(order, (thread as u64, threads), first, again, until);
-                reader.read(&mut places, request.block).map(|()| places.count)
+                let mut offsets = BlockOffsets::new(order, thread as u64, threads, first, again, until);
+                reader.read(&mut offsets, request.block).map(|()| offsets.count)
             };
             let spawn = |item| scope.spawn(move || work(item));
             let running: Vec<_> = readers.iter_mut().enumerate().map(spawn).collect();
@@ -200,14 +202,14 @@ impl Side for Access {
     fn run(&mut self, op: &str) -> Result<Sample> {
         match op {
             "drop" => self.forget()?,
-            "fill" => self.fill()?,
+            "fill" => self.fill_page_cache()?,
             _ => return self.read(&Request::parse(op).ok_or_else(|| unknown(op))?),
         }
         Ok(Sample::default())
     }
 }
 
-/// Pages that this process had to wait for.
+/// Pages that this process had to wait for: major faults.
 fn major_faults() -> f64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is a valid place for the one structure that the call writes; all zeros are a valid one too.
@@ -232,7 +234,7 @@ mod tests {
             for (state, pattern) in [("cold", "random"), ("cold", "sequential"), ("kept", "random")] {
                 let sample = side.run(&format!("read {method} {state} {pattern} 4096 2 4 20"));
                 let sample = match sample {
-                    // io_uring and O_DIRECT are not everywhere.
+                    // io_uring and O_DIRECT do not exist everywhere.
                     Err(Error::Io { .. }) if ["pread", "uring"].contains(&method) => continue,
                     sample => sample.unwrap(),
                 };

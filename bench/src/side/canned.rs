@@ -1,4 +1,4 @@
-//! A bare arrow-flight server with canned answers: what the protocol, its library and a driver take without an engine.
+//! A bare arrow-flight server with canned answers: measures the cost of the protocol, its library and a driver.
 //!
 //! It answers any statement with one row: with two columns where the text has a WHERE, else with a number. Schemas,
 //! tickets and batches are encoded once, before it serves.
@@ -29,7 +29,7 @@ use super::{Side, unknown};
 use crate::error::{Error, Result};
 use crate::row::Sample;
 
-/// The side: it says its port, and serves until it ends.
+/// The side: it reports its port, and serves until its process ends.
 pub struct Canned {
     _runtime: Runtime,
     port: u16,
@@ -67,7 +67,7 @@ impl Side for Canned {
 /// One answer, encoded.
 #[derive(Debug)]
 struct Answer {
-    /// Names it in tickets and prepared statements.
+    /// Its name in tickets and prepared statements.
     handle: &'static str,
     info: FlightInfo,
     prepared_info: FlightInfo,

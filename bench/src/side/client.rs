@@ -23,7 +23,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects and makes the rows.
+    /// Connects and generates the rows.
     pub fn new(url: String, scale: f64) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -37,7 +37,7 @@ impl Client {
         Ok(Self { runtime, client, rows, sent_bytes })
     }
 
-    /// Sends all rows; acknowledged means durable.
+    /// Sends all rows; the server's acknowledgement means that they are durable.
     fn ingest(&mut self, table: &str) -> Result<Sample> {
         let rows = futures::stream::iter(self.rows.clone().into_iter().map(Ok::<_, FlightError>));
         let start = Instant::now();
@@ -52,8 +52,8 @@ impl Client {
     }
 }
 
-/// Bytes of Flight's messages for these rows, headers included: what goes over the wire, without what the batches have
-/// allocated beyond it.
+/// Bytes of the Flight messages for these rows, with headers: the bytes that are sent, not those that the batches have
+/// allocated.
 async fn encoded_bytes(rows: Vec<RecordBatch>) -> Result<usize> {
     let rows = futures::stream::iter(rows.into_iter().map(Ok::<_, FlightError>));
     let mut messages = FlightDataEncoderBuilder::new().build(rows);

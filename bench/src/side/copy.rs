@@ -1,5 +1,5 @@
-//! What copying memory gives: the yardstick of moves between tiers of memory. Targets are written past the caches, as by a
-//! `memcpy` of more than they hold: `memcpy` of pieces as small as segments reads each line of the target first.
+//! Copies of memory: the reference for moves between memory tiers. Targets are written past the caches, as by a
+//! `memcpy` of more than the caches hold: `memcpy` of pieces as small as segments reads each line of the target first.
 
 use std::mem::MaybeUninit;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use super::{Side, ms_since, unknown};
 use crate::error::{Error, Result};
 use crate::row::Sample;
 
-/// What each thread copies, in pieces as large as segments, from and to memory that is there and larger than caches.
+/// Bytes that each thread copies, in pieces as large as segments, between mapped memory that is larger than the caches.
 const THREAD_BYTES: usize = 256 << 20;
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -20,12 +20,12 @@ pub struct Copy {
 impl Copy {
     /// Memory for so many threads.
     pub fn new(threads: usize) -> Self {
-        // Written once, so that no page is missing during a measurement.
+        // Write all memory once, so that no page is missing during a measurement.
         let memory = |number: usize| (vec![number as u8 + 1; THREAD_BYTES], vec![1; THREAD_BYTES]);
         Self { threads: (0..threads.max(1)).map(memory).collect() }
     }
 
-    /// Into memory that is taken from the allocator for it and given back later.
+    /// Copies into memory that is allocated for the copy and freed later.
     fn copy_new(&mut self, threads: usize) -> Result<Sample> {
         let start = Instant::now();
         let copies = std::thread::scope(|scope| {
@@ -59,7 +59,7 @@ impl Copy {
     }
 }
 
-/// A copy in memory of its own.
+/// Copies into new memory.
 fn copied(from: &[u8]) -> Vec<u8> {
     let mut to = Vec::with_capacity(from.len());
     copy_past_caches(from, &mut to.spare_capacity_mut()[..from.len()]);
@@ -99,7 +99,7 @@ fn stream(from: &[u8], to: &mut [MaybeUninit<u8>]) {
         // SAFETY: both have two halves of 32 bytes for each line, and lines are aligned to 64.
         unsafe { _mm256_stream_si256(target.add(at), _mm256_loadu_si256(source.add(at))) };
     }
-    // The next reader, on any core, sees all of it.
+    // The fence makes the copy visible to the next reader on any core.
     _mm_sfence();
 }
 

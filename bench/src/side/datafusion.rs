@@ -1,8 +1,8 @@
-//! DataFusion without Terrace: the same version, batches and partitions, over memory tables or Parquet files. Over memory
-//! tables it has the thresholds of joins that we set for ourselves; "leaf qN" reads them through [`super::leaf`].
+//! DataFusion without Terrace: the same version, batches and partitions, over memory tables or Parquet files. Over
+//! memory tables it has Terrace's thresholds for joins; "leaf qN" reads them through [`super::leaf`].
 //!
-//! Rows are dealt to the partitions of a memory table batch by batch, in stored order, so that a filter on the clustered
-//! column leaves both partitions equal work. Strings are compacted per batch, as Terrace does.
+//! Rows are distributed to the partitions of a memory table batch by batch, in stored order, so that a filter on the
+//! clustered column leaves equal work for all partitions. Strings are compacted per batch, as Terrace does.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,7 +29,7 @@ const BATCH_ROWS: usize = 8192;
 pub struct Plain {
     runtime: Runtime,
     context: SessionContext,
-    /// The same tables behind leaves.
+    /// The tables behind leaves.
     leaves: SessionContext,
 }
 
@@ -96,7 +96,7 @@ pub fn run_query(runtime: &Runtime, context: &SessionContext, sql: &'static str)
         let start = Instant::now();
         let plan = context.sql(sql).await?.create_physical_plan().await?;
         let planned = start.elapsed();
-        // Before it runs: filters that joins make at run time are part of the text.
+        // Take the digest before the query runs: the plan's text includes filters that joins make at run time.
         let digest = leaf::digest(&plan);
         let start = Instant::now();
         let mut stream = execute_stream(plan, context.task_ctx())?;

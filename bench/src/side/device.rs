@@ -1,7 +1,7 @@
-//! What the disk gives: reads of whole files in order, and of random places, through a bare io_uring or through the
-//! store's own I/O engine.
+//! Reads of the disk: whole files in order and random blocks, through a bare io_uring or through the store's own I/O
+//! engine.
 //!
-//! The bare loop is the yardstick, so it does nothing but read: O_DIRECT, one ring, one buffer per operation in flight.
+//! The bare loop is the reference, so it only reads: O_DIRECT, one ring, one buffer per operation in flight.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -23,12 +23,17 @@ use crate::error::{Error, Result};
 use crate::row::Sample;
 
 const BLOCK: usize = 4096;
-/// Memory that sequential raw reads go round in: more than the processor caches, as with data that somebody works on.
-/// Into eight buffers that stay in its cache, the host of a virtual disk copies a fifth faster.
+/// Memory that sequential raw reads fill in turn: more than the processor caches, as with data that is processed. Into
+/// eight buffers that stay in its cache, the host of a virtual disk copies a fifth faster.
 const ROUND_BYTES: usize = 64 << 20;
 
-/// A read: file, offset, length.
-type Read = (usize, u64, usize);
+/// A read of a piece of a file.
+struct FileRead {
+    /// Index of the file.
+    file: usize,
+    offset: u64,
+    len: usize,
+}
 
 /// The side.
 pub struct Device {
@@ -48,22 +53,23 @@ impl Device {
         Ok(Self { files: chunk_files(folder)?, engine: Some(best_engine()), passes: 0 })
     }
 
-    /// Every byte of every file, in order.
-    fn sequential(&self, block: usize) -> Vec<Read> {
+    /// Reads of every byte of every file, in order.
+    fn sequential(&self, block: usize) -> Vec<FileRead> {
         let pieces = |(file, (_, len)): (usize, &(PathBuf, u64))| {
             let len = *len;
-            (0..len).step_by(block).map(move |at| (file, at, block.min((len - at) as usize))).collect::<Vec<_>>()
+            let piece = move |offset| FileRead { file, offset, len: block.min((len - offset) as usize) };
+            (0..len).step_by(block).map(piece).collect::<Vec<_>>()
         };
         self.files.iter().enumerate().flat_map(pieces).collect()
     }
 
-    fn random(&self, block: usize, count: usize) -> Vec<Read> {
+    fn random(&self, block: usize, count: usize) -> Vec<FileRead> {
         let mut rng = StdRng::seed_from_u64(self.passes);
         let large: Vec<usize> = (0..self.files.len()).filter(|f| self.len(*f) > block as u64).collect();
         let place = |_| {
             let file = large.get(rng.random_range(0..large.len()))?;
             let blocks = (self.len(*file) - block as u64) / BLOCK as u64;
-            Some((*file, rng.random_range(0..=blocks) * BLOCK as u64, block))
+            Some(FileRead { file: *file, offset: rng.random_range(0..=blocks) * BLOCK as u64, len: block })
         };
         if large.is_empty() { Vec::new() } else { (0..count).filter_map(place).collect() }
     }
@@ -73,8 +79,8 @@ impl Device {
     }
 
     /// Reads with `depth` in flight, raw ones into `memory` bytes or as many as are in flight.
-    fn read(&self, reads: &[Read], depth: usize, memory: usize) -> Result<Sample> {
-        let largest = reads.iter().map(|(_, _, len)| *len).max().unwrap_or(BLOCK).next_multiple_of(BLOCK);
+    fn read(&self, reads: &[FileRead], depth: usize, memory: usize) -> Result<Sample> {
+        let largest = reads.iter().map(|read| read.len).max().unwrap_or(BLOCK).next_multiple_of(BLOCK);
         let buffers = if self.engine.is_some() { 0 } else { depth.max(memory / largest) };
         let mut buffers: Vec<AlignedVec> = (0..buffers).map(|_| AlignedVec::new(largest)).collect();
         let start = Instant::now();
@@ -85,7 +91,7 @@ impl Device {
         Ok(Sample::new(ms_since(start)).with("bytes", bytes as f64).with("reads", reads.len() as f64))
     }
 
-    fn read_by_engine(&self, engine: &Arc<dyn BlockIo>, reads: &[Read], depth: usize) -> Result<u64> {
+    fn read_by_engine(&self, engine: &Arc<dyn BlockIo>, reads: &[FileRead], depth: usize) -> Result<u64> {
         let files = self.files.iter().map(|(path, _)| engine.open(path));
         let files = files.collect::<std::result::Result<Vec<Arc<IoFile>>, _>>()?;
         let mut waiting = reads.iter();
@@ -94,9 +100,9 @@ impl Device {
         futures::executor::block_on(async {
             loop {
                 while running.len() < depth {
-                    let Some((file, offset, len)) = waiting.next() else { break };
-                    if let Some(file) = files.get(*file) {
-                        running.push(engine.read(file, *offset, *len));
+                    let Some(read) = waiting.next() else { break };
+                    if let Some(file) = files.get(read.file) {
+                        running.push(engine.read(file, read.offset, read.len));
                     }
                 }
                 match running.next().await {
@@ -107,7 +113,7 @@ impl Device {
         })
     }
 
-    fn read_raw(&self, reads: &[Read], depth: usize, buffers: &mut [AlignedVec]) -> Result<u64> {
+    fn read_raw(&self, reads: &[FileRead], depth: usize, buffers: &mut [AlignedVec]) -> Result<u64> {
         let open = |(path, _): &(PathBuf, u64)| {
             OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).map_err(Error::path("open", path))
         };
@@ -119,12 +125,12 @@ impl Device {
         let mut bytes = 0;
         loop {
             while count - free.len() < depth {
-                let Some((file, offset, len)) = waiting.next() else { break };
+                let Some(read) = waiting.next() else { break };
                 let Some(slot) = free.pop_front() else { break };
-                let (Some(file), Some(buffer)) = (files.get(*file), buffers.get_mut(slot)) else { continue };
-                let len = len.next_multiple_of(BLOCK) as u32;
+                let (Some(file), Some(buffer)) = (files.get(read.file), buffers.get_mut(slot)) else { continue };
+                let len = read.len.next_multiple_of(BLOCK) as u32;
                 let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), buffer.start(), len)
-                    .offset(*offset)
+                    .offset(read.offset)
                     .build()
                     .user_data(slot as u64);
                 // SAFETY: the file and the buffer of this slot live until the loop ends, which is after the slot's
@@ -178,7 +184,7 @@ pub(super) struct AlignedVec {
 impl AlignedVec {
     /// `len` usable bytes.
     pub(super) fn new(len: usize) -> Self {
-        // Written once, so that no page is missing during a measurement.
+        // Write all memory once, so that no page is missing during a measurement.
         Self { bytes: vec![1; len + BLOCK] }
     }
 
@@ -192,7 +198,7 @@ impl AlignedVec {
         self.bytes.len() - BLOCK
     }
 
-    /// One of the pieces of `len` bytes that it can be cut into.
+    /// The piece number `number` of `len` bytes.
     pub(super) fn slot(&mut self, number: usize, len: usize) -> Option<&mut [u8]> {
         let shift = self.bytes.as_ptr().align_offset(BLOCK).min(BLOCK) + number * len;
         self.bytes.get_mut(shift..shift + len)

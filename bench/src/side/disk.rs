@@ -1,7 +1,7 @@
-//! What the disk takes: bytes written in order to one file and made durable, without Terrace.
+//! Raw writes to the disk: bytes written in order to one file and made durable, without Terrace.
 //!
-//! The yardstick of writes, so it does nothing else: one thread, one file, `write` and `fsync`, of bytes that do not
-//! compress. Large writes go both ways, through the page cache and around it (O_DIRECT); the faster one counts. Files are
+//! The reference for writes, so it does nothing else: one thread, one file, `write` and `fsync`, of bytes that do not
+//! compress. Large writes are tried through the page cache and around it (O_DIRECT); the faster way counts. Files are
 //! removed after the clock has stopped.
 
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::row::Sample;
 
 const BLOCK_BYTES: usize = 4 << 20;
-/// What one insert of the yardstick writes.
+/// Bytes of one insert of the reference.
 const PAGE_BYTES: usize = 4096;
 
 /// The side.
@@ -36,7 +36,7 @@ impl Disk {
         Ok(Self { file: folder.join("raw"), block: AlignedBuffer::copy_of(&block, PAGE_BYTES)? })
     }
 
-    /// Writes `bytes`, up to whole pages, and one fsync; the faster of two ways.
+    /// Writes `bytes`, rounded up to whole pages, with one fsync; returns the faster of two ways.
     fn write(&self, bytes: usize) -> Result<Sample> {
         let bytes = bytes.next_multiple_of(PAGE_BYTES);
         let cached = self.write_with(bytes, 0)?;
@@ -63,7 +63,7 @@ impl Disk {
         Ok(ms)
     }
 
-    /// Appends pages to one file, each with an fsync, for so long.
+    /// Appends pages to one file, each with an fsync, for `duration`.
     fn inserts(&self, duration: Duration) -> Result<Sample> {
         let failed = || Error::path("write", &self.file);
         let page = self.block.as_slice().get(..PAGE_BYTES).unwrap_or_default();

@@ -13,7 +13,7 @@ use super::{Side, ms_since, unknown};
 use crate::error::Result;
 use crate::row::Sample;
 
-/// Rows that are handed to a bulk load at a time.
+/// Rows per batch of a bulk load.
 const BATCH_ROWS: u64 = 8192;
 
 /// The side.
@@ -44,7 +44,7 @@ impl Keys {
         rows(self.next - count..self.next, self.random)
     }
 
-    /// Adds `count` rows with keys of their own by the chunk, in one commit.
+    /// Loads `count` rows with new keys as chunks, in one commit.
     fn load(&mut self, count: u64) -> Result<Sample> {
         let parts = (0..count).step_by(BATCH_ROWS as usize).map(|start| self.rows(BATCH_ROWS.min(count - start)));
         let parts = parts.collect::<Result<Vec<_>>>()?;
@@ -82,7 +82,7 @@ impl Side for Keys {
 
 /// Rows with different keys, rising or spread over all numbers.
 fn rows(numbers: std::ops::Range<u64>, random: bool) -> Result<RecordBatch> {
-    // An odd factor makes another number of each.
+    // Multiplying by an odd factor maps numbers to different numbers.
     let key = |n: u64| if random { n.wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64 } else { n as i64 };
     let keys: ArrayRef = Arc::new(numbers.clone().map(key).collect::<Int64Array>());
     let values: ArrayRef = Arc::new(numbers.map(|n| n as i64).collect::<Int64Array>());

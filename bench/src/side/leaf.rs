@@ -1,5 +1,5 @@
-//! One table in two storages under equal plans: a leaf that tells DataFusion the same of both, so that only the reading
-//! differs. It has as many partitions as the session, knows the number of rows, and takes no filter.
+//! A table behind a leaf that gives DataFusion the same properties for every storage, so that plans are equal and only
+//! the reading differs. It has as many partitions as the session, knows the number of rows, and takes no filter.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -29,7 +29,7 @@ pub struct LeafTable {
 }
 
 impl LeafTable {
-    /// `table`, which has so many rows.
+    /// A leaf for `table`, which has `rows` rows.
     pub fn new(name: &'static str, rows: usize, table: Arc<dyn TableProvider>) -> Self {
         Self { name, rows, table }
     }
@@ -68,7 +68,7 @@ impl TableProvider for LeafTable {
     }
 }
 
-/// The scan of one, without children: no rule looks into it.
+/// The scan of a leaf table. It has no children, so that no rule changes it.
 #[derive(Debug)]
 struct Leaf {
     name: &'static str,
@@ -130,7 +130,7 @@ impl ExecutionPlan for Leaf {
     }
 }
 
-/// A number that two plans share when their texts are equal; it fits a float.
+/// A digest of a plan's text, small enough to be exact as a float.
 pub fn digest(plan: &Arc<dyn ExecutionPlan>) -> f64 {
     let mut hasher = DefaultHasher::new();
     displayable(plan.as_ref()).indent(false).to_string().hash(&mut hasher);

@@ -1,5 +1,5 @@
-//! A scan in one thread whose instructions can be counted: four columns of a million rows, all in DRAM, summed; all rows, or
-//! those that pass a filter on one of the columns.
+//! A scan in one thread whose instructions can be counted: four columns of a million rows, all in DRAM, summed; all
+//! rows, or those that pass a filter on one of the columns.
 //!
 //! `callgrind` collects between entry and exit of [`measured_scan`] only, so loading does not count.
 
@@ -38,7 +38,7 @@ impl Micro {
     pub fn new(data_dir: &Path) -> Result<Self> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().build().map_err(Error::io("cannot start a runtime"))?;
-        // valgrind lets no other thread run while one waits in io_uring.
+        // Under valgrind no other thread runs while one waits in io_uring.
         let io: Arc<dyn BlockIo> = Arc::new(BlockingEngine::start());
         let store = Store::open(StoreOptions { io: Some(io), ..StoreOptions::new(data_dir) })?;
         let column = |factor: i64| -> ArrayRef {

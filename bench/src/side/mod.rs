@@ -1,4 +1,21 @@
-//! The child's half of a side: what it is, and the loop that answers requests.
+//! The sides as child processes: their descriptions, and the loop that answers requests.
+//!
+//! - [`access`]: reads of one file by several methods
+//! - [`canned`]: a server with canned answers
+//! - [`client`]: a Flight SQL client
+//! - [`copy`]: copies of memory
+//! - [`datafusion`]: DataFusion without Terrace
+//! - [`device`]: raw reads
+//! - [`disk`]: raw writes
+//! - [`keys`]: a table with a primary key
+//! - [`leaf`]: tables behind leaves
+//! - [`micro`]: a scan for counting instructions
+//! - [`order_line`]: clients of ORDER_LINE
+//! - [`quality`]: a placement problem in several ways
+//! - [`solver`]: placement problems
+//! - [`terrace`]: the engine over a store
+//! - [`writer`]: a store that is written to
+//! - [`ycsb`]: YCSB clients
 
 pub mod access;
 pub mod canned;
@@ -41,19 +58,19 @@ pub enum Workload {
     TpcH,
     /// TPC-H of ten tenants in the same tables.
     Tenants,
-    /// TPC-DS, from files that are there.
+    /// TPC-DS, from existing files.
     TpcDs,
     /// ORDER_LINE of CH-benCHmark.
     OrderLine,
 }
 
-/// What a side is and works on.
+/// The kind of a side, and its data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum SideSpec {
-    /// Makes the data of a scale, then has nothing to answer.
+    /// Generates the data of a scale; answers no requests.
     Prepare {
-        /// Which.
+        /// The workload or problem.
         data: Workload,
         /// Folder of all data.
         data_dir: PathBuf,
@@ -66,12 +83,12 @@ pub enum SideSpec {
         store: PathBuf,
         /// Threads and partitions.
         threads: usize,
-        /// With an emulated NVM tier that holds everything, slowed down.
+        /// Adds a slowed, emulated NVM tier that holds all data.
         nvm: bool,
-        /// What places segments.
+        /// The placement policy.
         policy: PolicyKind,
     },
-    /// The same with an emulated NVM tier that holds everything, as fast as memory is.
+    /// Like `Terrace`, but with an emulated NVM tier that holds all data and is as fast as memory.
     Tiers {
         /// Its data directory.
         store: PathBuf,
@@ -111,32 +128,32 @@ pub enum SideSpec {
         /// The files' folder.
         folder: PathBuf,
     },
-    /// Reads of one file by all ways.
+    /// Reads of one file by all methods.
     Access {
         /// The file.
         file: PathBuf,
     },
     /// Durable writes of files without Terrace.
     Disk {
-        /// Where to write.
+        /// Folder of the files.
         folder: PathBuf,
     },
     /// A store that is written to.
     Writer {
         /// An empty folder.
         store: PathBuf,
-        /// Whether small seals and background compaction follow the writes.
+        /// True for small seals and background compaction.
         stream: bool,
     },
     /// A store with a table that has a primary key.
     Keys {
         /// An empty folder.
         store: PathBuf,
-        /// Whether the key is enforced.
+        /// True when the key is enforced.
         enforced: bool,
-        /// Keys in random order instead of a rising one.
+        /// True for keys in random order, false for rising keys.
         random: bool,
-        /// Without a budget of DRAM.
+        /// True for a DRAM budget of 0.
         cold: bool,
     },
     /// Clients of records by key, and a store eight times as large as its DRAM.
@@ -147,9 +164,9 @@ pub enum SideSpec {
         records: u64,
         /// Clients, threads and partitions.
         clients: usize,
-        /// What a cold read may bring into memory.
+        /// The kind of merging: which cold reads bring segments into memory.
         merge: MergeKind,
-        /// Rows of a chunk: what a cold read of one record fetches.
+        /// Rows of a chunk, which a cold read of one record fetches.
         chunk_rows: u32,
         /// Reads by threads that block instead of io_uring.
         blocking: bool,
@@ -164,7 +181,7 @@ pub enum SideSpec {
         scale: f64,
         /// The share of its lines that is hot.
         hot: f64,
-        /// Whether it learns hot views from what it is asked.
+        /// True when it learns hot views from queries.
         mining: bool,
     },
     /// A Flight SQL client with `lineitem` in memory.
@@ -183,7 +200,7 @@ pub enum SideSpec {
     },
     /// One placement problem, answered in several ways.
     Quality {
-        /// Which.
+        /// The workload or problem.
         problem: quality::Problem,
     },
     /// A small scan in one thread, for counting instructions.
@@ -202,7 +219,7 @@ impl SideSpec {
 
 /// Something that answers requests.
 pub trait Side {
-    /// Does `op` and says how long it took.
+    /// Runs `op`; returns its time and counts.
     fn run(&mut self, op: &str) -> Result<Sample>;
 }
 
@@ -273,10 +290,10 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Writer { store, stream } => Box::new(writer::Writer::new(&store, stream)?),
         SideSpec::Keys { store, enforced, random, cold } => Box::new(keys::Keys::new(&store, enforced, random, cold)?),
         SideSpec::Ycsb { store, records, clients, merge, chunk_rows, blocking } => {
-            Box::new(ycsb::Ycsb::new(&store, (records, chunk_rows), clients, (merge, blocking))?)
+            Box::new(ycsb::Ycsb::new(&store, records, chunk_rows, clients, merge, blocking)?)
         }
         SideSpec::OrderLine { store, threads, scale, hot, mining } => {
-            Box::new(order_line::Clients::open(&store, threads, (Shape::of(scale), hot), mining)?)
+            Box::new(order_line::Clients::open(&store, threads, Shape::for_scale(scale), hot, mining)?)
         }
         SideSpec::Client { url, scale } => Box::new(client::Client::new(url, scale)?),
         SideSpec::Canned => Box::new(canned::Canned::start()?),
@@ -299,7 +316,7 @@ fn unknown(op: &str) -> Error {
     Error::failed(format!("this side does not know '{op}'"))
 }
 
-/// CPU time of all threads of this process; tells a slow side from a busy machine.
+/// CPU time of all threads of this process, to distinguish a slow side from a busy machine.
 fn cpu_ms() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the one structure that the call writes.

@@ -1,9 +1,13 @@
-//! Clients of ORDER_LINE in this process, all at once.
+//! Concurrent clients of ORDER_LINE in this process.
 //!
-//! Requests: `views` makes the hot views and waits for their tiering runs; `rounds SHARE COUNT SEED` answers rounds of queries, of
-//! which a share asks for hot lines only; `plan COUNT on|off` plans a query of cold lines, views on or off; `mine SHARE COUNT SEED
-//! EPOCHS` answers rounds as `rounds` does in each epoch of mined views and makes the views that came of it; `hook COUNT SEED` answers
-//! queries by key with and without noting what they ask for; others are those of a store's side.
+//! Requests: `views` makes the hot views and waits for their tiering runs; `rounds SHARE COUNT SEED` answers rounds of
+//! queries, of which a share asks for hot lines only; `plan COUNT on|off` plans a query of cold lines, views on or off;
+//! `mine SHARE COUNT SEED EPOCHS` answers rounds as `rounds` does in each epoch of mined views and makes the views that
+//! came of it; `hook COUNT SEED` answers queries by key with and without recording them; other requests are those of
+//! [`super::terrace`].
+//!
+//! - [`draw`]: random rounds of queries
+//! - [`mined`]: views that the engine mines
 
 mod draw;
 mod mined;
@@ -28,16 +32,16 @@ use crate::order_line::{Hot, Shape, TABLE};
 use crate::row::Sample;
 use crate::statistics::median;
 
-/// As many as in the paper.
+/// The number of clients in the paper.
 const CLIENTS: usize = 7;
 
 /// The side.
 pub struct Clients {
     terrace: Terrace,
     clients: Vec<Client>,
-    /// Without hot views, and with.
+    /// A session without hot views, and one with them.
     sessions: [Arc<Session>; 2],
-    /// Of a side that learns: one of another engine on the same store, which does not.
+    /// When the side learns: a client of another engine on the same store, which does not learn.
     plain: Option<Client>,
     shape: Shape,
     hot: Hot,
@@ -49,21 +53,21 @@ struct Client {
     _session: Arc<Session>,
 }
 
-/// What some queries returned and took.
+/// Results and times of some queries.
 #[derive(Default)]
 struct Tally {
     rows: u64,
     digest: u64,
-    /// By kind and whether hot: queries, and their time.
+    /// Number of queries and their time, by kind and by cold or hot.
     spent: [[(u64, f64); 2]; Kind::ALL.len()],
 }
 
 impl Clients {
     /// Opens a data directory with nothing resident.
-    pub fn open(data_dir: &Path, threads: usize, (shape, hot): (Shape, f64), mining: bool) -> Result<Self> {
+    pub fn open(data_dir: &Path, threads: usize, shape: Shape, hot: f64, mining: bool) -> Result<Self> {
         let mode = if mining { MiningMode::Auto } else { MiningMode::Off };
         let options = MiningOptions { mode, ..MiningOptions::default() };
-        let terrace = Terrace::open_mining(data_dir, threads, (Nvm::Absent, PolicyKind::Optimal), options)?;
+        let terrace = Terrace::open_mining(data_dir, threads, Nvm::Absent, PolicyKind::Optimal, options)?;
         let client = |engine: &Arc<Engine>, number: usize| {
             let session = engine.open_session(&format!("client {number}"));
             let [a, b, c, d] = Kind::ALL.map(|kind| terrace.runtime.block_on(session.prepare(kind.sql())));
@@ -80,7 +84,7 @@ impl Clients {
         Ok(Self { terrace, clients, sessions, plain, shape, hot: shape.hot(hot) })
     }
 
-    /// Makes the views; each statement to refresh one ends when all chunks know its rows.
+    /// Creates the views; the statement that refreshes a view ends when all chunks know its rows.
     fn views(&self) -> Result<Sample> {
         let store = self.terrace.engine.store();
         let written = || store.ssd().counters().written_bytes.load(Ordering::Relaxed);
@@ -89,7 +93,7 @@ impl Clients {
         let table_bytes = file_bytes();
         let before = written();
         let start = Instant::now();
-        // All of them are known before the first run, which may put rows together by what views have them.
+        // Create all views before the first run, which clusters rows by the views that contain them.
         let views = self.hot.views()?;
         for (name, definition) in &views {
             self.terrace.sql(&format!("CREATE HOT VIEW {name} AS {definition}"))?;
@@ -104,9 +108,9 @@ impl Clients {
             .with("chunks", table.version().chunks.len() as f64))
     }
 
-    /// All clients, one round after another until none is left; the same for all that are asked the same.
+    /// All clients answer rounds until none is left. Sides with equal requests get equal rounds.
     fn rounds(&self, share: f64, count: usize, seed: u64) -> Result<Sample> {
-        let rounds = draw::rounds(self.shape, &self.hot, (share, count), seed);
+        let rounds = draw::rounds(self.shape, &self.hot, share, count, seed);
         let cold_bytes = || self.terrace.engine.store().ssd().counters().read_bytes.load(Ordering::Relaxed);
         let views = || (self.terrace.engine.view_tally().hits(), self.terrace.engine.view_tally().pruned_chunks());
         let next = AtomicUsize::new(0);
@@ -131,13 +135,13 @@ impl Clients {
         let ms = ms_since(start);
         let cold = cold_bytes() - before;
         let (hits, pruned) = views();
-        let all = all.iter().fold(Tally::default(), Tally::and);
+        let all = all.iter().fold(Tally::default(), Tally::merged);
         let sample = Sample::new(ms)
             .with("cold_bytes", cold as f64)
             .with("rows", all.rows as f64)
             .with("views_hits", (hits - views_before.0) as f64)
             .with("views_pruned_chunks", (pruned - views_before.1) as f64)
-            // Small enough to be exact in JSON.
+            // Shifted to be exact in JSON.
             .with("digest", (all.digest >> 16) as f64);
         Ok(all.add_to(sample))
     }
@@ -159,7 +163,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Median time to plan a query by key of cold lines, as text: what no view serves but all are held against.
+    /// Median time to plan a text query by key of cold lines, which is checked against all views and served by none.
     fn plan(&self, count: usize, views: bool) -> Result<Sample> {
         let session = &self.sessions[usize::from(views)];
         let start = Instant::now();
@@ -176,7 +180,7 @@ impl Clients {
     }
 }
 
-/// Rows of a result, and a number that says what they are, in whatever order they come.
+/// The number of rows of a result, and a digest that does not depend on their order.
 async fn digest(mut running: RunningQuery) -> Result<(u64, u64)> {
     let fields = running.schema.fields().iter().map(|field| SortField::new(field.data_type().clone()));
     let converter = RowConverter::new(fields.collect())?;
@@ -195,7 +199,7 @@ async fn digest(mut running: RunningQuery) -> Result<(u64, u64)> {
 }
 
 impl Tally {
-    fn and(mut self, other: &Self) -> Self {
+    fn merged(mut self, other: &Self) -> Self {
         self.rows += other.rows;
         self.digest = self.digest.wrapping_add(other.digest);
         let pairs = self.spent.iter_mut().flatten().zip(other.spent.iter().flatten());
@@ -203,7 +207,7 @@ impl Tally {
         self
     }
 
-    /// Hot queries, and mean latencies by kind.
+    /// Adds the number of hot queries and the mean latencies by kind to a sample.
     fn add_to(&self, sample: Sample) -> Sample {
         let hot: u64 = self.spent.iter().map(|[_, (hot, _)]| *hot).sum();
         let mut sample = sample.with("hot_queries", hot as f64);
@@ -233,7 +237,8 @@ impl Side for Clients {
             ["mine", share, count, seed, epochs] => {
                 let share = share.parse().map_err(|_| bad())?;
                 let count = count.parse().map_err(|_| bad())?;
-                self.mine((share, count, seed.parse().map_err(|_| bad())?), epochs.parse().map_err(|_| bad())?)
+                let seed = seed.parse().map_err(|_| bad())?;
+                self.mine(share, count, seed, epochs.parse().map_err(|_| bad())?)
             }
             ["hook", count, seed] => self.hook(count.parse().map_err(|_| bad())?, seed.parse().map_err(|_| bad())?),
             _ => self.terrace.run(op),

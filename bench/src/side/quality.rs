@@ -1,9 +1,11 @@
 //! Placement problems answered in several ways with more and more time: by our solver, by falling density, and exactly,
-//! by branch and bound ([`knapsack`]).
+//! by branch and bound.
 //!
-//! The TPC-H problem is that of the thesis (Dreseler 2021, section 7.2.4): scale 10 in chunks of 65,536 rows, 17,816 segments,
-//! DRAM or not. A column is as hot as queries name it; chunks of the clustered tables differ by chance, as a range of dates
-//! does.
+//! - [`knapsack`]: branch and bound for two tiers
+//!
+//! The TPC-H problem is that of the thesis (Dreseler 2021, section 7.2.4): scale 10 in chunks of 65,536 rows, 17,816
+//! segments, DRAM or not. The heat of a column is the number of queries that name it; the heat of chunks of the
+//! clustered tables varies randomly, as ranges of dates do.
 
 mod knapsack;
 
@@ -28,18 +30,18 @@ const CHUNK_ROWS: usize = 65_536;
 const SMALL: f64 = 0.01;
 /// The scale of the problem.
 const SCALE: f64 = 10.0;
-/// Of all bytes, in DRAM.
+/// The share of all bytes that fits into DRAM.
 const SHARE: f64 = 0.1;
 /// Bytes per microsecond and microseconds per access, in DRAM and on an SSD.
 const DEVICES: [(f64, f64); 2] = [(10_000.0, 0.1), (2_500.0, 100.0)];
 
-/// What is to be placed.
+/// The placement problem.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Problem {
     /// TPC-H, DRAM or SSD.
     TpcH,
-    /// As many segments by chance, on four tiers.
+    /// So many random segments on four tiers.
     Random(usize),
 }
 
@@ -49,7 +51,7 @@ pub struct Quality {
 }
 
 impl Quality {
-    /// Makes the problem.
+    /// Generates the problem.
     pub fn new(problem: Problem) -> Result<Self> {
         let instance = match problem {
             Problem::TpcH => tpch()?,
@@ -85,8 +87,8 @@ impl Quality {
         Ok(sample.with("objective_us", self.instance.objective(&choice)))
     }
 
-    /// One search, interrupted at each of these times: "ms_0", "objective_us_0" where there is an answer by then, "ms_1"..
-    /// Of two tiers only.
+    /// One search, interrupted at each of these times: "ms_0", "objective_us_0" where there is an answer by then,
+    /// "ms_1".. For two tiers only.
     fn exact(&self, limits_ms: &[f64]) -> Result<Sample> {
         let (true, Some(capacity)) = (self.instance.tiers() == 2, self.instance.capacities.first()) else {
             return Err(Error::failed("the exact search is for two tiers"));
@@ -173,7 +175,7 @@ fn widths(table: &Table) -> Result<(usize, Vec<(String, f64)>)> {
         rows += batch.num_rows();
         sums.resize_with(batch.num_columns(), Default::default);
         for ((sum, column), field) in sums.iter_mut().zip(batch.columns()).zip(batch.schema().fields()) {
-            // Views know only their own 16 bytes.
+            // The size of a view array counts only its 16 bytes per row: cast it to measure its text.
             let plain = match column.data_type() {
                 DataType::Utf8View => cast(column, &DataType::Utf8)?,
                 _ => Arc::clone(column),
@@ -183,7 +185,7 @@ fn widths(table: &Table) -> Result<(usize, Vec<(String, f64)>)> {
     }
     let grown = match table.name {
         "nation" | "region" => rows,
-        // The one whose size is left to chance.
+        // The only table whose number of rows is random; this is its number at scale 10.
         "lineitem" => 59_986_052,
         _ => (rows as f64 * SCALE / SMALL).round() as usize,
     };

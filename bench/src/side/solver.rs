@@ -1,4 +1,4 @@
-//! Placement problems of a given size: solved from nothing, and again after a few heats changed.
+//! Placement problems of a given size: solved from scratch, and again after a few heats changed.
 //!
 //! Sizes are those of column images, heat falls off steeply as in real workloads, tiers are ten times slower each, and
 //! the capacities of the faster ones hold about a third of the bytes.
@@ -22,7 +22,7 @@ pub struct Solver {
     last: Option<Solution>,
 }
 
-/// A problem of so many segments on four tiers.
+/// A random problem with so many segments on four tiers.
 pub fn random(rng: &mut StdRng, segments: usize) -> Instance {
     let mut instance = Instance::default();
     let mut total = 0.0;

@@ -1,4 +1,9 @@
-//! The engine over a store, in process: SQL text to the end of the stream, as the Flight service would run it.
+//! The engine over a store in this process: runs SQL text to the end of the stream, as the Flight service would.
+//!
+//! - [`advice`]: checks of the advisor's predictions
+//! - [`heat`]: access counters
+//! - [`plain`]: DataFusion's own plans over the store's tables
+//! - [`send`]: moves of all tables, and the read gap
 
 mod advice;
 mod heat;
@@ -32,10 +37,10 @@ use crate::tpch;
 
 /// Optane's bandwidth as a share of DRAM's, and its latency above DRAM's 80 ns at five times that.
 const NVM: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 9_800.0, random_latency_ns: 320 };
-/// Between two epochs of a loop that shall have as much to move as it may.
+/// Time between two epochs of a loop that always has enough to move.
 const EPOCH: Duration = Duration::from_secs(1);
-const NAP: Duration = Duration::from_millis(20);
-/// How often queries without moves and beside them take turns.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Number of alternations between queries without moves and queries during moves.
 const TURNS: usize = 4;
 const NOT_IN_Q6: [&str; 5] = [
     "lineitem PIN COLUMNS (l_orderkey, l_partkey, l_suppkey, l_tax, l_commitdate, l_receiptdate, l_comment)",
@@ -46,14 +51,14 @@ const NOT_IN_Q6: [&str; 5] = [
 ];
 const QUERY_MEMORY_BYTES: u64 = 8 << 30;
 
-/// The NVM tier of a side; it holds everything.
+/// The NVM tier of a side; it holds all data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nvm {
     /// None.
     Absent,
     /// Memory, slowed down to Optane's speed.
     Slowed,
-    /// Memory as it is, all of it taken beforehand as a device's is: what moves to it cost beside copying.
+    /// Memory as it is, all mapped in advance like a device's, so that moves to it cost only the copying.
     Plain,
 }
 
@@ -69,27 +74,28 @@ pub struct Terrace {
 impl Terrace {
     /// Opens a data directory with nothing resident.
     pub fn open(data_dir: &Path, threads: usize, nvm: Nvm, policy: PolicyKind) -> Result<Self> {
-        Self::open_mining(data_dir, threads, (nvm, policy), MiningOptions::default())
+        Self::open_mining(data_dir, threads, nvm, policy, MiningOptions::default())
     }
 
-    /// The same with an engine that learns hot views from statements.
+    /// Like [`Self::open`], but with options for an engine that learns hot views from statements.
     pub fn open_mining(
         data_dir: &Path,
         threads: usize,
-        (nvm, policy): (Nvm, PolicyKind),
+        nvm: Nvm,
+        policy: PolicyKind,
         mining: MiningOptions,
     ) -> Result<Self> {
         let mut options = StoreOptions { dram_budget_bytes: 0, ..StoreOptions::new(data_dir) };
         options.io_budget_bytes = 256 << 20;
-        // As a server's.
+        // As a server does.
         options.read_gap = ReadGapChoice::Auto;
-        // One epoch shall place as many would: what moving costs is written off.
+        // One epoch should place like many epochs: the cost of moves is ignored.
         options.tiering.payback_epochs = 1e6;
-        options.tiering.hold.epochs = 1_000_000;
+        options.tiering.hysteresis.epochs = 1_000_000;
         options.tiering.policy = policy;
         let pool = PathBuf::from(format!("/dev/shm/terrace-bench-{}.pool", std::process::id()));
         if nvm != Nvm::Absent {
-            // Images are wider than what lies in the files, and padded.
+            // Images are larger than the bytes in files, and padded.
             let store = Store::open(options.clone())?;
             let capacity_bytes = total_bytes(&store).next_multiple_of(1 << 21) * 5 / 4 + (64 << 20);
             store.close()?;
@@ -101,7 +107,7 @@ impl Terrace {
         }
         let store = Store::open(options)?;
         if nvm == Nvm::Plain {
-            // Mapped: it goes with the process.
+            // The pool is mapped, so its memory is freed with the process.
             std::fs::remove_file(&pool).map_err(Error::path("remove", &pool))?;
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -137,13 +143,13 @@ impl Terrace {
         Ok(Sample::new(ms).with("rows", rows as f64).with("cold_bytes", cold as f64))
     }
 
-    /// Gives DRAM a share of all bytes and lets one epoch place by what queries did so far.
+    /// Sets the DRAM budget to a share of all bytes and runs one epoch, which places by the accesses so far.
     fn place(&self, share: f64) -> Result<Sample> {
         let start = Instant::now();
         let store = self.engine.store();
         let total = total_bytes(store) as f64;
         let home_before = unplaced_home_bytes(store);
-        // Images are padded on their tier: all of them need a little more than their sum.
+        // Images are padded on their tier, so all of them need a little more than the sum of their bytes.
         let budget = if share >= 1.0 { total * 1.1 + 67e6 } else { total * share };
         store.tiering().set_budget("dram", budget as u64)?;
         let report = store.tiering().run_epoch(EpochRequest::now("benchmark"))?;
@@ -175,7 +181,7 @@ fn total_bytes(store: &Store) -> u64 {
     chunks.map(|c| c.chunk.segments.iter().map(|s| s.bytes()).sum::<u64>()).sum()
 }
 
-/// Bytes in files of the segments that lie nowhere else.
+/// Bytes in files of the segments without a copy in memory.
 fn unplaced_home_bytes(store: &Store) -> f64 {
     let tables = store.tables();
     let chunks = tables.iter().flat_map(|t| t.version().chunks.to_vec());
@@ -207,7 +213,7 @@ impl Side for Terrace {
             Some(("send", tier)) => self.send(tier),
             Some(("gap", bytes)) => self.fix_gap(bytes.parse().map_err(|_| unknown(op))?),
             None if op == "gap" => Ok(self.gap()),
-            None if op == "fill" => self.fill(),
+            None if op == "fill" => self.bring_all_to_dram(),
             None if op == "heat" => Ok(self.heat()),
             None if op == "mark" => Ok(self.mark()),
             None if op == "history" => self.check_history(),
@@ -217,7 +223,7 @@ impl Side for Terrace {
 }
 
 impl Terrace {
-    /// "TABLE FROM TO": each row has a number below 1 by chance, always the same; deletes those from FROM up to TO.
+    /// "TABLE FROM TO": deletes the rows whose random number below 1, always the same for a row, is from FROM up to TO.
     fn delete(&self, what: &str) -> Option<Result<Sample>> {
         let words: Vec<&str> = what.split(' ').collect();
         let [name, from, to] = words.as_slice() else { return None };
@@ -242,12 +248,12 @@ impl Terrace {
         Ok(Sample::new(ms_since(start)).with("rows", rows.len() as f64))
     }
 
-    /// The latency of Q6, `count` times without moves and as often beside them, in turns of a few seconds, so that what else
-    /// the machine does meets both alike. The statements that change rules run all the time.
+    /// The latency of Q6, `count` times without moves and as often during moves, alternating every few seconds, so that
+    /// other load of the machine affects both. The statements that change rules run all the time.
     fn latency(&self, count: usize) -> Result<Sample> {
         let tiering = self.engine.store().tiering();
         let query = tpch::query("q6").unwrap_or_default();
-        // To the SSD nothing is copied.
+        // Moves to the SSD copy nothing.
         let moved = || tiering.metrics().moved_bytes(TierId(1), TierId(0));
         let before = moved();
         let stop = AtomicBool::new(false);
@@ -289,8 +295,9 @@ impl Terrace {
             .with("moved_bytes", (moved() - before) as f64))
     }
 
-    /// Pins what Q6 does not read to DRAM and to the SSD in turn, until told to stop; the loop moves it, at the rate that a
-    /// server has by default. Rules, not heat, so that every epoch has something to move: five statements a second.
+    /// Pins the columns that Q6 does not read to DRAM and to the SSD in turn, until `stop` is set; the loop moves them
+    /// at the default rate of a server. It uses rules, not heat, so that every epoch has something to move: five
+    /// statements a second.
     fn send_to_and_fro(&self, stop: &AtomicBool) -> Result<()> {
         for tier in ["dram", "ssd"].into_iter().cycle() {
             if stop.load(Ordering::Relaxed) {
@@ -301,7 +308,7 @@ impl Terrace {
             }
             let changed = Instant::now();
             while changed.elapsed() < EPOCH && !stop.load(Ordering::Relaxed) {
-                std::thread::sleep(NAP);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         Ok(())

@@ -21,7 +21,7 @@ const STREAM_CHUNK_ROWS: u32 = 16_384;
 const STREAM_SEAL_BYTES: u64 = STREAM_CHUNK_ROWS as u64 / 16 * ROW_BYTES;
 /// Rows of one insert of the stream.
 const STREAM_INSERT_ROWS: usize = 100;
-/// About what a row of [`rows`] takes.
+/// Approximate bytes of a row of [`rows`].
 const ROW_BYTES: u64 = 8 + 8 + 16 + TEXT_BYTES as u64;
 const TEXT_BYTES: usize = 64;
 /// Longer than the pause between two compactions.
@@ -77,8 +77,8 @@ impl Writer {
         Ok(Sample::new(ms).with("inserts", inserts as f64).with("rows", (inserts * count as u64) as f64))
     }
 
-    /// Inserts `rows_per_s` in small inserts, then waits for the last compaction. Counts bytes of chunk files written, and
-    /// those of the chunks that are left.
+    /// Inserts `rows_per_s` in small inserts, then waits for the last compaction. Counts the bytes of chunk files
+    /// written, and the bytes of the remaining chunks.
     fn stream(&self, rows_per_s: usize, duration: Duration) -> Result<Sample> {
         let rows = rows(STREAM_INSERT_ROWS)?;
         let table = self.table(&rows, Some(STREAM_CHUNK_ROWS))?;

@@ -1,8 +1,8 @@
-//! YCSB in this process: clients that read and update records by key, all at once, through the engine.
+//! YCSB in this process: concurrent clients that read and update records by key through the engine.
 //!
-//! Keys are drawn by Zipf. Frequent keys are neighbours, others at each phase of a workload that moves, so that chunks differ in
-//! heat. What clients do depends on the round alone, and no two of them change the same record: at the end all stores hold
-//! the same.
+//! Keys are drawn by Zipf. Frequent keys are neighbours, and a moving workload has other frequent keys in each phase,
+//! so that chunks differ in heat. The operations of clients depend only on the round, and no two clients change the
+//! same record, so that all stores are equal at the end.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -34,18 +34,19 @@ const FIELDS: usize = 10;
 const FIELD_BYTES: usize = 100;
 /// Bytes of a record in memory: fields, their offsets, and the key.
 const RECORD_BYTES: u64 = (FIELDS * (FIELD_BYTES + 4) + 8) as u64;
-/// Rows that are drawn and loaded at once, whatever a chunk has: all stores hold the same.
+/// Rows that are generated and loaded at once, independent of the rows of a chunk, so that all stores are equal.
 const BATCH_ROWS: u64 = 2048;
-/// Rows of a chunk, unless they are what is compared.
+/// Rows of a chunk, unless chunk sizes are compared.
 pub const CHUNK_ROWS: u32 = 2048;
-/// So many times the DRAM tier.
+/// Size of the data relative to the DRAM tier.
 const TIMES_DRAM: u64 = 8;
 const THETA: f64 = 0.99;
 const READS: f64 = 0.9;
-/// Where frequent keys begin, and how far they move; not where the first ones to be loaded are, which lie in memory for that.
+/// Position of the first frequent keys, and their step per phase. They are not at the start, because the records loaded
+/// first are in memory.
 const FIRST: f64 = 0.55;
 const STEP: f64 = 0.3;
-/// What a server does by default.
+/// The default of a server.
 const EPOCH: Duration = Duration::from_secs(60);
 const COMPACTION_BYTES_PER_S: u64 = 64 << 20;
 const QUERY_MEMORY_BYTES: u64 = 1 << 30;
@@ -68,14 +69,16 @@ struct Client {
 }
 
 impl Ycsb {
-    /// A new store of so many records, and clients of it.
+    /// Creates a store with so many records, and its clients.
     pub fn new(
         data_dir: &Path,
-        (records, chunk_rows): (u64, u32),
+        records: u64,
+        chunk_rows: u32,
         clients: usize,
-        (merge, blocking): (MergeKind, bool),
+        merge: MergeKind,
+        blocking: bool,
     ) -> Result<Self> {
-        // As many for each client.
+        // The same number of records for each client.
         let records = records - records % clients.max(1) as u64;
         let mut options = StoreOptions::new(data_dir);
         options.dram_budget_bytes = records * RECORD_BYTES / TIMES_DRAM;
@@ -112,7 +115,7 @@ impl Ycsb {
         Ok(Self { runtime, engine, clients, zipf, records, phase: 0, rounds: 0 })
     }
 
-    /// All clients do so many operations, at the same time.
+    /// All clients run `operations` operations each, concurrently.
     fn round(&mut self, operations: u64) -> Result<Sample> {
         self.rounds += 1;
         let cold_bytes = || self.engine.store().ssd().counters().read_bytes.load(Ordering::Relaxed);
@@ -165,7 +168,7 @@ impl Ycsb {
         Ok(self.runtime.block_on(statement.update(Some(parameters([text, keys([key])])?)))?)
     }
 
-    /// What the table holds, in numbers small enough to be exact in JSON.
+    /// A digest of the table, in numbers small enough to be exact in JSON.
     fn digest(&self) -> Result<Sample> {
         let session = &self.clients.first().ok_or_else(|| Error::failed("no clients"))?.session;
         let batches: Vec<RecordBatch> = self.runtime.block_on(async {

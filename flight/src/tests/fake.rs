@@ -21,12 +21,12 @@ use parking_lot::Mutex;
 
 use crate::engine::*;
 
-/// What happened inside, for the tests to look at.
+/// Counters and events that tests read.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct FakeCounters {
     pub(crate) updates: AtomicUsize,
     pub(crate) queries: AtomicUsize,
-    /// Result streams alive.
+    /// Result streams that are not dropped yet.
     pub(crate) live: AtomicUsize,
     /// Batches pulled from `endless`.
     pub(crate) produced: AtomicUsize,
@@ -36,7 +36,7 @@ pub(crate) struct Seen {
 
 #[derive(Default)]
 pub(crate) struct FakeEngine {
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) counters: Arc<FakeCounters>,
     pub(crate) sessions: Mutex<Vec<(SessionId, Principal)>>,
     pub(crate) ingested: Mutex<Vec<(IngestTarget, usize)>>,
     pub(crate) options: Mutex<HashMap<String, String>>,
@@ -55,10 +55,10 @@ impl FakeEngine {
 struct FakeStatement {
     sql: String,
     info: StatementInfo,
-    seen: Arc<Seen>,
+    counters: Arc<FakeCounters>,
 }
 
-struct Live(Arc<Seen>);
+struct Live(Arc<FakeCounters>);
 
 impl Drop for Live {
     fn drop(&mut self) {
@@ -137,7 +137,7 @@ impl Engine for FakeEngine {
             _ => return Err(plan_error(sql)),
         };
         let info = StatementInfo { dataset_schema, parameter_schema, is_update };
-        Ok(Arc::new(FakeStatement { sql: sql.into(), info, seen: self.seen.clone() }))
+        Ok(Arc::new(FakeStatement { sql: sql.into(), info, counters: self.counters.clone() }))
     }
 
     async fn ingest(
@@ -186,8 +186,8 @@ impl Engine for FakeEngine {
     }
 
     async fn cancel(&self, _: &SessionId, statement: &StatementId) -> EngineResult<bool> {
-        self.seen.cancelled.lock().push(statement.clone());
-        Ok(self.seen.live.load(SeqCst) > 0)
+        self.counters.cancelled.lock().push(statement.clone());
+        Ok(self.counters.live.load(SeqCst) > 0)
     }
 
     async fn catalogs(&self, _: &SessionId) -> EngineResult<Vec<String>> {
@@ -260,9 +260,9 @@ impl Statement for FakeStatement {
     }
 
     async fn query(&self, parameters: Option<RecordBatch>) -> EngineResult<QueryResult> {
-        self.seen.queries.fetch_add(1, SeqCst);
-        self.seen.live.fetch_add(1, SeqCst);
-        let live = Live(self.seen.clone());
+        self.counters.queries.fetch_add(1, SeqCst);
+        self.counters.live.fetch_add(1, SeqCst);
+        let live = Live(self.counters.clone());
         let batches: BatchStream = match self.sql.as_str() {
             "odd types" => stream::iter([Ok(odd_types())]).boxed(),
             "echo" => {
@@ -277,9 +277,9 @@ impl Statement for FakeStatement {
             ])
             .boxed(),
             "endless" => {
-                let seen = self.seen.clone();
+                let counters = self.counters.clone();
                 let next = move |_| {
-                    seen.produced.fetch_add(1, SeqCst);
+                    counters.produced.fetch_add(1, SeqCst);
                     Ok(numbers(0, 8192))
                 };
                 stream::iter(0..u64::MAX).map(next).boxed()
@@ -302,7 +302,7 @@ impl Statement for FakeStatement {
         if self.sql == "slow insert" {
             tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         }
-        self.seen.updates.fetch_add(1, SeqCst);
+        self.counters.updates.fetch_add(1, SeqCst);
         Ok(parameters.map_or(1, |rows| rows.num_rows() as u64))
     }
 }

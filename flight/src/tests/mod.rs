@@ -1,6 +1,12 @@
 //! The service over a loopback connection, with a small engine in memory behind it.
 //!
-//! Each test starts its own server, talks to it with the client of `arrow-flight`, and reads as the story of one promise.
+//! Each test starts its own server, talks to it with the client of `arrow-flight`, and checks one promise.
+//!
+//! - [`fake`]: an engine in memory
+//! - [`metadata`]: metadata commands
+//! - [`prepared`]: prepared statements and bulk ingest
+//! - [`query`]: statements as text
+//! - [`session`]: login, sessions, options, stopping
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -60,7 +66,7 @@ impl Harness {
     }
 }
 
-/// Fetches everything behind the only endpoint; checks that the stream keeps what the information promised.
+/// Fetches everything behind the only endpoint; checks that the stream has the schema of the information.
 pub(super) async fn fetch(client: &mut Client, info: FlightInfo) -> Result<Vec<RecordBatch>, Status> {
     let promised: Schema = info.clone().try_decode_schema().unwrap();
     let [endpoint] = info.endpoint.as_slice() else { panic!("{} endpoints", info.endpoint.len()) };

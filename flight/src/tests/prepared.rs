@@ -88,7 +88,7 @@ async fn an_update_runs_with_all_rows_of_its_parameters() {
     let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
     prepared.set_parameters(RecordBatch::try_from_iter([("0", column)]).unwrap()).unwrap();
     assert_eq!(prepared.execute_update().await.unwrap(), 3);
-    assert_eq!(harness.engine.seen.updates.load(SeqCst), 1);
+    assert_eq!(harness.engine.counters.updates.load(SeqCst), 1);
 
     prepared.set_parameters(parameters(vec![1], vec!["too many"])).unwrap();
     assert_eq!(code(prepared.execute_update().await), Code::InvalidArgument);
@@ -178,7 +178,7 @@ async fn a_failed_ingest_stores_nothing_and_says_why() {
     assert!(harness.engine.ingested.lock().is_empty());
 }
 
-/// Rows of 32,000 bytes, compressed, that announce other ones.
+/// Compressed rows of 32,000 bytes whose message announces `bytes`.
 async fn announcing(bytes: i64, command: &impl ProstMessageExt) -> Vec<FlightData> {
     let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME)).unwrap();
     let rows = RecordBatch::try_from_iter([("0", Arc::new(Int64Array::from(vec![7; 4_000])) as ArrayRef)]).unwrap();
@@ -210,7 +210,7 @@ async fn no_upload_decides_how_much_memory_is_asked_for() {
         }
     }
     assert!(harness.engine.ingested.lock().is_empty());
-    // As it is, the same is taken, and the server goes on.
+    // With its true length the same message is accepted, and the server goes on.
     for messages in [announcing(32_000, &ingest("t", Append, Create)).await, announcing(32_000, &bind).await] {
         client.do_put(stream::iter(messages)).await.unwrap().message().await.unwrap().unwrap();
     }

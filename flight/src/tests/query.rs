@@ -26,7 +26,7 @@ async fn rows_come_with_the_schema_that_was_announced() {
     assert!(!schema.field(0).is_nullable());
     assert_eq!(schema.field(1).data_type(), &DataType::Utf8);
     assert_eq!(schema.field(0).metadata()["ARROW:FLIGHT:SQL:TYPE_NAME"], "BIGINT");
-    assert_eq!(harness.engine.seen.queries.load(SeqCst), 0, "a query starts when it is fetched");
+    assert_eq!(harness.engine.counters.queries.load(SeqCst), 0, "a query starts when it is fetched");
 
     let batches = fetch(&mut client, info).await.unwrap();
     assert_eq!(rows(&batches), 100_000);
@@ -71,7 +71,7 @@ async fn messages_stay_small_enough_for_every_client() {
 #[tokio::test]
 async fn a_change_that_arrives_as_a_query_runs_exactly_once() {
     let harness = Harness::open().await;
-    let updates = || harness.engine.seen.updates.load(SeqCst);
+    let updates = || harness.engine.counters.updates.load(SeqCst);
     let mut client = harness.connect().await;
 
     let command = CommandStatementQuery { query: "insert".into(), transaction_id: None };
@@ -123,7 +123,7 @@ async fn a_ticket_is_fetched_once_and_carries_no_sql() {
         assert_eq!(refused.code(), expected, "{}", refused.message());
         assert!(!refused.message().is_empty());
     }
-    assert_eq!(harness.engine.seen.updates.load(SeqCst), 0);
+    assert_eq!(harness.engine.counters.updates.load(SeqCst), 0);
 }
 
 #[tokio::test]
@@ -153,19 +153,19 @@ async fn engine_errors_keep_their_meaning_and_text() {
 #[tokio::test]
 async fn a_slow_client_holds_little_and_a_client_that_leaves_ends_its_query() {
     let harness = Harness::open().await;
-    let seen = harness.engine.seen.clone();
+    let counters = harness.engine.counters.clone();
     let mut client = harness.connect().await;
     let info = client.execute("endless".into(), None).await.unwrap();
     let mut stream = client.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
     stream.next().await.unwrap().unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    let produced = seen.produced.load(SeqCst);
+    let produced = counters.produced.load(SeqCst);
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    assert_eq!(seen.produced.load(SeqCst), produced, "nothing is produced while the client does not read");
+    assert_eq!(counters.produced.load(SeqCst), produced, "nothing is produced while the client does not read");
     assert!(produced < 40, "{produced} batches were produced ahead of the client");
 
     drop(stream);
-    eventually("the query ends", || seen.live.load(SeqCst) == 0).await;
+    eventually("the query ends", || counters.live.load(SeqCst) == 0).await;
     assert_eq!(harness.server.core.tickets.counts(), (0, 0));
     assert_eq!(harness.server.metrics().operation(Operation::Fetch).errors, 0);
 }
@@ -185,13 +185,13 @@ async fn a_query_is_cancelled_before_and_while_it_runs() {
     assert_eq!(cancel(&mut other, &info).await, CancelStatus::Cancelled);
     assert_eq!(fetch(&mut client, info.clone()).await.unwrap_err().code(), Code::NotFound);
     assert_eq!(cancel(&mut client, &info).await, CancelStatus::NotCancellable);
-    assert!(harness.engine.seen.cancelled.lock().is_empty());
+    assert!(harness.engine.counters.cancelled.lock().is_empty());
 
     let info = client.execute("endless".into(), None).await.unwrap();
     let mut stream = client.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
     stream.next().await.unwrap().unwrap();
     assert_eq!(cancel(&mut other, &info).await, CancelStatus::Cancelled);
-    assert_eq!(harness.engine.seen.cancelled.lock()[0].0, "q");
+    assert_eq!(harness.engine.counters.cancelled.lock()[0].0, "q");
 }
 
 #[tokio::test]

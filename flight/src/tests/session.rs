@@ -150,7 +150,7 @@ async fn session_options_keep_their_types() {
         GetSessionOptionsResult::decode(results[0].clone()).unwrap().session_options
     }
     assert_eq!(get(&mut client).await.into_values().collect::<Vec<_>>(), [number]);
-    // Set to something else meanwhile, as SQL does.
+    // SQL changes the value meanwhile.
     harness.engine.options.lock().values_mut().for_each(|value| *value = "5".to_owned());
     assert_eq!(get(&mut client).await.into_values().collect::<Vec<_>>(), [SessionOptionValue::text("5".into())]);
 }
@@ -168,7 +168,7 @@ async fn stopping_lets_calls_end_and_takes_no_new_ones() {
     let late = client.execute("rows 3".into(), None).await.map_err(status);
     assert!(late.is_err(), "a new call is refused");
     assert_eq!(running.await.unwrap().unwrap(), 1, "the call under way ends well");
-    assert_eq!(harness.engine.seen.updates.load(SeqCst), 1);
+    assert_eq!(harness.engine.counters.updates.load(SeqCst), 1);
     tokio::time::timeout(Duration::from_secs(5), &mut harness.serving).await.unwrap().unwrap().unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! Clauses that the parser takes and the planner does not look at: each would be ignored in silence.
+//! Refuses clauses that the parser accepts and the planner does not read: each would be ignored silently.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -23,12 +23,12 @@ pub(crate) fn check(tree: &impl Visit) -> Result<()> {
     }
 }
 
-/// Stops at the first clause that nobody reads.
+/// Stops at the first clause that the planner does not read.
 struct Unread;
 
-/// The first clause that is there.
+/// Breaks with the first clause that is present.
 fn first(clauses: &[(bool, &str)]) -> ControlFlow<String> {
-    match clauses.iter().find(|(there, _)| *there) {
+    match clauses.iter().find(|(present, _)| *present) {
         Some((_, clause)) => ControlFlow::Break((*clause).to_owned()),
         None => ControlFlow::Continue(()),
     }
@@ -116,7 +116,7 @@ impl Visitor for Unread {
     }
 }
 
-/// Names of functions of one row, of which the planner reads the arguments only.
+/// Names of scalar functions, of which the planner reads only the arguments.
 static SCALAR: LazyLock<HashSet<String>> = LazyLock::new(|| {
     let functions = SessionStateDefaults::default_scalar_functions();
     let named = functions.iter().flat_map(|f| std::iter::once(f.name()).chain(f.aliases().iter().map(String::as_str)));

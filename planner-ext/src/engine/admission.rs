@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The turnstile of the engine.
+/// Limits the statements that execute at once and those that wait.
 #[derive(Debug)]
 pub(super) struct Admission {
     slots: Arc<Semaphore>,
@@ -20,13 +20,13 @@ pub(super) struct Admission {
     timeout: Duration,
 }
 
-/// The right to execute; ends by being dropped.
-pub(super) type Turn = OwnedSemaphorePermit;
+/// The right of one statement to execute; dropping it frees the slot.
+pub(super) type ExecutionSlot = OwnedSemaphorePermit;
 
-/// Counts one waiting statement down, also when its future is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+/// Decrements the count of waiting statements when it is dropped, also with a cancelled future.
+struct QueuedStatement<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedStatement<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -44,13 +44,13 @@ impl Admission {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// Waits for a turn. [`ErrorKind::ResourceExhausted`] when the queue is full or the wait too long.
-    pub(super) async fn turn(&self) -> Result<Turn> {
-        if let Ok(turn) = Arc::clone(&self.slots).try_acquire_owned() {
-            return Ok(turn);
+    /// Waits for a slot. [`ErrorKind::ResourceExhausted`] when the queue is full or the wait too long.
+    pub(super) async fn acquire_slot(&self) -> Result<ExecutionSlot> {
+        if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
+            return Ok(slot);
         }
         let ahead = self.queued.fetch_add(1, Ordering::SeqCst);
-        let _waiting = Waiting(&self.queued);
+        let _waiting = QueuedStatement(&self.queued);
         if ahead >= self.max_queued {
             return Err(Error::new(
                 ErrorKind::ResourceExhausted,
@@ -58,7 +58,7 @@ impl Admission {
             ));
         }
         match tokio::time::timeout(self.timeout, Arc::clone(&self.slots).acquire_owned()).await {
-            Ok(Ok(turn)) => Ok(turn),
+            Ok(Ok(slot)) => Ok(slot),
             Ok(Err(_)) => Err(Error::new(ErrorKind::Unavailable, "the server is stopping; try again")),
             Err(_) => Err(Error::new(
                 ErrorKind::ResourceExhausted,

@@ -1,4 +1,4 @@
-//! What other budgets would bring to the queries that ran last.
+//! Budget advice: how other tier budgets would change the duration of recent queries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use super::registry::{StatementKind, StatementRecord, StatementState};
 use crate::error::Result;
 
 impl Engine {
-    /// Advice on budgets for the queries that ended well and read stored columns, of those that the history has; only those
-    /// begun within `last`, and since tiers came or went last.
+    /// Advises on budgets, from the queries in the history that succeeded and read stored columns. Only queries count that
+    /// began within `last` and after the last change of the list of tiers.
     ///
     /// # Errors
     /// See [`terrace_tier_store::placement::Tiering::advise`].
@@ -19,14 +19,14 @@ impl Engine {
         let us = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
         let since_unix_us = last.map_or(0, |last| self.clock.unix_us().saturating_sub(us(last)));
         let store = Arc::clone(&self.store);
-        // What they read is known by the places of tiers.
+        // Profiles name tiers by their position in the list, so older ones would mean other tiers.
         let since_unix_us = since_unix_us.max(store.tiering().tiers_changed_unix_us());
         let workload = workload(&self.registry.statements(), since_unix_us);
         self.blocking(move || Ok(store.tiering().advise(&request, &workload)?)).await
     }
 }
 
-/// The queries among `statements` that placement can make faster.
+/// Selects the queries among `statements` that placement can make faster.
 fn workload(statements: &[StatementRecord], since_unix_us: u64) -> Workload {
     let counts = |record: &&StatementRecord| {
         record.kind == StatementKind::Query

@@ -1,7 +1,7 @@
 //! ALTER TABLE and COMMENT ON.
 //!
-//! The operations of one ALTER TABLE become one commit. Before it, every view that mentions the table is planned as if it
-//! were done: what would no longer plan is named, and with CASCADE goes too.
+//! The operations of one ALTER TABLE become one commit. Before the commit, every view is planned as if the table were
+//! altered already. Views that would no longer plan are named in an error, or dropped with CASCADE.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use datafusion::sql::sqlparser::ast::{
 use terrace_tier_store::table::{Alteration, TableDefinition, TableName};
 
 use super::catalog::{Object, Snapshot};
-use super::ddl::{apply_options, check_not_other, check_schema, refuse_system, short};
+use super::ddl::{apply_options, check_schema, refuse_system, refuse_view_or_external, short_name};
 use super::parse::{CommentKind, CommentOn, Extras, NameParts, normalized, option_pairs, take_column_extras};
 use super::session::Session;
+use super::source_text::DefaultTexts;
 use super::types::{check_column_name, stored_schema};
-use super::words::Defaults;
 use super::{Engine, defaults};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
-/// The changes of a statement, and the definition as of the last of them.
+/// The changes of a statement, and the definition after the last of them.
 struct Changes {
     definition: TableDefinition,
     list: Vec<Alteration>,
     cascade: bool,
     /// The texts of the defaults in the statement.
-    defaults: Defaults,
+    defaults: DefaultTexts,
 }
 
 impl Changes {
@@ -44,7 +44,7 @@ impl Changes {
         let missing = || {
             Error::new(
                 ErrorKind::NotFound,
-                format!("column '{column}' of '{}' does not exist", short(&self.definition.name)),
+                format!("column '{column}' of '{}' does not exist", short_name(&self.definition.name)),
             )
         };
         self.definition.schema.field_with_name(column).map_err(|_| missing())
@@ -55,13 +55,13 @@ impl Changes {
     }
 }
 
-/// ALTER TABLE, sent as `sql`.
+/// Executes ALTER TABLE, sent as `sql`.
 pub(super) async fn alter_table(session: &Session, alter: &AlterTable, sql: &str) -> Result<u64> {
     let engine = session.engine();
     if alter.only || alter.location.is_some() || alter.on_cluster.is_some() || alter.table_type.is_some() {
         return Err(Error::unimplemented("write ALTER TABLE name operation, ..."));
     }
-    let _names = engine.names.lock().await;
+    let _name_lock = engine.name_lock.lock().await;
     let snapshot = session.snapshot()?;
     let parts = NameParts::new(&alter.name)?;
     let name = parts.resolve(snapshot.default_schema());
@@ -77,9 +77,9 @@ pub(super) async fn alter_table(session: &Session, alter: &AlterTable, sql: &str
         };
     };
     let before = definition.clone();
-    let mut changes = Changes { definition, list: Vec::new(), cascade: false, defaults: Defaults::of(sql)? };
+    let mut changes = Changes { definition, list: Vec::new(), cascade: false, defaults: DefaultTexts::from_sql(sql)? };
     for operation in &alter.operations {
-        translate(&snapshot, &mut changes, operation).await?;
+        add_operation(&snapshot, &mut changes, operation).await?;
     }
     if changes.list.is_empty() {
         return Ok(0);
@@ -106,22 +106,22 @@ pub(super) async fn alter_table(session: &Session, alter: &AlterTable, sql: &str
         .await
 }
 
-/// Refuses a change that views and hot views would not survive.
+/// Refuses a change that would break views or hot views.
 pub(super) fn refuse_broken(broken: &[TableName], hot_views: &[TableName], name: &TableName) -> Result<()> {
     let (kind, broken) = match (broken, hot_views) {
         ([], []) => return Ok(()),
         ([], hot_views) => ("hot view", hot_views),
         (views, _) => ("view", views),
     };
-    let views: Vec<String> = broken.iter().map(|view| format!("'{}'", short(view))).collect();
+    let views: Vec<String> = broken.iter().map(|view| format!("'{}'", short_name(view))).collect();
     let views = views.join(", ");
-    let name = short(name);
+    let name = short_name(name);
     let message =
         format!("'{name}' is used by {kind} {views}; drop or replace it first, or use CASCADE where that is offered");
     Err(Error::new(ErrorKind::FailedPrecondition, message))
 }
 
-async fn translate(snapshot: &Arc<Snapshot>, changes: &mut Changes, operation: &AlterTableOperation) -> Result<()> {
+async fn add_operation(snapshot: &Arc<Snapshot>, changes: &mut Changes, operation: &AlterTableOperation) -> Result<()> {
     match operation {
         AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
             add_column(snapshot, changes, column_def, *if_not_exists).await
@@ -169,10 +169,10 @@ async fn add_column(
     if if_not_exists && changes.has(&name) {
         return Ok(());
     }
-    let foreign = |option: &ColumnOption| !matches!(option, ColumnOption::Null | ColumnOption::NotNull);
+    let is_unsupported = |option: &ColumnOption| !matches!(option, ColumnOption::Null | ColumnOption::NotNull);
     let mut extras = Extras::default();
     take_column_extras(&mut column, &mut extras);
-    if let Some(option) = column.options.iter().find(|option| foreign(&option.option)) {
+    if let Some(option) = column.options.iter().find(|option| is_unsupported(&option.option)) {
         return Err(Error::unimplemented(format!("ADD COLUMN .. {option} is not supported")));
     }
     let schema = planned_columns(snapshot, vec![column]).await?;
@@ -202,7 +202,7 @@ async fn add_column(
     }
 }
 
-/// Types as CREATE TABLE understands them.
+/// Plans column definitions as CREATE TABLE does, for their types.
 async fn planned_columns(snapshot: &Arc<Snapshot>, columns: Vec<ColumnDef>) -> Result<SchemaRef> {
     let name = ObjectName(vec![ObjectNamePart::Identifier(Ident::with_quote('"', "added column"))]);
     let create = CreateTableBuilder::new(name).columns(columns).build();
@@ -242,7 +242,7 @@ fn rename_table(snapshot: &Snapshot, changes: &mut Changes, to: &RenameTableName
     // Without a schema the table stays in its own.
     let to = NameParts::new(to)?.resolve(&changes.definition.name.schema);
     check_schema(snapshot, &to.schema)?;
-    check_not_other(snapshot.objects(), &to)?;
+    refuse_view_or_external(snapshot.objects(), &to)?;
     changes.add(Alteration::Rename(to))
 }
 
@@ -272,10 +272,10 @@ fn alter_column(
     }
 }
 
-/// COMMENT ON TABLE, VIEW or COLUMN.
+/// Executes COMMENT ON TABLE, VIEW or COLUMN.
 pub(super) async fn comment_on(session: &Session, command: &CommentOn) -> Result<u64> {
     let engine = session.engine();
-    let _names = engine.names.lock().await;
+    let _name_lock = engine.name_lock.lock().await;
     let snapshot = session.snapshot()?;
     let name = command.object.resolve(snapshot.default_schema());
     refuse_system(&name)?;
@@ -303,14 +303,17 @@ pub(super) async fn comment_on(session: &Session, command: &CommentOn) -> Result
     if !is_table && let Some(column) = &column {
         let provider = snapshot.provider(&name).await?;
         if provider.is_none_or(|p| p.schema().column_with_name(column).is_none()) {
-            return Err(Error::new(ErrorKind::NotFound, format!("column '{}.{column}' does not exist", short(&name))));
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("column '{}.{column}' does not exist", short_name(&name)),
+            ));
         }
     }
     engine.blocking(move || store_comment(&worker, &name, view, external, column, text).map(|()| 0)).await
 }
 
 fn wrong_kind(name: &TableName, is: &str, instead: &str) -> Error {
-    Error::invalid(format!("'{}' is {is}; use {instead}", short(name)))
+    Error::invalid(format!("'{}' is {is}; use {instead}", short_name(name)))
 }
 
 fn store_comment(
@@ -321,7 +324,7 @@ fn store_comment(
     column: Option<String>,
     text: Option<String>,
 ) -> Result<()> {
-    let noted = |mut object: Object| {
+    let with_comment = |mut object: Object| {
         match (&column, &text) {
             (None, text) => object.comment.clone_from(text),
             (Some(column), Some(text)) => drop(object.column_comments.insert(column.clone(), text.clone())),
@@ -330,8 +333,8 @@ fn store_comment(
         object
     };
     match (view, external) {
-        (Some(view), _) => engine.put_view(&noted(view)),
-        (None, Some(external)) => engine.put_external(&noted(external)),
+        (Some(view), _) => engine.put_view(&with_comment(view)),
+        (None, Some(external)) => engine.put_external(&with_comment(external)),
         (None, None) => Ok(engine.store.alter_table(name, &[Alteration::Comment { column, text }]).map(drop)?),
     }
 }

@@ -1,8 +1,8 @@
-//! The types of a plan, as its analysis decides them.
+//! Analysis of plans, which decides the types of their columns.
 //!
-//! The planner of SQL types each expression where it stands; the branches of a UNION, CASE or COALESCE get their common
-//! type only when the plan is analysed. What is announced, stored as a view or made a table of is therefore the analysed
-//! plan: with `SELECT 1 UNION ALL SELECT 2.5` the planner says INT, the analysis DOUBLE.
+//! The SQL planner types each expression by itself; the branches of a UNION, CASE or COALESCE get their common type only
+//! when the plan is analysed. Result schemas, views and CREATE TABLE AS therefore use the analysed plan: for
+//! `SELECT 1 UNION ALL SELECT 2.5` the planner says INT, the analysis DOUBLE.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, WriteOp};
 
 use crate::error::Result;
 
-/// The plan with the types of its analysis; as it is where parameters are not bound yet, and for EXPLAIN, which shows the
-/// analysis as one of its steps.
+/// Analyses a plan. Leaves it unchanged where parameters are not bound yet, and for EXPLAIN, which shows the analysis as
+/// one of its steps.
 pub(super) fn analysed(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     let is_explain = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
     if is_explain || !plan.get_parameter_names()?.is_empty() {
@@ -26,7 +26,7 @@ pub(super) fn analysed(state: &SessionState, plan: LogicalPlan) -> Result<Logica
     }
 }
 
-/// The analysis may have widened the rows of an INSERT: casts them to the columns again, as the planner does.
+/// Casts the rows of an INSERT to the columns again, as the planner does: the analysis may have widened them.
 fn rows_as_stored(plan: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Dml(mut dml) = plan else { return Ok(plan) };
     let wanted = dml.target.schema();
@@ -44,11 +44,11 @@ fn rows_as_stored(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Dml(dml))
 }
 
-/// The columns of a query's result. With parameters that are not bound yet, those that the inferred types give.
+/// Returns the columns of a query's result; where parameters are not bound yet, with their inferred types.
 pub(super) fn result_schema(state: &SessionState, plan: &LogicalPlan) -> Result<SchemaRef> {
     let typed = match plan.get_parameter_names()?.is_empty() {
         true => plan.schema().as_arrow().clone(),
-        // A type that nothing tells may leave the plan without one: what is bound decides then.
+        // Where no type can be inferred, the analysis fails; the bound values decide later.
         false => match state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {}) {
             Ok(analysed) => analysed.schema().as_arrow().clone(),
             Err(_) => plan.schema().as_arrow().clone(),

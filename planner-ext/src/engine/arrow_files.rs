@@ -1,8 +1,8 @@
-//! Arrow files of others, read within query memory.
+//! Reads foreign Arrow files within query memory.
 //!
-//! DataFusion's own reader believes what a file says of itself and allocates it. This one reads with [`terrace_ipc`] and
-//! is else the same: files and streams, columns pushed down, large files read by several partitions. Writing stays
-//! DataFusion's.
+//! DataFusion's own reader trusts the sizes in a file and allocates them. This one reads with [`terrace_ipc`] and is
+//! otherwise the same: files and streams, projections pushed down, large files read by several partitions. DataFusion
+//! writes the files.
 
 use std::collections::HashMap;
 use std::io::{Cursor, Read, Seek};
@@ -36,14 +36,14 @@ use terrace_ipc::{FileReader, Limits};
 use super::memory::MessageMemory;
 use crate::error::{Error, ErrorKind};
 
-/// Arrow files, in place of DataFusion's format of that name.
+/// The file format `arrow`, in place of DataFusion's.
 #[derive(Debug, Clone)]
 pub(super) struct ArrowFiles {
     memory: MessageMemory,
 }
 
 impl ArrowFiles {
-    /// What is decompressed is counted in `memory`, and may take all of it.
+    /// Makes the format; decompressed bytes are charged to `memory`, and may take all of it.
     pub(super) fn new(memory: MessageMemory) -> Self {
         Self { memory }
     }
@@ -93,11 +93,11 @@ impl FileFormat for ArrowFiles {
         let mut schemas = Vec::new();
         for object in objects {
             let place = object.location.to_string();
-            let schema = match content(store.get(&object.location).await?).await? {
+            let schema = match file_content(store.get(&object.location).await?).await? {
                 Content::File(file) => terrace_ipc::read_schema(file),
                 Content::Bytes(bytes) => terrace_ipc::read_schema(bytes),
             };
-            schemas.push(schema.map_err(|error| unreadable(&place, error))?.as_ref().clone());
+            schemas.push(schema.map_err(|error| read_error(&place, error))?.as_ref().clone());
         }
         Ok(Arc::new(Schema::try_merge(schemas)?))
     }
@@ -152,7 +152,8 @@ impl FileSource for ArrowFilesSource {
         _scan: &FileScanConfig,
         _partition: usize,
     ) -> Result<Arc<dyn FileOpener>> {
-        let opener = Opener { store, columns: self.projection.file_indices.clone(), limits: self.limits.clone() };
+        let opener =
+            ArrowFileOpener { store, columns: self.projection.file_indices.clone(), limits: self.limits.clone() };
         ProjectionOpener::try_new(self.projection.clone(), Arc::new(opener), self.table_schema.file_schema())
     }
 
@@ -190,14 +191,14 @@ impl FileSource for ArrowFilesSource {
     }
 }
 
-/// Opens one file after the other.
-struct Opener {
+/// Opens the files of a scan, one after the other.
+struct ArrowFileOpener {
     store: Arc<dyn ObjectStore>,
     columns: Vec<usize>,
     limits: Limits,
 }
 
-impl FileOpener for Opener {
+impl FileOpener for ArrowFileOpener {
     fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
         let store = Arc::clone(&self.store);
         let columns = self.columns.clone();
@@ -206,39 +207,39 @@ impl FileOpener for Opener {
             let place = file.object_meta.location.to_string();
             let begin = |at: i64| u64::try_from(at).unwrap_or(0);
             let range = file.range.as_ref().map(|range| begin(range.start)..begin(range.end));
-            match content(store.get(&file.object_meta.location).await?).await? {
-                Content::File(file) => rows(file, columns, range, limits, place),
-                Content::Bytes(bytes) => rows(bytes, columns, range, limits, place),
+            match file_content(store.get(&file.object_meta.location).await?).await? {
+                Content::File(file) => read_rows(file, columns, range, limits, place),
+                Content::Bytes(bytes) => read_rows(bytes, columns, range, limits, place),
             }
         }))
     }
 }
 
-fn rows(
+fn read_rows(
     content: impl Read + Seek + Send + 'static,
     columns: Vec<usize>,
     range: Option<Range<u64>>,
     limits: Limits,
     place: String,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-    let reader = FileReader::open(content, Some(columns), range, limits).map_err(|error| unreadable(&place, error))?;
-    Ok(futures::stream::iter(reader).map(move |rows| rows.map_err(|error| unreadable(&place, error))).boxed())
+    let reader = FileReader::open(content, Some(columns), range, limits).map_err(|error| read_error(&place, error))?;
+    Ok(futures::stream::iter(reader).map(move |rows| rows.map_err(|error| read_error(&place, error))).boxed())
 }
 
-/// Where the bytes of a file are.
+/// Content of a file: an open file, or bytes in memory.
 enum Content {
     File(std::fs::File),
     Bytes(Cursor<bytes::Bytes>),
 }
 
-async fn content(found: GetResult) -> Result<Content> {
+async fn file_content(found: GetResult) -> Result<Content> {
     match found.payload {
         GetResultPayload::File(file, _) => Ok(Content::File(file)),
         GetResultPayload::Stream(_) => Ok(Content::Bytes(Cursor::new(found.bytes().await?))),
     }
 }
 
-fn unreadable(place: &str, error: terrace_ipc::Error) -> DataFusionError {
+fn read_error(place: &str, error: terrace_ipc::Error) -> DataFusionError {
     let kind = match &error {
         terrace_ipc::Error::TooLarge(_) => ErrorKind::ResourceExhausted,
         terrace_ipc::Error::Malformed(_) => ErrorKind::InvalidArgument,

@@ -1,8 +1,8 @@
-//! The catalog as one statement sees it.
+//! Snapshots: the catalog as one statement sees it.
 //!
-//! A [`Snapshot`] fixes the version of each table at its first mention, so that a statement that names a table twice
+//! A [`Snapshot`] pins the version of each table at its first mention, so that a statement that names a table twice
 //! reads the same rows twice. Views are planned from their text and external tables opened from their definition when
-//! they are mentioned; nothing of them is cached, so a snapshot never refers to itself.
+//! they are mentioned; neither is cached, so a snapshot never refers to itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,11 +27,11 @@ use terrace_tier_store::table::{Table, TableDefinition, TableName};
 use super::analysis::analysed;
 use super::parse::NameParts;
 use super::recursion::RecursiveTerms;
-use super::rewrite::Hidden;
+use super::rewrite::HiddenNames;
 use super::show::qualified;
 use super::{
     CATALOG, ColumnNotes, DEFAULT_SCHEMA, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults,
-    functions, information, same_names,
+    duplicate_columns, functions, information,
 };
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::provider::TierTable;
@@ -50,26 +50,26 @@ pub(super) struct Object {
     pub(super) sql: String,
     /// Schema of the names in it that have none.
     pub(super) default_schema: String,
-    /// True when numbers with a point in it are decimals. Texts that were stored without this know floats.
+    /// Whether numbers with a point in it are decimals. In texts that were stored without this field they are floats.
     #[serde(default)]
     decimal_literals: bool,
-    /// Words for people.
+    /// Its comment.
     #[serde(default)]
     pub(super) comment: Option<String>,
-    /// The same on its columns.
+    /// Comments of its columns, by name.
     #[serde(default)]
     pub(super) column_comments: BTreeMap<String, String>,
 }
 
 impl Object {
-    /// An object without comments.
+    /// Makes an object without comments.
     pub(super) fn new(name: TableName, sql: String, default_schema: &str) -> Self {
         let default_schema = default_schema.to_owned();
         Self { name, sql, default_schema, decimal_literals: false, comment: None, column_comments: BTreeMap::new() }
     }
 }
 
-/// All views, external tables and schemas.
+/// All views, external tables and schemas at one version of the store's schema.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     version: u64,
@@ -128,7 +128,7 @@ impl Engine {
         Ok(self.store.remove_object(SCHEMAS, name)?)
     }
 
-    /// Views, external tables and schemas, read again when the catalog changed.
+    /// Returns views, external tables and schemas; reads them again when the catalog changed.
     pub(super) fn objects(&self) -> Result<Arc<Objects>> {
         let version = self.store.schema_version();
         let mut cached = self.objects.lock();
@@ -140,15 +140,15 @@ impl Engine {
         Ok(fresh)
     }
 
-    /// A snapshot for one statement, in a transaction of the versions that this one sees. `settings` numbers the state of the
-    /// session's options.
+    /// Makes a snapshot for one statement; in a transaction, of the table versions that the transaction sees. `settings` is
+    /// the session's number of changes of options.
     pub(super) fn snapshot(
         &self,
         config: SessionConfig,
         settings: u64,
         transaction: Option<Versions>,
     ) -> Result<Arc<Snapshot>> {
-        let mut template = self.base.clone();
+        let mut template = self.base_state.clone();
         *template.config_mut() = config;
         functions::configure(&mut template)?;
         template.mark_start_execution();
@@ -172,34 +172,34 @@ impl Engine {
             settings,
             pins: Mutex::default(),
             reads_files: AtomicBool::new(false),
-            pretended: None,
+            hypothetical: None,
         }))
     }
 }
 
-/// What one statement sees.
+/// The catalog as one statement sees it.
 pub(super) struct Snapshot {
     store: Arc<Store>,
     objects: Arc<Objects>,
     live: Live,
-    /// Functions, rules and options; its catalog is not ours.
+    /// Functions, rules and options; its catalog list is not used.
     template: SessionState,
     schema_version: u64,
     settings: u64,
-    /// True when it sees what only its transaction sees.
+    /// Whether it belongs to a transaction, whose uncommitted changes it sees.
     in_transaction: bool,
-    /// What tables are pinned at, until the statement is planned: a snapshot of all of them, so that it sees of every
-    /// commit all or nothing.
+    /// Versions of all tables, from which tables are pinned until the statement is planned. Taken at once, so that the
+    /// statement sees every commit completely or not at all.
     versions: Mutex<Option<Versions>>,
     /// Tables mentioned so far, each with the version this statement reads.
     pins: Mutex<HashMap<TableName, Pin>>,
-    /// True once an external table was opened: its files may change at any time.
+    /// Whether an external table was opened: its files may change at any time.
     reads_files: AtomicBool,
-    pretended: Option<Pretended>,
+    hypothetical: Option<HypotheticalTable>,
 }
 
-/// A table as it would be after a change.
-struct Pretended {
+/// A table as it would be after a change, to test which views would still plan.
+struct HypotheticalTable {
     before: TableName,
     after: TableName,
     table: Arc<dyn TableProvider>,
@@ -227,7 +227,7 @@ impl Snapshot {
             && self.pins.lock().values().all(|pin| pin.table.version().number == pin.version)
     }
 
-    /// True when it sees what only its transaction sees.
+    /// Whether it belongs to a transaction, whose uncommitted changes it sees.
     pub(super) fn in_transaction(&self) -> bool {
         self.in_transaction
     }
@@ -241,44 +241,44 @@ impl Snapshot {
         &self.template.config_options().catalog.default_schema
     }
 
-    /// A new object whose text means what it means in this session.
+    /// Makes an object whose text keeps the meaning that it has in this session.
     pub(super) fn object(&self, name: TableName, sql: String) -> Object {
         let decimal_literals = self.template.config_options().sql_parser.parse_float_as_decimal;
         Object { decimal_literals, ..Object::new(name, sql, self.default_schema()) }
     }
 
-    /// The planner's state over this snapshot.
+    /// The planner's session state over this snapshot.
     pub(super) fn state(self: &Arc<Self>) -> SessionState {
-        Scope::new(self).state()
+        NameResolver::new(self).state()
     }
 
-    /// Plans a statement; its types are those of the analysis.
+    /// Plans and analyses a statement.
     pub(super) async fn plan(self: &Arc<Self>, statement: SqlStatement) -> Result<LogicalPlan> {
-        analysed(&self.template, self.plan_in(Scope::new(self), statement).await?)
+        analysed(&self.template, self.plan_in(NameResolver::new(self), statement).await?)
     }
 
-    /// Plans the query of a change of `target`, which it finds under a hidden name.
+    /// Plans the query of a change of `target`, under whose hidden name the query reads it.
     pub(super) async fn plan_on_target(
         self: &Arc<Self>,
         statement: SqlStatement,
         target: &TableName,
-        hidden: &Hidden,
+        hidden: &HiddenNames,
     ) -> Result<LogicalPlan> {
         let target = Some((target.clone(), hidden.clone()));
-        self.plan_in(Scope { target, ..Scope::new(self) }, statement).await
+        self.plan_in(NameResolver { target, ..NameResolver::new(self) }, statement).await
     }
 
-    async fn plan_in(&self, scope: Scope, statement: SqlStatement) -> Result<LogicalPlan> {
+    async fn plan_in(&self, resolver: NameResolver, statement: SqlStatement) -> Result<LogicalPlan> {
         let recursive = RecursiveTerms::new(&statement);
-        let query = same_names::query_of(&statement);
-        let mut planned = scope.clone().state().statement_to_plan(statement).await;
+        let query = duplicate_columns::select_query(&statement);
+        let mut planned = resolver.clone().state().statement_to_plan(statement).await;
         if let (Some(query), Err(error)) = (query, &planned)
-            && same_names::is_reason(error)
-            && let Some(plan) = same_names::plan(&scope.state(), &query).await
+            && duplicate_columns::is_duplicate_name_error(error)
+            && let Some(plan) = duplicate_columns::plan_with_unique_names(&resolver.state(), &query).await
         {
             planned = Ok(plan);
         }
-        // Versions of tables that the statement does not mention need not outlive their readers.
+        // Frees the versions of tables that the statement does not mention.
         *self.versions.lock() = None;
         let planned = planned?;
         recursive.check(&planned)?;
@@ -290,10 +290,10 @@ impl Snapshot {
         self.objects.external.contains_key(name)
     }
 
-    /// The table of the store to be changed.
+    /// The table of the store with this name, to be changed.
     ///
     /// # Errors
-    /// For everything else that may have this name.
+    /// For system tables, views, external tables and unknown names.
     pub(super) fn writable(&self, name: &TableName) -> Result<Arc<TierTable>> {
         if let Some(table) = self.pinned(name)? {
             return Ok(table);
@@ -335,7 +335,7 @@ impl Snapshot {
         names.into_iter().map(str::to_owned).collect()
     }
 
-    /// The table of the store, fixed at the version of its first mention.
+    /// The table of the store, pinned at the version of its first mention.
     fn pinned(&self, name: &TableName) -> Result<Option<Arc<TierTable>>> {
         let mut pins = self.pins.lock();
         if let Some(pin) = pins.get(name) {
@@ -343,6 +343,7 @@ impl Snapshot {
         }
         let versions = self.versions.lock();
         let found = match versions.as_ref() {
+            // The store sorts the tables of a snapshot by name.
             Some(all) => {
                 all.binary_search_by(|(table, _)| table.name().cmp(name)).ok().and_then(|at| all.get(at)).cloned()
             }
@@ -353,7 +354,7 @@ impl Snapshot {
         };
         let Some((table, version)) = found else { return Ok(None) };
         let number = version.number;
-        let defaults = defaults::of_table(&self.template, table.definition())?;
+        let defaults = defaults::table_defaults(&self.template, table.definition())?;
         let provider = TierTable::new(Arc::clone(&self.store), Arc::clone(&table), version).with_defaults(defaults);
         let provider = Arc::new(provider.with_hot_views(Arc::clone(&self.live.hot_views)));
         pins.insert(name.clone(), Pin { table, version: number, provider: Arc::clone(&provider) });
@@ -366,7 +367,7 @@ impl Snapshot {
         Ok(pinned.map(|provider| provider.table().definition().clone()))
     }
 
-    /// The placement rules of such a table, as the statements that make them.
+    /// The placement rules of a table of the store, as the statements that make them.
     pub(super) fn placement_rules(&self, name: &NameParts) -> Result<Vec<String>> {
         let pinned = self.pinned(&name.resolve(self.default_schema()))?;
         let Some(provider) = pinned else { return Ok(Vec::new()) };
@@ -377,19 +378,19 @@ impl Snapshot {
     /// The hot views of a table, as the statements that make them.
     pub(super) fn hot_views(&self, table: &TableName) -> Result<Vec<String>> {
         let views = self.live.hot_views.current()?;
-        let of_table = views.iter().map(|status| &status.definition).filter(|view| view.table == *table);
-        Ok(of_table
+        let views_of_table = views.iter().map(|status| &status.definition).filter(|view| view.table == *table);
+        Ok(views_of_table
             .map(|view| format!("CREATE HOT VIEW {} AS {}{}", qualified(&view.name), view.select, view.options()))
             .collect())
     }
 
-    /// Functions and options without the catalog.
+    /// Session state with functions and options, without the catalog.
     pub(super) fn template(&self) -> &SessionState {
         &self.template
     }
 
-    /// Views that can be planned now and could not if the table `before` had the columns and the name of `after`. A
-    /// `None` for `after` is a table that is gone.
+    /// Views that plan now and would not if the table `before` had the columns and the name of `after`. `None` for `after`
+    /// means that the table is dropped.
     pub(super) async fn views_broken_by(
         self: &Arc<Self>,
         before: &TableName,
@@ -410,7 +411,7 @@ impl Snapshot {
             versions: Mutex::default(),
             pins: Mutex::default(),
             reads_files: AtomicBool::new(false),
-            pretended: Some(Pretended {
+            hypothetical: Some(HypotheticalTable {
                 before: before.clone(),
                 after: name,
                 table: Arc::new(EmptyTable::new(schema)),
@@ -431,12 +432,12 @@ impl Snapshot {
         if name.schema == INFORMATION_SCHEMA {
             return information::table(self, &name.name).await;
         }
-        Scope::new(self).provider(name).await
+        NameResolver::new(self).provider(name).await
     }
 
-    /// Everything there is.
+    /// All tables, views, system and external tables.
     pub(super) async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>> {
-        let scope = Scope::new(self);
+        let resolver = NameResolver::new(self);
         let mut entries = Vec::new();
         for table in self.store.tables() {
             let definition = table.definition();
@@ -456,8 +457,8 @@ impl Snapshot {
         let views = self.objects.views.values().map(|view| (view, EntryKind::View));
         let external = self.objects.external.values().map(|external| (external, EntryKind::External));
         for (object, kind) in views.chain(external) {
-            // What cannot be planned or opened now has no columns.
-            let columns = match scope.provider(&object.name).await {
+            // A view or external table that cannot be planned or opened now is listed without columns.
+            let columns = match resolver.provider(&object.name).await {
                 Ok(Some(provider)) => provider.schema(),
                 _ => Arc::new(Schema::empty()),
             };
@@ -496,17 +497,17 @@ impl Snapshot {
     }
 }
 
-/// A snapshot as seen from within views: names being expanded are not looked up again.
+/// Resolves names over a snapshot, also within views: a name that is being expanded is not looked up again.
 #[derive(Debug, Clone)]
-struct Scope {
+struct NameResolver {
     snapshot: Arc<Snapshot>,
     /// Views and external tables being planned, outermost first.
     expanding: Vec<TableName>,
-    /// The table that the planned statement changes: found in a schema of its own, with row positions.
-    target: Option<(TableName, Hidden)>,
+    /// The table that the planned statement changes, which is found in a hidden schema and has row positions.
+    target: Option<(TableName, HiddenNames)>,
 }
 
-impl Scope {
+impl NameResolver {
     fn new(snapshot: &Arc<Snapshot>) -> Self {
         Self { snapshot: Arc::clone(snapshot), expanding: Vec::new(), target: None }
     }
@@ -530,11 +531,11 @@ impl Scope {
             let table = SystemTable::open(&name.name, snapshot.live.clone());
             return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
         }
-        if let Some(pretended) = &snapshot.pretended {
-            if *name == pretended.after {
-                return Ok(Some(Arc::clone(&pretended.table)));
+        if let Some(hypothetical) = &snapshot.hypothetical {
+            if *name == hypothetical.after {
+                return Ok(Some(Arc::clone(&hypothetical.table)));
             }
-            if *name == pretended.before {
+            if *name == hypothetical.before {
                 return Ok(None);
             }
         }
@@ -596,9 +597,9 @@ impl Scope {
     }
 }
 
-/// The list of catalogs: one.
+/// The list of catalogs, which holds the one catalog.
 #[derive(Debug)]
-struct Catalogs(Arc<Scope>);
+struct Catalogs(Arc<NameResolver>);
 
 impl CatalogProviderList for Catalogs {
     fn register_catalog(&self, _: String, _: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
@@ -616,7 +617,7 @@ impl CatalogProviderList for Catalogs {
 
 /// Catalog `terrace`.
 #[derive(Debug)]
-struct Catalog(Arc<Scope>);
+struct Catalog(Arc<NameResolver>);
 
 impl CatalogProvider for Catalog {
     fn schema_names(&self) -> Vec<String> {
@@ -628,34 +629,34 @@ impl CatalogProvider for Catalog {
         let known = target
             || [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&name)
             || self.0.snapshot.objects.schemas.contains(name);
-        known.then(|| Arc::new(SchemaView { scope: Arc::clone(&self.0), name: name.to_owned() }) as _)
+        known.then(|| Arc::new(SchemaView { resolver: Arc::clone(&self.0), name: name.to_owned() }) as _)
     }
 }
 
 /// One schema.
 #[derive(Debug)]
 struct SchemaView {
-    scope: Arc<Scope>,
+    resolver: Arc<NameResolver>,
     name: String,
 }
 
 #[async_trait]
 impl SchemaProvider for SchemaView {
     fn table_names(&self) -> Vec<String> {
-        self.scope.snapshot.names_in(&self.name)
+        self.resolver.snapshot.names_in(&self.name)
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         if self.name == INFORMATION_SCHEMA {
-            return Ok(information::table(&self.scope.snapshot, name).await?);
+            return Ok(information::table(&self.resolver.snapshot, name).await?);
         }
         let name = TableName::new(self.name.clone(), name);
-        Ok(self.scope.provider(&name).await?)
+        Ok(self.resolver.provider(&name).await?)
     }
 
     async fn table_type(&self, name: &str) -> PlanResult<Option<TableType>> {
         let name = TableName::new(self.name.clone(), name);
-        if self.scope.snapshot.objects.views.contains_key(&name) {
+        if self.resolver.snapshot.objects.views.contains_key(&name) {
             return Ok(Some(TableType::View));
         }
         Ok(self.table_exist(&name.name).then_some(TableType::Base))

@@ -1,9 +1,10 @@
-//! Running changes: rows of a query become deleted positions and new rows of one transaction.
+//! Executes UPDATE, DELETE, MERGE, INSERT and TRUNCATE: the rows of a query become deleted positions and new rows of one
+//! transaction.
 //!
-//! Positions are collected as bitmaps and new rows go to chunk files while the query runs, so memory is bounded. Old and
-//! new rows change hands together, when the query has ended well. A statement outside of a transaction commits by
-//! itself; when another transaction was faster it runs again on what that one left, because nothing was sent to the
-//! client yet.
+//! Positions are collected as bitmaps and new rows go to chunk files while the query runs, so memory is bounded. The
+//! transaction deletes old rows and adds new ones in one step, after the query has succeeded. A statement outside of a
+//! transaction commits by itself. When another transaction committed a conflicting change first, the statement runs
+//! again on the new state; that is possible because nothing was sent to the client yet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,9 +23,9 @@ use roaring::RoaringTreemap;
 use terrace_tier_store::table::{Table, TableName, TableVersion};
 
 use super::catalog::Snapshot;
-use super::ingest::clustered;
+use super::ingest::sort_by_cluster_columns;
 use super::insert::{bind_many, name_null_column};
-use super::parameters::stored;
+use super::parameters::stored_placeholder;
 use super::parse::{NameParts, table_name};
 use super::registry::Ticket;
 use super::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn};
@@ -37,15 +38,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::scan::ROW_COLUMN;
 use crate::sink::IngestWriter;
 
-/// How often a statement that commits by itself runs until it gives up against faster ones.
+/// Most attempts of a statement that commits by itself and meets conflicting commits.
 const ATTEMPTS: usize = 10;
 
 /// The table that a plan changes.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(super) struct ChangeTarget {
     pub(super) table: Arc<Table>,
-    /// The version that positions in the plan's rows mean.
-    pub(super) seen: Arc<TableVersion>,
+    /// The table version that the row positions of the plan refer to.
+    pub(super) planned_version: Arc<TableVersion>,
     pub(super) effect: Effect,
 }
 
@@ -59,28 +60,29 @@ pub(super) async fn plan_change(
     let provider = snapshot.writable(&name)?;
     let schema = provider.table().schema();
     let columns = schema.fields().iter().zip(&provider.table().definition().columns).map(|(field, column)| {
-        let default = defaults::tree(column.default.as_deref())?;
+        let default = defaults::default_expr(column.default.as_deref())?;
         Ok(TargetColumn { name: field.name().clone(), default })
     });
     let columns: Vec<TargetColumn> = columns.collect::<Result<_>>()?;
     let Rewritten { mut query, effect, hidden } = change.rewrite(&columns)?;
     if let Some(explain) = explain {
         query = SqlStatement::Explain(ExplainStatement { statement: Box::new(query), ..explain.clone() });
-        let plan = snapshot.plan_on_target(query, &name, &hidden).await.map_err(|e| hidden.explained(e))?;
+        let plan = snapshot.plan_on_target(query, &name, &hidden).await.map_err(|e| hidden.explain_conflict(e))?;
         return Ok(Planned { snapshot, plan, target: None });
     }
-    let plan = snapshot.plan_on_target(query, &name, &hidden).await.map_err(|e| hidden.explained(e))?;
+    let plan = snapshot.plan_on_target(query, &name, &hidden).await.map_err(|e| hidden.explain_conflict(e))?;
     let plan = match &effect {
-        Effect::Update => typed(plan, schema, 1)?,
-        Effect::Merge(_) => typed(refuse_volatile(plan)?, schema, 2)?,
+        Effect::Update => cast_to_table_types(plan, schema, 1)?,
+        Effect::Merge(_) => cast_to_table_types(refuse_volatile(plan)?, schema, 2)?,
         Effect::Delete | Effect::Insert => plan,
     };
     let table = Arc::clone(provider.table());
-    let seen = Arc::clone(provider.version());
-    Ok(Planned { snapshot, plan, target: Some(Target { table, seen, effect }) })
+    let planned_version = Arc::clone(provider.version());
+    Ok(Planned { snapshot, plan, target: Some(ChangeTarget { table, planned_version, effect }) })
 }
 
-/// The conditions of a MERGE stand in the plan once for each column, and have to decide alike each time.
+/// Refuses volatile conditions of a MERGE: the plan evaluates them once for each column, and each time they must give the
+/// same result.
 fn refuse_volatile(plan: LogicalPlan) -> Result<LogicalPlan> {
     match &plan {
         LogicalPlan::Projection(outer) if outer.expr.get(1).is_some_and(Expr::is_volatile) => {
@@ -103,29 +105,30 @@ pub(super) fn explained_insert(plan: LogicalPlan) -> LogicalPlan {
     }
 }
 
-/// Casts the values from output column `first` on to the types of the table's columns, in every branch by itself: a value
-/// that one branch leaves alone must not take the type of another's.
-fn typed(plan: LogicalPlan, schema: &SchemaRef, first: usize) -> Result<LogicalPlan> {
+/// Casts the values from output column `first` on to the types of the table's columns. Each branch of a CASE is cast by
+/// itself, so that a value that one branch keeps does not take the type of another branch.
+fn cast_to_table_types(plan: LogicalPlan, schema: &SchemaRef, first: usize) -> Result<LogicalPlan> {
     let LogicalPlan::Projection(Projection { expr, input, .. }) = plan else {
         return Err(Error::unimplemented("a change of this form is not supported"));
     };
     let fields = std::iter::repeat_n(None, first).chain(schema.fields().iter().map(|f| Some(f.as_ref())));
-    let typed = expr.into_iter().zip(fields).map(|(expr, field)| match (expr, field) {
-        (Expr::Alias(Alias { expr, name, .. }), Some(field)) => Ok(assign(*expr, field, &input)?.alias(name)),
-        (other, Some(field)) => Ok(assign(other, field, &input)?.alias(field.name())),
+    let values = expr.into_iter().zip(fields).map(|(expr, field)| match (expr, field) {
+        (Expr::Alias(Alias { expr, name, .. }), Some(field)) => Ok(assigned_value(*expr, field, &input)?.alias(name)),
+        (other, Some(field)) => Ok(assigned_value(other, field, &input)?.alias(field.name())),
         (other, None) => Ok(other),
     });
-    let typed = typed.collect::<Result<Vec<_>>>()?;
-    Ok(LogicalPlanBuilder::from(Arc::unwrap_or_clone(input)).project(typed)?.build()?)
+    let values = values.collect::<Result<Vec<_>>>()?;
+    Ok(LogicalPlanBuilder::from(Arc::unwrap_or_clone(input)).project(values)?.build()?)
 }
 
-fn assign(value: Expr, field: &Field, input: &LogicalPlan) -> Result<Expr> {
+fn assigned_value(value: Expr, field: &Field, input: &LogicalPlan) -> Result<Expr> {
     match value {
-        Expr::Placeholder(placeholder) => Ok(stored(placeholder, field)),
+        Expr::Placeholder(placeholder) => Ok(stored_placeholder(placeholder, field)),
         Expr::Case(Case { expr: None, when_then_expr, else_expr }) => {
-            let branch = |(when, then): (Box<Expr>, Box<Expr>)| Ok((when, Box::new(assign(*then, field, input)?)));
+            let branch =
+                |(when, then): (Box<Expr>, Box<Expr>)| Ok((when, Box::new(assigned_value(*then, field, input)?)));
             let branches = when_then_expr.into_iter().map(branch).collect::<Result<Vec<_>>>()?;
-            let otherwise = else_expr.map(|e| assign(*e, field, input).map(Box::new)).transpose()?;
+            let otherwise = else_expr.map(|e| assigned_value(*e, field, input).map(Box::new)).transpose()?;
             Ok(Expr::Case(Case { expr: None, when_then_expr: branches, else_expr: otherwise }))
         }
         other => {
@@ -143,7 +146,7 @@ fn assign(value: Expr, field: &Field, input: &LogicalPlan) -> Result<Expr> {
 }
 
 /// The target of a planned INSERT into a table of the store; `None` for others (files take rows by themselves).
-pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Result<Option<Target>> {
+pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Result<Option<ChangeTarget>> {
     let LogicalPlan::Dml(dml) = plan else { return Ok(None) };
     let WriteOp::Insert(op) = &dml.op else { return Ok(None) };
     let name = table_name(&dml.table_name, snapshot.default_schema())?;
@@ -155,12 +158,12 @@ pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Res
         return Err(Error::unimplemented(format!("{op} is not supported; use CREATE OR REPLACE TABLE .. AS SELECT")));
     }
     let table = Arc::clone(provider.table());
-    let seen = Arc::clone(provider.version());
-    Ok(Some(Target { table, seen, effect: Effect::Insert }))
+    let planned_version = Arc::clone(provider.version());
+    Ok(Some(ChangeTarget { table, planned_version, effect: Effect::Insert }))
 }
 
-/// Runs a statement that changes rows, once per row of `parameters`: all of it happens, or nothing. Without a
-/// `transaction` it commits by itself, also if its session begins one meanwhile. Returns the rows affected.
+/// Runs a statement that changes rows, once per row of `parameters`, atomically. Without a `transaction` the statement
+/// commits by itself, even if its session begins a transaction meanwhile. Returns the rows affected.
 pub(super) async fn run_change(
     prepared: &Prepared,
     ticket: &Ticket,
@@ -169,20 +172,20 @@ pub(super) async fn run_change(
 ) -> Result<u64> {
     if let Some(transaction) = transaction {
         let attempt = transaction.attempt().await?;
-        let count = run_in(prepared, ticket, &transaction, Some(&attempt), parameters).await?;
+        let count = run_in_transaction(prepared, ticket, &transaction, Some(&attempt), parameters).await?;
         attempt.keep();
         return Ok(count);
     }
     let mut attempt = 1;
     loop {
         let transaction = Transaction::new(ticket.id().to_owned(), prepared.session().engine());
-        let count = run_in(prepared, ticket, &transaction, None, parameters).await;
+        let count = run_in_transaction(prepared, ticket, &transaction, None, parameters).await;
         let done = match &count {
             Ok(_) => transaction.commit().await,
             Err(_) => Ok(()),
         };
         match (done, count) {
-            // A key that another one added meanwhile: the statement decides again what to do with it (MERGE may update).
+            // Another transaction added the key meanwhile: on the next attempt the statement sees it (MERGE may update).
             (Err(error), _) if error.kind() == ErrorKind::AlreadyExists && attempt < ATTEMPTS => attempt += 1,
             (Err(error), _) | (_, Err(error)) if error.kind() == ErrorKind::Aborted && attempt < ATTEMPTS => {
                 attempt += 1
@@ -196,7 +199,7 @@ pub(super) async fn run_change(
     }
 }
 
-async fn run_in(
+async fn run_in_transaction(
     prepared: &Prepared,
     ticket: &Ticket,
     transaction: &Arc<Transaction>,
@@ -204,10 +207,10 @@ async fn run_in(
     parameters: Option<&RecordBatch>,
 ) -> Result<u64> {
     let rows = parameters.map_or(1, RecordBatch::num_rows);
-    let several = rows > 1;
+    let has_many_rows = rows > 1;
     prepared.check_parameters(parameters)?;
-    let mut first = match attempt.is_some() || several {
-        // Each run sees what the one before it did.
+    let mut first = match attempt.is_some() || has_many_rows {
+        // Each run sees the changes of the one before it.
         true => prepared.plan_in(transaction).await?,
         false => prepared.current_plan(None).await?,
     };
@@ -220,7 +223,8 @@ async fn run_in(
         };
         let mut planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a change without a plan"))?;
         match parameters {
-            Some(all) if several && row == 0 => {
+            Some(all) if has_many_rows && row == 0 => {
+                // An INSERT of VALUES takes all rows at once, as a table of parameters.
                 if let Some(joined) = bind_many(planned.snapshot.template(), &planned.plan, all)? {
                     planned.plan = joined;
                     return run_one(prepared, ticket, transaction, attempt, planned).await;
@@ -244,17 +248,17 @@ async fn run_one(
 ) -> Result<u64> {
     let engine = prepared.session().engine();
     let target = planned.target.take().ok_or_else(|| Error::new(ErrorKind::Internal, "a change without a table"))?;
-    let _turn = run::turn(engine, ticket).await?;
-    let whole = planned.plan.clone();
+    let _slot = run::acquire_slot(engine, ticket).await?;
+    let full_plan = planned.plan.clone();
     let rows = match planned.plan {
         LogicalPlan::Dml(dml) => Arc::unwrap_or_clone(dml.input),
         other => other,
     };
     planned.plan = match target.effect {
         Effect::Delete => rows,
-        _ => clustered(rows, target.table.options())?,
+        _ => sort_by_cluster_columns(rows, target.table.options())?,
     };
-    let collected = collect(prepared, ticket, &planned, &target).await.map_err(|e| name_null_column(e, &whole))?;
+    let collected = collect(prepared, ticket, &planned, &target).await.map_err(|e| name_null_column(e, &full_plan))?;
     let Collected { positions, count, writer } = collected;
     let transaction = Arc::clone(transaction);
     let added = match writer {
@@ -264,25 +268,25 @@ async fn run_one(
     let attempt = attempt.cloned();
     let change = move || {
         let _attempt = attempt;
-        transaction.change(&target.table, &target.seen, &positions, added)
+        transaction.change(&target.table, &target.planned_version, &positions, added)
     };
     engine.blocking(change).await?;
     Ok(count)
 }
 
-/// What a query of a change gave.
+/// Result of the query of a change.
 struct Collected {
     positions: RoaringTreemap,
     count: u64,
     writer: Option<IngestWriter>,
 }
 
-/// Runs the query; when query memory ends, once more with [`PlanMemory::SortMergeJoins`].
-async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target: &Target) -> Result<Collected> {
+/// Runs the query. When it exhausts query memory, runs it once more with [`PlanMemory::SortMergeJoins`].
+async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target: &ChangeTarget) -> Result<Collected> {
     let engine = prepared.session().engine();
     let mut memory = match target.effect {
         Effect::Delete => PlanMemory::Full,
-        _ => PlanMemory::of_load(target.table.options()),
+        _ => PlanMemory::for_load(target.table.options()),
     };
     loop {
         let collected = async {
@@ -290,7 +294,7 @@ async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target
             let mut collected = Collected { positions: RoaringTreemap::new(), count: 0, writer: None };
             while let Some(batch) = rows.next().await {
                 let batch = batch?;
-                if let Some(new) = collected.take(&target.effect, &batch)? {
+                if let Some(new) = collected.add_batch(&target.effect, &batch)? {
                     let columns = new.columns().to_vec();
                     let count = new.num_rows();
                     let new = with_columns(target.table.schema(), columns, count)?;
@@ -300,10 +304,10 @@ async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target
                     collected.writer.get_or_insert_with(|| IngestWriter::start(open)).write(new).await?;
                 }
             }
-            Ok::<_, DataFusionOrOurs>(collected)
+            Ok::<_, CollectError>(collected)
         };
         match collected.await {
-            Err(DataFusionOrOurs::Plan(error))
+            Err(CollectError::Plan(error))
                 if memory != PlanMemory::SortMergeJoins
                     && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) =>
             {
@@ -315,36 +319,36 @@ async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target
     }
 }
 
-/// Errors of the plan keep their type until it is decided whether to try again.
-enum DataFusionOrOurs {
+/// An error of [`collect`]; errors of the plan keep their type until the caller has decided whether to try again.
+enum CollectError {
     Plan(DataFusionError),
-    Ours(Error),
+    Engine(Error),
 }
 
-impl From<DataFusionError> for DataFusionOrOurs {
+impl From<DataFusionError> for CollectError {
     fn from(error: DataFusionError) -> Self {
         Self::Plan(error)
     }
 }
 
-impl From<Error> for DataFusionOrOurs {
+impl From<Error> for CollectError {
     fn from(error: Error) -> Self {
-        Self::Ours(error)
+        Self::Engine(error)
     }
 }
 
-impl From<DataFusionOrOurs> for Error {
-    fn from(error: DataFusionOrOurs) -> Self {
+impl From<CollectError> for Error {
+    fn from(error: CollectError) -> Self {
         match error {
-            DataFusionOrOurs::Plan(error) => error.into(),
-            DataFusionOrOurs::Ours(error) => error,
+            CollectError::Plan(error) => error.into(),
+            CollectError::Engine(error) => error,
         }
     }
 }
 
 impl Collected {
     /// Notes the positions of a batch and returns its new rows, if any.
-    fn take(&mut self, effect: &Effect, batch: &RecordBatch) -> Result<Option<RecordBatch>> {
+    fn add_batch(&mut self, effect: &Effect, batch: &RecordBatch) -> Result<Option<RecordBatch>> {
         let new = match effect {
             Effect::Insert => {
                 self.count += batch.num_rows() as u64;
@@ -359,29 +363,30 @@ impl Collected {
                 let rows = positions(batch)?;
                 let fresh: BooleanArray = rows.values().iter().map(|row| Some(self.positions.insert(*row))).collect();
                 self.count = self.positions.len();
-                let kept = if fresh.true_count() == batch.num_rows() {
+                let first_rows = if fresh.true_count() == batch.num_rows() {
                     batch.clone()
                 } else {
                     filter_record_batch(batch, &fresh)?
                 };
-                without_first(&kept, 1)?
+                without_first(&first_rows, 1)?
             }
             Effect::Merge(effects) => {
-                let stays = self.merge(effects, batch)?;
-                without_first(&filter_record_batch(batch, &stays)?, 2)?
+                let is_new_row = self.merge_batch(effects, batch)?;
+                without_first(&filter_record_batch(batch, &is_new_row)?, 2)?
             }
         };
         Ok(Some(new).filter(|rows| rows.num_rows() > 0))
     }
 
-    /// Which rows of a batch are new ones.
-    fn merge(&mut self, effects: &[MergeEffect], batch: &RecordBatch) -> Result<BooleanArray> {
+    /// Applies the effect of each row of a MERGE and returns which rows of the batch are to be inserted.
+    fn merge_batch(&mut self, effects: &[MergeEffect], batch: &RecordBatch) -> Result<BooleanArray> {
         let rows = positions(batch)?;
-        let which = batch.columns().get(1).and_then(|c| c.as_primitive_opt::<Int64Type>());
-        let which: &Int64Array = which.ok_or_else(|| internal("the rows of a MERGE do not say what to do"))?;
-        let mut stays = Vec::with_capacity(batch.num_rows());
-        for (row, which) in rows.iter().zip(which) {
-            let effect = which.and_then(|n| effects.get(usize::try_from(n).ok()?));
+        let clause_index = batch.columns().get(1).and_then(|c| c.as_primitive_opt::<Int64Type>());
+        let clause_index: &Int64Array =
+            clause_index.ok_or_else(|| internal("the rows of a MERGE do not say what to do"))?;
+        let mut is_new_row = Vec::with_capacity(batch.num_rows());
+        for (row, clause_index) in rows.iter().zip(clause_index) {
+            let effect = clause_index.and_then(|n| effects.get(usize::try_from(n).ok()?));
             if let (Some(MergeEffect::Update | MergeEffect::Delete), Some(row)) = (effect, row)
                 && !self.positions.insert(row)
             {
@@ -390,9 +395,9 @@ impl Collected {
                 ));
             }
             self.count += u64::from(effect.is_some());
-            stays.push(matches!(effect, Some(MergeEffect::Insert | MergeEffect::Update)));
+            is_new_row.push(matches!(effect, Some(MergeEffect::Insert | MergeEffect::Update)));
         }
-        Ok(stays.into())
+        Ok(is_new_row.into())
     }
 }
 
@@ -411,19 +416,20 @@ fn without_first(batch: &RecordBatch, columns: usize) -> Result<RecordBatch> {
     Ok(batch.project(&(columns..batch.num_columns()).collect::<Vec<_>>())?)
 }
 
-/// TRUNCATE: deletes all rows of the tables without reading them; returns how many there were.
+/// Runs TRUNCATE: deletes all rows of the tables without reading them, and returns how many there were.
 pub(super) async fn truncate(
     prepared: &Prepared,
     ticket: &Ticket,
-    (names, if_exists): (&[NameParts], bool),
+    names: &[NameParts],
+    if_exists: bool,
     explicit: Option<Arc<Transaction>>,
 ) -> Result<u64> {
     let engine = prepared.session().engine();
     let mut attempt = 1;
     loop {
-        let own = Transaction::new(ticket.id().to_owned(), engine);
-        let transaction = Arc::clone(explicit.as_ref().unwrap_or(&own));
-        let alone = transaction.attempt().await?;
+        let own_transaction = Transaction::new(ticket.id().to_owned(), engine);
+        let transaction = Arc::clone(explicit.as_ref().unwrap_or(&own_transaction));
+        let attempt_guard = transaction.attempt().await?;
         let snapshot = prepared.session().snapshot_in(Some(&transaction))?;
         let mut count = 0;
         let mut changes = Vec::new();
@@ -439,15 +445,18 @@ pub(super) async fn truncate(
             }
         }
         let worker = Arc::clone(&transaction);
-        let held = Arc::clone(&alone);
+        // The thread keeps the attempt alive if this future is dropped: when it ends, its changes are undone.
+        let worker_attempt = Arc::clone(&attempt_guard);
         let change = move || {
-            let _held = held;
-            changes.iter().try_for_each(|(table, seen)| worker.change(table, seen, &seen.live_positions(), None))
+            let _attempt = worker_attempt;
+            changes.iter().try_for_each(|(table, planned_version)| {
+                worker.change(table, planned_version, &planned_version.live_positions(), None)
+            })
         };
         engine.blocking(change).await?;
-        alone.keep();
-        drop(alone);
-        let done = if explicit.is_some() { Ok(()) } else { own.commit().await };
+        attempt_guard.keep();
+        drop(attempt_guard);
+        let done = if explicit.is_some() { Ok(()) } else { own_transaction.commit().await };
         match done {
             Err(error) if error.kind() == ErrorKind::Aborted && attempt < ATTEMPTS => attempt += 1,
             done => return done.map(|()| count),

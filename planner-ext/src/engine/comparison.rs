@@ -1,7 +1,7 @@
-//! Comparisons of a column with a value of another type, said in the type of the column.
+//! Rewrites comparisons of a column with a value of another type into the type of the column.
 //!
-//! The values of integers, decimals, dates and timestamps lie in steps. A value that is no step lies between two of them,
-//! below all or above all: each decides `=`, `<` and their like for every row, without a cast of the column.
+//! The values of integers, decimals, dates and timestamps are discrete steps. A value that is no step lies between two of
+//! them, below all or above all. Each case decides comparison operators for every row, without a cast of the column.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
@@ -13,11 +13,11 @@ use super::types::is_safe_cast;
 
 const DAY_NS: i128 = 86_400_000_000_000;
 
-/// Where a value lies among those of a type.
-enum Place {
-    /// It is one of them.
+/// Position of a value among the values of a type.
+enum Position {
+    /// Equal to this value of the type.
     At(ScalarValue),
-    /// Right above this one.
+    /// Between this value of the type and the next one.
     Above(ScalarValue),
     /// Below all.
     BeforeAll,
@@ -25,27 +25,33 @@ enum Place {
     AfterAll,
 }
 
-/// A comparison of a column with a value that `value_of` finds, in the type of the column.
+/// Rewrites a comparison of a column with a value, which `value_of` recognises, into the type of the column.
 pub(crate) fn in_column_type(
     expr: Expr,
     schema: &DFSchema,
     value_of: &impl Fn(&Expr) -> Option<&ScalarValue>,
 ) -> Transformed<Expr> {
     let rewritten = match &expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if compares(*op) => match (value_of(left), value_of(right)) {
-            (None, Some(value)) => column(left, schema).and_then(|(column, kind)| compare(column, kind, *op, value)),
-            (Some(value), None) => {
-                let swapped = op.swap().or_else(|| is_distinction(*op).then_some(*op));
-                column(right, schema).zip(swapped).and_then(|((column, kind), op)| compare(column, kind, op, value))
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
+            match (value_of(left), value_of(right)) {
+                (None, Some(value)) => {
+                    widened_column(left, schema).and_then(|(column, kind)| rewrite_comparison(column, kind, *op, value))
+                }
+                (Some(value), None) => {
+                    let swapped = op.swap().or_else(|| is_distinct_operator(*op).then_some(*op));
+                    widened_column(right, schema)
+                        .zip(swapped)
+                        .and_then(|((column, kind), op)| rewrite_comparison(column, kind, op, value))
+                }
+                _ => None,
             }
-            _ => None,
-        },
+        }
         Expr::Between(range) if value_of(&range.low).or(value_of(&range.high)).is_some() => {
-            between(range, schema, value_of)
+            rewrite_between(range, schema, value_of)
         }
         Expr::InList(InList { expr, list, negated }) if list.iter().any(|item| value_of(item).is_some()) => {
             let values = list.iter().map(|item| value_of(item).or_else(|| literal(item)));
-            column(expr, schema).and_then(|(column, kind)| members(column, kind, values, *negated))
+            widened_column(expr, schema).and_then(|(column, kind)| rewrite_in_list(column, kind, values, *negated))
         }
         _ => None,
     };
@@ -55,77 +61,81 @@ pub(crate) fn in_column_type(
     }
 }
 
-fn between(range: &Between, schema: &DFSchema, value_of: &impl Fn(&Expr) -> Option<&ScalarValue>) -> Option<Expr> {
-    let (column, kind) = column(&range.expr, schema)?;
-    let bound = |expr, op| compare(column, kind, op, value_of(expr).or_else(|| literal(expr))?);
+fn rewrite_between(
+    range: &Between,
+    schema: &DFSchema,
+    value_of: &impl Fn(&Expr) -> Option<&ScalarValue>,
+) -> Option<Expr> {
+    let (column, kind) = widened_column(&range.expr, schema)?;
+    let bound = |expr, op| rewrite_comparison(column, kind, op, value_of(expr).or_else(|| literal(expr))?);
     let within = bound(&range.low, Operator::GtEq)?.and(bound(&range.high, Operator::LtEq)?);
     Some(if range.negated { not(within) } else { within })
 }
 
-/// Whether an operator says how two values lie to each other.
-pub(crate) fn compares(op: Operator) -> bool {
+/// Whether an operator compares two values.
+pub(crate) fn is_comparison(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
-    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq) || is_distinction(op)
+    matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq) || is_distinct_operator(op)
 }
 
-fn is_distinction(op: Operator) -> bool {
+fn is_distinct_operator(op: Operator) -> bool {
     matches!(op, Operator::IsDistinctFrom | Operator::IsNotDistinctFrom)
 }
 
-/// A column and its type; below casts that keep its values apart too. A cast to floats may make values equal: only the
-/// outermost, which the analysis adds for the value beside it.
-fn column<'a>(expr: &'a Expr, schema: &'a DFSchema) -> Option<(&'a Expr, &'a DataType)> {
+/// A column and its type, also below casts that keep different values different. A cast to floats may make values equal,
+/// so it is accepted only as the outermost one, which the analysis adds for the value on the other side.
+fn widened_column<'a>(expr: &'a Expr, schema: &'a DFSchema) -> Option<(&'a Expr, &'a DataType)> {
     match expr {
         Expr::Column(name) => Some((expr, schema.data_type(name).ok()?)),
         Expr::Cast(Cast { expr, field }) => {
-            let (column, kind) = column(expr, schema)?;
+            let (column, kind) = widened_column(expr, schema)?;
             let is_rounded = !kind.is_floating() && expr.get_type(schema).is_ok_and(|inner| inner.is_floating());
-            (!is_rounded && widens(kind, field.data_type())).then_some((column, kind))
+            (!is_rounded && keeps_order(kind, field.data_type())).then_some((column, kind))
         }
         _ => None,
     }
 }
 
-/// A literal; below a cast that keeps its value too.
+/// The value of a literal, also below a cast that keeps the value.
 pub(crate) fn literal(expr: &Expr) -> Option<&ScalarValue> {
     match expr {
         Expr::Literal(value, _) => Some(value),
         Expr::Cast(Cast { expr, field }) => {
-            literal(expr).filter(|value| value.is_null() || widens(&value.data_type(), field.data_type()))
+            literal(expr).filter(|value| value.is_null() || keeps_order(&value.data_type(), field.data_type()))
         }
         _ => None,
     }
 }
 
-/// `column op value` in `kind`, the type of the column; `None` where that is not possible.
-fn compare(column: &Expr, kind: &DataType, op: Operator, value: &ScalarValue) -> Option<Expr> {
+/// Builds `column op value` in `kind`, the type of the column; `None` where that is not possible.
+fn rewrite_comparison(column: &Expr, kind: &DataType, op: Operator, value: &ScalarValue) -> Option<Expr> {
     use Operator::*;
     if value.is_null() {
         return Some(binary_expr(column.clone(), op, lit(ScalarValue::try_from(kind).ok()?)));
     }
     let compared = |op, value| binary_expr(column.clone(), op, lit(value));
-    let (lies_above, step) = match place(value, kind)? {
-        Place::At(value) => return Some(compared(op, value)),
-        Place::Above(step) => (true, Some(step)),
-        Place::BeforeAll => (false, None),
-        Place::AfterAll => (true, None),
+    let (lies_above, step) = match position(value, kind)? {
+        Position::At(value) => return Some(compared(op, value)),
+        Position::Above(step) => (true, Some(step)),
+        Position::BeforeAll => (false, None),
+        Position::AfterAll => (true, None),
     };
     Some(match (op, step) {
         (IsDistinctFrom, _) => lit(true),
         (IsNotDistinctFrom, _) => lit(false),
-        (Eq, _) => never(column),
-        (NotEq, _) => whenever_known(column),
+        (Eq, _) => false_or_null(column),
+        (NotEq, _) => true_or_null(column),
         (Lt | LtEq, Some(step)) => compared(LtEq, step),
         (Gt | GtEq, Some(step)) => compared(Gt, step),
-        (Lt | LtEq, None) if lies_above => whenever_known(column),
-        (Gt | GtEq, None) if !lies_above => whenever_known(column),
-        (Lt | LtEq | Gt | GtEq, None) => never(column),
+        (Lt | LtEq, None) if lies_above => true_or_null(column),
+        (Gt | GtEq, None) if !lies_above => true_or_null(column),
+        (Lt | LtEq | Gt | GtEq, None) => false_or_null(column),
         _ => return None,
     })
 }
 
-/// `column IN (values)` in the type of the column.
-fn members<'a>(
+/// Builds `column IN (values)` in the type of the column.
+fn rewrite_in_list<'a>(
     column: &Expr,
     kind: &DataType,
     values: impl Iterator<Item = Option<&'a ScalarValue>>,
@@ -136,7 +146,7 @@ fn members<'a>(
         match value? {
             null if null.is_null() => steps.push(lit(ScalarValue::try_from(kind).ok()?)),
             value => {
-                if let Place::At(step) = place(value, kind)? {
+                if let Position::At(step) = position(value, kind)? {
                     steps.push(lit(step));
                 }
             }
@@ -144,23 +154,23 @@ fn members<'a>(
     }
     Some(match (steps.is_empty(), negated) {
         (false, _) => column.clone().in_list(steps, negated),
-        (true, false) => never(column),
-        (true, true) => whenever_known(column),
+        (true, false) => false_or_null(column),
+        (true, true) => true_or_null(column),
     })
 }
 
-/// False, or NULL where the column is.
-fn never(column: &Expr) -> Expr {
+/// An expression that is false, or NULL where the column is NULL.
+fn false_or_null(column: &Expr) -> Expr {
     column.clone().is_null().and(lit(ScalarValue::Boolean(None)))
 }
 
-/// True, or NULL where the column is.
-fn whenever_known(column: &Expr) -> Expr {
+/// An expression that is true, or NULL where the column is NULL.
+fn true_or_null(column: &Expr) -> Expr {
     column.clone().is_not_null().or(lit(ScalarValue::Boolean(None)))
 }
 
 /// Whether a cast keeps different values different and in order, so that a comparison may leave it out.
-fn widens(from: &DataType, to: &DataType) -> bool {
+fn keeps_order(from: &DataType, to: &DataType) -> bool {
     match (from, to) {
         (DataType::Timestamp(a, _), DataType::Timestamp(b, _)) => unit_ns(*a) >= unit_ns(*b) && is_safe_cast(from, to),
         (from, to) if from.is_integer() => to.is_floating() || is_safe_cast(from, to),
@@ -170,21 +180,21 @@ fn widens(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-fn place(value: &ScalarValue, kind: &DataType) -> Option<Place> {
+fn position(value: &ScalarValue, kind: &DataType) -> Option<Position> {
     let own = value.data_type();
     if own == *kind || (is_text(&own) && is_text(kind)) || (is_bytes(&own) && is_bytes(kind)) {
-        return Some(Place::At(value.cast_to(kind).ok()?));
+        return Some(Position::At(value.cast_to(kind).ok()?));
     }
     match kind {
         DataType::Float32 | DataType::Float64 => {
             let cast = value.cast_to(kind).ok()?;
             let back = cast.cast_to(&own).ok()?;
             (own.is_numeric() && !own.is_floating() && back == *value || own == DataType::Float32)
-                .then_some(Place::At(cast))
+                .then_some(Position::At(cast))
         }
-        DataType::Date32 | DataType::Timestamp(_, _) => time_place(value, kind),
-        _ if kind.is_integer() => number_place(value, 0, |step| integer(step, kind)),
-        DataType::Decimal128(precision, scale) => number_place(value, i32::from(*scale), |step| {
+        DataType::Date32 | DataType::Timestamp(_, _) => time_position(value, kind),
+        _ if kind.is_integer() => number_position(value, 0, |step| integer_value(step, kind)),
+        DataType::Decimal128(precision, scale) => number_position(value, i32::from(*scale), |step| {
             (step.unsigned_abs() < 10_u128.checked_pow(u32::from(*precision))?).then_some(ScalarValue::Decimal128(
                 Some(step),
                 *precision,
@@ -203,13 +213,17 @@ fn is_bytes(kind: &DataType) -> bool {
     matches!(kind, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
 
-/// Where a number lies among the multiples of `10^-scale` that `made` makes values of.
-fn number_place(value: &ScalarValue, scale: i32, made: impl Fn(i128) -> Option<ScalarValue>) -> Option<Place> {
+/// Position of a number among the multiples of `10^-scale`, from which `make_value` makes values of the type.
+fn number_position(
+    value: &ScalarValue,
+    scale: i32,
+    make_value: impl Fn(i128) -> Option<ScalarValue>,
+) -> Option<Position> {
     let (digits, own_scale) = match number(value)? {
         Number::Finite { digits, scale } => (digits, scale),
-        Number::Beyond { negative } => return Some(if negative { Place::BeforeAll } else { Place::AfterAll }),
+        Number::Beyond { negative } => return Some(if negative { Position::BeforeAll } else { Position::AfterAll }),
     };
-    let outside = if digits < 0 { Place::BeforeAll } else { Place::AfterAll };
+    let outside = if digits < 0 { Position::BeforeAll } else { Position::AfterAll };
     let power = |exponent: i32| 10_i128.checked_pow(exponent.unsigned_abs());
     let (step, exact) = match scale - own_scale {
         up if up >= 0 => match power(up).and_then(|power| digits.checked_mul(power)) {
@@ -217,14 +231,15 @@ fn number_place(value: &ScalarValue, scale: i32, made: impl Fn(i128) -> Option<S
             None if digits == 0 => (0, true),
             None => return Some(outside),
         },
+        // Rounds down, so that a value that is no multiple lies above the step.
         down => match power(down) {
             Some(power) => (digits.div_euclid(power), digits.rem_euclid(power) == 0),
             None => (if digits < 0 { -1 } else { 0 }, digits == 0),
         },
     };
-    Some(match (made(step), exact) {
-        (Some(step), true) => Place::At(step),
-        (Some(step), false) => Place::Above(step),
+    Some(match (make_value(step), exact) {
+        (Some(step), true) => Position::At(step),
+        (Some(step), false) => Position::Above(step),
         (None, _) => outside,
     })
 }
@@ -238,8 +253,8 @@ enum Number {
 
 fn number(value: &ScalarValue) -> Option<Number> {
     let digits = match value {
-        ScalarValue::Float32(Some(float)) => return float_digits(&format!("{float:e}")),
-        ScalarValue::Float64(Some(float)) => return float_digits(&format!("{float:e}")),
+        ScalarValue::Float32(Some(float)) => return parse_float_digits(&format!("{float:e}")),
+        ScalarValue::Float64(Some(float)) => return parse_float_digits(&format!("{float:e}")),
         ScalarValue::Decimal128(Some(digits), _, scale) => {
             return Some(Number::Finite { digits: *digits, scale: i32::from(*scale) });
         }
@@ -253,8 +268,8 @@ fn number(value: &ScalarValue) -> Option<Number> {
     Some(Number::Finite { digits, scale: 0 })
 }
 
-/// A float as the shortest decimal that means it, from a text such as `-2.55e0`: what its writer wrote.
-fn float_digits(text: &str) -> Option<Number> {
+/// Parses a text such as `-2.55e0`, the shortest decimal of a float, which is most likely what the client wrote.
+fn parse_float_digits(text: &str) -> Option<Number> {
     let negative = text.starts_with('-');
     let Some((mantissa, exponent)) = text.split_once('e') else { return Some(Number::Beyond { negative }) };
     let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
@@ -263,7 +278,7 @@ fn float_digits(text: &str) -> Option<Number> {
     Some(Number::Finite { digits, scale })
 }
 
-fn integer(step: i128, kind: &DataType) -> Option<ScalarValue> {
+fn integer_value(step: i128, kind: &DataType) -> Option<ScalarValue> {
     Some(match kind {
         DataType::Int8 => ScalarValue::Int8(Some(step.try_into().ok()?)),
         DataType::Int16 => ScalarValue::Int16(Some(step.try_into().ok()?)),
@@ -277,7 +292,7 @@ fn integer(step: i128, kind: &DataType) -> Option<ScalarValue> {
     })
 }
 
-fn time_place(value: &ScalarValue, kind: &DataType) -> Option<Place> {
+fn time_position(value: &ScalarValue, kind: &DataType) -> Option<Position> {
     let at = nanoseconds(value, kind)?;
     let unit = match kind {
         DataType::Timestamp(unit, _) => unit_ns(*unit),
@@ -295,25 +310,25 @@ fn time_place(value: &ScalarValue, kind: &DataType) -> Option<Place> {
         _ => None,
     };
     Some(match made {
-        Some(made) if at.rem_euclid(unit) == 0 => Place::At(made),
-        Some(made) => Place::Above(made),
-        None if at < 0 => Place::BeforeAll,
-        None => Place::AfterAll,
+        Some(made) if at.rem_euclid(unit) == 0 => Position::At(made),
+        Some(made) => Position::Above(made),
+        None if at < 0 => Position::BeforeAll,
+        None => Position::AfterAll,
     })
 }
 
-/// The time since 1970; `None` where only one of the two knows its time zone.
+/// Nanoseconds since 1970; `None` where only one of value and type has a time zone.
 fn nanoseconds(value: &ScalarValue, kind: &DataType) -> Option<i128> {
-    let zoned = matches!(kind, DataType::Timestamp(_, Some(_)));
+    let has_zone = matches!(kind, DataType::Timestamp(_, Some(_)));
     let (ticks, unit, zone) = match value {
-        ScalarValue::Date32(Some(days)) => return (!zoned).then_some(i128::from(*days) * DAY_NS),
+        ScalarValue::Date32(Some(days)) => return (!has_zone).then_some(i128::from(*days) * DAY_NS),
         ScalarValue::TimestampSecond(Some(ticks), zone) => (ticks, TimeUnit::Second, zone),
         ScalarValue::TimestampMillisecond(Some(ticks), zone) => (ticks, TimeUnit::Millisecond, zone),
         ScalarValue::TimestampMicrosecond(Some(ticks), zone) => (ticks, TimeUnit::Microsecond, zone),
         ScalarValue::TimestampNanosecond(Some(ticks), zone) => (ticks, TimeUnit::Nanosecond, zone),
         _ => return None,
     };
-    (zone.is_some() == zoned).then(|| i128::from(*ticks) * unit_ns(unit))
+    (zone.is_some() == has_zone).then(|| i128::from(*ticks) * unit_ns(unit))
 }
 
 fn unit_ns(unit: TimeUnit) -> i128 {

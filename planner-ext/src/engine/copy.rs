@@ -1,8 +1,8 @@
 //! COPY table FROM 'file': Parquet, CSV, JSON and Arrow files into a table, all or nothing.
 //!
 //! Columns are matched by name. Text files are read with the types of the table, so that `007` stays text where the
-//! column is text. Folders named `day=..` are columns ([`super::partitions`]). COPY .. TO is DataFusion's, after a look at
-//! the path.
+//! column is text. Folders named `day=..` are columns ([`super::partitions`]). DataFusion executes COPY .. TO, after this
+//! module has checked the path.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use terrace_tier_store::table::Table;
 
 use super::catalog::Snapshot;
 use super::files::{PATTERN, REPLACING, check_pattern};
-use super::ingest::{Target, load};
-use super::parquet_files::SoundFiles;
+use super::ingest::{LoadTarget, load};
+use super::parquet_files::ValidatedFiles;
 use super::parse::CopyFrom;
-use super::partitions::{self, Layout};
+use super::partitions::{self, FileLayout};
 use super::registry::Ticket;
 use super::session::Session;
 use super::statement::Planned;
@@ -32,7 +32,7 @@ use super::transaction::Transaction;
 use super::{Engine, SYSTEM_SCHEMA, ddl, parse};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
-/// How the file is written.
+/// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Parquet,
@@ -42,7 +42,7 @@ enum Format {
 }
 
 impl Format {
-    fn named(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         match name.to_lowercase().as_str() {
             "parquet" => Some(Self::Parquet),
             "csv" | "tsv" | "tbl" => Some(Self::Csv),
@@ -53,24 +53,24 @@ impl Format {
     }
 }
 
-/// What could separate the fields of a file that seems to have one column.
+/// Possible delimiters of a file that seems to have one column.
 const DELIMITERS: [char; 4] = [';', '\t', '|', ','];
-/// What programs on Windows write at the start of a text file.
+/// The mark that programs on Windows write at the start of a text file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Options of COPY FROM.
-struct Options {
+struct CopyFromOptions {
     format: Format,
     header: bool,
     delimiter: u8,
-    /// Texts that are null, like the empty field.
+    /// Texts that mean null, in addition to the empty field.
     nulls: Vec<String>,
 }
 
-impl Options {
+impl CopyFromOptions {
     fn new(copy: &CopyFrom) -> Result<Self> {
         let extension = Path::new(&copy.location).extension().and_then(|e| e.to_str()).unwrap_or_default();
-        let mut format = Format::named(extension);
+        let mut format = Format::from_name(extension);
         let mut header = None;
         let mut delimiter = None;
         let mut nulls = Vec::new();
@@ -78,7 +78,7 @@ impl Options {
             let bad = |wanted: &str| Error::invalid(format!("COPY option {name} takes {wanted}, not '{value}'"));
             match name.as_str() {
                 "format" => {
-                    format = Some(Format::named(value).ok_or_else(|| bad("parquet, csv, json or arrow"))?);
+                    format = Some(Format::from_name(value).ok_or_else(|| bad("parquet, csv, json or arrow"))?);
                 }
                 "header" | "has_header" => {
                     header = Some(match value.to_lowercase().as_str() {
@@ -111,18 +111,18 @@ impl Options {
         {
             return Err(Error::invalid(format!("COPY option {name} is for CSV files")));
         }
-        let usual = if extension.eq_ignore_ascii_case("tsv") { b'\t' } else { b',' };
-        Ok(Self { format, header: header.unwrap_or(true), delimiter: delimiter.unwrap_or(usual), nulls })
+        let default_delimiter = if extension.eq_ignore_ascii_case("tsv") { b'\t' } else { b',' };
+        Ok(Self { format, header: header.unwrap_or(true), delimiter: delimiter.unwrap_or(default_delimiter), nulls })
     }
 }
 
-/// The plan of COPY .. TO, where its file may be written; its option `overwrite` is taken out.
+/// Checks that the file of a COPY .. TO may be written, and takes the option `overwrite` out of its plan.
 ///
 /// # Errors
 /// Those of [`FileAccess::check_write`](super::FileAccess::check_write).
 pub(super) fn checked_copy_to(engine: &Engine, plan: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Copy(mut copy) = plan else { return Ok(plan) };
-    // The planner takes options without a dot for those of the format.
+    // The planner adds the prefix `format.` to options without a dot.
     let overwrite = match copy.options.remove("format.overwrite").map(|value| value.to_lowercase()).as_deref() {
         None | Some("false") => false,
         Some("true") => true,
@@ -133,13 +133,13 @@ pub(super) fn checked_copy_to(engine: &Engine, plan: LogicalPlan) -> Result<Logi
         return Err(Error::invalid(format!("COPY TO '{location}': a file to be written has no *, ? or [ in its path")));
     }
     engine.files().check_write(Path::new(&location), overwrite)?;
-    // What was checked is what is written, however it was spelled.
-    copy.output_url = if overwrite { replacing(&location)? } else { location };
+    // The checked path is the one that is written, however the statement spelled it.
+    copy.output_url = if overwrite { replacing_url(&location)? } else { location };
     Ok(LogicalPlan::Copy(copy))
 }
 
-/// The location in the store that replaces files.
-fn replacing(location: &str) -> Result<String> {
+/// The URL of a location in the object store that replaces files.
+fn replacing_url(location: &str) -> Result<String> {
     let url = ListingTableUrl::parse(location)?;
     Ok(url.as_str().replacen("file://", REPLACING, 1))
 }
@@ -178,11 +178,11 @@ pub(super) async fn copy_from(
         Ok(_) if transaction.is_some() => Arc::clone(snapshot.writable(&name)?.table()),
         Ok(table) => table,
         Err(_) => {
-            ddl::check_not_other(snapshot.objects(), &name)?;
+            ddl::refuse_view_or_external(snapshot.objects(), &name)?;
             return Err(missing_table(&name.to_string()));
         }
     };
-    let options = Options::new(copy)?;
+    let options = CopyFromOptions::new(copy)?;
     let location = ddl::absolute_location(&copy.location)?;
     engine.files().check_read(Path::new(&location))?;
     check_pattern(&location)?;
@@ -196,28 +196,29 @@ pub(super) async fn copy_from(
     } else if !Path::new(&location).exists() {
         return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {location} on the server")));
     }
-    // Columns that are listed are those of the files, by position.
-    let mut layout = Layout::of(Path::new(&location))?;
+    // Listed columns name those of the files by position.
+    let mut layout = FileLayout::find(Path::new(&location))?;
     if !copy.columns.is_empty() {
         layout.names.clear();
     }
-    let plan = read(&context, &location, &options, (&table, &copy.columns), &layout).await?;
-    let plan = partitions::typed(renamed(plan, &copy.columns)?, &layout.names, &table)?;
-    load(engine, ticket, Planned { snapshot, plan, target: None }, Target::Existing(table, transaction)).await
+    let plan = read_files(&context, &location, &options, &table, &copy.columns, &layout).await?;
+    let plan = partitions::cast_to_table_types(rename_columns(plan, &copy.columns)?, &layout.names, &table)?;
+    load(engine, ticket, Planned { snapshot, plan, target: None }, LoadTarget::Existing(table, transaction)).await
 }
 
-async fn read(
+async fn read_files(
     context: &SessionContext,
     location: &str,
-    options: &Options,
-    (table, columns): (&Table, &[String]),
-    layout: &Layout,
+    options: &CopyFromOptions,
+    table: &Table,
+    columns: &[String],
+    layout: &FileLayout,
 ) -> Result<LogicalPlan> {
-    let folders = partitions::as_text(&layout.names);
-    let extension = &layout.ending;
+    let folders = partitions::text_columns(&layout.names);
+    let extension = &layout.extension;
     let frame = match options.format {
         Format::Parquet => {
-            SoundFiles::check_for(&context.state(), location).await?;
+            ValidatedFiles::check_for(&context.state(), location).await?;
             let read = ParquetReadOptions::default().file_extension(extension).table_partition_cols(folders);
             context.read_parquet(location, read).await?
         }
@@ -252,8 +253,8 @@ async fn read(
     Ok(frame.into_unoptimized_plan())
 }
 
-/// The columns of `typed`, read as texts, in their types; some texts are null. (`null_regex` of DataFusion says which columns
-/// have what type, and is not looked at when rows are read.)
+/// Casts columns that were read as text to the types of `typed`, and makes the texts `nulls` null. (DataFusion applies
+/// `null_regex` when it infers types, not when it reads rows.)
 fn with_nulls(plan: LogicalPlan, typed: &Schema, nulls: &[String]) -> Result<LogicalPlan> {
     let columns = plan.schema().columns().into_iter().map(|column| {
         let Ok(field) = typed.field_with_name(column.name()) else { return Expr::Column(column) };
@@ -265,7 +266,7 @@ fn with_nulls(plan: LogicalPlan, typed: &Schema, nulls: &[String]) -> Result<Log
     Ok(LogicalPlanBuilder::from(plan).project(columns)?.build()?)
 }
 
-/// The rows of Arrow files, by the format that the engine put in place of DataFusion's.
+/// Reads Arrow files with [`super::arrow_files`], which the engine registers in place of DataFusion's format.
 async fn read_arrow(
     context: &SessionContext,
     location: &str,
@@ -281,7 +282,7 @@ async fn read_arrow(
     Ok(context.read_table(Arc::new(table))?)
 }
 
-/// Columns as the files name them.
+/// Columns of the files.
 async fn found_columns<'a>(context: &SessionContext, location: &str, options: &impl ReadOptions<'a>) -> Result<Schema> {
     let state = context.state();
     let url = ListingTableUrl::parse(location)?;
@@ -289,7 +290,7 @@ async fn found_columns<'a>(context: &SessionContext, location: &str, options: &i
     Ok(schema.as_ref().clone())
 }
 
-/// Columns as the files name them, the same in all, as DataFusion reads rows of CSV by position.
+/// Columns of CSV files. They must be the same in all files, as DataFusion reads rows of CSV by position.
 async fn csv_columns(context: &SessionContext, location: &str, options: &CsvReadOptions<'_>) -> Result<Schema> {
     let state = context.state();
     let url = ListingTableUrl::parse(location)?;
@@ -361,7 +362,7 @@ fn typed_columns(table: &Table, found: &Schema, given: &[String]) -> Result<Sche
 }
 
 /// Gives the columns of the file the names listed after the table, by position.
-fn renamed(plan: LogicalPlan, columns: &[String]) -> Result<LogicalPlan> {
+fn rename_columns(plan: LogicalPlan, columns: &[String]) -> Result<LogicalPlan> {
     if columns.is_empty() {
         return Ok(plan);
     }

@@ -1,7 +1,7 @@
 //! CREATE and DROP of tables, views, external tables and schemas, all in the store's durable catalog.
 //!
-//! One lock serialises looking a name up and then taking or freeing it. Tables, views and external tables of a schema
-//! share one space of names.
+//! One lock serialises looking up a name and then creating or dropping its object. Tables, views and external tables of a
+//! schema share one namespace.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,19 +21,19 @@ use super::alter::refuse_broken;
 use super::analysis::result_schema;
 use super::catalog::{Object, Objects, Snapshot};
 use super::files::{FileAccess, PATTERN, check_pattern};
-use super::ingest::{Target, load};
-use super::parquet_files::SoundFiles;
+use super::ingest::{LoadTarget, load};
+use super::parquet_files::ValidatedFiles;
 use super::parse::{self, DropCommand, DropKind, Extras, NameParts, table_name};
 use super::registry::{StatementState, Ticket};
 use super::rewrite::TARGET_SCHEMA;
 use super::session::Session;
+use super::source_text::{self, DefaultTexts};
 use super::statement::Planned;
 use super::types::stored_schema;
-use super::words::{self, Defaults};
 use super::{DEFAULT_SCHEMA, Engine, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
-/// Changes settings as `WITH (...)` of CREATE TABLE says; the comment among them is returned.
+/// Applies the options of `WITH (...)` of CREATE TABLE; returns the comment among them.
 pub(super) fn apply_options(options: &mut TableOptions, pairs: &[(String, String)]) -> Result<Option<String>> {
     let mut comment = None;
     for (name, value) in pairs {
@@ -84,7 +84,7 @@ pub(super) fn apply_options(options: &mut TableOptions, pairs: &[(String, String
     Ok(comment)
 }
 
-/// Refuses what belongs to the system.
+/// Refuses names in the schemas of the system.
 pub(super) fn refuse_system(name: &TableName) -> Result<()> {
     if name.schema == SYSTEM_SCHEMA || name.schema == INFORMATION_SCHEMA {
         return Err(Error::new(ErrorKind::PermissionDenied, format!("'{name}' belongs to the system")));
@@ -106,8 +106,8 @@ pub(super) fn check_schema(snapshot: &Snapshot, schema: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses the name of a view or external table.
-pub(super) fn check_not_other(objects: &Objects, name: &TableName) -> Result<()> {
+/// Refuses a name that a view or an external table has.
+pub(super) fn refuse_view_or_external(objects: &Objects, name: &TableName) -> Result<()> {
     let kind = if objects.views.contains_key(name) {
         "view"
     } else if objects.external.contains_key(name) {
@@ -118,8 +118,8 @@ pub(super) fn check_not_other(objects: &Objects, name: &TableName) -> Result<()>
     Err(Error::new(ErrorKind::AlreadyExists, format!("'{name}' already exists as a {kind}; drop it first")))
 }
 
-fn taken(kind: &str, name: &TableName) -> Error {
-    let shown = short(name);
+fn already_exists(kind: &str, name: &TableName) -> Error {
+    let shown = short_name(name);
     Error::new(
         ErrorKind::AlreadyExists,
         format!("{kind} '{shown}' already exists; use IF NOT EXISTS or OR REPLACE, or drop it first"),
@@ -127,11 +127,11 @@ fn taken(kind: &str, name: &TableName) -> Error {
 }
 
 /// A name without the default schema.
-pub(super) fn short(name: &TableName) -> String {
+pub(super) fn short_name(name: &TableName) -> String {
     if name.schema == DEFAULT_SCHEMA { name.name.clone() } else { name.to_string() }
 }
 
-/// The table that CREATE TABLE, sent as `sql`, describes.
+/// Builds the definition of the table that a CREATE TABLE, sent as `sql`, describes.
 pub(super) fn definition(
     planned: &Planned,
     create: &CreateMemoryTable,
@@ -153,33 +153,34 @@ pub(super) fn definition(
     Ok(definition)
 }
 
-/// CREATE TABLE, with or without AS. Returns the rows stored.
+/// Executes CREATE TABLE, with or without AS. Returns the rows stored.
 pub(super) async fn create_table(
     session: &Session,
     ticket: &Ticket,
     planned: &Planned,
-    (create, definition): (&CreateMemoryTable, TableDefinition),
+    create: &CreateMemoryTable,
+    definition: TableDefinition,
 ) -> Result<u64> {
     let engine = session.engine();
     let name = definition.name.clone();
-    let names = engine.names.lock().await;
-    check_not_other(engine.objects()?.as_ref(), &name)?;
+    let name_lock = engine.name_lock.lock().await;
+    refuse_view_or_external(engine.objects()?.as_ref(), &name)?;
     if engine.store.table(&name).is_ok() {
         if create.if_not_exists {
             return Ok(0);
         }
         if !create.or_replace {
-            return Err(taken("table", &name));
+            return Err(already_exists("table", &name));
         }
     }
     let replace = create.or_replace;
     if !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(empty) if !empty.produce_one_row) {
-        drop(names);
+        drop(name_lock);
         let plan = create.input.as_ref().clone();
         let input = Planned { snapshot: Arc::clone(&planned.snapshot), plan, target: None };
-        return load(engine, ticket, input, Target::New { definition, replace }).await;
+        return load(engine, ticket, input, LoadTarget::New { definition, replace }).await;
     }
-    ticket.enter(StatementState::Running);
+    ticket.set_state(StatementState::Running);
     let store = Arc::clone(&engine.store);
     engine
         .blocking(move || {
@@ -193,10 +194,10 @@ pub(super) async fn create_table(
         .await
 }
 
-/// Puts in the defaults and comments of the columns.
+/// Adds defaults and comments of columns to a definition.
 fn describe_columns(snapshot: &Snapshot, definition: &mut TableDefinition, extras: &Extras, sql: &str) -> Result<()> {
     let schema = Arc::clone(&definition.schema);
-    let texts = if extras.defaults.is_empty() { Defaults::default() } else { Defaults::of(sql)? };
+    let texts = if extras.defaults.is_empty() { DefaultTexts::default() } else { DefaultTexts::from_sql(sql)? };
     for (column, field) in definition.columns.iter_mut().zip(schema.fields()) {
         if let Some((_, value)) = extras.defaults.iter().find(|(name, _)| name == field.name()) {
             let text = defaults::stored_text(snapshot.template(), texts.text(value)?)?;
@@ -227,16 +228,17 @@ fn primary_key(create: &CreateMemoryTable) -> Result<Vec<String>> {
     Ok(key)
 }
 
-/// CREATE VIEW, CREATE EXTERNAL TABLE, CREATE SCHEMA, sent as `sql`.
-pub(super) async fn create_other(
+/// Executes CREATE VIEW, CREATE EXTERNAL TABLE and CREATE SCHEMA, sent as `sql`.
+pub(super) async fn create_object(
     session: &Session,
     planned: &Planned,
     ddl: &DdlStatement,
-    (extras, sql): (&Extras, &str),
+    extras: &Extras,
+    sql: &str,
 ) -> Result<u64> {
     match ddl {
         DdlStatement::CreateView(create) => {
-            create_view(session.engine(), planned, create, (extras.if_not_exists, sql)).await
+            create_view(session.engine(), planned, create, extras.if_not_exists, sql).await
         }
         DdlStatement::CreateExternalTable(create) => create_external(session.engine(), planned, create, sql).await,
         DdlStatement::CreateCatalogSchema(create) => create_schema(session.engine(), create).await,
@@ -248,7 +250,8 @@ async fn create_view(
     engine: &Arc<Engine>,
     planned: &Planned,
     create: &CreateView,
-    (if_not_exists, sql): (bool, &str),
+    if_not_exists: bool,
+    sql: &str,
 ) -> Result<u64> {
     if if_not_exists && create.or_replace {
         return Err(Error::invalid("CREATE VIEW takes OR REPLACE or IF NOT EXISTS, not both"));
@@ -262,30 +265,30 @@ async fn create_view(
     let snapshot = &planned.snapshot;
     let name = table_name(&create.name, snapshot.default_schema())?;
     check_schema(snapshot, &name.schema)?;
-    let object = snapshot.object(name.clone(), words::statement(sql)?);
-    if mentions(snapshot, &object, &name)? {
-        return Err(Error::invalid(format!("view '{}' would refer to itself", short(&name))));
+    let object = snapshot.object(name.clone(), source_text::statement(sql)?);
+    if refers_to(snapshot, &object, &name)? {
+        return Err(Error::invalid(format!("view '{}' would refer to itself", short_name(&name))));
     }
-    let _names = engine.names.lock().await;
+    let _name_lock = engine.name_lock.lock().await;
     if engine.store.table(&name).is_ok() {
         return Err(Error::new(
             ErrorKind::AlreadyExists,
-            format!("'{}' already exists as a table; drop it first", short(&name)),
+            format!("'{}' already exists as a table; drop it first", short_name(&name)),
         ));
     }
     let objects = engine.objects()?;
     if objects.external.contains_key(&name) {
-        check_not_other(&objects, &name)?;
+        refuse_view_or_external(&objects, &name)?;
     }
     if objects.views.contains_key(&name) && !create.or_replace {
-        return if if_not_exists { Ok(0) } else { Err(taken("view", &name)) };
+        return if if_not_exists { Ok(0) } else { Err(already_exists("view", &name)) };
     }
     let writer = Arc::clone(engine);
     engine.blocking(move || writer.put_view(&object).map(|()| 0)).await
 }
 
-/// True when the text of a view names `wanted`, itself or through other views.
-fn mentions(snapshot: &Arc<Snapshot>, view: &Object, wanted: &TableName) -> Result<bool> {
+/// Whether the text of a view names `wanted`, directly or through other views.
+fn refers_to(snapshot: &Arc<Snapshot>, view: &Object, wanted: &TableName) -> Result<bool> {
     let state = snapshot.state();
     let mut seen = BTreeSet::new();
     let mut open = vec![view];
@@ -318,39 +321,42 @@ async fn create_external(
     for location in &mut absolute.locations {
         *location = absolute_location(location)?;
     }
-    let _names = engine.names.lock().await;
+    let _name_lock = engine.name_lock.lock().await;
     if engine.store.table(&name).is_ok() || engine.objects()?.views.contains_key(&name) {
-        return Err(Error::new(ErrorKind::AlreadyExists, format!("'{}' already exists; drop it first", short(&name))));
+        return Err(Error::new(
+            ErrorKind::AlreadyExists,
+            format!("'{}' already exists; drop it first", short_name(&name)),
+        ));
     }
     if engine.objects()?.external.contains_key(&name) {
         if create.if_not_exists {
             return Ok(0);
         }
         if !create.or_replace {
-            return Err(taken("external table", &name));
+            return Err(already_exists("external table", &name));
         }
     }
     open_external(&snapshot.state(), &absolute).await?;
-    // Absolute locations mean the same wherever the server is started.
-    let object = snapshot.object(name, words::located(sql, &absolute.locations)?);
+    // Absolute locations do not depend on the folder in which the server is started.
+    let object = snapshot.object(name, source_text::with_locations_replaced(sql, &absolute.locations)?);
     let writer = Arc::clone(engine);
     engine.blocking(move || writer.put_external(&object).map(|()| 0)).await
 }
 
-/// The absolute path of a location, which may be a URL of a local file; refuses stores this server does not reach.
+/// Converts a location, which may be a URL of a local file, to an absolute path; refuses other object stores.
 pub(super) fn absolute_location(location: &str) -> Result<String> {
     if let Some((scheme, _)) = location.split_once("://") {
-        let foreign = |what: &str| {
+        let unsupported_store = |what: &str| {
             let message = format!("location '{location}': only local files can be read and written, not '{what}'");
             Error::unimplemented(message)
         };
         if scheme != "file" {
-            return Err(foreign(scheme));
+            return Err(unsupported_store(scheme));
         }
-        // As whoever opens it will read it, escapes included.
+        // Parsed by the type that opens the location later, so that escapes mean the same.
         let url = ListingTableUrl::parse(location)?;
         if url.object_store() != ObjectStoreUrl::local_filesystem() {
-            return Err(foreign(url.object_store().as_str()));
+            return Err(unsupported_store(url.object_store().as_str()));
         }
         let slash = if url.is_collection() && !url.prefix().as_ref().is_empty() { "/" } else { "" };
         return Ok(format!("/{}{slash}", url.prefix().as_ref()));
@@ -358,7 +364,7 @@ pub(super) fn absolute_location(location: &str) -> Result<String> {
     let absolute = std::path::absolute(Path::new(location))
         .map_err(|e| Error::invalid(format!("location '{location}' is not a path: {e}")))?;
     let text = absolute.to_str().ok_or_else(|| Error::invalid(format!("location '{location}' is not UTF-8")))?;
-    // A trailing slash says folder.
+    // A trailing slash marks a folder.
     Ok(if location.ends_with('/') && !text.ends_with('/') { format!("{text}/") } else { text.to_owned() })
 }
 
@@ -370,9 +376,9 @@ pub(super) async fn open_external(
     for location in &create.locations {
         let path = &absolute_location(location)?;
         let pattern = path.contains(PATTERN);
-        FileAccess::of(state)?.check_read(Path::new(path))?;
+        FileAccess::from_state(state)?.check_read(Path::new(path))?;
         check_pattern(path)?;
-        // A folder that INSERT is about to fill.
+        // A folder that INSERT will create.
         let is_new = path.ends_with('/') && !create.schema.fields().is_empty();
         if !pattern && !is_new && !Path::new(path).exists() {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {path} on the server")));
@@ -386,7 +392,7 @@ pub(super) async fn open_external(
     };
     if kind == "PARQUET" {
         for location in &create.locations {
-            SoundFiles::check_for(state, location).await?;
+            ValidatedFiles::check_for(state, location).await?;
         }
     }
     let provider = factory.create(state, create).await?;
@@ -404,7 +410,7 @@ async fn create_schema(engine: &Arc<Engine>, create: &CreateCatalogSchema) -> Re
     if name.is_empty() || name.contains('.') || name == TARGET_SCHEMA {
         return Err(Error::invalid(format!("'{}' is not a name for a schema", create.schema_name)));
     }
-    let _names = engine.names.lock().await;
+    let _name_lock = engine.name_lock.lock().await;
     if engine.schemas()?.contains(&name) {
         if create.if_not_exists {
             return Ok(0);
@@ -415,15 +421,15 @@ async fn create_schema(engine: &Arc<Engine>, create: &CreateCatalogSchema) -> Re
     engine.blocking(move || writer.put_schema(&name).map(|()| 0)).await
 }
 
-/// DROP TABLE, DROP VIEW, DROP SCHEMA.
+/// Executes DROP TABLE, DROP VIEW and DROP SCHEMA.
 pub(super) async fn drop_objects(session: &Session, command: &DropCommand) -> Result<u64> {
     let engine = session.engine();
-    let _names = engine.names.lock().await;
+    let _name_lock = engine.name_lock.lock().await;
     for parts in &command.names {
         let snapshot = session.snapshot()?;
         let default = snapshot.default_schema().to_owned();
         let name = parts.resolve(&default);
-        let hot_views = engine.hot_views.current()?.names_of(&name);
+        let hot_views = engine.hot_views.current()?.names_for_table(&name);
         if command.kind == DropKind::Table && command.restrict {
             refuse_broken(&[], &hot_views, &name)?;
         }
@@ -439,7 +445,7 @@ pub(super) async fn drop_objects(session: &Session, command: &DropCommand) -> Re
         let parts = parts.clone();
         let command = command.clone();
         let work = move || {
-            drop_one(&worker, &parts, &command, &default)?;
+            drop_object(&worker, &parts, &command, &default)?;
             users.iter().try_for_each(|view| worker.remove_view(view).map(drop))
         };
         engine.blocking(work).await?;
@@ -447,7 +453,7 @@ pub(super) async fn drop_objects(session: &Session, command: &DropCommand) -> Re
     Ok(0)
 }
 
-fn drop_one(engine: &Engine, parts: &NameParts, command: &DropCommand, default: &str) -> Result<()> {
+fn drop_object(engine: &Engine, parts: &NameParts, command: &DropCommand, default: &str) -> Result<()> {
     if command.kind == DropKind::Schema {
         return drop_schema(engine, &parts.name, command);
     }
@@ -456,7 +462,7 @@ fn drop_one(engine: &Engine, parts: &NameParts, command: &DropCommand, default: 
     let objects = engine.objects()?;
     let is_table = engine.store.table(&name).is_ok();
     let is_view = objects.views.contains_key(&name);
-    let wrong = |is: &str, use_: &str| Err(Error::invalid(format!("'{}' is a {is}; use {use_}", short(&name))));
+    let wrong = |is: &str, use_: &str| Err(Error::invalid(format!("'{}' is a {is}; use {use_}", short_name(&name))));
     match command.kind {
         DropKind::Table if is_table => drop_table(engine, &name),
         DropKind::Table if objects.external.contains_key(&name) => engine.remove_external(&name).map(|_| ()),
@@ -464,14 +470,14 @@ fn drop_one(engine: &Engine, parts: &NameParts, command: &DropCommand, default: 
         DropKind::View if is_view => engine.remove_view(&name).map(|_| ()),
         DropKind::View if is_table => wrong("table", "DROP TABLE"),
         _ if command.if_exists => Ok(()),
-        DropKind::View => Err(Error::new(ErrorKind::NotFound, format!("view '{}' does not exist", short(&name)))),
+        DropKind::View => Err(Error::new(ErrorKind::NotFound, format!("view '{}' does not exist", short_name(&name)))),
         _ => Err(missing_table(&name.to_string())),
     }
 }
 
-/// A table goes with its hot views: these first, so that none is left without its table.
+/// Drops a table and its hot views. The views go first, so that a crash leaves none without its table.
 fn drop_table(engine: &Engine, name: &TableName) -> Result<()> {
-    for view in engine.hot_views.current()?.names_of(name) {
+    for view in engine.hot_views.current()?.names_for_table(name) {
         engine.hot_views.remove(&view)?;
     }
     Ok(engine.store.drop_table(name)?)

@@ -1,8 +1,8 @@
 //! Defaults of columns: SQL text in the catalog, an expression in a plan.
 //!
-//! A default mentions no column, so that it can be evaluated anywhere. `now()` and its like are evaluated once per
-//! statement, `random()` and its like for each row. A default that cannot become a value of its column is refused when it
-//! is declared, not when rows arrive.
+//! A default mentions no column, so that it can be evaluated anywhere. Functions like `now()` are evaluated once per
+//! statement, volatile ones like `random()` for each row. A default that cannot become a value of its column is refused
+//! when it is declared, not when rows arrive.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -23,22 +23,22 @@ use datafusion::sql::sqlparser::ast::{
 };
 use terrace_tier_store::table::TableDefinition;
 
+use super::ast_nodes::parse_query;
 use super::catalog::Snapshot;
-use super::nodes::skeleton;
 use super::parse::{NameParts, normalized};
 use super::types::matching;
 use crate::coercion;
 use crate::dialect;
 use crate::error::{Error, Result};
 
-/// The expression of a default, with the type of its column.
+/// Parses a default to an expression of the column's type.
 pub(super) fn expression(state: &SessionState, text: &str, field: &Field) -> Result<Expr> {
     let refuse =
         |error: Error| Error::invalid(format!("DEFAULT {text} of column '{}': {}", field.name(), error.message()));
-    let none = DFSchema::empty();
-    let tree = ExprWithAlias { expr: with_floats(text)?, alias: None };
-    let parsed = state.create_logical_expr_from_sql_expr(tree, &none).map_err(|e| refuse(e.into()))?;
-    let foreign = parsed.exists(|e| {
+    let no_columns = DFSchema::empty();
+    let tree = ExprWithAlias { expr: parse_with_float_numbers(text)?, alias: None };
+    let parsed = state.create_logical_expr_from_sql_expr(tree, &no_columns).map_err(|e| refuse(e.into()))?;
+    let is_not_scalar = parsed.exists(|e| {
         Ok(matches!(
             e,
             Expr::AggregateFunction(_)
@@ -49,26 +49,26 @@ pub(super) fn expression(state: &SessionState, text: &str, field: &Field) -> Res
                 | Expr::Exists(_)
         ))
     })?;
-    if foreign {
+    if is_not_scalar {
         return Err(refuse(Error::invalid("only constants and functions of them can be a default")));
     }
-    parsed.cast_to(field.data_type(), &none).map_err(|e| refuse(e.into()))
+    parsed.cast_to(field.data_type(), &no_columns).map_err(|e| refuse(e.into()))
 }
 
-/// Refuses a default that is no value of its column, and returns the value it has now, as one row.
+/// Evaluates a default to an array of one row; refuses one that does not fit its column.
 pub(super) fn value_now(state: &SessionState, text: &str, field: &Field) -> Result<ArrayRef> {
     let expr = expression(state, text, field)?;
     let evaluate = || -> datafusion::error::Result<ArrayRef> {
-        let none = DFSchema::empty();
-        // `now()` has a value only as the optimizer gives it one.
+        let no_columns = DFSchema::empty();
+        // Only the optimizer replaces `now()` by a value.
         let context = SimplifyContext::builder()
-            .with_schema(Arc::new(none.clone()))
+            .with_schema(Arc::new(no_columns.clone()))
             .with_config_options(Arc::clone(state.config_options()))
             .with_query_execution_start_time(state.execution_props().query_execution_start_time)
             .build();
         let simplifier = ExprSimplifier::new(context);
-        let expr = simplifier.simplify(coercion::coerced(&simplifier, expr, &none)?)?;
-        let physical = state.create_physical_expr(expr, &none)?;
+        let expr = simplifier.simplify(coercion::coerced(&simplifier, expr, &no_columns)?)?;
+        let physical = state.create_physical_expr(expr, &no_columns)?;
         let options = RecordBatchOptions::new().with_row_count(Some(1));
         let row = RecordBatch::try_new_with_options(Schema::empty().into(), Vec::new(), &options)?;
         physical.evaluate(&row)?.into_array(1)
@@ -79,7 +79,7 @@ pub(super) fn value_now(state: &SessionState, text: &str, field: &Field) -> Resu
 }
 
 /// The defaults of a table's columns, by name.
-pub(super) fn of_table(state: &SessionState, definition: &TableDefinition) -> Result<HashMap<String, Expr>> {
+pub(super) fn table_defaults(state: &SessionState, definition: &TableDefinition) -> Result<HashMap<String, Expr>> {
     let mut defaults = HashMap::new();
     for (column, field) in definition.columns.iter().zip(definition.schema.fields()) {
         if let Some(text) = &column.default {
@@ -89,25 +89,29 @@ pub(super) fn of_table(state: &SessionState, definition: &TableDefinition) -> Re
     Ok(defaults)
 }
 
-/// Gives rows that come from elsewhere the defaults of the columns they lack.
-pub(super) fn fill(state: &SessionState, plan: LogicalPlan, definition: &TableDefinition) -> Result<LogicalPlan> {
+/// Adds the columns that incoming rows lack, with their defaults.
+pub(super) fn add_missing_columns(
+    state: &SessionState,
+    plan: LogicalPlan,
+    definition: &TableDefinition,
+) -> Result<LogicalPlan> {
     let incoming = plan.schema().as_arrow().clone();
-    let mut lacking = of_table(state, definition)?;
-    lacking.retain(|name, _| matching(&incoming, name).is_none());
-    if lacking.is_empty() {
+    let mut missing = table_defaults(state, definition)?;
+    missing.retain(|name, _| matching(&incoming, name).is_none());
+    if missing.is_empty() {
         return Ok(plan);
     }
     let given: Vec<Expr> = plan.schema().columns().into_iter().map(col).collect();
-    let added = lacking.into_iter().map(|(name, value)| value.alias(name));
+    let added = missing.into_iter().map(|(name, value)| value.alias(name));
     Ok(LogicalPlanBuilder::from(plan).project(given.into_iter().chain(added))?.build()?)
 }
 
-/// Writes the defaults into an INSERT that says DEFAULT; other statements stay as they are.
-pub(super) fn write_out(snapshot: &Snapshot, statement: SqlStatement) -> Result<SqlStatement> {
+/// Replaces DEFAULT in an INSERT by the defaults of the columns; leaves other statements unchanged.
+pub(super) fn expand_defaults(snapshot: &Snapshot, statement: SqlStatement) -> Result<SqlStatement> {
     let mut ast = match statement {
         SqlStatement::Statement(ast) => *ast,
         SqlStatement::Explain(mut explain) => {
-            explain.statement = Box::new(write_out(snapshot, *explain.statement)?);
+            explain.statement = Box::new(expand_defaults(snapshot, *explain.statement)?);
             return Ok(SqlStatement::Explain(explain));
         }
         other => return Ok(other),
@@ -116,18 +120,18 @@ pub(super) fn write_out(snapshot: &Snapshot, statement: SqlStatement) -> Result<
         && let TableObject::TableName(name) = &insert.table
         && let Some(table) = snapshot.definition(&NameParts::new(name)?)?
     {
-        write_out_values(insert, &table)?;
+        expand_default_values(insert, &table)?;
     }
     Ok(SqlStatement::Statement(Box::new(ast)))
 }
 
-fn write_out_values(insert: &mut Insert, table: &TableDefinition) -> Result<()> {
+fn expand_default_values(insert: &mut Insert, table: &TableDefinition) -> Result<()> {
     let all = || table.schema.fields().iter().map(|f| f.name().clone());
     let columns: Vec<String> =
         if insert.columns.is_empty() { all().collect() } else { insert.columns.iter().filter_map(last_part).collect() };
     if insert.source.is_none() && insert.assignments.is_empty() {
         // INSERT .. DEFAULT VALUES
-        let row = all().map(|name| default_of(table, &name)).collect::<Result<Vec<_>>>()?;
+        let row = all().map(|name| column_default(table, &name)).collect::<Result<Vec<_>>>()?;
         insert.source = Some(values_query(row)?);
         return Ok(());
     }
@@ -135,7 +139,7 @@ fn write_out_values(insert: &mut Insert, table: &TableDefinition) -> Result<()> 
     for row in &mut values.rows {
         for (value, column) in row.content.iter_mut().zip(&columns) {
             if is_default(value) {
-                *value = default_of(table, column)?;
+                *value = column_default(table, column)?;
             }
         }
     }
@@ -146,41 +150,41 @@ fn last_part(name: &ObjectName) -> Option<String> {
     name.0.last().and_then(|part| part.as_ident()).map(normalized)
 }
 
-/// The parser takes the word DEFAULT for a name.
+/// Whether a value is the word DEFAULT, which the parser reads as an identifier.
 pub(super) fn is_default(value: &AstExpr) -> bool {
     matches!(value, AstExpr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }
 
-/// What DEFAULT means for the column of that name.
-fn default_of(table: &TableDefinition, column: &str) -> Result<AstExpr> {
+/// The default of the column of that name.
+fn column_default(table: &TableDefinition, column: &str) -> Result<AstExpr> {
     let position = table.schema.column_with_name(column).map(|(position, _)| position);
-    tree(position.and_then(|position| table.columns.get(position)?.default.as_deref()))
+    default_expr(position.and_then(|position| table.columns.get(position)?.default.as_deref()))
 }
 
-/// A default, or NULL where there is none, as a part of a statement.
-pub(super) fn tree(default: Option<&str>) -> Result<AstExpr> {
-    default.map_or_else(|| Ok(AstExpr::value(Value::Null)), with_floats)
+/// The syntax tree of a default, or of NULL where there is none.
+pub(super) fn default_expr(default: Option<&str>) -> Result<AstExpr> {
+    default.map_or_else(|| Ok(AstExpr::value(Value::Null)), parse_with_float_numbers)
 }
 
-/// The tree of a default whose numbers with a point are floats, whatever they are in the statement around it.
-fn with_floats(text: &str) -> Result<AstExpr> {
+/// Parses a default so that its numbers with a point are floats, whatever they are in the statement around it.
+fn parse_with_float_numbers(text: &str) -> Result<AstExpr> {
     let mut tree = parse_expression(text)?;
     cast_numbers(&mut tree, |_| Ok(DataType::Double(ExactNumberInfo::None)))?;
     Ok(tree)
 }
 
-/// The text that is stored of a default that is declared in a session. Stored numbers with a point are floats; where they
-/// are decimals for the session, and that makes a difference, the text says so.
+/// The text that the catalog stores for a default that a session declares. Stored numbers with a point are floats. Where
+/// they are decimals in the session, and the value would differ, the text gets casts to decimals.
 pub(super) fn stored_text(state: &SessionState, text: String) -> Result<String> {
     let mut tree = parse_expression(&text)?;
     // A float of 15 digits becomes the same decimal again.
     let is_exact = |number: &str| number.bytes().filter(u8::is_ascii_digit).count() <= 15;
-    let alone = match &tree {
-        AstExpr::UnaryOp { expr, .. } => number_in(expr),
-        other => number_in(other),
+    let single_number = match &tree {
+        AstExpr::UnaryOp { expr, .. } => decimal_number(expr),
+        other => decimal_number(other),
     };
-    let alone = alone.is_some_and(is_exact);
-    if alone || !state.config_options().sql_parser.parse_float_as_decimal {
+    let is_exact_number = single_number.is_some_and(is_exact);
+    if is_exact_number || !state.config_options().sql_parser.parse_float_as_decimal {
         return Ok(text);
     }
     let changed = cast_numbers(&mut tree, |number| {
@@ -199,8 +203,8 @@ pub(super) fn stored_text(state: &SessionState, text: String) -> Result<String> 
     Ok(if changed { tree.to_string() } else { text })
 }
 
-/// A number with a point, as written.
-fn number_in(expr: &AstExpr) -> Option<&str> {
+/// The text of a number with a point; `None` for other expressions.
+fn decimal_number(expr: &AstExpr) -> Option<&str> {
     match expr {
         AstExpr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) if number.contains('.') => Some(number),
         _ => None,
@@ -211,7 +215,7 @@ fn number_in(expr: &AstExpr) -> Option<&str> {
 fn cast_numbers(tree: &mut AstExpr, kind: impl Fn(&str) -> Result<DataType>) -> Result<bool> {
     let mut changed = false;
     let end = visit_expressions_mut(tree, |expr| {
-        let Some(number) = number_in(expr) else { return ControlFlow::Continue(()) };
+        let Some(number) = decimal_number(expr) else { return ControlFlow::Continue(()) };
         let data_type = match kind(number) {
             Ok(data_type) => data_type,
             Err(error) => return ControlFlow::Break(error),
@@ -226,13 +230,13 @@ fn cast_numbers(tree: &mut AstExpr, kind: impl Fn(&str) -> Result<DataType>) -> 
     }
 }
 
-/// The text of an expression, in the dialect of statements whatever the session's is.
+/// Parses the text of an expression in the server's dialect, whatever the session's options are.
 pub(super) fn parse_expression(text: &str) -> Result<AstExpr> {
     dialect::expression("DEFAULT", text)
 }
 
 fn values_query(row: Vec<AstExpr>) -> Result<Box<Query>> {
-    let mut query = skeleton("VALUES (1)")?;
+    let mut query = parse_query("VALUES (1)")?;
     if let SetExpr::Values(values) = query.body.as_mut() {
         values.rows.iter_mut().for_each(|only| only.content.clone_from(&row));
     }

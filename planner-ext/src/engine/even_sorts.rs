@@ -1,11 +1,11 @@
-//! Sorts that reserve what their rows take.
+//! Splits the input of sorts into batches that share no buffers, so that sorts reserve only the bytes of their rows.
 //!
 //! A sort of DataFusion reserves the buffers of each batch of its input, and counts them again for each batch of a sorted
 //! run (sorts/sort.rs `sort_batch_stream`). Views of one chunk share their text buffers, so that a batch of 8,192 rows
 //! counts the texts of 65,536: the sort spills early, or fails when a single batch does not fit. Below a sort, rows
 //! with views are therefore copied into batches of even size that share no buffers.
 //!
-//! A sort with a limit keeps the best rows only, compacts them by itself, and is left as it is.
+//! A sort with a limit keeps the best rows only and compacts them itself, so it is not changed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{Stream, StreamExt};
 
-/// The plan with batches of even size below its sorts.
+/// Adds an [`EvenBatchesExec`] below each sort without a limit whose rows have views.
 pub(super) fn with_even_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
         let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };

@@ -1,16 +1,21 @@
-//! Which files and folders of the server's machine statements and HTTP requests may name.
+//! Decides which files and folders of the server's machine statements and HTTP requests may name.
 //!
-//! A path passes when it lies below a configured root and is no part of what the server itself keeps: its data directory,
-//! pools, spilled rows, configuration and keys. Nor may it lie in another data directory or a backup. Both are decided for
-//! the folders that were opened, by device and inode, not for the words of the path:
+//! A path is allowed when it lies below a configured root and does not belong to the server itself: its data directory,
+//! pools, spilled rows, configuration and keys. It may not lie in another data directory or a backup either. Both are
+//! decided by the device and inode of opened folders, not by the text of the path:
 //!
 //! ```text
-//!   path -> without links -> opened below its root -> judged by what was opened -> used through the descriptor
-//!           (this file)      (opened)                 (this file)                  (store, draft)
+//!   path -> without links -> opened below its root -> checked by device and inode -> used through the descriptor
+//!           (this file)      (opened)                 (this file)                    (store, draft)
 //! ```
 //!
-//! `FileAccess` says early, in the words of the statement, what is refused. What DataFusion reads and writes goes through
-//! [`CheckedFiles`] besides, so that neither another spelling of a path nor a link that is swapped in between leads elsewhere.
+//! - [`opened`]: opens folders and files without following links
+//! - [`store`]: the object store that DataFusion uses, which checks every file when it is opened
+//! - [`draft`]: files that are being written
+//!
+//! [`FileAccess`] refuses early, with the path as the statement wrote it. All reads and writes of DataFusion are checked
+//! again by [`CheckedFiles`], so that neither another spelling of a path nor a link that is swapped in after the first
+//! check leads elsewhere.
 
 mod draft;
 mod opened;
@@ -27,22 +32,22 @@ use parking_lot::Mutex;
 use terrace_tier_store::store::CATALOG_FILE;
 
 use crate::error::{Error, ErrorKind, Result};
-pub use draft::Place;
+pub use draft::OutputPath;
 use opened::{Folder, Identity};
 pub(super) use store::{CheckedFiles, REPLACING};
 
-/// What makes a path a pattern.
+/// Characters that make a path a pattern.
 pub(super) const PATTERN: [char; 3] = ['*', '?', '['];
-/// The file that a pool has where only its folder is named.
+/// Name of the pool file when only its folder is named.
 const POOL_FILE: &str = "terrace.pool";
 
-/// What may be read and written.
+/// The files that may be read and written.
 #[derive(Debug, Clone)]
 pub struct FileAccess {
     read: Roots,
     write: Roots,
     protected: Vec<PathBuf>,
-    /// What came to be the server's while it serves.
+    /// Files that were added to the server's own while it runs.
     added: Arc<Mutex<Vec<PathBuf>>>,
 }
 
@@ -54,7 +59,7 @@ struct Roots {
 }
 
 impl FileAccess {
-    /// Reading and writing below these folders, save what is `protected`: files and folders of the server itself.
+    /// Allows reading and writing below these folders, except for `protected` files and folders, those of the server.
     pub fn new(read_roots: Vec<PathBuf>, write_roots: Vec<PathBuf>, protected: Vec<PathBuf>) -> Self {
         Self {
             read: Roots { folders: read_roots, setting: "files.read_roots" },
@@ -64,26 +69,26 @@ impl FileAccess {
         }
     }
 
-    /// Everything but `protected`.
-    pub fn open(protected: Vec<PathBuf>) -> Self {
+    /// Allows everything except for `protected`.
+    pub fn unrestricted(protected: Vec<PathBuf>) -> Self {
         let root = || vec![PathBuf::from("/")];
         Self::new(root(), root(), protected)
     }
 
-    /// The same with more that is protected.
+    /// Protects more files and folders.
     #[must_use]
     pub fn with_protected(mut self, more: impl IntoIterator<Item = PathBuf>) -> Self {
         self.protected.extend(more);
         self
     }
 
-    /// The access that the sessions of a state have.
-    pub(super) fn of(state: &SessionState) -> Result<Arc<Self>> {
+    /// The file access of a session state.
+    pub(super) fn from_state(state: &SessionState) -> Result<Arc<Self>> {
         let access = state.config().get_extension::<Self>();
         access.ok_or_else(|| Error::new(ErrorKind::Internal, "the session does not know which files it may name"))
     }
 
-    /// Protects a file or folder that came to be the server's: the pool of an added tier, until the server stops.
+    /// Protects a file or folder that now belongs to the server, the pool of an added tier, until the server stops.
     pub(super) fn protect(&self, path: PathBuf) {
         self.added.lock().push(path);
     }
@@ -93,16 +98,16 @@ impl FileAccess {
     /// # Errors
     /// [`ErrorKind::PermissionDenied`] with the path and the setting that forbids it.
     pub fn check_read(&self, path: &Path) -> Result<()> {
-        let found = self.find(&without_pattern(path))?;
-        let folder = self.folder(&found, &self.read)?;
-        if let [name] = found.rest.as_slice() {
-            self.judge_entry(&folder, name, &found.real(), true)?;
+        let found = self.resolve(&without_pattern(path))?;
+        let folder = self.open_folder(&found, &self.read)?;
+        if let [name] = found.remaining.as_slice() {
+            self.check_entry(&folder, name, &found.path(), true)?;
         }
-        // A folder is read with all that lies in it.
-        let real = found.real();
+        // Reading a folder reads everything in it, so it may not contain protected files.
+        let real = found.path();
         let within = |own: &PathBuf| own.canonicalize().is_ok_and(|own| own.starts_with(&real));
         match self.protected().into_iter().find(within) {
-            Some(own) => Err(belongs_to_the_server(&real, &own)),
+            Some(own) => Err(protected_path_error(&real, &own)),
             None => Ok(()),
         }
     }
@@ -113,72 +118,72 @@ impl FileAccess {
     /// [`ErrorKind::PermissionDenied`] with the path and the setting that forbids it; [`ErrorKind::AlreadyExists`] for a
     /// file that is there, unless it may be replaced.
     pub fn check_write(&self, path: &Path, overwrite: bool) -> Result<()> {
-        let found = self.find(path)?;
-        let folder = self.folder(&found, &self.write)?;
-        found.check_names()?;
-        match found.rest.as_slice() {
-            [name] => self.judge_entry(&folder, name, &found.real(), overwrite),
+        let found = self.resolve(path)?;
+        let folder = self.open_folder(&found, &self.write)?;
+        found.refuse_catalog_name()?;
+        match found.remaining.as_slice() {
+            [name] => self.check_entry(&folder, name, &found.path(), overwrite),
             _ => Ok(()),
         }
     }
 
-    /// Checks what a tier is to stand on: a pool file, the folder for one, or a device. Returns what to protect from then on.
+    /// Checks the path of a tier: a pool file, the folder for one, or a device. Returns the path to protect from then on.
     ///
     /// # Errors
-    /// As of [`FileAccess::check_write`].
+    /// Those of [`FileAccess::check_write`].
     pub fn check_pool(&self, path: &Path) -> Result<PathBuf> {
         let pool = pool_file(path);
         if std::fs::metadata(&pool).is_ok_and(|found| found.file_type().is_char_device()) {
-            let found = self.find(&pool)?;
-            return self.folder(&found, &self.write).map(|_| pool);
+            let found = self.resolve(&pool)?;
+            return self.open_folder(&found, &self.write).map(|_| pool);
         }
         self.check_write(&pool, true).map(|()| pool)
     }
 
-    /// Opens the folder of what is to be written, judged, for those who write by themselves and replace nothing.
+    /// Checks and opens the folder of a path to be written, for callers that write by themselves and replace nothing.
     ///
     /// # Errors
-    /// As of [`FileAccess::check_write`]; [`ErrorKind::NotFound`] when there is no such folder.
-    pub fn place(&self, path: &Path) -> Result<Place> {
-        self.place_to_write(path, true, false)
+    /// Those of [`FileAccess::check_write`]; [`ErrorKind::NotFound`] when there is no such folder.
+    pub fn output_path(&self, path: &Path) -> Result<OutputPath> {
+        self.output_path_with_folders(path, true, false)
     }
 
-    /// The same for files that statements write, whose folders are made.
-    fn place_to_write(&self, path: &Path, overwrite: bool, make: bool) -> Result<Place> {
-        let mut found = self.find(path)?;
-        let shown = found.real();
-        let named = found.check_names();
+    /// Like [`Self::output_path`], for files that statements write: with `make`, creates missing folders.
+    fn output_path_with_folders(&self, path: &Path, overwrite: bool, make: bool) -> Result<OutputPath> {
+        let mut found = self.resolve(path)?;
+        let shown = found.path();
+        let named = found.refuse_catalog_name();
         let Some(name) = found.take_name() else {
             return Err(Error::invalid(format!("path {} has no name", path.display())));
         };
-        let mut folder = self.folder(&found, &self.write)?;
+        let mut folder = self.open_folder(&found, &self.write)?;
         named?;
-        if !make && !found.rest.is_empty() {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no folder {}", found.real().display())));
+        if !make && !found.remaining.is_empty() {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no folder {}", found.path().display())));
         }
-        for part in &found.rest {
+        for part in &found.remaining {
             folder = folder.make(part, &found)?;
         }
-        if !found.rest.is_empty() {
-            self.judge(&folder, &found, &self.write)?;
+        if !found.remaining.is_empty() {
+            self.check_folder(&folder, &found, &self.write)?;
         }
-        self.judge_entry(&folder, &name, &shown, overwrite)?;
-        Ok(Place::new(folder, name, shown))
+        self.check_entry(&folder, &name, &shown, overwrite)?;
+        Ok(OutputPath::new(folder, name, shown))
     }
 
-    /// Opens a file for reading, judged.
+    /// Checks a file and opens it for reading.
     fn open_file(&self, path: &Path) -> Result<File> {
-        let found = self.find(path)?;
-        let [name] = found.rest.as_slice() else {
+        let found = self.resolve(path)?;
+        let [name] = found.remaining.as_slice() else {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no file {}", path.display())));
         };
-        let folder = self.folder(&found, &self.read)?;
-        let (file, identity) = folder.open_file(name, &found.real())?;
-        self.judge_file(identity, &found.real()).map(|()| file)
+        let folder = self.open_folder(&found, &self.read)?;
+        let (file, identity) = folder.open_file(name, &found.path())?;
+        self.check_file(identity, &found.path()).map(|()| file)
     }
 
-    /// The path that is meant, its existing part without links.
-    fn find(&self, path: &Path) -> Result<Found> {
+    /// Resolves the links in the existing part of a path.
+    fn resolve(&self, path: &Path) -> Result<ResolvedPath> {
         let shown = path.display();
         let absolute = std::path::absolute(path).map_err(|e| Error::invalid(format!("'{shown}' is no path: {e}")))?;
         if absolute.components().any(|part| part == Component::ParentDir) {
@@ -188,7 +193,7 @@ impl FileAccess {
         let (mut folder, there) = found.ok_or_else(|| Error::invalid(format!("path {shown} has no folder")))?;
         let rest = absolute.strip_prefix(there).unwrap_or(Path::new(""));
         let mut rest: Vec<OsString> = rest.components().map(|part| part.as_os_str().to_owned()).collect();
-        // A link to nothing would be followed when the file is made.
+        // A dangling link would be followed when the file is created.
         if let Some(first) = rest.first()
             && folder.join(first).is_symlink()
         {
@@ -203,47 +208,47 @@ impl FileAccess {
             rest.push(name.to_owned());
             folder = parent.to_owned();
         }
-        Ok(Found { folder, rest })
+        Ok(ResolvedPath { folder, remaining: rest })
     }
 
-    /// Opens the existing folder of a path, below one of the roots, and judges it.
-    fn folder(&self, found: &Found, roots: &Roots) -> Result<Folder> {
+    /// Opens the existing folder of a path below one of the roots, and checks it.
+    fn open_folder(&self, found: &ResolvedPath, roots: &Roots) -> Result<Folder> {
         let roots_there = roots.folders.iter().filter_map(|root| root.canonicalize().ok());
-        let mut last = Err(outside(found, roots));
+        let mut last = Err(outside_roots(found, roots));
         for root in roots_there.filter(|root| found.folder.starts_with(root)) {
-            last = Folder::below(&root, found);
+            last = Folder::open_below(&root, found);
             if last.is_ok() {
                 break;
             }
         }
         let folder = last?;
-        self.judge(&folder, found, roots).map(|()| folder)
+        self.check_folder(&folder, found, roots).map(|()| folder)
     }
 
-    /// Judges an open folder by its ancestors: those of the folder itself, whatever path led to it.
-    fn judge(&self, folder: &Folder, found: &Found, roots: &Roots) -> Result<()> {
-        let own: Vec<(Identity, PathBuf)> = self.identities().collect();
-        let roots_there: Vec<Identity> = roots.folders.iter().filter_map(Identity::of).collect();
+    /// Checks an open folder by its ancestors: those of the folder itself, whatever path led to it.
+    fn check_folder(&self, folder: &Folder, found: &ResolvedPath, roots: &Roots) -> Result<()> {
+        let own: Vec<(Identity, PathBuf)> = self.protected_identities().collect();
+        let roots_there: Vec<Identity> = roots.folders.iter().filter_map(Identity::from_path).collect();
         let mut is_below = false;
         for ancestor in folder.ancestors() {
-            let (ancestor, identity) = ancestor.map_err(|error| opened::failed("open", &found.real(), error))?;
+            let (ancestor, identity) = ancestor.map_err(|error| opened::errno_error("open", &found.path(), error))?;
             if let Some((_, own)) = own.iter().find(|(known, _)| *known == identity) {
-                return Err(belongs_to_the_server(&found.real(), own));
+                return Err(protected_path_error(&found.path(), own));
             }
-            if ancestor.has(CATALOG_FILE) {
-                let shown = found.real();
+            if ancestor.contains(CATALOG_FILE) {
+                let shown = found.path();
                 let message = format!("path {} lies in a data directory or a backup", shown.display());
                 return Err(Error::new(ErrorKind::PermissionDenied, message));
             }
             is_below |= roots_there.contains(&identity);
         }
-        if is_below { Ok(()) } else { Err(outside(found, roots)) }
+        if is_below { Ok(()) } else { Err(outside_roots(found, roots)) }
     }
 
-    /// Judges what lies under a name in a judged folder, if anything.
-    fn judge_entry(&self, folder: &Folder, name: &OsStr, shown: &Path, overwrite: bool) -> Result<()> {
+    /// Checks the entry of a name in a checked folder, if there is one.
+    fn check_entry(&self, folder: &Folder, name: &OsStr, shown: &Path, overwrite: bool) -> Result<()> {
         let Some(entry) = folder.entry(name, shown)? else { return Ok(()) };
-        self.judge_file(entry.identity, shown)?;
+        self.check_file(entry.identity, shown)?;
         if entry.is_folder {
             return Ok(());
         }
@@ -258,14 +263,14 @@ impl FileAccess {
         Ok(())
     }
 
-    /// Refuses a file of the server under another name.
-    fn judge_file(&self, identity: Identity, shown: &Path) -> Result<()> {
+    /// Refuses a file of the server, also under another name (a hard link).
+    fn check_file(&self, identity: Identity, shown: &Path) -> Result<()> {
         let is_own = |own: &PathBuf| {
-            Identity::of(own)
-                .is_some_and(|known| known == identity || (identity.has_links() && known.holds(own, identity)))
+            Identity::from_path(own)
+                .is_some_and(|known| known == identity || (identity.has_links() && known.contains_file(own, identity)))
         };
         match self.protected().into_iter().find(is_own) {
-            Some(own) => Err(belongs_to_the_server(shown, &own)),
+            Some(own) => Err(protected_path_error(shown, &own)),
             None => Ok(()),
         }
     }
@@ -274,40 +279,42 @@ impl FileAccess {
         self.protected.iter().cloned().chain(self.added.lock().iter().cloned()).collect()
     }
 
-    /// What is protected and there, with the file systems of the kernel, which show memory and secrets of the process.
-    fn identities(&self) -> impl Iterator<Item = (Identity, PathBuf)> {
+    /// Identities of the protected files that exist, and of the kernel's file systems, which show memory and secrets of the
+    /// process.
+    fn protected_identities(&self) -> impl Iterator<Item = (Identity, PathBuf)> {
         let kernel = ["/proc", "/sys"].map(PathBuf::from);
-        self.protected().into_iter().chain(kernel).filter_map(|own| Some((Identity::of(&own)?, own)))
+        self.protected().into_iter().chain(kernel).filter_map(|own| Some((Identity::from_path(&own)?, own)))
     }
 }
 
 /// A path, its existing part without links.
 #[derive(Debug)]
-struct Found {
+struct ResolvedPath {
     /// The deepest folder of it that exists.
     folder: PathBuf,
-    /// The names below that: of an existing file, or of what does not exist.
-    rest: Vec<OsString>,
+    /// The names below that folder: of an existing file, or of folders and a file that do not exist.
+    remaining: Vec<OsString>,
 }
 
-impl Found {
-    fn real(&self) -> PathBuf {
-        self.rest.iter().fold(self.folder.clone(), |path, part| path.join(part))
+impl ResolvedPath {
+    fn path(&self) -> PathBuf {
+        self.remaining.iter().fold(self.folder.clone(), |path, part| path.join(part))
     }
 
-    /// Refuses to make what would have its folder taken for a data directory, which no statement may name.
-    fn check_names(&self) -> Result<()> {
-        if !self.rest.iter().any(|part| part == CATALOG_FILE) {
+    /// Refuses to create a file named like the catalog: its folder would count as a data directory, which no statement may
+    /// name.
+    fn refuse_catalog_name(&self) -> Result<()> {
+        if !self.remaining.iter().any(|part| part == CATALOG_FILE) {
             return Ok(());
         }
         let message =
-            format!("path {}: only a data directory has a {CATALOG_FILE}; choose another name", self.real().display());
+            format!("path {}: only a data directory has a {CATALOG_FILE}; choose another name", self.path().display());
         Err(Error::new(ErrorKind::PermissionDenied, message))
     }
 
-    /// Takes the last name off, also that of an existing folder.
+    /// Removes and returns the last name, also that of an existing folder.
     fn take_name(&mut self) -> Option<OsString> {
-        let name = self.rest.pop();
+        let name = self.remaining.pop();
         name.or_else(|| {
             let name = self.folder.file_name()?.to_owned();
             self.folder = self.folder.parent()?.to_owned();
@@ -316,25 +323,25 @@ impl Found {
     }
 }
 
-/// The pool file that is meant by the path of a tier.
+/// The pool file of a tier, whose path names the file or its folder.
 pub fn pool_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(POOL_FILE) } else { path.to_owned() }
 }
 
-fn outside(found: &Found, roots: &Roots) -> Error {
-    let shown = found.real();
+fn outside_roots(found: &ResolvedPath, roots: &Roots) -> Error {
+    let shown = found.path();
     let setting = roots.setting;
     let message = format!("path {} lies below none of the folders of the setting {setting}", shown.display());
     Error::new(ErrorKind::PermissionDenied, message)
 }
 
-fn belongs_to_the_server(real: &Path, own: &Path) -> Error {
+fn protected_path_error(real: &Path, own: &Path) -> Error {
     let shown = real.display();
     let own = own.display();
     Error::new(ErrorKind::PermissionDenied, format!("path {shown} reaches {own}, which belongs to the server itself"))
 }
 
-/// Refuses a pattern among the folders of a path: DataFusion finds nothing by it (`ListingTableUrl::contains`).
+/// Refuses a pattern in the folders of a path: DataFusion finds no file by it (`ListingTableUrl::contains`).
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] that says what to write.
@@ -348,7 +355,7 @@ pub(super) fn check_pattern(path: &str) -> Result<()> {
     }
 }
 
-/// The folder in which a pattern is looked for.
+/// The part of a path before its first pattern.
 fn without_pattern(path: &Path) -> PathBuf {
     let is_pattern = |part: &Component<'_>| part.as_os_str().to_string_lossy().contains(PATTERN);
     path.components().take_while(|part| !is_pattern(part)).collect()

@@ -1,4 +1,4 @@
-//! Functions that differ from DataFusion's: who and where one is, and repairs of types.
+//! Functions that differ from DataFusion's: those about the session, and repairs of result types.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 use super::CATALOG;
 use crate::error::Result;
 
-/// Who opened a session; an extension of its configuration.
+/// The user of a session, as an extension of its configuration.
 pub(super) struct SessionUser(pub(super) String);
 
 /// Repairs functions of DataFusion; once per engine.
@@ -28,12 +28,12 @@ pub(super) fn repair(state: &mut SessionState) -> Result<()> {
         ["to_timestamp", "to_timestamp_seconds", "to_timestamp_millis", "to_timestamp_micros", "to_timestamp_nanos"]
     {
         let inner = UdfEq::from(Arc::clone(state.udf(name)?.inner()));
-        state.register_udf(Arc::new(ScalarUDF::new_from_impl(AsAnnounced { inner })))?;
+        state.register_udf(Arc::new(ScalarUDF::new_from_impl(KeepsTimeZone { inner })))?;
     }
     Ok(())
 }
 
-/// Gives functions what the configuration of the session says: time zone, user, schema.
+/// Updates functions to the configuration of the session: time zone, user, schema.
 pub(super) fn configure(state: &mut SessionState) -> Result<()> {
     let options = Arc::clone(state.config_options());
     let functions = state.scalar_functions().values();
@@ -52,14 +52,14 @@ pub(super) fn configure(state: &mut SessionState) -> Result<()> {
         ("current_database", Some(CATALOG.to_owned())),
         ("current_schema", Some(options.catalog.default_schema.clone())),
     ] {
-        // An immutable function may stand in the condition of a hot view, where it would have the value of one session.
+        // Not immutable: such a function could be used in the condition of a hot view, with the value of one session.
         let signature = Signature::nullary(Volatility::Stable);
         state.register_udf(Arc::new(ScalarUDF::new_from_impl(Constant { name, value, signature })))?;
     }
     Ok(())
 }
 
-/// A function without arguments whose value the session decides.
+/// A function without arguments whose value depends on the session.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Constant {
     name: &'static str,
@@ -85,8 +85,8 @@ impl ScalarUDFImpl for Constant {
     }
 }
 
-/// The same instants with the time zone of another type; a cast would take them for local times.
-fn of_type(array: ArrayRef, wanted: &DataType) -> PlanResult<ArrayRef> {
+/// Gives timestamps the time zone of the type `wanted` and keeps their instants; a cast would read them as local times.
+fn with_time_zone(array: ArrayRef, wanted: &DataType) -> PlanResult<ArrayRef> {
     match (array.data_type(), wanted) {
         (DataType::Timestamp(has, None), DataType::Timestamp(wants, Some(_))) if has == wants => {
             Ok(make_array(array.to_data().into_builder().data_type(wanted.clone()).build()?))
@@ -95,14 +95,14 @@ fn of_type(array: ArrayRef, wanted: &DataType) -> PlanResult<ArrayRef> {
     }
 }
 
-/// `to_timestamp` with a format: over columns it forgets the time zone that its type has
+/// Wraps `to_timestamp`: with a format, over columns, DataFusion's loses the time zone of its result type
 /// (`handle_multiple` of datafusion-functions, `src/datetime/common.rs`).
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct AsAnnounced {
+struct KeepsTimeZone {
     inner: UdfEq<Arc<dyn ScalarUDFImpl>>,
 }
 
-impl ScalarUDFImpl for AsAnnounced {
+impl ScalarUDFImpl for KeepsTimeZone {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -122,9 +122,9 @@ impl ScalarUDFImpl for AsAnnounced {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
         let announced = args.return_field.data_type().clone();
         Ok(match self.inner.invoke_with_args(args)? {
-            ColumnarValue::Array(array) => ColumnarValue::Array(of_type(array, &announced)?),
+            ColumnarValue::Array(array) => ColumnarValue::Array(with_time_zone(array, &announced)?),
             ColumnarValue::Scalar(value) => {
-                let one = of_type(value.to_array()?, &announced)?;
+                let one = with_time_zone(value.to_array()?, &announced)?;
                 ColumnarValue::Scalar(ScalarValue::try_from_array(&one, 0)?)
             }
         })

@@ -1,4 +1,5 @@
-//! Hot views: CREATE, DROP and ALTER HOT VIEW, and the question which of them a query asks for.
+//! Statements on hot views: CREATE, DROP and ALTER HOT VIEW, and EXPLAIN HOT VIEWS, which lists the views that a query
+//! could use.
 //!
 //! ```text
 //!   CREATE [OR REPLACE] HOT VIEW [IF NOT EXISTS] name AS SELECT a, b FROM t WHERE predicate [WITH (refresh = '1 hour', budget = '1GiB')]
@@ -11,7 +12,8 @@
 //!   EXPLAIN CREATE HOT VIEW .. | EXPLAIN ALTER HOT VIEW .. REFRESH
 //! ```
 //!
-//! A hot view is no relation: it names rows of one table and lies in the table's schema, among names of its own.
+//! A hot view is not a relation: it names rows of one table. Its name belongs to the table's schema, in a namespace of its
+//! own.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -27,53 +29,53 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_tier_store::table::TableName;
 
-use super::answer::AnswerTable;
 use super::catalog::Snapshot;
-use super::ddl::{refuse_system, short};
+use super::computed_table::ComputedTable;
+use super::ddl::{refuse_system, short_name};
 use super::defaults;
-use super::hand::{Asked, asked};
-use super::parse::{Command, NameParts, Parsed, check_length, classify, ddl, normalized, one_statement};
+use super::parse::{Command, NameParts, Parsed, check_length, classify, ddl_statement, normalized, one_statement};
 use super::registry::{StatementState, Ticket};
 use super::rule::{is_word, take_word};
 use super::session::Session;
+use super::tiering_commands::{PlacementQuery, placement_query};
 use super::view_options::ViewOptions;
-use super::{show, tier, words};
+use super::{show, source_text, tier};
 use crate::dialect;
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::provider::TierTable;
-use crate::system::hot_view_runs;
+use crate::system::hot_view_runs::{self, RunForecast};
 use crate::system::hot_views::Checked;
 use crate::views::{Coverage, Definition, Filter, USUAL_REFRESH, Verdict, Views};
 
-/// Operators that a condition may have: it is walked through often, on threads of all kinds.
+/// Most operators of a condition: the server traverses it often, on threads of all kinds.
 const MOST_OPERATORS: usize = 1_000;
 
 /// A statement on hot views.
 #[derive(Debug, Clone)]
 pub(super) enum HotViewCommand {
-    Create(Box<Create>),
+    Create(Box<CreateHotView>),
     Drop { names: Vec<NameParts>, if_exists: bool },
     Refresh { name: NameParts, if_exists: bool },
     Set { name: NameParts, if_exists: bool, options: ViewOptions },
 }
 
-/// CREATE HOT VIEW, as written.
+/// A parsed CREATE HOT VIEW.
 #[derive(Debug, Clone)]
-pub(super) struct Create {
+pub(super) struct CreateHotView {
     name: NameParts,
     or_replace: bool,
     if_not_exists: bool,
     table: NameParts,
-    /// Empty: all.
+    /// Columns of the view; empty: all of the table.
     columns: Vec<String>,
     select: String,
     predicate: String,
     options: ViewOptions,
 }
 
-/// True for the statements of this file; `tokens` without white space.
+/// Whether a statement is one of this file; `tokens` holds no white space.
 pub(super) fn is_hot_view(tokens: &[&Token]) -> bool {
-    const STARTS: [&[&str]; 10] = [
+    const FIRST_WORDS: [&[&str]; 10] = [
         &["create", "hot", "view"],
         &["create", "or", "replace", "hot", "view"],
         &["drop", "hot", "view"],
@@ -88,12 +90,12 @@ pub(super) fn is_hot_view(tokens: &[&Token]) -> bool {
     let starts = |words: &&[&str]| {
         words.len() <= tokens.len() && words.iter().zip(tokens).all(|(word, token)| is_word(token, word))
     };
-    STARTS.iter().any(starts)
+    FIRST_WORDS.iter().any(starts)
 }
 
-/// Parses what [`is_hot_view`] recognised in `sql`.
+/// Parses a statement `sql` that [`is_hot_view`] recognised.
 pub(super) fn parse(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Parsed> {
-    let wrong = |e: ParserError| Error::invalid(format!("SQL syntax: {e}"));
+    let syntax_error = |e: ParserError| Error::invalid(format!("SQL syntax: {e}"));
     if starts_with(&tokens, &["explain", "hot"]) {
         return parse_explain(tokens);
     }
@@ -102,7 +104,7 @@ pub(super) fn parse(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Parsed> {
         let _ = take_word(&mut parser, "hot");
         let views = take_word(&mut parser, "views");
         let _ = views || take_word(&mut parser, "view") && take_word(&mut parser, "proposals");
-        end(&mut parser).map_err(wrong)?;
+        expect_end(&mut parser).map_err(syntax_error)?;
         return super::parse::parse(match views {
             true => "SELECT * FROM system.hot_views ORDER BY table_schema, view_name",
             false => "SELECT * FROM system.hot_view_proposals ORDER BY saved_bytes_per_epoch DESC, view_name",
@@ -110,12 +112,16 @@ pub(super) fn parse(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Parsed> {
     }
     let is_forecast = take_word(&mut parser, "explain");
     let command = match () {
-        () if take_word(&mut parser, "create") => create(&mut parser, sql).map_err(wrong)??,
-        () if take_word(&mut parser, "drop") => drop_views(&mut parser).map_err(wrong)??,
-        () => alter(&mut parser).map_err(wrong)??,
+        () if take_word(&mut parser, "create") => create(&mut parser, sql).map_err(syntax_error)??,
+        () if take_word(&mut parser, "drop") => drop_views(&mut parser).map_err(syntax_error)??,
+        () => alter(&mut parser).map_err(syntax_error)??,
     };
-    end(&mut parser).map_err(wrong)?;
-    Ok(if is_forecast { asked(Asked::ForecastView(command)) } else { ddl(Command::HotView(command)) })
+    expect_end(&mut parser).map_err(syntax_error)?;
+    Ok(if is_forecast {
+        placement_query(PlacementQuery::ForecastView(command))
+    } else {
+        ddl_statement(Command::HotView(command))
+    })
 }
 
 fn starts_with(tokens: &[TokenWithSpan], words: &[&str]) -> bool {
@@ -123,12 +129,12 @@ fn starts_with(tokens: &[TokenWithSpan], words: &[&str]) -> bool {
     words.iter().all(|word| tokens.next().is_some_and(|token| is_word(&token.token, word)))
 }
 
-fn end(parser: &mut Parser<'_>) -> Result<(), ParserError> {
+fn expect_end(parser: &mut Parser<'_>) -> Result<(), ParserError> {
     let _ = parser.consume_token(&Token::SemiColon);
     parser.expect_token(&Token::EOF).map(drop)
 }
 
-/// The query behind the three words EXPLAIN HOT VIEWS.
+/// Parses EXPLAIN HOT VIEWS and the query behind it.
 fn parse_explain(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
     let not_a_query = || Error::invalid("EXPLAIN HOT VIEWS takes a query");
     let words = tokens.iter().enumerate().filter(|(_, token)| !matches!(token.token, Token::Whitespace(_)));
@@ -137,19 +143,19 @@ fn parse_explain(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
     let inner = classify(one_statement(query)?, "")?;
     match inner.command {
         Command::Plan { statement, .. } if !inner.is_update && !matches!(statement, SqlStatement::Explain(_)) => {
-            Ok(asked(Asked::ExplainViews(statement)))
+            Ok(placement_query(PlacementQuery::ExplainViews(statement)))
         }
         _ => Err(not_a_query()),
     }
 }
 
-fn view_words(parser: &mut Parser<'_>) {
+fn skip_hot_view_words(parser: &mut Parser<'_>) {
     let _ = take_word(parser, "hot") && take_word(parser, "view");
 }
 
 fn create(parser: &mut Parser<'_>, sql: &str) -> Result<Result<HotViewCommand>, ParserError> {
     let or_replace = parser.parse_keywords(&[Keyword::OR, Keyword::REPLACE]);
-    view_words(parser);
+    skip_hot_view_words(parser);
     let if_not_exists = parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS]);
     let name = parser.parse_object_name(false)?;
     parser.expect_keyword(Keyword::AS)?;
@@ -175,27 +181,27 @@ fn create(parser: &mut Parser<'_>, sql: &str) -> Result<Result<HotViewCommand>, 
         let what = "the end: a hot view is SELECT columns FROM table WHERE condition, and perhaps WITH (refresh = '1 hour', budget = '1GiB')";
         return parser.expected(what, parser.peek_token());
     }
-    let made = || {
+    let build = || {
         if or_replace && if_not_exists {
             return Err(Error::invalid("CREATE HOT VIEW takes OR REPLACE or IF NOT EXISTS, not both"));
         }
-        refuse_foreign(sql, condition..last)?;
-        Ok(HotViewCommand::Create(Box::new(Create {
+        check_condition(sql, condition..last)?;
+        Ok(HotViewCommand::Create(Box::new(CreateHotView {
             name: NameParts::new(&name)?,
             or_replace,
             if_not_exists,
             table: NameParts::new(&table)?,
             columns: column_names(columns)?,
-            select: words::part(sql, first..last)?,
-            predicate: words::expression(sql, condition..last, &predicate)?,
-            options: ViewOptions::of(options?)?,
+            select: source_text::slice(sql, first..last)?,
+            predicate: source_text::expression(sql, condition..last, &predicate)?,
+            options: ViewOptions::from_map(options?)?,
         })))
     };
-    Ok(made())
+    Ok(build())
 }
 
-/// Refuses what no condition on single rows has: queries, and parameters.
-fn refuse_foreign(sql: &str, condition: Range<usize>) -> Result<()> {
+/// Refuses conditions that are too long or hold a subquery or a parameter: a view's condition is about single rows.
+fn check_condition(sql: &str, condition: Range<usize>) -> Result<()> {
     let tokens = dialect::tokenize(sql)?;
     let Some(tokens) = tokens.get(condition) else { return Ok(()) };
     check_length(tokens, MOST_OPERATORS)?;
@@ -226,7 +232,7 @@ fn column_names(list: Vec<AstExpr>) -> Result<Vec<String>> {
 }
 
 fn drop_views(parser: &mut Parser<'_>) -> Result<Result<HotViewCommand>, ParserError> {
-    view_words(parser);
+    skip_hot_view_words(parser);
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
     let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
     let names: Result<Vec<_>> = names.iter().map(NameParts::new).collect();
@@ -235,7 +241,7 @@ fn drop_views(parser: &mut Parser<'_>) -> Result<Result<HotViewCommand>, ParserE
 
 fn alter(parser: &mut Parser<'_>) -> Result<Result<HotViewCommand>, ParserError> {
     let _ = take_word(parser, "alter");
-    view_words(parser);
+    skip_hot_view_words(parser);
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
     let name = parser.parse_object_name(false)?;
     if take_word(parser, "refresh") {
@@ -244,25 +250,25 @@ fn alter(parser: &mut Parser<'_>) -> Result<Result<HotViewCommand>, ParserError>
     if !is_word(&parser.peek_token_ref().token, "set") {
         return parser.expected("REFRESH, or SET (..)", parser.peek_token());
     }
-    let options = tier::options(parser, "set")?.and_then(ViewOptions::of);
+    let options = tier::options(parser, "set")?.and_then(ViewOptions::from_map);
     let set = || Ok(HotViewCommand::Set { name: NameParts::new(&name)?, if_exists, options: options? });
     Ok(set())
 }
 
-/// The name of a hot view without the default schema, for messages.
+/// The error of a hot view that does not exist.
 fn missing(name: &TableName) -> Error {
-    Error::new(ErrorKind::NotFound, format!("hot view '{}' does not exist", short(name)))
+    Error::new(ErrorKind::NotFound, format!("hot view '{}' does not exist", short_name(name)))
 }
 
-/// Carries a statement out.
+/// Executes a statement on hot views.
 pub(super) async fn run(session: &Session, ticket: &Ticket, command: &HotViewCommand) -> Result<u64> {
     let engine = session.engine();
     if let HotViewCommand::Refresh { name, if_exists } = command {
-        let Some(view) = known(session, &*session.snapshot()?, name, *if_exists)? else { return Ok(0) };
-        ticket.enter(StatementState::Running);
+        let Some(view) = find_view(session, &*session.snapshot()?, name, *if_exists)? else { return Ok(0) };
+        ticket.set_state(StatementState::Running);
         return engine.refresh_view(&view).await.map(|()| 0);
     }
-    let _names = engine.names.lock().await;
+    let _name_lock = engine.name_lock.lock().await;
     let snapshot = session.snapshot()?;
     let views = engine.hot_views.current()?;
     let writer = Arc::clone(&engine.hot_views);
@@ -278,7 +284,7 @@ pub(super) async fn run(session: &Session, ticket: &Ticket, command: &HotViewCom
                 Ok(0)
             };
             let stored = engine.blocking(stored).await;
-            engine.runs.wake();
+            engine.hot_view_runner.wake();
             stored
         }
         HotViewCommand::Drop { names, if_exists } => {
@@ -297,21 +303,26 @@ pub(super) async fn run(session: &Session, ticket: &Ticket, command: &HotViewCom
             engine.blocking(remove).await
         }
         HotViewCommand::Set { name, if_exists, options } => {
-            let Some(known) = known(session, &snapshot, name, *if_exists)? else { return Ok(0) };
+            let Some(known) = find_view(session, &snapshot, name, *if_exists)? else { return Ok(0) };
             let mut next = known.as_ref().clone();
             next.budget_bytes = options.budget.unwrap_or(known.budget_bytes);
             next.refresh_us = options.refresh.map_or(known.refresh_us, |refresh| refresh.as_micros() as u64);
-            engine.runs.forget(&next.name);
+            engine.hot_view_runner.clear_schedule(&next.name);
             let set = engine.blocking(move || writer.put(&next).map(|()| 0)).await;
-            engine.runs.wake();
+            engine.hot_view_runner.wake();
             set
         }
         HotViewCommand::Refresh { .. } => Ok(0),
     }
 }
 
-/// The view of a name.
-fn known(session: &Session, snapshot: &Snapshot, name: &NameParts, if_exists: bool) -> Result<Option<Arc<Definition>>> {
+/// Finds a view by its name; `None` when it does not exist and the statement says IF EXISTS.
+fn find_view(
+    session: &Session,
+    snapshot: &Snapshot,
+    name: &NameParts,
+    if_exists: bool,
+) -> Result<Option<Arc<Definition>>> {
     let name = name.resolve(snapshot.default_schema());
     match session.engine().hot_views.current()?.get(&name) {
         Some(status) => Ok(Some(Arc::clone(&status.definition))),
@@ -320,13 +331,13 @@ fn known(session: &Session, snapshot: &Snapshot, name: &NameParts, if_exists: bo
     }
 }
 
-/// What the run would do that a statement asks for, and how that is told.
-pub(super) fn forecast(session: &Session, snapshot: &Snapshot, command: &HotViewCommand) -> Result<AnswerTable> {
+/// Forecasts the run that a CREATE or a REFRESH would start, as a table that computes the forecast when it is read.
+pub(super) fn forecast(session: &Session, snapshot: &Snapshot, command: &HotViewCommand) -> Result<ComputedTable> {
     let engine = session.engine();
     let definition = match command {
         HotViewCommand::Create(create) => definition(session, snapshot, create, &*engine.hot_views.current()?)?,
         HotViewCommand::Refresh { name, if_exists } => {
-            known(session, snapshot, name, *if_exists)?.map(|view| engine.next_version(&view))
+            find_view(session, snapshot, name, *if_exists)?.map(|view| engine.next_version(&view))
         }
         HotViewCommand::Drop { .. } => return Err(Error::invalid("DROP HOT VIEW runs nothing")),
         HotViewCommand::Set { .. } => return Err(Error::invalid("ALTER HOT VIEW .. SET runs nothing")),
@@ -334,27 +345,32 @@ pub(super) fn forecast(session: &Session, snapshot: &Snapshot, command: &HotView
     let definition = definition.map(Arc::new);
     definition.as_ref().map(|definition| engine.hot_views.bind(definition)).transpose()?;
     let views = Arc::clone(&engine.hot_views);
-    let runs = Arc::clone(&engine.runs);
+    let runner = Arc::clone(&engine.hot_view_runner);
     let store = Arc::clone(&engine.store);
     let limit = matches!(command, HotViewCommand::Create(_)).then_some(engine.options.hot_view_bytes_per_s);
     let answer = move || {
         let Some(definition) = &definition else { return hot_view_runs::batch(&[]) };
-        let forecast = views.job(definition)?.forecast(&|_| !runs.is_stopped())?;
+        let forecast = views.job(definition)?.forecast(&|_| !runner.is_stopped())?;
         let estimate_us = hot_view_runs::estimate_us(&forecast, &store, limit);
-        hot_view_runs::batch(&[(Arc::clone(definition), forecast, estimate_us)])
+        hot_view_runs::batch(&[RunForecast { view: Arc::clone(definition), forecast, us: estimate_us }])
     };
-    Ok(AnswerTable::new(hot_view_runs::fields(), answer))
+    Ok(ComputedTable::new(hot_view_runs::fields(), answer))
 }
 
-/// The view to be stored; `None` when it is there and may be.
-fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &Views) -> Result<Option<Definition>> {
+/// Builds the definition that a CREATE stores; `None` when the view exists and the statement says IF NOT EXISTS.
+fn definition(
+    session: &Session,
+    snapshot: &Snapshot,
+    create: &CreateHotView,
+    views: &Views,
+) -> Result<Option<Definition>> {
     let engine = session.engine();
     let name = create.name.resolve(snapshot.default_schema());
     let table = create.table.resolve(snapshot.default_schema());
     refuse_system(&table)?;
     let objects = snapshot.objects();
     if objects.views.contains_key(&table) || objects.external.contains_key(&table) {
-        return Err(Error::invalid(format!("'{}' is not stored here; hot views are for tables", short(&table))));
+        return Err(Error::invalid(format!("'{}' is not stored here; hot views are for tables", short_name(&table))));
     }
     if engine.store.table(&table).is_err() {
         return Err(missing_table(&table.to_string()));
@@ -375,7 +391,7 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
             (true, _) => return Ok(None),
             (_, true) => {
                 version = found.version + 1;
-                // What chunks know of the same condition stays right.
+                // Marks of chunks stay valid as long as the condition is the same.
                 let same = found.table == table
                     && found.predicate == create.predicate
                     && found.decimal_literals == decimal_literals;
@@ -384,7 +400,7 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
             _ => {
                 let message = format!(
                     "hot view '{}' already exists; use IF NOT EXISTS or OR REPLACE, or drop it first",
-                    short(&name)
+                    short_name(&name)
                 );
                 return Err(Error::new(ErrorKind::AlreadyExists, message));
             }
@@ -409,14 +425,15 @@ fn definition(session: &Session, snapshot: &Snapshot, create: &Create, views: &V
     }))
 }
 
-/// What a query asks of the tables that have hot views, view by view.
-pub(super) async fn checked(
+/// Checks a query against every hot view of the tables that it scans: whether its filter implies the view's condition,
+/// and how much of the table the view's mark covers.
+pub(super) async fn coverage_of_query(
     session: &Session,
     snapshot: &Arc<Snapshot>,
     statement: SqlStatement,
 ) -> Result<Vec<Checked>> {
     let engine = session.engine();
-    let statement = defaults::write_out(snapshot, statement)?;
+    let statement = defaults::expand_defaults(snapshot, statement)?;
     let statement = show::as_query(snapshot, statement).await?;
     let plan = snapshot.plan(statement).await?;
     super::parse::check_plan(&plan)?;
@@ -429,19 +446,19 @@ pub(super) async fn checked(
             let provider = source_as_provider(&scan.source)?;
             let Some(table) = provider.downcast_ref::<TierTable>() else { return Ok(TreeNodeRecursion::Continue) };
             let name = table.table().name();
-            let filter = Filter::of_scan(&scan.filters, &table.table().definition().schema)?;
+            let filter = Filter::for_scan(&scan.filters, &table.table().definition().schema)?;
             let filtered = scan.filters.iter().flat_map(|filter| filter.column_refs());
             let read = scan.projected_schema.fields().iter().map(|field| field.name().as_str());
             let mut needed: Vec<&str> = read.chain(filtered.map(|column| column.name.as_str())).collect();
             needed.sort_unstable();
             needed.dedup();
-            for newest in views.of(name) {
-                // Scans are served by the version that chunks know.
+            for newest in views.for_table(name) {
+                // Scans use the published version, whose marks the chunks carry.
                 let published = views.published(&newest.definition().name, table.table());
                 let view = published.map_or(newest, |published| published.view());
                 let coverage =
-                    published.map(|known| Coverage::of(table.version(), view.definition(), Some(known.mark())));
-                // Functions may see another time of day than the view's did.
+                    published.map(|known| Coverage::new(table.version(), view.definition(), Some(known.mark())));
+                // In another time zone, functions of the condition may give other values.
                 let lacks = match filter.check(view) {
                     _ if !same_zone => Some("the time zone of the session is not the server's".to_owned()),
                     Verdict::Implied => None,
@@ -450,7 +467,7 @@ pub(super) async fn checked(
                 found.push(Checked {
                     definition: Arc::clone(view.definition()),
                     lacks,
-                    outside: view.lacks(needed.iter().copied()).join(", "),
+                    outside: view.missing_columns(needed.iter().copied()).join(", "),
                     coverage,
                 });
             }

@@ -1,8 +1,8 @@
-//! Schema `information_schema`: what there is, in the tables of the SQL standard.
+//! Schema `information_schema`: the catalog in the tables of the SQL standard.
 //!
-//! Ours lists a view that can no longer be planned without its columns, where DataFusion's would fail as a whole; it
-//! knows keys, defaults and comments. Settings and functions are DataFusion's own. Rows are made when they are read: a
-//! view over one of these tables may be asked for its columns by the same table.
+//! These tables list a view that can no longer be planned without its columns, where DataFusion's would fail as a whole,
+//! and they have keys, defaults and comments. The tables of settings and functions are DataFusion's own. Rows are computed
+//! when they are read, because computing them may plan a view over the same table.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::catalog::Snapshot;
 use super::{CATALOG, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA};
 use crate::error::Result;
 
-/// All tables.
+/// Names of all tables.
 pub(super) const NAMES: [&str; 9] = [
     "columns",
     "df_settings",
@@ -32,11 +32,11 @@ pub(super) const NAMES: [&str; 9] = [
     "views",
 ];
 
-/// The table of that name; its rows are made by whoever reads it.
+/// The table of that name; its rows are computed when it is read.
 pub(super) async fn table(snapshot: &Arc<Snapshot>, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
     let Some(name) = NAMES.into_iter().find(|known| *known == name) else { return Ok(None) };
-    let Some(schema) = own_schema(name) else { return foreign(snapshot, name).await };
-    let rows = Rows { snapshot: Arc::clone(snapshot), name, schema: Arc::clone(&schema) };
+    let Some(schema) = own_schema(name) else { return datafusion_table(snapshot, name).await };
+    let rows = InformationRows { snapshot: Arc::clone(snapshot), name, schema: Arc::clone(&schema) };
     Ok(Some(Arc::new(StreamingTable::try_new(schema, vec![Arc::new(rows)])?)))
 }
 
@@ -45,11 +45,11 @@ pub(super) async fn schema(snapshot: &Arc<Snapshot>, name: &str) -> Result<Schem
     if let Some(schema) = own_schema(name) {
         return Ok(schema);
     }
-    Ok(foreign(snapshot, name).await?.map_or_else(|| Arc::new(Schema::empty()), |table| table.schema()))
+    Ok(datafusion_table(snapshot, name).await?.map_or_else(|| Arc::new(Schema::empty()), |table| table.schema()))
 }
 
 /// DataFusion's table.
-async fn foreign(snapshot: &Arc<Snapshot>, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+async fn datafusion_table(snapshot: &Arc<Snapshot>, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
     let state = snapshot.state();
     let provider = InformationSchemaProvider::new(Arc::clone(state.catalog_list()))
         .with_table_functions(state.table_functions().clone());
@@ -105,15 +105,15 @@ fn own_schema(name: &str) -> Option<SchemaRef> {
     Some(Arc::new(Schema::new(fields)))
 }
 
-/// The one partition of a table.
+/// The single partition of a table, which computes its rows when it is read.
 #[derive(Debug)]
-struct Rows {
+struct InformationRows {
     snapshot: Arc<Snapshot>,
     name: &'static str,
     schema: SchemaRef,
 }
 
-impl PartitionStream for Rows {
+impl PartitionStream for InformationRows {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -123,20 +123,20 @@ impl PartitionStream for Rows {
         let name = self.name;
         let schema = Arc::clone(&self.schema);
         let batch = async move {
-            let columns = columns_of(&snapshot, name).await?;
+            let columns = table_columns(&snapshot, name).await?;
             Ok(RecordBatch::try_new(schema, columns)?)
         };
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::once(batch)))
     }
 }
 
-async fn columns_of(snapshot: &Arc<Snapshot>, name: &str) -> Result<Vec<ArrayRef>> {
+async fn table_columns(snapshot: &Arc<Snapshot>, name: &str) -> Result<Vec<ArrayRef>> {
     Ok(match name {
         "schemata" => schemata(&snapshot.schema_names()),
-        "tables" => tables(&snapshot.listed()),
+        "tables" => tables(&snapshot.listed_objects()),
         "views" => views(snapshot),
-        "table_constraints" => table_constraints(&keyed(&snapshot.entries().await?)),
-        "key_column_usage" => key_column_usage(&keyed(&snapshot.entries().await?)),
+        "table_constraints" => table_constraints(&with_primary_key(&snapshot.entries().await?)),
+        "key_column_usage" => key_column_usage(&with_primary_key(&snapshot.entries().await?)),
         _ => columns(&snapshot.entries().await?),
     })
 }
@@ -159,25 +159,25 @@ fn schemata(names: &[String]) -> Vec<ArrayRef> {
     columns
 }
 
-/// A name and what it is.
-struct Listed {
+/// A table, view, system or external table, without its columns.
+struct ListedObject {
     schema: String,
     name: String,
     kind: EntryKind,
     comment: Option<String>,
 }
 
-fn tables(listed: &[Listed]) -> Vec<ArrayRef> {
-    let kind = |l: &Listed| match l.kind {
+fn tables(objects: &[ListedObject]) -> Vec<ArrayRef> {
+    let kind = |l: &ListedObject| match l.kind {
         EntryKind::Table | EntryKind::External => "BASE TABLE",
         EntryKind::View | EntryKind::System => "VIEW",
     };
     vec![
-        texts(listed, |_| CATALOG.to_owned()),
-        texts(listed, |l| l.schema.clone()),
-        texts(listed, |l| l.name.clone()),
-        texts(listed, |l| kind(l).to_owned()),
-        optional_texts(listed, |l| l.comment.clone()),
+        texts(objects, |_| CATALOG.to_owned()),
+        texts(objects, |l| l.schema.clone()),
+        texts(objects, |l| l.name.clone()),
+        texts(objects, |l| kind(l).to_owned()),
+        optional_texts(objects, |l| l.comment.clone()),
     ]
 }
 
@@ -192,7 +192,7 @@ fn views(snapshot: &Snapshot) -> Vec<ArrayRef> {
 }
 
 /// Tables with a primary key.
-fn keyed(entries: &[Entry]) -> Vec<Entry> {
+fn with_primary_key(entries: &[Entry]) -> Vec<Entry> {
     entries.iter().filter(|entry| !entry.primary_key.is_empty()).cloned().collect()
 }
 
@@ -211,15 +211,15 @@ fn constraint_columns<T>(items: &[T], entry: impl Fn(&T) -> &Entry) -> Vec<Array
     ]
 }
 
-fn table_constraints(keyed: &[Entry]) -> Vec<ArrayRef> {
-    let mut columns = constraint_columns(keyed, |entry| entry);
-    columns.push(texts(keyed, |_| "PRIMARY KEY".to_owned()));
-    columns.push(texts(keyed, |entry| if entry.key_enforced { "YES" } else { "NO" }.to_owned()));
+fn table_constraints(entries: &[Entry]) -> Vec<ArrayRef> {
+    let mut columns = constraint_columns(entries, |entry| entry);
+    columns.push(texts(entries, |_| "PRIMARY KEY".to_owned()));
+    columns.push(texts(entries, |entry| if entry.key_enforced { "YES" } else { "NO" }.to_owned()));
     columns
 }
 
-fn key_column_usage(keyed: &[Entry]) -> Vec<ArrayRef> {
-    let used: Vec<(&Entry, u64, &String)> = keyed
+fn key_column_usage(entries: &[Entry]) -> Vec<ArrayRef> {
+    let used: Vec<(&Entry, u64, &String)> = entries
         .iter()
         .flat_map(|entry| (1..).zip(&entry.primary_key).map(move |(n, column)| (entry, n, column)))
         .collect();
@@ -229,24 +229,24 @@ fn key_column_usage(keyed: &[Entry]) -> Vec<ArrayRef> {
     columns
 }
 
-/// A column with its place.
-struct Described<'a> {
+/// A column with its position in its table.
+struct ColumnRow<'a> {
     entry: &'a Entry,
     position: usize,
     field: &'a Field,
 }
 
 fn columns(entries: &[Entry]) -> Vec<ArrayRef> {
-    let described: Vec<Described<'_>> = entries
+    let column_rows: Vec<ColumnRow<'_>> = entries
         .iter()
         .flat_map(|entry| {
             let fields = entry.columns.fields().iter().enumerate();
-            fields.map(move |(position, field)| Described { entry, position, field })
+            fields.map(move |(position, field)| ColumnRow { entry, position, field })
         })
         .collect();
-    let all = described.as_slice();
-    let note = |d: &Described<'_>| d.entry.notes.get(d.position).cloned().unwrap_or_default();
-    let numeric = |d: &Described<'_>| numeric(d.field.data_type());
+    let all = column_rows.as_slice();
+    let note = |d: &ColumnRow<'_>| d.entry.notes.get(d.position).cloned().unwrap_or_default();
+    let numeric = |d: &ColumnRow<'_>| numeric(d.field.data_type());
     vec![
         texts(all, |_| CATALOG.to_owned()),
         texts(all, |d| d.entry.schema.clone()),
@@ -257,7 +257,7 @@ fn columns(entries: &[Entry]) -> Vec<ArrayRef> {
         texts(all, |d| if d.field.is_nullable() { "YES" } else { "NO" }.to_owned()),
         texts(all, |d| d.field.data_type().to_string()),
         numbers(all, |_| None),
-        numbers(all, |d| octets(d.field.data_type())),
+        numbers(all, |d| octet_length(d.field.data_type())),
         numbers(all, |d| numeric(d).map(|(precision, _, _)| precision)),
         numbers(all, |d| numeric(d).map(|(_, radix, _)| radix)),
         numbers(all, |d| numeric(d).and_then(|(_, _, scale)| scale)),
@@ -267,8 +267,8 @@ fn columns(entries: &[Entry]) -> Vec<ArrayRef> {
     ]
 }
 
-/// Longest value of a type in bytes.
-fn octets(data_type: &DataType) -> Option<u64> {
+/// Greatest length of a value in bytes.
+fn octet_length(data_type: &DataType) -> Option<u64> {
     match data_type {
         DataType::Utf8 | DataType::Binary | DataType::Utf8View | DataType::BinaryView => Some(i32::MAX as u64),
         DataType::LargeUtf8 | DataType::LargeBinary => Some(i64::MAX as u64),
@@ -293,11 +293,11 @@ fn numeric(data_type: &DataType) -> Option<(u64, u64, Option<u64>)> {
 }
 
 impl Snapshot {
-    /// Names of everything there is; nothing is planned or opened for it.
-    fn listed(&self) -> Vec<Listed> {
-        let mut listed = Vec::new();
+    /// Lists all tables, views, system and external tables without planning or opening them.
+    fn listed_objects(&self) -> Vec<ListedObject> {
+        let mut listed_objects = Vec::new();
         let mut add = |schema: &str, name: &str, kind, comment: Option<String>| {
-            listed.push(Listed { schema: schema.to_owned(), name: name.to_owned(), kind, comment });
+            listed_objects.push(ListedObject { schema: schema.to_owned(), name: name.to_owned(), kind, comment });
         };
         for table in self.tables() {
             let name = table.name();
@@ -312,6 +312,6 @@ impl Snapshot {
         for schema in [SYSTEM_SCHEMA, INFORMATION_SCHEMA] {
             self.names_in(schema).iter().for_each(|name| add(schema, name, EntryKind::System, None));
         }
-        listed
+        listed_objects
     }
 }

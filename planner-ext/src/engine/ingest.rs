@@ -35,7 +35,7 @@ use crate::sink::IngestWriter;
 /// Rows from a client, in batches.
 pub type RowStream = BoxStream<'static, Result<RecordBatch>>;
 
-/// What bulk ingest does with the table.
+/// How bulk ingest treats the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IngestMode {
     /// Creates it; [`ErrorKind::AlreadyExists`] when it is there.
@@ -55,14 +55,14 @@ pub struct IngestRequest {
     pub schema: Option<String>,
     /// The table, as it is (no case folding).
     pub table: String,
-    /// What to do with it.
+    /// How to treat the table.
     pub mode: IngestMode,
     /// Options of a new table, as in CREATE TABLE .. WITH; without effect on an existing one.
     pub options: HashMap<String, String>,
 }
 
 /// Where loaded rows go.
-pub(super) enum Target {
+pub(super) enum LoadTarget {
     /// Rows are added, in a transaction where there is one.
     Existing(Arc<Table>, Option<Arc<Transaction>>),
     New {
@@ -71,7 +71,7 @@ pub(super) enum Target {
     },
 }
 
-impl Target {
+impl LoadTarget {
     fn definition(&self) -> TableDefinition {
         match self {
             Self::New { definition, .. } => definition.clone(),
@@ -81,11 +81,11 @@ impl Target {
 }
 
 impl Engine {
-    /// Stores all rows of `rows`, or none, and returns their number. Works on the CPU runtime; dropping the future aborts.
+    /// Stores all rows of `rows`, or none, and returns their number. Runs on the CPU runtime; dropping the future aborts it.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] names every column that does not fit those of an existing table, and
-    /// [`ErrorKind::InvalidArgument`] a value that does not.
+    /// [`ErrorKind::AlreadyExists`] with every column that does not fit those of an existing table, and
+    /// [`ErrorKind::InvalidArgument`] with a value that does not fit.
     pub async fn ingest(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -102,7 +102,7 @@ impl Engine {
         let ticket = self.registry.start(session.id(), session.user(), &text, StatementKind::Ingest)?;
         let session = Arc::clone(session);
         let work = async move {
-            let body = ingest(&session, &ticket, request, (schema, rows), transaction);
+            let body = ingest(&session, &ticket, request, schema, rows, transaction);
             let result = ticket.interrupt().guarded(body).await;
             ticket.end(&result);
             result
@@ -115,7 +115,8 @@ async fn ingest(
     session: &Session,
     ticket: &Ticket,
     request: IngestRequest,
-    (schema, rows): (SchemaRef, RowStream),
+    schema: SchemaRef,
+    rows: RowStream,
     transaction: Option<Arc<Transaction>>,
 ) -> Result<u64> {
     let engine = session.engine();
@@ -126,31 +127,31 @@ async fn ingest(
     let name = TableName::new(request.schema.clone().unwrap_or(default), request.table.clone());
     let target = match ingest_target(engine, &snapshot, &name, &request, &schema)? {
         // A transaction writes to the table that it reads.
-        Target::Existing(..) if transaction.is_some() => {
-            Target::Existing(Arc::clone(snapshot.writable(&name)?.table()), transaction.clone())
+        LoadTarget::Existing(..) if transaction.is_some() => {
+            LoadTarget::Existing(Arc::clone(snapshot.writable(&name)?.table()), transaction.clone())
         }
-        Target::Existing(table, _) => Target::Existing(table, None),
+        LoadTarget::Existing(table, _) => LoadTarget::Existing(table, None),
         new => {
-            transaction.as_ref().map(|transaction| transaction.define()).transpose()?;
+            transaction.as_ref().map(|transaction| transaction.allow_ddl()).transpose()?;
             new
         }
     };
     let source = OneStream { schema: Arc::clone(&schema), rows: Mutex::new(Some(rows)) };
     let table = StreamingTable::try_new(schema, vec![Arc::new(source)])?;
     let input = LogicalPlanBuilder::scan("rows", provider_as_source(Arc::new(table)), None)?.build()?;
-    // Columns that do not fit are named before the first row is asked for.
+    // Checks all columns before the first row is requested.
     let definition = target.definition();
-    let filled = defaults::fill(snapshot.template(), input.clone(), &definition)?;
-    let creates = matches!(target, Target::New { .. });
+    let filled = defaults::add_missing_columns(snapshot.template(), input.clone(), &definition)?;
+    let creates = matches!(target, LoadTarget::New { .. });
     let fits = RowAdapter::new(&name.to_string(), filled.schema().as_arrow(), &definition.schema);
     fits.map_err(|error| match creates {
         true => error,
-        // As ADBC wants it (adbc.h, ADBC_INGEST_OPTION_MODE_APPEND): a table of another shape is there already.
+        // ADBC demands this error when a table of another shape exists (adbc.h, ADBC_INGEST_OPTION_MODE_APPEND).
         false => Error::new(ErrorKind::AlreadyExists, error.message()),
     })?;
     let done = load(engine, ticket, Planned { snapshot, plan: input, target: None }, target).await;
     if let Some(transaction) = transaction.filter(|_| creates) {
-        transaction.define()?;
+        transaction.allow_ddl()?;
     }
     done
 }
@@ -161,74 +162,75 @@ fn ingest_target(
     name: &TableName,
     request: &IngestRequest,
     schema: &SchemaRef,
-) -> Result<Target> {
+) -> Result<LoadTarget> {
     let existing = engine.store.table(name).ok();
-    let taken = || Error::new(ErrorKind::AlreadyExists, format!("table '{name}' already exists"));
+    let already_exists = || Error::new(ErrorKind::AlreadyExists, format!("table '{name}' already exists"));
     match (existing, request.mode) {
-        (Some(_), IngestMode::Create) => return Err(taken()),
-        (Some(table), IngestMode::Append | IngestMode::CreateAppend) => return Ok(Target::Existing(table, None)),
+        (Some(_), IngestMode::Create) => return Err(already_exists()),
+        (Some(table), IngestMode::Append | IngestMode::CreateAppend) => return Ok(LoadTarget::Existing(table, None)),
         (None, IngestMode::Append) => {
-            ddl::check_not_other(snapshot.objects(), name)?;
+            ddl::refuse_view_or_external(snapshot.objects(), name)?;
             return Err(missing_table(&name.to_string()));
         }
         _ => {}
     }
     ddl::check_schema(snapshot, &name.schema)?;
-    ddl::check_not_other(snapshot.objects(), name)?;
+    ddl::refuse_view_or_external(snapshot.objects(), name)?;
     let pairs: Vec<_> = request.options.iter().map(|(k, v)| (k.to_lowercase(), v.clone())).collect();
     let mut definition = TableDefinition::new(name.clone(), stored_schema(schema, &[])?);
     definition.comment = ddl::apply_options(&mut definition.options, &pairs)?;
     definition.check()?;
-    Ok(Target::New { definition, replace: request.mode == IngestMode::Replace })
+    Ok(LoadTarget::New { definition, replace: request.mode == IngestMode::Replace })
 }
 
-/// Runs `input` and stores its rows. Waits for a turn first.
-pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, target: Target) -> Result<u64> {
+/// Runs `input` and stores its rows. Waits for an execution slot first.
+pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, target: LoadTarget) -> Result<u64> {
     let definition = target.definition();
     if definition.name.schema == SYSTEM_SCHEMA {
         return Err(Error::new(ErrorKind::PermissionDenied, "tables of schema 'system' cannot be written"));
     }
-    let _turn = run::turn(engine, ticket).await?;
-    let plan = defaults::fill(input.snapshot.template(), input.plan, &definition)?;
-    let plan = clustered(plan, &definition.options)?;
+    let _slot = run::acquire_slot(engine, ticket).await?;
+    let plan = defaults::add_missing_columns(input.snapshot.template(), input.plan, &definition)?;
+    let plan = sort_by_cluster_columns(plan, &definition.options)?;
     let planned = Planned { plan, ..input };
-    let rows = run::execute(engine, ticket, &planned, PlanMemory::of_load(&definition.options)).await?;
+    let rows = run::execute(engine, ticket, &planned, PlanMemory::for_load(&definition.options)).await?;
     let store = Arc::clone(&engine.store);
     let adapter = RowAdapter::new(&definition.name.to_string(), &rows.schema(), &definition.schema)?;
-    let mut joins = None;
+    let mut pending_commit = None;
     let mut writer = match target {
-        Target::Existing(table, transaction) => {
-            joins = transaction.map(|transaction| (transaction, Arc::clone(&table)));
+        LoadTarget::Existing(table, transaction) => {
+            pending_commit = transaction.map(|transaction| (transaction, Arc::clone(&table)));
             IngestWriter::start(move || Ok(store.ingest(&table)))
         }
-        Target::New { definition, replace } => IngestWriter::start(move || store.ingest_new(definition, replace)),
+        LoadTarget::New { definition, replace } => IngestWriter::start(move || store.ingest_new(definition, replace)),
     };
     let adapt = |batch: &RecordBatch| {
         ticket.add(batch.num_rows() as u64, row_bytes(batch));
         adapter.adapt(batch)
     };
     writer.write_all(rows, adapt).await?;
-    if let Some((transaction, table)) = joins {
+    if let Some((transaction, table)) = pending_commit {
         let rows = writer.hand_over().await?;
         let attempt = transaction.attempt().await?;
         let worker = Arc::clone(&transaction);
-        let held = Arc::clone(&attempt);
+        // The thread keeps the attempt alive if this future is dropped: when it ends, its rows are removed.
+        let worker_attempt = Arc::clone(&attempt);
         let add = move || {
-            let _held = held;
+            let _attempt = worker_attempt;
             worker.add(&table, rows)
         };
         let count = engine.blocking(add).await?;
         attempt.keep();
         return Ok(count);
     }
-    // A view of this name made meanwhile must not be hidden.
-    let _names = engine.names.lock().await;
-    ddl::check_not_other(engine.objects()?.as_ref(), &definition.name)?;
+    // Another statement may have made a view of this name meanwhile.
+    let _name_lock = engine.name_lock.lock().await;
+    ddl::refuse_view_or_external(engine.objects()?.as_ref(), &definition.name)?;
     writer.finish().await
 }
 
 /// Sorts by the table's `cluster_by` columns.
-pub(super) fn clustered(plan: LogicalPlan, options: &TableOptions) -> Result<LogicalPlan> {
+pub(super) fn sort_by_cluster_columns(plan: LogicalPlan, options: &TableOptions) -> Result<LogicalPlan> {
     if options.cluster_by.is_empty() {
         return Ok(plan);
     }
@@ -239,7 +241,7 @@ pub(super) fn clustered(plan: LogicalPlan, options: &TableOptions) -> Result<Log
             .iter()
             .find(|c| c.name() == name)
             .or_else(|| columns.iter().find(|c| c.name().eq_ignore_ascii_case(name)));
-        // A column the rows do not have is null in all of them.
+        // A column that the rows lack is null in all of them, so it does not affect the order.
         if let Some(column) = found {
             order.push(Expr::Column(column.clone()).sort(true, false));
         }

@@ -1,4 +1,4 @@
-//! Many rows of parameters of an INSERT .. VALUES as a table of their own.
+//! Binds many rows of parameters of an INSERT .. VALUES as a table.
 //!
 //! `INSERT INTO t VALUES ($1, $2 + 1)` bound to many rows becomes `INSERT INTO t SELECT p1, p2 + 1 FROM parameters`:
 //! one plan, one commit, and no literal per value.
@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 /// Name of the table of parameters within a plan.
 const PARAMETERS: &str = "__parameters";
 
-/// One plan for all rows, where the statement is an INSERT of one row of VALUES; `None` for other statements.
+/// Makes one plan for all rows of an INSERT with one row of VALUES; `None` for other statements.
 pub(super) fn bind_many(state: &SessionState, plan: &LogicalPlan, bound: &RecordBatch) -> Result<Option<LogicalPlan>> {
     if !matches!(plan, LogicalPlan::Dml(dml) if matches!(dml.op, WriteOp::Insert(_))) || !has_one_row_of_values(plan)? {
         return Ok(None);
@@ -45,7 +45,7 @@ pub(super) fn bind_many(state: &SessionState, plan: &LogicalPlan, bound: &Record
     rewritten.transformed.then(|| analysed(state, rewritten.data)).transpose()
 }
 
-/// A plan whose placeholders all stand in one VALUES list of one row.
+/// Whether all placeholders of a plan are in one VALUES list of one row.
 fn has_one_row_of_values(plan: &LogicalPlan) -> Result<bool> {
     let mut lists = 0;
     let mut elsewhere = false;
@@ -65,7 +65,8 @@ fn has_one_row_of_values(plan: &LogicalPlan) -> Result<bool> {
     Ok(lists == 1 && !elsewhere)
 }
 
-/// The bound rows as a table with a column for each parameter. What is stored as it is bound has the type of its column.
+/// Builds a table of the bound rows with a column for each parameter. A parameter that is stored unchanged has the type of
+/// its target column.
 fn parameter_table(plan: &LogicalPlan, bound: &RecordBatch) -> Result<MemTable> {
     let targets = stored_parameters(plan)?;
     let mut fields = Vec::new();
@@ -84,7 +85,7 @@ fn parameter_table(plan: &LogicalPlan, bound: &RecordBatch) -> Result<MemTable> 
     Ok(MemTable::try_new(schema, vec![vec![batch]])?)
 }
 
-/// The columns in which parameters are stored; `None` for a parameter that is also used otherwise.
+/// Target columns of parameters that are stored unchanged; `None` for a parameter that is also used otherwise.
 fn stored_parameters(plan: &LogicalPlan) -> Result<HashMap<String, Option<FieldRef>>> {
     let mut stored: HashMap<String, Option<FieldRef>> = HashMap::new();
     plan.apply(|node| {
@@ -119,8 +120,8 @@ fn placeholders_to_columns(expr: Expr) -> datafusion::error::Result<Expr> {
     Ok(replaced.data)
 }
 
-/// The planner checks NOT NULL on the columns of VALUES, which it calls `column1`, `column2`, ...: names the column of the
-/// table instead.
+/// Rewords an error about a null in a NOT NULL column. The planner names the columns of VALUES `column1`, `column2`, ...;
+/// this names the column of the table.
 pub(super) fn name_null_column(error: Error, plan: &LogicalPlan) -> Error {
     let LogicalPlan::Dml(dml) = plan else { return error };
     let Some(unnamed) = error.message().split('\'').nth(1).filter(|_| error.message().contains("non-nullable")) else {

@@ -1,10 +1,11 @@
-//! When a statement has to stop, and joins and recursion that would not notice.
+//! Stops statements: on cancellation, at the time limit, and also within joins and recursive queries that never yield.
 //!
-//! A task is stopped where it waits, and one that never waits also keeps its thread from all others. DataFusion's joins
-//! do not wait between their inputs, though a few rows of one side may match all of the other for minutes. So a join's
-//! output, and that of a recursive query, gives its thread back after every 128 batches; and where the condition of a hash or nested-loop join drops the
-//! pairs before they are output, it is evaluated for every few thousand of them and asks. Not covered: a sort-merge join
-//! whose condition drops nearly all pairs, and a semi join without condition whose keys repeat on both sides.
+//! Tokio stops a task only where it awaits, and a task that never awaits also keeps its thread from all others.
+//! DataFusion's joins do not await between their inputs, though a few rows of one side may match all of the other for
+//! minutes. So the output of a join, and that of a recursive query, yields after every 128 batches. Where the condition of
+//! a hash or nested-loop join drops the pairs before they are output, the condition, which is evaluated for every few
+//! thousand pairs, checks the interrupt. Not covered: a sort-merge join whose condition drops nearly all pairs, and a semi
+//! join without condition whose keys repeat on both sides.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -28,7 +29,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::{Error, ErrorKind};
 
-/// When a statement has to stop: when someone cancels it, when its client is gone, when its time is over.
+/// Tells a statement to stop: when someone cancels it, when its client is gone, when its time is over.
 #[derive(Debug, Clone)]
 pub(super) struct Interrupt {
     token: CancellationToken,
@@ -37,7 +38,7 @@ pub(super) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Of a statement that starts now.
+    /// Makes the interrupt of a statement that starts now.
     pub(super) fn new(limit: Option<Duration>) -> Self {
         Self { token: CancellationToken::new(), limit, started: Instant::now() }
     }
@@ -46,12 +47,12 @@ impl Interrupt {
         self.token.cancel();
     }
 
-    /// Cancels when it is dropped.
+    /// Returns a guard that cancels the statement when it is dropped.
     pub(super) fn guard(&self) -> DropGuard {
         self.token.clone().drop_guard()
     }
 
-    /// Runs `body` until it ends or has to stop. `body` is dropped before this returns.
+    /// Runs `body` until it ends or the statement has to stop. Drops `body` before it returns.
     pub(super) async fn guarded<T>(&self, body: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let late = async {
             match self.limit {
@@ -60,9 +61,10 @@ impl Interrupt {
             }
         };
         tokio::select! {
+            // A cancelled statement ends as cancelled even if its result is ready.
             biased;
             () = self.token.cancelled() => Err(cancelled()),
-            () = late => Err(self.late()),
+            () = late => Err(self.time_limit_error()),
             result = body => result,
         }
     }
@@ -70,12 +72,12 @@ impl Interrupt {
     fn check(&self) -> Result<(), Error> {
         match self.limit {
             _ if self.token.is_cancelled() => Err(cancelled()),
-            Some(limit) if self.started.elapsed() > limit => Err(self.late()),
+            Some(limit) if self.started.elapsed() > limit => Err(self.time_limit_error()),
             _ => Ok(()),
         }
     }
 
-    fn late(&self) -> Error {
+    fn time_limit_error(&self) -> Error {
         let limit = self.limit.unwrap_or_default();
         let message = format!("the statement ran longer than {limit:?}, the limit of this server");
         Error::new(ErrorKind::DeadlineExceeded, message)
@@ -86,26 +88,29 @@ fn cancelled() -> Error {
     Error::new(ErrorKind::Cancelled, "the statement was cancelled")
 }
 
-/// The same plan, with joins that end when it has to stop.
+/// Makes the joins and recursive queries of a plan stop when the statement has to.
 pub(super) fn interruptible(
     plan: Arc<dyn ExecutionPlan>,
     interrupt: &Interrupt,
 ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-    let asking = |filter: &JoinFilter| {
-        let condition = UnlessInterrupted { condition: Arc::clone(filter.expression()), interrupt: interrupt.clone() };
+    let checked_filter = |filter: &JoinFilter| {
+        let condition =
+            InterruptibleCondition { condition: Arc::clone(filter.expression()), interrupt: interrupt.clone() };
         let columns = filter.column_indices().to_vec();
         let schema = Arc::clone(filter.schema());
         Some(JoinFilter::new(Arc::new(condition), columns, schema))
     };
-    let with_question = |plan: Arc<dyn ExecutionPlan>| {
+    let with_interrupt_checks = |plan: Arc<dyn ExecutionPlan>| {
         let join: Arc<dyn ExecutionPlan> = if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
             match join.filter() {
-                Some(filter) => Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(asking(filter)).build()?),
+                Some(filter) => {
+                    Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(checked_filter(filter)).build()?)
+                }
                 None => plan,
             }
         } else if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
             match join.filter() {
-                Some(filter) => Arc::new(join.builder().with_filter(asking(filter)).build()?),
+                Some(filter) => Arc::new(join.builder().with_filter(checked_filter(filter)).build()?),
                 None => plan,
             }
         } else if plan.is::<SortMergeJoinExec>() || plan.is::<CrossJoinExec>() || plan.is::<RecursiveQueryExec>() {
@@ -115,37 +120,37 @@ pub(super) fn interruptible(
         };
         Ok(Transformed::yes(Arc::new(CooperativeExec::new(join)) as Arc<dyn ExecutionPlan>))
     };
-    plan.transform_up(with_question).data()
+    plan.transform_up(with_interrupt_checks).data()
 }
 
-/// A condition that fails instead of answering when its statement has to stop.
+/// A join condition that returns an error when its statement has to stop.
 #[derive(Debug, Clone)]
-struct UnlessInterrupted {
+struct InterruptibleCondition {
     condition: Arc<dyn PhysicalExpr>,
     interrupt: Interrupt,
 }
 
-impl PartialEq for UnlessInterrupted {
+impl PartialEq for InterruptibleCondition {
     fn eq(&self, other: &Self) -> bool {
         self.condition.eq(&other.condition)
     }
 }
 
-impl Eq for UnlessInterrupted {}
+impl Eq for InterruptibleCondition {}
 
-impl Hash for UnlessInterrupted {
+impl Hash for InterruptibleCondition {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.condition.hash(state);
     }
 }
 
-impl fmt::Display for UnlessInterrupted {
+impl fmt::Display for InterruptibleCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.condition.fmt(f)
     }
 }
 
-impl PhysicalExpr for UnlessInterrupted {
+impl PhysicalExpr for InterruptibleCondition {
     fn return_field(&self, input: &Schema) -> Result<FieldRef, DataFusionError> {
         self.condition.return_field(input)
     }

@@ -1,22 +1,22 @@
 //! Query memory: one limit for all statements, one pool per statement under it.
 //!
 //! Operators that can spill are refused at 80 % of the limit, so that they spill while those that cannot (hash joins,
-//! small streams) still find room. A statement's pool counts what it holds; when the statement ends, its operators
-//! drop their reservations and the bytes return here.
+//! small streams) still find room. A statement's pool counts the statement's bytes; when the statement ends, its operators
+//! drop their reservations and the bytes return to [`QueryMemory`].
 //!
 //! Two rules keep an operator that spills from failing beside another one of its statement:
 //!
-//! - **What a sort's runs hand on is kept for its merge.** A sort frees the bytes of its runs when the runs hand their
-//!   batches on, and its merge, which cannot spill, asks for them again when it takes them (DataFusion 55 sorts/sort.rs
-//!   `sort_batch_stream`, sorts/builder.rs `push_batch`). The batches exist all the while, so for other sorts of the
-//!   statement these bytes count as used, until the sort takes them again itself, or its merge takes as many or begins to
-//!   give some back: then it has seen every run.
-//! - **Who holds little may take of the last fifth**: an operator that holds nothing cannot spill to make room, it
+//! - **Bytes that a sort's runs hand on are reserved for its merge.** A sort frees the bytes of its runs when the runs hand
+//!   their batches on, and its merge, which cannot spill, asks for them again when it takes them (DataFusion 55
+//!   sorts/sort.rs `sort_batch_stream`, sorts/builder.rs `push_batch`). The batches exist all the while, so for other sorts
+//!   of the statement these bytes count as used, until the sort takes them again itself, or its merge takes as many or
+//!   begins to give some back: then it has seen every run.
+//! - **Small operators may use part of the last fifth**: an operator that holds nothing cannot spill to make room, it
 //!   fails. Up to a thirty-second of the limit each, or 8 MiB (a batch of wide rows, but a fifth of the limit at
 //!   most), is granted while nine tenths are not full.
 //!
-//! Refused all the same: what needs more than that at once while others hold four fifths, and merges and joins once all is
-//! taken.
+//! Still refused: requests for more than that at once while others hold four fifths, and requests of merges and joins
+//! once the whole limit is taken.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -58,7 +58,11 @@ impl QueryMemory {
 
     /// A pool for one statement.
     pub(super) fn statement_pool(self: &Arc<Self>) -> Arc<dyn MemoryPool> {
-        Arc::new(StatementPool { shared: Arc::clone(self), used_bytes: AtomicUsize::new(0), held: Mutex::default() })
+        Arc::new(StatementPool {
+            shared: Arc::clone(self),
+            used_bytes: AtomicUsize::new(0),
+            operators: Mutex::default(),
+        })
     }
 
     fn add(&self, bytes: usize) {
@@ -78,18 +82,18 @@ impl QueryMemory {
     }
 }
 
-/// Query memory for what is decompressed before a statement has it.
+/// Query memory for messages that are decompressed before a statement owns them.
 #[derive(Debug, Clone)]
 pub(super) struct MessageMemory(pub(super) Arc<QueryMemory>);
 
 impl MessageMemory {
-    /// All there is, in bytes.
+    /// The limit of all statements, in bytes.
     pub(super) fn limit_bytes(&self) -> u64 {
         self.0.limit_bytes as u64
     }
 }
 
-/// Counted bytes of a message.
+/// Bytes charged for a message, freed when it is dropped.
 struct MessageCharge(Arc<QueryMemory>, usize);
 
 impl Drop for MessageCharge {
@@ -101,61 +105,65 @@ impl Drop for MessageCharge {
 impl terrace_ipc::Account for MessageMemory {
     fn charge(&self, bytes: u64) -> std::result::Result<terrace_ipc::Charge, String> {
         let memory = &self.0;
-        let whole = self.0.limit_bytes;
+        let total = self.0.limit_bytes;
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        memory.try_add(bytes, whole).map_err(|used| format!("all statements hold {used} of {whole} bytes"))?;
+        memory.try_add(bytes, total).map_err(|used| format!("all statements hold {used} of {total} bytes"))?;
         Ok(Box::new(MessageCharge(Arc::clone(memory), bytes)))
     }
 }
 
-/// What an operator may hold besides, to have a batch at all.
+/// Bytes that a small operator may hold, so that it has room for one batch.
 const ONE_BATCH_BYTES: usize = 8 << 20;
 
-/// What DataFusion calls the consumers of a sort: the one of its runs, and the one of its merge, registered after it.
-const SORT: &str = "ExternalSorter[";
-const MERGE: &str = "ExternalSorterMerge[";
+/// Prefixes of DataFusion's names for the consumers of a sort: that of its runs, and that of its merge, registered later.
+const SORT_CONSUMER: &str = "ExternalSorter[";
+const MERGE_CONSUMER: &str = "ExternalSorterMerge[";
 
-/// A sort of one partition.
+/// Memory of the sort of one partition.
 #[derive(Debug)]
-struct Sort {
-    /// The partition, as it stands in the names.
+struct SortMemory {
+    /// The partition, as written in the names of the consumers.
     partition: String,
+    /// Id of the consumer of the runs.
     runs: usize,
+    /// Id of the consumer of the merge, once it is registered.
     merge: Option<usize>,
     /// Bytes that the runs gave back and the merge has not taken.
     handed_on_bytes: usize,
 }
 
-/// What a statement's operators hold.
+/// Memory that the operators of one statement hold.
 #[derive(Debug, Default)]
-struct Held {
+struct OperatorMemory {
     /// Bytes of each operator that can spill and has asked for some, by the id of its consumer.
     spilling: HashMap<usize, usize>,
-    sorts: Vec<Sort>,
+    sorts: Vec<SortMemory>,
 }
 
-impl Held {
-    fn sort_of_runs(&mut self, id: usize) -> Option<&mut Sort> {
+impl OperatorMemory {
+    fn sort_of_runs(&mut self, id: usize) -> Option<&mut SortMemory> {
         self.sorts.iter_mut().find(|sort| sort.runs == id)
     }
 
-    fn sort_of_merge(&mut self, id: usize) -> Option<&mut Sort> {
+    fn sort_of_merge(&mut self, id: usize) -> Option<&mut SortMemory> {
         self.sorts.iter_mut().find(|sort| sort.merge == Some(id))
     }
 
-    /// The most that all statements may hold for `consumer`, which can spill, to be granted `additional` bytes.
-    fn limit(&self, whole: usize, consumer: &MemoryConsumer, additional: usize) -> usize {
+    /// The limit for all statements under which `consumer`, which can spill, is granted `additional` bytes.
+    fn limit_for(&self, total: usize, consumer: &MemoryConsumer, additional: usize) -> usize {
         let held = self.spilling.get(&consumer.id()).copied().unwrap_or(0);
-        let little = (whole / 32).max(ONE_BATCH_BYTES.min(whole / 5));
-        if held.saturating_add(additional) <= little {
-            return whole - whole / 10;
+        // A small operator has little to spill, so it may use half of the last fifth.
+        let small = (total / 32).max(ONE_BATCH_BYTES.min(total / 5));
+        if held.saturating_add(additional) <= small {
+            return total - total / 10;
         }
+        // For a sort, bytes that other sorts have handed on count as used until their merges take them.
         let is_sort = self.sorts.iter().any(|sort| sort.runs == consumer.id());
         let others = self.sorts.iter().filter(|sort| is_sort && sort.runs != consumer.id());
-        (whole - whole / 5).saturating_sub(others.map(|sort| sort.handed_on_bytes).sum())
+        (total - total / 5).saturating_sub(others.map(|sort| sort.handed_on_bytes).sum())
     }
 
-    fn grown(&mut self, consumer: &MemoryConsumer, bytes: usize) {
+    fn record_growth(&mut self, consumer: &MemoryConsumer, bytes: usize) {
         if consumer.can_spill() {
             *self.spilling.entry(consumer.id()).or_default() += bytes;
         }
@@ -165,9 +173,9 @@ impl Held {
         }
     }
 
-    fn shrunk(&mut self, consumer: &MemoryConsumer, bytes: usize) {
-        if let Some(held) = self.spilling.get_mut(&consumer.id()) {
-            *held = held.saturating_sub(bytes);
+    fn record_shrink(&mut self, consumer: &MemoryConsumer, bytes: usize) {
+        if let Some(bytes_held) = self.spilling.get_mut(&consumer.id()) {
+            *bytes_held = bytes_held.saturating_sub(bytes);
         }
         if let Some(sort) = self.sort_of_runs(consumer.id()) {
             sort.handed_on_bytes += bytes;
@@ -182,7 +190,7 @@ impl Held {
 struct StatementPool {
     shared: Arc<QueryMemory>,
     used_bytes: AtomicUsize,
-    held: Mutex<Held>,
+    operators: Mutex<OperatorMemory>,
 }
 
 impl fmt::Display for StatementPool {
@@ -197,12 +205,12 @@ impl MemoryPool for StatementPool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        let mut held = self.held.lock();
-        if let Some(partition) = consumer.name().strip_prefix(SORT) {
+        let mut operators = self.operators.lock();
+        if let Some(partition) = consumer.name().strip_prefix(SORT_CONSUMER) {
             let partition = partition.to_owned();
-            held.sorts.push(Sort { partition, runs: consumer.id(), merge: None, handed_on_bytes: 0 });
-        } else if let Some(partition) = consumer.name().strip_prefix(MERGE) {
-            let mut latest = held.sorts.iter_mut().rev();
+            operators.sorts.push(SortMemory { partition, runs: consumer.id(), merge: None, handed_on_bytes: 0 });
+        } else if let Some(partition) = consumer.name().strip_prefix(MERGE_CONSUMER) {
+            let mut latest = operators.sorts.iter_mut().rev();
             if let Some(sort) = latest.find(|sort| sort.merge.is_none() && sort.partition == partition) {
                 sort.merge = Some(consumer.id());
             }
@@ -210,41 +218,41 @@ impl MemoryPool for StatementPool {
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        let mut held = self.held.lock();
-        held.spilling.remove(&consumer.id());
+        let mut operators = self.operators.lock();
+        operators.spilling.remove(&consumer.id());
         // The runs end before the merge has taken what they handed on.
-        let ends = |sort: &Sort| sort.merge.map_or(sort.runs == consumer.id(), |merge| merge == consumer.id());
-        held.sorts.retain(|sort| !ends(sort));
+        let ends = |sort: &SortMemory| sort.merge.map_or(sort.runs == consumer.id(), |merge| merge == consumer.id());
+        operators.sorts.retain(|sort| !ends(sort));
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        let mut held = self.held.lock();
+        let mut operators = self.operators.lock();
         self.shared.add(additional);
         self.used_bytes.fetch_add(additional, Ordering::Relaxed);
-        held.grown(reservation.consumer(), additional);
+        operators.record_growth(reservation.consumer(), additional);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        let mut held = self.held.lock();
-        held.shrunk(reservation.consumer(), shrink);
+        let mut operators = self.operators.lock();
+        operators.record_shrink(reservation.consumer(), shrink);
         self.used_bytes.fetch_sub(shrink, Ordering::Relaxed);
         self.shared.sub(shrink);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let consumer = reservation.consumer();
-        let whole = self.shared.limit_bytes;
-        let mut held = self.held.lock();
-        let limit = if consumer.can_spill() { held.limit(whole, consumer, additional) } else { whole };
+        let total = self.shared.limit_bytes;
+        let mut operators = self.operators.lock();
+        let limit = if consumer.can_spill() { operators.limit_for(total, consumer, additional) } else { total };
         self.shared.try_add(additional, limit).map_err(|used| {
             DataFusionError::ResourcesExhausted(format!(
-                "{} asked for {additional} bytes; this statement holds {}, all statements {used} of {whole}",
+                "{} asked for {additional} bytes; this statement holds {}, all statements {used} of {total}",
                 consumer.name(),
                 self.reserved(),
             ))
         })?;
         self.used_bytes.fetch_add(additional, Ordering::Relaxed);
-        held.grown(consumer, additional);
+        operators.record_growth(consumer, additional);
         Ok(())
     }
 
@@ -307,11 +315,11 @@ mod tests {
         let (first, merge) = sort(&pool, 0);
         let (second, other) = sort(&pool, 1);
         let aggregate = operator(&pool, "GroupedHashAggregateStream[0]", true);
-        // More than the 640 bytes that whoever holds little may have.
+        // More than the 640 bytes that a small operator may have.
         first.try_grow(2_000).unwrap();
         first.free();
         second.try_grow(700).unwrap_err();
-        // What sorts itself takes its own again, and others are no sorts.
+        // The sort itself may take its bytes again, and the rule does not concern operators that are no sorts.
         first.try_grow(2_560).unwrap();
         first.free();
         aggregate.try_grow(2_560).unwrap();

@@ -1,4 +1,4 @@
-//! Epochs of mined views: what statements asked for becomes proposals, and in mode auto views.
+//! Epochs of view mining: turns the conditions of recent statements into proposals of hot views, in mode auto into views.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::Engine;
 use crate::error::Result;
 use crate::views::{Action, MiningCounters};
 
-/// Looks at what statements asked for, once an epoch, as long as the engine lives.
+/// Starts the task that runs an epoch of view mining at each interval, as long as the engine lives.
 pub(super) fn start(engine: &Arc<Engine>) {
     let Some(interval) = engine.options.mining.interval else { return };
     let weak = Arc::downgrade(engine);
@@ -31,47 +31,47 @@ impl Engine {
         let options = self.options.mining.clone();
         let actions = self.blocking(move || views.miner().epoch(&views, &options)).await?;
         for action in actions {
-            // One that fails now must not keep the others from being carried out, in this epoch and all to come.
-            let about = action.view().clone();
-            if let Err(error) = self.act(action).await {
-                tracing::warn!(view = %about, %error, "a mined hot view was neither made nor dropped");
+            // A failing action must not block the others, in this epoch and all to come.
+            let view = action.view().clone();
+            if let Err(error) = self.apply_action(action).await {
+                tracing::warn!(view = %view, %error, "a mined hot view was neither made nor dropped");
             }
         }
         let views = Arc::clone(&self.hot_views);
-        self.blocking(move || views.miner().keep(&views.store)).await
+        self.blocking(move || views.miner().store_proposals(&views.store)).await
     }
 
-    /// What was learned from statements since the server started.
+    /// Counters of view mining since the server started.
     pub fn mining_counters(&self) -> &MiningCounters {
         self.hot_views.miner().counters()
     }
 
-    async fn act(&self, action: Action) -> Result<()> {
-        let _names = self.names.lock().await;
+    async fn apply_action(&self, action: Action) -> Result<()> {
+        let _name_lock = self.name_lock.lock().await;
         let views = Arc::clone(&self.hot_views);
-        let act = move || {
+        let apply = move || {
             let now = views.current()?;
-            // Only what it made itself is the server's to replace or to drop.
-            let own = |name| now.get(name).is_none_or(|status| status.definition.mined.is_some());
+            // The server replaces and drops only views that it mined itself.
+            let may_replace = |name| now.get(name).is_none_or(|status| status.definition.mined.is_some());
             match &action {
-                Action::Create(definition) if own(&definition.name) => {
+                Action::Create(definition) if may_replace(&definition.name) => {
                     views.bind(&Arc::new(definition.as_ref().clone()))?;
                     views.put(definition)?;
                 }
-                Action::Retire(name, _) if own(name) => {
+                Action::Retire(name, _) if may_replace(name) => {
                     views.remove(name)?;
                 }
                 Action::Create(_) | Action::Retire(..) => return Ok(()),
             }
-            // No chunk has to know what the view was before.
+            // Chunks no longer need the marks of the former version.
             if let Some(before) = now.get(action.view()) {
                 views.forget_unknown(&before.definition.table);
             }
             views.miner().done(&action);
             Ok(())
         };
-        let done = self.blocking(act).await;
-        self.runs.wake();
+        let done = self.blocking(apply).await;
+        self.hot_view_runner.wake();
         done
     }
 }

@@ -1,48 +1,97 @@
 //! The engine: sessions and statements over one store.
 //!
-//! ```text
-//!   session.prepare(sql) -> Prepared -> query | update
-//!        parse      which statement it is; refusals with a reason
-//!        catalog    one snapshot of tables, views and files per statement
-//!        run        plan, admission, execution on the CPU runtime, bounded channel to the caller
-//!        ddl copy ingest   what DataFusion does not do for a durable catalog
-//!        rewrite change    UPDATE, DELETE, MERGE as queries over row positions, and what is done with their rows
-//!        hot_view          views of tables that queries may ask for only
-//!        mining            which of them would pay, by what statements ask for
-//!        tiering_run       when chunks learn of them, and rows are put together
-//!        arrow_files parquet_files   files of others, that promise more than they have
-//!        rule hand         what users want of the placement, and what they ask and order on it
-//!        transaction       what several statements do together
-//! ```
+//! A client opens a [`Session`], prepares a statement ([`Session::prepare`]) and runs it ([`Prepared::query`],
+//! [`Prepared::update`]). Every statement has a record in the [`registry`], a memory pool of its own under one limit
+//! ([`memory`]), and ends when its stream is dropped, its time is over, or someone cancels it. Callers may live on any
+//! runtime: planning and execution happen on [`EngineOptions::cpu`], and blocking store calls on that runtime's blocking
+//! threads.
 //!
-//! Every statement has a record in the [`registry`], a memory pool of its own under one limit ([`memory`]), and ends
-//! when its stream is dropped, its time is over, or someone cancels it. Callers may live on any runtime: planning and
-//! execution happen on [`EngineOptions::cpu`], and blocking store calls on that runtime's blocking threads.
+//! Statements, from text to rows:
+//!
+//! - [`parse`]: SQL text to a command; refuses statements that are not supported
+//! - [`ast_nodes`]: builds small parts of syntax trees
+//! - [`source_text`]: cuts texts of views and defaults out of statements, for the catalog
+//! - [`session`]: users and the options of their statements
+//! - [`prepare`]: PREPARE, EXECUTE and DEALLOCATE
+//! - [`statement`]: prepared statements and their plans
+//! - [`parameters`]: binds one row of parameters
+//! - [`insert`]: binds many rows of parameters of an INSERT
+//! - [`catalog`]: one snapshot of tables, views and files per statement
+//! - [`analysis`]: analyses plans, which decides the types of their columns
+//! - [`comparison`]: rewrites comparisons into the type of a column
+//! - [`types`]: column types that tables store, and casts of rows to them
+//! - [`functions`]: functions that differ from DataFusion's
+//! - [`recursion`]: refuses recursive queries whose types would be narrowed
+//! - [`duplicate_columns`]: plans queries with equal names of output columns
+//! - [`show`]: SHOW and DESCRIBE as queries
+//! - [`information`]: schema `information_schema`
+//! - [`transaction`]: transactions of several statements
+//!
+//! Execution:
+//!
+//! - [`run`]: admits, plans and executes statements; sends rows to the caller through a bounded channel
+//! - [`admission`]: limits the statements that execute and wait
+//! - [`registry`]: records of running and ended statements
+//! - [`interrupt`]: stops statements, also within long joins
+//! - [`memory`]: query memory
+//! - [`even_sorts`]: splits batches evenly below sorts
+//! - [`spill`]: spill files
+//!
+//! Changes of data and of the catalog:
+//!
+//! - [`rewrite`]: UPDATE, DELETE and MERGE as queries over row positions
+//! - [`change`]: executes these queries and applies their rows
+//! - [`ingest`]: loads rows into tables
+//! - [`copy`]: COPY FROM and COPY TO
+//! - [`defaults`]: default values of columns
+//! - [`ddl`]: CREATE and DROP
+//! - [`alter`]: ALTER TABLE and COMMENT ON
+//! - [`optimize`]: OPTIMIZE, the compaction of one table
+//!
+//! Files that statements name:
+//!
+//! - [`files`]: which paths statements may name
+//! - [`partitions`]: columns in the names of folders
+//! - [`arrow_files`]: reads Arrow files within query memory
+//! - [`parquet_files`]: validates metadata of Parquet files
+//!
+//! Placement and hot views:
+//!
+//! - [`rule`]: placement rules
+//! - [`tier`]: ALTER SYSTEM .. TIER
+//! - [`tiering_commands`]: queries and orders on placement, commands to the tiering loop
+//! - [`computed_table`]: a table whose rows are computed when it is scanned
+//! - [`advice`]: advice on budgets
+//! - [`hot_view`]: statements on hot views
+//! - [`view_options`]: options of hot views
+//! - [`hot_view_runner`]: schedules the runs that bring chunks up to date with hot views
+//! - [`mining`]: epochs of view mining
 
 mod admission;
 mod advice;
 mod alter;
 mod analysis;
-mod answer;
 mod arrow_files;
+mod ast_nodes;
 mod catalog;
 mod change;
 pub(crate) mod comparison;
+mod computed_table;
 mod copy;
 mod ddl;
 mod defaults;
+mod duplicate_columns;
 mod even_sorts;
 mod files;
 mod functions;
-mod hand;
 mod hot_view;
+mod hot_view_runner;
 mod information;
 mod ingest;
 mod insert;
 mod interrupt;
 mod memory;
 mod mining;
-mod nodes;
 mod optimize;
 mod parameters;
 mod parquet_files;
@@ -54,19 +103,18 @@ mod registry;
 mod rewrite;
 mod rule;
 mod run;
-mod same_names;
 mod session;
 mod show;
+mod source_text;
 mod spill;
 mod statement;
 #[cfg(test)]
 mod tests;
 mod tier;
-mod tiering_run;
+mod tiering_commands;
 mod transaction;
 pub(crate) mod types;
 mod view_options;
-mod words;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -84,9 +132,9 @@ use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
 use terrace_tier_store::Store;
 use terrace_tier_store::clock::{Clock, SystemClock};
-use terrace_tier_store::store::TierOrder;
+use terrace_tier_store::store::NewTierSpec;
 
-pub use files::{FileAccess, Place, pool_file};
+pub use files::{FileAccess, OutputPath, pool_file};
 pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
 pub use parquet_files::check_parquet;
@@ -105,12 +153,12 @@ pub use crate::views::RunCounters;
 use admission::Admission;
 use arrow_files::ArrowFiles;
 use files::{CheckedFiles, REPLACING};
+use hot_view_runner::HotViewRunner;
 use memory::MessageMemory;
-use parquet_files::SoundFiles;
+use parquet_files::ValidatedFiles;
 use registry::Registry;
 use show::ArrowTypes;
 use spill::{SpillFactory, SpillSpace};
-use tiering_run::Runs;
 
 /// Name of the one catalog.
 pub const CATALOG: &str = "terrace";
@@ -118,30 +166,31 @@ pub const CATALOG: &str = "terrace";
 pub const DEFAULT_SCHEMA: &str = "public";
 /// Schema of the system tables.
 pub const SYSTEM_SCHEMA: &str = "system";
-/// Schema of the tables that describe the catalog, as the SQL standard has them.
+/// Schema of the tables that describe the catalog in the SQL standard.
 pub const INFORMATION_SCHEMA: &str = "information_schema";
 
-/// Sorted runs that a spilled sort reads at once: as many as there is memory for would leave none to those that still sort.
+/// Sorted runs that a spilled sort reads at once. DataFusion would read as many as memory allows, which leaves none to
+/// partitions that still sort.
 const MERGED_RUNS: usize = 16;
 
-/// Limits and places of an engine.
+/// Limits, folders and other settings of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
     /// Memory all statements together may reserve, in bytes.
     pub query_memory_bytes: u64,
-    /// Folder for what does not fit in it; created if missing.
+    /// Folder of spill files; created if missing.
     pub spill_dir: PathBuf,
     /// Bytes all statements together may spill.
     pub spill_bytes: u64,
-    /// Partitions a plan aims at; the number of worker threads is a good value.
+    /// Target number of partitions of a plan; the number of worker threads is a good value.
     pub target_partitions: usize,
     /// Rows per batch.
     pub batch_size: usize,
     /// Statements that execute at the same time.
     pub max_running: usize,
-    /// Statements that wait for their turn; one more is refused.
+    /// Most statements that wait for a slot; one more is refused.
     pub max_queued: usize,
-    /// Longest wait for a turn.
+    /// Longest wait for a slot.
     pub queue_timeout: Duration,
     /// Longest execution; `None` for no limit.
     pub statement_timeout: Option<Duration>,
@@ -151,7 +200,7 @@ pub struct EngineOptions {
     pub history: usize,
     /// Most bytes per second that background runs of hot views read and write; 0: they run on REFRESH only.
     pub hot_view_bytes_per_s: u64,
-    /// What is learned from statements.
+    /// Options of view mining.
     pub mining: MiningOptions,
     /// Files that statements may name; the store's own folder is protected besides.
     pub files: FileAccess,
@@ -176,13 +225,13 @@ impl EngineOptions {
             history: 1000,
             hot_view_bytes_per_s: 0,
             mining: MiningOptions::default(),
-            files: FileAccess::open(Vec::new()),
+            files: FileAccess::unrestricted(Vec::new()),
             clock: Arc::new(SystemClock::default()),
         }
     }
 }
 
-/// What a catalog entry is.
+/// Kind of a catalog entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A table of the store.
@@ -202,26 +251,26 @@ pub struct Entry {
     pub schema: String,
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
     /// Its columns; empty for a view or external table that can no longer be read.
     pub columns: SchemaRef,
-    /// What is known of each column; may be shorter than `columns`.
+    /// Default and comment of each column; may be shorter than `columns`.
     pub notes: Vec<ColumnNotes>,
     /// Names of the primary key's columns.
     pub primary_key: Vec<String>,
     /// Whether no two rows can have the same key.
     pub key_enforced: bool,
-    /// Words for people.
+    /// Its comment.
     pub comment: Option<String>,
 }
 
-/// What is known of a column beside its name and type.
+/// Default and comment of a column.
 #[derive(Debug, Clone, Default)]
 pub struct ColumnNotes {
     /// SQL text of its default.
     pub default: Option<String>,
-    /// Words for people.
+    /// Its comment.
     pub comment: Option<String>,
 }
 
@@ -231,9 +280,9 @@ pub struct Engine {
     store: Arc<Store>,
     options: EngineOptions,
     /// Functions, rules, file formats and default options; statements clone it.
-    base: SessionState,
+    base_state: SessionState,
     runtime: Arc<RuntimeEnv>,
-    spilled: Arc<SpillSpace>,
+    spill_space: Arc<SpillSpace>,
     memory: Arc<QueryMemory>,
     admission: Arc<Admission>,
     registry: Arc<Registry>,
@@ -241,11 +290,11 @@ pub struct Engine {
     next_session: AtomicU64,
     next_transaction: AtomicU64,
     /// Held while a name is looked up and then created or dropped.
-    names: tokio::sync::Mutex<()>,
-    /// The latest reading of views, external tables and schemas.
+    name_lock: tokio::sync::Mutex<()>,
+    /// Views, external tables and schemas as last read from the store.
     objects: Mutex<Option<Arc<catalog::Objects>>>,
     hot_views: Arc<HotViews>,
-    runs: Arc<Runs>,
+    hot_view_runner: Arc<HotViewRunner>,
     clock: Arc<dyn Clock>,
 }
 
@@ -256,7 +305,7 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// An engine over `store`. Fails when the spill folder cannot be created or written.
+    /// Starts an engine over `store`. Fails when the spill folder cannot be created or written.
     pub fn new(store: Arc<Store>, options: EngineOptions) -> Result<Arc<Self>> {
         let spill = &options.spill_dir;
         std::fs::create_dir_all(spill).map_err(|e| {
@@ -264,10 +313,10 @@ impl Engine {
         })?;
         let memory = QueryMemory::new(options.query_memory_bytes);
         let io = Arc::clone(store.ssd().io());
-        let reading = Arc::clone(store.ssd().io_account());
-        let spilled = SpillSpace::new(spill, options.spill_bytes, io, reading);
+        let read_account = Arc::clone(store.ssd().io_account());
+        let spill_space = SpillSpace::new(spill, options.spill_bytes, io, read_account);
         let disk = DiskManagerBuilder::default()
-            .with_temp_file_factory(Arc::new(SpillFactory(Arc::clone(&spilled))))
+            .with_temp_file_factory(Arc::new(SpillFactory(Arc::clone(&spill_space))))
             .with_max_spill_merge_fan_in(MERGED_RUNS);
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(memory.statement_pool())
@@ -275,8 +324,8 @@ impl Engine {
             // A cached listing would hide files added to an external table.
             .with_object_list_cache_limit(0)
             .build_arc()?;
-        let own = [store.data_dir().to_owned(), options.spill_dir.clone()];
-        let files = Arc::new(options.files.clone().with_protected(own));
+        let server_paths = [store.data_dir().to_owned(), options.spill_dir.clone()];
+        let files = Arc::new(options.files.clone().with_protected(server_paths));
         for (url, replace) in [(ObjectStoreUrl::local_filesystem(), false), (ObjectStoreUrl::parse(REPLACING)?, true)] {
             runtime.register_object_store(url.as_ref(), Arc::new(CheckedFiles::new(Arc::clone(&files), replace)));
         }
@@ -287,33 +336,33 @@ impl Engine {
             .with_config(
                 default_config(&options)
                     .with_extension(Arc::clone(&files))
-                    .with_extension(Arc::new(SoundFiles::default())),
+                    .with_extension(Arc::new(ValidatedFiles::default())),
             );
         let clock = Arc::clone(&options.clock);
-        let mut base = crate::joins::with_rules(builder).build();
-        functions::repair(&mut base)?;
-        base.register_file_format(Arc::new(ArrowFiles::new(MessageMemory(Arc::clone(&memory)))), true)?;
+        let mut base_state = crate::joins::with_rules(builder).build();
+        functions::repair(&mut base_state)?;
+        base_state.register_file_format(Arc::new(ArrowFiles::new(MessageMemory(Arc::clone(&memory)))), true)?;
         let engine = Arc::new(Self {
-            hot_views: HotViews::new(Arc::clone(&store), base.clone()),
-            base,
+            hot_views: HotViews::new(Arc::clone(&store), base_state.clone()),
+            base_state,
             files,
             runtime,
-            spilled,
+            spill_space,
             memory,
             admission: Admission::new(options.max_running, options.max_queued, options.queue_timeout),
             registry: Registry::new(options.history, options.statement_timeout, Arc::clone(&clock)),
             sessions: Mutex::new(HashMap::new()),
             next_session: AtomicU64::new(1),
             next_transaction: AtomicU64::new(1),
-            names: tokio::sync::Mutex::new(()),
+            name_lock: tokio::sync::Mutex::new(()),
             objects: Mutex::default(),
-            runs: Arc::default(),
+            hot_view_runner: Arc::default(),
             clock,
             store,
             options,
         });
         transaction::watch_idle(&engine);
-        tiering_run::start(&engine);
+        hot_view_runner::start(&engine);
         engine.hot_views.miner().prepare(&engine.store, &engine.options.mining);
         mining::start(&engine);
         Ok(engine)
@@ -333,14 +382,14 @@ impl Engine {
     ///
     /// # Errors
     /// Those of [`FileAccess::check_pool`] and of [`Store::add_tier`].
-    pub fn add_tier(&self, order: TierOrder) -> Result<()> {
+    pub fn add_tier(&self, order: NewTierSpec) -> Result<()> {
         let pool = order.path.as_deref().map(|path| self.files.check_pool(path)).transpose()?;
         self.store.add_tier(order.resolve(self.store.data_bytes())?)?;
         pool.into_iter().for_each(|pool| self.files.protect(pool));
         Ok(())
     }
 
-    /// The options it was made with.
+    /// Its options.
     pub fn options(&self) -> &EngineOptions {
         &self.options
     }
@@ -350,14 +399,14 @@ impl Engine {
         &self.memory
     }
 
-    /// Query memory as that which messages and files of others are decompressed into.
+    /// Query memory, as the account that decompressed messages and foreign files are charged to.
     pub fn message_memory(&self) -> Arc<dyn terrace_ipc::Account> {
         Arc::new(MessageMemory(Arc::clone(&self.memory)))
     }
 
     /// Bytes in spill files now.
     pub fn spilled_bytes(&self) -> u64 {
-        self.spilled.used_bytes()
+        self.spill_space.used_bytes()
     }
 
     /// Counts of statements by kind and outcome, durations, refusals.
@@ -365,12 +414,12 @@ impl Engine {
         self.registry.counters()
     }
 
-    /// What scans did with hot views since the server started.
+    /// Counts of scans that used hot views, since the server started.
     pub fn view_tally(&self) -> &ViewTally {
         self.hot_views.total()
     }
 
-    /// Statements waiting for their turn now.
+    /// Statements waiting for a slot now.
     pub fn queued(&self) -> usize {
         self.admission.queued()
     }
@@ -395,7 +444,7 @@ impl Engine {
         let closed = self.sessions.lock().remove(id);
         if let Some(session) = closed {
             self.registry.cancel_session(id);
-            session.abandon();
+            session.roll_back_all();
         }
     }
 
@@ -417,21 +466,21 @@ impl Engine {
     /// All tables, views, system and external tables.
     pub async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>> {
         let engine = Arc::clone(self);
-        self.on_cpu(async move { engine.snapshot(engine.base.config().clone(), 0, None)?.entries().await }).await
+        self.on_cpu(async move { engine.snapshot(engine.base_state.config().clone(), 0, None)?.entries().await }).await
     }
 
     /// Names of all schemas, `system` and `information_schema` included.
     pub fn schemas(&self) -> Result<Vec<String>> {
-        Ok(self.snapshot(self.base.config().clone(), 0, None)?.schema_names())
+        Ok(self.snapshot(self.base_state.config().clone(), 0, None)?.schema_names())
     }
 
     /// Refuses new statements, waits up to `grace` for running ones, cancels those left and waits for their end.
     pub async fn drain(&self, grace: Duration) {
-        self.runs.stop();
+        self.hot_view_runner.stop();
         self.registry.refuse_new();
-        if tokio::time::timeout(grace, self.registry.idle()).await.is_err() {
+        if tokio::time::timeout(grace, self.registry.wait_until_idle()).await.is_err() {
             self.registry.cancel_all();
-            let _ = tokio::time::timeout(Duration::from_secs(5), self.registry.idle()).await;
+            let _ = tokio::time::timeout(Duration::from_secs(5), self.registry.wait_until_idle()).await;
         }
     }
 
@@ -457,7 +506,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.runs.stop();
+        self.hot_view_runner.stop();
     }
 }
 
@@ -471,7 +520,7 @@ fn default_config(options: &EngineOptions) -> SessionConfig {
     let settings = config.options_mut();
     settings.execution.time_zone = Some("+00:00".to_owned());
     settings.execution.parquet.pushdown_filters = true;
-    // A file for each batch that an exchange spills: with two batches open to be written, it waits for ever
+    // One file for each batch that an exchange spills: with two batches open for writing, the exchange waits for ever
     // (https://github.com/apache/datafusion/issues/24883).
     if let Ok(least) = ConfigNonZeroUsize::try_new(1) {
         settings.execution.max_spill_file_size_bytes = least;
@@ -481,7 +530,7 @@ fn default_config(options: &EngineOptions) -> SessionConfig {
     crate::joins::session_config(config)
 }
 
-/// The schema of what an update reports: one row, `rows_affected`.
+/// The schema of the result of an update: one row with the column `rows_affected`.
 fn rows_affected_schema() -> SchemaRef {
     use arrow::datatypes::{DataType, Field};
     Arc::new(Schema::new(vec![Field::new("rows_affected", DataType::Int64, false)]))

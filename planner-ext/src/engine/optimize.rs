@@ -1,6 +1,6 @@
 //! OPTIMIZE: seals a table's recent inserts and rewrites its holed and small chunks, a group at a time.
 //!
-//! Between two groups the statement can be cancelled; what was rewritten before stays so.
+//! Between two groups the statement can be cancelled; groups that were rewritten before stay rewritten.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use super::registry::{StatementState, Ticket};
 use super::session::Session;
 use crate::error::{Result, missing_table};
 
-/// Compacts all of a table that can gain by it. Returns the deleted rows whose bytes were given back.
+/// Compacts all chunks of a table that gain by it. Returns the number of deleted rows whose bytes were freed.
 pub(super) async fn optimize(session: &Session, ticket: &Ticket, parts: &NameParts) -> Result<u64> {
     let engine = session.engine();
     let name = parts.resolve(session.snapshot()?.default_schema());
     let table = engine.store.table(&name).map_err(|_| missing_table(&name.to_string()))?;
-    ticket.enter(StatementState::Running);
+    ticket.set_state(StatementState::Running);
     let store = Arc::clone(&engine.store);
     let sealed = Arc::clone(&table);
     engine.blocking(move || Ok(store.seal(&sealed)?)).await?;

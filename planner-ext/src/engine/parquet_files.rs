@@ -1,9 +1,9 @@
-//! Parquet files of others: what their metadata announce is compared with what there is of them.
+//! Validates the metadata of foreign Parquet files before the Parquet library reads them.
 //!
-//! The library allocates by the lengths of lists and texts in a footer, and by the places of columns, before it has read
-//! them; where such memory is not there, the process ends. So the metadata are walked before it sees them: a list has no
-//! more entries than bytes that follow, and what lies elsewhere in the file lies in the file. What is no Parquet file is
-//! left to the library to name.
+//! The library allocates by the lengths of lists and texts in a footer, and by the ranges of columns, before it has read
+//! them; where that memory is missing, the process aborts. So this module walks the metadata first: a list may have no
+//! more entries than bytes that follow, and ranges must lie within the file. Files that are not Parquet pass, as the
+//! library reports them.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -20,20 +20,20 @@ use crate::error::{Error, Result};
 const MAGIC: &[u8; 4] = b"PAR1";
 /// The length of the metadata, and the magic.
 const TAIL_BYTES: u64 = 8;
-/// Metadata are nested less deeply than this.
+/// Most levels of nesting in metadata.
 const MOST_DEPTH: usize = 32;
-/// Files that are known to be sound; beyond it, all are looked at anew.
+/// Most files that are remembered as valid; beyond it, all are forgotten and checked anew.
 const MOST_KNOWN: usize = 100_000;
 
-/// Files that were looked at, by device, number, length and time of the last change.
+/// Files that were found valid, by device, inode, length and time of the last change.
 #[derive(Debug, Default)]
-pub(super) struct SoundFiles(Mutex<HashSet<[i64; 5]>>);
+pub(super) struct ValidatedFiles(Mutex<HashSet<[i64; 5]>>);
 
-impl SoundFiles {
-    /// Looks at all Parquet files at a location, in a session of this state.
+impl ValidatedFiles {
+    /// Checks all Parquet files at a location, in a session of this state.
     ///
     /// # Errors
-    /// As of [`check_parquet`], with the name of the file.
+    /// Those of [`check_parquet`], with the name of the file.
     pub(super) async fn check_for(state: &SessionState, location: &str) -> Result<()> {
         match state.config().get_extension::<Self>() {
             Some(known) => known.check(state, location).await,
@@ -48,7 +48,7 @@ impl SoundFiles {
         for found in files {
             let content = store.get(&found.location).await.map_err(datafusion::error::DataFusionError::from)?;
             let GetResultPayload::File(file, path) = content.payload else { continue };
-            let known = identity(&file);
+            let known = file_identity(&file);
             if known.is_some_and(|known| self.0.lock().contains(&known)) {
                 continue;
             }
@@ -63,15 +63,15 @@ impl SoundFiles {
     }
 }
 
-fn identity(file: &File) -> Option<[i64; 5]> {
-    let found = file.metadata().ok()?;
-    Some([found.dev() as i64, found.ino() as i64, found.len() as i64, found.ctime(), found.ctime_nsec()])
+fn file_identity(file: &File) -> Option<[i64; 5]> {
+    let metadata = file.metadata().ok()?;
+    Some([metadata.dev() as i64, metadata.ino() as i64, metadata.len() as i64, metadata.ctime(), metadata.ctime_nsec()])
 }
 
-/// Looks at the metadata of a Parquet file.
+/// Checks the metadata of a Parquet file.
 ///
 /// # Errors
-/// Says what of them lies outside of the file, or cannot be there.
+/// Names the part of the metadata that lies outside of the file or is impossible.
 pub fn check_parquet(file: &File) -> Result<(), String> {
     let failed = |error: std::io::Error| error.to_string();
     let len = file.metadata().map_err(failed)?.len();
@@ -85,27 +85,27 @@ pub fn check_parquet(file: &File) -> Result<(), String> {
     let length = u64::from(u32::from_le_bytes(length));
     let start = end.checked_sub(length).ok_or_else(|| format!("its metadata are said to have {length} bytes"))?;
     let mut columns = Vec::new();
-    Walk::of(&read(file, start, length)?).all(&mut |path, value| {
+    ThriftWalker::new(&read_range(file, start, length)?).walk(&mut |path, value| {
         match (path, value) {
-            ([4, 1], None) => columns.push(ColumnPlace::default()),
+            ([4, 1], None) => columns.push(ColumnRanges::default()),
             (_, None) => {}
-            (path, Some(value)) => columns.last_mut().map_or((), |column| column.set(path, value)),
+            (path, Some(value)) => columns.last_mut().map_or((), |column| column.set_field(path, value)),
         };
     })?;
     let mut left = len;
     for column in columns {
         let outside = || "a column lies outside of it".to_owned();
-        column.pages(len).ok_or_else(outside)?;
-        for (at, bytes) in column.indexes(len).ok_or_else(outside)? {
-            // Those of all columns lie side by side.
+        column.check_pages(len).ok_or_else(outside)?;
+        for (at, bytes) in column.index_ranges(len).ok_or_else(outside)? {
+            // Indexes of different columns do not overlap, so together they fit in the file.
             left = left.checked_sub(bytes).ok_or("the indexes of its pages lie over each other")?;
-            Walk::of(&read(file, at, bytes)?).all(&mut |_, _| {})?;
+            ThriftWalker::new(&read_range(file, at, bytes)?).walk(&mut |_, _| {})?;
         }
     }
     Ok(())
 }
 
-fn read(file: &File, at: u64, len: u64) -> Result<Vec<u8>, String> {
+fn read_range(file: &File, at: u64, len: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let len = usize::try_from(len).map_err(|error| error.to_string())?;
     bytes.try_reserve_exact(len).map_err(|error| error.to_string())?;
@@ -114,9 +114,9 @@ fn read(file: &File, at: u64, len: u64) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Where the parts of a column lie: numbers of `ColumnChunk` and `ColumnMetaData` in the format's `parquet.thrift`.
+/// Positions of the parts of a column: fields of `ColumnChunk` and `ColumnMetaData` in the format's `parquet.thrift`.
 #[derive(Debug, Default)]
-struct ColumnPlace {
+struct ColumnRanges {
     bytes: i64,
     data: Option<i64>,
     dictionary: Option<i64>,
@@ -124,8 +124,8 @@ struct ColumnPlace {
     column_index: [Option<i64>; 2],
 }
 
-impl ColumnPlace {
-    fn set(&mut self, path: &[i16], value: i64) {
+impl ColumnRanges {
+    fn set_field(&mut self, path: &[i16], value: i64) {
         let [offset_at, offset_bytes] = &mut self.offset_index;
         let [column_at, column_bytes] = &mut self.column_index;
         match path {
@@ -140,44 +140,44 @@ impl ColumnPlace {
         }
     }
 
-    /// `None` where they lie outside of a file of `len` bytes.
-    fn pages(&self, len: u64) -> Option<()> {
+    /// Checks the range of the pages; `None` where it exceeds a file of `len` bytes.
+    fn check_pages(&self, len: u64) -> Option<()> {
         let Some(data) = self.data else { return Some(()) };
         let start = self.dictionary.filter(|dictionary| (1..data).contains(dictionary)).unwrap_or(data);
-        within(start, self.bytes, len).map(|_| ())
+        checked_range(start, self.bytes, len).map(|_| ())
     }
 
-    fn indexes(&self, len: u64) -> Option<Vec<(u64, u64)>> {
+    fn index_ranges(&self, len: u64) -> Option<Vec<(u64, u64)>> {
         let both = [self.offset_index, self.column_index].into_iter();
-        both.filter_map(|[at, bytes]| Some(within(at?, bytes?, len))).collect()
+        both.filter_map(|[at, bytes]| Some(checked_range(at?, bytes?, len))).collect()
     }
 }
 
-fn within(at: i64, bytes: i64, len: u64) -> Option<(u64, u64)> {
+fn checked_range(at: i64, bytes: i64, len: u64) -> Option<(u64, u64)> {
     let at = u64::try_from(at).ok()?;
     let bytes = u64::try_from(bytes).ok()?;
     (at.checked_add(bytes)? <= len).then_some((at, bytes))
 }
 
-/// Called with the numbers of the fields that lead to a number, or to a struct that begins.
-type Found<'a> = dyn FnMut(&[i16], Option<i64>) + 'a;
+/// Called for each number and at the begin of each struct, with the path of field ids that leads to it.
+type FieldVisitor<'a> = dyn FnMut(&[i16], Option<i64>) + 'a;
 
 /// A walk over a struct in Thrift's compact protocol.
-struct Walk<'a> {
+struct ThriftWalker<'a> {
     bytes: &'a [u8],
     path: Vec<i16>,
 }
 
-impl<'a> Walk<'a> {
-    fn of(bytes: &'a [u8]) -> Self {
+impl<'a> ThriftWalker<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, path: Vec::new() }
     }
 
-    fn all(mut self, found: &mut Found<'_>) -> Result<(), String> {
-        self.fields(0, found)
+    fn walk(mut self, visit: &mut FieldVisitor<'_>) -> Result<(), String> {
+        self.walk_fields(0, visit)
     }
 
-    fn take(&mut self, len: u64) -> Result<&'a [u8], String> {
+    fn take_bytes(&mut self, len: u64) -> Result<&'a [u8], String> {
         let (taken, rest) = usize::try_from(len)
             .ok()
             .and_then(|len| self.bytes.split_at_checked(len))
@@ -187,7 +187,7 @@ impl<'a> Walk<'a> {
     }
 
     fn byte(&mut self) -> Result<u8, String> {
-        Ok(self.take(1)?.first().copied().unwrap_or_default())
+        Ok(self.take_bytes(1)?.first().copied().unwrap_or_default())
     }
 
     fn varint(&mut self) -> Result<u64, String> {
@@ -207,11 +207,11 @@ impl<'a> Walk<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    fn fields(&mut self, depth: usize, found: &mut Found<'_>) -> Result<(), String> {
+    fn walk_fields(&mut self, depth: usize, visit: &mut FieldVisitor<'_>) -> Result<(), String> {
         if depth > MOST_DEPTH {
             return Err("its metadata are nested too deeply".to_owned());
         }
-        found(&self.path, None);
+        visit(&self.path, None);
         let mut id = 0_i16;
         loop {
             let header = self.byte()?;
@@ -223,56 +223,62 @@ impl<'a> Walk<'a> {
                 more => id.wrapping_add(i16::from(more)),
             };
             self.path.push(id);
-            // True and false are all there is of a field of truth.
+            // A boolean field has no bytes: its value is in the type.
             match header & 0x0f {
                 1 | 2 => {}
-                kind => self.value(kind, depth, found)?,
+                kind => self.walk_value(kind, depth, visit)?,
             }
             self.path.pop();
         }
     }
 
-    fn value(&mut self, kind: u8, depth: usize, found: &mut Found<'_>) -> Result<(), String> {
+    fn walk_value(&mut self, kind: u8, depth: usize, visit: &mut FieldVisitor<'_>) -> Result<(), String> {
         match kind {
-            1..=3 => self.take(1).map(|_| ()),
+            1..=3 => self.take_bytes(1).map(|_| ()),
             4..=6 => {
                 let number = self.number()?;
-                found(&self.path, Some(number));
+                visit(&self.path, Some(number));
                 Ok(())
             }
-            7 => self.take(8).map(|_| ()),
+            7 => self.take_bytes(8).map(|_| ()),
             8 => {
                 let len = self.varint()?;
-                self.take(len).map(|_| ())
+                self.take_bytes(len).map(|_| ())
             }
             9 | 10 => {
                 let header = self.byte()?;
                 let entries = if header >> 4 == 15 { self.varint()? } else { u64::from(header >> 4) };
-                self.entries(entries, &[header & 0x0f], depth, found)
+                self.walk_entries(entries, &[header & 0x0f], depth, visit)
             }
             11 => match self.varint()? {
                 0 => Ok(()),
                 entries => {
                     let kinds = self.byte()?;
-                    self.entries(entries, &[kinds >> 4, kinds & 0x0f], depth, found)
+                    self.walk_entries(entries, &[kinds >> 4, kinds & 0x0f], depth, visit)
                 }
             },
-            12 => self.fields(depth + 1, found),
+            12 => self.walk_fields(depth + 1, visit),
             other => Err(format!("its metadata have a field of kind {other}, which is unknown")),
         }
     }
 
-    fn entries(&mut self, entries: u64, kinds: &[u8], depth: usize, found: &mut Found<'_>) -> Result<(), String> {
+    fn walk_entries(
+        &mut self,
+        entries: u64,
+        kinds: &[u8],
+        depth: usize,
+        visit: &mut FieldVisitor<'_>,
+    ) -> Result<(), String> {
         if depth > MOST_DEPTH {
             return Err("its metadata are nested too deeply".to_owned());
         }
-        // Each takes a byte at least.
+        // Each entry takes at least one byte.
         if entries > self.bytes.len() as u64 {
             let left = self.bytes.len();
             return Err(format!("a list in its metadata is said to have {entries} entries, {left} bytes are left"));
         }
         for _ in 0..entries {
-            kinds.iter().try_for_each(|kind| self.value(*kind, depth + 1, found))?;
+            kinds.iter().try_for_each(|kind| self.walk_value(*kind, depth + 1, visit))?;
         }
         Ok(())
     }
@@ -354,7 +360,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Of damaged metadata the library reads only what passes, and that does not end the process.
+        /// Damaged metadata that pass the check do not make the library abort the process.
         #[test]
         fn what_passes_is_read_without_harm(damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
             let mut bytes = sound();

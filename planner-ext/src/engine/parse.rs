@@ -1,8 +1,8 @@
-//! From SQL text to a command: DataFusion's parser, and the few statements it lacks.
+//! Parses SQL text to a command, with DataFusion's parser and parsers for the few statements that it lacks.
 //!
-//! `?` becomes `$1`, `$2`, ... before parsing. What the planner does not know of CREATE TABLE and CREATE VIEW, and all of
-//! ALTER TABLE, COMMENT ON and COPY .. FROM, is taken apart here; DROP because it must work on a view that can no longer
-//! be planned. Statements that are not offered are refused here with a reason, before anything runs.
+//! `?` becomes `$1`, `$2`, ... before parsing. This module handles the clauses of CREATE TABLE and CREATE VIEW that the
+//! planner does not support, and all of ALTER TABLE, COMMENT ON and COPY .. FROM. It also handles DROP, which must work on
+//! a view that can no longer be planned. Unsupported statements are refused here with a reason, before anything executes.
 
 use std::ops::ControlFlow;
 
@@ -20,12 +20,12 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_tier_store::table::TableName;
 
 use super::catalog::Object;
-use super::hand::{self, Asked, Said};
 use super::hot_view::{self, HotViewCommand};
 use super::prepare::{self, PrepareCommand};
 use super::registry::StatementKind;
 use super::rewrite::Change;
 use super::rule::{self, RuleCommand};
+use super::tiering_commands::{self, PlacementQuery, TieringCommand};
 use super::{CATALOG, DEFAULT_SCHEMA};
 use crate::dialect::{self, tokenize};
 use crate::error::{Error, Result};
@@ -39,10 +39,10 @@ pub(super) struct Parsed {
     pub(super) is_update: bool,
 }
 
-/// Who carries a statement out.
+/// A statement, by the part of the engine that executes it.
 #[derive(Debug, Clone)]
 pub(super) enum Command {
-    /// The planner plans it, but for `extras`.
+    /// The planner plans it; the engine adds `extras`.
     Plan {
         statement: SqlStatement,
         extras: Extras,
@@ -69,16 +69,16 @@ pub(super) enum Command {
     Rule(RuleCommand),
     /// CREATE, DROP and ALTER HOT VIEW.
     HotView(HotViewCommand),
-    /// Questions and orders on placement, which answer with rows.
-    Asked(Asked),
-    /// What is said to the tiering loop.
-    Said(Said),
+    /// Queries and orders on placement, which return rows.
+    PlacementQuery(PlacementQuery),
+    /// Commands to the tiering loop.
+    Tiering(TieringCommand),
 }
 
-/// BEGIN and its kind.
+/// A statement on transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TransactionCommand {
-    /// With true, a transaction that only reads.
+    /// True for READ ONLY.
     Begin(bool),
     Commit,
     RollBack,
@@ -87,7 +87,7 @@ pub(super) enum TransactionCommand {
     RollBackTo(String),
 }
 
-/// What the planner does not know of CREATE TABLE and CREATE VIEW.
+/// Clauses of CREATE TABLE and CREATE VIEW that the planner does not support.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Extras {
     /// WITH (...) of CREATE TABLE.
@@ -105,12 +105,12 @@ pub(super) struct Extras {
 pub(super) struct CommentOn {
     pub(super) object: NameParts,
     pub(super) kind: CommentKind,
-    /// `None`: the comment goes.
+    /// `None`: removes the comment.
     pub(super) text: Option<String>,
     pub(super) if_exists: bool,
 }
 
-/// What COMMENT ON names.
+/// Kind of object that COMMENT ON names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CommentKind {
     Table,
@@ -118,7 +118,7 @@ pub(super) enum CommentKind {
     Column(String),
 }
 
-/// What DROP names.
+/// Kind of object that DROP names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DropKind {
     Table,
@@ -134,7 +134,7 @@ pub(super) struct DropCommand {
     pub(super) names: Vec<NameParts>,
     pub(super) if_exists: bool,
     pub(super) cascade: bool,
-    /// Refuse what views use.
+    /// Whether to refuse objects that views use.
     pub(super) restrict: bool,
 }
 
@@ -156,7 +156,7 @@ pub(super) struct NameParts {
 }
 
 impl NameParts {
-    /// The full name, `default_schema` filling in.
+    /// The full name, in `default_schema` if the name has no schema.
     pub(super) fn resolve(&self, default_schema: &str) -> TableName {
         TableName::new(self.schema.as_deref().unwrap_or(default_schema), self.name.clone())
     }
@@ -192,11 +192,11 @@ pub(super) fn parse(sql: &str) -> Result<Parsed> {
     if matches!(first.first(), Some(Token::Word(word)) if word.value.eq_ignore_ascii_case("optimize")) {
         return parse_optimize(tokens);
     }
-    if hand::is_hand(&first) {
-        return hand::parse(tokens);
+    if tiering_commands::is_tiering_command(&first) {
+        return tiering_commands::parse(tokens);
     }
     if rule::is_rule(&first) {
-        return rule::parse(tokens).map(|command| ddl(Command::Rule(command)));
+        return rule::parse(tokens).map(|command| ddl_statement(Command::Rule(command)));
     }
     if hot_view::is_hot_view(&first) {
         return hot_view::parse(tokens, sql);
@@ -204,12 +204,12 @@ pub(super) fn parse(sql: &str) -> Result<Parsed> {
     classify(one_statement(tokens)?, sql)
 }
 
-/// The tree of a statement that the parser of DataFusion knows.
-pub(super) fn tree(sql: &str) -> Result<SqlStatement> {
+/// Parses a statement of DataFusion's grammar to its syntax tree.
+pub(super) fn syntax_tree(sql: &str) -> Result<SqlStatement> {
     one_statement(number_parameters(tokenize(sql)?)?)
 }
 
-/// `$1 || $2` joins texts: the planner refuses an operator whose operands both have no type.
+/// Casts the left side of `$1 || $2` to text: the planner refuses an operator whose operands both have no type.
 struct TextOperands;
 
 impl VisitorMut for TextOperands {
@@ -249,17 +249,17 @@ pub(super) fn one_statement(tokens: Vec<TokenWithSpan>) -> Result<SqlStatement> 
     }
 }
 
-/// Operators that a statement may have.
+/// Most operators of a statement.
 const MOST_OPERATORS: usize = 10_000;
 
-/// Refuses chains of operators that are parsed in a loop and planned one call deep in the other, beyond what the stack of
-/// a thread holds.
+/// Refuses long chains of operators: the parser reads them in a loop, but the planner recurses once for each, beyond the
+/// stack of a thread.
 pub(super) fn check_length(tokens: &[TokenWithSpan], most: usize) -> Result<()> {
     let operator = |token: &&TokenWithSpan| match &token.token {
         Token::Word(word) => matches!(word.keyword, Keyword::AND | Keyword::OR | Keyword::UNION),
         other => matches!(other, Token::Plus | Token::Minus | Token::Mul | Token::Div | Token::StringConcat),
     };
-    // A sign before a number joins nothing.
+    // A sign before a number is no operator of a chain.
     let signs = tokens.windows(2).filter(|pair| match pair {
         [a, b] => matches!(a.token, Token::Comma | Token::LParen) && matches!(b.token, Token::Minus | Token::Plus),
         _ => false,
@@ -373,7 +373,7 @@ pub(super) fn copy_option(parser: &mut Parser<'_>) -> Result<(String, String), P
     Ok((key, value))
 }
 
-/// Which kind of statement it is; refuses what is not offered.
+/// Determines the kind of a statement; refuses unsupported ones.
 pub(super) fn classify(statement: SqlStatement, sql: &str) -> Result<Parsed> {
     let plan = |statement, kind, is_update| {
         Ok(Parsed { command: Command::Plan { statement, extras: Extras::default() }, kind, is_update })
@@ -384,7 +384,7 @@ pub(super) fn classify(statement: SqlStatement, sql: &str) -> Result<Parsed> {
         SqlStatement::Reset(_) => plan(statement, StatementKind::Setting, true),
         SqlStatement::Explain(explain) => {
             let change = match explain.statement.as_ref() {
-                SqlStatement::Statement(inner) => Change::of(inner, sql)?,
+                SqlStatement::Statement(inner) => Change::from_statement(inner, sql)?,
                 _ => None,
             };
             match change {
@@ -401,7 +401,7 @@ pub(super) fn classify(statement: SqlStatement, sql: &str) -> Result<Parsed> {
 }
 
 fn classify_ast(mut ast: Ast, sql: &str) -> Result<Parsed> {
-    if let Some(change) = Change::of(&ast, sql)? {
+    if let Some(change) = Change::from_statement(&ast, sql)? {
         let command = Command::Change { change, explain: None };
         return Ok(Parsed { command, kind: StatementKind::Change, is_update: true });
     }
@@ -422,12 +422,12 @@ fn classify_ast(mut ast: Ast, sql: &str) -> Result<Parsed> {
             (StatementKind::Ddl, true)
         }
         Ast::Drop { .. } => return parse_drop(&ast),
-        Ast::AlterTable(alter) => return Ok(ddl(Command::Alter(alter.clone()))),
-        Ast::Comment { .. } => return parse_comment(&ast).map(|comment| ddl(Command::Comment(comment))),
+        Ast::AlterTable(alter) => return Ok(ddl_statement(Command::Alter(alter.clone()))),
+        Ast::Comment { .. } => return parse_comment(&ast).map(|comment| ddl_statement(Command::Comment(comment))),
         Ast::Truncate(truncate) => return parse_truncate(truncate),
         Ast::Set(_) => (StatementKind::Setting, true),
         other => {
-            refuse(other)?;
+            refuse_unsupported(other)?;
             (StatementKind::Query, false)
         }
     };
@@ -446,7 +446,7 @@ fn classify_ast(mut ast: Ast, sql: &str) -> Result<Parsed> {
     Ok(Parsed { command: Command::Plan { statement, extras }, kind, is_update })
 }
 
-pub(super) fn ddl(command: Command) -> Parsed {
+pub(super) fn ddl_statement(command: Command) -> Parsed {
     Parsed { command, kind: StatementKind::Ddl, is_update: true }
 }
 
@@ -540,11 +540,11 @@ fn parse_drop(ast: &Ast) -> Result<Parsed> {
     let if_exists = *if_exists;
     let cascade = *cascade;
     let restrict = *restrict;
-    Ok(ddl(Command::Drop(DropCommand { kind, names, if_exists, cascade, restrict })))
+    Ok(ddl_statement(Command::Drop(DropCommand { kind, names, if_exists, cascade, restrict })))
 }
 
-/// Refuses statements with what to do instead. What is not named here goes to the planner, which refuses by itself.
-fn refuse(ast: &Ast) -> Result<()> {
+/// Refuses unsupported statements and says what to do instead. The planner refuses those that are not named here.
+fn refuse_unsupported(ast: &Ast) -> Result<()> {
     let message = match ast {
         Ast::AlterView { .. } => "ALTER VIEW is not supported; use CREATE OR REPLACE VIEW",
         Ast::AlterSchema(_) => "ALTER SCHEMA is not supported; make another one with CREATE SCHEMA",
@@ -556,7 +556,7 @@ fn refuse(ast: &Ast) -> Result<()> {
     Err(Error::unimplemented(message))
 }
 
-/// The second look, at the plan: nothing that writes passes as a query.
+/// Checks the plan too, so that no plan that writes passes as a query.
 pub(super) fn check_plan(plan: &LogicalPlan) -> Result<()> {
     match plan {
         LogicalPlan::Dml(dml) if !matches!(dml.op, WriteOp::Insert(_)) => {
@@ -581,7 +581,7 @@ pub(super) fn check_plan(plan: &LogicalPlan) -> Result<()> {
     }
 }
 
-/// `WITH (key = value, ...)` as text pairs.
+/// Options of `WITH (key = value, ...)` as pairs of text.
 fn table_options(options: CreateTableOptions) -> Result<Vec<(String, String)>> {
     let list = match options {
         CreateTableOptions::None => return Ok(Vec::new()),
@@ -593,7 +593,7 @@ fn table_options(options: CreateTableOptions) -> Result<Vec<(String, String)>> {
     option_pairs(list)
 }
 
-/// `key = value` pairs as text.
+/// Options as pairs of text.
 pub(super) fn option_pairs(list: Vec<SqlOption>) -> Result<Vec<(String, String)>> {
     let pair = |option| match option {
         SqlOption::KeyValue { key, value } => Ok((key.value.to_lowercase(), option_text(&value)?)),
@@ -615,7 +615,7 @@ fn option_text(value: &Expr) -> Result<String> {
     }
 }
 
-/// The name of a table as the planner resolved it.
+/// The name of a table from a reference of the planner.
 pub(super) fn table_name(reference: &datafusion::common::TableReference, default_schema: &str) -> Result<TableName> {
     if let Some(catalog) = reference.catalog()
         && catalog != CATALOG

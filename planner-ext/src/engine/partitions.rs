@@ -1,7 +1,8 @@
-//! Columns in the names of folders that COPY .. FROM reads: `year=2024/month=01/part.parquet`.
+//! Partition columns in the names of folders that COPY .. FROM reads: `year=2024/month=01/part.parquet`.
 //!
-//! DataFusion gives each file the values of its folders, as text, when it knows the names beforehand; here they are found,
-//! and the text becomes what the columns of the table are. Folders that name no column of the table say nothing.
+//! DataFusion adds the values of folders to each file, as text, when it is given the names of the columns. This module
+//! finds the names, and casts the text to the types of the table's columns. Folders that name no column of the table are
+//! ignored.
 
 use std::path::Path;
 
@@ -13,28 +14,29 @@ use terrace_tier_store::table::Table;
 use super::types::matching;
 use crate::error::{Error, Result};
 
-/// Folders in one another that may name columns; a link may lead in a circle.
+/// Most nested folders that name columns; a link may lead in a circle.
 const MOST_COLUMNS: usize = 16;
 /// The value that stands for null.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// What the files of a location have in common.
+/// Properties that all files of a location share.
 #[derive(Debug, Default)]
-pub(super) struct Layout {
+pub(super) struct FileLayout {
     /// Names of the columns that folders name, outermost first.
     pub names: Vec<String>,
-    /// What the names of files end with, from the dot on, so that others (`_SUCCESS`) are not read.
-    pub ending: String,
+    /// Extension of the files, with its dot, so that others (`_SUCCESS`) are not read.
+    pub extension: String,
 }
 
-impl Layout {
-    /// That of a folder with all below it; a file or a pattern names no columns.
+impl FileLayout {
+    /// Searches a folder and all folders below it; a file or a pattern names no columns.
     ///
     /// # Errors
-    /// Where two files of a folder end differently, or lie in folders of different names: DataFusion would pass over one.
-    pub fn of(location: &Path) -> Result<Self> {
+    /// When two files of a folder have different extensions, or lie in folders of different names: DataFusion would skip
+    /// one.
+    pub fn find(location: &Path) -> Result<Self> {
         if !location.is_dir() {
-            return Ok(Self { names: Vec::new(), ending: ending(location) });
+            return Ok(Self { names: Vec::new(), extension: dotted_extension(location) });
         }
         let mut found = None;
         collect(location, &mut Vec::new(), &mut found)?;
@@ -42,11 +44,14 @@ impl Layout {
     }
 }
 
-fn ending(file: &Path) -> String {
-    file.extension().and_then(|ending| ending.to_str()).map(|ending| format!(".{ending}")).unwrap_or_default()
+fn dotted_extension(file: &Path) -> String {
+    file.extension()
+        .and_then(|extension| extension.to_str())
+        .map(|extension| format!(".{extension}"))
+        .unwrap_or_default()
 }
 
-fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<Layout>) -> Result<()> {
+fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<FileLayout>) -> Result<()> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
     for entry in entries.flatten() {
         let path = entry.path();
@@ -62,17 +67,18 @@ fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<Layout>) -
                 collect(&path, above, found)?;
                 above.pop();
             }
-            // Other folders are not read, nor is what says that a job succeeded.
+            // Other folders are not read, nor are files such as `_SUCCESS`.
             (true, None) => {}
             (false, _) if name.starts_with('_') => {}
             (false, _) => {
-                let ending = ending(&path);
-                let known = found.get_or_insert_with(|| Layout { names: above.clone(), ending: ending.clone() });
-                if known.ending != ending {
+                let extension = dotted_extension(&path);
+                let known =
+                    found.get_or_insert_with(|| FileLayout { names: above.clone(), extension: extension.clone() });
+                if known.extension != extension {
                     return Err(Error::invalid(format!(
-                        "file {} ends with '{ending}', others with '{}'; load them one after another",
+                        "file {} ends with '{extension}', others with '{}'; load them one after another",
                         path.display(),
-                        known.ending
+                        known.extension
                     )));
                 }
                 if known.names != *above {
@@ -93,9 +99,8 @@ fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<Layout>) -
     Ok(())
 }
 
-/// The plan whose columns `names` are text, with these in the types of the table's columns; without those that the table
-/// does not have.
-pub(super) fn typed(plan: LogicalPlan, names: &[String], table: &Table) -> Result<LogicalPlan> {
+/// Casts the text columns `names` of a plan to the types of the table's columns, and drops those that the table lacks.
+pub(super) fn cast_to_table_types(plan: LogicalPlan, names: &[String], table: &Table) -> Result<LogicalPlan> {
     if names.is_empty() {
         return Ok(plan);
     }
@@ -111,7 +116,7 @@ pub(super) fn typed(plan: LogicalPlan, names: &[String], table: &Table) -> Resul
     Ok(LogicalPlanBuilder::from(plan).project(columns)?.build()?)
 }
 
-/// Names as DataFusion takes them.
-pub(super) fn as_text(names: &[String]) -> Vec<(String, DataType)> {
+/// Partition columns of these names, of type text, as DataFusion's options take them.
+pub(super) fn text_columns(names: &[String]) -> Vec<(String, DataType)> {
     names.iter().map(|name| (name.clone(), DataType::Utf8)).collect()
 }

@@ -1,6 +1,7 @@
 //! PREPARE, EXECUTE and DEALLOCATE: statements kept in a session by name.
 //!
-//! EXECUTE is the kept statement with its parameters written in; it is planned as if it had been sent like this.
+//! EXECUTE replaces the parameters of the stored statement by its values, and the result is planned as if the client had
+//! sent it.
 
 use std::ops::ControlFlow;
 
@@ -14,39 +15,39 @@ use super::registry::StatementKind;
 use super::session::Session;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Statements that one session may keep.
-const MOST_KEPT: usize = 1_000;
-/// Bytes of text that the statements of one session may have.
-const MOST_KEPT_BYTES: usize = 16 << 20;
-/// Operators of one value: they come on top of those of the statement.
+/// Most prepared statements of one session.
+const MOST_STATEMENTS: usize = 1_000;
+/// Most bytes of text of the prepared statements of one session.
+const MOST_STATEMENT_BYTES: usize = 16 << 20;
+/// Most operators of one value, in addition to those of the statement.
 const MOST_VALUE_OPERATORS: usize = 1_000;
-/// Bytes of text that the values of an EXECUTE may have, each counted wherever it is used.
+/// Most bytes of text of the values of an EXECUTE, each counted wherever it is used.
 const MOST_VALUE_BYTES: usize = 1 << 20;
 
-/// A statement and the types of its parameters, as far as PREPARE named them.
+/// A statement that PREPARE stored, with the parameter types that it named, if any.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct NamedStatement {
     types: Vec<DataType>,
     statement: Box<Ast>,
     sql: String,
 }
 
-/// What is said of kept statements.
+/// A statement on prepared statements.
 #[derive(Debug, Clone)]
 pub(super) enum PrepareCommand {
-    Prepare(String, Kept),
+    Prepare(String, NamedStatement),
     Execute(String, Vec<Expr>),
     /// Without a name, all.
     Deallocate(Option<String>),
 }
 
-/// The command of PREPARE, EXECUTE or DEALLOCATE.
+/// Parses PREPARE, EXECUTE or DEALLOCATE; `None` for other statements.
 pub(super) fn parse(ast: &Ast, sql: &str) -> Result<Option<Parsed>> {
     let command = match ast {
         Ast::Prepare { name, data_types, statement } => {
-            check(statement, sql)?;
-            let kept = Kept { types: data_types.clone(), statement: statement.clone(), sql: sql.to_owned() };
-            PrepareCommand::Prepare(normalized(name), kept)
+            check_kind(statement, sql)?;
+            let named = NamedStatement { types: data_types.clone(), statement: statement.clone(), sql: sql.to_owned() };
+            PrepareCommand::Prepare(normalized(name), named)
         }
         Ast::Execute {
             name: Some(name),
@@ -59,7 +60,7 @@ pub(super) fn parse(ast: &Ast, sql: &str) -> Result<Option<Parsed>> {
             ..
         } if into.is_empty() && using.is_empty() => {
             parameters.iter().try_for_each(check_value)?;
-            PrepareCommand::Execute(name_of(name)?, parameters.clone())
+            PrepareCommand::Execute(statement_name(name)?, parameters.clone())
         }
         Ast::Execute { .. } => return Err(Error::unimplemented("write EXECUTE name(value, ..)")),
         Ast::Deallocate { name, .. } => {
@@ -71,7 +72,7 @@ pub(super) fn parse(ast: &Ast, sql: &str) -> Result<Option<Parsed>> {
     Ok(Some(Parsed { command: Command::Prepare(command), kind: StatementKind::Setting, is_update: true }))
 }
 
-fn name_of(name: &ObjectName) -> Result<String> {
+fn statement_name(name: &ObjectName) -> Result<String> {
     match name.0.as_slice() {
         [part] => part.as_ident().map(normalized),
         _ => None,
@@ -79,7 +80,7 @@ fn name_of(name: &ObjectName) -> Result<String> {
     .ok_or_else(|| Error::invalid(format!("'{name}' is not the name of a prepared statement; it has one part")))
 }
 
-fn check(statement: &Ast, sql: &str) -> Result<()> {
+fn check_kind(statement: &Ast, sql: &str) -> Result<()> {
     let parsed = classify(SqlStatement::Statement(Box::new(statement.clone())), sql)?;
     match parsed.kind {
         StatementKind::Query | StatementKind::Insert | StatementKind::Change => Ok(()),
@@ -87,7 +88,7 @@ fn check(statement: &Ast, sql: &str) -> Result<()> {
     }
 }
 
-/// Refuses values with columns or subqueries: written into the statement, they would be those of its tables.
+/// Refuses values with columns or subqueries: within the statement they would refer to its tables.
 fn check_value(value: &Expr) -> Result<()> {
     let mut operators = 0;
     let found = visit_expressions(value, |part| match part {
@@ -113,63 +114,63 @@ fn check_value(value: &Expr) -> Result<()> {
     }
 }
 
-/// The kept statement that an EXECUTE means; every other statement as it is.
+/// Replaces an EXECUTE by the statement that it names, with its values; returns every other statement unchanged.
 pub(super) fn expand(session: &Session, parsed: Parsed, sql: &str) -> Result<Parsed> {
     let Command::Prepare(PrepareCommand::Execute(name, values)) = &parsed.command else { return Ok(parsed) };
-    let kept = session.kept.lock().get(name).cloned().ok_or_else(|| missing(name))?;
-    if !kept.types.is_empty() && kept.types.len() != values.len() {
-        let wanted = kept.types.len();
+    let named = session.named_statements.lock().get(name).cloned().ok_or_else(|| missing(name))?;
+    if !named.types.is_empty() && named.types.len() != values.len() {
+        let wanted = named.types.len();
         let given = values.len();
         return Err(Error::invalid(format!(
             "prepared statement '{name}' takes {wanted} parameters, {given} were given"
         )));
     }
-    let mut statement = kept.statement;
+    let mut statement = named.statement;
     let lengths: Vec<usize> = values.iter().map(|value| value.to_string().len()).collect();
     let mut used = 0;
     let mut bytes = 0;
-    let bound = visit_expressions_mut(statement.as_mut(), |expr| {
+    let visited = visit_expressions_mut(statement.as_mut(), |expr| {
         let Expr::Value(value) = &*expr else { return ControlFlow::Continue(()) };
         let Value::Placeholder(placeholder) = &value.value else { return ControlFlow::Continue(()) };
         let number = placeholder.strip_prefix('$').and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
-        let Some(given) = number.checked_sub(1).and_then(|at| values.get(at)) else {
-            return ControlFlow::Break(Refused::Missing(placeholder.clone()));
+        let Some(value) = number.checked_sub(1).and_then(|at| values.get(at)) else {
+            return ControlFlow::Break(BindFailure::Missing(placeholder.clone()));
         };
         used = used.max(number);
         bytes += lengths[number - 1];
         if bytes > MOST_VALUE_BYTES {
-            return ControlFlow::Break(Refused::TooLong);
+            return ControlFlow::Break(BindFailure::TooLong);
         }
-        let given = Box::new(given.clone());
-        *expr = match kept.types.get(number - 1).cloned() {
-            Some(data_type) => Expr::Cast { kind: CastKind::Cast, expr: given, data_type, array: false, format: None },
-            None => Expr::Nested(given),
+        let value = Box::new(value.clone());
+        *expr = match named.types.get(number - 1).cloned() {
+            Some(data_type) => Expr::Cast { kind: CastKind::Cast, expr: value, data_type, array: false, format: None },
+            None => Expr::Nested(value),
         };
         ControlFlow::Continue(())
     });
-    match bound {
+    match visited {
         ControlFlow::Continue(()) => {}
-        ControlFlow::Break(Refused::Missing(placeholder)) => {
+        ControlFlow::Break(BindFailure::Missing(placeholder)) => {
             let given = values.len();
             let message = format!("prepared statement '{name}' has the parameter {placeholder}, {given} were given");
             return Err(Error::invalid(message));
         }
-        ControlFlow::Break(Refused::TooLong) => {
+        ControlFlow::Break(BindFailure::TooLong) => {
             let message = format!(
                 "the values of EXECUTE {name}, wherever it uses them, are longer than {MOST_VALUE_BYTES} bytes"
             );
             return Err(Error::invalid(message));
         }
     }
-    if kept.types.is_empty() && used < values.len() {
+    if named.types.is_empty() && used < values.len() {
         let given = values.len();
         return Err(Error::invalid(format!("prepared statement '{name}' takes {used} parameters, {given} were given")));
     }
-    classify(SqlStatement::Statement(statement), &format!("{} {sql}", kept.sql))
+    classify(SqlStatement::Statement(statement), &format!("{} {sql}", named.sql))
 }
 
-/// Why a value is not written in.
-enum Refused {
+/// Reason why a value cannot replace a parameter.
+enum BindFailure {
     Missing(String),
     TooLong,
 }
@@ -178,31 +179,32 @@ fn missing(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("prepared statement '{name}' does not exist; make it with PREPARE"))
 }
 
-/// Keeps a statement, or forgets it.
+/// Executes PREPARE and DEALLOCATE.
 pub(super) fn run(session: &Session, command: &PrepareCommand) -> Result<u64> {
-    let mut kept = session.kept.lock();
+    let mut named = session.named_statements.lock();
     match command {
-        PrepareCommand::Prepare(name, _) if kept.contains_key(name) => {
+        PrepareCommand::Prepare(name, _) if named.contains_key(name) => {
             let message = format!("prepared statement '{name}' already exists; send DEALLOCATE {name} first");
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
-        PrepareCommand::Prepare(..) if kept.len() >= MOST_KEPT => {
-            let message = format!("the session keeps {MOST_KEPT} prepared statements; send DEALLOCATE first");
+        PrepareCommand::Prepare(..) if named.len() >= MOST_STATEMENTS => {
+            let message = format!("the session keeps {MOST_STATEMENTS} prepared statements; send DEALLOCATE first");
             return Err(Error::new(ErrorKind::ResourceExhausted, message));
         }
         PrepareCommand::Prepare(_, statement)
-            if kept.values().map(|kept| kept.sql.len()).sum::<usize>() + statement.sql.len() > MOST_KEPT_BYTES =>
+            if named.values().map(|named| named.sql.len()).sum::<usize>() + statement.sql.len()
+                > MOST_STATEMENT_BYTES =>
         {
             let message =
-                format!("the session keeps {MOST_KEPT_BYTES} bytes of prepared statements; send DEALLOCATE first");
+                format!("the session keeps {MOST_STATEMENT_BYTES} bytes of prepared statements; send DEALLOCATE first");
             return Err(Error::new(ErrorKind::ResourceExhausted, message));
         }
         PrepareCommand::Prepare(name, statement) => {
-            kept.insert(name.clone(), statement.clone());
+            named.insert(name.clone(), statement.clone());
         }
-        PrepareCommand::Deallocate(None) => kept.clear(),
+        PrepareCommand::Deallocate(None) => named.clear(),
         PrepareCommand::Deallocate(Some(name)) => {
-            kept.remove(name).ok_or_else(|| missing(name))?;
+            named.remove(name).ok_or_else(|| missing(name))?;
         }
         PrepareCommand::Execute(..) => return Err(Error::invalid("EXECUTE is planned as the statement it names")),
     }

@@ -1,8 +1,8 @@
 //! Recursive queries whose recursive term is wider than the static one.
 //!
 //! The planner casts the recursive term to the types of the static one (`LogicalPlanBuilder::to_recursive_query`), so
-//! `SELECT 1 AS n UNION ALL SELECT n + 0.5 ..` would compute 1 for ever. Such a query is refused; a CAST that the query
-//! writes itself stays.
+//! `SELECT 1 AS n UNION ALL SELECT n + 0.5 ..` would compute 1 for ever. Such a query is refused, unless the query itself
+//! contains the CAST.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -17,12 +17,12 @@ use super::parse::normalized;
 use super::types::is_safe_cast;
 use crate::error::{Error, Result};
 
-/// The recursive terms of a statement by the name of their query: per column, whether the text casts it.
+/// Recursive terms of a statement by the name of their query: for each column, whether the statement casts it.
 #[derive(Debug, Default)]
 pub(super) struct RecursiveTerms(HashMap<String, Vec<bool>>);
 
 impl RecursiveTerms {
-    /// Collects them before the statement is planned.
+    /// Collects the recursive terms of a statement, before it is planned.
     pub(super) fn new(statement: &SqlStatement) -> Self {
         let mut terms = Self::default();
         if let SqlStatement::Statement(statement) = statement {

@@ -1,7 +1,7 @@
-//! The statement registry: what runs, what ran, and counts of both.
+//! The statement registry: running statements, ended statements, and counters.
 //!
-//! A [`Ticket`] is held by the work of a statement and ends its record: explicitly with an outcome, or as cancelled
-//! when it is dropped, which is what happens when a client goes away.
+//! The task that executes a statement holds a [`Ticket`]. It ends the statement's record explicitly with an outcome, or
+//! as cancelled when it is dropped, which happens when a client goes away.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 
 use super::interrupt::Interrupt;
 use crate::error::{Error, ErrorKind, Result};
-use crate::scan::journal::Journal;
+use crate::scan::expected_reads::StatementScans;
 
-/// What a statement does.
+/// Kind of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StatementKind {
     /// Returns rows.
@@ -80,12 +80,12 @@ impl Outcome {
     }
 }
 
-/// Where a statement is.
+/// State of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementState {
     /// Being planned.
     Planning,
-    /// Waiting for its turn.
+    /// Waiting for an execution slot.
     Queued,
     /// Executing, or waiting for its client to take rows.
     Running,
@@ -114,7 +114,7 @@ impl StatementState {
 /// One statement, running or ended.
 #[derive(Debug, Clone)]
 pub struct StatementRecord {
-    /// Its key, for cancelling.
+    /// Its identifier, for cancelling.
     pub id: String,
     /// The session it came from.
     pub session: String,
@@ -122,9 +122,9 @@ pub struct StatementRecord {
     pub user: String,
     /// Its text; for bulk ingest a description.
     pub sql: String,
-    /// What it does.
+    /// Its kind.
     pub kind: StatementKind,
-    /// Where it is.
+    /// Its state.
     pub state: StatementState,
     /// Start, in microseconds since the Unix epoch.
     pub started_unix_us: u64,
@@ -144,7 +144,7 @@ pub struct StatementRecord {
 pub const DURATION_BUCKETS_US: [u64; 10] =
     [1_000, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000, 10_000_000, 60_000_000];
 
-/// Monotone counts since the engine started.
+/// Monotonic counters since the engine started.
 #[derive(Debug, Default)]
 pub struct Counters {
     ended: [[AtomicU64; 3]; 7],
@@ -203,7 +203,7 @@ impl Counters {
 
 /// A statement that has not ended.
 #[derive(Debug)]
-struct Live {
+struct RunningStatement {
     id: String,
     session: String,
     user: String,
@@ -215,10 +215,10 @@ struct Live {
     rows: AtomicU64,
     bytes: AtomicU64,
     interrupt: Interrupt,
-    journal: Arc<Journal>,
+    scans: Arc<StatementScans>,
 }
 
-impl Live {
+impl RunningStatement {
     fn record(&self, now_us: u64) -> StatementRecord {
         StatementRecord {
             id: self.id.clone(),
@@ -240,28 +240,28 @@ impl Live {
 /// All statements of an engine.
 #[derive(Debug)]
 pub(super) struct Registry {
-    live: Mutex<HashMap<String, Arc<Live>>>,
+    running: Mutex<HashMap<String, Arc<RunningStatement>>>,
     ended: Mutex<VecDeque<StatementRecord>>,
     history: usize,
     limit: Option<Duration>,
     next: AtomicU64,
-    refusing: AtomicBool,
-    emptied: Notify,
+    refuses_new: AtomicBool,
+    became_empty: Notify,
     counters: Counters,
     clock: Arc<dyn Clock>,
 }
 
 impl Registry {
-    /// Remembers `history` ended statements; each may run as long as `limit` says.
+    /// Makes a registry that keeps `history` ended statements and limits the duration of each statement.
     pub(super) fn new(history: usize, limit: Option<Duration>, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
-            live: Mutex::default(),
+            running: Mutex::default(),
             ended: Mutex::default(),
             history,
             limit,
             next: AtomicU64::new(1),
-            refusing: AtomicBool::new(false),
-            emptied: Notify::new(),
+            refuses_new: AtomicBool::new(false),
+            became_empty: Notify::new(),
             counters: Counters::default(),
             clock,
         })
@@ -277,7 +277,7 @@ impl Registry {
     ) -> Result<Ticket> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let started_unix_us = self.clock.unix_us();
-        let live = Arc::new(Live {
+        let statement = Arc::new(RunningStatement {
             id: format!("q{started_unix_us:x}-{number}"),
             session: session.to_owned(),
             user: user.to_owned(),
@@ -289,15 +289,16 @@ impl Registry {
             rows: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             interrupt: Interrupt::new(self.limit),
-            journal: Arc::default(),
+            scans: Arc::default(),
         });
-        let mut running = self.live.lock();
-        if self.refusing.load(Ordering::SeqCst) {
+        // Checked under the lock: after `refuse_new` no statement is added.
+        let mut running = self.running.lock();
+        if self.refuses_new.load(Ordering::SeqCst) {
             self.counters.rejected.fetch_add(1, Ordering::Relaxed);
             return Err(Error::new(ErrorKind::Unavailable, "the server is stopping; connect again later"));
         }
-        running.insert(live.id.clone(), Arc::clone(&live));
-        Ok(Ticket { registry: Arc::clone(self), live, ended: false })
+        running.insert(statement.id.clone(), Arc::clone(&statement));
+        Ok(Ticket { registry: Arc::clone(self), statement, ended: false })
     }
 
     pub(super) fn counters(&self) -> &Counters {
@@ -306,45 +307,46 @@ impl Registry {
 
     pub(super) fn statements(&self) -> Vec<StatementRecord> {
         let now = self.clock.now_us();
-        let mut all: Vec<_> = self.live.lock().values().map(|l| l.record(now)).collect();
+        let mut all: Vec<_> = self.running.lock().values().map(|l| l.record(now)).collect();
         all.sort_by_key(|r| std::cmp::Reverse(r.started_unix_us));
         all.extend(self.ended.lock().iter().rev().cloned());
         all
     }
 
     pub(super) fn cancel(&self, id: &str) -> bool {
-        let found = self.live.lock().get(id).cloned();
+        let found = self.running.lock().get(id).cloned();
         found.inspect(|l| l.interrupt.cancel()).is_some()
     }
 
     pub(super) fn cancel_session(&self, session: &str) {
-        self.live.lock().values().filter(|l| l.session == session).for_each(|l| l.interrupt.cancel());
+        self.running.lock().values().filter(|l| l.session == session).for_each(|l| l.interrupt.cancel());
     }
 
     pub(super) fn cancel_all(&self) {
-        self.live.lock().values().for_each(|l| l.interrupt.cancel());
+        self.running.lock().values().for_each(|l| l.interrupt.cancel());
     }
 
     pub(super) fn refuse_new(&self) {
-        let _running = self.live.lock();
-        self.refusing.store(true, Ordering::SeqCst);
+        let _running = self.running.lock();
+        self.refuses_new.store(true, Ordering::SeqCst);
     }
 
     /// Returns when no statement runs.
-    pub(super) async fn idle(&self) {
+    pub(super) async fn wait_until_idle(&self) {
         loop {
-            let emptied = self.emptied.notified();
-            tokio::pin!(emptied);
-            emptied.as_mut().enable();
-            if self.live.lock().is_empty() {
+            // Registers before it looks, so that no notification in between is lost.
+            let became_empty = self.became_empty.notified();
+            tokio::pin!(became_empty);
+            became_empty.as_mut().enable();
+            if self.running.lock().is_empty() {
                 return;
             }
-            emptied.await;
+            became_empty.await;
         }
     }
 
-    fn end(&self, live: &Live, outcome: Outcome, error: Option<&Error>) {
-        let mut record = live.record(self.clock.now_us());
+    fn end(&self, statement: &RunningStatement, outcome: Outcome, error: Option<&Error>) {
+        let mut record = statement.record(self.clock.now_us());
         record.state = match outcome {
             Outcome::Done => StatementState::Done,
             Outcome::Failed => StatementState::Failed,
@@ -352,7 +354,7 @@ impl Registry {
         };
         record.error = error.map(|e| e.message().to_owned());
         if self.history > 0 {
-            record.scans = live.journal.scans().into();
+            record.scans = statement.scans.scans().into();
         }
         self.counters.count(&record, outcome);
         if self.history > 0 {
@@ -362,43 +364,43 @@ impl Registry {
             }
             ended.push_back(record);
         }
-        let mut running = self.live.lock();
-        running.remove(&live.id);
+        let mut running = self.running.lock();
+        running.remove(&statement.id);
         if running.is_empty() {
-            self.emptied.notify_waiters();
+            self.became_empty.notify_waiters();
         }
     }
 }
 
-/// The record of a running statement, in the hands of its work.
+/// Handle of the task that executes a statement to the statement's record.
 #[derive(Debug)]
 pub(super) struct Ticket {
     registry: Arc<Registry>,
-    live: Arc<Live>,
+    statement: Arc<RunningStatement>,
     ended: bool,
 }
 
 impl Ticket {
     pub(super) fn id(&self) -> &str {
-        &self.live.id
+        &self.statement.id
     }
 
-    /// Where its scans say what they did.
-    pub(super) fn journal(&self) -> Arc<Journal> {
-        Arc::clone(&self.live.journal)
+    /// Where its scans record their reads.
+    pub(super) fn scans(&self) -> Arc<StatementScans> {
+        Arc::clone(&self.statement.scans)
     }
 
     pub(super) fn interrupt(&self) -> Interrupt {
-        self.live.interrupt.clone()
+        self.statement.interrupt.clone()
     }
 
-    pub(super) fn enter(&self, state: StatementState) {
-        *self.live.state.lock() = state;
+    pub(super) fn set_state(&self, state: StatementState) {
+        *self.statement.state.lock() = state;
     }
 
     pub(super) fn add(&self, rows: u64, bytes: u64) {
-        self.live.rows.fetch_add(rows, Ordering::Relaxed);
-        self.live.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.statement.rows.fetch_add(rows, Ordering::Relaxed);
+        self.statement.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts a refusal by admission.
@@ -406,7 +408,7 @@ impl Ticket {
         self.registry.counters.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends the record with what came out.
+    /// Ends the record with the result of the statement.
     pub(super) fn end<T>(mut self, result: &Result<T>) {
         self.ended = true;
         let (outcome, error) = match result {
@@ -416,7 +418,7 @@ impl Ticket {
             }
             Err(e) => (Outcome::Failed, Some(e)),
         };
-        self.registry.end(&self.live, outcome, error);
+        self.registry.end(&self.statement, outcome, error);
     }
 }
 
@@ -424,7 +426,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.ended {
             let gone = Error::new(ErrorKind::Cancelled, "the client went away");
-            self.registry.end(&self.live, Outcome::Cancelled, Some(&gone));
+            self.registry.end(&self.statement, Outcome::Cancelled, Some(&gone));
         }
     }
 }

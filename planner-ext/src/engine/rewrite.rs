@@ -6,11 +6,11 @@
 //!   MERGE INTO t USING s ON c ..    ->  SELECT t.__row, <which WHEN>, <new a>, <new b> FROM t JOIN s ON c
 //! ```
 //!
-//! The parts of the statement are moved into the tree of a query, which is planned like any other: whatever a query may
-//! say (subqueries of all kinds, joins, parameters) a change may say too, and means the same. Nothing is printed. The
-//! target is read through a name that only such a query knows; its own name, mentioned in a subquery, is the plain table.
-//! Who runs the query collects the positions. The names that the query adds ([`Hidden`]) occur nowhere in the statement,
-//! so that no word of it can mean them.
+//! The parts of the statement are moved into the tree of a query, without printing them as text. The query is planned like
+//! any other, so a change may use whatever a query may use (subqueries of all kinds, joins, parameters), with the same
+//! meaning. The query reads the target under a hidden name; the target's own name in a subquery refers to the plain table.
+//! [`super::change`] executes the query and collects the positions. The names that the query adds ([`HiddenNames`]) occur
+//! nowhere in the statement, so that no part of it can refer to them.
 
 use std::collections::HashMap;
 
@@ -22,8 +22,8 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, Update, UpdateTableFromKind, Value, WildcardAdditionalOptions, With,
 };
 
+use super::ast_nodes::{aliased, and, case, column, quoted_ident, select, table_alias, without_joins};
 use super::defaults::is_default;
-use super::nodes::{alone, and, case, column, ours, output, select, table_alias};
 use super::parse::{NameParts, normalized};
 use crate::error::{Error, Result};
 use crate::scan::ROW_COLUMN;
@@ -31,16 +31,16 @@ use crate::scan::ROW_COLUMN;
 /// Schema in which the target of a change is found with its row positions.
 pub(super) const TARGET_SCHEMA: &str = "__target";
 
-/// Marks the rows of a MERGE that come from its source. No column of a table has this name: the columns of the source
-/// are not known before it is planned.
+/// The column that marks the rows of a MERGE that come from its source. No column of a table may have this name: the
+/// columns of the source are not known before it is planned.
 pub(super) const SOURCE_MARK: &str = "__terrace_source";
 
 /// The column that says which WHEN of a MERGE applies.
 const ACTION_COLUMN: &str = "__action";
 
-/// Names that the query of a change has and its statement has not.
+/// Names that the query of a change adds to those of its statement.
 #[derive(Debug, Clone)]
-pub(super) struct Hidden {
+pub(super) struct HiddenNames {
     /// Schema and name of the target with its row positions.
     pub(super) target: String,
     /// Its column of row positions.
@@ -49,24 +49,25 @@ pub(super) struct Hidden {
     mark: String,
 }
 
-impl Hidden {
-    /// Names that neither `text`, in lower case, nor the target's columns contain.
+impl HiddenNames {
+    /// Chooses names that occur neither in `text`, in lower case, nor among the target's columns.
     fn new(text: &str, columns: &[TargetColumn]) -> Self {
-        let fresh = |base: &str| {
+        let unused_name = |base: &str| {
             let mut name = base.to_owned();
             while text.contains(&name) || columns.iter().any(|column| column.name == name) {
                 name.push('_');
             }
             name
         };
-        let [target, row, action, mark] = [TARGET_SCHEMA, ROW_COLUMN, ACTION_COLUMN, SOURCE_MARK].map(fresh);
+        let [target, row, action, mark] = [TARGET_SCHEMA, ROW_COLUMN, ACTION_COLUMN, SOURCE_MARK].map(unused_name);
         Self { target, row, action, mark }
     }
 
-    /// Says what is wrong where the source of a MERGE has a column, unseen in the statement, with the name of its mark.
-    pub(super) fn explained(&self, error: Error) -> Error {
-        let twice = ["duplicate", "unique", "mbiguous"].iter().any(|word| error.message().contains(word));
-        if !twice || !error.message().contains(&self.mark) {
+    /// Rewords the error of a MERGE whose source has a column with the name of the mark, which the statement's text does
+    /// not show.
+    pub(super) fn explain_conflict(&self, error: Error) -> Error {
+        let is_conflict = ["duplicate", "unique", "mbiguous"].iter().any(|word| error.message().contains(word));
+        if !is_conflict || !error.message().contains(&self.mark) {
             return error;
         }
         Error::invalid(format!(
@@ -81,15 +82,15 @@ impl Hidden {
 #[derive(Debug)]
 pub(super) struct TargetColumn {
     pub(super) name: String,
-    /// What DEFAULT means for it.
+    /// Its default value.
     pub(super) default: Expr,
 }
 
-/// A statement that changes rows, as written.
+/// A parsed statement that changes rows.
 #[derive(Debug, Clone)]
 pub(super) struct Change {
     pub(super) target: NameParts,
-    kind: Kind,
+    kind: ChangeKind,
     /// `WITH ..` before the statement.
     with: Option<With>,
     /// The whole statement as it was sent, in lower case.
@@ -97,26 +98,26 @@ pub(super) struct Change {
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum ChangeKind {
     Update(Box<Update>),
     Delete(Box<Delete>),
     Merge(Box<Merge>),
 }
 
-/// What becomes of the rows of the query.
+/// How the rows of the query change the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// They are new. Not rewritten: the planner plans INSERT.
+    /// Adds the rows. Only for INSERT, which the planner plans without a rewrite.
     Insert,
-    /// The rows at the positions go.
+    /// Deletes the rows at the positions.
     Delete,
-    /// The rows at the positions become the given ones; the first one where a position comes several times.
+    /// Replaces the rows at the positions; the first row counts where a position occurs several times.
     Update,
-    /// A column says which of these to do.
+    /// A column gives the index of the effect for each row.
     Merge(Vec<MergeEffect>),
 }
 
-/// What one WHEN of a MERGE does.
+/// Effect of one WHEN clause of a MERGE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MergeEffect {
     Insert,
@@ -129,13 +130,13 @@ pub(super) enum MergeEffect {
 pub(super) struct Rewritten {
     pub(super) query: SqlStatement,
     pub(super) effect: Effect,
-    pub(super) hidden: Hidden,
+    pub(super) hidden: HiddenNames,
 }
 
 impl Change {
-    /// The change that a statement, sent as `text`, is; `None` for other statements. Refuses forms that are not offered.
-    pub(super) fn of(whole: &Ast, text: &str) -> Result<Option<Self>> {
-        let (ast, with) = match whole {
+    /// Recognises a statement, sent as `text`, that changes rows; `None` for other statements. Refuses unsupported forms.
+    pub(super) fn from_statement(statement: &Ast, text: &str) -> Result<Option<Self>> {
+        let (ast, with) = match statement {
             Ast::Query(query) => match query.body.as_ref() {
                 SetExpr::Update(inner) | SetExpr::Delete(inner) | SetExpr::Merge(inner) => (inner, query.with.clone()),
                 _ => return Ok(None),
@@ -143,21 +144,25 @@ impl Change {
             other => (other, None),
         };
         let (target, kind) = match ast {
-            Ast::Update(update) => (target_of(&check_update(update)?.table)?, Kind::Update(Box::new(update.clone()))),
-            Ast::Delete(delete) => (target_of(check_delete(delete)?)?, Kind::Delete(Box::new(delete.clone()))),
-            Ast::Merge(merge) => (name_of(&check_merge(merge)?.table)?, Kind::Merge(Box::new(merge.clone()))),
+            Ast::Update(update) => {
+                (target_name(&check_update(update)?.table)?, ChangeKind::Update(Box::new(update.clone())))
+            }
+            Ast::Delete(delete) => (target_name(check_delete(delete)?)?, ChangeKind::Delete(Box::new(delete.clone()))),
+            Ast::Merge(merge) => {
+                (changed_table_name(&check_merge(merge)?.table)?, ChangeKind::Merge(Box::new(merge.clone())))
+            }
             _ => return Ok(None),
         };
         Ok(Some(Self { target, kind, with, text: text.to_lowercase() }))
     }
 
-    /// The query, given the table's columns.
+    /// Rewrites the statement to a query, given the table's columns.
     pub(super) fn rewrite(&self, columns: &[TargetColumn]) -> Result<Rewritten> {
-        let hidden = Hidden::new(&self.text, columns);
+        let hidden = HiddenNames::new(&self.text, columns);
         let (mut query, effect) = match &self.kind {
-            Kind::Update(update) => (update_query(update, columns, &hidden)?, Effect::Update),
-            Kind::Delete(delete) => (delete_query(delete, &hidden)?, Effect::Delete),
-            Kind::Merge(merge) => merge_query(merge, columns, &hidden)?,
+            ChangeKind::Update(update) => (update_query(update, columns, &hidden)?, Effect::Update),
+            ChangeKind::Delete(delete) => (delete_query(delete, &hidden)?, Effect::Delete),
+            ChangeKind::Merge(merge) => merge_query(merge, columns, &hidden)?,
         };
         query.with.clone_from(&self.with);
         Ok(Rewritten { query: SqlStatement::Statement(Box::new(Ast::Query(query))), effect, hidden })
@@ -225,14 +230,14 @@ fn check_merge(merge: &Merge) -> Result<&Merge> {
     Ok(merge)
 }
 
-fn target_of(table: &TableWithJoins) -> Result<NameParts> {
+fn target_name(table: &TableWithJoins) -> Result<NameParts> {
     match table.joins.is_empty() {
-        true => name_of(&table.relation),
+        true => changed_table_name(&table.relation),
         false => Err(Error::invalid("a change names one table; write the others after FROM or USING")),
     }
 }
 
-fn name_of(table: &TableFactor) -> Result<NameParts> {
+fn changed_table_name(table: &TableFactor) -> Result<NameParts> {
     match table {
         TableFactor::Table {
             name,
@@ -250,7 +255,7 @@ fn name_of(table: &TableFactor) -> Result<NameParts> {
 }
 
 /// The name by which a statement refers to a relation.
-fn alias_of(table: &TableFactor) -> Option<Ident> {
+fn relation_alias(table: &TableFactor) -> Option<Ident> {
     match table {
         TableFactor::Table { name, alias, .. } => {
             alias.as_ref().map(|a| a.name.clone()).or_else(|| name.0.last()?.as_ident().cloned())
@@ -263,9 +268,9 @@ fn alias_of(table: &TableFactor) -> Option<Ident> {
     }
 }
 
-/// The target of a change, named as the statement names it.
-fn target(table: &TableFactor, hidden: &Hidden) -> Result<(Ident, TableFactor)> {
-    let named = alias_of(table);
+/// The alias by which the statement refers to its target, and the target under its hidden name with this alias.
+fn change_target(table: &TableFactor, hidden: &HiddenNames) -> Result<(Ident, TableFactor)> {
+    let named = relation_alias(table);
     let mut from = table.clone();
     let (TableFactor::Table { name, alias, .. }, Some(named)) = (&mut from, named) else {
         return Err(Error::invalid(format!("'{table}' needs a name; write {table} AS name")));
@@ -273,20 +278,22 @@ fn target(table: &TableFactor, hidden: &Hidden) -> Result<(Ident, TableFactor)> 
     if alias.as_ref().is_some_and(|alias| !alias.columns.is_empty()) {
         return not_offered("renaming the columns of the table that is changed");
     }
-    *name = ObjectName::from(vec![ours(&hidden.target), ours(&hidden.target)]);
+    *name = ObjectName::from(vec![quoted_ident(&hidden.target), quoted_ident(&hidden.target)]);
     *alias = Some(table_alias(named.clone()));
     Ok((named, from))
 }
 
-/// The condition of a change: its own, or, where it has a LIMIT, that a row is among the first for which its own holds.
-fn restriction(
-    (row, from): (&Expr, &TableFactor),
+/// The condition of a change: its own, or, with a LIMIT, that a row is among the first rows that fulfil its own.
+fn change_condition(
+    row: &Expr,
+    from: &TableFactor,
     selection: Option<&Expr>,
     order_by: &[OrderByExpr],
     limit: Option<&Expr>,
 ) -> Result<Option<Expr>> {
     let Some(limit) = limit else { return Ok(selection.cloned()) };
-    let mut first = select(vec![SelectItem::UnnamedExpr(row.clone())], alone(from.clone()), &[], selection.cloned())?;
+    let mut first =
+        select(vec![SelectItem::UnnamedExpr(row.clone())], without_joins(from.clone()), &[], selection.cloned())?;
     if !order_by.is_empty() {
         first.order_by = Some(OrderBy { kind: OrderByKind::Expressions(order_by.to_vec()), interpolate: None });
     }
@@ -295,35 +302,35 @@ fn restriction(
     Ok(Some(Expr::InSubquery { expr: Box::new(row.clone()), subquery: first, negated: false }))
 }
 
-fn delete_query(delete: &Delete, hidden: &Hidden) -> Result<Box<Query>> {
-    let (alias, from) = target(&check_delete(delete)?.relation, hidden)?;
+fn delete_query(delete: &Delete, hidden: &HiddenNames) -> Result<Box<Query>> {
+    let (alias, from) = change_target(&check_delete(delete)?.relation, hidden)?;
     let row = column(&alias, &hidden.row);
-    let condition = restriction((&row, &from), delete.selection.as_ref(), &delete.order_by, delete.limit.as_ref())?;
+    let condition = change_condition(&row, &from, delete.selection.as_ref(), &delete.order_by, delete.limit.as_ref())?;
     let others = delete.using.as_deref().unwrap_or_default();
-    select(vec![SelectItem::UnnamedExpr(row)], alone(from), others, condition)
+    select(vec![SelectItem::UnnamedExpr(row)], without_joins(from), others, condition)
 }
 
-fn update_query(update: &Update, columns: &[TargetColumn], hidden: &Hidden) -> Result<Box<Query>> {
-    let (alias, from) = target(&update.table.relation, hidden)?;
+fn update_query(update: &Update, columns: &[TargetColumn], hidden: &HiddenNames) -> Result<Box<Query>> {
+    let (alias, from) = change_target(&update.table.relation, hidden)?;
     let row = column(&alias, &hidden.row);
-    let condition = restriction((&row, &from), update.selection.as_ref(), &update.order_by, update.limit.as_ref())?;
+    let condition = change_condition(&row, &from, update.selection.as_ref(), &update.order_by, update.limit.as_ref())?;
     let mut list = vec![SelectItem::UnnamedExpr(row)];
-    let values = assigned(&update.assignments, &alias, columns)?;
-    list.extend(values.into_iter().zip(columns).map(|(value, column)| output(value, &column.name)));
+    let values = updated_values(&update.assignments, &alias, columns)?;
+    list.extend(values.into_iter().zip(columns).map(|(value, column)| aliased(value, &column.name)));
     let others = match &update.from {
         Some(UpdateTableFromKind::AfterSet(others)) => others.as_slice(),
         _ => &[],
     };
-    select(list, alone(from), others, condition)
+    select(list, without_joins(from), others, condition)
 }
 
 /// The new value of each column of the table.
-fn assigned(assignments: &[Assignment], alias: &Ident, columns: &[TargetColumn]) -> Result<Vec<Expr>> {
+fn updated_values(assignments: &[Assignment], alias: &Ident, columns: &[TargetColumn]) -> Result<Vec<Expr>> {
     let mut values = vec![None; columns.len()];
     let mut set = |name: &ObjectName, value: &Expr| {
-        let at = column_of(name, Some(alias), columns)?;
+        let at = column_position(name, Some(alias), columns)?;
         match values.get_mut(at).zip(columns.get(at)) {
-            Some((slot @ None, column)) => *slot = Some(given(value, column)),
+            Some((slot @ None, column)) => *slot = Some(value_or_default(value, column)),
             _ => return Err(Error::invalid(format!("column '{name}' is set twice"))),
         }
         Ok(())
@@ -345,13 +352,13 @@ fn assigned(assignments: &[Assignment], alias: &Ident, columns: &[TargetColumn])
     Ok(values.into_iter().zip(columns).map(|(value, target)| value.unwrap_or_else(|| stays(target))).collect())
 }
 
-/// A value as given for a column.
-fn given(value: &Expr, column: &TargetColumn) -> Expr {
+/// The value for a column, with DEFAULT replaced by the column's default.
+fn value_or_default(value: &Expr, column: &TargetColumn) -> Expr {
     if is_default(value) { column.default.clone() } else { value.clone() }
 }
 
 /// The position of the column that `name`, perhaps qualified by `alias`, means.
-fn column_of(name: &ObjectName, alias: Option<&Ident>, columns: &[TargetColumn]) -> Result<usize> {
+fn column_position(name: &ObjectName, alias: Option<&Ident>, columns: &[TargetColumn]) -> Result<usize> {
     let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(normalized).collect();
     let column = match parts.as_slice() {
         [column] => column,
@@ -365,9 +372,9 @@ fn column_of(name: &ObjectName, alias: Option<&Ident>, columns: &[TargetColumn])
     })
 }
 
-fn merge_query(merge: &Merge, columns: &[TargetColumn], hidden: &Hidden) -> Result<(Box<Query>, Effect)> {
-    let (alias, from) = target(&merge.table, hidden)?;
-    let source = alias_of(&merge.source)
+fn merge_query(merge: &Merge, columns: &[TargetColumn], hidden: &HiddenNames) -> Result<(Box<Query>, Effect)> {
+    let (alias, from) = change_target(&merge.table, hidden)?;
+    let source = relation_alias(&merge.source)
         .ok_or_else(|| Error::invalid("the source of a MERGE needs a name; write USING (..) AS name"))?;
     let row = column(&alias, &hidden.row);
     let mark = column(&source, &hidden.mark);
@@ -395,18 +402,18 @@ fn merge_query(merge: &Merge, columns: &[TargetColumn], hidden: &Hidden) -> Resu
             None => applies,
         });
         let (effect, new) = match &clause.action {
-            MergeAction::Update(update) => (MergeEffect::Update, assigned(&update.assignments, &alias, columns)?),
-            MergeAction::Insert(insert) => (MergeEffect::Insert, inserted(insert, &source, columns)?),
+            MergeAction::Update(update) => (MergeEffect::Update, updated_values(&update.assignments, &alias, columns)?),
+            MergeAction::Insert(insert) => (MergeEffect::Insert, inserted_values(insert, &source, columns)?),
             MergeAction::Delete { .. } => (MergeEffect::Delete, vec![Expr::value(Value::Null); columns.len()]),
         };
         effects.push(effect);
         values.push(new);
     }
     let which = (0..conditions.len()).map(|n| Expr::value(Value::Number(n.to_string(), false)));
-    let mut list = vec![SelectItem::UnnamedExpr(row), output(case(&conditions, which), &hidden.action)];
+    let mut list = vec![SelectItem::UnnamedExpr(row), aliased(case(&conditions, which), &hidden.action)];
     for (at, column) in columns.iter().enumerate() {
         let new = values.iter().filter_map(|row| row.get(at)).cloned();
-        list.push(output(case(&conditions, new), &column.name));
+        list.push(aliased(case(&conditions, new), &column.name));
     }
     let on = JoinConstraint::On(merge.on.as_ref().clone());
     let join_operator = match (keeps_target, keeps_source) {
@@ -415,27 +422,27 @@ fn merge_query(merge: &Merge, columns: &[TargetColumn], hidden: &Hidden) -> Resu
         (false, true) => JoinOperator::Right(on),
         (true, true) => JoinOperator::FullOuter(on),
     };
-    let joins = vec![Join { relation: marked(&merge.source, source, hidden)?, global: false, join_operator }];
+    let joins = vec![Join { relation: source_with_mark(&merge.source, source, hidden)?, global: false, join_operator }];
     let query = select(list, TableWithJoins { relation: from, joins }, &[], None)?;
     Ok((query, Effect::Merge(effects)))
 }
 
-/// `(SELECT source.*, TRUE AS mark FROM source) AS source`
-fn marked(source: &TableFactor, name: Ident, hidden: &Hidden) -> Result<TableFactor> {
+/// Builds `(SELECT source.*, TRUE AS mark FROM source) AS source`.
+fn source_with_mark(source: &TableFactor, name: Ident, hidden: &HiddenNames) -> Result<TableFactor> {
     let all = SelectItemQualifiedWildcardKind::ObjectName(ObjectName::from(vec![name.clone()]));
     let list = vec![
         SelectItem::QualifiedWildcard(all, WildcardAdditionalOptions::default()),
-        output(Expr::value(Value::Boolean(true)), &hidden.mark),
+        aliased(Expr::value(Value::Boolean(true)), &hidden.mark),
     ];
-    let subquery = select(list, alone(source.clone()), &[], None)?;
+    let subquery = select(list, without_joins(source.clone()), &[], None)?;
     Ok(TableFactor::Derived { lateral: false, subquery, alias: Some(table_alias(name)), sample: None })
 }
 
-/// The value of each column of the table that a MERGE inserts.
-fn inserted(insert: &MergeInsertExpr, source: &Ident, columns: &[TargetColumn]) -> Result<Vec<Expr>> {
+/// The values that a MERGE inserts, one for each column of the table.
+fn inserted_values(insert: &MergeInsertExpr, source: &Ident, columns: &[TargetColumn]) -> Result<Vec<Expr>> {
     let named: Vec<usize> = match insert.columns.is_empty() {
         true => (0..columns.len()).collect(),
-        false => insert.columns.iter().map(|name| column_of(name, None, columns)).collect::<Result<_>>()?,
+        false => insert.columns.iter().map(|name| column_position(name, None, columns)).collect::<Result<_>>()?,
     };
     let named = || named.iter().filter_map(|at| columns.get(*at));
     let values: Vec<Expr> = match &insert.kind {
@@ -447,7 +454,7 @@ fn inserted(insert: &MergeInsertExpr, source: &Ident, columns: &[TargetColumn]) 
                 let message = format!("the INSERT of a MERGE has {values} values for {columns} columns");
                 return Err(Error::invalid(message));
             }
-            [row] => row.content.iter().zip(named()).map(|(value, column)| given(value, column)).collect(),
+            [row] => row.content.iter().zip(named()).map(|(value, column)| value_or_default(value, column)).collect(),
             _ => return Err(Error::invalid("the INSERT of a MERGE takes one row of VALUES")),
         },
     };

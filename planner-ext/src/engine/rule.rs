@@ -8,8 +8,8 @@
 //!                             DROP PLACEMENT RULE n | DROP PLACEMENT RULES
 //! ```
 //!
-//! The parser of the engine below does not know them, so they are taken apart here. Over HTTP the same is asked for with a
-//! [`RuleOrder`].
+//! DataFusion's parser does not know these statements, so this module parses them. HTTP requests for the same are
+//! [`RuleOrder`]s.
 
 use std::sync::Arc;
 
@@ -30,26 +30,26 @@ use terrace_tier_store::table::{
 };
 
 use super::Engine;
-use super::ddl::{refuse_system, short};
+use super::ddl::{refuse_system, short_name};
 use super::parse::{NameParts, normalized};
 use super::session::Session;
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::{coercion, dialect};
 
-/// Which chunks a rule is about, as written.
+/// Chunks of a rule, as written in the statement or request.
 #[derive(Debug, Clone, Default)]
 pub enum RowsOrder {
-    /// All.
+    /// All chunks.
     #[default]
     All,
     /// Chunks by number, first and last of each span.
     Chunks(Vec<(u64, u64)>),
-    /// Those that may hold such rows.
+    /// Chunks that may hold rows that fulfil a condition.
     Where(Box<AstExpr>),
 }
 
 impl RowsOrder {
-    /// Chunks by a condition in SQL.
+    /// Parses a condition in SQL.
     pub fn parse_where(text: &str) -> Result<Self> {
         const MOST_BYTES: usize = 8 << 10;
         if text.len() > MOST_BYTES {
@@ -60,7 +60,7 @@ impl RowsOrder {
     }
 }
 
-/// Columns and chunks, as written.
+/// Columns and chunks, as written in the statement or request.
 #[derive(Debug, Clone, Default)]
 pub struct ScopeOrder {
     /// Names of columns; empty: all.
@@ -69,14 +69,14 @@ pub struct ScopeOrder {
     pub rows: RowsOrder,
 }
 
-/// A placement rule, as written.
+/// A placement rule, as written in the statement or request.
 #[derive(Debug, Clone)]
 pub struct RuleOrder {
-    /// What it wants.
+    /// Its kind.
     pub kind: RuleKind,
     /// Name of the tier.
     pub tier: String,
-    /// What it is about.
+    /// Columns and chunks that it applies to.
     pub scope: ScopeOrder,
 }
 
@@ -85,11 +85,11 @@ pub struct RuleOrder {
 pub(super) struct RuleCommand {
     table: NameParts,
     if_exists: bool,
-    action: Action,
+    action: RuleAction,
 }
 
 #[derive(Debug, Clone)]
-enum Action {
+enum RuleAction {
     Make(RuleOrder),
     /// UNPIN; without a scope all pins.
     Unpin(Option<ScopeOrder>),
@@ -97,7 +97,7 @@ enum Action {
     DropAll,
 }
 
-/// True for an ALTER TABLE on placement rules; `tokens` without white space.
+/// Whether a statement is an ALTER TABLE on placement rules; `tokens` holds no white space.
 pub(super) fn is_rule(tokens: &[&Token]) -> bool {
     let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(token, word));
     if !(is(0, "alter") && is(1, "table")) {
@@ -116,17 +116,17 @@ pub(super) fn is_word(token: &Token, word: &str) -> bool {
     matches!(token, Token::Word(found) if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
 }
 
-/// Parses what [`is_rule`] recognised.
+/// Parses a statement that [`is_rule`] recognised.
 pub(super) fn parse(tokens: Vec<TokenWithSpan>) -> Result<RuleCommand> {
     let mut parser = dialect::parser(tokens);
-    command(&mut parser).map_err(|e| Error::invalid(format!("SQL syntax: {e}")))?
+    parse_command(&mut parser).map_err(|e| Error::invalid(format!("SQL syntax: {e}")))?
 }
 
-fn command(parser: &mut Parser<'_>) -> Result<Result<RuleCommand>, ParserError> {
+fn parse_command(parser: &mut Parser<'_>) -> Result<Result<RuleCommand>, ParserError> {
     parser.expect_keywords(&[Keyword::ALTER, Keyword::TABLE])?;
     let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
     let name = parser.parse_object_name(false)?;
-    let action = action(parser)?;
+    let action = parse_action(parser)?;
     let _ = parser.consume_token(&Token::SemiColon);
     if parser.peek_token_ref().token != Token::EOF {
         return parser.expected("the end: an ALTER TABLE takes one placement rule", parser.peek_token());
@@ -134,31 +134,31 @@ fn command(parser: &mut Parser<'_>) -> Result<Result<RuleCommand>, ParserError> 
     Ok(NameParts::new(&name).map(|table| RuleCommand { table, if_exists, action }))
 }
 
-fn action(parser: &mut Parser<'_>) -> Result<Action, ParserError> {
+fn parse_action(parser: &mut Parser<'_>) -> Result<RuleAction, ParserError> {
     let kinds =
         [("pin", RuleKind::Pin, "to"), ("exclude", RuleKind::Exclude, "from"), ("prefer", RuleKind::Prefer, "on")];
     for (verb, kind, preposition) in kinds {
         if take_word(parser, verb) {
-            let scope = scope(parser)?;
+            let scope = parse_scope(parser)?;
             if !take_word(parser, preposition) {
                 let wanted = format!("{} tier", preposition.to_uppercase());
                 return parser.expected(&wanted, parser.peek_token());
             }
             let tier = normalized(&parser.parse_identifier()?);
-            return Ok(Action::Make(RuleOrder { kind, tier, scope }));
+            return Ok(RuleAction::Make(RuleOrder { kind, tier, scope }));
         }
     }
     if take_word(parser, "unpin") {
         let all = matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon);
-        return Ok(Action::Unpin(if all { None } else { Some(scope(parser)?) }));
+        return Ok(RuleAction::Unpin(if all { None } else { Some(parse_scope(parser)?) }));
     }
     parser.expect_keyword(Keyword::DROP)?;
     let _ = take_word(parser, "placement");
     if take_word(parser, "rules") {
-        return Ok(Action::DropAll);
+        return Ok(RuleAction::DropAll);
     }
     let _ = take_word(parser, "rule");
-    Ok(Action::Drop(parser.parse_literal_uint()?))
+    Ok(RuleAction::Drop(parser.parse_literal_uint()?))
 }
 
 pub(super) fn take_word(parser: &mut Parser<'_>, word: &str) -> bool {
@@ -169,7 +169,7 @@ pub(super) fn take_word(parser: &mut Parser<'_>, word: &str) -> bool {
     found
 }
 
-pub(super) fn scope(parser: &mut Parser<'_>) -> Result<ScopeOrder, ParserError> {
+pub(super) fn parse_scope(parser: &mut Parser<'_>) -> Result<ScopeOrder, ParserError> {
     let mut scope = ScopeOrder::default();
     if take_word(parser, "columns") {
         parser.expect_token(&Token::LParen)?;
@@ -178,15 +178,15 @@ pub(super) fn scope(parser: &mut Parser<'_>) -> Result<ScopeOrder, ParserError> 
         scope.columns = columns.iter().map(normalized).collect();
     }
     if take_word(parser, "chunks") {
-        scope.rows = RowsOrder::Chunks(parser.parse_comma_separated(span)?);
+        scope.rows = RowsOrder::Chunks(parser.parse_comma_separated(parse_span)?);
     } else if parser.parse_keyword(Keyword::WHERE) {
         scope.rows = RowsOrder::Where(Box::new(parser.parse_expr()?));
     }
     Ok(scope)
 }
 
-/// `3` or `3 TO 9`; what follows TO may be the tier.
-fn span(parser: &mut Parser<'_>) -> Result<(u64, u64), ParserError> {
+/// Parses `3` or `3 TO 9`; a TO without a number behind it belongs to the tier.
+fn parse_span(parser: &mut Parser<'_>) -> Result<(u64, u64), ParserError> {
     let first = parser.parse_literal_uint()?;
     let is_range = is_word(&parser.peek_token_ref().token, "to")
         && matches!(parser.peek_nth_token_ref(1).token, Token::Number(..));
@@ -197,7 +197,7 @@ fn span(parser: &mut Parser<'_>) -> Result<(u64, u64), ParserError> {
     Ok((first, parser.parse_literal_uint()?))
 }
 
-/// Carries a statement out.
+/// Executes a statement on placement rules.
 pub(super) async fn run(session: &Session, command: &RuleCommand) -> Result<u64> {
     let engine = session.engine();
     let snapshot = session.snapshot()?;
@@ -205,13 +205,16 @@ pub(super) async fn run(session: &Session, command: &RuleCommand) -> Result<u64>
     refuse_system(&name)?;
     let objects = snapshot.objects();
     if objects.views.contains_key(&name) || objects.external.contains_key(&name) {
-        return Err(Error::invalid(format!("'{}' is not stored here; placement rules are for tables", short(&name))));
+        return Err(Error::invalid(format!(
+            "'{}' is not stored here; placement rules are for tables",
+            short_name(&name)
+        )));
     }
     let done = match &command.action {
-        Action::Make(order) => engine.add_placement_rule(&name, order.clone()).await.map(drop),
-        Action::Drop(number) => engine.drop_placement_rules(&name, RuleChoice::Number(*number)).await.map(drop),
-        Action::DropAll => engine.drop_placement_rules(&name, RuleChoice::All).await.map(drop),
-        Action::Unpin(scope) => engine.unpin(&name, scope.as_ref()).await.map(drop),
+        RuleAction::Make(order) => engine.add_placement_rule(&name, order.clone()).await.map(drop),
+        RuleAction::Drop(number) => engine.drop_placement_rules(&name, RuleChoice::Number(*number)).await.map(drop),
+        RuleAction::DropAll => engine.drop_placement_rules(&name, RuleChoice::All).await.map(drop),
+        RuleAction::Unpin(scope) => engine.unpin(&name, scope.as_ref()).await.map(drop),
     };
     match done {
         Err(error) if error.kind() == ErrorKind::NotFound && engine.store.table(&name).is_err() => {
@@ -222,17 +225,17 @@ pub(super) async fn run(session: &Session, command: &RuleCommand) -> Result<u64>
 }
 
 impl Engine {
-    /// Makes a placement rule of a table; segments follow with the next epoch, which begins at once.
+    /// Adds a placement rule to a table. The next epoch moves the segments; it begins at once.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] for table, column and tier; [`ErrorKind::InvalidArgument`] for a condition that is none of
-    /// columns and values, for chunks that do not exist, and for what does not fit the budgets.
+    /// [`ErrorKind::NotFound`] for table, column and tier; [`ErrorKind::InvalidArgument`] for a condition that does not
+    /// compare columns with values, for chunks that do not exist, and for rules that do not fit the budgets.
     pub async fn add_placement_rule(&self, name: &TableName, order: RuleOrder) -> Result<Rule> {
-        let (columns, rows) = self.scope(name, &order.scope)?;
-        let wish = NewRule { kind: order.kind, tier: order.tier, columns, rows };
+        let (columns, rows) = self.resolve_scope(name, &order.scope)?;
+        let new_rule = NewRule { kind: order.kind, tier: order.tier, columns, rows };
         let store = Arc::clone(&self.store);
         let name = name.clone();
-        self.blocking(move || Ok(store.add_rule(&name, wish)?)).await
+        self.blocking(move || Ok(store.add_rule(&name, new_rule)?)).await
     }
 
     /// Drops placement rules of a table and returns them.
@@ -245,21 +248,21 @@ impl Engine {
         self.blocking(move || Ok(store.drop_rules(&name, &choice)?)).await
     }
 
-    /// Drops the pin of just this scope, without one all pins of the table, and returns what it dropped.
+    /// Drops the pin of exactly this scope, or without a scope all pins of the table, and returns the dropped rules.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] for table and column, and when no pin has this scope; [`ErrorKind::InvalidArgument`] as of
     /// [`Engine::add_placement_rule`].
     pub async fn unpin(&self, name: &TableName, scope: Option<&ScopeOrder>) -> Result<Vec<Rule>> {
         let Some(scope) = scope else { return self.drop_placement_rules(name, RuleChoice::Pins).await };
-        let (columns, rows) = self.scope(name, scope)?;
+        let (columns, rows) = self.resolve_scope(name, scope)?;
         let dropped = self.drop_placement_rules(name, RuleChoice::PinsOf { columns, rows }).await;
         dropped.map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
                 let message = format!(
                     "'{}' has no pin of just this scope; system.placement_rules lists its rules, and ALTER TABLE .. DROP \
                      PLACEMENT RULE takes one by its number",
-                    short(name)
+                    short_name(name)
                 );
                 Error::new(ErrorKind::NotFound, message)
             }
@@ -267,7 +270,7 @@ impl Engine {
         })
     }
 
-    pub(super) fn scope(&self, name: &TableName, scope: &ScopeOrder) -> Result<(Vec<ColumnId>, RuleRows)> {
+    pub(super) fn resolve_scope(&self, name: &TableName, scope: &ScopeOrder) -> Result<(Vec<ColumnId>, RuleRows)> {
         let table = self.store.table(name).map_err(|_| missing_table(&name.to_string()))?;
         let definition = table.definition();
         let columns = scope.columns.iter().map(|column| column_id(definition, column)).collect::<Result<Vec<_>>>()?;
@@ -279,7 +282,7 @@ impl Engine {
         let rows = match &scope.rows {
             RowsOrder::All => RuleRows::All,
             RowsOrder::Chunks(spans) => RuleRows::Chunks(chunks(&table.version(), spans)?),
-            RowsOrder::Where(condition) => RuleRows::Where(predicate(&self.base, definition, condition)?),
+            RowsOrder::Where(condition) => RuleRows::Where(chunk_predicate(&self.base_state, definition, condition)?),
         };
         Ok((columns, rows))
     }
@@ -287,14 +290,15 @@ impl Engine {
 
 fn column_id(definition: &TableDefinition, name: &str) -> Result<ColumnId> {
     let missing = || {
-        let message = format!("column '{name}' of '{}' does not exist", short(&definition.name));
+        let message = format!("column '{name}' of '{}' does not exist", short_name(&definition.name));
         Error::new(ErrorKind::NotFound, message)
     };
     let (position, _) = definition.schema.column_with_name(name).ok_or_else(missing)?;
     definition.columns.get(position).map(|column| column.id).ok_or_else(missing)
 }
 
-/// The chunks of the version within the spans; where it has none, the ends of these, for the refusal.
+/// Returns the chunks of the version within the spans. Without any, returns the ends of the spans, so that the store
+/// refuses them by number.
 fn chunks(version: &TableVersion, spans: &[(u64, u64)]) -> Result<ChunkSet> {
     if let Some((first, last)) = spans.iter().find(|(first, last)| first > last) {
         return Err(Error::invalid(format!("CHUNKS {first} TO {last} ends before it begins")));
@@ -307,8 +311,8 @@ fn chunks(version: &TableVersion, spans: &[(u64, u64)]) -> Result<ChunkSet> {
     Ok(found)
 }
 
-/// A condition that bounds of chunks can decide.
-fn predicate(base: &SessionState, definition: &TableDefinition, condition: &AstExpr) -> Result<Predicate> {
+/// Translates a condition to a predicate that the bounds of chunks can decide.
+fn chunk_predicate(base: &SessionState, definition: &TableDefinition, condition: &AstExpr) -> Result<Predicate> {
     let mut state = base.clone();
     state.mark_start_execution();
     let schema = DFSchema::try_from(definition.schema.as_ref().clone())?;
@@ -317,7 +321,7 @@ fn predicate(base: &SessionState, definition: &TableDefinition, condition: &AstE
     if expr.is_volatile() {
         return Err(Error::invalid(format!("WHERE {condition} is not the same for a row each time")));
     }
-    // `now()` and its like become what they are when the rule is made.
+    // `now()` and similar functions become constants when the rule is made.
     let context = SimplifyContext::builder()
         .with_schema(Arc::new(schema.clone()))
         .with_config_options(Arc::clone(state.config_options()))
@@ -325,31 +329,31 @@ fn predicate(base: &SessionState, definition: &TableDefinition, condition: &AstE
         .build();
     let simplifier = ExprSimplifier::new(context);
     let expr = simplifier.simplify(coercion::coerced(&simplifier, expr, &schema)?)?;
-    convert(definition, &expr)
+    to_predicate(definition, &expr)
 }
 
-fn convert(definition: &TableDefinition, expr: &Expr) -> Result<Predicate> {
-    let all = |parts: &[&Expr]| parts.iter().map(|part| convert(definition, part)).collect::<Result<Vec<_>>>();
+fn to_predicate(definition: &TableDefinition, expr: &Expr) -> Result<Predicate> {
+    let all = |parts: &[&Expr]| parts.iter().map(|part| to_predicate(definition, part)).collect::<Result<Vec<_>>>();
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => Predicate::And(all(&[left, right])?).flat(),
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => Predicate::Or(all(&[left, right])?).flat(),
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-            let comparison = comparison(*op).ok_or_else(|| unknown(expr))?;
+            let comparison = comparison(*op).ok_or_else(|| unsupported_condition(expr))?;
             match (left.as_ref(), right.as_ref()) {
                 (Expr::Column(column), Expr::Literal(value, _)) => {
                     compare(definition, &column.name, comparison, value)?
                 }
                 (Expr::Literal(value, _), Expr::Column(column)) => {
-                    compare(definition, &column.name, flipped(comparison), value)?
+                    compare(definition, &column.name, mirrored(comparison), value)?
                 }
-                _ => return Err(unknown(expr)),
+                _ => return Err(unsupported_condition(expr)),
             }
         }
         Expr::Between(Between { expr: inner, negated, low, high }) => {
             let (Expr::Column(column), Expr::Literal(low, _), Expr::Literal(high, _)) =
                 (inner.as_ref(), low.as_ref(), high.as_ref())
             else {
-                return Err(unknown(expr));
+                return Err(unsupported_condition(expr));
             };
             let sides = |low_side, high_side| -> Result<Vec<Predicate>> {
                 Ok(vec![
@@ -363,24 +367,24 @@ fn convert(definition: &TableDefinition, expr: &Expr) -> Result<Predicate> {
             }
         }
         Expr::InList(InList { expr: inner, list, negated }) => {
-            let Expr::Column(column) = inner.as_ref() else { return Err(unknown(expr)) };
+            let Expr::Column(column) = inner.as_ref() else { return Err(unsupported_condition(expr)) };
             let comparison = if *negated { Comparison::NotEq } else { Comparison::Eq };
             let part = |value: &Expr| match value {
                 Expr::Literal(value, _) => compare(definition, &column.name, comparison, value),
-                _ => Err(unknown(expr)),
+                _ => Err(unsupported_condition(expr)),
             };
             let parts = list.iter().map(part).collect::<Result<Vec<_>>>()?;
             if *negated { Predicate::And(parts) } else { Predicate::Or(parts) }
         }
         Expr::IsNull(inner) | Expr::IsNotNull(inner) => {
-            let Expr::Column(column) = inner.as_ref() else { return Err(unknown(expr)) };
+            let Expr::Column(column) = inner.as_ref() else { return Err(unsupported_condition(expr)) };
             let id = column_id(definition, &column.name)?;
             if matches!(expr, Expr::IsNull(_)) { Predicate::IsNull(id) } else { Predicate::IsNotNull(id) }
         }
         Expr::Column(column) => compare(definition, &column.name, Comparison::Eq, &ScalarValue::from(true))?,
         Expr::Not(inner) => match inner.as_ref() {
             Expr::Column(column) => compare(definition, &column.name, Comparison::Eq, &ScalarValue::from(false))?,
-            _ => return Err(unknown(expr)),
+            _ => return Err(unsupported_condition(expr)),
         },
         Expr::Literal(value, _) => {
             let message = match value == &ScalarValue::from(true) {
@@ -389,11 +393,11 @@ fn convert(definition: &TableDefinition, expr: &Expr) -> Result<Predicate> {
             };
             return Err(Error::invalid(message));
         }
-        _ => return Err(unknown(expr)),
+        _ => return Err(unsupported_condition(expr)),
     })
 }
 
-fn unknown(expr: &Expr) -> Error {
+fn unsupported_condition(expr: &Expr) -> Error {
     Error::invalid(format!(
         "a placement rule is decided by the bounds of chunks: it takes comparisons of a column with a value, BETWEEN, IN, IS \
          NULL and IS NOT NULL, joined by AND and OR; not {}",
@@ -413,7 +417,7 @@ fn comparison(op: Operator) -> Option<Comparison> {
     })
 }
 
-fn flipped(comparison: Comparison) -> Comparison {
+fn mirrored(comparison: Comparison) -> Comparison {
     match comparison {
         Comparison::Lt => Comparison::Gt,
         Comparison::LtEq => Comparison::GtEq,
@@ -453,7 +457,7 @@ mod tests {
     fn rules_are_told_from_other_alterations() {
         let pin = rule("alter table if exists \"T\".x PIN COLUMNS (a, \"B\") CHUNKS 3 TO 9, 12, 20 TO 21 TO dram;");
         assert_eq!(pin.table, NameParts { schema: Some("T".into()), name: "x".into() });
-        let Action::Make(RuleOrder { kind: RuleKind::Pin, tier, scope }) = pin.action else { panic!() };
+        let RuleAction::Make(RuleOrder { kind: RuleKind::Pin, tier, scope }) = pin.action else { panic!() };
         assert_eq!((tier.as_str(), scope.columns), ("dram", vec!["a".into(), "B".into()]));
         let RowsOrder::Chunks(spans) = scope.rows else { panic!() };
         assert_eq!(spans, [(3, 9), (12, 12), (20, 21)]);

@@ -1,7 +1,7 @@
-//! Running statements: plan, turn, execution on the CPU runtime, results through a bounded channel.
+//! Executes statements: planning, admission, execution on the CPU runtime, results through a bounded channel.
 //!
-//! A query's work is one task. It holds the statement's ticket, turn and memory pool, and is aborted when the stream
-//! handed to the caller is dropped. The channel holds two batches: a slow client stops the task, not the server.
+//! A query is executed by one task. The task holds the statement's ticket, execution slot and memory pool, and is aborted
+//! when the caller drops its stream. The channel holds two batches: a slow client stops the task, not the server.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use super::admission::Turn;
+use super::admission::ExecutionSlot;
 use super::change::{run_change, truncate};
 use super::even_sorts::with_even_sorts;
 use super::interrupt::interruptible;
@@ -44,7 +44,7 @@ const SORT_BYTES: usize = 64 << 20;
 /// Batches between the task and its client.
 const CHANNEL_BATCHES: usize = 2;
 
-/// A task that ends with its holder.
+/// A task that is aborted when this is dropped.
 pub(super) struct AbortOnDrop<T>(pub(super) JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -53,7 +53,7 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// What became of a task that gave no answer.
+/// The error of a task that was cancelled or panicked.
 pub(super) fn join_error(error: &tokio::task::JoinError) -> Error {
     if error.is_cancelled() {
         Error::new(ErrorKind::Cancelled, "the statement was cancelled")
@@ -63,15 +63,15 @@ pub(super) fn join_error(error: &tokio::task::JoinError) -> Error {
     }
 }
 
-/// Waits for a turn and says so in the record.
-pub(super) async fn turn(engine: &Engine, ticket: &Ticket) -> Result<Turn> {
-    ticket.enter(StatementState::Queued);
-    let turn = engine.admission.turn().await.inspect_err(|_| ticket.count_rejected())?;
-    ticket.enter(StatementState::Running);
-    Ok(turn)
+/// Waits for an execution slot and keeps the statement's record up to date.
+pub(super) async fn acquire_slot(engine: &Engine, ticket: &Ticket) -> Result<ExecutionSlot> {
+    ticket.set_state(StatementState::Queued);
+    let slot = engine.admission.acquire_slot().await.inspect_err(|_| ticket.count_rejected())?;
+    ticket.set_state(StatementState::Running);
+    Ok(slot)
 }
 
-/// Starts a query; returns when its first rows, or its error, are there.
+/// Starts a query and returns as soon as its first rows, or its error, are known.
 pub(super) async fn query(
     prepared: Arc<Prepared>,
     ticket: Ticket,
@@ -79,7 +79,7 @@ pub(super) async fn query(
 ) -> Result<RunningQuery> {
     let engine = Arc::clone(prepared.session().engine());
     let id = ticket.id().to_owned();
-    let gone = ticket.interrupt().guard();
+    let cancel_guard = ticket.interrupt().guard();
     let (rows, receiver) = mpsc::channel(CHANNEL_BATCHES);
     let (header, opened) = oneshot::channel();
     let task = engine.options.cpu.clone().spawn(async move {
@@ -107,19 +107,20 @@ pub(super) async fn query(
                 .map_or_else(|| Error::new(ErrorKind::Internal, "the statement gave no answer"), |e| join_error(&e)));
         }
     };
-    let stream = ResultStream { schema: Arc::clone(&schema), receiver, task, ended: false, _gone: gone };
+    let stream =
+        ResultStream { schema: Arc::clone(&schema), receiver, task, ended: false, _cancel_guard: cancel_guard };
     Ok(RunningQuery { id, schema, stream: Box::pin(stream) })
 }
 
-type Header = oneshot::Sender<Result<SchemaRef>>;
-type Rows = mpsc::Sender<Result<RecordBatch, DataFusionError>>;
+type HeaderSender = oneshot::Sender<Result<SchemaRef>>;
+type RowSender = mpsc::Sender<Result<RecordBatch, DataFusionError>>;
 
 async fn run_query(
     prepared: &Prepared,
     ticket: &Ticket,
     parameters: Option<RecordBatch>,
-    header: &mut Option<Header>,
-    rows: &Rows,
+    header: &mut Option<HeaderSender>,
+    rows: &RowSender,
 ) -> Result<()> {
     let transaction = prepared.transaction()?;
     let _running = transaction.clone().map(Running::new);
@@ -127,8 +128,8 @@ async fn run_query(
     let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query without a plan"))?;
     let planned = prepared.bind(planned, parameters.as_ref())?;
     let engine = prepared.session().engine();
-    let _turn = turn(engine, ticket).await?;
-    let (mut stream, first) = open(engine, ticket, &planned).await?;
+    let _slot = acquire_slot(engine, ticket).await?;
+    let (mut stream, first) = execute_to_first_batch(engine, ticket, &planned).await?;
     let schema = stream.schema();
     if header.take().is_none_or(|header| header.send(Ok(schema)).is_err()) {
         return Err(Error::new(ErrorKind::Cancelled, "the client went away"));
@@ -144,26 +145,26 @@ async fn run_query(
     Ok(())
 }
 
-/// How much query memory a plan may hold at once.
+/// How a plan is shaped to limit its query memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum PlanMemory {
     /// As much as the settings of the session allow.
     #[default]
     Full,
-    /// Few partitions where query memory is small: each sort needs room for a batch and its merge beside what the others
-    /// hold.
+    /// Few partitions where query memory is small: each sort needs room for a batch and its merge beside the memory of the
+    /// others.
     FewSorts,
-    /// That, and sort-merge joins, which can spill, in place of hash joins, which cannot.
+    /// Like `FewSorts`, and with sort-merge joins, which can spill, in place of hash joins, which cannot.
     SortMergeJoins,
 }
 
 impl PlanMemory {
-    /// For rows that go into a table of these options: they are sorted by its `cluster_by` columns.
-    pub(super) fn of_load(options: &TableOptions) -> Self {
+    /// Chooses for rows that are loaded into a table: they are sorted by its `cluster_by` columns, if any.
+    pub(super) fn for_load(options: &TableOptions) -> Self {
         if options.cluster_by.is_empty() { Self::Full } else { Self::FewSorts }
     }
 
-    /// Changes what plans are made under.
+    /// Changes the options that plans are made with.
     fn apply(self, state: &mut SessionState, engine: &Engine) {
         let options = state.config_mut().options_mut();
         if self != Self::Full {
@@ -176,9 +177,9 @@ impl PlanMemory {
     }
 }
 
-/// Executes a plan up to its first batch. When query memory ends before, and the plan has hash joins or sorts, plans and
-/// executes it once more with [`PlanMemory::SortMergeJoins`].
-async fn open(
+/// Executes a plan up to its first batch. When it exhausts query memory before, and has hash joins or sorts, plans and
+/// executes it once more with [`PlanMemory::SortMergeJoins`]; later the client may already have rows.
+async fn execute_to_first_batch(
     engine: &Engine,
     ticket: &Ticket,
     planned: &Planned,
@@ -198,7 +199,7 @@ async fn open(
     }
 }
 
-/// Executes a plan of ours and returns its rows.
+/// Executes a plan and returns its rows.
 pub(super) async fn execute(
     engine: &Engine,
     ticket: &Ticket,
@@ -227,8 +228,8 @@ async fn physical_plan(state: &SessionState, ticket: &Ticket, planned: &Planned)
     Ok(interruptible(with_even_sorts(plan)?, &ticket.interrupt())?)
 }
 
-/// The plan with the numbers of the announced types: the optimizer may have changed them (`decimal * 0` becomes a 0 of
-/// another precision). A number that does not fit is an error.
+/// Casts numeric columns of a plan to the announced types where the optimizer has changed them (`decimal * 0` becomes a 0
+/// of another precision). A number that does not fit is an error.
 fn with_announced_types(plan: Arc<dyn ExecutionPlan>, announced: &Schema) -> Result<Arc<dyn ExecutionPlan>> {
     let found = plan.schema();
     let differs = |have: &Field, want: &Field| {
@@ -250,7 +251,7 @@ fn with_announced_types(plan: Arc<dyn ExecutionPlan>, announced: &Schema) -> Res
     Ok(Arc::new(ProjectionExec::try_new(columns, plan)?))
 }
 
-/// Whether a plan has a hash join, or a sort of all rows.
+/// Whether a plan has a hash join or a sort without a limit.
 fn has_joins_or_sorts(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     plan.exists(|node| {
         let sorts = || node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none());
@@ -259,20 +260,20 @@ fn has_joins_or_sorts(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     .map_err(Into::into)
 }
 
-/// The surroundings of one execution: a memory pool and a journal of its own, spill files and caches shared.
+/// Builds the context of one execution, with its own memory pool and scan records; spill files and caches are shared.
 fn task_context(engine: &Engine, ticket: &Ticket, state: &SessionState) -> Result<Arc<TaskContext>> {
     let runtime = RuntimeEnvBuilder::from_runtime_env(&engine.runtime)
         .with_memory_pool(engine.memory.statement_pool())
         .build_arc()?;
     let context = TaskContext::from(state).with_runtime(runtime);
-    let config = context.session_config().clone().with_extension(ticket.journal());
+    let config = context.session_config().clone().with_extension(ticket.scans());
     Ok(Arc::new(context.with_session_config(config)))
 }
 
 /// Runs an update to its end and returns the rows affected.
 pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordBatch>) -> Result<u64> {
     let engine = Arc::clone(prepared.session().engine());
-    let _gone = ticket.interrupt().guard();
+    let _cancel_guard = ticket.interrupt().guard();
     let work = async move {
         let body = run_update(&prepared, &ticket, parameters.as_ref());
         let result = ticket.interrupt().guarded(body).await;
@@ -286,15 +287,15 @@ async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&Re
     let transaction = prepared.transaction()?;
     let _running = transaction.clone().map(Running::new);
     if let Some(transaction) = transaction.as_ref().filter(|_| prepared.kind() == StatementKind::Ddl) {
-        transaction.define()?;
+        transaction.allow_ddl()?;
         let done = run_command(prepared, ticket, parameters, None).await;
-        transaction.define()?;
+        transaction.allow_ddl()?;
         return done;
     }
     run_command(prepared, ticket, parameters, transaction).await
 }
 
-/// Runs what the statement says, in a transaction or outside of any.
+/// Executes a statement that returns a count, in a transaction or outside of any.
 async fn run_command(
     prepared: &Prepared,
     ticket: &Ticket,
@@ -310,11 +311,11 @@ async fn run_command(
         Command::CopyFrom(command) => return copy::copy_from(session, ticket, command, transaction).await,
         Command::Rule(command) => return rule::run(session, command).await,
         Command::HotView(command) => return hot_view::run(session, ticket, command).await,
-        Command::Said(said) => return said.clone().run(session).await,
-        Command::Asked(_) => return Err(Error::invalid("the statement returns rows; run it as a query")),
+        Command::Tiering(command) => return command.clone().run(session).await,
+        Command::PlacementQuery(_) => return Err(Error::invalid("the statement returns rows; run it as a query")),
         Command::Optimize(table) => return optimize::optimize(session, ticket, table).await,
         Command::Truncate { names, if_exists } => {
-            return truncate(prepared, ticket, (names, *if_exists), transaction).await;
+            return truncate(prepared, ticket, names, *if_exists, transaction).await;
         }
         Command::Transaction(command) => return command.run(session).await.map(|()| 0),
         Command::Prepare(command) => return prepare::run(session, command),
@@ -326,9 +327,9 @@ async fn run_command(
     match &planned.plan {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
             let definition = ddl::definition(&planned, create, extras, prepared.sql())?;
-            ddl::create_table(session, ticket, &planned, (create, definition)).await
+            ddl::create_table(session, ticket, &planned, create, definition).await
         }
-        LogicalPlan::Ddl(other) => ddl::create_other(session, &planned, other, (extras, prepared.sql())).await,
+        LogicalPlan::Ddl(other) => ddl::create_object(session, &planned, other, extras, prepared.sql()).await,
         LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
             session.set_option(&set.variable, Some(&set.value)).map(|()| 0)
         }
@@ -343,7 +344,7 @@ async fn run_command(
             let mut bound = prepared.bind(planned, parameters)?;
             copy::check_external_insert(engine, &bound.snapshot, &bound.plan)?;
             bound.plan = copy::checked_copy_to(engine, bound.plan)?;
-            let _turn = turn(engine, ticket).await?;
+            let _slot = acquire_slot(engine, ticket).await?;
             let rows = run_count(engine, ticket, &bound).await?;
             ticket.add(rows, 0);
             Ok(rows)
@@ -351,7 +352,7 @@ async fn run_command(
     }
 }
 
-/// Executes a plan that ends in a sink; the sink reports its rows as one number.
+/// Executes a plan that ends in a sink and returns the number of rows that the sink reports.
 async fn run_count(engine: &Engine, ticket: &Ticket, planned: &Planned) -> Result<u64> {
     let mut stream = execute(engine, ticket, planned, PlanMemory::Full).await?;
     let mut count = 0;
@@ -363,13 +364,13 @@ async fn run_count(engine: &Engine, ticket: &Ticket, planned: &Planned) -> Resul
     Ok(count)
 }
 
-/// The caller's end of a query.
+/// The stream of a query's rows that the caller reads.
 struct ResultStream {
     schema: SchemaRef,
     receiver: mpsc::Receiver<Result<RecordBatch, DataFusionError>>,
     task: AbortOnDrop<()>,
     ended: bool,
-    _gone: DropGuard,
+    _cancel_guard: DropGuard,
 }
 
 impl Stream for ResultStream {
@@ -382,7 +383,7 @@ impl Stream for ResultStream {
         if let Some(item) = futures::ready!(self.receiver.poll_recv(context)) {
             return Poll::Ready(Some(item));
         }
-        // The channel also closes when the task panics: that must not look like the end of the rows.
+        // The channel also closes when the task panics, which must not look like the end of the rows.
         let joined = futures::ready!(self.task.0.poll_unpin(context));
         self.ended = true;
         Poll::Ready(joined.err().map(|e| Err(join_error(&e).into())))

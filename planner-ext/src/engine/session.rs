@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::catalog::Snapshot;
 use super::functions::SessionUser;
-use super::prepare::Kept;
+use super::prepare::NamedStatement;
 use super::statement::Prepared;
 use super::transaction::Transaction;
 use super::{CATALOG, DEFAULT_SCHEMA, Engine};
@@ -54,11 +54,11 @@ pub struct Session {
     engine: Arc<Engine>,
     config: Mutex<SessionConfig>,
     /// Options set in this session, by full name.
-    set: Mutex<BTreeMap<String, String>>,
-    /// Grows with each change of an option.
+    options_set: Mutex<BTreeMap<String, String>>,
+    /// Incremented by each change of an option.
     settings: AtomicU64,
     /// Statements of PREPARE, by name.
-    pub(super) kept: Mutex<HashMap<String, Kept>>,
+    pub(super) named_statements: Mutex<HashMap<String, NamedStatement>>,
     /// The transaction that SQL began.
     pub(super) current: Mutex<Option<Arc<Transaction>>>,
     /// Transactions that statements name, by id.
@@ -73,26 +73,26 @@ impl std::fmt::Debug for Session {
 
 impl Session {
     pub(super) fn new(id: String, user: String, engine: Arc<Engine>) -> Self {
-        let config = engine.base.config().clone().with_extension(Arc::new(SessionUser(user.clone())));
+        let config = engine.base_state.config().clone().with_extension(Arc::new(SessionUser(user.clone())));
         Self {
             id,
             user,
             engine,
             config: Mutex::new(config),
-            set: Mutex::default(),
+            options_set: Mutex::default(),
             settings: AtomicU64::new(0),
-            kept: Mutex::default(),
+            named_statements: Mutex::default(),
             current: Mutex::default(),
             transactions: Mutex::default(),
         }
     }
 
-    /// Its key.
+    /// Its identifier.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Who opened it.
+    /// The user that opened it.
     pub fn user(&self) -> &str {
         &self.user
     }
@@ -101,17 +101,17 @@ impl Session {
         &self.engine
     }
 
-    /// Number of the state of the options; plans made under another one are stale.
+    /// Number of changes of options so far; plans made under another number are stale.
     pub(super) fn settings(&self) -> u64 {
         self.settings.load(Ordering::Acquire)
     }
 
-    /// The catalog as it is now, whatever a transaction of this session sees.
+    /// A snapshot of the catalog as it is now, whatever a transaction of this session sees.
     pub(super) fn snapshot(&self) -> Result<Arc<Snapshot>> {
         self.snapshot_in(None)
     }
 
-    /// The catalog as a statement of this session sees it now, in a transaction or outside of any.
+    /// A snapshot of the catalog as a statement of this session sees it now, in a transaction or outside of any.
     pub(super) fn snapshot_in(&self, transaction: Option<&Arc<Transaction>>) -> Result<Arc<Snapshot>> {
         let settings = self.settings();
         let config = self.config.lock().clone();
@@ -124,7 +124,7 @@ impl Session {
         Prepared::new(Arc::clone(self), sql, None).await
     }
 
-    /// As [`Session::prepare`], for a statement of the transaction `id`.
+    /// Like [`Session::prepare`], for a statement of the transaction `id`.
     pub async fn prepare_in(self: &Arc<Self>, id: &str, sql: &str) -> Result<Arc<Prepared>> {
         let transaction = self.transaction(id)?;
         Prepared::new(Arc::clone(self), sql, Some(transaction)).await
@@ -133,7 +133,7 @@ impl Session {
     /// Catalog, schema, and the options set in this session.
     pub fn options(&self) -> HashMap<String, String> {
         let mut options: HashMap<String, String> =
-            self.set.lock().iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+            self.options_set.lock().iter().map(|(k, v)| (k.clone(), v.clone())).collect();
         let schema = self.config.lock().options().catalog.default_schema.clone();
         options.insert("catalog".to_owned(), CATALOG.to_owned());
         options.insert("schema".to_owned(), schema);
@@ -162,14 +162,14 @@ impl Session {
         };
         if !ALLOWED.iter().any(|a| full == *a || (a.ends_with(['.', '_']) && full.starts_with(a))) {
             if !full.starts_with("datafusion.") {
-                self.default_of(full)?;
+                self.default_value(full)?;
             }
             return Err(Error::new(
                 ErrorKind::PermissionDenied,
                 format!("option '{full}' cannot be set in a session; these can: {}", ALLOWED.join(", ")),
             ));
         }
-        let default = self.default_of(full)?;
+        let default = self.default_value(full)?;
         let new = match value {
             Some(v) => v.trim().to_owned(),
             None => default.unwrap_or_default(),
@@ -185,18 +185,18 @@ impl Session {
                 config.options_mut().execution.time_zone = None;
             }
         }
-        let mut set = self.set.lock();
+        let mut options_set = self.options_set.lock();
         match value {
-            Some(_) => set.insert(full.to_owned(), new),
-            None => set.remove(full),
+            Some(_) => options_set.insert(full.to_owned(), new),
+            None => options_set.remove(full),
         };
         self.settings.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
-    /// The engine's value of an option; an unknown name is an error.
-    fn default_of(&self, name: &str) -> Result<Option<String>> {
-        let entries = self.engine.base.config().options().entries();
+    /// The engine's default value of an option; an unknown name is an error.
+    fn default_value(&self, name: &str) -> Result<Option<String>> {
+        let entries = self.engine.base_state.config().options().entries();
         let found = entries.into_iter().find(|e| e.key == name);
         found.map(|e| e.value).ok_or_else(|| {
             let message = format!("option '{name}' does not exist; SHOW ALL lists the options there are");
@@ -205,7 +205,7 @@ impl Session {
     }
 }
 
-/// Bounds that keep one session from exhausting the server.
+/// Refuses values with which one session could exhaust the server.
 fn check_value(name: &str, value: &str) -> Result<()> {
     let bound = match name {
         "datafusion.execution.batch_size" => 65_536,

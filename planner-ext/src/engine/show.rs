@@ -1,4 +1,4 @@
-//! SHOW and DESCRIBE as queries over `information_schema`, and the statements that recreate what there is.
+//! SHOW and DESCRIBE as queries over `information_schema`, and SHOW CREATE TABLE.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use datafusion::sql::sqlparser::ast::{
 use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, TableName, TableOptions};
 
 use super::CATALOG;
+use super::ast_nodes::{and, parse_query};
 use super::catalog::Snapshot;
-use super::nodes::{and, skeleton};
 use super::parse::NameParts;
 use crate::error::{Error, Result, missing_table};
 
-/// A SHOW or DESCRIBE as a query; other statements stay as they are.
+/// Rewrites a SHOW or DESCRIBE to a query; leaves other statements unchanged.
 pub(super) async fn as_query(snapshot: &Arc<Snapshot>, statement: SqlStatement) -> Result<SqlStatement> {
     let SqlStatement::Statement(ast) = &statement else { return Ok(statement) };
     let ast = ast.as_ref();
@@ -38,23 +38,23 @@ pub(super) async fn as_query(snapshot: &Arc<Snapshot>, statement: SqlStatement) 
                 false => "table_catalog, table_schema, table_name, column_name, data_type, is_nullable",
             };
             let filter = filter(show_options, "column_name")?;
-            let of_table = columns_of(snapshot, table).await?;
+            let table_condition = table_condition(snapshot, table).await?;
             format!(
-                "SELECT {list} FROM information_schema.columns WHERE {of_table} AND {filter} ORDER BY ordinal_position"
+                "SELECT {list} FROM information_schema.columns WHERE {table_condition} AND {filter} ORDER BY ordinal_position"
             )
         }
         Ast::ExplainTable { table_name, .. } => {
-            let of_table = columns_of(snapshot, table_name).await?;
+            let table_condition = table_condition(snapshot, table_name).await?;
             format!(
                 "SELECT column_name, data_type, is_nullable, column_default, column_comment \
-                 FROM information_schema.columns WHERE {of_table} ORDER BY ordinal_position"
+                 FROM information_schema.columns WHERE {table_condition} ORDER BY ordinal_position"
             )
         }
         Ast::ShowCreate { obj_name, .. } => show_create(snapshot, obj_name)?,
         _ => return Ok(statement),
     };
-    let mut query = skeleton(&text)?;
-    if let (SetExpr::Select(select), Some(condition)) = (query.body.as_mut(), condition(ast)) {
+    let mut query = parse_query(&text)?;
+    if let (SetExpr::Select(select), Some(condition)) = (query.body.as_mut(), where_condition(ast)) {
         select.selection = Some(match select.selection.take() {
             Some(selection) => and(selection, condition.clone()),
             None => condition.clone(),
@@ -63,8 +63,8 @@ pub(super) async fn as_query(snapshot: &Arc<Snapshot>, statement: SqlStatement) 
     Ok(SqlStatement::Statement(Box::new(Ast::Query(query))))
 }
 
-/// The condition after WHERE of a SHOW.
-fn condition(ast: &Ast) -> Option<&Expr> {
+/// The condition in the WHERE of a SHOW.
+fn where_condition(ast: &Ast) -> Option<&Expr> {
     let (Ast::ShowTables { show_options, .. }
     | Ast::ShowSchemas { show_options, .. }
     | Ast::ShowColumns { show_options, .. }) = ast
@@ -98,7 +98,7 @@ fn show_tables(snapshot: &Snapshot, options: &ShowStatementOptions) -> Result<St
     ))
 }
 
-/// The condition of LIKE or ILIKE.
+/// The condition that a LIKE or ILIKE of a SHOW means for `column`.
 fn filter(options: &ShowStatementOptions, column: &str) -> Result<String> {
     if options.starts_with.is_some() || options.limit.is_some() {
         return Err(Error::unimplemented("SHOW takes LIKE, ILIKE or WHERE"));
@@ -116,8 +116,8 @@ fn filter(options: &ShowStatementOptions, column: &str) -> Result<String> {
     })
 }
 
-/// The condition that picks the columns of a table or view that can be read.
-async fn columns_of(snapshot: &Arc<Snapshot>, name: &ObjectName) -> Result<String> {
+/// The condition that selects the columns of a table or view, which must exist.
+async fn table_condition(snapshot: &Arc<Snapshot>, name: &ObjectName) -> Result<String> {
     let name = NameParts::new(name)?.resolve(snapshot.default_schema());
     if snapshot.provider(&name).await?.is_none() {
         return Err(missing_table(&name.to_string()));
@@ -145,7 +145,7 @@ fn show_create(snapshot: &Snapshot, name: &ObjectName) -> Result<String> {
     ))
 }
 
-/// The CREATE TABLE statement, and what else has to be said for its placement rules and hot views as comments.
+/// The CREATE TABLE statement of a table, with the statements for its placement rules and hot views as comments.
 fn with_rules(definition: &TableDefinition, rules: &[String], hot_views: &[String]) -> String {
     let mut text = create_table(definition);
     for rule in rules {
@@ -153,7 +153,7 @@ fn with_rules(definition: &TableDefinition, rules: &[String], hot_views: &[Strin
         text.push_str(&format!("\n-- ALTER TABLE {} {};", qualified(&definition.name), rule.replace('\n', " ")));
     }
     for view in hot_views {
-        // Every line is a comment of its own, as the words may have comments among them.
+        // Each line becomes a comment of its own, as the text may contain comments.
         text.push_str(&format!("\n-- {};", view.replace('\n', "\n-- ")));
     }
     text
@@ -185,15 +185,15 @@ pub(super) fn create_table(definition: &TableDefinition) -> String {
     format!("CREATE TABLE {} (\n{}\n){with}", qualified(&definition.name), parts.join(",\n"))
 }
 
-/// Settings that differ from the default, as in WITH.
+/// Options that differ from the default, as in WITH.
 fn option_list(definition: &TableDefinition) -> Vec<String> {
     let options = &definition.options;
-    let usual = TableOptions::default();
+    let defaults = TableOptions::default();
     let mut list = Vec::new();
-    if options.cluster_by != usual.cluster_by {
+    if options.cluster_by != defaults.cluster_by {
         list.push(format!("cluster_by = {}", quoted_text(&options.cluster_by.join(", "))));
     }
-    if options.chunk_rows != usual.chunk_rows {
+    if options.chunk_rows != defaults.chunk_rows {
         list.push(format!("chunk_rows = {}", options.chunk_rows));
     }
     if options.durability == Durability::None {
@@ -202,7 +202,7 @@ fn option_list(definition: &TableDefinition) -> Vec<String> {
     if options.admission == ChunkAdmission::Ssd {
         list.push("admission = 'ssd'".to_owned());
     }
-    if options.tiering != usual.tiering {
+    if options.tiering != defaults.tiering {
         list.push(format!("tiering = '{}'", options.tiering));
     }
     if options.enforce_primary_key {
@@ -216,7 +216,7 @@ pub(crate) fn qualified(name: &TableName) -> String {
     format!("{}.{}", quoted_name(&name.schema), quoted_name(&name.name))
 }
 
-/// A name as it must be written to mean just this; plain names stay without quotes.
+/// A name as SQL text, quoted unless it is plain.
 pub(crate) fn quoted_name(name: &str) -> String {
     use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
@@ -229,7 +229,7 @@ pub(crate) fn quoted_text(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// A type as SQL has it; `ARROW('...')` for the others.
+/// The SQL name of a type; `ARROW('...')` for types without one.
 fn sql_type(data_type: &DataType) -> String {
     let name = match data_type {
         DataType::Boolean => "BOOLEAN",
@@ -258,7 +258,7 @@ fn sql_type(data_type: &DataType) -> String {
     name.to_owned()
 }
 
-/// Reads `ARROW('type')`, for types that SQL has no name for, and names of types that the planner does not know.
+/// Plans `ARROW('type')`, for types without a name in SQL, and SQL types that the planner does not know.
 #[derive(Debug)]
 pub(super) struct ArrowTypes;
 
@@ -266,7 +266,7 @@ impl TypePlanner for ArrowTypes {
     fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>, DataFusionError> {
         let (name, arguments) = match sql_type {
             SqlType::Custom(name, arguments) => (name, arguments),
-            // The length says nothing, as that of VARCHAR.
+            // The length is ignored, like that of VARCHAR.
             SqlType::Varbinary(_) | SqlType::Blob(_) => {
                 return Ok(Some(Arc::new(Field::new("", DataType::Binary, true))));
             }

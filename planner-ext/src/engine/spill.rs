@@ -1,8 +1,9 @@
-//! Files of statements that ran out of memory (sorts, aggregations, exchanges), as DataFusion writes them.
+//! Spill files of statements that ran out of memory (sorts, aggregations, exchanges), in DataFusion's format.
 //!
-//! They are written through the page cache and read back by the store's I/O engine, in a class of their own: what scans
-//! need goes first, moves go last. Reads go through the page cache too: most of what was spilled a moment ago is still
-//! there, and a direct read would first wait until the kernel has written it. A file goes with its last reader.
+//! They are written through the page cache and read back by the store's I/O engine, in a class of their own: reads of
+//! scans go first, moves go last. Reads go through the page cache too: it still holds most of the bytes that were spilled a
+//! moment ago, and a direct read would first wait until the kernel has written them. A file is deleted with its last
+//! reader.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,26 +21,26 @@ use terrace_tier_store::tier::{Account, Charge};
 
 use crate::error::store_error;
 
-/// What is read at once; the next one is asked for meanwhile, where the budget of reads allows.
+/// Bytes of one read; the next read is submitted meanwhile, where the budget of reads allows.
 const READ_BYTES: u64 = 256 << 10;
 
-/// Makes the files, and counts what is in them.
+/// Creates spill files and counts their bytes.
 #[derive(Debug)]
 pub(super) struct SpillSpace {
     folder: PathBuf,
     io: Arc<dyn BlockIo>,
-    /// What bounds bytes being read.
-    reading: Arc<Account>,
+    /// Limits the bytes that are being read.
+    read_account: Arc<Account>,
     limit_bytes: u64,
     used_bytes: AtomicU64,
     next: AtomicU64,
 }
 
 impl SpillSpace {
-    pub(super) fn new(folder: &Path, limit_bytes: u64, io: Arc<dyn BlockIo>, reading: Arc<Account>) -> Arc<Self> {
+    pub(super) fn new(folder: &Path, limit_bytes: u64, io: Arc<dyn BlockIo>, read_account: Arc<Account>) -> Arc<Self> {
         let used_bytes = AtomicU64::new(0);
         let next = AtomicU64::new(1);
-        Arc::new(Self { folder: folder.to_owned(), io, reading, limit_bytes, used_bytes, next })
+        Arc::new(Self { folder: folder.to_owned(), io, read_account, limit_bytes, used_bytes, next })
     }
 
     pub(super) fn used_bytes(&self) -> u64 {
@@ -47,7 +48,7 @@ impl SpillSpace {
     }
 
     /// Counts bytes about to be written. Fails when all statements together would have spilled too much.
-    fn take(&self, bytes: u64) -> std::io::Result<()> {
+    fn reserve(&self, bytes: u64) -> std::io::Result<()> {
         let used = self.used_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if used <= self.limit_bytes {
             return Ok(());
@@ -65,7 +66,7 @@ impl SpillSpace {
     }
 }
 
-/// [`SpillSpace`], as DataFusion wants it.
+/// [`SpillSpace`] as DataFusion's factory of temporary files.
 #[derive(Debug)]
 pub(super) struct SpillFactory(pub(super) Arc<SpillSpace>);
 
@@ -78,20 +79,20 @@ impl TempFileFactory for SpillFactory {
             DataFusionError::IoError(std::io::Error::new(error.kind(), text))
         };
         let file = File::create_new(&path).map_err(failed)?;
-        Ok(Arc::new(Spilled { path, file, len: Arc::default(), space: Arc::clone(&self.0) }))
+        Ok(Arc::new(SpilledFile { path, file, len: Arc::default(), space: Arc::clone(&self.0) }))
     }
 }
 
-/// One file; it goes when dropped.
+/// One spill file; dropping it deletes the file.
 #[derive(Debug)]
-struct Spilled {
+struct SpilledFile {
     path: PathBuf,
     file: File,
     len: Arc<AtomicU64>,
     space: Arc<SpillSpace>,
 }
 
-impl Drop for Spilled {
+impl Drop for SpilledFile {
     fn drop(&mut self) {
         self.space.used_bytes.fetch_sub(self.len.load(Ordering::Relaxed), Ordering::Relaxed);
         if let Err(error) = std::fs::remove_file(&self.path) {
@@ -100,7 +101,7 @@ impl Drop for Spilled {
     }
 }
 
-impl SpillFile for Spilled {
+impl SpillFile for SpilledFile {
     fn path(&self) -> Option<&Path> {
         Some(&self.path)
     }
@@ -110,29 +111,35 @@ impl SpillFile for Spilled {
     }
 
     fn read_stream(&self) -> datafusion::error::Result<ByteStream> {
-        let reader = Reader { path: self.path.clone(), space: Arc::clone(&self.space), file: None, at: 0, ahead: None };
-        Ok(Box::pin(stream::try_unfold(reader, Reader::next)))
+        let reader = SpillReader {
+            path: self.path.clone(),
+            space: Arc::clone(&self.space),
+            file: None,
+            at: 0,
+            read_ahead: None,
+        };
+        Ok(Box::pin(stream::try_unfold(reader, SpillReader::next_piece)))
     }
 
     fn open_writer(&self) -> datafusion::error::Result<Box<dyn SpillWriter>> {
         let file = self.file.try_clone()?;
         let len = Arc::clone(&self.len);
         let space = Arc::clone(&self.space);
-        Ok(Box::new(Writer { file, len, space }))
+        Ok(Box::new(SpillFileWriter { file, len, space }))
     }
 }
 
 type ByteStream = Pin<Box<dyn Stream<Item = datafusion::error::Result<Bytes>> + Send>>;
 
-struct Writer {
+struct SpillFileWriter {
     file: File,
     len: Arc<AtomicU64>,
     space: Arc<SpillSpace>,
 }
 
-impl Write for Writer {
+impl Write for SpillFileWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.space.take(bytes.len() as u64)?;
+        self.space.reserve(bytes.len() as u64)?;
         let written = self.file.write(bytes);
         let count = *written.as_ref().unwrap_or(&0) as u64;
         self.len.fetch_add(count, Ordering::Relaxed);
@@ -145,60 +152,60 @@ impl Write for Writer {
     }
 }
 
-impl SpillWriter for Writer {
+impl SpillWriter for SpillFileWriter {
     fn finish(&mut self) -> datafusion::error::Result<()> {
         Ok(())
     }
 }
 
-/// Reads a file from its start, one read ahead. Dropped, it withdraws what is under way.
-struct Reader {
+/// Reads a file from its start, one read ahead. Dropping it cancels the reads under way.
+struct SpillReader {
     path: PathBuf,
     space: Arc<SpillSpace>,
     /// Opened with the first read, when its length is known.
     file: Option<Arc<IoFile>>,
     at: u64,
-    ahead: Option<(ReadHandle, Arc<Charge>)>,
+    read_ahead: Option<(ReadHandle, Arc<Charge>)>,
 }
 
-impl Reader {
-    async fn next(mut self) -> datafusion::error::Result<Option<(Bytes, Self)>> {
+impl SpillReader {
+    async fn next_piece(mut self) -> datafusion::error::Result<Option<(Bytes, Self)>> {
         if self.file.is_none() {
             self.file = Some(IoFile::open_buffered(&self.path).map_err(store_error)?);
         }
-        let Some((read, charge)) = self.ahead.take().or_else(|| self.start(true)) else { return Ok(None) };
-        self.ahead = self.start(false);
+        let Some((read, charge)) = self.read_ahead.take().or_else(|| self.start(true)) else { return Ok(None) };
+        self.read_ahead = self.start(false);
         let bytes = read.await.map_err(store_error)?;
-        Ok(Some((Bytes::from_owner(Owner { bytes, _charge: charge }), self)))
+        Ok(Some((Bytes::from_owner(ChargedBytes { bytes, _charge: charge }), self)))
     }
 
-    /// Asks for the next piece; `None` at the end, and where room is wanted that others have.
+    /// Submits the next read. `None` at the end of the file, and for a read ahead when the read account is full.
     fn start(&mut self, needed: bool) -> Option<(ReadHandle, Arc<Charge>)> {
         let file = self.file.as_ref()?;
         let len = file.len.saturating_sub(self.at).min(READ_BYTES);
         if len == 0 {
             return None;
         }
-        let charge = match self.space.reading.try_charge(len) {
+        let charge = match self.space.read_account.try_charge(len) {
             Ok(charge) => charge,
-            Err(_) if needed => self.space.reading.charge_always(len),
+            Err(_) if needed => self.space.read_account.charge_always(len),
             Err(_) => return None,
         };
         let handle = self.space.io.read_as(Class::Spill, file, self.at, len as usize);
         let charge = Arc::new(charge);
-        handle.hold(Arc::clone(&charge));
+        handle.attach_charge(Arc::clone(&charge));
         self.at += len;
         Some((handle, charge))
     }
 }
 
-/// Bytes that were read, charged until nobody holds any of them.
-struct Owner {
+/// Bytes that were read, charged until the last reference to them is dropped.
+struct ChargedBytes {
     bytes: AlignedBuffer,
     _charge: Arc<Charge>,
 }
 
-impl AsRef<[u8]> for Owner {
+impl AsRef<[u8]> for ChargedBytes {
     fn as_ref(&self) -> &[u8] {
         self.bytes.as_slice()
     }
@@ -214,8 +221,12 @@ mod tests {
 
     fn space(folder: &Path, limit_bytes: u64, reading_bytes: u64) -> (SpillFactory, Arc<dyn BlockIo>, Arc<Account>) {
         let io = best_engine();
-        let reading = Account::new("cold reads", reading_bytes);
-        (SpillFactory(SpillSpace::new(folder, limit_bytes, Arc::clone(&io), Arc::clone(&reading))), io, reading)
+        let read_account = Account::new("cold reads", reading_bytes);
+        (
+            SpillFactory(SpillSpace::new(folder, limit_bytes, Arc::clone(&io), Arc::clone(&read_account))),
+            io,
+            read_account,
+        )
     }
 
     fn pattern(len: usize) -> Vec<u8> {
@@ -228,7 +239,7 @@ mod tests {
         for (len, reading_bytes) in
             [(0, 1 << 20), (1, 1 << 20), (256 << 10, 1 << 20), (3_000_001, 1 << 20), (3_000_001, 0)]
         {
-            let (factory, io, reading) = space(folder.path(), 1 << 30, reading_bytes);
+            let (factory, io, read_account) = space(folder.path(), 1 << 30, reading_bytes);
             let file = factory.create_temp_file("a test").unwrap();
             let mut writer = file.open_writer().unwrap();
             writer.write_all(&pattern(len)).unwrap();
@@ -237,7 +248,7 @@ mod tests {
             assert_eq!((file.size(), factory.0.used_bytes()), (Some(len as u64), len as u64));
             let pieces: Vec<Bytes> = file.read_stream().unwrap().try_collect().await.unwrap();
             assert_eq!(pieces.concat(), pattern(len));
-            assert!(reading.used_bytes() >= len as u64, "what is held is charged");
+            assert!(read_account.used_bytes() >= len as u64, "what is held is charged");
             drop(pieces);
             assert_eq!(io.stats().read_bytes(), len as u64);
             // A reader that gives up half way leaves nothing.
@@ -248,7 +259,7 @@ mod tests {
             while io.stats().in_flight.load(Ordering::SeqCst) > 0 {
                 tokio::task::yield_now().await;
             }
-            assert_eq!(reading.used_bytes(), 0);
+            assert_eq!(read_account.used_bytes(), 0);
         }
     }
 

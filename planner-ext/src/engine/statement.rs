@@ -1,7 +1,7 @@
 //! Prepared statements: parsed and planned once, run as often as wanted.
 //!
 //! A plan is bound to the table versions it was made with. It is used again only while these are still the current
-//! ones; otherwise the statement is planned anew, so that every run sees what was committed before it.
+//! ones; otherwise the statement is planned anew, so that every execution sees all earlier commits.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 
 use super::analysis::result_schema;
 use super::catalog::Snapshot;
-use super::change::{Target, explained_insert, insert_target, plan_change};
-use super::parameters::bind_one;
+use super::change::{ChangeTarget, explained_insert, insert_target, plan_change};
+use super::parameters::bind_row;
 use super::parse::{Command, Parsed};
 use super::registry::StatementKind;
 use super::session::Session;
@@ -27,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// A statement ready to run.
 pub struct Prepared {
     session: Arc<Session>,
-    /// The transaction it was prepared for; otherwise it belongs to the session's.
+    /// The transaction it was prepared for; `None`: it belongs to the session's current one, if any.
     transaction: Option<Arc<Transaction>>,
     sql: Arc<str>,
     parsed: Parsed,
@@ -38,29 +38,29 @@ pub struct Prepared {
     planned: Mutex<Option<Planned>>,
 }
 
-/// A logical plan, and what it reads.
+/// A logical plan with the snapshot that it reads.
 #[derive(Clone)]
 pub(super) struct Planned {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) plan: LogicalPlan,
     /// The table whose rows it changes.
-    pub(super) target: Option<Target>,
+    pub(super) target: Option<ChangeTarget>,
 }
 
 impl Planned {
-    /// The plan with row `row` of `parameters` bound.
+    /// Binds row `row` of `parameters`.
     pub(super) fn bound(self, parameters: &RecordBatch, row: usize) -> Result<Self> {
-        let plan = bind_one(self.snapshot.template(), self.plan, parameters, row)?;
+        let plan = bind_row(self.snapshot.template(), self.plan, parameters, row)?;
         Ok(Self { plan, ..self })
     }
 
-    /// Columns of its rows.
+    /// Columns of its result.
     pub(super) fn result_schema(&self) -> Result<SchemaRef> {
         result_schema(self.snapshot.template(), &self.plan)
     }
 }
 
-/// A running query. Dropping `stream` cancels it and frees what it holds.
+/// A running query. Dropping `stream` cancels it and frees its memory and its execution slot.
 pub struct RunningQuery {
     /// Key under which it may be cancelled.
     pub id: String,
@@ -104,7 +104,7 @@ impl Prepared {
         let (parsed, planned) = match result {
             Ok(found) => found,
             Err(error) => {
-                // What cannot be planned was asked for all the same: it belongs in the history and the error counts.
+                // A statement that cannot be planned belongs in the history and the error counts too.
                 if let Ok(ticket) = engine.registry.start(session.id(), session.user(), &sql, StatementKind::Query) {
                     ticket.end::<()>(&Err(error.clone()));
                 }
@@ -119,7 +119,7 @@ impl Prepared {
             Some(p) => parameter_schema(&p.plan)?,
             None => Arc::new(Schema::empty()),
         };
-        // What only a transaction sees goes with it, however long its client keeps the statement.
+        // A plan on a transaction's snapshot is not cached, or the statement would pin the snapshot beyond its end.
         let planned = Mutex::new(planned.filter(|planned| !planned.snapshot.in_transaction()));
         Ok(Arc::new(Self { session, transaction, sql, parsed, dataset_schema, parameters, planned }))
     }
@@ -134,7 +134,7 @@ impl Prepared {
         Arc::clone(&self.parameters)
     }
 
-    /// Columns of the result with `parameters` (one row) bound: their types may decide about those of the result.
+    /// Columns of the result with `parameters` (one row) bound; their types may determine those of the result.
     pub async fn bound_schema(self: &Arc<Self>, parameters: &RecordBatch) -> Result<SchemaRef> {
         if self.parsed.is_update || self.parameters.fields().is_empty() {
             return Ok(self.dataset_schema());
@@ -154,7 +154,7 @@ impl Prepared {
         self.parsed.is_update
     }
 
-    /// What the statement does.
+    /// Kind of the statement.
     pub fn kind(&self) -> StatementKind {
         self.parsed.kind
     }
@@ -172,10 +172,10 @@ impl Prepared {
         &self.parsed
     }
 
-    /// The transaction it belongs to now; `None`: it commits by itself.
+    /// The transaction it belongs to now; `None`: the statement commits by itself.
     pub(super) fn transaction(&self) -> Result<Option<Arc<Transaction>>> {
         match &self.transaction {
-            Some(own) => self.session.successor(own),
+            Some(original) => self.session.successor(original),
             None => Ok(self.session.current()),
         }
     }
@@ -201,7 +201,7 @@ impl Prepared {
         Ok(RunningQuery { id, schema, stream })
     }
 
-    /// Runs the statement for every row of `parameters` (once without), all of it or nothing, and returns the rows affected.
+    /// Runs the statement for every row of `parameters` (once without), atomically, and returns the rows affected.
     pub async fn update(self: &Arc<Self>, parameters: Option<RecordBatch>) -> Result<u64> {
         if !self.parsed.is_update {
             return Err(Error::invalid("the statement returns rows; run it as a query"));
@@ -214,31 +214,31 @@ impl Prepared {
         run::update(Arc::clone(self), ticket, parameters).await
     }
 
-    /// The plan on current versions; made anew when the catalog changed, and in a transaction always. The caller says which
-    /// transaction: the session may begin or end one while a statement runs.
+    /// Returns the plan on current table versions. Plans anew when the catalog changed, and always in a transaction. The
+    /// caller names the transaction, as the session may begin or end one while a statement runs.
     pub(super) async fn current_plan(&self, transaction: Option<&Arc<Transaction>>) -> Result<Option<Planned>> {
         if let Some(transaction) = transaction {
             return self.plan_in(transaction).await;
         }
-        let kept = self.planned.lock().take();
-        if let Some(kept) = kept
-            && kept.snapshot.is_current(self.session.settings())
+        let cached = self.planned.lock().take();
+        if let Some(cached) = cached
+            && cached.snapshot.is_current(self.session.settings())
         {
-            *self.planned.lock() = Some(kept.clone());
-            return Ok(Some(kept));
+            *self.planned.lock() = Some(cached.clone());
+            return Ok(Some(cached));
         }
-        let fresh = self.checked(plan(&self.session, &self.parsed, None).await?)?;
+        let fresh = self.check_columns(plan(&self.session, &self.parsed, None).await?)?;
         *self.planned.lock() = fresh.clone();
         Ok(fresh)
     }
 
-    /// The plan on what a transaction sees.
+    /// Plans the statement on the snapshot of a transaction.
     pub(super) async fn plan_in(&self, transaction: &Arc<Transaction>) -> Result<Option<Planned>> {
-        self.checked(plan(&self.session, &self.parsed, Some(transaction)).await?)
+        self.check_columns(plan(&self.session, &self.parsed, Some(transaction)).await?)
     }
 
-    /// Refuses a plan with other columns than those that were announced.
-    fn checked(&self, fresh: Option<Planned>) -> Result<Option<Planned>> {
+    /// Refuses a plan whose columns differ from those that the client was told.
+    fn check_columns(&self, fresh: Option<Planned>) -> Result<Option<Planned>> {
         if let Some(fresh) = &fresh
             && !self.parsed.is_update
             && self.parameters.fields().is_empty()
@@ -265,7 +265,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// The plan with the first row of `parameters` bound.
+    /// Binds the first row of `parameters`.
     pub(super) fn bind(&self, planned: Planned, parameters: Option<&RecordBatch>) -> Result<Planned> {
         self.check_parameters(parameters)?;
         match parameters.filter(|_| !self.parameters.fields().is_empty()) {
@@ -275,25 +275,27 @@ impl Prepared {
     }
 }
 
-/// Plans what has a plan; the commands of our own have none.
+/// Plans a statement; `None` for commands that the engine executes without a plan.
 async fn plan(
     session: &Arc<Session>,
     parsed: &Parsed,
     transaction: Option<&Arc<Transaction>>,
 ) -> Result<Option<Planned>> {
     let snapshot = match &parsed.command {
-        Command::Plan { .. } | Command::Change { .. } | Command::Asked(_) => session.snapshot_in(transaction)?,
+        Command::Plan { .. } | Command::Change { .. } | Command::PlacementQuery(_) => {
+            session.snapshot_in(transaction)?
+        }
         _ => return Ok(None),
     };
     let (statement, explain) = match &parsed.command {
         Command::Change { change, explain } => {
             return plan_change(snapshot, change, explain.as_ref()).await.map(Some);
         }
-        Command::Asked(asked) => return asked.plan(session, snapshot).await.map(Some),
+        Command::PlacementQuery(query) => return query.plan(session, snapshot).await.map(Some),
         Command::Plan { statement, .. } => (statement, matches!(statement, SqlStatement::Explain(_))),
         _ => return Ok(None),
     };
-    let statement = defaults::write_out(&snapshot, statement.clone())?;
+    let statement = defaults::expand_defaults(&snapshot, statement.clone())?;
     let statement = show::as_query(&snapshot, statement).await?;
     let mut plan = snapshot.plan(statement).await?;
     super::parse::check_plan(&plan)?;

@@ -1,4 +1,24 @@
 //! The engine through its public interface, over a store in a temporary folder.
+//!
+//! - [`changes`]: UPDATE, DELETE, MERGE, TRUNCATE and transactions
+//! - [`rewrites`]: rewrites of changes to queries
+//! - [`transactions`]: which transaction a statement belongs to
+//! - [`keys`]: enforced primary keys
+//! - [`ddl`]: ALTER TABLE, defaults, comments, SHOW and `information_schema`
+//! - [`source_text`]: stored texts, and expressions in all kinds of statements
+//! - [`dialect`]: the SQL dialect
+//! - [`parameters`]: bound values
+//! - [`result_types`]: types of results
+//! - [`zeros`]: zeros, infinities and NaN
+//! - [`columns`]: columns that clients declare and ingest
+//! - [`files`]: files as tables and loaded into tables
+//! - [`arrow_files`]: foreign Arrow files
+//! - [`placement`]: placement rules
+//! - [`hot_views`]: statements on hot views
+//! - [`hot_runs`]: runs of hot views
+//! - [`hot_scans`]: scans that use hot views
+//! - [`hot_weights`]: hot views and placement
+//! - [`mining`]: mined views
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -34,7 +54,7 @@ mod mining;
 mod parameters;
 mod placement;
 mod result_types;
-mod words;
+mod source_text;
 mod zeros;
 
 /// An engine with one session, on a folder that may outlive it.
@@ -72,13 +92,13 @@ impl Server {
         self.restart_with(|_| {}).await
     }
 
-    /// The same with other options.
+    /// Like [`Self::restart`], with other options.
     async fn restart_with(self, change: impl FnOnce(&mut EngineOptions)) -> Self {
         let Self { engine, session, dir } = self;
         engine.close_session(session.id());
         engine.store().close().unwrap();
         drop((engine, session));
-        // Aborted tasks let go of the store a moment later.
+        // Aborted tasks drop their references to the store a moment later.
         let mut attempts = 0;
         let store = loop {
             match Store::open(StoreOptions::new(dir.path().join("data"))) {
@@ -121,7 +141,7 @@ impl Server {
         self.engine.ingest(&self.session, request, schema, stream, transaction).await
     }
 
-    /// The same, to the end of a table.
+    /// Appends rows to a table.
     async fn append(&self, table: &str, rows: RecordBatch, transaction: Option<&str>) -> Result<u64> {
         let mode = IngestMode::Append;
         let options = HashMap::new();
@@ -216,7 +236,7 @@ async fn names_are_taken_once() {
     server.fails("DROP TABLE v", ErrorKind::InvalidArgument, "DROP VIEW").await;
     server.fails("DROP TABLE missing", ErrorKind::NotFound, "table 'missing' does not exist").await;
     assert_eq!(server.run("DROP TABLE IF EXISTS missing").await.unwrap(), 0);
-    // A view whose table went away is named, and can be dropped.
+    // The error names a view whose table was dropped, and the view can be dropped.
     server.run("CREATE TABLE base (a INT)").await.unwrap();
     server.run("CREATE VIEW broken AS SELECT a FROM base").await.unwrap();
     server.run("DROP TABLE base").await.unwrap();
@@ -353,7 +373,7 @@ async fn a_dropped_or_cancelled_query_frees_its_memory() {
     assert_eq!(server.engine.counters().ended(StatementKind::Query, Outcome::Cancelled), 2);
 }
 
-/// DataFusion's joins compare for minutes without waiting anywhere, and nothing else of their runtime runs.
+/// DataFusion's joins compare for minutes without awaiting, and block all other tasks of their runtime.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn joins_of_very_many_pairs_stop_when_they_are_cancelled() {
     let cpu = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -461,7 +481,7 @@ async fn ingest_stores_all_rows_or_none() {
     let broken = vec![Ok(rows.clone()), Err(Error::new(ErrorKind::Cancelled, "the client went away"))];
     assert_eq!(send(IngestMode::Append, broken, &[]).await.unwrap_err().kind(), ErrorKind::Cancelled);
     assert_eq!(server.rows("SELECT count(*) FROM t").await, ["12"]);
-    // Columns by name, in any order; every mismatch is named.
+    // Columns are matched by name, in any order; the error names every mismatch.
     let wrong = batch(vec![
         ("name", Arc::new(Int32Array::from(vec![1])) as ArrayRef),
         ("extra", Arc::new(Int32Array::from(vec![1])) as ArrayRef),

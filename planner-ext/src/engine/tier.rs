@@ -1,4 +1,4 @@
-//! Tiers that come and go, and their budgets: ALTER SYSTEM .. TIER.
+//! ALTER SYSTEM .. TIER: adds, changes, drains, resumes, drops and calibrates tiers.
 //!
 //! ```text
 //!   ALTER SYSTEM ADD TIER name WITH (path = '..' | emulated = true, capacity = '64GiB' [, budget = '32GiB'] [, slow = true])
@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
-use terrace_tier_store::store::TierOrder;
+use terrace_tier_store::store::NewTierSpec;
 use terrace_tier_store::units::Size;
 
 use super::Engine;
@@ -23,10 +23,10 @@ use super::parse::{copy_option, normalized};
 use super::rule::take_word;
 use crate::error::{Error, Result};
 
-/// What is said of a tier.
+/// A parsed statement on tiers.
 #[derive(Debug, Clone)]
 pub(super) enum TierCommand {
-    Add(TierOrder),
+    Add(NewTierSpec),
     Set { name: String, budget: Option<Size>, rate_limit: Option<Size> },
     Drain(String),
     Resume(String),
@@ -34,7 +34,7 @@ pub(super) enum TierCommand {
     Calibrate,
 }
 
-/// Parses what follows ALTER SYSTEM; `None` when it is about something else.
+/// Parses the rest of an ALTER SYSTEM; `None` when it is not about tiers.
 pub(super) fn command(parser: &mut Parser<'_>) -> std::result::Result<Option<Result<TierCommand>>, ParserError> {
     if take_word(parser, "calibrate") {
         return match take_word(parser, "tiers") {
@@ -49,8 +49,8 @@ pub(super) fn command(parser: &mut Parser<'_>) -> std::result::Result<Option<Res
     }
     let name = normalized(&parser.parse_identifier()?);
     let command = match verb {
-        "add" => options(parser, "with")?.and_then(|options| order(name, options).map(TierCommand::Add)),
-        "alter" => options(parser, "set")?.and_then(|options| change(name, options)),
+        "add" => options(parser, "with")?.and_then(|options| tier_order(name, options).map(TierCommand::Add)),
+        "alter" => options(parser, "set")?.and_then(|options| tier_change(name, options)),
         "drain" => Ok(TierCommand::Drain(name)),
         "resume" => Ok(TierCommand::Resume(name)),
         _ => Ok(TierCommand::Drop(name)),
@@ -58,7 +58,7 @@ pub(super) fn command(parser: &mut Parser<'_>) -> std::result::Result<Option<Res
     Ok(Some(command))
 }
 
-/// `WITH (key = value, ...)`
+/// Parses `word (key = value, ...)`, such as WITH and SET.
 pub(super) fn options(
     parser: &mut Parser<'_>,
     word: &str,
@@ -78,44 +78,44 @@ pub(super) fn options(
     Ok(Ok(options))
 }
 
-fn order(name: String, mut options: HashMap<String, String>) -> Result<TierOrder> {
+fn tier_order(name: String, mut options: HashMap<String, String>) -> Result<NewTierSpec> {
     let missing = || Error::invalid("a tier needs a capacity, such as WITH (path = '/mnt/pmem1', capacity = '64GiB')");
-    let order = TierOrder {
+    let order = NewTierSpec {
         name,
         path: options.remove("path").map(PathBuf::from),
-        emulated: take(&mut options, "emulated")?.unwrap_or(false),
-        capacity: take(&mut options, "capacity")?.ok_or_else(missing)?,
-        budget: take(&mut options, "budget")?,
-        slow: take(&mut options, "slow")?.unwrap_or(false),
+        emulated: take_option(&mut options, "emulated")?.unwrap_or(false),
+        capacity: take_option(&mut options, "capacity")?.ok_or_else(missing)?,
+        budget: take_option(&mut options, "budget")?,
+        slow: take_option(&mut options, "slow")?.unwrap_or(false),
     };
-    none_left(&options, "path, emulated, capacity, budget and slow").map(|()| order)
+    refuse_unknown_options(&options, "path, emulated, capacity, budget and slow").map(|()| order)
 }
 
-fn change(name: String, mut options: HashMap<String, String>) -> Result<TierCommand> {
-    let budget = take(&mut options, "budget")?;
-    let rate_limit = take(&mut options, "rate_limit")?;
-    none_left(&options, "budget and rate_limit")?;
+fn tier_change(name: String, mut options: HashMap<String, String>) -> Result<TierCommand> {
+    let budget = take_option(&mut options, "budget")?;
+    let rate_limit = take_option(&mut options, "rate_limit")?;
+    refuse_unknown_options(&options, "budget and rate_limit")?;
     match (budget, rate_limit) {
         (None, None) => Err(Error::invalid("say what to set, such as SET (budget = '4GiB', rate_limit = '100MiB')")),
         (budget, rate_limit) => Ok(TierCommand::Set { name, budget, rate_limit }),
     }
 }
 
-pub(super) fn take<T: FromStr>(options: &mut HashMap<String, String>, key: &str) -> Result<Option<T>>
+pub(super) fn take_option<T: FromStr>(options: &mut HashMap<String, String>, key: &str) -> Result<Option<T>>
 where
     T::Err: std::fmt::Display,
 {
-    let wrong = |value: String| move |error: T::Err| Error::invalid(format!("{key} = '{value}': {error}"));
-    options.remove(key).map(|value| value.parse().map_err(wrong(value))).transpose()
+    let parse_error = |value: String| move |error: T::Err| Error::invalid(format!("{key} = '{value}': {error}"));
+    options.remove(key).map(|value| value.parse().map_err(parse_error(value))).transpose()
 }
 
-fn none_left(options: &HashMap<String, String>, known: &str) -> Result<()> {
+fn refuse_unknown_options(options: &HashMap<String, String>, known: &str) -> Result<()> {
     let unknown = |key: &String| Error::invalid(format!("a tier has no option {key}; there are {known}"));
     options.keys().min().map(unknown).map_or(Ok(()), Err)
 }
 
 impl TierCommand {
-    /// Carries it out. Blocks.
+    /// Executes the command. Blocks.
     pub(super) fn run(&self, engine: &Engine) -> Result<()> {
         let store = engine.store();
         match self {
@@ -140,13 +140,13 @@ impl TierCommand {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
-    use super::super::hand::Said;
     use super::super::parse::{Command, parse};
+    use super::super::tiering_commands::TieringCommand;
     use super::*;
 
-    fn said(sql: &str) -> TierCommand {
+    fn parse_tier_command(sql: &str) -> TierCommand {
         match parse(sql).unwrap().command {
-            Command::Said(Said::Tier(command)) => command,
+            Command::Tiering(TieringCommand::Tier(command)) => command,
             other => panic!("{sql}: {other:?}"),
         }
     }
@@ -154,26 +154,28 @@ mod tests {
     #[test]
     fn words_become_orders() {
         let sql = "alter system add tier Nvm2 with (path = '/mnt/pmem1', capacity = '64GiB', budget '25%', slow);";
-        let TierCommand::Add(order) = said(sql) else { panic!() };
+        let TierCommand::Add(order) = parse_tier_command(sql) else { panic!() };
         let path = Some(PathBuf::from("/mnt/pmem1"));
         let budget = Some(Size::Percent(25.0));
         let capacity = Size::Bytes(64 << 30);
-        assert_eq!(order, TierOrder { name: "nvm2".into(), path, emulated: false, capacity, budget, slow: true });
-        let TierCommand::Add(order) = said("alter system add tier e with (emulated = true, capacity = 4096)") else {
+        assert_eq!(order, NewTierSpec { name: "nvm2".into(), path, emulated: false, capacity, budget, slow: true });
+        let TierCommand::Add(order) =
+            parse_tier_command("alter system add tier e with (emulated = true, capacity = 4096)")
+        else {
             panic!()
         };
         assert!(order.emulated && order.capacity == Size::Bytes(4096));
         assert!(
-            matches!(said("ALTER SYSTEM ALTER TIER dram SET (budget = '10%')"), TierCommand::Set { name, budget: Some(_), rate_limit: None } if name == "dram")
+            matches!(parse_tier_command("ALTER SYSTEM ALTER TIER dram SET (budget = '10%')"), TierCommand::Set { name, budget: Some(_), rate_limit: None } if name == "dram")
         );
-        let both = said("alter system alter tier nvm set (rate_limit = '100MiB', budget = 4096)");
+        let both = parse_tier_command("alter system alter tier nvm set (rate_limit = '100MiB', budget = 4096)");
         let budget = Some(Size::Bytes(4096));
         let rate = Some(Size::Bytes(100 << 20));
         assert!(matches!(both, TierCommand::Set { budget: b, rate_limit: r, .. } if (b, r) == (budget, rate)));
-        assert!(matches!(said("alter system drain tier nvm"), TierCommand::Drain(name) if name == "nvm"));
-        assert!(matches!(said("alter system resume tier nvm;"), TierCommand::Resume(_)));
-        assert!(matches!(said("alter system drop tier \"nvm\""), TierCommand::Drop(_)));
-        assert!(matches!(said("alter system calibrate tiers"), TierCommand::Calibrate));
+        assert!(matches!(parse_tier_command("alter system drain tier nvm"), TierCommand::Drain(name) if name == "nvm"));
+        assert!(matches!(parse_tier_command("alter system resume tier nvm;"), TierCommand::Resume(_)));
+        assert!(matches!(parse_tier_command("alter system drop tier \"nvm\""), TierCommand::Drop(_)));
+        assert!(matches!(parse_tier_command("alter system calibrate tiers"), TierCommand::Calibrate));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Transactions of sessions: begun, used by statements, ended.
 //!
 //! A transaction takes its snapshot of all tables at its first statement and reads it, with its own changes, until it
-//! ends. Statements that write run one after the other; one that fails leaves no trace and the transaction goes on. A
-//! transaction that has a snapshot and is not used for [`IDLE_LIMIT`] is rolled back, because old versions and files that
-//! only it reads stay as long as it does; its client is told at the next statement.
+//! ends. Statements that write run one after the other; the changes of a failed one are undone, and the transaction
+//! continues. A transaction that has a snapshot and is not used for [`IDLE_LIMIT`] is rolled back, because it pins old
+//! versions and their files; the client gets the error at its next statement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use roaring::RoaringTreemap;
-use terrace_tier_store::store::{Savepoint, Snapshot as Versions, Transaction as Work};
+use terrace_tier_store::store::{Savepoint, Snapshot as Versions, Transaction as StoreTransaction};
 use terrace_tier_store::table::{NewRows, Table, TableVersion};
 
 use super::Engine;
@@ -29,41 +29,42 @@ const MOST_OPEN: usize = 100;
 pub struct Transaction {
     id: String,
     engine: Arc<Engine>,
-    /// It was begun READ ONLY.
+    /// Whether it was begun READ ONLY.
     read_only: bool,
     state: Mutex<State>,
     /// Held by a statement that writes, from planning to its change.
-    writing: Arc<tokio::sync::Mutex<()>>,
-    used_us: AtomicU64,
-    /// Statements of it that run.
+    write_lock: Arc<tokio::sync::Mutex<()>>,
+    last_used_us: AtomicU64,
+    /// Number of its statements that run.
     running: AtomicUsize,
 }
 
-/// A statement of a transaction that writes, alone; dropped without [`Attempt::keep`], as when it is cancelled, it leaves
-/// nothing. Work that goes on after its statement was dropped holds it too, so that it cannot come late.
+/// The exclusive right of one statement to write in its transaction. Dropped without [`Attempt::keep`], for example when
+/// the statement is cancelled, it undoes the statement's changes. Blocking work that outlives a cancelled statement holds
+/// a reference, so that its changes are undone too.
 pub(super) struct Attempt {
     transaction: Arc<Transaction>,
-    mark: Mutex<Option<Savepoint>>,
-    _alone: tokio::sync::OwnedMutexGuard<()>,
+    savepoint: Mutex<Option<Savepoint>>,
+    _write_lock: tokio::sync::OwnedMutexGuard<()>,
 }
 
 impl Attempt {
-    /// Its changes stay part of the transaction.
+    /// Keeps the statement's changes as part of the transaction.
     pub(super) fn keep(&self) {
-        self.mark.lock().take();
+        self.savepoint.lock().take();
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if let Some(mark) = self.mark.get_mut().take() {
+        if let Some(savepoint) = self.savepoint.get_mut().take() {
             // A transaction that has ended has nothing left to undo.
-            let _ = self.transaction.return_to(mark);
+            let _ = self.transaction.roll_back_to_savepoint(savepoint);
         }
     }
 }
 
-/// A statement of a transaction that runs: the transaction is not idle.
+/// Counts a running statement, so that its transaction is not idle.
 pub(super) struct Running(Arc<Transaction>);
 
 impl Running {
@@ -75,7 +76,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.used_us.store(self.0.engine.clock.now_us(), Ordering::Relaxed);
+        self.0.last_used_us.store(self.0.engine.clock.now_us(), Ordering::Relaxed);
         self.0.running.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -84,13 +85,13 @@ enum State {
     /// No statement yet.
     Fresh,
     Active(Box<Active>),
-    /// Why it takes no statement any more.
+    /// How it ended.
     Ended(&'static str),
 }
 
 struct Active {
-    work: Work,
-    /// What it started from; `None` for a statement that planned on versions of its own.
+    work: StoreTransaction,
+    /// The snapshot it reads; `None` until a statement asks for it, and for a statement that planned on versions of its own.
     versions: Option<Versions>,
     savepoints: Vec<(String, Savepoint)>,
 }
@@ -111,25 +112,25 @@ fn none_in_progress() -> Error {
 
 impl Transaction {
     pub(super) fn new(id: String, engine: &Arc<Engine>) -> Arc<Self> {
-        Arc::new(Self::with(id, engine, false))
+        Arc::new(Self::with_mode(id, engine, false))
     }
 
-    fn with(id: String, engine: &Arc<Engine>, read_only: bool) -> Self {
-        let used_us = AtomicU64::new(engine.clock.now_us());
+    fn with_mode(id: String, engine: &Arc<Engine>, read_only: bool) -> Self {
+        let last_used_us = AtomicU64::new(engine.clock.now_us());
         let engine = Arc::clone(engine);
         let state = Mutex::new(State::Fresh);
-        let writing = Default::default();
-        Self { id, engine, read_only, state, writing, used_us, running: AtomicUsize::new(0) }
+        let write_lock = Default::default();
+        Self { id, engine, read_only, state, write_lock, last_used_us, running: AtomicUsize::new(0) }
     }
 
-    /// Its key.
+    /// Its identifier.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Runs `with` on the state of a transaction that goes on.
-    fn active<T>(&self, with: impl FnOnce(&mut Active) -> Result<T>) -> Result<T> {
-        self.used_us.store(self.engine.clock.now_us(), Ordering::Relaxed);
+    /// Calls `update` on the state of a transaction that has not ended; starts it first if need be.
+    fn active<T>(&self, update: impl FnOnce(&mut Active) -> Result<T>) -> Result<T> {
+        self.last_used_us.store(self.engine.clock.now_us(), Ordering::Relaxed);
         let mut state = self.state.lock();
         if matches!(*state, State::Fresh) {
             let work = self.engine.store.begin();
@@ -138,34 +139,34 @@ impl Transaction {
             *state = State::Active(Box::new(Active { work, versions, savepoints }));
         }
         match &mut *state {
-            State::Active(active) => with(active),
+            State::Active(active) => update(active),
             State::Ended(why) => Err(ended(why)),
             State::Fresh => Err(Error::new(ErrorKind::Internal, "a transaction did not start")),
         }
     }
 
-    /// The tables as a statement of the transaction sees them.
+    /// The table versions that a statement of the transaction sees.
     pub(super) fn versions(&self) -> Result<Versions> {
         self.active(|active| {
             let Active { work, versions, .. } = active;
             let versions = versions.get_or_insert_with(|| self.engine.store.snapshot());
-            let seen = |(table, version): &(Arc<Table>, Arc<TableVersion>)| {
+            let visible_version = |(table, version): &(Arc<Table>, Arc<TableVersion>)| {
                 (Arc::clone(table), work.view(table).unwrap_or_else(|| Arc::clone(version)))
             };
-            Ok(versions.iter().map(seen).collect())
+            Ok(versions.iter().map(visible_version).collect())
         })
     }
 
-    /// Deletes rows at positions of `seen` and adds rows. Blocks while rows are written and keys compared; the state of the
-    /// transaction can be looked at meanwhile.
+    /// Deletes rows at positions of `planned_version` and adds rows. Blocks while rows are written and keys compared; the
+    /// state of the transaction is not locked meanwhile.
     pub(super) fn change(
         &self,
         table: &Arc<Table>,
-        seen: &Arc<TableVersion>,
+        planned_version: &Arc<TableVersion>,
         deleted: &RoaringTreemap,
         added: Option<NewRows>,
     ) -> Result<()> {
-        let mut change = self.active(|active| Ok(active.work.prepare(table, seen, deleted, added)?))?;
+        let mut change = self.active(|active| Ok(active.work.prepare(table, planned_version, deleted, added)?))?;
         change.complete()?;
         self.active(|active| Ok(active.work.apply(change)?))
     }
@@ -173,18 +174,18 @@ impl Transaction {
     /// Adds rows to a table and returns how many. Blocks while rows are written.
     pub(super) fn add(&self, table: &Arc<Table>, rows: NewRows) -> Result<u64> {
         let versions = self.versions()?;
-        let seen = versions.iter().find(|(known, _)| Arc::ptr_eq(known, table));
-        let seen = seen.map(|(_, version)| Arc::clone(version)).ok_or_else(|| {
+        let pinned = versions.iter().find(|(known, _)| Arc::ptr_eq(known, table));
+        let planned_version = pinned.map(|(_, version)| Arc::clone(version)).ok_or_else(|| {
             let message =
                 format!("table '{}' was altered or made since the transaction began; begin another one", table.name());
             Error::new(ErrorKind::Aborted, message)
         })?;
         let count = rows.rows();
-        self.change(table, &seen, &RoaringTreemap::new(), Some(rows))?;
+        self.change(table, &planned_version, &RoaringTreemap::new(), Some(rows))?;
         Ok(count)
     }
 
-    /// Refuses a statement that writes if only reads were announced.
+    /// Refuses a statement that writes in a READ ONLY transaction.
     ///
     /// # Errors
     /// [`ErrorKind::FailedPrecondition`].
@@ -196,12 +197,12 @@ impl Transaction {
         Ok(())
     }
 
-    /// Lets a statement that creates, alters or drops something run: it commits by itself, and the transaction goes on as if
-    /// it began after it.
+    /// Admits a statement that creates, alters or drops something. It commits by itself, and the transaction continues as
+    /// if it began after that commit.
     ///
     /// # Errors
-    /// [`ErrorKind::FailedPrecondition`] when there are changes, which would have to be committed with it.
-    pub(super) fn define(&self) -> Result<()> {
+    /// [`ErrorKind::FailedPrecondition`] when the transaction has changes of its own.
+    pub(super) fn allow_ddl(&self) -> Result<()> {
         self.check_writable()?;
         if self.active(|active| Ok(active.work.has_changes()))? {
             let message = "tables, views and schemas cannot be created, altered or dropped after changes of rows in the \
@@ -214,17 +215,17 @@ impl Transaction {
         })
     }
 
-    /// Waits until no other statement of it writes.
+    /// Waits until no other statement of the transaction writes, and begins to write.
     pub(super) async fn attempt(self: &Arc<Self>) -> Result<Arc<Attempt>> {
         self.check_writable()?;
-        let _alone = Arc::clone(&self.writing).lock_owned().await;
-        let mark = Mutex::new(Some(self.active(|active| Ok(active.work.savepoint()))?));
-        Ok(Arc::new(Attempt { transaction: Arc::clone(self), mark, _alone }))
+        let _write_lock = Arc::clone(&self.write_lock).lock_owned().await;
+        let savepoint = Mutex::new(Some(self.active(|active| Ok(active.work.savepoint()))?));
+        Ok(Arc::new(Attempt { transaction: Arc::clone(self), savepoint, _write_lock }))
     }
 
-    fn return_to(&self, mark: Savepoint) -> Result<()> {
+    fn roll_back_to_savepoint(&self, savepoint: Savepoint) -> Result<()> {
         self.active(|active| {
-            active.work.roll_back_to(mark);
+            active.work.roll_back_to(savepoint);
             Ok(())
         })
     }
@@ -232,24 +233,24 @@ impl Transaction {
     /// Sets a savepoint; one of the same name is hidden until the new one is released.
     pub fn savepoint(&self, name: &str) -> Result<()> {
         self.active(|active| {
-            let mark = active.work.savepoint();
-            active.savepoints.push((name.to_owned(), mark));
+            let savepoint = active.work.savepoint();
+            active.savepoints.push((name.to_owned(), savepoint));
             Ok(())
         })
     }
 
-    /// Forgets a savepoint and those after it, or first undoes what was done since it was set.
+    /// Releases a savepoint and those after it, or rolls back the changes since it was set.
     /// Waits for a statement of the transaction that writes.
     pub async fn end_savepoint(&self, name: &str, roll_back: bool) -> Result<()> {
-        let _alone = self.writing.lock().await;
+        let _write_lock = self.write_lock.lock().await;
         self.active(|active| {
             let missing = || Error::new(ErrorKind::NotFound, format!("savepoint '{name}' does not exist"));
             let at = active.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(missing)?;
             if roll_back {
-                // It stays, so that one can return to it again.
+                // The savepoint stays, so that the client can roll back to it again.
                 active.savepoints.truncate(at + 1);
-                let mark = active.savepoints.last().map(|(_, mark)| mark.clone()).ok_or_else(missing)?;
-                active.work.roll_back_to(mark);
+                let savepoint = active.savepoints.last().map(|(_, savepoint)| savepoint.clone()).ok_or_else(missing)?;
+                active.work.roll_back_to(savepoint);
             } else {
                 active.savepoints.truncate(at);
             }
@@ -263,7 +264,8 @@ impl Transaction {
     /// [`ErrorKind::Aborted`] when another transaction changed the same rows first, [`ErrorKind::AlreadyExists`] when it added
     /// a row with the same enforced key: it is rolled back then.
     pub async fn commit(&self) -> Result<()> {
-        let _last = self.writing.lock().await;
+        let _write_lock = self.write_lock.lock().await;
+        // Statements that come during the commit already find the transaction ended.
         let state = std::mem::replace(&mut *self.state.lock(), State::Ended("committed"));
         match state {
             State::Fresh => Ok(()),
@@ -281,7 +283,7 @@ impl Transaction {
         }
     }
 
-    /// Gives its changes up. Does nothing when it has ended.
+    /// Discards its changes. Does nothing when it has ended.
     pub fn roll_back(&self) {
         self.end("rolled back");
     }
@@ -294,13 +296,13 @@ impl Transaction {
     }
 
     fn is_idle(&self, now_us: u64, limit: Duration) -> bool {
-        let holds = matches!(&*self.state.lock(), State::Active(_));
-        let idle_us = now_us.saturating_sub(self.used_us.load(Ordering::Relaxed));
-        holds && self.running.load(Ordering::SeqCst) == 0 && idle_us >= limit.as_micros() as u64
+        let is_active = matches!(&*self.state.lock(), State::Active(_));
+        let idle_us = now_us.saturating_sub(self.last_used_us.load(Ordering::Relaxed));
+        is_active && self.running.load(Ordering::SeqCst) == 0 && idle_us >= limit.as_micros() as u64
     }
 }
 
-/// Looks for idle transactions from time to time, as long as the engine lives.
+/// Starts the task that rolls back idle transactions, as long as the engine lives.
 pub(super) fn watch_idle(engine: &Arc<Engine>) {
     let weak = Arc::downgrade(engine);
     let cpu = engine.options.cpu.clone();
@@ -316,7 +318,7 @@ pub(super) fn watch_idle(engine: &Arc<Engine>) {
 }
 
 impl Engine {
-    /// Begins a transaction of `session` for statements that name it.
+    /// Begins a transaction of `session` for statements that give its identifier.
     ///
     /// # Errors
     /// [`ErrorKind::ResourceExhausted`] when the session has too many open.
@@ -332,7 +334,7 @@ impl Engine {
         Ok(transaction)
     }
 
-    /// Rolls back the transactions that nobody used for `limit`.
+    /// Rolls back the transactions that were not used for `limit`.
     pub(super) fn end_idle_transactions(&self, limit: Duration) {
         let now_us = self.clock.now_us();
         let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
@@ -352,7 +354,7 @@ impl Session {
         self.current.lock().clone()
     }
 
-    /// BEGIN: statements that name no transaction belong to a new one from now on. One that is READ ONLY refuses to write.
+    /// Executes BEGIN: statements that name no transaction belong to the new one from now on.
     pub(super) fn begin(&self, read_only: bool) -> Result<()> {
         let mut current = self.current.lock();
         if current.is_some() {
@@ -361,16 +363,16 @@ impl Session {
                 "a transaction is in progress; COMMIT or ROLLBACK it",
             ));
         }
-        *current = Some(Arc::new(Transaction::with(format!("{}-sql", self.id()), self.engine(), read_only)));
+        *current = Some(Arc::new(Transaction::with_mode(format!("{}-sql", self.id()), self.engine(), read_only)));
         Ok(())
     }
 
-    /// The transaction in progress, for SAVEPOINT and its kind.
+    /// The transaction in progress, for savepoint statements.
     pub(super) fn in_progress(&self) -> Result<Arc<Transaction>> {
         self.current().ok_or_else(none_in_progress)
     }
 
-    /// COMMIT and ROLLBACK.
+    /// Executes COMMIT and ROLLBACK.
     pub(super) async fn end(&self, commit: bool) -> Result<()> {
         let transaction = self.current.lock().take().ok_or_else(none_in_progress)?;
         match commit {
@@ -382,8 +384,8 @@ impl Session {
         }
     }
 
-    /// The transaction that a statement prepared for `own` belongs to now. Drivers keep prepared statements over the end of a
-    /// transaction and do not say which one they mean then: the one that is open, or none.
+    /// The transaction that a statement prepared for `own` belongs to now. Drivers keep prepared statements over the end of
+    /// a transaction and do not name another one; the statement then belongs to the one that is open, or to none.
     ///
     /// # Errors
     /// [`ErrorKind::FailedPrecondition`] when several are open.
@@ -402,7 +404,7 @@ impl Session {
     /// The open transaction `id`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when it ended or never was.
+    /// [`ErrorKind::NotFound`] when it has ended or never existed.
     pub fn transaction(&self, id: &str) -> Result<Arc<Transaction>> {
         let found = self.transactions.lock().get(id).cloned();
         found.ok_or_else(|| {
@@ -423,15 +425,15 @@ impl Session {
         }
     }
 
-    /// Rolls back what is open; the session ends.
-    pub(super) fn abandon(&self) {
+    /// Rolls back all open transactions, as the session ends.
+    pub(super) fn roll_back_all(&self) {
         let open: Vec<_> = self.transactions.lock().drain().map(|(_, transaction)| transaction).collect();
         open.iter().chain(&self.current.lock().take()).for_each(|transaction| transaction.roll_back());
     }
 }
 
 impl TransactionCommand {
-    /// Does what it says to the transaction of `session`.
+    /// Executes the statement on the transaction of `session`.
     pub(super) async fn run(&self, session: &Session) -> Result<()> {
         match self {
             Self::Begin(read_only) => session.begin(*read_only),

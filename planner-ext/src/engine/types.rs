@@ -1,7 +1,7 @@
 //! Types of columns as tables store them, and casts of rows to the columns of a table.
 //!
 //! Strings and binaries are stored as views and dictionaries hydrated, at any depth, so that a table does not depend on
-//! how its first client encoded rows. What has no type, because all of its first values are null, is stored as text.
+//! how its first client encoded rows. A column of type Null, whose first values are all null, is stored as text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::rewrite::SOURCE_MARK;
 use crate::error::{Error, Result};
 use crate::scan::ROW_COLUMN;
 
-/// Bytes that clients may say of the columns of a table; each of its files repeats them.
+/// Most bytes of metadata that clients may give to the columns of a table; each of its files repeats them.
 const METADATA_BYTES: usize = 1 << 20;
 
 /// The type in which a column is stored.
@@ -37,14 +37,15 @@ pub(crate) fn stored_type(data_type: &DataType) -> DataType {
 
 fn stored_field(field: &Field) -> Field {
     let nullable = field.is_nullable() || field.data_type() == &DataType::Null;
-    Field::new(field.name(), stored_type(field.data_type()), nullable).with_metadata(kept(field.metadata()))
+    Field::new(field.name(), stored_type(field.data_type()), nullable).with_metadata(stored_metadata(field.metadata()))
 }
 
-/// What clients say of a column, such as the name of an extension type. Not what a server told them of the column they
-/// read, nor what looks like our own.
-fn kept(metadata: &HashMap<String, String>) -> HashMap<String, String> {
-    let foreign = |key: &str| ["ARROW:FLIGHT:SQL:", "XDBC_", "terrace."].iter().any(|prefix| key.starts_with(prefix));
-    metadata.iter().filter(|(key, _)| !foreign(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+/// The metadata of a column that are stored: those of clients, such as the name of an extension type. Metadata that a
+/// server adds to results, and keys of Terrace, are dropped.
+fn stored_metadata(metadata: &HashMap<String, String>) -> HashMap<String, String> {
+    let is_reserved =
+        |key: &str| ["ARROW:FLIGHT:SQL:", "XDBC_", "terrace."].iter().any(|prefix| key.starts_with(prefix));
+    metadata.iter().filter(|(key, _)| !is_reserved(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Refuses names that no column may have.
@@ -81,48 +82,48 @@ pub(crate) fn stored_schema(schema: &Schema, primary_key: &[String]) -> Result<S
     Ok(Arc::new(schema))
 }
 
-/// How the columns of incoming rows become those of a table: by name, with casts that lose nothing.
+/// Converts incoming rows to the columns of a table: by name, with casts that lose nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct RowAdapter {
     target: SchemaRef,
-    /// Per target column the position among the incoming ones; `None`: all null.
+    /// Position of the incoming column for each column of the table; `None`: all null.
     sources: Vec<Option<usize>>,
 }
 
 impl RowAdapter {
-    /// Matches `incoming` to the columns of `table`. All mismatches are named at once.
+    /// Matches `incoming` to the columns of `table`. The error names all mismatches.
     pub(crate) fn new(table: &str, incoming: &Schema, target: &SchemaRef) -> Result<Self> {
         let mut problems = Vec::new();
         let mut sources = Vec::with_capacity(target.fields().len());
-        for want in target.fields() {
-            let found = matching(incoming, want.name());
+        for target_field in target.fields() {
+            let found = matching(incoming, target_field.name());
             match found {
-                Some((index, have)) => {
-                    if !is_safe_cast(have.data_type(), want.data_type()) {
+                Some((index, incoming_field)) => {
+                    if !is_safe_cast(incoming_field.data_type(), target_field.data_type()) {
                         problems.push(format!(
                             "column '{}' is {}, the rows have {}",
-                            want.name(),
-                            want.data_type(),
-                            have.data_type()
+                            target_field.name(),
+                            target_field.data_type(),
+                            incoming_field.data_type()
                         ));
                     }
                     sources.push(Some(index));
                 }
                 None => {
-                    if !want.is_nullable() {
+                    if !target_field.is_nullable() {
                         problems.push(format!(
                             "column '{}' ({}) is NOT NULL and missing",
-                            want.name(),
-                            want.data_type()
+                            target_field.name(),
+                            target_field.data_type()
                         ));
                     }
                     sources.push(None);
                 }
             }
         }
-        for (index, have) in incoming.fields().iter().enumerate() {
+        for (index, incoming_field) in incoming.fields().iter().enumerate() {
             if !sources.contains(&Some(index)) {
-                problems.push(format!("the table has no column '{}'", have.name()));
+                problems.push(format!("the table has no column '{}'", incoming_field.name()));
             }
         }
         if problems.is_empty() {
@@ -131,7 +132,7 @@ impl RowAdapter {
         Err(Error::invalid(format!("rows do not fit table '{table}': {}", problems.join("; "))))
     }
 
-    /// The rows as the table wants them. Values out of range are errors, never nulls.
+    /// Converts a batch. Values out of range are errors, never nulls.
     pub(crate) fn adapt(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let mut columns = Vec::with_capacity(self.sources.len());
         for (field, source) in self.target.fields().iter().zip(&self.sources) {
@@ -145,7 +146,7 @@ impl RowAdapter {
     }
 }
 
-/// Assembles rows of a table; nulls in NOT NULL columns are named.
+/// Assembles rows of a table; the error names a NOT NULL column with a null.
 pub(crate) fn with_columns(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
     for (field, column) in schema.fields().iter().zip(&columns) {
         if !field.is_nullable() && column.logical_null_count() > 0 {
@@ -161,7 +162,7 @@ fn cast_column(array: &ArrayRef, field: &Field) -> Result<ArrayRef> {
         .map_err(|e| Error::invalid(format!("column '{}': {}", field.name(), e.message())))
 }
 
-/// The values in another type. Text is parsed and floats are rounded to floats; of numbers and times nothing may be lost.
+/// Casts values to another type. Text is parsed and floats are rounded to floats; numbers and times may lose nothing.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`](crate::ErrorKind) with the first value that does not fit.
@@ -176,8 +177,8 @@ pub(super) fn exact_cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         return Ok(cast);
     }
     let back = cast_with_options(&cast, from, &options)?;
-    let kept = not_distinct(&without_negative_zero(array), &back)?;
-    match kept.iter().position(|kept| kept == Some(false)) {
+    let unchanged = not_distinct(&without_negative_zero(array), &back)?;
+    match unchanged.iter().position(|unchanged| unchanged == Some(false)) {
         None => Ok(cast),
         Some(row) => {
             let shown = array_value_to_string(array, row)?;
@@ -186,10 +187,13 @@ pub(super) fn exact_cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     }
 }
 
-/// Whether a cast of numbers or times may drop a part of a value.
+/// Whether a cast of numbers or times may change a value.
 fn may_lose(from: &DataType, to: &DataType) -> bool {
-    let counted = |kind: &DataType| kind.is_numeric() || kind.is_temporal();
-    counted(from) && counted(to) && !to.is_floating() && (!is_safe_cast(from, to) || is_coarser_time(from, to))
+    let is_number_or_time = |kind: &DataType| kind.is_numeric() || kind.is_temporal();
+    is_number_or_time(from)
+        && is_number_or_time(to)
+        && !to.is_floating()
+        && (!is_safe_cast(from, to) || is_coarser_time(from, to))
 }
 
 fn is_coarser_time(from: &DataType, to: &DataType) -> bool {
@@ -201,7 +205,7 @@ fn is_coarser_time(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// Floats with 0.0 for -0.0, as integers and decimals have one zero.
+/// Replaces -0.0 by 0.0, as integers and decimals have one zero.
 fn without_negative_zero(array: &ArrayRef) -> ArrayRef {
     match array.data_type() {
         DataType::Float32 => Arc::new(array.as_primitive::<Float32Type>().unary::<_, Float32Type>(|value| value + 0.0)),
@@ -210,19 +214,19 @@ fn without_negative_zero(array: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// The column of incoming rows that is meant by a table's column `name`.
+/// The incoming column for a table's column `name`, with its position.
 pub(crate) fn matching<'a>(incoming: &'a Schema, name: &str) -> Option<(usize, &'a Field)> {
-    incoming.column_with_name(name).or_else(|| one_match(incoming, name))
+    incoming.column_with_name(name).or_else(|| match_ignoring_case(incoming, name))
 }
 
-/// A column that differs in case only, when there is exactly one.
-fn one_match<'a>(schema: &'a Schema, name: &str) -> Option<(usize, &'a Field)> {
+/// The column whose name differs only in case, if there is exactly one.
+fn match_ignoring_case<'a>(schema: &'a Schema, name: &str) -> Option<(usize, &'a Field)> {
     let mut matches = schema.fields().iter().enumerate().filter(|(_, f)| f.name().eq_ignore_ascii_case(name));
     let (index, field) = matches.next()?;
     matches.next().is_none().then_some((index, field.as_ref()))
 }
 
-/// Casts that keep every value (or fail on a value that does not fit, for time units).
+/// Whether a cast keeps every value (or, for time units, fails on a value that does not fit).
 pub(super) fn is_safe_cast(from: &DataType, to: &DataType) -> bool {
     use DataType::*;
     if from == to || from == &Null {

@@ -1,4 +1,4 @@
-//! Options of a hot view, in WITH of its CREATE and in SET of its ALTER.
+//! Options of a hot view: WITH of CREATE HOT VIEW and SET of ALTER HOT VIEW.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use terrace_tier_store::units::{Size, Span};
 use super::tier;
 use crate::error::{Error, Result};
 
-/// Least time between two looks at a table.
+/// Shortest refresh interval.
 const LEAST_REFRESH: Duration = Duration::from_secs(1);
 
-/// What is said of a view; `None`: nothing is.
+/// Options that a statement gives; `None` where it gives none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ViewOptions {
-    /// Time between two looks at its table; 0: never by itself.
+    /// Time between two refreshes; 0: never by itself.
     pub(super) refresh: Option<Duration>,
-    /// Bytes that it may take of DRAM; `Some(None)`: as many as it is worth.
+    /// Bytes of DRAM that the view may take; `Some(None)`: no limit but its worth.
     pub(super) budget: Option<Option<u64>>,
 }
 
 impl ViewOptions {
-    /// As written.
+    /// Reads the options from name and text.
     ///
     /// # Errors
-    /// For an option that there is not, and a value that is none.
-    pub(super) fn of(mut options: HashMap<String, String>) -> Result<Self> {
+    /// For an unknown option and an invalid value.
+    pub(super) fn from_map(mut options: HashMap<String, String>) -> Result<Self> {
         let found = Self { refresh: refresh(&mut options)?, budget: budget(&mut options)? };
         match options.keys().min() {
             None => Ok(found),
@@ -36,15 +36,15 @@ impl ViewOptions {
     }
 }
 
-fn is(options: &HashMap<String, String>, key: &str, word: &str) -> bool {
+fn has_word(options: &HashMap<String, String>, key: &str, word: &str) -> bool {
     options.get(key).is_some_and(|text| text.trim().eq_ignore_ascii_case(word))
 }
 
 fn refresh(options: &mut HashMap<String, String>) -> Result<Option<Duration>> {
-    if is(options, "refresh", "never") {
+    if has_word(options, "refresh", "never") {
         return Ok(options.remove("refresh").map(|_| Duration::ZERO));
     }
-    match tier::take::<Span>(options, "refresh")? {
+    match tier::take_option::<Span>(options, "refresh")? {
         Some(Span(short)) if short < LEAST_REFRESH => Err(Error::invalid(
             "refresh is the time between two looks at the table, at least 1 second: '10 minutes', '1 hour', or 'never'",
         )),
@@ -53,10 +53,10 @@ fn refresh(options: &mut HashMap<String, String>) -> Result<Option<Duration>> {
 }
 
 fn budget(options: &mut HashMap<String, String>) -> Result<Option<Option<u64>>> {
-    if is(options, "budget", "none") {
+    if has_word(options, "budget", "none") {
         return Ok(options.remove("budget").map(|_| None));
     }
-    match tier::take::<Size>(options, "budget")? {
+    match tier::take_option::<Size>(options, "budget")? {
         None => Ok(None),
         Some(Size::Bytes(bytes)) => Ok(Some(Some(bytes))),
         Some(Size::Percent(_)) => {

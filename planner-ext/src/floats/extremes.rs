@@ -1,8 +1,9 @@
 //! `min` and `max` of floats by group.
 //!
-//! DataFusion starts a group at `f64::MAX` or `f64::MIN` and keeps what is not less or greater (`primitive_min_accumulator`,
-//! `primitive_max_accumulator` in functions-aggregate/src/min_max.rs): `min` of infinity alone is 1.797e308, `max` of NaN
-//! and 2.5 depends on their order. All else is DataFusion's.
+//! DataFusion starts a group at `f64::MAX` or `f64::MIN` and replaces it by lesser or greater values
+//! (`primitive_min_accumulator`, `primitive_max_accumulator` in functions-aggregate/src/min_max.rs): `min` of infinity
+//! alone is 1.797e308, `max` of NaN and 2.5 depends on their order. Everything else is passed on to DataFusion's
+//! functions.
 
 use std::sync::Arc;
 
@@ -19,14 +20,14 @@ use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_o
 
 /// `min` and `max`.
 pub(super) fn functions() -> Vec<Arc<AggregateUDF>> {
-    let of = |whole, greatest| Arc::new(AggregateUDF::new_from_impl(Extreme { whole, greatest }));
-    vec![of(min_udaf(), false), of(max_udaf(), true)]
+    let extreme = |original, greatest| Arc::new(AggregateUDF::new_from_impl(Extreme { original, greatest }));
+    vec![extreme(min_udaf(), false), extreme(max_udaf(), true)]
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Extreme {
     /// DataFusion's function.
-    whole: Arc<AggregateUDF>,
+    original: Arc<AggregateUDF>,
     greatest: bool,
 }
 
@@ -54,31 +55,31 @@ macro_rules! float_groups {
 
 impl AggregateUDFImpl for Extreme {
     fn name(&self) -> &str {
-        self.whole.name()
+        self.original.name()
     }
 
     fn signature(&self) -> &Signature {
-        self.whole.signature()
+        self.original.signature()
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.whole.inner().return_type(arguments)
+        self.original.inner().return_type(arguments)
     }
 
     fn return_field(&self, arguments: &[FieldRef]) -> Result<FieldRef> {
-        self.whole.inner().return_field(arguments)
+        self.original.inner().return_field(arguments)
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.whole.inner().accumulator(arguments)
+        self.original.inner().accumulator(arguments)
     }
 
     fn state_fields(&self, arguments: StateFieldsArgs) -> Result<Vec<Arc<Field>>> {
-        self.whole.inner().state_fields(arguments)
+        self.original.inner().state_fields(arguments)
     }
 
     fn groups_accumulator_supported(&self, arguments: AccumulatorArgs) -> bool {
-        self.whole.inner().groups_accumulator_supported(arguments)
+        self.original.inner().groups_accumulator_supported(arguments)
     }
 
     fn create_groups_accumulator(&self, arguments: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
@@ -86,39 +87,39 @@ impl AggregateUDFImpl for Extreme {
         Ok(match data_type {
             DataType::Float32 => float_groups!(Float32Type, f32, data_type, self.greatest),
             DataType::Float64 => float_groups!(Float64Type, f64, data_type, self.greatest),
-            _ => self.whole.inner().create_groups_accumulator(arguments)?,
+            _ => self.original.inner().create_groups_accumulator(arguments)?,
         })
     }
 
     fn create_sliding_accumulator(&self, arguments: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.whole.inner().create_sliding_accumulator(arguments)
+        self.original.inner().create_sliding_accumulator(arguments)
     }
 
     fn is_descending(&self) -> Option<bool> {
-        self.whole.inner().is_descending()
+        self.original.inner().is_descending()
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.whole.inner().order_sensitivity()
+        self.original.inner().order_sensitivity()
     }
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
-        self.whole.inner().coerce_types(arguments)
+        self.original.inner().coerce_types(arguments)
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
-        self.whole.inner().reverse_expr()
+        self.original.inner().reverse_expr()
     }
 
     fn value_from_stats(&self, statistics: &StatisticsArgs) -> Option<ScalarValue> {
-        self.whole.inner().value_from_stats(statistics)
+        self.original.inner().value_from_stats(statistics)
     }
 
     fn documentation(&self) -> Option<&Documentation> {
-        self.whole.inner().documentation()
+        self.original.inner().documentation()
     }
 
     fn set_monotonicity(&self, data_type: &DataType) -> SetMonotonicity {
-        self.whole.inner().set_monotonicity(data_type)
+        self.original.inner().set_monotonicity(data_type)
     }
 }

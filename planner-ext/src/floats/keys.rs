@@ -1,8 +1,8 @@
-//! Run-time filters of joins whose keys hold a zero.
+//! Run-time filters of joins with a zero among their keys.
 //!
-//! A join with few keys publishes them as a list (`SharedBuildAccumulator::create_membership_predicate`), and a list looks
-//! values up by their bits: a key 0.0 would leave out rows with -0.0 that the join itself matches. Such a list lets every
-//! row pass; the bounds beside it compare with one zero and stay.
+//! A join with few keys publishes them as a list (`SharedBuildAccumulator::create_membership_predicate`), and a list
+//! looks values up by their bits: with a key 0.0 it would exclude rows with -0.0 that the join itself matches. Such a
+//! list is replaced by TRUE; the bounds beside it compare with one zero and stay.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use datafusion::physical_expr::expressions::{InListExpr, Literal, lit};
 use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 
-/// The filter as it is now.
+/// The present form of a filter, with lists that contain a zero replaced by TRUE.
 pub(crate) fn present_form(filter: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     let dynamic = DynamicFilterTracking::classify(filter).contains_dynamic_filter();
     let snapshot = snapshot_physical_expr(Arc::clone(filter))?;
     if !dynamic {
         return Ok(snapshot);
     }
-    // No run-time filter negates its list, so what lets more rows pass is weaker.
+    // No run-time filter negates its list, so replacing the list by TRUE makes the filter weaker.
     let without_zeros = |expr: Arc<dyn PhysicalExpr>| {
-        let of_zeros = expr.downcast_ref::<InListExpr>().is_some_and(has_zero);
-        Ok(if of_zeros { Transformed::yes(lit(true)) } else { Transformed::no(expr) })
+        let finds_zero = expr.downcast_ref::<InListExpr>().is_some_and(has_zero);
+        Ok(if finds_zero { Transformed::yes(lit(true)) } else { Transformed::no(expr) })
     };
     snapshot.transform_up(without_zeros).data()
 }

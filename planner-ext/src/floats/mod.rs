@@ -1,14 +1,13 @@
-//! Floats with one zero and one NaN, the greatest number, wherever DataFusion has more than one.
+//! Repairs of float operations in which DataFusion distinguishes two zeros or several NaNs: there is one zero, and one
+//! NaN, which is greater than all numbers.
 //!
-//! `=`, `<`, GROUP BY and joins of DataFusion know one zero, and order NaN above all numbers. What does not is repaired here
-//! under the same names; docs/design/floats.md has each defect with its place in DataFusion.
+//! In DataFusion `=`, `<`, GROUP BY and joins have one zero, and order NaN above all numbers. The operations that
+//! differ are repaired here under the same names; docs/design/floats.md lists each defect with its place in DataFusion.
 //!
-//! ```text
-//!   lists      x IN (0.0, ..) finds -0.0
-//!   rewrite    count(DISTINCT f) has one zero; -f of NaN stays the greatest
-//!   extremes   min and max by group, of infinities and NaN
-//!   keys       a join's run-time filter lets both zeros pass
-//! ```
+//! - `extremes`: min and max by group, of infinities and NaN
+//! - `keys`: a join's run-time filter lets both zeros pass
+//! - `lists`: x IN (0.0, ..) finds -0.0
+//! - `rewrite`: count(DISTINCT f) has one zero; -f of NaN stays the greatest value
 
 mod extremes;
 mod keys;
@@ -23,7 +22,7 @@ use datafusion::execution::SessionStateDefaults;
 pub(crate) use keys::present_form;
 pub(crate) use lists::OneZero;
 
-/// Planning with the repairs that are no optimizer rules.
+/// Adds the repairs that are not optimizer rules.
 pub(crate) fn with_repairs(builder: SessionStateBuilder) -> SessionStateBuilder {
     let mut functions = SessionStateDefaults::default_aggregate_functions();
     functions.extend(extremes::functions());

@@ -1,4 +1,4 @@
-//! Expressions over floats that the analysis replaces.
+//! Analyzer rule that replaces expressions over floats.
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -10,9 +10,9 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
 
-/// `-f` becomes `f * -1.0`, which leaves the sign of a NaN alone: a NaN with a sign sorts below all numbers. An argument
-/// of a DISTINCT aggregate becomes `f + 0.0`, which is 0.0 for both zeros: the accumulators of several aggregates beside
-/// each other count bits (`FloatDistinctCountAccumulator`).
+/// `-f` becomes `f * -1.0`, which keeps the sign of a NaN: a NaN with a sign sorts below all numbers. An argument of a
+/// DISTINCT aggregate becomes `f + 0.0`, which is 0.0 for both zeros: with several aggregates the accumulators count
+/// different bits (`FloatDistinctCountAccumulator`).
 #[derive(Debug)]
 pub(super) struct OneZeroOneNan;
 
@@ -40,13 +40,14 @@ impl AnalyzerRule for OneZeroOneNan {
     }
 }
 
-/// Whether DataFusion makes this aggregate one over the groups of the only DISTINCT argument (`SingleDistinctToGroupBy`):
-/// groups have one zero, and an argument under another name would keep that from happening.
+/// True if DataFusion turns this aggregate into one over groups of its only DISTINCT argument
+/// (`SingleDistinctToGroupBy`): groups have one zero, and an argument with another name would prevent this
+/// optimization.
 fn will_group(aggregate: &Aggregate) -> bool {
     let mut distinct = None;
     let simple = aggregate.aggr_expr.iter().all(|expr| {
         let Expr::AggregateFunction(AggregateFunction { func, params }) = expr else { return false };
-        // A negation is replaced under another name too.
+        // Replacing a negation changes the name of the argument, too.
         if expr.exists(|part| Ok(matches!(part, Expr::Negative(_)))).unwrap_or(true)
             || params.filter.is_some()
             || !params.order_by.is_empty()
@@ -81,7 +82,7 @@ fn rewritten(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// Gives the arguments of a DISTINCT aggregate one zero, and its order likewise: DISTINCT is ordered by arguments only.
+/// Gives the arguments of a DISTINCT aggregate one zero, and also its sort expressions, which can only be arguments.
 fn with_one_zero(args: &mut [Expr], order_by: &mut [Sort], schema: &DFSchema) -> bool {
     let mut changed = false;
     for expr in args.iter_mut().chain(order_by.iter_mut().map(|sort| &mut sort.expr)) {
@@ -93,13 +94,13 @@ fn with_one_zero(args: &mut [Expr], order_by: &mut [Sort], schema: &DFSchema) ->
     changed
 }
 
-/// Whether this rule was here before: a plan is analysed more than once.
+/// True if this rule has rewritten the expression before: a plan is analysed more than once.
 fn has_one_zero(expr: &Expr) -> bool {
     matches!(expr, Expr::BinaryExpr(BinaryExpr { op: Operator::Plus, right, .. })
         if **right == lit(0.0) || **right == lit(0.0_f32))
 }
 
-/// `value` in the type of an expression, if that is one of floats.
+/// `value` in the type of an expression, if that is a float type.
 fn float(value: f32, expr: &Expr, schema: &DFSchema) -> Option<Expr> {
     match expr.get_type(schema).ok()? {
         DataType::Float32 => Some(lit(value)),

@@ -1,17 +1,17 @@
-//! The cheapest tree of joins over a graph.
+//! Finds the cheapest tree of joins over a graph.
 //!
-//! Up to ten relations every connected split of every set of relations is compared (dynamic programming over subsets,
-//! bushy trees included); above that, and between parts that no condition connects, the pair whose join is smallest is
-//! joined first (greedy operator ordering).
+//! For up to ten relations it compares every connected split of every set of relations (dynamic programming over
+//! subsets, bushy trees included); above that, and between parts that no condition connects, it joins the pair with the
+//! smallest result first (greedy operator ordering).
 
 use super::graph::{Graph, Relations};
 
-/// An order of joins. The left side of a join is the one with fewer rows: it is built, the other one probes.
+/// An order of joins. The left side of a join is the one with fewer rows: it is the build side, the right side probes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Tree {
     /// A relation, by its number.
     Relation(usize),
-    /// A join of two.
+    /// A join of two trees.
     Join(Box<Tree>, Box<Tree>),
 }
 
@@ -24,12 +24,12 @@ impl Tree {
 /// Most relations for which all trees are compared: 3^10 splits take a few milliseconds.
 const MOST_COMPARED: usize = 10;
 
-// What a row costs, relative to each other: put into a hash table, looked up in one, given out.
+// Relative costs per row: insertion into a hash table, look-up in one, output.
 const BUILD: f64 = 2.0;
 const PROBE: f64 = 0.5;
 const OUTPUT: f64 = 1.5;
 
-/// Cost of one join, without what is below it.
+/// Cost of one join, without the plans below it.
 fn join_cost(left_rows: f64, right_rows: f64, rows: f64) -> f64 {
     BUILD * left_rows.min(right_rows) + PROBE * left_rows.max(right_rows) + OUTPUT * rows
 }
@@ -51,7 +51,7 @@ pub(super) fn cost(graph: &Graph, tree: &Tree) -> f64 {
     walk(graph, tree).0
 }
 
-/// A part of the whole, joined already.
+/// A set of relations that are joined already.
 #[derive(Debug, Clone)]
 struct Part {
     relations: Relations,
@@ -78,33 +78,33 @@ impl Part {
 pub(super) fn cheapest(graph: &Graph) -> (Tree, f64) {
     let components = graph.components();
     let parts = components.into_iter().flat_map(|component| match component.count() <= MOST_COMPARED {
-        true => compared(graph, component),
+        true => best_tree(graph, component),
         false => component.numbers().map(|number| Part::one(graph, number)).collect(),
     });
-    let whole = greedy(graph, parts.collect());
-    (whole.tree, whole.cost)
+    let all = greedy(graph, parts.collect());
+    (all.tree, all.cost)
 }
 
-/// The cheapest part over connected `relations`, by comparing all trees without cross products.
-fn compared(graph: &Graph, relations: Relations) -> Vec<Part> {
+/// The cheapest part over connected `relations`, by comparing all trees without cross products; single relations if
+/// there is no such tree.
+fn best_tree(graph: &Graph, relations: Relations) -> Vec<Part> {
     let numbers: Vec<usize> = relations.numbers().collect();
     let set = |mask: usize| {
         let chosen = numbers.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);
         chosen.fold(Relations::default(), |set, (_, number)| set.with(Relations::one(*number)))
     };
     let all = (1_usize << numbers.len()) - 1;
-    // Per set of relations: rows, least cost, and the split that has it.
+    // For each set of relations: rows, least cost, and the split that has it.
     let mut best: Vec<Option<(f64, f64, usize)>> = vec![None; all + 1];
     for mask in 1..=all {
-        let whole = set(mask);
-        let rows = graph.rows(whole);
+        let rows = graph.rows(set(mask));
         if mask.is_power_of_two() {
             best[mask] = Some((rows, 0.0, 0));
             continue;
         }
         let lowest = mask & mask.wrapping_neg();
         let mut found: Option<(f64, usize)> = None;
-        // Every split once: the side with the lowest relation.
+        // Visits every split once, as the side with the lowest relation.
         let mut side = (mask - 1) & mask;
         while side > 0 {
             let other = mask ^ side;

@@ -1,31 +1,31 @@
-//! What is believed of rows and of the values of columns, and what joins make of it.
+//! Estimates of rows and of the values of columns, and their change by joins.
 //!
-//! One set of rules for both that ask: `logical` for the order of joins, `physical` for the side that each of them builds.
-//! Distinct values and ranges are those without filters: a filter leaves each value its share of rows, so that a join with
-//! a filtered relation keeps that share of the other one's rows.
+//! `logical` uses these rules for the order of joins, `physical` for the build side of each join. Distinct values and
+//! ranges are those without filters: a filter is assumed to keep the same share of the rows of each value, so a join
+//! with a filtered relation keeps that share of the other relation's rows.
 //!
-//! Where two keys overlap in a part of their ranges only, the values outside have no partner. A filtered relation is
-//! believed to be filtered for what the other one has: of 73,000 days, a year is asked for in which something was sold.
+//! If two keys overlap in only a part of their ranges, the values outside have no partner. A filter is assumed to
+//! select values that the other relation has: of a calendar of 73,000 days, a statement asks for a year with sales.
 
 use datafusion::common::JoinType;
 
 use crate::scan::ScanSource;
 
-/// Share of pairs that a comparison of two relations keeps which is no equality.
+/// Selectivity of a comparison of two relations other than an equality.
 pub(super) const COMPARISON_SELECTIVITY: f64 = 1.0 / 3.0;
 
-/// What is believed of a relation.
+/// Estimate of a relation.
 #[derive(Debug, Clone)]
 pub(super) struct Estimate {
-    /// Rows that it gives.
+    /// Number of rows.
     pub(super) rows: f64,
-    /// Rows without its filters.
+    /// Number of rows without filters.
     pub(super) base_rows: f64,
-    /// Per column of its output its values without filters.
+    /// For each column of its output its values without filters.
     pub(super) columns: Vec<Values>,
 }
 
-/// What is believed of the values of a column.
+/// Estimate of the values of a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Values {
     pub(super) distinct: f64,
@@ -39,7 +39,7 @@ pub(super) struct Range {
     pub(super) high: f64,
 }
 
-/// One side of an equality: its values, and its column if it is one.
+/// One side of an equality: its values, and its column if it is a column.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key {
     pub(super) values: Values,
@@ -47,13 +47,13 @@ pub(super) struct Key {
 }
 
 impl Range {
-    /// What lies in all the ranges that are known; `low > high` where they do not meet.
+    /// The intersection of the known ranges; `low > high` if it is empty.
     pub(super) fn common(ranges: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
-        let meet = |a: Self, b: Self| Self { low: a.low.max(b.low), high: a.high.min(b.high) };
-        ranges.into_iter().flatten().reduce(meet)
+        let intersect = |a: Self, b: Self| Self { low: a.low.max(b.low), high: a.high.min(b.high) };
+        ranges.into_iter().flatten().reduce(intersect)
     }
 
-    /// The range that has all of both.
+    /// The smallest range that contains both.
     fn hull(self, other: Self) -> Self {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
@@ -68,13 +68,13 @@ impl Values {
         Self { distinct, range: None }
     }
 
-    /// Those of a column of a table.
-    pub(super) fn of_column(source: &ScanSource, column: usize) -> Self {
+    /// The values of a column of a table.
+    pub(super) fn from_column(source: &ScanSource, column: usize) -> Self {
         let range = source.range(column).map(|(low, high)| Range { low, high });
         Self { distinct: source.distinct(column), range }
     }
 
-    /// The share of the values that lies in `part`; all where that is unknown.
+    /// The share of the values that lie in `part`; 1 if it is unknown.
     pub(super) fn share(&self, part: Option<Range>) -> f64 {
         match (self.range, part) {
             (Some(all), Some(part)) if all.width() > 0.0 => (part.width() / all.width()).clamp(0.0, 1.0),
@@ -87,7 +87,7 @@ impl Values {
         (self.distinct * self.share(part)).max(1.0)
     }
 
-    fn or(&self, other: &Self) -> Self {
+    fn union(&self, other: &Self) -> Self {
         let range = self.range.zip(other.range).map(|(a, b)| a.hull(b));
         Self { distinct: self.distinct.max(other.distinct), range }
     }
@@ -99,13 +99,13 @@ impl Estimate {
         Self { rows, base_rows: rows, columns: vec![Values::unknown(rows); columns] }
     }
 
-    /// The rows of all inputs, whose columns are believed to have values of the same kind.
+    /// The union of all inputs, whose columns are assumed to have the same values.
     pub(super) fn union(inputs: &[Self]) -> Option<Self> {
-        let (first, rest) = inputs.split_first()?;
-        Some(rest.iter().fold(first.clone(), |all, input| Self {
+        let (first, others) = inputs.split_first()?;
+        Some(others.iter().fold(first.clone(), |all, input| Self {
             rows: all.rows + input.rows,
             base_rows: all.base_rows + input.base_rows,
-            columns: all.columns.iter().zip(&input.columns).map(|(a, b)| a.or(b)).collect(),
+            columns: all.columns.iter().zip(&input.columns).map(|(a, b)| a.union(b)).collect(),
         }))
     }
 
@@ -115,7 +115,7 @@ impl Estimate {
         Self { rows, base_rows: rows, ..self }
     }
 
-    /// The groups of values of which each column has one.
+    /// The result of grouping by keys with the given values.
     pub(super) fn grouped(&self, groups: Vec<Values>, columns: usize) -> Self {
         let rows = groups.iter().map(|g| g.distinct).product::<f64>().min(self.rows);
         let mut values = groups;
@@ -123,13 +123,13 @@ impl Estimate {
         Self { rows, base_rows: rows, columns: values }
     }
 
-    /// Rows, and rows without filters, when only a share of the values can have a partner.
-    pub(super) fn facing(&self, share: f64) -> (f64, f64) {
-        let base_rows = self.base_rows * share;
-        (self.rows.min(base_rows), base_rows)
+    /// The rows that can have a partner when a share of the values can have one.
+    pub(super) fn matchable(&self, share: f64) -> MatchableRows {
+        let base = self.base_rows * share;
+        MatchableRows { rows: self.rows.min(base), base }
     }
 
-    /// Within its bounds: no column has more values than there are rows.
+    /// The estimate within its bounds: no column has more values than there are rows.
     pub(super) fn clamped(mut self) -> Self {
         self.base_rows = self.base_rows.max(1.0);
         self.rows = self.rows.clamp(1.0, self.base_rows);
@@ -139,14 +139,22 @@ impl Estimate {
         self
     }
 
-    fn share(&self, keys: impl Iterator<Item = (Key, Option<Range>)>) -> (f64, f64) {
-        self.facing(keys.map(|(key, part)| key.values.share(part)).fold(1.0, f64::min))
+    fn matchable_by(&self, keys: impl Iterator<Item = (Key, Option<Range>)>) -> MatchableRows {
+        self.matchable(keys.map(|(key, part)| key.values.share(part)).fold(1.0, f64::min))
     }
 }
 
-/// The share of pairs that equalities keep, from the distinct values on both sides, and those that all of a side's columns
-/// can have together.
-pub(super) fn kept(pairs: &[(f64, f64)], together: impl FnOnce() -> Option<f64>) -> f64 {
+/// Rows of a relation that can have a partner in a join.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MatchableRows {
+    pub(super) rows: f64,
+    /// The same without filters.
+    pub(super) base: f64,
+}
+
+/// Selectivity of equalities, from the distinct values on both sides of each; `together` gives the distinct
+/// combinations that all key columns of a side can have.
+pub(super) fn equality_selectivity(pairs: &[(f64, f64)], together: impl FnOnce() -> Option<f64>) -> f64 {
     let independent: f64 = pairs.iter().map(|(a, b)| 1.0 / a.max(*b).max(1.0)).product();
     match pairs.len() {
         0 | 1 => independent,
@@ -154,7 +162,7 @@ pub(super) fn kept(pairs: &[(f64, f64)], together: impl FnOnce() -> Option<f64>)
     }
 }
 
-/// The join of two relations, by the type of the join, its equalities, and whether it has another condition.
+/// The estimate of a join of two relations; `other` is true if it has a condition beside the equalities `on`.
 pub(super) fn join(left: &Estimate, right: &Estimate, on: &[(Key, Key)], join_type: JoinType, other: bool) -> Estimate {
     let pairs = Pairs::new(left, right, on);
     let inner = || pairs.inner(other);
@@ -185,17 +193,17 @@ pub(super) fn join(left: &Estimate, right: &Estimate, on: &[(Key, Key)], join_ty
     .clamped()
 }
 
-/// Two relations and what their equalities leave of each.
+/// Two relations, and the values and rows of each that can have a partner by their equalities.
 struct Pairs<'a> {
     left: &'a Estimate,
     right: &'a Estimate,
     on: &'a [(Key, Key)],
+    /// For each equality the range that both sides have in common.
     common: Vec<Option<Range>>,
-    /// Distinct values that can have a partner.
+    /// For each equality the distinct values on both sides that can have a partner.
     distinct: Vec<(f64, f64)>,
-    /// Rows that can have a partner, and those without filters.
-    left_rows: (f64, f64),
-    right_rows: (f64, f64),
+    left_rows: MatchableRows,
+    right_rows: MatchableRows,
 }
 
 impl<'a> Pairs<'a> {
@@ -203,18 +211,19 @@ impl<'a> Pairs<'a> {
         let common: Vec<_> = on.iter().map(|(a, b)| Range::common([a.values.range, b.values.range])).collect();
         let both = || on.iter().zip(common.iter().copied());
         let distinct = both().map(|((a, b), part)| (a.values.distinct_in(part), b.values.distinct_in(part))).collect();
-        let left_rows = left.share(both().map(|((a, _), part)| (*a, part)));
-        let right_rows = right.share(both().map(|((_, b), part)| (*b, part)));
+        let left_rows = left.matchable_by(both().map(|((a, _), part)| (*a, part)));
+        let right_rows = right.matchable_by(both().map(|((_, b), part)| (*b, part)));
         Self { left, right, on, distinct, left_rows, right_rows, common }
     }
 
     fn inner(&self, other: bool) -> Estimate {
         let together = || {
             let (left, right): (Vec<f64>, Vec<f64>) = self.distinct.iter().copied().unzip();
-            let of = |each: Vec<f64>, rows: f64| each.into_iter().product::<f64>().min(rows);
-            Some(of(left, self.left_rows.1).min(of(right, self.right_rows.1)))
+            let combinations = |each: Vec<f64>, rows: f64| each.into_iter().product::<f64>().min(rows);
+            Some(combinations(left, self.left_rows.base).min(combinations(right, self.right_rows.base)))
         };
-        let kept = kept(&self.distinct, together) * if other { COMPARISON_SELECTIVITY } else { 1.0 };
+        let comparison = if other { COMPARISON_SELECTIVITY } else { 1.0 };
+        let selectivity = equality_selectivity(&self.distinct, together) * comparison;
         let mut columns: Vec<Values> = self.left.columns.iter().chain(&self.right.columns).copied().collect();
         for (((a, b), part), distinct) in self.on.iter().zip(&self.common).zip(&self.distinct) {
             let equal = Values { distinct: distinct.0.min(distinct.1), range: *part };
@@ -224,11 +233,11 @@ impl<'a> Pairs<'a> {
                 }
             }
         }
-        let rows = self.left_rows.0 * self.right_rows.0 * kept;
-        Estimate { rows, base_rows: self.left_rows.1 * self.right_rows.1 * kept, columns }
+        let rows = self.left_rows.rows * self.right_rows.rows * selectivity;
+        Estimate { rows, base_rows: self.left_rows.base * self.right_rows.base * selectivity, columns }
     }
 
-    /// The share of the left side's rows with a partner: as many values as the other side has left.
+    /// The share of the left side's rows with a partner: they have as many values as the other side has rows, at most.
     fn left_matched(&self) -> f64 {
         matched(self.left, self.left_rows, self.distinct.iter().map(|d| d.0), self.right_rows)
     }
@@ -238,7 +247,12 @@ impl<'a> Pairs<'a> {
     }
 }
 
-fn matched(side: &Estimate, facing: (f64, f64), distinct: impl Iterator<Item = f64>, other: (f64, f64)) -> f64 {
+fn matched(
+    side: &Estimate,
+    matchable: MatchableRows,
+    distinct: impl Iterator<Item = f64>,
+    other: MatchableRows,
+) -> f64 {
     let values = distinct.fold(1.0, f64::max);
-    (facing.0 / side.rows.max(1.0) * (other.0 / values).min(1.0)).clamp(0.0, 1.0)
+    (matchable.rows / side.rows.max(1.0) * (other.rows / values).min(1.0)).clamp(0.0, 1.0)
 }

@@ -1,20 +1,20 @@
-//! Relations and what joins them.
+//! The join graph: relations and the conditions that join them.
 //!
 //! Columns that equalities make equal form a class: `a.x = b.y AND b.y = c.z` joins `a` with `c` as well. Any other
 //! condition is applied at the lowest join that has all its columns.
 //!
-//! Rows of a set of relations do not depend on the order in which they are joined. They are the product of the
-//! relations' rows and of what each equality keeps: `1 / max(distinct left, distinct right)`, both within the range that
-//! all columns of a class have. Several equalities between
-//! the same relations are not independent: together they have no more distinct values than a relation has rows, so that
-//! a key of two columns is one (TPC-H: partsupp).
+//! The number of rows of a set of relations does not depend on the order in which they are joined. It is the product of
+//! the relations' rows and of the selectivity of each equality: `1 / max(distinct left, distinct right)`, both within
+//! the range that all columns of a class have in common. Several equalities between the same relations are not
+//! independent: together they have no more distinct values than a relation has rows, so that a key of two columns
+//! counts as one (TPC-H: partsupp).
 
 use std::collections::HashMap;
 
 use datafusion::common::Column;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 
-use super::estimate::{COMPARISON_SELECTIVITY, Estimate, Range, Values, kept};
+use super::estimate::{COMPARISON_SELECTIVITY, Estimate, MatchableRows, Range, Values, equality_selectivity};
 
 /// A set of relations, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -48,7 +48,7 @@ impl Relations {
         self.0 & !other.0 == 0
     }
 
-    fn meets(self, other: Self) -> bool {
+    fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
@@ -61,28 +61,28 @@ struct Member {
     values: Values,
 }
 
-/// A condition that is no equality of two columns.
+/// A condition other than an equality of two columns.
 #[derive(Debug)]
 struct Condition {
     expr: Expr,
     relations: Relations,
-    /// Of an equality of two expressions: the relations of its sides.
+    /// For an equality of two expressions: the relations of its sides.
     sides: Option<(Relations, Relations)>,
     selectivity: f64,
 }
 
-/// The relations of a region, what they are estimated to hold, and the conditions between them.
+/// The relations of a region with their estimates, and the conditions between them.
 #[derive(Debug)]
 pub(super) struct Graph {
     estimates: Vec<Estimate>,
     classes: Vec<Vec<Member>>,
     conditions: Vec<Condition>,
-    /// Relations from many rows to few.
+    /// Relations in descending order of their rows.
     by_size: Vec<usize>,
 }
 
 impl Graph {
-    /// The graph; `None` when a condition's columns cannot be told apart.
+    /// Builds the graph; `None` when a column of a condition is ambiguous.
     pub(super) fn new(relations: &[LogicalPlan], estimates: Vec<Estimate>, conditions: Vec<Expr>) -> Option<Self> {
         let mut by_size: Vec<usize> = (0..relations.len()).collect();
         by_size.sort_by(|a, b| {
@@ -95,7 +95,7 @@ impl Graph {
             let columns = expr.column_refs();
             let places: HashMap<&Column, (usize, usize)> =
                 columns.iter().map(|c| Some((*c, place(relations, c)?))).collect::<Option<_>>()?;
-            let of = |expr: &Expr| {
+            let relations_of = |expr: &Expr| {
                 let columns = expr.column_refs();
                 let numbers = columns.iter().filter_map(|c| places.get(*c)).map(|(number, _)| Relations::one(*number));
                 numbers.fold(Relations::default(), Relations::with)
@@ -104,21 +104,24 @@ impl Graph {
                 && let (Expr::Column(a), Expr::Column(b)) = (left, right)
                 && let (Some(at), Some(bt)) = (places.get(a), places.get(b))
                 && at.0 != bt.0
-                && data_type(relations, *at) == data_type(relations, *bt)
+                && data_type(relations, at.0, at.1) == data_type(relations, bt.0, bt.1)
             {
-                classes.unite((at.0, a.clone(), at.1), (bt.0, b.clone(), bt.1));
+                classes.unite(
+                    NamedColumn { relation: at.0, column: a.clone(), position: at.1 },
+                    NamedColumn { relation: bt.0, column: b.clone(), position: bt.1 },
+                );
                 continue;
             }
-            let whole = of(&expr);
-            let sides = equality(&expr).map(|(left, right)| (of(left), of(right)));
-            let sides = sides.filter(|(a, b)| a.count() > 0 && b.count() > 0 && !a.meets(*b));
-            let selectivity = match (whole.count(), sides) {
+            let all = relations_of(&expr);
+            let sides = equality(&expr).map(|(left, right)| (relations_of(left), relations_of(right)));
+            let sides = sides.filter(|(a, b)| a.count() > 0 && b.count() > 0 && !a.intersects(*b));
+            let selectivity = match (all.count(), sides) {
                 // Applied to the relation itself.
                 (0 | 1, _) => 1.0,
                 (_, Some((a, b))) => 1.0 / graph.product(a).min(graph.product(b)),
                 (_, None) => COMPARISON_SELECTIVITY,
             };
-            graph.conditions.push(Condition { expr, relations: whole, sides, selectivity });
+            graph.conditions.push(Condition { expr, relations: all, sides, selectivity });
         }
         graph.classes = classes.finish(&graph.estimates);
         Some(graph)
@@ -128,7 +131,7 @@ impl Graph {
         relations.numbers().filter_map(|n| self.estimates.get(n)).map(|e| e.base_rows).product::<f64>().max(1.0)
     }
 
-    /// Conditions on one relation alone: those written, and that its columns of one class are equal.
+    /// Conditions on one relation alone: those of the statement, and equalities of its columns in the same class.
     pub(super) fn own_conditions(&self, number: usize) -> Vec<Expr> {
         let own = self.conditions.iter().filter(|c| c.relations == Relations::one(number));
         let mut found: Vec<Expr> = own.map(|c| c.expr.clone()).collect();
@@ -143,7 +146,7 @@ impl Graph {
         found
     }
 
-    /// The keys and the other conditions of a join of two disjoint sets: what holds between them and not yet within.
+    /// The keys and the other conditions of a join of two disjoint sets: those between the sets, not those within one.
     pub(super) fn conditions_between(&self, left: Relations, right: Relations) -> (Vec<(Expr, Expr)>, Vec<Expr>) {
         let mut keys = Vec::new();
         for class in &self.classes {
@@ -153,7 +156,7 @@ impl Graph {
         }
         let mut others = Vec::new();
         let both = left.with(right);
-        // One without any column belongs to the join that completes the region.
+        // A condition without any column belongs to the join that completes the region.
         let complete = both.count() == self.estimates.len();
         for condition in &self.conditions {
             let needed = condition.relations;
@@ -171,8 +174,8 @@ impl Graph {
         (keys, others)
     }
 
-    /// The column of a class by which a set is joined. They are all equal; a filter made of the other side while the
-    /// query runs goes to the scan of this one, so it is that of the largest relation.
+    /// The column of a class by which a set is joined. All are equal; it is the one of the largest relation, whose scan
+    /// then gets the run-time filter that is made from the other side.
     fn key<'a>(&self, class: &'a [Member], set: Relations) -> Option<&'a Member> {
         let rows = |m: &Member| self.estimates.get(m.relation).map_or(0.0, |e| e.rows);
         class.iter().filter(|m| set.has(m.relation)).max_by(|a, b| rows(a).total_cmp(&rows(b)))
@@ -189,47 +192,49 @@ impl Graph {
                 .any(|(a, b)| (a.within(left) && b.within(right)) || (b.within(left) && a.within(right)))
     }
 
-    /// The relations in sets that conditions connect.
+    /// Partitions the relations into sets that conditions connect.
     pub(super) fn components(&self) -> Vec<Relations> {
         let mut components: Vec<Relations> = Vec::new();
         for number in 0..self.estimates.len() {
-            let mut whole = Relations::one(number);
-            // What it connects becomes one; until nothing changes, as conditions may need several relations.
-            while let Some(at) = components.iter().position(|c| self.connected(*c, whole)) {
-                whole = whole.with(components.swap_remove(at));
+            let mut component = Relations::one(number);
+            // Merges connected components until nothing changes, as a condition may need several relations.
+            while let Some(at) = components.iter().position(|c| self.connected(*c, component)) {
+                component = component.with(components.swap_remove(at));
             }
-            components.push(whole);
+            components.push(component);
         }
         components
     }
 
     /// Estimated rows of the join of a set.
     pub(super) fn rows(&self, set: Relations) -> f64 {
-        // Per class the values that all its columns in the set can have.
-        let of_set =
+        // For each class the range that all its columns in the set have in common.
+        let common_range =
             |class: &[Member]| Range::common(class.iter().filter(|m| set.has(m.relation)).map(|m| m.values.range));
-        let common: Vec<Option<Range>> = self.classes.iter().map(|class| of_set(class)).collect();
+        let common: Vec<Option<Range>> = self.classes.iter().map(|class| common_range(class)).collect();
         let mut joined = Relations::default();
         let mut rows = 1.0;
         for number in self.by_size.iter().copied().filter(|number| set.has(*number)) {
-            rows *= self.facing(number, &common).0 * self.kept(joined, number, &common);
+            rows *= self.matchable(number, &common).rows * self.selectivity(joined, number, &common);
             joined = joined.with(Relations::one(number));
         }
         let conditions = self.conditions.iter().filter(|c| c.relations.count() > 1 && c.relations.within(set));
         (rows * conditions.map(|c| c.selectivity).product::<f64>()).max(1.0)
     }
 
-    /// The rows of a relation, and those without filters, whose values in the classes can have a partner.
-    fn facing(&self, number: usize, common: &[Option<Range>]) -> (f64, f64) {
+    /// The rows of a relation whose values in the classes can have a partner.
+    fn matchable(&self, number: usize, common: &[Option<Range>]) -> MatchableRows {
         let members = self.classes.iter().zip(common).flat_map(|(class, part)| class.iter().map(move |m| (m, *part)));
         let own = members.filter(|(member, _)| member.relation == number);
         let share = own.map(|(member, part)| member.values.share(part)).fold(1.0, f64::min);
-        self.estimates.get(number).map_or((1.0, 1.0), |estimate| estimate.facing(share))
+        let unknown = MatchableRows { rows: 1.0, base: 1.0 };
+        self.estimates.get(number).map_or(unknown, |estimate| estimate.matchable(share))
     }
 
-    /// The share of pairs that the equalities between `joined` and one more relation keep.
-    fn kept(&self, joined: Relations, number: usize, common: &[Option<Range>]) -> f64 {
-        // Per equality: distinct values there and here. Per relation with a column in all of them: those together.
+    /// Selectivity of the equalities between `joined` and one more relation.
+    fn selectivity(&self, joined: Relations, number: usize, common: &[Option<Range>]) -> f64 {
+        // For each equality: the distinct values in `joined` and in the new relation. For each relation with a column
+        // in all of the equalities: the distinct combinations.
         let least = |class: usize, in_set: &dyn Fn(usize) -> bool| {
             let members = self.classes.get(class)?;
             let part = common.get(class).copied().flatten();
@@ -240,12 +245,12 @@ impl Graph {
             Some((class, (there, least(class, &|relation| relation == number)?)))
         };
         let (classes, pairs): (Vec<usize>, Vec<_>) = (0..self.classes.len()).filter_map(crossing).unzip();
-        kept(&pairs, || {
+        equality_selectivity(&pairs, || {
             let relations = joined.with(Relations::one(number)).numbers();
             let together = relations.filter_map(|relation| {
                 let each = classes.iter().map(|class| least(*class, &|other| other == relation));
                 let product: f64 = each.collect::<Option<Vec<_>>>()?.into_iter().product();
-                Some(product.min(self.facing(relation, common).1))
+                Some(product.min(self.matchable(relation, common).base))
             });
             together.reduce(f64::min)
         })
@@ -259,7 +264,7 @@ fn equality(expr: &Expr) -> Option<(&Expr, &Expr)> {
     }
 }
 
-/// The one relation that has the column, and where.
+/// The relation that has the column, and its position there; `None` unless there is exactly one.
 fn place(relations: &[LogicalPlan], column: &Column) -> Option<(usize, usize)> {
     let mut found =
         relations.iter().enumerate().filter_map(|(n, r)| Some((n, r.schema().maybe_index_of_column(column)?)));
@@ -267,35 +272,43 @@ fn place(relations: &[LogicalPlan], column: &Column) -> Option<(usize, usize)> {
     found.next().is_none().then_some(first)
 }
 
-fn data_type(relations: &[LogicalPlan], (relation, column): (usize, usize)) -> Option<&arrow::datatypes::DataType> {
-    let field = relations.get(relation)?.schema().fields().get(column)?;
+fn data_type(relations: &[LogicalPlan], relation: usize, position: usize) -> Option<&arrow::datatypes::DataType> {
+    let field = relations.get(relation)?.schema().fields().get(position)?;
     Some(field.data_type())
 }
 
-/// Classes while equalities come in.
+/// Classes of equal columns while they are collected.
 #[derive(Debug, Default)]
-struct Classes(Vec<Vec<Named>>);
+struct Classes(Vec<Vec<NamedColumn>>);
 
-/// Relation, column, position of the column in the relation.
-type Named = (usize, Column, usize);
+/// A column of a relation.
+#[derive(Debug, PartialEq)]
+struct NamedColumn {
+    relation: usize,
+    column: Column,
+    /// Position of the column in the relation.
+    position: usize,
+}
 
 impl Classes {
-    fn unite(&mut self, a: Named, b: Named) {
-        let mut whole = vec![a, b];
-        let (joined, rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.0).into_iter().partition(|class| whole.iter().any(|m| class.contains(m)));
+    /// Notes that two columns are equal: merges their classes.
+    fn unite(&mut self, a: NamedColumn, b: NamedColumn) {
+        let mut united = vec![a, b];
+        let (joined, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.0).into_iter().partition(|class| united.iter().any(|m| class.contains(m)));
         for member in joined.into_iter().flatten() {
-            if !whole.contains(&member) {
-                whole.push(member);
+            if !united.contains(&member) {
+                united.push(member);
             }
         }
-        self.0 = rest;
-        self.0.push(whole);
+        self.0 = others;
+        self.0.push(united);
     }
 
     fn finish(self, estimates: &[Estimate]) -> Vec<Vec<Member>> {
-        let member = |(relation, column, at): Named| {
-            let known = estimates.get(relation).and_then(|e| e.columns.get(at).copied());
+        let member = |named: NamedColumn| {
+            let NamedColumn { relation, column, position } = named;
+            let known = estimates.get(relation).and_then(|e| e.columns.get(position).copied());
             Member { relation, column, values: known.unwrap_or(Values::unknown(1.0)) }
         };
         self.0.into_iter().map(|class| class.into_iter().map(member).collect()).collect()

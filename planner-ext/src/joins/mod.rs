@@ -1,17 +1,15 @@
 //! The order of inner joins.
 //!
 //! DataFusion joins tables in the order of the statement. This rule takes maximal trees of inner joins apart, estimates
-//! how many rows each way of putting them together would carry, and puts them together the cheapest way: all ways for
-//! up to ten relations, pair by pair above (docs/design/joins.md).
+//! the rows of every possible order, and builds the cheapest tree: it compares all trees for up to ten relations, and
+//! joins pair by pair above that (docs/design/joins.md).
 //!
-//! ```text
-//!   estimate   rows of relations, distinct values and ranges of columns, and what joins make of them
-//!   logical    estimates of logical plans, from the tables' own statistics and samples
-//!   physical   estimates of physical plans, for the side that a join builds
-//!   graph      relations, classes of equal columns, other conditions; rows of any set of relations
-//!   enumerate  the cheapest tree
-//!   options    what a session may set
-//! ```
+//! - `enumerate`: finds the cheapest tree
+//! - `estimate`: rows of relations, distinct values and ranges of columns, and their change by joins
+//! - `graph`: relations, classes of equal columns, other conditions; rows of any set of relations
+//! - `logical`: estimates of logical plans, from the tables' own statistics and samples
+//! - `options`: planner options of a session
+//! - `physical`: estimates of physical plans, for the choice of the build side
 
 mod enumerate;
 mod estimate;
@@ -37,7 +35,7 @@ use enumerate::Tree;
 use graph::{Graph, Relations};
 pub(crate) use options::PlannerOptions;
 
-/// Planning as Terrace does it: our rules among DataFusion's.
+/// Adds the planning rules of this crate to DataFusion's.
 pub(crate) fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
     let builder = crate::floats::with_repairs(crate::coercion::with_rules(builder))
         .with_optimizer_rules(optimizer_rules())
@@ -45,7 +43,7 @@ pub(crate) fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
     builder.with_physical_optimizer_rules(crate::scan::physical_rules())
 }
 
-/// Session options that the rules want.
+/// Sets the session options that the rules need.
 pub(crate) fn session_config(config: SessionConfig) -> SessionConfig {
     let mut config = crate::scan::session_config(config).with_option_extension(PlannerOptions::default());
     config.options_mut().optimizer.use_statistics_registry = true;
@@ -54,23 +52,24 @@ pub(crate) fn session_config(config: SessionConfig) -> SessionConfig {
 
 fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     let mut rules = Optimizer::new().rules;
-    // Filters have reached the scans then, so their effect can be estimated, and columns are not yet cut between joins.
+    // At this point filters have reached the scans, so their effect can be estimated, and no projections are between
+    // joins yet.
     let at = rules.iter().rposition(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
     rules.insert(at, Arc::new(JoinOrder));
-    // Before lists are compared with each other.
+    // Before the rules that compare lists with each other.
     rules.insert(0, Arc::new(crate::floats::OneZero));
-    // Before its zeros are looked for.
+    // Before `OneZero`, which looks for zeros among the literals that this rule changes.
     rules.insert(0, Arc::new(crate::coercion::DecimalLiterals));
     rules
 }
 
-/// Relations from which on an order is looked for; DataFusion chooses the side to build for two.
+/// Fewest relations for which an order is searched; for two, DataFusion chooses the build side.
 const FEWEST_RELATIONS: usize = 3;
 
-/// What the estimated cost has to fall to before an order is changed: estimates are not that exact.
-const WORTH: f64 = 0.9;
+/// Share of the original cost below which an order is changed; smaller gains are within the error of the estimates.
+const LARGEST_COST_SHARE: f64 = 0.9;
 
-/// The rule.
+/// The optimizer rule.
 #[derive(Debug)]
 pub(crate) struct JoinOrder;
 
@@ -81,7 +80,7 @@ impl OptimizerRule for JoinOrder {
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let options = config.options();
-        if !PlannerOptions::of(&options).join_order {
+        if !PlannerOptions::from_config(&options).join_order {
             return Ok(Transformed::no(plan));
         }
         order_below(plan)
@@ -90,7 +89,7 @@ impl OptimizerRule for JoinOrder {
 
 /// Orders every tree of inner joins in `plan`, subqueries included.
 fn order_below(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    if let Some(ordered) = Region::of(&plan).map(|region| region.ordered(&plan)).transpose()?.flatten() {
+    if let Some(ordered) = Region::from_plan(&plan).map(|region| region.ordered(&plan)).transpose()?.flatten() {
         return Ok(Transformed::yes(ordered));
     }
     match inner(&plan).is_some() {
@@ -99,7 +98,7 @@ fn order_below(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     }
 }
 
-/// Orders what lies below a region whose order stays: its parts are not looked at again.
+/// Orders the plans below a region whose own order stays, so that parts of the region are not examined again.
 fn order_within(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     below(plan, |child| if continues(&child) { order_within(child) } else { order_below(child) })
 }
@@ -115,7 +114,7 @@ fn below(
     }
 }
 
-/// True for what lies inside a region: its joins, filters on them, and projections that only cut columns.
+/// True for a node inside a region: a join, a filter on one, or a projection that only removes columns.
 fn continues(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Filter(filter) => inner(&filter.input).is_some(),
@@ -131,11 +130,11 @@ fn continues(plan: &LogicalPlan) -> bool {
 struct Region {
     relations: Vec<LogicalPlan>,
     conditions: Vec<Expr>,
-    /// The order it had.
+    /// The original order.
     tree: Option<Tree>,
 }
 
-/// Inner joins under which nulls equal nothing can be reordered.
+/// The join, if it can be reordered: an inner join in which nulls equal nothing.
 fn inner(plan: &LogicalPlan) -> Option<&Join> {
     match plan {
         LogicalPlan::Join(join)
@@ -148,8 +147,8 @@ fn inner(plan: &LogicalPlan) -> Option<&Join> {
 }
 
 impl Region {
-    /// The region whose topmost join `plan` is.
-    fn of(plan: &LogicalPlan) -> Option<Self> {
+    /// The region with `plan` as its topmost join.
+    fn from_plan(plan: &LogicalPlan) -> Option<Self> {
         inner(plan)?;
         let mut region = Self::default();
         region.tree = Some(region.collect(plan));
@@ -182,18 +181,19 @@ impl Region {
         columns.all(|(qualifier, field)| names.insert((qualifier, field.name())))
     }
 
-    /// `plan` with the joins in the cheapest order and everything below them ordered too; `None` when its order stays.
+    /// `plan` with the joins in the cheapest order, and with the plans below them ordered, too; `None` when the order
+    /// stays.
     fn ordered(self, plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
-        // A projection in between may have hidden one of two columns of one name.
+        // A projection inside the region may have hidden one of two columns with the same name.
         if !self.names_are_unique() {
             return Ok(None);
         }
-        let Some(estimates) = self.relations.iter().map(logical::of).collect::<Option<Vec<_>>>() else {
+        let Some(estimates) = self.relations.iter().map(logical::estimate).collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };
         let Some(graph) = Graph::new(&self.relations, estimates, self.conditions) else { return Ok(None) };
         let (tree, cost) = enumerate::cheapest(&graph);
-        if self.tree.is_none_or(|given| cost >= WORTH * enumerate::cost(&graph, &given)) {
+        if self.tree.is_none_or(|original| cost >= LARGEST_COST_SHARE * enumerate::cost(&graph, &original)) {
             return Ok(None);
         }
         let relations = self.relations.into_iter().map(|relation| Ok(order_below(relation)?.data));
@@ -210,7 +210,7 @@ fn conjuncts(expr: &Expr) -> Vec<Expr> {
     datafusion::logical_expr::utils::split_conjunction(expr).into_iter().cloned().collect()
 }
 
-/// The plan of a tree, and its relations.
+/// Builds the plan of a tree; also returns its relations.
 fn build(graph: &Graph, relations: &[LogicalPlan], tree: &Tree) -> Result<(LogicalPlan, Relations)> {
     match tree {
         Tree::Relation(number) => {

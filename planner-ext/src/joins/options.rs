@@ -1,6 +1,7 @@
-//! Options of planning.
+//! Planner options.
 //!
-//! Without DataFusion's macro: that lists options without their prefix, and a session sets only options that are listed.
+//! DataFusion's macro is not used: it lists options without their prefix, and a session sets only options that are
+//! listed.
 
 use std::any::Any;
 
@@ -8,18 +9,18 @@ use datafusion::common::Result;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigField, ConfigOptions, ExtensionOptions};
 use datafusion::common::config_err;
 
-/// Options of planning, below `terrace.`.
+/// Planner options with the prefix `terrace.`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PlannerOptions {
     /// Order inner joins by estimated cost; without it they run in the order of the statement.
     pub join_order: bool,
-    /// Leave out chunks without rows of the hot views that a scan asks for.
+    /// Skip chunks without rows of the hot views to which a scan is restricted.
     pub hot_views: bool,
 }
 
 impl PlannerOptions {
-    /// Those of a session.
-    pub(crate) fn of(options: &ConfigOptions) -> Self {
+    /// The options of a session.
+    pub(crate) fn from_config(options: &ConfigOptions) -> Self {
         options.extensions.get::<Self>().copied().unwrap_or_default()
     }
 }

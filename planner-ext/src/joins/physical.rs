@@ -1,8 +1,8 @@
-//! Estimates of physical plans, for the choice of the side that a join builds.
+//! Estimates of physical plans, for the choice of the build side of joins.
 //!
-//! DataFusion asks a registry for the sizes of both sides. It is told the rows that the order of joins reckons with, and
-//! bytes of a hash table of them: rows times the width of a row and of an entry. Estimates travel upwards beside
-//! DataFusion's statistics, which still tell what a filter keeps.
+//! DataFusion asks a registry for the sizes of both sides. The registry returns the rows that the order of joins is
+//! based on, and the bytes of a hash table of them: rows times the width of a row and of an entry. Estimates are passed
+//! upwards beside DataFusion's statistics, which still give the selectivity of filters.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use super::estimate::{Estimate, Key, Values, join};
 use crate::scan::TierScanExec;
 
-/// What DataFusion asks for sizes.
+/// The registry that DataFusion asks for sizes.
 pub(crate) fn registry() -> StatisticsRegistry {
     StatisticsRegistry::with_providers(vec![Arc::new(Estimates)])
 }
@@ -40,7 +40,7 @@ impl StatisticsProvider for Estimates {
         let statistics = plan.statistics_from_inputs(&known, &StatisticsArgs::new())?;
         let mut statistics = Arc::unwrap_or_clone(statistics);
         let inputs: Option<Vec<&Estimate>> = inputs.iter().map(|input| input.get_extension::<Estimate>()).collect();
-        let estimate = inputs.and_then(|inputs| of(plan, &statistics, &inputs)).map(Estimate::clamped);
+        let estimate = inputs.and_then(|inputs| estimate(plan, &statistics, &inputs)).map(Estimate::clamped);
         if let Some(estimate) = &estimate
             && statistics.num_rows.is_exact() != Some(true)
         {
@@ -58,28 +58,28 @@ impl StatisticsProvider for Estimates {
     }
 }
 
-/// Believed bytes of a row in a hash table beside its values: its hash, its place, the next row of that hash.
+/// Estimated bytes of a row in a hash table beside its values: its hash, its place, the next row with that hash.
 const ENTRY: usize = 24;
 
-/// Believed bytes of a row's values.
+/// Estimated bytes of a row's values.
 fn width(schema: &Schema) -> usize {
     /// A view and a short value behind it.
     const TEXT: usize = 32;
-    let of = |data_type: &DataType| match data_type {
+    let bytes = |data_type: &DataType| match data_type {
         DataType::Boolean | DataType::Null => 1,
         other => other.primitive_width().unwrap_or(TEXT),
     };
-    schema.fields().iter().map(|field| of(field.data_type())).sum::<usize>().max(1)
+    schema.fields().iter().map(|field| bytes(field.data_type())).sum::<usize>().max(1)
 }
 
-/// The estimate of an operator from those of its inputs and from what DataFusion makes of it.
-fn of(plan: &dyn ExecutionPlan, statistics: &Statistics, inputs: &[&Estimate]) -> Option<Estimate> {
+/// The estimate of an operator from those of its inputs and from DataFusion's statistics of the operator.
+fn estimate(plan: &dyn ExecutionPlan, statistics: &Statistics, inputs: &[&Estimate]) -> Option<Estimate> {
     let columns = plan.schema().fields().len();
     let rows = statistics.num_rows.get_value().map(|rows| *rows as f64);
     if let Some(scan) = plan.downcast_ref::<TierScanExec>() {
         let source = &scan.config().source;
         let rows = rows?;
-        let columns = scan.config().projection.iter().map(|column| Values::of_column(source, *column)).collect();
+        let columns = scan.config().projection.iter().map(|column| Values::from_column(source, *column)).collect();
         let base_rows = (source.version.live_rows() as f64).max(rows);
         return Some(Estimate { rows, base_rows, columns });
     }
@@ -88,13 +88,13 @@ fn of(plan: &dyn ExecutionPlan, statistics: &Statistics, inputs: &[&Estimate]) -
     }
     match inputs {
         [] => Some(Estimate::unknown(rows?, columns)),
-        [input] => of_unary(plan, rows, input),
-        [left, right] => of_join(plan, left, right),
+        [input] => estimate_unary(plan, rows, input),
+        [left, right] => estimate_join(plan, left, right),
         _ => None,
     }
 }
 
-fn of_unary(plan: &dyn ExecutionPlan, rows: Option<f64>, input: &Estimate) -> Option<Estimate> {
+fn estimate_unary(plan: &dyn ExecutionPlan, rows: Option<f64>, input: &Estimate) -> Option<Estimate> {
     let columns = plan.schema().fields().len();
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
         let columns = projection.expr().iter().map(|column| key(&column.expr, input).values).collect();
@@ -110,17 +110,17 @@ fn of_unary(plan: &dyn ExecutionPlan, rows: Option<f64>, input: &Estimate) -> Op
     let mut values = projected(&input.columns, filter.and_then(|filter| filter.projection().as_deref()));
     let from = plan.children().first()?.schema();
     let to = plan.schema();
-    let kept = filter.is_some() || from.fields().iter().zip(to.fields()).all(|(a, b)| a.name() == b.name());
-    if columns < values.len() || !kept {
+    let keeps_columns = filter.is_some() || from.fields().iter().zip(to.fields()).all(|(a, b)| a.name() == b.name());
+    if columns < values.len() || !keeps_columns {
         return Some(Estimate::unknown(rows?, columns));
     }
-    // Columns that are added, by a window for instance.
+    // Columns that the operator adds, such as a window function.
     values.resize(columns, Values::unknown(input.base_rows));
     let rows = rows.unwrap_or(input.rows);
     Some(Estimate { rows, base_rows: input.base_rows.max(rows), columns: values })
 }
 
-fn of_join(plan: &dyn ExecutionPlan, left: &Estimate, right: &Estimate) -> Option<Estimate> {
+fn estimate_join(plan: &dyn ExecutionPlan, left: &Estimate, right: &Estimate) -> Option<Estimate> {
     let (on, other, join_type, projection) = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         (join.on(), join.filter().is_some(), *join.join_type(), join.projection.as_deref())
     } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
@@ -144,16 +144,16 @@ fn projected(columns: &[Values], projection: Option<&[usize]>) -> Vec<Values> {
     }
 }
 
-/// An expression over `input`: the values of a column, else at most one per row.
+/// An expression over `input` as a key: the values of the column, or else at most one per row.
 fn key(expr: &Arc<dyn PhysicalExpr>, input: &Estimate) -> Key {
     let unknown = Values::unknown(input.base_rows);
-    let of_column = |at: usize| input.columns.get(at).copied().unwrap_or(unknown);
+    let column_values = |at: usize| input.columns.get(at).copied().unwrap_or(unknown);
     if let Some(column) = expr.downcast_ref::<Column>() {
-        return Key { values: of_column(column.index()), column: Some(column.index()) };
+        return Key { values: column_values(column.index()), column: Some(column.index()) };
     }
     let distinct = match expr.is::<Literal>() {
         true => 1.0,
-        false => collect_columns(expr).iter().map(|column| of_column(column.index()).distinct).product::<f64>(),
+        false => collect_columns(expr).iter().map(|column| column_values(column.index()).distinct).product::<f64>(),
     };
     Key { values: Values::unknown(distinct.min(input.base_rows)), column: None }
 }

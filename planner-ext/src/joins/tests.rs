@@ -108,7 +108,7 @@ proptest! {
     }
 }
 
-/// The order and the side that is built go by the same numbers.
+/// The order and the build side are based on the same estimates.
 #[test]
 fn a_join_is_estimated_alike_before_and_after_the_order_is_chosen() {
     for seed in 0..500 {
@@ -141,7 +141,8 @@ fn values_out_of_the_other_sides_range_have_no_partner() {
     let days = relation(73_000.0, 73_000.0, 73_000.0, 0.0, 72_999.0);
     let sales = relation(1e6, 1e6, 1_800.0, 36_000.0, 37_824.0);
     assert_eq!(rows(&days, &sales), 1e6);
-    // A year of the five: a fifth of the sales, not the share that it has of two centuries.
+    // One of the five years with sales selects a fifth of the sales, not its share of the two centuries of the
+    // calendar.
     assert_eq!(rows(&Estimate { rows: 365.0, ..days }, &sales), 2e5);
     let later = relation(73_000.0, 73_000.0, 73_000.0, 40_000.0, 112_999.0);
     assert_eq!(rows(&later, &sales), 1.0);

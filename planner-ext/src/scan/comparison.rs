@@ -1,5 +1,5 @@
-//! Comparisons of a column with a number: on values as they are stored, so that rows that do not pass are never widened, and
-//! on bounds.
+//! Comparisons of a column with a number, evaluated on values as they are stored, so that rows that do not pass are
+//! never widened, and on bounds.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) struct Comparison {
 
 impl Comparison {
     /// `None` for any other expression.
-    pub(super) fn of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Self> {
+    pub(super) fn from_expr(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Self> {
         let binary = expr.downcast_ref::<BinaryExpr>()?;
         let left = binary.left();
         let right = binary.right();
@@ -41,7 +41,7 @@ impl Comparison {
         (compares && known).then_some(Self { op, number: number(literal)? })
     }
 
-    /// What it says of stored values. `None` when the number has no place in their type.
+    /// The stored values that pass. `None` when the number is out of the range of their type.
     pub(super) fn pass(&self, values: &ArrayRef) -> Option<BooleanArray> {
         match values.data_type() {
             DataType::Int8 => self.pass_as::<Int8Type>(values),
@@ -97,8 +97,9 @@ impl Comparison {
     }
 }
 
-/// A bit for each value that passes. Values are compared in one loop that the compiler makes vectors of, and their flags
-/// packed eight at a time: arrow's kernels call a comparison for each, which is not inlined in a build of many units.
+/// One bit for each value, set if it passes. Values are compared in one loop that the compiler vectorises, and their
+/// flags are packed eight at a time: arrow's kernels call a comparison for each value, which is not inlined in a build
+/// with many codegen units.
 fn bits<N: Copy>(values: &[N], passes: impl Fn(N) -> bool) -> BooleanBuffer {
     let mut bytes = Vec::with_capacity(values.len().div_ceil(64) * 8);
     for values in values.chunks(64) {
@@ -110,12 +111,13 @@ fn bits<N: Copy>(values: &[N], passes: impl Fn(N) -> bool) -> BooleanBuffer {
     BooleanBuffer::new(Buffer::from_vec(bytes), 0, values.len())
 }
 
-/// Eight bytes of 0 or 1 as bits: the product has the one of byte k at bit 56 + k, and nothing is carried there.
+/// Packs eight bytes of 0 or 1 into bits: the product has byte k at bit 56 + k, and no carry reaches that bit.
 fn packed(flags: [u8; 8]) -> u8 {
     (u64::from_le_bytes(flags).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 
-/// Decimals without their point, dates and times in the unit of their type: the column has them so, too.
+/// The number in the representation of the column: decimals without their point, dates and times in the unit of their
+/// type.
 fn number(literal: &ScalarValue) -> Option<i128> {
     match literal {
         ScalarValue::Int8(value) => value.map(i128::from),
@@ -185,26 +187,26 @@ mod tests {
                 let (left, right) = if swapped { (number, column) } else { (column, number) };
                 let expr = binary(left, op, right, &schema).unwrap();
                 let expected = expr.evaluate(&batch).unwrap().into_array(batch.num_rows()).unwrap();
-                let found = Comparison::of(&expr, &schema).unwrap().pass(&narrow).unwrap();
+                let found = Comparison::from_expr(&expr, &schema).unwrap().pass(&narrow).unwrap();
                 assert_eq!(&(Arc::new(found) as ArrayRef), &expected, "{expr} on {stored}");
             }
         }
     }
 
     #[test]
-    fn what_has_no_place_and_what_is_no_number_is_left_to_others() {
+    fn numbers_out_of_range_and_other_expressions_are_not_compared() {
         let schema = Schema::new(vec![Field::new("a", DataType::Int32, true), Field::new("b", DataType::Int32, true)]);
         let [a, b] = ["a", "b"].map(|name| col(name, &schema).unwrap());
-        let of = |left: &Arc<dyn PhysicalExpr>, op, right: Arc<dyn PhysicalExpr>| {
-            Comparison::of(&binary(Arc::clone(left), op, right, &schema).unwrap(), &schema)
+        let from = |left: &Arc<dyn PhysicalExpr>, op, right: Arc<dyn PhysicalExpr>| {
+            Comparison::from_expr(&binary(Arc::clone(left), op, right, &schema).unwrap(), &schema)
         };
         let narrow: ArrayRef = Arc::new(arrow::array::Int8Array::from(vec![1, 2]));
-        assert_eq!(of(&a, Operator::Lt, lit(127)).unwrap().pass(&narrow), Some(BooleanArray::from(vec![true, true])));
-        assert_eq!(of(&a, Operator::Lt, lit(128)).unwrap().pass(&narrow), None);
-        assert_eq!(of(&a, Operator::Eq, lit(-129)).unwrap().pass(&narrow), None);
-        assert_eq!(of(&a, Operator::Eq, b), None);
-        assert_eq!(of(&a, Operator::Plus, lit(1)), None);
-        assert_eq!(of(&a, Operator::IsDistinctFrom, lit(1)), None);
-        assert_eq!(of(&a, Operator::Eq, lit(ScalarValue::Int32(None))), None);
+        assert_eq!(from(&a, Operator::Lt, lit(127)).unwrap().pass(&narrow), Some(BooleanArray::from(vec![true, true])));
+        assert_eq!(from(&a, Operator::Lt, lit(128)).unwrap().pass(&narrow), None);
+        assert_eq!(from(&a, Operator::Eq, lit(-129)).unwrap().pass(&narrow), None);
+        assert_eq!(from(&a, Operator::Eq, b), None);
+        assert_eq!(from(&a, Operator::Plus, lit(1)), None);
+        assert_eq!(from(&a, Operator::IsDistinctFrom, lit(1)), None);
+        assert_eq!(from(&a, Operator::Eq, lit(ScalarValue::Int32(None))), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The plan node of a scan.
 //!
-//! State of a run belongs to an execution, not to the plan: the n-th execution of each partition uses the n-th queue, so
-//! a plan can be executed again. The order of rows is decided at plan time (see [`ScanOrder`]).
+//! Run-time state belongs to an execution, not to the plan: the n-th execution of each partition uses the n-th queue,
+//! so a plan can be executed again. The order of rows is decided at plan time (see [`ScanOrder`]).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,24 +32,24 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use parking_lot::Mutex;
 use terrace_tier_store::table::Chunk;
 
+use super::expected_reads::StatementScans;
 use super::filter::Conjunct;
 use super::hot::HotScan;
-use super::journal::Journal;
 use super::keys::JoinKeys;
 use super::metrics::{ScanMetrics, WaitTimer};
 use super::pruning::{DynamicPruner, Verdict, judge_chunks};
-use super::queue::{Passed, ScanQueue, ScanSpec};
-use super::reach::Reach;
+use super::queue::{ScanQueue, ScanSpec, SurvivalRate};
+use super::residency::Residency;
 use super::source::ScanSource;
 use super::statistics::scan_statistics;
 use super::stream::ScanStream;
 use super::volume::volume;
-use crate::views::{Asking, Served, Volume};
+use crate::views::{ScanRequest, ScanView, Volume};
 
-/// With so many items for each partition, their number need not be weighed.
+/// With more items than this per partition, the number of partitions need not be estimated.
 const FEW_ITEMS: usize = 2;
 
-/// Who takes which chunk.
+/// How partitions share the chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanOrder {
     /// Partitions take chunks from one queue as they become ready; no order is declared.
@@ -58,30 +58,30 @@ pub enum ScanOrder {
     Ordered,
 }
 
-/// What a scan is to do.
+/// Description of a scan.
 #[derive(Debug, Clone)]
 pub struct ScanConfig {
-    /// What is read.
+    /// The table version to read.
     pub source: Arc<ScanSource>,
     /// Columns of the table in the order of the output.
     pub projection: Vec<usize>,
     /// Conjuncts over the table's schema that every emitted row fulfils.
     pub filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// Conjuncts that change at run time, over the table's schema: used where they help, not promised.
+    /// Conjuncts that change at run time, over the table's schema: applied where they help, without a guarantee.
     pub dynamic: Vec<Arc<dyn PhysicalExpr>>,
-    /// Keys of joins that publish some of them.
+    /// Keys of the joins that publish some of the run-time filters.
     pub keys: Vec<Arc<JoinKeys>>,
     /// Positions of the chunks that may hold matching rows, ascending.
     pub chunks: Arc<[u32]>,
-    /// Chunks that are not among them because of membership filters alone.
+    /// Number of chunks that only membership filters exclude.
     pub denied: usize,
-    /// The published hot views of the table, and the chunks that they leave out.
+    /// The published hot views of the table, and the chunks that they exclude.
     pub(super) hot: HotScan,
-    /// What it asks for, to learn from when it is executed.
-    asking: Option<Arc<Asking>>,
+    /// The request that is logged for the mining of hot views when the scan is executed.
+    request: Option<Arc<ScanRequest>>,
     /// Rows after which each partition may stop.
     pub fetch: Option<usize>,
-    /// Who takes which chunk.
+    /// How partitions share the chunks.
     pub order: ScanOrder,
     /// An order of the rows within each partition, over the output schema; makes the scan `Ordered`.
     pub ordering: Option<LexOrdering>,
@@ -113,7 +113,7 @@ impl ScanConfig {
             chunks,
             denied: 0,
             hot: HotScan::default(),
-            asking: None,
+            request: None,
             fetch,
             order,
             ordering,
@@ -124,8 +124,8 @@ impl ScanConfig {
         config
     }
 
-    /// The same without the chunks that have no row of the views that it asks for.
-    pub(crate) fn serving(mut self, views: Vec<Served>, target_partitions: usize) -> Self {
+    /// Excludes the chunks that have no row of the views to which the scan is restricted.
+    pub(crate) fn with_views(mut self, views: Vec<ScanView>, target_partitions: usize) -> Self {
         let (hot, chunks) = HotScan::new(&self.source, views, &self.chunks);
         if chunks.len() < self.chunks.len() {
             self.chunks = chunks.into();
@@ -134,21 +134,24 @@ impl ScanConfig {
         Self { hot, ..self }
     }
 
-    /// The same, to be learned from.
-    pub(crate) fn asking(self, asking: Option<Arc<Asking>>) -> Self {
-        Self { asking, ..self }
+    /// Has executions logged for the mining of hot views.
+    pub(crate) fn with_request(self, request: Option<Arc<ScanRequest>>) -> Self {
+        Self { request, ..self }
     }
 
-    /// No more partitions than items, and for few items no more than pay.
+    /// Number of partitions: no more than items, and for few items no more than pay.
     fn useful_partitions(&self, most: usize) -> usize {
         let items = self.needed_items().len();
-        // What is there for each of them anyway need not be looked at.
-        let most =
-            if items > FEW_ITEMS * most { most } else { most.min(self.reach().partitions(&self.source.store.costs())) };
+        // With many items per partition all partitions pay, so the residency need not be estimated.
+        let most = if items > FEW_ITEMS * most {
+            most
+        } else {
+            most.min(self.residency().partitions(&self.source.store.costs()))
+        };
         items.clamp(1, most)
     }
 
-    /// Columns read: those of the output first.
+    /// Columns to read: those of the output first.
     fn columns(&self) -> Vec<usize> {
         let mut columns: Vec<usize> = Vec::new();
         let filtered = self.filters.iter().chain(&self.dynamic).flat_map(collect_columns).map(|c| c.index());
@@ -160,9 +163,9 @@ impl ScanConfig {
         columns
     }
 
-    /// Where what it reads lies.
-    pub(super) fn reach(&self) -> Reach {
-        Reach::new(self, &self.columns())
+    /// The present residency of the segments to read.
+    pub(super) fn residency(&self) -> Residency {
+        Residency::new(self, &self.columns())
     }
 
     fn add_filters(&mut self, filters: Vec<Arc<dyn PhysicalExpr>>) {
@@ -182,7 +185,7 @@ impl ScanConfig {
         self.chunks.iter().copied().chain(self.source.delta_items())
     }
 
-    /// What it reads of `columns` where views leave nothing out.
+    /// Volume of `columns` that the scan would read if views excluded nothing.
     fn volume(&self, columns: &[usize]) -> Volume {
         let chunks: Vec<u32> = self.chunks.iter().copied().chain(self.hot.pruned()).collect();
         volume(&self.source, &chunks, columns)
@@ -193,12 +196,12 @@ impl ScanConfig {
         let any_will_do = self.filters.is_empty() && self.ordering.is_none();
         let Some(fetch) = self.fetch.filter(|_| any_will_do) else { return self.items().collect() };
         let mut rows = 0;
-        let enough = |item: &u32| {
+        let is_needed = |item: &u32| {
             let more = rows < fetch as u64;
             rows += self.source.live_rows(*item);
             more
         };
-        self.items().take_while(enough).collect()
+        self.items().take_while(is_needed).collect()
     }
 
     fn output_schema(&self) -> Result<SchemaRef> {
@@ -278,41 +281,42 @@ impl TierScanExec {
         Ok(Self { config, schema, properties, metrics, statistics, executions: Mutex::default() })
     }
 
-    /// What it does.
+    /// The description of the scan.
     pub fn config(&self) -> &ScanConfig {
         &self.config
     }
 
-    /// The segments it reads unless run-time filters exclude them: chunks, each with the position of a column.
+    /// The segments to read unless run-time filters exclude them: chunks, each with the position of a column.
     pub(crate) fn segments(&self) -> Vec<(Arc<Chunk>, usize)> {
         self.segments_of(&self.config.columns())
     }
 
-    /// The same of other columns of the table.
+    /// Like `segments()`, but for an explicit list of table columns.
     pub(super) fn segments_of(&self, columns: &[usize]) -> Vec<(Arc<Chunk>, usize)> {
         let config = &self.config;
         let chunks = config.needed_items().into_iter().filter_map(|item| config.source.chunk(item));
-        let of = |chunk: &Arc<Chunk>| {
+        let stored_columns = |chunk: &Arc<Chunk>| {
             let chunk = Arc::clone(chunk);
             let stored = columns.iter().copied().filter(|column| !config.source.is_row_column(*column));
             stored.map(move |column| (Arc::clone(&chunk), column)).collect::<Vec<_>>()
         };
-        chunks.flat_map(|entry| of(&entry.chunk)).collect()
+        chunks.flat_map(|entry| stored_columns(&entry.chunk)).collect()
     }
 
+    /// A copy of the node with a changed description.
     fn changed(&self, change: impl FnOnce(&mut ScanConfig)) -> Result<Arc<dyn ExecutionPlan>> {
         let mut config = self.config.clone();
         change(&mut config);
         Ok(Arc::new(Self::try_new(config)?))
     }
 
-    /// The same of other columns of a source with the same rows.
+    /// Like this scan, but for other columns of a source with the same rows.
     pub(super) fn narrowed(&self, source: Arc<ScanSource>, projection: Vec<usize>) -> Result<Self> {
         Self::try_new(ScanConfig { source, projection, ..self.config.clone() })
     }
 
-    /// The same with `keys`, of type `data_type`, for the filter of their join; `None` when it does not take that, or not
-    /// on a plain column of that type.
+    /// Like this scan, but with `keys`, of type `data_type`, for the filter of their join; `None` when the scan does
+    /// not have that filter, or has it on something else than a plain column of that type.
     pub(super) fn with_keys(
         &self,
         keys: &Arc<JoinKeys>,
@@ -325,7 +329,7 @@ impl TierScanExec {
         (field.data_type() == data_type).then(|| self.changed(|config| config.keys.push(Arc::clone(keys))))
     }
 
-    /// The same with those run-time filters for which `keeps` is true; `None` when these are all.
+    /// Like this scan, but with only the run-time filters for which `keeps` is true; `None` when these are all.
     pub(super) fn keeping_dynamic(
         &self,
         keeps: impl Fn(&Arc<dyn PhysicalExpr>) -> bool,
@@ -335,6 +339,7 @@ impl TierScanExec {
         fewer.then(|| self.changed(|config| config.dynamic = kept)).transpose()
     }
 
+    /// Makes the queue of a new execution and counts the execution.
     fn queue(&self, context: &TaskContext) -> Result<Arc<ScanQueue>> {
         let config = &self.config;
         let conjuncts: Vec<_> = config.filters.iter().chain(&config.dynamic).cloned().collect();
@@ -342,18 +347,18 @@ impl TierScanExec {
         let metrics = ScanMetrics::new(&self.metrics, &config.source);
         let items = if config.dynamic.is_empty() { config.needed_items() } else { config.items().collect() };
         let total = config.source.version.chunks.len();
-        let kept = items.iter().filter(|i| (**i as usize) < total).count();
+        let remaining = items.iter().filter(|i| (**i as usize) < total).count();
         metrics.chunks_total.add(total);
-        metrics.chunks_pruned.add(total - kept);
+        metrics.chunks_pruned.add(total - remaining);
         metrics.chunks_pruned_membership.add(config.denied);
         config.source.store.filters().add_pruned_chunks(config.denied);
         metrics.chunks_pruned_views.add(config.hot.pruned_chunks());
         config.hot.count(&config.source, &columns);
-        if let Some(asking) = &config.asking {
-            asking.ran(|| config.volume(&columns));
+        if let Some(request) = &config.request {
+            request.record_execution(|| config.volume(&columns));
         }
-        let journal = Journal::of(context);
-        let tally = journal.scan(&config.source, columns.len(), config.partitions);
+        let scans = StatementScans::from_context(context);
+        let tally = scans.add_scan(&config.source, columns.len(), config.partitions);
         let position = |p: &usize| columns.iter().position(|c| c == p);
         let spec = ScanSpec {
             output: config.projection.iter().filter_map(position).collect(),
@@ -364,20 +369,20 @@ impl TierScanExec {
             slice_rows: context.session_config().batch_size().clamp(1, super::SLICE_ROWS),
             fetch: config.fetch,
             filters: conjuncts.clone(),
-            asked: OnceLock::new(),
+            probe_values: OnceLock::new(),
             metrics,
             tally,
-            counted: journal.counted(&config.source),
-            passed: Passed::default(),
+            counted_segments: scans.counted_segments(&config.source),
+            survival: SurvivalRate::default(),
         };
-        // Static filters have done their work; with run-time ones they may still exclude more.
+        // Static filters alone exclude nothing more; combined with run-time filters they may.
         let pruning = if config.dynamic.is_empty() { Vec::new() } else { conjuncts };
         let pruner = DynamicPruner::new(Arc::clone(&config.source), pruning, &config.keys);
         let ordered = config.order == ScanOrder::Ordered;
         let lanes = if ordered { self.ranges(&items) } else { vec![items] };
-        let queue = ScanQueue::new((Arc::new(spec), Arc::clone(&journal)), lanes, ordered, pruner);
+        let queue = ScanQueue::new(Arc::new(spec), Arc::clone(&scans), lanes, ordered, pruner);
         let queue = Arc::new(queue);
-        journal.begin(&queue);
+        scans.begin_scan(&queue);
         Ok(queue)
     }
 
@@ -413,7 +418,7 @@ impl DisplayAs for TierScanExec {
         let order = if config.order == ScanOrder::Ordered { "ordered" } else { "stealing" };
         write!(f, "TierScanExec: table={}, columns=[{columns}], chunks={chunks}", config.source.table.name())?;
         write!(f, "{}, partitions={}, {order}", config.hot, config.partitions)?;
-        write!(f, ", reads=[{}]", config.reach())?;
+        write!(f, ", reads=[{}]", config.residency())?;
         if let Some(fetch) = config.fetch {
             write!(f, ", fetch={fetch}")?;
         }
@@ -507,7 +512,7 @@ impl ExecutionPlan for TierScanExec {
         if args.partition().is_none() || self.config.partitions == 1 {
             return Ok(all);
         }
-        // Which rows a partition gets is not known before it runs.
+        // The rows of a partition are not known before it runs.
         let mut part = Statistics::clone(&all).to_inexact();
         let share = 1.0 / self.config.partitions as f64;
         part.num_rows = part.num_rows.with_estimated_selectivity(share);
@@ -551,7 +556,7 @@ impl ExecutionPlan for TierScanExec {
             let changes = DynamicFilterTracking::classify(&parent.filter).contains_dynamic_filter();
             let mut answer = PushedDown::No;
             if usable && changes && phase == FilterPushdownPhase::Post {
-                // Not promised: rows are let through when the filter does not pay.
+                // Answered with No, because rows are let through when the filter does not pay.
                 dynamic.push(self.config.to_table(&parent.filter)?);
             } else if usable && !changes {
                 fixed.push(self.config.to_table(&parent.filter)?);

@@ -1,8 +1,8 @@
-//! Columns of rows that are known by their positions.
+//! Fetches columns of rows that are known by their positions.
 //!
-//! [`FetchExec`] completes the few rows that an operator below it left: their wide columns are read, block by block where
-//! that is enough, and nothing else of them ever was. Chunks are read several at a time; what a batch needs is put
-//! together in the order of its rows.
+//! [`FetchExec`] completes the few rows that an operator below it left: it reads their wide columns, only the blocks
+//! that are needed, while the scan below never read these columns. Several chunks are read at a time; the values for a
+//! batch are put into the order of its rows.
 
 use std::fmt;
 use std::ops::Range;
@@ -27,14 +27,14 @@ use terrace_tier_store::table::{Chunk, TableVersion};
 use terrace_tier_store::tier::ssd::Admission;
 
 use super::exec::TierScanExec;
-use super::journal::Journal;
-use super::late::Chosen;
+use super::expected_reads::StatementScans;
+use super::late::SelectedRows;
 use super::metrics::ScanMetrics;
 use super::open::{OpenChunk, Opening};
-use super::queue::{Passed, ScanSpec};
+use super::queue::{ScanSpec, SurvivalRate};
 use super::source::ScanSource;
 
-/// Chunks read at once; where the I/O budget has no room, one.
+/// Chunks read at once; one if the I/O budget has no room.
 const CHUNKS_AT_ONCE: usize = 4;
 
 /// Where a column of the output comes from.
@@ -42,7 +42,7 @@ const CHUNKS_AT_ONCE: usize = 4;
 pub(super) enum Origin {
     /// A column of the input.
     Input(usize),
-    /// A fetched one: its position in [`FetchExec::columns`].
+    /// A fetched column: its position in [`FetchExec::columns`].
     Fetched(usize),
 }
 
@@ -51,9 +51,9 @@ pub(super) enum Origin {
 pub struct FetchExec {
     input: Arc<dyn ExecutionPlan>,
     source: Arc<ScanSource>,
-    /// The input's column of positions.
+    /// The input's column of row positions.
     position: usize,
-    /// Columns of the table that are fetched.
+    /// Columns of the table to fetch.
     columns: Vec<usize>,
     outputs: Vec<Origin>,
     properties: Arc<PlanProperties>,
@@ -61,17 +61,20 @@ pub struct FetchExec {
 }
 
 impl FetchExec {
-    /// `properties` are those of the plan that it stands for: the same rows in the same order.
+    /// `position` is the input's column of row positions, `columns` are those of the table to fetch. `properties` are
+    /// those of the plan that this node replaces: the same rows in the same order.
     pub(super) fn new(
         input: Arc<dyn ExecutionPlan>,
-        (source, columns): (Arc<ScanSource>, Vec<usize>),
-        (position, outputs): (usize, Vec<Origin>),
+        source: Arc<ScanSource>,
+        columns: Vec<usize>,
+        position: usize,
+        outputs: Vec<Origin>,
         properties: Arc<PlanProperties>,
     ) -> Self {
         Self { input, source, position, columns, outputs, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 
-    /// The segments that rows may be fetched of: chunks, each with the position of a column.
+    /// The segments that rows may be fetched from: chunks, each with the position of a column.
     pub(crate) fn segments(&self) -> Result<Vec<(Arc<Chunk>, usize)>> {
         let mut found = Vec::new();
         self.input.apply(|node| {
@@ -89,7 +92,7 @@ impl FetchExec {
     }
 
     fn spec(&self, context: &TaskContext) -> ScanSpec {
-        let journal = Journal::of(context);
+        let scans = StatementScans::from_context(context);
         ScanSpec {
             source: Arc::clone(&self.source),
             columns: self.columns.clone(),
@@ -99,10 +102,10 @@ impl FetchExec {
             slice_rows: super::SLICE_ROWS,
             fetch: None,
             filters: Vec::new(),
-            tally: journal.scan(&self.source, self.columns.len(), 1),
-            counted: journal.counted(&self.source),
-            passed: Passed::default(),
-            asked: OnceLock::new(),
+            tally: scans.add_scan(&self.source, self.columns.len(), 1),
+            counted_segments: scans.counted_segments(&self.source),
+            survival: SurvivalRate::default(),
+            probe_values: OnceLock::new(),
             metrics: ScanMetrics::new(&self.metrics, &self.source),
         }
     }
@@ -154,10 +157,9 @@ impl ExecutionPlan for FetchExec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let [input] = <[_; 1]>::try_from(children)
             .or_else(|children| internal_err!("FetchExec with {} children", children.len()))?;
-        let of = (Arc::clone(&self.source), self.columns.clone());
-        let place = (self.position, self.outputs.clone());
+        let source = Arc::clone(&self.source);
         let properties = Arc::clone(&self.properties);
-        Ok(Arc::new(Self::new(input, of, place, properties)))
+        Ok(Arc::new(Self::new(input, source, self.columns.clone(), self.position, self.outputs.clone(), properties)))
     }
 
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -175,7 +177,7 @@ impl ExecutionPlan for FetchExec {
         let beyond_budget = Default::default();
         let fetcher =
             Arc::new(Fetcher { spec, schema: Arc::clone(&schema), position, outputs, memory, baseline, beyond_budget });
-        let rows = input.and_then(move |batch| Arc::clone(&fetcher).completed(batch));
+        let rows = input.and_then(move |batch| Arc::clone(&fetcher).complete(batch));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
@@ -200,20 +202,22 @@ struct Fetcher {
     outputs: Vec<Origin>,
     memory: MemoryReservation,
     baseline: BaselineMetrics,
-    /// Whoever has it may read though the I/O budget has no room.
+    /// Held by the one read that is admitted although the I/O budget has no room.
     beyond_budget: futures::lock::Mutex<()>,
 }
 
-/// Rows of one item, ascending.
-struct Wanted {
+/// Rows to fetch of one item.
+struct WantedRows {
     item: u32,
+    /// Ascending.
     rows: Vec<u32>,
-    /// Of them, in the order of the batch.
+    /// Sample of the rows in the order of the batch.
     sample: Sample,
 }
 
 impl Fetcher {
-    async fn completed(self: Arc<Self>, batch: RecordBatch) -> Result<RecordBatch> {
+    /// Adds the fetched columns to a batch of the input.
+    async fn complete(self: Arc<Self>, batch: RecordBatch) -> Result<RecordBatch> {
         self.spec.tally.begin();
         let Some(positions) = batch.columns().get(self.position).and_then(|c| c.as_primitive_opt::<UInt64Type>())
         else {
@@ -221,17 +225,17 @@ impl Fetcher {
         };
         let mut order: Vec<(u64, u32)> = positions.values().iter().copied().zip(0..).collect();
         order.sort_unstable();
-        let of_item =
+        let same_item =
             |a: &(u64, u32), b: &(u64, u32)| TableVersion::item_and_row(a.0).0 == TableVersion::item_and_row(b.0).0;
-        let wanted = order.chunk_by(of_item).filter_map(|sorted| {
+        let wanted = order.chunk_by(same_item).filter_map(|sorted| {
             let rows = sorted.iter().map(|(position, _)| TableVersion::item_and_row(*position).1).collect();
             let (item, _) = TableVersion::item_and_row(sorted.first()?.0);
-            Some(Wanted { item, rows, sample: Sample::of_places(sorted) })
+            Some(WantedRows { item, rows, sample: Sample::from_positions(sorted) })
         });
-        let wanted: Vec<Wanted> = wanted.collect();
-        let parts = stream::iter(wanted).map(|wanted| self.of_item(wanted)).buffered(CHUNKS_AT_ONCE);
+        let wanted: Vec<WantedRows> = wanted.collect();
+        let parts = stream::iter(wanted).map(|wanted| self.fetch_item(wanted)).buffered(CHUNKS_AT_ONCE);
         let parts: Vec<Vec<ArrayRef>> = parts.try_collect().await?;
-        // The place in the order of positions, by row of the batch.
+        // For each row of the batch its place among the fetched rows, which are in the order of positions.
         let mut places = vec![0; order.len()];
         for ((_, row), place) in order.iter().zip(0_u32..) {
             if let Some(slot) = places.get_mut(*row as usize) {
@@ -262,14 +266,14 @@ impl Fetcher {
         self.spec.source.schema().field(column).data_type()
     }
 
-    /// The fetched columns of an item's rows.
-    async fn of_item(&self, wanted: Wanted) -> Result<Vec<ArrayRef>> {
-        let chosen = Chosen::rows(&wanted.rows, self.spec.slice_rows);
-        let ranges: Vec<Range<usize>> = chosen.ranges().to_vec();
+    /// Fetches the columns of an item's rows.
+    async fn fetch_item(&self, wanted: WantedRows) -> Result<Vec<ArrayRef>> {
+        let selected = SelectedRows::from_rows(&wanted.rows, self.spec.slice_rows);
+        let ranges: Vec<Range<usize>> = selected.ranges().to_vec();
         let mut beyond = None;
         let chunk = match OpenChunk::open(&self.spec, wanted.item)? {
             Opening::Now(chunk) => chunk,
-            Opening::Cold(part) => match part.of_rows(chosen).read(Admission::Prefetch)? {
+            Opening::Cold(part) => match part.for_rows(selected).read(Admission::Prefetch)? {
                 Ok(read) => Arc::new(read.await.1.open()?),
                 Err(part) => {
                     beyond = Some(self.beyond_budget.lock().await);
@@ -301,7 +305,7 @@ impl Fetcher {
     }
 }
 
-/// Without what the values do not need: a view of one text keeps those beside it.
+/// Copies the bytes that the values need: a view of one text would keep the texts beside it in memory.
 fn compact(column: ArrayRef) -> ArrayRef {
     match column.data_type() {
         DataType::Utf8View => Arc::new(column.as_string_view().gc()),

@@ -1,8 +1,8 @@
 //! Evaluating the filters of a scan on slices.
 //!
-//! Conjuncts run cheapest first and stop when no row is left. What can fail on a value (casts, arithmetic, functions)
-//! runs last and only on rows that passed the rest, so a guard written before it still guards. A run-time filter is
-//! dropped for a while when it costs more than it saves: its join or top-k checks every row again anyway.
+//! Conjuncts run cheapest first and stop when no row is left. Conjuncts that can fail on a value (casts, arithmetic,
+//! functions) run last and only on rows that passed the others, so a guard written before them still guards. A run-time
+//! filter is skipped for a while when it costs more than it saves: its join or top-k checks every row again anyway.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use datafusion::physical_expr_common::physical_expr::snapshot_generation;
 use parking_lot::Mutex;
 use terrace_tier_store::clock::thread_cpu_ns;
 use terrace_tier_store::heat::Sample;
-use terrace_tier_store::tier::codec::Words;
+use terrace_tier_store::tier::codec::Dictionary;
 
 use super::comparison::Comparison;
+use super::dictionary_filter::DictionaryFilter;
 use super::keys::JoinKeys;
 use super::like::by_pieces;
 use super::membership::{self, Membership};
 use super::pruning::widen;
-use super::words::Verdicts;
 use crate::floats::present_form;
 
-/// Cost of what can fail on a value; dearer than anything that cannot.
+/// Cost of an expression that can fail on a value; dearer than any that cannot.
 const FALLIBLE_COST: u32 = 1000;
 /// Cost of a run-time filter: usually a range and a hash lookup.
 const DYNAMIC_COST: u32 = 20;
@@ -41,11 +41,11 @@ const DEAR_COST: u32 = 12;
 
 /// The columns of a slice, by their positions in the scan's list.
 pub(super) trait Columns {
-    /// The values of one.
+    /// The values of a column.
     fn values(&mut self, slot: usize) -> Result<ArrayRef>;
-    /// Of one that is stored so: keys, and what they stand for.
-    fn keys(&mut self, slot: usize) -> Option<(Words, ArrayRef)>;
-    /// The values of a column as they are stored, perhaps narrower than declared; not keys of texts.
+    /// The dictionary and the keys of a column; `None` if it is stored without a dictionary.
+    fn keys(&mut self, slot: usize) -> Option<(Dictionary, ArrayRef)>;
+    /// The values of a column as they are stored, which may be narrower than declared; `None` for keys of a dictionary.
     fn stored(&mut self, slot: usize) -> Option<ArrayRef>;
 }
 
@@ -54,7 +54,7 @@ impl<F: FnMut(usize) -> Result<ArrayRef>> Columns for F {
         self(slot)
     }
 
-    fn keys(&mut self, _slot: usize) -> Option<(Words, ArrayRef)> {
+    fn keys(&mut self, _slot: usize) -> Option<(Dictionary, ArrayRef)> {
         None
     }
 
@@ -72,16 +72,16 @@ pub(super) struct Conjunct {
     slots: Vec<usize>,
     cost: u32,
     dynamic: bool,
-    /// What it is, if it is one.
+    /// The conjunct as a comparison with a number, if it is one.
     comparison: Option<Comparison>,
-    /// Of a run-time filter: the bitmap of its generation, once a partition found that it pays.
-    membership: Arc<Mutex<Shared>>,
-    /// Of a join's run-time filter: the join's keys.
+    /// For a run-time filter: the bitmap of its generation, once a partition found that it pays.
+    membership: Arc<Mutex<SharedMembership>>,
+    /// For the run-time filter of a join: the join's keys.
     keys: Option<Arc<JoinKeys>>,
 }
 
-/// A bitmap and the generation it was made of.
-type Shared = Option<(u64, Arc<Membership>)>;
+/// A bitmap and the generation of the filter that it was made from.
+type SharedMembership = Option<(u64, Arc<Membership>)>;
 
 impl Conjunct {
     /// Binds `expr` over the table's `schema` to `columns`, the table columns the scan reads.
@@ -94,7 +94,7 @@ impl Conjunct {
         let slots = used.iter().filter_map(|u| columns.iter().position(|c| c == u)).collect();
         let cost = if dynamic { DYNAMIC_COST } else { cost(expr, schema) };
         let expr = by_pieces(reassign_expr_columns(Arc::clone(expr), &narrow)?)?;
-        let comparison = Comparison::of(&expr, &narrow);
+        let comparison = Comparison::from_expr(&expr, &narrow);
         Ok(Self { expr, schema: narrow, slots, cost, dynamic, comparison, membership: Arc::default(), keys: None })
     }
 
@@ -105,17 +105,18 @@ impl Conjunct {
         schema: &Schema,
         columns: &[usize],
     ) -> Result<Vec<Self>> {
-        let of_join = |f: &Arc<dyn PhysicalExpr>| {
+        let join_keys = |f: &Arc<dyn PhysicalExpr>| {
             let filter = f.expression_id()?;
             keys.iter().find(|keys| keys.filter() == filter).cloned()
         };
-        let bind = |f| Ok(Self { keys: of_join(f), ..Self::bind(f, schema, columns)? });
+        let bind = |f| Ok(Self { keys: join_keys(f), ..Self::bind(f, schema, columns)? });
         let mut bound = filters.iter().map(bind).collect::<Result<Vec<_>>>()?;
         bound.sort_by_key(|c| c.cost);
         Ok(bound)
     }
 
-    /// The rows of `batch` it is true for; `None` when all. With few rows left in `selection`, only those are asked.
+    /// The rows of `batch` for which it is true; `None` when all. With few rows left in `selection`, it is evaluated on
+    /// those only.
     fn pass(
         &self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -123,7 +124,7 @@ impl Conjunct {
         selection: &Selection,
     ) -> Result<Option<BooleanArray>> {
         let value = match selection {
-            Selection::Some(mask) if self.on_survivors(mask.true_count(), batch.num_rows()) => {
+            Selection::Some(mask) if self.evaluates_on_survivors(mask.true_count(), batch.num_rows()) => {
                 expr.evaluate_selection(batch, mask)?
             }
             _ => expr.evaluate(batch)?,
@@ -131,18 +132,23 @@ impl Conjunct {
         mask_of(value)
     }
 
-    /// The rows it is true for, told from their keys; `known` are the verdicts of another slice. `None`: rows have to be
-    /// asked, as it is not about one column of keys, or fails on one of the values, which perhaps no row has.
-    fn pass_keys(&self, known: &mut Option<Verdicts>, columns: &mut impl Columns) -> Option<Option<BooleanArray>> {
+    /// The rows for which it is true, found by their dictionary keys; `known` is the dictionary filter of an earlier
+    /// slice. `None` when it has to be evaluated on the rows: it is not about one column of keys, or it fails on a
+    /// value, which may be one that no row has.
+    fn pass_keys(
+        &self,
+        known: &mut Option<DictionaryFilter>,
+        columns: &mut impl Columns,
+    ) -> Option<Option<BooleanArray>> {
         let [slot] = self.slots.as_slice() else { return None };
-        let (words, keys) = if self.dynamic { None } else { columns.keys(*slot) }?;
-        if !known.as_ref().is_some_and(|known| known.are_of(&words)) {
-            *known = Some(Verdicts::of(&self.expr, &self.schema, &words));
+        let (dictionary, keys) = if self.dynamic { None } else { columns.keys(*slot) }?;
+        if !known.as_ref().is_some_and(|known| known.is_for(&dictionary)) {
+            *known = Some(DictionaryFilter::new(&self.expr, &self.schema, &dictionary));
         }
         known.as_ref()?.pass(&keys)
     }
 
-    /// The same on values as they are stored. `None` when it has to be asked of others.
+    /// Like `pass_keys`, but on values as they are stored; `None` when it has to be evaluated on the declared values.
     fn pass_stored(&self, columns: &mut impl Columns) -> Option<BooleanArray> {
         let comparison = self.comparison?;
         let [slot] = self.slots.as_slice() else { return None };
@@ -150,20 +156,22 @@ impl Conjunct {
         Some(if passed.null_count() > 0 { prep_null_mask_filter(&passed) } else { passed })
     }
 
-    /// True when it is about one column alone, and true for none of the words that all values of a chunk are, nor for null
-    /// if there are `nulls`.
-    pub(super) fn denies(&self, words: &Words, nulls: bool) -> bool {
-        !self.dynamic && self.slots.len() == 1 && Verdicts::of(&self.expr, &self.schema, words).none(nulls)
+    /// True when it is about one column alone, and neither true for a value of the column's dictionary in a chunk nor,
+    /// if the column has `nulls`, for null.
+    pub(super) fn denies(&self, dictionary: &Dictionary, nulls: bool) -> bool {
+        !self.dynamic
+            && self.slots.len() == 1
+            && DictionaryFilter::new(&self.expr, &self.schema, dictionary).passes_nothing(nulls)
     }
 
-    /// A comparison, and the position of its column in the scan's list.
+    /// The conjunct as a comparison, with the position of its column in the scan's list.
     pub(super) fn comparison(&self) -> Option<(usize, &Comparison)> {
         let [slot] = self.slots.as_slice() else { return None };
         self.comparison.as_ref().map(|comparison| (*slot, comparison))
     }
 
-    /// The bitmap of `current`, made by whichever partition asks first.
-    fn membership(&self, current: &Current, range: RangeInclusive<i64>) -> Result<Arc<Membership>> {
+    /// The bitmap of `current`; the first partition that asks for it makes it.
+    fn membership(&self, current: &CurrentForm, range: RangeInclusive<i64>) -> Result<Arc<Membership>> {
         let mut shared = self.membership.lock();
         if let Some((_, known)) = shared.as_ref().filter(|(generation, _)| *generation == current.generation) {
             return Ok(Arc::clone(known));
@@ -179,7 +187,7 @@ impl Conjunct {
     }
 }
 
-/// A rough order of cost per row, not a measure.
+/// Cost per row, for ordering conjuncts; not a measure of time.
 fn cost(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> u32 {
     let children = expr.children().into_iter().map(|c| cost(c, schema)).sum::<u32>();
     let own = if expr.is::<Column>() {
@@ -220,7 +228,8 @@ pub(super) enum Selection {
 }
 
 impl Selection {
-    /// How many rows of the slice hold the first `rows` selected ones; there are more than these.
+    /// Number of rows at the beginning of the slice that contain the first `rows` selected rows; there are more
+    /// selected ones.
     pub(super) fn length_with(&self, rows: usize) -> usize {
         match (self, rows.checked_sub(1)) {
             (Self::Nothing, _) | (_, None) => 0,
@@ -229,70 +238,76 @@ impl Selection {
         }
     }
 
-    /// A sample of the rows, where these are some of them.
+    /// A sample of the selected rows, if some are selected and not all.
     pub(super) fn sample(&self) -> Sample {
         match self {
-            Self::Some(mask) => Sample::of_bitmap(mask.values()),
+            Self::Some(mask) => Sample::from_bitmap(mask.values()),
             Self::All | Self::Nothing => Sample::default(),
         }
     }
 }
 
-/// Which run-time filters are asked.
+/// Which run-time filters are evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asking {
+pub(super) enum DynamicFilterUse {
     /// Those that save more processor time than they take.
-    WhatPays,
-    /// All: other columns are read for the rows that pass.
-    All,
+    WhenUseful,
+    /// All of them, because other columns are read for the rows that pass.
+    Always,
 }
 
-/// The filters of one partition, with what was learned about the run-time ones.
+/// The filters of one partition, with the state of the run-time ones.
 #[derive(Debug)]
 pub(super) struct SliceFilter {
     conjuncts: Arc<[Conjunct]>,
-    worth: Vec<Worth>,
-    verdicts: Vec<Option<Verdicts>>,
+    states: Vec<DynamicFilterState>,
+    dictionary_filters: Vec<Option<DictionaryFilter>>,
 }
 
-/// What a partition knows of a run-time filter: its form as of now, and whether it pays.
+/// State of a run-time filter in one partition: its current form, and whether it pays.
 #[derive(Debug, Default)]
-struct Worth {
-    current: Option<Current>,
+struct DynamicFilterState {
+    current: Option<CurrentForm>,
     /// The keys of its join, once they are all known.
     keys: Option<Arc<Membership>>,
+    /// Rows evaluated, rows removed and time spent since the filter was judged last.
     seen: usize,
     removed: usize,
     spent_ns: u64,
+    /// Slices for which the filter is still to be skipped.
     skip: usize,
+    /// Slices skipped after the last judgement; doubles while the filter does not pay.
     penalty: usize,
 }
 
 /// The form of a run-time filter as of one generation.
 #[derive(Debug)]
-struct Current {
+struct CurrentForm {
     generation: u64,
     expr: Arc<dyn PhysicalExpr>,
-    /// Rows asked so far, and the range whose values could be asked once instead.
-    asked: usize,
+    /// Rows evaluated so far.
+    evaluated: usize,
+    /// Range of values that could each be evaluated once instead.
     range: Option<RangeInclusive<i64>>,
     membership: Option<Arc<Membership>>,
 }
 
-impl Worth {
-    /// Rows after which it is judged.
+impl DynamicFilterState {
+    /// Rows after which the filter is judged.
     const WINDOW_ROWS: usize = 4 * super::SLICE_ROWS;
-    /// What a row that is removed saves above: its copy, its hash, its probe.
+    /// Time that a removed row saves in the operators above: its copy, its hash, its probe.
     const ROW_GAIN_NS: u64 = 40;
-    /// Branches of a routed filter up to which asking all of them is cheaper than routing.
+    /// Branches of a routed filter up to which evaluating all of them is cheaper than routing.
     const MOST_BRANCHES: usize = 4;
 
+    /// True when the filter is to be evaluated on the next slice; counts down the slices to skip.
     fn evaluates(&mut self) -> bool {
         let skips = self.skip > 0;
         self.skip = self.skip.saturating_sub(1);
         !skips
     }
 
+    /// Records an evaluation and judges the filter when enough rows were seen.
     fn learn(&mut self, before: usize, after: usize, spent_ns: u64) {
         self.seen += before;
         self.removed += before - after;
@@ -305,18 +320,19 @@ impl Worth {
         }
     }
 
-    /// Before `rows` more rows are asked: takes up the filter's newest form, and its bitmap once that pays.
+    /// Prepares for `rows` more rows: adopts the filter's newest form, and its bitmap once that pays.
     fn prepare(&mut self, conjunct: &Conjunct, rows: usize) -> Result<()> {
         if let Some(keys) = conjunct.keys.as_ref().and_then(|keys| keys.complete()) {
             self.keys.get_or_insert_with(|| Arc::clone(keys));
             return Ok(());
         }
         let current = Self::current(&mut self.current, conjunct)?;
-        current.asked += rows;
-        // A value of the range costs as much as a row: with half as many rows asked, as many are likely to come.
-        let pays = |r: &mut RangeInclusive<i64>| r.end().abs_diff(*r.start()) <= 2 * current.asked as u64;
+        current.evaluated += rows;
+        // A value of the range costs as much as a row. Once half as many rows as the range has values were evaluated,
+        // as many again are likely to come, and the bitmap pays.
+        let pays = |r: &mut RangeInclusive<i64>| r.end().abs_diff(*r.start()) <= 2 * current.evaluated as u64;
         if let Some(range) = current.range.take_if(pays) {
-            // What fails on a value that perhaps no row has is no reason to fail.
+            // The filter may fail on a value that no row has; the statement must not fail because of that.
             current.membership = conjunct.membership(current, range).ok();
             (self.seen, self.removed, self.spent_ns, self.penalty) = (0, 0, 0, 0);
         }
@@ -325,8 +341,8 @@ impl Worth {
 
     /// The rows of `batch` that pass `conjunct`; `None` when all.
     fn pass(&self, conjunct: &Conjunct, batch: &RecordBatch, selection: &Selection) -> Result<Option<BooleanArray>> {
-        let of_values = self.keys.as_ref().or(self.current.as_ref().and_then(|c| c.membership.as_ref()));
-        let tested = of_values.and_then(|m| m.test(batch.columns().first()?));
+        let membership = self.keys.as_ref().or(self.current.as_ref().and_then(|c| c.membership.as_ref()));
+        let tested = membership.and_then(|m| m.test(batch.columns().first()?));
         match (tested, &self.current) {
             (Some(tested), _) => mask_of(tested),
             (None, Some(current)) => conjunct.pass(&current.expr, batch, selection),
@@ -334,16 +350,16 @@ impl Worth {
         }
     }
 
-    /// The filter as it is now. Routing rows to the branch of their hash costs several times a branch, so a row that
-    /// passes any of few branches passes.
-    fn current<'a>(known: &'a mut Option<Current>, conjunct: &Conjunct) -> Result<&'a mut Current> {
+    /// The current form of the filter. Routing a row to the branch of its hash costs several times as much as a branch,
+    /// so with few branches a row passes if it passes any of them.
+    fn current<'a>(known: &'a mut Option<CurrentForm>, conjunct: &Conjunct) -> Result<&'a mut CurrentForm> {
         let generation = snapshot_generation(&conjunct.expr);
         match known {
             Some(current) if current.generation == generation => {}
             _ => {
                 let expr = widen(&present_form(&conjunct.expr)?, Self::MOST_BRANCHES);
                 let range = membership::range(&expr, &conjunct.schema);
-                *known = Some(Current { generation, expr, asked: 0, range, membership: None });
+                *known = Some(CurrentForm { generation, expr, evaluated: 0, range, membership: None });
             }
         }
         known.as_mut().ok_or_else(|| DataFusionError::Internal("a run-time filter has no form".into()))
@@ -352,31 +368,31 @@ impl Worth {
 
 impl SliceFilter {
     pub(super) fn new(conjuncts: Arc<[Conjunct]>) -> Self {
-        let worth = conjuncts.iter().map(|_| Worth::default()).collect();
-        let verdicts = conjuncts.iter().map(|_| None).collect();
-        Self { conjuncts, worth, verdicts }
+        let states = conjuncts.iter().map(|_| DynamicFilterState::default()).collect();
+        let dictionary_filters = conjuncts.iter().map(|_| None).collect();
+        Self { conjuncts, states, dictionary_filters }
     }
 
-    /// Evaluates on `rows` rows, starting from `selection`; asks for the columns that it needs.
+    /// Evaluates the filters on `rows` rows, starting from `selection`; takes the columns it needs from `columns`.
     pub(super) fn apply(
         &mut self,
         rows: usize,
         mut selection: Selection,
         columns: &mut impl Columns,
-        asking: Asking,
+        dynamic_filters: DynamicFilterUse,
     ) -> Result<Selection> {
-        let learned = self.worth.iter_mut().zip(&mut self.verdicts);
-        for (conjunct, (worth, verdicts)) in self.conjuncts.iter().zip(learned) {
+        let states = self.states.iter_mut().zip(&mut self.dictionary_filters);
+        for (conjunct, (state, dictionary_filter)) in self.conjuncts.iter().zip(states) {
             let before = match &selection {
                 Selection::Nothing => break,
                 Selection::All => rows,
                 Selection::Some(mask) => mask.true_count(),
             };
-            if conjunct.dynamic && !worth.evaluates() && asking == Asking::WhatPays {
+            if conjunct.dynamic && !state.evaluates() && dynamic_filters == DynamicFilterUse::WhenUseful {
                 continue;
             }
             let mut start = None;
-            let as_stored = conjunct.pass_keys(verdicts, columns);
+            let as_stored = conjunct.pass_keys(dictionary_filter, columns);
             let passed = match as_stored.or_else(|| conjunct.pass_stored(columns).map(Some)) {
                 Some(passed) => passed,
                 None => {
@@ -384,9 +400,9 @@ impl SliceFilter {
                     let options = RecordBatchOptions::new().with_row_count(Some(rows));
                     let batch = RecordBatch::try_new_with_options(Arc::clone(&conjunct.schema), values, &options)?;
                     if conjunct.dynamic {
-                        worth.prepare(conjunct, before)?;
+                        state.prepare(conjunct, before)?;
                         start = Some(thread_cpu_ns());
-                        worth.pass(conjunct, &batch, &selection)?
+                        state.pass(conjunct, &batch, &selection)?
                     } else {
                         conjunct.pass(&conjunct.expr, &batch, &selection)?
                     }
@@ -401,7 +417,7 @@ impl SliceFilter {
             };
             let after = passed.true_count();
             if let Some(start) = start {
-                worth.learn(before, after, thread_cpu_ns().saturating_sub(start));
+                state.learn(before, after, thread_cpu_ns().saturating_sub(start));
             }
             selection = match after {
                 0 => Selection::Nothing,
@@ -414,12 +430,13 @@ impl SliceFilter {
 }
 
 impl Conjunct {
-    fn on_survivors(&self, survivors: usize, rows: usize) -> bool {
+    /// True when evaluating the `survivors` of `rows` rows is cheaper, or safer, than evaluating all of them.
+    fn evaluates_on_survivors(&self, survivors: usize, rows: usize) -> bool {
         self.cost >= FALLIBLE_COST || survivors * 5 <= rows || (self.cost >= DEAR_COST && survivors * 2 <= rows)
     }
 }
 
-/// The rows a value is true for; `None` when it is true for all, an empty mask when for none.
+/// The rows for which a boolean value is true; `None` when it is true for all, an empty mask when for none.
 pub(super) fn mask_of(value: ColumnarValue) -> Result<Option<BooleanArray>> {
     match value {
         ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))) => Ok(None),

@@ -1,90 +1,91 @@
-//! Hot views in a scan: chunks that have no row of a view are not read where no other rows are asked for.
+//! Hot views in a scan: if a scan asks only for rows of a view, it does not read chunks that have no row of the view.
 //!
-//! What a chunk knows of a mark stays true as long as the chunk is there: rows do not change, deletions only take some away.
-//! The delta knows nothing and is read always, and so is a chunk that does not know the mark.
+//! The marks of a chunk stay true as long as the chunk exists: rows do not change, and deletions only remove some. The
+//! delta has no marks and is always read, and so is a chunk that does not know the mark.
 
 use std::fmt;
 
 use terrace_tier_store::table::Marked;
 
 use super::source::ScanSource;
-use crate::views::Served;
+use crate::views::ScanView;
 
 /// The published views of the scanned table.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HotScan(Vec<HotView>);
 
-/// One of them.
+/// One published view.
 #[derive(Debug, Clone)]
 struct HotView {
-    served: Served,
-    /// Chunks of the version, and those that may have rows of the view.
+    view: ScanView,
+    /// Chunks of the version.
     chunks: usize,
-    left: usize,
+    /// Chunks of the version that may have rows of the view.
+    hot_chunks: usize,
     /// Chunks that neither filters nor views before this one exclude.
     pruned: Vec<u32>,
 }
 
 impl HotScan {
-    /// What `views` leave of `chunks`.
-    pub(super) fn new(source: &ScanSource, views: Vec<Served>, chunks: &[u32]) -> (Self, Vec<u32>) {
-        let mut kept = chunks.to_vec();
+    /// Applies `views` to `chunks`; returns the chunks that they leave as well.
+    pub(super) fn new(source: &ScanSource, views: Vec<ScanView>, chunks: &[u32]) -> (Self, Vec<u32>) {
+        let mut remaining = chunks.to_vec();
         let all = &source.version.chunks;
-        let views = views.into_iter().map(|served| {
-            let lacks = |marked: Marked| served.mark.is_some() && marked == Marked::None;
-            let marked = |item: u32| match (source.chunk(item), served.mark) {
+        let views = views.into_iter().map(|view| {
+            let lacks = |marked: Marked| view.mark.is_some() && marked == Marked::None;
+            let marked = |item: u32| match (source.chunk(item), view.mark) {
                 (Some(entry), Some(mark)) => entry.chunk.marked(mark),
                 _ => Marked::Unknown,
             };
-            let left = (0..all.len() as u32).filter(|item| !lacks(marked(*item))).count();
-            let (pruned, rest) = kept.iter().copied().partition(|item| lacks(marked(*item)));
-            kept = rest;
-            HotView { chunks: all.len(), left, pruned, served }
+            let hot_chunks = (0..all.len() as u32).filter(|item| !lacks(marked(*item))).count();
+            let (pruned, unpruned) = remaining.iter().copied().partition(|item| lacks(marked(*item)));
+            remaining = unpruned;
+            HotView { chunks: all.len(), hot_chunks, pruned, view }
         });
         let hot = Self(views.collect());
-        (hot, kept)
+        (hot, remaining)
     }
 
-    /// Forgets chunks that the filters exclude too.
+    /// Forgets pruned chunks that the filters exclude as well.
     pub(super) fn retain(&mut self, keeps: impl Fn(&u32) -> bool) {
         self.0.iter_mut().for_each(|view| view.pruned.retain(&keeps));
     }
 
-    /// Chunks that are not read because of views alone.
+    /// Chunks that only the views exclude.
     pub(super) fn pruned(&self) -> impl Iterator<Item = u32> {
         self.0.iter().flat_map(|view| view.pruned.iter().copied())
     }
 
-    /// How many these are.
+    /// Number of chunks that only the views exclude.
     pub(super) fn pruned_chunks(&self) -> usize {
         self.0.iter().map(|view| view.pruned.len()).sum()
     }
 
-    /// Counts an execution that reads `columns`.
+    /// Counts an execution that reads `columns` in the tallies of the views.
     pub(super) fn count(&self, source: &ScanSource, columns: &[usize]) {
-        for HotView { served, pruned, .. } in &self.0 {
-            if served.mark.is_none() {
-                served.tally.missed();
+        for HotView { view, pruned, .. } in &self.0 {
+            if view.mark.is_none() {
+                view.tally.missed();
                 continue;
             }
             let chunks = pruned.iter().filter_map(|item| source.chunk(*item));
             let segments =
                 chunks.flat_map(|entry| columns.iter().filter_map(|column| entry.chunk.columns().get(*column)));
             let bytes = segments.filter(|segment| segment.constant.is_none()).map(|segment| segment.home.len);
-            served.tally.hit(pruned.len() as u64, bytes.sum());
+            view.tally.hit(pruned.len() as u64, bytes.sum());
             let ids = source.version.chunks.first().map_or(&[][..], |entry| entry.chunk.columns());
-            served.tally.read(columns.iter().filter_map(|column| Some(ids.get(*column)?.column)));
+            view.tally.read(columns.iter().filter_map(|column| Some(ids.get(*column)?.column)));
         }
     }
 }
 
 impl fmt::Display for HotScan {
-    /// Nothing where no view is asked for.
+    /// Writes nothing if no view serves the scan.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = ", hot_views=[";
-        for view in self.0.iter().filter(|view| view.served.mark.is_some()) {
-            let HotView { served, chunks, left, .. } = view;
-            write!(f, "{before}{}: {left} of {chunks} chunks left", served.name.name)?;
+        for hot in self.0.iter().filter(|hot| hot.view.mark.is_some()) {
+            let HotView { view, chunks, hot_chunks, .. } = hot;
+            write!(f, "{before}{}: {hot_chunks} of {chunks} chunks left", view.name.name)?;
             before = ", ";
         }
         if before == ", " { f.write_str("]") } else { Ok(()) }

@@ -1,11 +1,11 @@
-//! The keys of a join's build side, for the scan that the other side comes from.
+//! The keys of a join's build side, passed to the scan that produces the other side.
 //!
-//! A hash join publishes its bounds and a lookup in its hash table, which costs a scan 15-30 ns a row. Where the join has
-//! one integer key, [`JoinKeysExec`] notes the keys on their way into the table, and the scan tests a bitmap or a Bloom
-//! filter of them: 1-2 ns. The rule runs last and only connects what DataFusion already connected by a run-time filter,
-//! so a row that no key admits is one that filter would not have admitted either.
+//! A hash join publishes its bounds and a lookup in its hash table, which costs a scan 15-30 ns a row. Where the join
+//! has one integer key, [`JoinKeysExec`] notes the keys on their way into the table, and the scan tests a bitmap or a
+//! Bloom filter of them: 1-2 ns. The rule runs last and only connects what DataFusion already connected by a run-time
+//! filter, so a row that no key admits is one that filter would not have admitted either.
 //!
-//! Keys belong to one execution. A plan that is run again is a copy with its state reset; the copy's keys reach no scan.
+//! Keys belong to one execution. A plan that runs again is a copy with its state reset; no scan gets the copy's keys.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -36,10 +36,10 @@ use parking_lot::Mutex;
 use super::exec::TierScanExec;
 use super::membership::Membership;
 
-/// Keys of the largest build side that are noted, of 32 MiB.
+/// Keys of the largest build side that are noted; they take 32 MiB.
 const MOST_KEYS: usize = 4 << 20;
 
-/// What a noted key takes at most, in a vector that grows.
+/// Most bytes that a noted key takes, in a vector that grows.
 const KEY_BYTES: usize = 2 * size_of::<i64>();
 
 /// The keys of one join, once they are all known.
@@ -50,20 +50,21 @@ pub struct JoinKeys {
     partitions: usize,
     noted: Mutex<Noted>,
     complete: OnceLock<Arc<Membership>>,
-    /// They are too many, or of more than one execution.
+    /// True when there are too many keys, or keys of more than one execution.
     given_up: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Noted {
-    /// Partitions that were begun.
+    /// Partitions that have begun.
     begun: HashSet<usize>,
+    /// Number of partitions that have ended.
     ended: usize,
-    /// Of the partitions that have ended.
+    /// Keys of the partitions that have ended.
     keys: Vec<i64>,
-    /// Of all partitions.
+    /// Number of keys of all partitions.
     count: usize,
-    /// Charged for the keys, then for the filter made of them.
+    /// Memory charged for the keys, then for the filter made of them.
     reservation: Option<MemoryReservation>,
 }
 
@@ -80,12 +81,13 @@ impl JoinKeys {
         self.filter
     }
 
-    /// The values that have a key; `None` before all are known, and when they never will be.
+    /// The set of all keys; `None` before all are known, and when they never will be.
     pub(super) fn complete(&self) -> Option<&Arc<Membership>> {
         self.complete.get().filter(|_| !self.given_up.load(Ordering::SeqCst))
     }
 
-    /// A partition begins. Begun twice, nobody knows which run a key is of.
+    /// Notes that a partition begins. If one begins twice, keys cannot be assigned to an execution, so they are given
+    /// up.
     fn begin(&self, partition: usize) {
         let first = self.noted.lock().begun.insert(partition);
         if !first {
@@ -99,7 +101,7 @@ impl JoinKeys {
         (noted.keys, noted.reservation) = (Vec::new(), None);
     }
 
-    /// Makes room for more keys; false when they are too many.
+    /// Reserves memory for more keys; false when there are too many.
     fn reserve(&self, keys: usize, context: &TaskContext) -> bool {
         let noted = &mut *self.noted.lock();
         if self.given_up.load(Ordering::SeqCst) {
@@ -122,7 +124,7 @@ impl JoinKeys {
             }
             std::mem::take(&mut noted.keys)
         };
-        let membership = Membership::of_keys(&keys);
+        let membership = Membership::from_keys(&keys);
         drop(keys);
         // A build side without rows reserved nothing.
         let charged = match &mut self.noted.lock().reservation {
@@ -219,7 +221,7 @@ struct KeyStream {
     input: SendableRecordBatchStream,
     column: usize,
     keys: Arc<JoinKeys>,
-    /// `None` when there are too many, or all were handed over.
+    /// Keys of the partition so far; `None` when there are too many, or after they were passed to `keys`.
     noted: Option<Vec<i64>>,
     context: Arc<TaskContext>,
 }
@@ -234,7 +236,7 @@ impl Stream for KeyStream {
             Poll::Ready(Some(Ok(batch))) => {
                 if let Some(noted) = &mut this.noted
                     && !(this.keys.reserve(batch.num_rows(), &this.context)
-                        && note(batch.column(this.column), noted).is_some())
+                        && append_keys(batch.column(this.column), noted).is_some())
                 {
                     this.noted = None;
                     this.keys.give_up();
@@ -257,8 +259,8 @@ impl RecordBatchStream for KeyStream {
     }
 }
 
-/// Adds the values of a column that are not null; `None` for a column of another type.
-fn note(column: &ArrayRef, to: &mut Vec<i64>) -> Option<()> {
+/// Appends the values of a column that are not null; `None` for a column of another type.
+fn append_keys(column: &ArrayRef, to: &mut Vec<i64>) -> Option<()> {
     fn add<T: ArrowPrimitiveType<Native: Into<i64>>>(column: &PrimitiveArray<T>, to: &mut Vec<i64>) {
         match column.null_count() {
             0 => to.extend(column.values().iter().map(|value| -> i64 { (*value).into() })),
@@ -275,7 +277,7 @@ fn note(column: &ArrayRef, to: &mut Vec<i64>) -> Option<()> {
     Some(())
 }
 
-/// Gives scans the keys of the joins whose run-time filter they take.
+/// Optimizer rule that gives scans the keys of the joins whose run-time filter they take.
 #[derive(Debug)]
 pub(super) struct JoinKeysRule;
 
@@ -293,13 +295,14 @@ impl PhysicalOptimizerRule for JoinKeysRule {
     }
 }
 
-/// The join with its keys noted and given to the scan that takes its filter; `None` when there is nothing to connect.
+/// Makes a join note its keys and gives them to the scan that takes its filter; `None` when there is nothing to
+/// connect.
 fn connect(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(join) = plan.downcast_ref::<HashJoinExec>() else { return Ok(None) };
     let [(key, _)] = join.on() else { return Ok(None) };
     let produced = plan.dynamic_expressions_produced();
     let (Some(key), [filter]) = (key.downcast_ref::<Column>(), produced.as_slice()) else { return Ok(None) };
-    // A null on the other side matters where nulls are equal, and to NOT IN.
+    // Nulls on the other side matter to joins in which nulls are equal, and to NOT IN; noted keys have no nulls.
     let nulls_match = join.null_aware || join.null_equality() == NullEquality::NullEqualsNull;
     let Some(filter) = filter.expression_id().filter(|_| !nulls_match) else { return Ok(None) };
     let data_type = key.data_type(&join.left().schema())?;

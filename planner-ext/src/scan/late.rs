@@ -1,7 +1,9 @@
-//! Late materialisation: the filters' columns are read first, the others as far as rows that passed need them.
+//! Late materialisation: a scan reads the filters' columns first, and of the other columns only what the rows that
+//! passed need.
 //!
-//! Two reads in turn take longer than one, so a scan learns whether it pays: it tries its first chunks, goes on while
-//! enough is left out, and otherwise asks again now and then, because run-time filters get stricter.
+//! Two reads one after the other take longer than one, so a scan learns whether late materialisation pays: it attempts
+//! it for the first chunks, goes on while enough bytes are left out, and otherwise attempts it again from time to time,
+//! because run-time filters get stricter.
 
 use std::ops::Range;
 
@@ -9,97 +11,99 @@ use datafusion::common::Result;
 use parking_lot::Mutex;
 use terrace_tier_store::heat::Sample;
 
-use super::filter::{Asking, Selection, SliceFilter};
+use super::filter::{DynamicFilterUse, Selection, SliceFilter};
 use super::open::{ColdPart, OpenChunk};
 use super::queue::ScanSpec;
 use super::stream::Slices;
 
-/// Chunks tried before anything is known.
+/// Chunks that are attempted before any outcome is known.
 const FIRST_CHUNKS: u32 = 4;
-/// After so many chunks read as a whole, one is tried again.
+/// Number of chunks read as a whole after which one is attempted again.
 const TRY_AGAIN: u32 = 8;
-/// Columns smaller than this together are read with the filters' columns, where these are to be read.
+/// Deferrable columns smaller than this together are read with the filters' columns, if those have to be read.
 const LEAST_BYTES: u64 = 64 << 10;
-/// Of the other columns' bytes, the share that has to be left out.
+/// Share of the other columns' bytes that has to be left out.
 const LEAST_SAVED: f64 = 0.2;
-/// What a new chunk leaves of the weight of those before it.
+/// Factor by which each new chunk lowers the weight of the earlier ones.
 const MEMORY: f64 = 0.75;
-/// Rows that passed this close to each other are read as one range.
+/// Selected rows that are this close to each other are read as one range.
 const NEAR_ROWS: usize = 64;
 
-/// What an execution learned.
+/// Decides for one execution of a scan which chunks are read filters first, by the outcome of earlier chunks.
 #[derive(Debug)]
-pub(super) struct Late {
+pub(super) struct LateMaterialization {
     possible: bool,
-    known: Mutex<Known>,
+    history: Mutex<History>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    /// Chunks tried whose outcome is not known.
-    open: u32,
-    /// Chunks since the last one that was tried.
+struct History {
+    /// Chunks attempted whose outcome is not known yet.
+    pending: u32,
+    /// Chunks since the last attempted one.
     untried: u32,
-    /// Bytes of the columns that waited, and of what was read of them; older chunks weigh less.
-    all: f64,
-    read: f64,
+    /// Bytes of the deferred columns; older chunks weigh less.
+    deferred_bytes: f64,
+    /// Bytes of these that were read after all, weighed likewise.
+    read_bytes: f64,
 }
 
-impl Late {
-    /// Of a scan; ordered ones read each chunk at once.
+impl LateMaterialization {
+    /// State for a scan; an ordered scan reads each chunk as a whole.
     pub(super) fn new(spec: &ScanSpec, ordered: bool) -> Self {
-        let waits = |slot: usize| !spec.filters_on(slot);
-        let possible = !ordered && !spec.conjuncts.is_empty() && (0..spec.columns.len()).any(waits);
-        Self { possible, known: Mutex::default() }
+        let unfiltered = |slot: usize| !spec.filters_on(slot);
+        let possible = !ordered && !spec.conjuncts.is_empty() && (0..spec.columns.len()).any(unfiltered);
+        Self { possible, history: Mutex::default() }
     }
 
-    /// True when the next chunk, of which `bytes` could wait, is to be read filters first. Where the filters' columns are
-    /// `there` already, that costs no second read.
-    pub(super) fn tries(&self, bytes: u64, there: bool) -> bool {
-        let may = self.possible && bytes >= if there { 1 } else { LEAST_BYTES };
-        if !may || there {
+    /// True when the next chunk, of which `bytes` could be deferred, is to be read filters first. If the filters'
+    /// columns are resident already (`filters_ready`), this costs no second read.
+    pub(super) fn attempts(&self, bytes: u64, filters_ready: bool) -> bool {
+        let may = self.possible && bytes >= if filters_ready { 1 } else { LEAST_BYTES };
+        if !may || filters_ready {
             return may;
         }
-        let known = &mut *self.known.lock();
-        let pays = match known.all {
-            0.0 => known.open < FIRST_CHUNKS,
-            all => known.read <= (1.0 - LEAST_SAVED) * all,
+        let known = &mut *self.history.lock();
+        let pays = match known.deferred_bytes {
+            0.0 => known.pending < FIRST_CHUNKS,
+            deferred => known.read_bytes <= (1.0 - LEAST_SAVED) * deferred,
         };
         known.untried += 1;
-        let tries = pays || known.untried >= TRY_AGAIN;
-        if tries {
-            (known.open, known.untried) = (known.open + 1, 0);
+        let attempts = pays || known.untried >= TRY_AGAIN;
+        if attempts {
+            known.pending += 1;
+            known.untried = 0;
         }
-        tries
+        attempts
     }
 
-    /// The chunk that was to be tried is not read now.
-    pub(super) fn put_off(&self) {
-        let known = &mut *self.known.lock();
-        known.open = known.open.saturating_sub(1);
+    /// Takes an attempt back because the I/O budget has no room for the chunk now.
+    pub(super) fn cancel_attempt(&self) {
+        let known = &mut *self.history.lock();
+        known.pending = known.pending.saturating_sub(1);
     }
 
-    /// Of `all` bytes that waited, `read` are needed.
-    pub(super) fn learn(&self, all: u64, read: u64) {
-        let known = &mut *self.known.lock();
-        known.open = known.open.saturating_sub(1);
-        known.all = known.all * MEMORY + all as f64;
-        known.read = known.read * MEMORY + read as f64;
+    /// Records that `read` of `deferred` bytes have to be read after all.
+    pub(super) fn learn(&self, deferred: u64, read: u64) {
+        let known = &mut *self.history.lock();
+        known.pending = known.pending.saturating_sub(1);
+        known.deferred_bytes = known.deferred_bytes * MEMORY + deferred as f64;
+        known.read_bytes = known.read_bytes * MEMORY + read as f64;
     }
 }
 
 /// The rows of a chunk that passed the filters.
 #[derive(Debug)]
-pub(super) struct Chosen {
-    /// Of each slice.
+pub(super) struct SelectedRows {
+    /// Selection of each slice.
     slices: Vec<Selection>,
-    /// The rows, as ascending ranges, perhaps with a few others between them.
+    /// The rows as ascending ranges, which may include a few other rows between them.
     ranges: Vec<Range<usize>>,
 }
 
-impl Chosen {
-    /// Evaluates the filters on a chunk whose filter columns are there.
-    pub(super) fn of(chunk: &OpenChunk, filter: &mut SliceFilter) -> Result<Self> {
+impl SelectedRows {
+    /// Evaluates the filters on a chunk whose filter columns are loaded.
+    pub(super) fn evaluate(chunk: &OpenChunk, filter: &mut SliceFilter) -> Result<Self> {
         let mut slices = Vec::new();
         let mut ranges = Vec::<Range<usize>>::new();
         let mut add = |rows: Range<usize>| match ranges.last_mut() {
@@ -112,7 +116,7 @@ impl Chosen {
                 range.len(),
                 live,
                 &mut Slices { chunk, range: &range, known: &mut [], touched: Vec::new() },
-                Asking::All,
+                DynamicFilterUse::Always,
             )?;
             match &selection {
                 Selection::All => add(range),
@@ -126,8 +130,8 @@ impl Chosen {
         Ok(Self { slices, ranges })
     }
 
-    /// Rows (ascending) that are known already; ranges do not go across slices.
-    pub(super) fn rows(rows: &[u32], slice_rows: usize) -> Self {
+    /// Selects `rows`, which ascend; no range crosses the border of a slice.
+    pub(super) fn from_rows(rows: &[u32], slice_rows: usize) -> Self {
         let mut ranges = Vec::<Range<usize>>::new();
         for row in rows.iter().map(|row| *row as usize) {
             let joins =
@@ -145,26 +149,31 @@ impl Chosen {
         &self.ranges
     }
 
-    /// Those of the slice with this number.
+    /// Selection of the slice with this number.
     pub(super) fn slice(&self, number: usize) -> Selection {
         self.slices.get(number).cloned().unwrap_or(Selection::Nothing)
     }
 }
 
-/// Evaluates the filters on `chunk`; what is to be read of its other columns, `None` when no row passed.
-pub(super) fn choose(late: &Late, chunk: OpenChunk, filter: &mut SliceFilter) -> Result<Option<ColdPart>> {
-    let chosen = Chosen::of(&chunk, filter)?;
-    let all = chunk.waiting_bytes();
+/// Evaluates the filters on `chunk` and returns the part that is still to be read for the rows that passed; `None` when
+/// no row passed.
+pub(super) fn select_rows(
+    late: &LateMaterialization,
+    chunk: OpenChunk,
+    filter: &mut SliceFilter,
+) -> Result<Option<ColdPart>> {
+    let selected = SelectedRows::evaluate(&chunk, filter)?;
+    let deferred = chunk.deferred_bytes();
     let metrics = chunk.metrics();
-    let rest = match chosen.ranges.is_empty() {
+    let remaining = match selected.ranges.is_empty() {
         true => {
             chunk.note(chunk.rows(), 0, Sample::default);
             None
         }
-        false => chunk.rest(chosen),
+        false => chunk.remaining_columns(selected),
     };
-    let read = rest.as_ref().map_or(0, ColdPart::missing_bytes);
-    late.learn(all, read);
-    metrics.bytes_skipped.add(all.saturating_sub(read) as usize);
-    Ok(rest)
+    let read = remaining.as_ref().map_or(0, ColdPart::missing_bytes);
+    late.learn(deferred, read);
+    metrics.bytes_skipped.add(deferred.saturating_sub(read) as usize);
+    Ok(remaining)
 }

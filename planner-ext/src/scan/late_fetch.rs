@@ -1,4 +1,5 @@
-//! `ORDER BY .. LIMIT`: only what the order needs is read of every row, the other columns of the rows that are left.
+//! Late fetch for `ORDER BY .. LIMIT`: of every row only the columns that the order needs are read, the other columns
+//! only of the rows that are left.
 //!
 //! ```text
 //!   SortPreservingMergeExec: fetch=10                 FetchExec: columns=[wide]
@@ -7,9 +8,9 @@
 //!                                                           TierScanExec: columns=[key, __row]
 //! ```
 //!
-//! A scan that reads its filters' columns first already leaves out what a top-k's run-time filter does not let pass; but
-//! the first chunks pass it whole, and each further row that is among the first for a while has its wide columns read.
-//! The rule runs before run-time filters are pushed down, so that they are made over the narrow rows.
+//! A scan that reads its filters' columns first already skips the rows that a top-k's run-time filter excludes; but all
+//! rows of the first chunks pass that filter, and so does every later row that is among the first k for a while. The
+//! rule runs before run-time filters are pushed down, so that these are made over the narrow rows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,16 +31,16 @@ use super::exec::TierScanExec;
 use super::fetch::{FetchExec, Origin};
 use super::source::ROW_COLUMN;
 
-/// More rows than these are not fetched one by one.
+/// Largest k for which rows are fetched one by one.
 const MOST_ROWS: usize = 10_000;
-/// Bytes that fetching has to leave out of those that would be read, as a share.
+/// Share of the bytes that fetching has to save.
 const LEAST_SAVED: f64 = 0.75;
-/// Waiting columns of fewer bytes are read with the others.
+/// Late columns of fewer bytes are read with the others.
 const LEAST_BYTES: u64 = 1 << 20;
-/// Chunks that are looked at for the sizes of columns.
+/// Number of chunks that are sampled for the sizes of columns.
 const SAMPLE: usize = 16;
 
-/// The rule.
+/// The optimizer rule.
 #[derive(Debug)]
 pub(super) struct LateFetch;
 
@@ -54,7 +55,7 @@ impl PhysicalOptimizerRule for LateFetch {
 
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_down(|plan| {
-            let fetched = TopK::of(&plan).map(|found| found.fetched(&plan)).transpose()?.flatten();
+            let fetched = TopK::find(&plan).map(|found| found.with_fetch(&plan)).transpose()?.flatten();
             Ok(fetched.map_or_else(|| Transformed::no(plan), Transformed::yes))
         })
         .data()
@@ -74,12 +75,12 @@ struct TopK<'a> {
 }
 
 impl<'a> TopK<'a> {
-    fn of(plan: &'a Arc<dyn ExecutionPlan>) -> Option<Self> {
+    fn find(plan: &'a Arc<dyn ExecutionPlan>) -> Option<Self> {
         let merge = plan.downcast_ref::<SortPreservingMergeExec>();
         let (above, input) = merge.map_or((Vec::new(), plan), |merge| projections(merge.input()));
         let sort = input.downcast_ref::<SortExec>()?;
         let rows = sort.fetch().filter(|rows| (1..=MOST_ROWS).contains(rows))?;
-        // Of a sort of each partition every one leaves so many.
+        // If each partition is sorted by itself, each of them emits k rows: only a merge with the same limit leaves k.
         if merge.map_or(sort.preserve_partitioning(), |merge| merge.fetch() != Some(rows)) {
             return None;
         }
@@ -91,51 +92,53 @@ impl<'a> TopK<'a> {
         (plain && !positions).then_some(Self { merge, above, sort, below, scan, rows })
     }
 
-    /// The output columns of the scan that somebody looks at before the rows are chosen: all but those that are only
-    /// handed on.
+    /// The output columns of the scan that are evaluated before the rows are chosen: all but those that are only passed
+    /// on.
     fn needed(&self) -> BTreeSet<usize> {
         let columns_of = |expr: &Arc<dyn PhysicalExpr>| collect_columns(expr).into_iter().map(|c| c.index());
         let ordered_by = |order: &LexOrdering| order.iter().flat_map(|sort| columns_of(&sort.expr)).collect();
         let through = |needed: BTreeSet<usize>, projection: &&ProjectionExec| {
             let outputs = projection.expr().iter().enumerate();
-            let looked_at = outputs.filter(|(at, output)| needed.contains(at) || plain(&output.expr).is_none());
-            looked_at.flat_map(|(_, output)| columns_of(&output.expr)).collect()
+            let evaluated = outputs.filter(|(at, output)| needed.contains(at) || plain(&output.expr).is_none());
+            evaluated.flat_map(|(_, output)| columns_of(&output.expr)).collect()
         };
         let merged: BTreeSet<usize> = self.merge.map_or_else(BTreeSet::new, |merge| ordered_by(merge.expr()));
         let mut needed = self.above.iter().fold(merged, through);
         needed.append(&mut ordered_by(self.sort.expr()));
         let mut needed = self.below.iter().fold(needed, through);
         let config = self.scan.config();
-        // What filters read is read anyway.
+        // Columns of filters are read anyway.
         let filtered: BTreeSet<usize> = config.filters.iter().chain(&config.dynamic).flat_map(columns_of).collect();
         let read = config.projection.iter().enumerate().filter(|(_, column)| filtered.contains(column));
         needed.extend(read.map(|(at, _)| at));
         needed
     }
 
-    /// True when reading `late` columns row by row leaves out enough.
+    /// True when fetching the `late` columns row by row saves enough.
     fn pays(&self, late: &[usize]) -> bool {
         let config = self.scan.config();
         let step = (config.chunks.len() / SAMPLE).max(1);
         let mut all = 0_u64;
-        let mut of_row = 0_u64;
+        let mut per_row = 0_u64;
         let mut chunks = 0_u32;
         for entry in config.chunks.iter().step_by(step).filter_map(|item| config.source.chunk(*item)) {
             let middle = entry.chunk.rows as usize / 2;
             let row = middle..middle + 1;
             let ssd = config.source.store.ssd();
             let bytes = |wanted| late.iter().map(|c| ssd.bytes_to_read(&entry.chunk, *c, wanted)).sum::<u64>();
-            (all, of_row, chunks) = (all + bytes(None), of_row + bytes(Some(std::slice::from_ref(&row))), chunks + 1);
+            all += bytes(None);
+            per_row += bytes(Some(std::slice::from_ref(&row)));
+            chunks += 1;
         }
         if all * step as u64 <= LEAST_BYTES {
             return false;
         }
-        let fetched = of_row as f64 / f64::from(chunks.max(1)) * self.rows as f64;
+        let fetched = per_row as f64 / f64::from(chunks.max(1)) * self.rows as f64;
         fetched <= (1.0 - LEAST_SAVED) * all as f64 * step as f64
     }
 
-    /// The same rows, completed late; `None` when nothing can wait, or when it does not pay.
-    fn fetched(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    /// The plan with late columns fetched at the top; `None` when no column can be late, or when it does not pay.
+    fn with_fetch(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let config = self.scan.config();
         let needed = self.needed();
         let late: Vec<usize> =
@@ -145,12 +148,12 @@ impl<'a> TopK<'a> {
         }
         let source = Arc::new(config.source.with_positions(ROW_COLUMN));
         let row_column = config.source.schema().fields().len();
-        let kept: Vec<usize> = needed.iter().copied().collect();
-        let mut projection: Vec<usize> = kept.iter().filter_map(|at| config.projection.get(*at).copied()).collect();
+        let narrow: Vec<usize> = needed.iter().copied().collect();
+        let mut projection: Vec<usize> = narrow.iter().filter_map(|at| config.projection.get(*at).copied()).collect();
         projection.push(row_column);
         let mut node: Arc<dyn ExecutionPlan> = Arc::new(self.scan.narrowed(Arc::clone(&source), projection)?);
-        // Of each column of the node that is rebuilt: where it is in the new one, or which column of the table it was.
-        let place = |(at, column): (usize, &usize)| match kept.binary_search(&at) {
+        // For each column of the original node: its place in the rebuilt one, or the column of the table that it was.
+        let place = |(at, column): (usize, &usize)| match narrow.binary_search(&at) {
             Ok(place) => Place::Kept(place),
             Err(_) => Place::Late(*column),
         };
@@ -177,17 +180,18 @@ impl<'a> TopK<'a> {
             })),
         };
         let outputs: Vec<Origin> = places.iter().map(&mut origin).collect();
-        // Nothing of what is late is handed on to the top.
+        // No late column reaches the top, so there is nothing to fetch.
         if columns.is_empty() {
             return Ok(None);
         }
         let position = node.schema().fields().len() - 1;
-        let of = (Arc::clone(&config.source), columns);
-        Ok(Some(Arc::new(FetchExec::new(node, of, (position, outputs), Arc::clone(plan.properties())))))
+        let source = Arc::clone(&config.source);
+        let properties = Arc::clone(plan.properties());
+        Ok(Some(Arc::new(FetchExec::new(node, source, columns, position, outputs, properties))))
     }
 }
 
-/// The projections from a node down, and what is below them.
+/// The projections from a node down, and the node below them.
 fn projections(mut node: &Arc<dyn ExecutionPlan>) -> (Vec<&ProjectionExec>, &Arc<dyn ExecutionPlan>) {
     let mut found = Vec::new();
     while let Some(projection) = node.downcast_ref::<ProjectionExec>() {
@@ -197,7 +201,7 @@ fn projections(mut node: &Arc<dyn ExecutionPlan>) -> (Vec<&ProjectionExec>, &Arc
     (found, node)
 }
 
-/// A projection without what is late, over a node without it whose last column are positions.
+/// Rebuilds a projection without the late columns over a narrowed node whose last column holds the row positions.
 fn narrowed(
     projection: &ProjectionExec,
     node: Arc<dyn ExecutionPlan>,
@@ -219,21 +223,21 @@ fn narrowed(
     Ok((Arc::new(ProjectionExec::try_new(outputs, node)?), next))
 }
 
-/// What became of a column of a node.
+/// Place of a column of the original plan in the narrowed one.
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    /// It is at this place of the new node.
+    /// The column at this position of the new node.
     Kept(usize),
-    /// It is this column of the table, and fetched later.
+    /// This column of the table, which is fetched later.
     Late(usize),
 }
 
-/// A column that is handed on as it is.
+/// The column, if an expression only passes one on.
 fn plain(expr: &Arc<dyn PhysicalExpr>) -> Option<&Column> {
     expr.downcast_ref::<Column>()
 }
 
-/// An expression over the new node.
+/// Rewrites an expression to the columns of the new node.
 fn moved(expr: &Arc<dyn PhysicalExpr>, places: &[Place]) -> Result<Arc<dyn PhysicalExpr>> {
     let rewrite = |expr: Arc<dyn PhysicalExpr>| match plain(&expr).map(|c| (c.name().to_owned(), places.get(c.index())))
     {

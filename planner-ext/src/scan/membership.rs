@@ -1,9 +1,9 @@
-//! A run-time filter over one integer column, as a bitmap of the values that pass or, made of a join's keys, a bitmap or a
-//! Bloom filter of them.
+//! A run-time filter over one integer column as a bitmap of the values that pass; made from a join's keys, as a bitmap
+//! or a Bloom filter of the keys.
 //!
-//! A join publishes `low <= key AND key <= high AND lookup(key)`. Where the range is not much larger than the number of
-//! rows asked, it pays to ask each value of the range once: testing a bit takes a tenth of hashing and probing. Any
-//! expression over the column will do, as long as it bounds it on both sides.
+//! A join publishes `low <= key AND key <= high AND lookup(key)`. If the range is not much larger than the number of
+//! rows to test, it pays to evaluate each value of the range once: testing a bit takes a tenth of the time of hashing
+//! and probing. This works for any expression over the column that bounds it on both sides.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -19,11 +19,12 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 
 use super::filter::mask_of;
 
-/// Values of the largest range that is asked one by one, for a bitmap of half a megabyte.
+/// Values of the largest range that is evaluated one by one; its bitmap takes half a megabyte.
 const MOST_VALUES: u64 = 1 << 22;
-/// Values of the largest range for which a Bloom filter is asked whether any passes.
+/// Values of the largest range that is tested value by value in a Bloom filter.
 const MOST_ASKED: u64 = 1 << 12;
-/// Keys get a bitmap where their range takes no more bits than this, or than a few per key; else a Bloom filter.
+/// Keys get a bitmap if their range takes no more bits than this, or no more than [`BITMAP_BITS_PER_KEY`] per key;
+/// otherwise a Bloom filter.
 const SMALL_BITMAP_BITS: u64 = 1 << 23;
 const BITMAP_BITS_PER_KEY: u64 = 32;
 
@@ -37,14 +38,14 @@ pub(super) enum Membership {
         /// The bits.
         words: Vec<u64>,
     },
-    /// Four bits per value in one word: one of about 400 values passes that should not.
+    /// Four bits per value in one word: about one in 400 values passes that should not.
     Bloom {
         /// The bits; their number is a power of two.
         words: Vec<u64>,
     },
 }
 
-/// The range outside of which no value of the schema's one column passes; `None` when it is open, too wide, or the
+/// The range of values of the schema's one column that can pass; `None` when the range is open or too wide, or when the
 /// column is not of an integer type.
 pub(super) fn range(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> Option<RangeInclusive<i64>> {
     let [field] = schema.fields().as_ref() else { return None };
@@ -55,7 +56,7 @@ pub(super) fn range(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> Option<
     (low <= high && high.abs_diff(low) < MOST_VALUES).then_some(low..=high)
 }
 
-/// Closed bounds of the column where the expression is true; the whole of i64 where nothing is known.
+/// Closed bounds of the values for which the expression can be true; all of i64 when nothing is known.
 fn bounds(expr: &Arc<dyn PhysicalExpr>) -> (i64, i64) {
     const OPEN: (i64, i64) = (i64::MIN, i64::MAX);
     let Some(binary) = expr.downcast_ref::<BinaryExpr>() else { return OPEN };
@@ -92,7 +93,7 @@ fn integer(value: &ScalarValue) -> Option<i64> {
 }
 
 impl Membership {
-    /// Asks `expr` for every value of `range`, a batch at a time.
+    /// Evaluates `expr` on every value of `range`, a batch at a time.
     pub(super) fn new(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef, range: RangeInclusive<i64>) -> Result<Self> {
         let (low, high) = range.into_inner();
         let mut words = Vec::new();
@@ -100,15 +101,15 @@ impl Membership {
         while start <= high {
             let end = high.min(start.saturating_add(super::SLICE_ROWS as i64 - 1));
             let values = Int64Array::from_iter_values(start..=end);
-            words.extend(Self::ask(expr, schema, &values)?);
+            words.extend(Self::evaluate(expr, schema, &values)?);
             let Some(next) = end.checked_add(1) else { break };
             start = next;
         }
         Ok(Self::Bitmap { low, words })
     }
 
-    /// Passes `keys`, and perhaps few other values.
-    pub(super) fn of_keys(keys: &[i64]) -> Self {
+    /// A filter that passes `keys`, and possibly a few other values.
+    pub(super) fn from_keys(keys: &[i64]) -> Self {
         let (Some(low), Some(high)) = (keys.iter().min().copied(), keys.iter().max().copied()) else {
             return Self::Bitmap { low: 0, words: Vec::new() };
         };
@@ -133,10 +134,11 @@ impl Membership {
         Self::Bloom { words }
     }
 
-    fn ask(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef, values: &Int64Array) -> Result<Vec<u64>> {
+    /// The words of the bitmap for `values`.
+    fn evaluate(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef, values: &Int64Array) -> Result<Vec<u64>> {
         let wanted = schema.field(0).data_type();
         let column = match wanted {
-            // Days have no cast from 64 bits.
+            // There is no cast from 64-bit integers to days.
             DataType::Date32 => cast(&cast(values, &DataType::Int32)?, wanted)?,
             _ => cast(values, wanted)?,
         };
@@ -180,13 +182,13 @@ impl Membership {
         }
     }
 
-    /// Its size.
+    /// Size of the filter in memory.
     pub(super) fn bytes(&self) -> usize {
         let (Self::Bitmap { words, .. } | Self::Bloom { words }) = self;
         size_of_val(words.as_slice())
     }
 
-    /// The rows of a column whose value passes, without nulls; `None` for a column of another type.
+    /// The rows of a column whose values pass, without nulls; `None` for a column of another type.
     pub(super) fn test(&self, column: &ArrayRef) -> Option<ColumnarValue> {
         let passed = match column.data_type() {
             DataType::Int16 => self.test_as::<Int16Type>(column.as_primitive()),
@@ -207,7 +209,7 @@ impl Membership {
         let value = |row: usize| values.get(row).map_or(i64::MIN, |value| (*value).into());
         match self {
             Self::Bitmap { low, words } => BooleanBuffer::collect_bool(values.len(), |row| {
-                // Below `low` it wraps to far above the last word.
+                // A value below `low` wraps to a place far above the last word.
                 let place = value(row).wrapping_sub(*low) as u64;
                 let word = usize::try_from(place / 64).ok().and_then(|word| words.get(word));
                 word.is_some_and(|word| word >> (place % 64) & 1 == 1)
@@ -270,26 +272,26 @@ mod tests {
 
     /// Any range, against all its values one by one.
     #[test]
-    fn a_range_without_keys_is_told() {
+    fn a_range_without_keys_is_recognised() {
         let mut rng = crate::scan::tests::Rng(5);
         let mut some = 0;
         let mut none = 0;
         for (step, exact) in [(1, true), (300, true), (1 << 40, false)] {
             let keys: Vec<i64> = (0..500).map(|_| (rng.below(2000) as i64 - 1000) * step).collect();
-            let filter = Membership::of_keys(&keys);
+            let filter = Membership::from_keys(&keys);
             for _ in 0..2000 {
                 let first = (rng.below(2400) as i64 - 1200) * step + rng.below(3) as i64 - 1;
                 let last = first + rng.below(400) as i64 - 1;
-                let held = keys.iter().any(|key| (first..=last).contains(key));
+                let has_key = keys.iter().any(|key| (first..=last).contains(key));
                 let found = filter.any_in(&(first..=last));
-                assert!(found || !held, "{first}..={last} of {step}");
-                assert!(!exact || found == held, "{first}..={last} of {step}");
+                assert!(found || !has_key, "{first}..={last} of {step}");
+                assert!(!exact || found == has_key, "{first}..={last} of {step}");
                 (some, none) = (some + usize::from(found), none + usize::from(!found));
             }
             assert!(filter.any_in(&(i64::MIN..=i64::MAX)));
         }
         assert!(some > 500 && none > 500, "{some} {none}");
-        let empty = Membership::of_keys(&[]);
+        let empty = Membership::from_keys(&[]);
         assert!(!empty.any_in(&(i64::MIN..=i64::MAX)) && !empty.any_in(&(0..=0)));
     }
 
@@ -297,7 +299,7 @@ mod tests {
     fn all_keys_pass_and_few_others() {
         for (step, exact) in [(1, true), (700, true), (1 << 40, false)] {
             let keys: Vec<i64> = (-5000..5000).map(|n: i64| n.wrapping_mul(step) ^ 1).collect();
-            let filter = Membership::of_keys(&keys);
+            let filter = Membership::from_keys(&keys);
             assert_eq!(matches!(filter, Membership::Bitmap { .. }), exact);
             let passed = |values: Vec<i64>| {
                 let column: ArrayRef = Arc::new(Int64Array::from(values));
@@ -307,7 +309,7 @@ mod tests {
             let others = passed((0..100_000).map(|n| 7_000_000_000 + n * 12_345_678_901).collect());
             assert!(others < if exact { 1 } else { 2000 }, "{others}");
         }
-        let nothing = Membership::of_keys(&[]);
+        let nothing = Membership::from_keys(&[]);
         let column: ArrayRef = Arc::new(Int64Array::from(vec![0, 1, i64::MIN]));
         assert_eq!(mask_of(nothing.test(&column).unwrap()).unwrap().unwrap().true_count(), 0);
     }
@@ -315,16 +317,16 @@ mod tests {
     #[test]
     fn only_integers_with_both_bounds_have_a_range() {
         let closed = |a: Expr| a.clone().gt_eq(lit(1_i64)).and(a.lt_eq(lit(90_i64)));
-        let of = |expr, data_type| {
+        let range_of = |expr, data_type| {
             let (expr, schema) = compiled(expr, data_type);
             range(&expr, &schema)
         };
-        assert_eq!(of(closed(col("k")), DataType::Int64), Some(1..=90));
-        assert_eq!(of(col("k").gt_eq(lit(1_i64)), DataType::Int64), None);
-        assert_eq!(of(closed(col("k")).or(col("k").is_null()), DataType::Int64), None);
-        assert_eq!(of(closed(col("k") + lit(1_i64)), DataType::Int64), None);
+        assert_eq!(range_of(closed(col("k")), DataType::Int64), Some(1..=90));
+        assert_eq!(range_of(col("k").gt_eq(lit(1_i64)), DataType::Int64), None);
+        assert_eq!(range_of(closed(col("k")).or(col("k").is_null()), DataType::Int64), None);
+        assert_eq!(range_of(closed(col("k") + lit(1_i64)), DataType::Int64), None);
         let wide = col("k").gt_eq(lit(i64::MIN + 1)).and(col("k").lt_eq(lit(i64::MAX)));
-        assert_eq!(of(wide, DataType::Int64), None);
+        assert_eq!(range_of(wide, DataType::Int64), None);
         let day = |n| lit(ScalarValue::Date32(Some(n)));
         let days = col("k").gt_eq(day(9)).and(col("k").lt_eq(day(11)));
         let (expr, schema) = compiled(days, DataType::Date32);

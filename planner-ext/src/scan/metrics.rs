@@ -1,4 +1,4 @@
-//! What `EXPLAIN ANALYZE` shows of a scan.
+//! Metrics of a scan, shown by `EXPLAIN ANALYZE`.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ pub(super) struct ScanMetrics {
     pub chunks_pruned: Count,
     /// Chunks that run-time filters made unnecessary.
     pub chunks_pruned_dynamic: Count,
-    /// Of both, chunks that only a membership filter excluded.
+    /// Chunks among both kinds that only a membership filter excluded.
     pub chunks_pruned_membership: Count,
-    /// Of the static ones, chunks that only the hot views excluded that the scan asks for.
+    /// Chunks among the statically pruned ones that only hot views excluded.
     pub chunks_pruned_views: Count,
-    /// Chunks whose columns were read from their home.
+    /// Chunks with columns that were read from the home tier.
     pub chunks_cold: Count,
-    /// Bytes that were not read from there, as the filters, evaluated first, let no row pass that needs them.
+    /// Bytes that were not read from the home tier because no row that needs them passed the filters.
     pub bytes_skipped: Count,
     tiers: Vec<(Count, Count)>,
 }
@@ -45,7 +45,7 @@ impl ScanMetrics {
         }
     }
 
-    /// A segment of `bytes` was read on `tier`.
+    /// Counts a segment of `bytes` that was read on `tier`.
     pub(super) fn segment(&self, tier: TierId, bytes: u64) {
         if let Some((segments, total)) = self.tiers.get(usize::from(tier.0)) {
             segments.add(1);

@@ -1,39 +1,44 @@
-//! Reading a table: chunks on any tier and the delta, as record batches of up to 8,192 rows.
+//! Scans of a table: chunks on any tier and the delta, as record batches of up to 8,192 rows.
 //!
-//! ```text
-//!   exec        the plan node: properties, push-downs, statistics; one queue per execution
-//!   queue       chunks still to read, reads in flight, chunks ready; shared by the partitions
-//!   open        a chunk whose columns are in reach; counts its segments when done
-//!   stream      one partition: slices of chunks -> filter -> batches
-//!   filter      conjuncts on a slice, cheapest first; dynamic ones only while they pay
-//!   comparison  a column compared with a number, on values as they are stored and on bounds
-//!   membership  a run-time filter on one integer column as a bitmap or Bloom filter
-//!   keys        the keys of a join's build side, on their way to the scan of its other side
-//!   late_fetch  ORDER BY .. LIMIT reads wide columns of the rows that are left only
-//!   fetch       columns of rows that are known by their positions
-//!   pushdown    DataFusion's push-down of filters, corrected where names of columns are not unique
-//!   pruning     which chunks a predicate can match, by their bounds and membership filters
-//!   pages       which pages of a chunk it can match, by bounds learned from earlier reads
-//!   hot         which chunks have rows of the hot views that the scan asks for
-//!   asked       the single values that a predicate asks a column for
-//!   rows        filters on whole chunks, for those who are no scan
-//!   reach       where its segments lie, how each tier's are read, how many partitions that is worth
-//!   statistics  what the planner may believe about the rows of a scan
-//!   metrics     what EXPLAIN ANALYZE shows
-//!   journal     the scans of a statement: what they did, counted, and still have to read
-//! ```
+//! - `comparison`: a column compared with a number, on values as they are stored and on bounds
+//! - `counted_segments`: the segments that a statement has counted, one access each
+//! - `dictionary_filter`: filters on texts, evaluated once per value of a dictionary
+//! - `exec`: the plan node: properties, push-downs, statistics; one queue per execution
+//! - `expected_reads`: the scans of a statement: their tallies, counted segments and expected reads
+//! - `fetch`: fetches columns of rows that are known by their positions
+//! - `filter`: conjuncts on a slice, cheapest first; run-time filters only while they pay
+//! - `hot`: the chunks that have rows of the hot views to which a scan is restricted
+//! - `keys`: passes the keys of a join's build side to the scan of its other side
+//! - `late`: late materialisation: reads the filters' columns first, if that pays
+//! - `late_fetch`: ORDER BY .. LIMIT reads wide columns only of the rows that are left
+//! - `like`: LIKE with several pieces of text
+//! - `membership`: a run-time filter on one integer column as a bitmap or Bloom filter
+//! - `metrics`: the metrics that EXPLAIN ANALYZE shows
+//! - `open`: a chunk whose columns are loaded; counts its segments when it is done
+//! - `pages`: the pages of a chunk that a predicate can match, by bounds learned from earlier reads
+//! - `probe_values`: the single values that a predicate asks a column for
+//! - `pruning`: the chunks that a predicate can match, by their bounds and membership filters
+//! - `pushdown`: DataFusion's push-down of filters, corrected where names of columns are not unique
+//! - `queue`: chunks still to read, reads in flight, chunks ready; shared by the partitions
+//! - `residency`: tiers of a scan's segments, and the number of partitions that these are worth
+//! - `rows`: filters on whole chunks, outside of scans
+//! - `source`: the scanned table version, addressed by items
+//! - `statistics`: statistics of a scan for the planner
+//! - `stream`: one partition: slices of chunks -> filter -> batches
+//! - `tally`: counts of one scan, for the advisor
+//! - `volume`: rows and bytes of a scan, for mining hot views
 //!
 //! Invariants: nothing is read before the first poll; dropping a stream drops its reads; resident data costs nothing
 //! beyond the kernels that `FilterExec` would run on it.
 
-mod asked;
 mod comparison;
-mod counted;
+mod counted_segments;
+mod dictionary_filter;
 mod exec;
+pub(crate) mod expected_reads;
 mod fetch;
 mod filter;
 mod hot;
-pub(crate) mod journal;
 mod keys;
 mod late;
 mod late_fetch;
@@ -42,10 +47,11 @@ mod membership;
 mod metrics;
 mod open;
 mod pages;
+mod probe_values;
 mod pruning;
 mod pushdown;
 mod queue;
-mod reach;
+mod residency;
 mod rows;
 mod source;
 mod statistics;
@@ -54,7 +60,6 @@ mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
 mod volume;
-mod words;
 
 use std::sync::Arc;
 
@@ -72,7 +77,7 @@ pub use source::{ROW_COLUMN, ScanSource};
 /// Rows of a slice: the unit of filtering and of output.
 pub const SLICE_ROWS: usize = 8192;
 
-/// DataFusion's physical optimizer rules with ours among them.
+/// DataFusion's physical optimizer rules, with the rules of this crate added.
 pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     for phase in [FilterPushdownPhase::Pre, FilterPushdownPhase::Post] {
@@ -93,13 +98,14 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
 const COLLECTED_BUILD_BYTES: usize = 64 << 20;
 const COLLECTED_BUILD_ROWS: usize = 1 << 20;
 
-/// Session options the scan wants.
+/// Sets the session options that scans need.
 pub fn session_config(config: SessionConfig) -> SessionConfig {
     join_thresholds(config.with_batch_size(SLICE_ROWS))
 }
 
-/// One hash table for all partitions up to [`COLLECTED_BUILD_BYTES`]: on few cores, sending both sides through a
-/// repartitioning costs more than the build gains (docs/design/scan.md). Benchmarks give their peers the same.
+/// Sets the thresholds up to which a join builds one hash table for all partitions ([`COLLECTED_BUILD_BYTES`]): on few
+/// cores, repartitioning both sides costs more than a parallel build gains (docs/design/scan.md). Benchmarks set the
+/// same for their peers.
 pub fn join_thresholds(mut config: SessionConfig) -> SessionConfig {
     let optimizer = &mut config.options_mut().optimizer;
     optimizer.hash_join_single_partition_threshold = COLLECTED_BUILD_BYTES;

@@ -1,7 +1,7 @@
-//! The rows of a chunk that the bounds of its pages leave: the others are not read.
+//! The pages of a chunk whose bounds allow matching rows: the others are not read.
 //!
-//! Zone maps of the chunk say whether it is read, those of its pages how much of it. The store learns them from columns
-//! that were read for filters (see [`terrace_tier_store::table::PageBounds`]).
+//! Zone maps of the chunk decide whether it is read, zone maps of its pages how much of it. The store learns page
+//! bounds from columns that were read for filters (see [`terrace_tier_store::table::PageBounds`]).
 
 use std::ops::Range;
 
@@ -15,27 +15,27 @@ use super::queue::ScanSpec;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pages(Vec<Range<usize>>);
 
-/// How a slice and the pages meet.
+/// How much of a slice the pages contain.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Meeting {
-    /// All of it is in them.
-    Whole,
-    /// None of it is.
-    Apart,
-    /// These parts of it are.
-    Partly(Vec<Range<usize>>),
+pub(super) enum Overlap {
+    /// All of its rows.
+    Full,
+    /// None of its rows.
+    None,
+    /// These ranges of its rows.
+    Partial(Vec<Range<usize>>),
 }
 
 impl Pages {
-    /// Of a chunk, by all comparisons of the scan. `None`: all of it is left, for all that is known.
-    pub(super) fn of(spec: &ScanSpec, chunk: &Chunk) -> Option<Self> {
+    /// Pages of `chunk` that may have matching rows, by all comparisons of the scan; `None` when no page is excluded.
+    pub(super) fn for_chunk(spec: &ScanSpec, chunk: &Chunk) -> Option<Self> {
         let rows = chunk.rows as usize;
         let known = spec.conjuncts.iter().filter_map(|conjunct| {
             let (slot, comparison) = conjunct.comparison()?;
             let bounds = chunk.columns().get(*spec.columns.get(slot)?)?.page_bounds()?;
             Some(bounds.rows(rows, |min, max| comparison.may_pass(min, max)))
         });
-        let left = known.reduce(|left, known| meet(&left, &known))?;
+        let left = known.reduce(|left, known| intersect(&left, &known))?;
         (left.as_slice() != std::slice::from_ref(&(0..rows))).then_some(Self(left))
     }
 
@@ -44,34 +44,34 @@ impl Pages {
         &self.0
     }
 
-    /// True when the filters let no row of the chunk pass.
+    /// True when no row of the chunk can pass the filters.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many pages.
+    /// Number of pages.
     pub(super) fn count(&self) -> usize {
         self.0.iter().map(|range| range.len().div_ceil(PAGE_ROWS)).sum()
     }
 
-    /// What they have of a slice.
-    pub(super) fn meeting(&self, slice: &Range<usize>) -> Meeting {
-        let parts = meet(&self.0, std::slice::from_ref(slice));
+    /// The part of a slice that lies in the pages.
+    pub(super) fn overlap(&self, slice: &Range<usize>) -> Overlap {
+        let parts = intersect(&self.0, std::slice::from_ref(slice));
         match parts.as_slice() {
-            [] => Meeting::Apart,
-            [part] if part == slice => Meeting::Whole,
-            _ => Meeting::Partly(parts),
+            [] => Overlap::None,
+            [part] if part == slice => Overlap::Full,
+            _ => Overlap::Partial(parts),
         }
     }
 }
 
-/// The rows that are in both.
-fn meet(left: &[Range<usize>], right: &[Range<usize>]) -> Vec<Range<usize>> {
+/// The rows that are in both lists of ranges.
+fn intersect(left: &[Range<usize>], right: &[Range<usize>]) -> Vec<Range<usize>> {
     let both = left.iter().flat_map(|a| right.iter().map(move |b| a.start.max(b.start)..a.end.min(b.end)));
     both.filter(|range| !range.is_empty()).collect()
 }
 
-/// Bits of a slice, set where it is in one of `parts`.
+/// One bit for each row of a slice, set if the row is in one of `parts`.
 pub(super) fn bits(slice: &Range<usize>, parts: &[Range<usize>]) -> BooleanBufferBuilder {
     let mut bits = BooleanBufferBuilder::new(slice.len());
     for part in parts {
@@ -88,12 +88,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_meet_pages_as_a_whole_in_part_or_not() {
+    fn a_slice_overlaps_pages_fully_partly_or_not_at_all() {
         let pages = Pages(vec![0..8192, 16_384..20_000]);
         assert_eq!(pages.count(), 2);
-        assert_eq!(pages.meeting(&(0..8192)), Meeting::Whole);
-        assert_eq!(pages.meeting(&(8192..16_384)), Meeting::Apart);
-        assert_eq!(pages.meeting(&(8000..17_000)), Meeting::Partly(vec![8000..8192, 16_384..17_000]));
+        assert_eq!(pages.overlap(&(0..8192)), Overlap::Full);
+        assert_eq!(pages.overlap(&(8192..16_384)), Overlap::None);
+        assert_eq!(pages.overlap(&(8000..17_000)), Overlap::Partial(vec![8000..8192, 16_384..17_000]));
         let slice = 8000..17_000;
         let mut bits = bits(&slice, &[8000..8192, 16_384..17_000]);
         let set: Vec<_> = bits.finish().set_slices().collect();

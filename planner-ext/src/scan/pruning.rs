@@ -1,9 +1,10 @@
-//! Which chunks can hold rows of a predicate, decided by the bounds of their columns and by membership filters.
+//! Pruning: decides which chunks can have rows for which a predicate is true, by the bounds of their columns and by
+//! membership filters.
 //!
 //! Bounds are one Arrow array per column over all chunks of the version, so one evaluation of a `PruningPredicate`
-//! decides about all of them. Where the predicate asks for single values, the membership filters of the chunks that are
-//! left are asked for them. Static predicates are evaluated at plan time; run-time filters at the first chunk and
-//! again when one of them changed.
+//! decides about all of them. If the predicate asks for single values, the membership filters of the remaining chunks
+//! are probed for them. Static predicates are evaluated at plan time; run-time filters at the first chunk and again
+//! when one of them changed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExpr, conjunction
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use terrace_tier_store::table::{Chunk, ChunkEntry};
 
-use super::asked::Asked;
 use super::keys::JoinKeys;
+use super::probe_values::ProbeValues;
 use super::source::ScanSource;
 use crate::floats::present_form;
 
@@ -30,7 +31,7 @@ struct ChunkBounds<'a> {
 }
 
 impl ChunkBounds<'_> {
-    fn of(&self, column: &Column) -> Option<&terrace_tier_store::table::ColumnBounds> {
+    fn column_bounds(&self, column: &Column) -> Option<&terrace_tier_store::table::ColumnBounds> {
         let index = self.source.schema().index_of(&column.name).ok()?;
         self.source.version.statistics.column(index).ok()
     }
@@ -38,11 +39,11 @@ impl ChunkBounds<'_> {
 
 impl PruningStatistics for ChunkBounds<'_> {
     fn min_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.of(column).map(|b| Arc::clone(&b.min))
+        self.column_bounds(column).map(|b| Arc::clone(&b.min))
     }
 
     fn max_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.of(column).map(|b| Arc::clone(&b.max))
+        self.column_bounds(column).map(|b| Arc::clone(&b.max))
     }
 
     fn num_containers(&self) -> usize {
@@ -50,7 +51,7 @@ impl PruningStatistics for ChunkBounds<'_> {
     }
 
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
-        self.of(column).map(|b| Arc::new(b.null_counts.clone()) as ArrayRef)
+        self.column_bounds(column).map(|b| Arc::new(b.null_counts.clone()) as ArrayRef)
     }
 
     fn row_counts(&self) -> Option<ArrayRef> {
@@ -63,34 +64,35 @@ impl PruningStatistics for ChunkBounds<'_> {
     }
 }
 
-/// Whether a chunk can hold a row for which a predicate is true.
+/// Whether a chunk can have a row for which a predicate is true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It can, for all that is known.
+    /// It can, as far as is known.
     Keep,
-    /// Not between the bounds of its columns, or not with the keys of a join.
+    /// It cannot, by the bounds of its columns or the keys of a join.
     OutOfBounds,
-    /// Between its bounds, but a membership filter has none of the values.
+    /// The bounds allow it, but a membership filter has none of the values.
     NoMember,
 }
 
-/// For each chunk of the version: can it hold a row for which all `filters` (over the table's schema) are true?
-/// `None`: nothing is known, keep all.
+/// For each chunk of the version: whether it can have a row for which all `filters` (over the table's schema) are true.
+/// `None` when nothing is known, so that all chunks are kept.
 pub(super) fn judge_chunks(source: &ScanSource, filters: &[Arc<dyn PhysicalExpr>]) -> Option<Vec<Verdict>> {
     let chunks = &source.version.chunks;
     if filters.is_empty() || chunks.is_empty() {
         return None;
     }
-    let predicate = as_of_now(filters).ok()?;
-    let asked = Asked::of(&predicate, source.schema());
+    let predicate = present_conjunction(filters).ok()?;
+    let probes = ProbeValues::from_predicate(&predicate, source.schema());
     let within = within_bounds(source, predicate);
-    if within.is_none() && asked.is_empty() {
+    if within.is_none() && probes.is_empty() {
         return None;
     }
     let pool = source.store.filters();
     let denied = |chunk: &Chunk| {
-        let denies = |asked: &Asked| chunk.columns().get(asked.column).is_some_and(|s| pool.excludes(s, &asked.values));
-        asked.iter().any(denies)
+        let denies =
+            |probe: &ProbeValues| chunk.columns().get(probe.column).is_some_and(|s| pool.excludes(s, &probe.values));
+        probes.iter().any(denies)
     };
     let judge = |(position, entry): (usize, &ChunkEntry)| {
         let within = within.as_ref().and_then(|within| within.get(position)).copied().unwrap_or(true);
@@ -104,7 +106,7 @@ pub(super) fn judge_chunks(source: &ScanSource, filters: &[Arc<dyn PhysicalExpr>
 }
 
 /// The conjunction of filters in their present form.
-pub(super) fn as_of_now(filters: &[Arc<dyn PhysicalExpr>]) -> Result<Arc<dyn PhysicalExpr>> {
+pub(super) fn present_conjunction(filters: &[Arc<dyn PhysicalExpr>]) -> Result<Arc<dyn PhysicalExpr>> {
     let present = filters.iter().map(present_form).collect::<Result<Vec<_>>>()?;
     Ok(widen(&conjunction(present), usize::MAX))
 }
@@ -121,10 +123,11 @@ fn within_bounds(source: &ScanSource, predicate: Arc<dyn PhysicalExpr>) -> Optio
     }
 }
 
-/// A partitioned hash join routes its filter through `CASE hash % n WHEN i THEN filter_i`. The bounds know nothing of
-/// hashes, but whatever passes passes one of the branches, and their disjunction can be pruned with.
+/// Replaces a filter that is routed by hash by the disjunction of its branches. A partitioned hash join routes its
+/// filter through `CASE hash % n WHEN i THEN filter_i`. Bounds say nothing about hashes, but every row that passes also
+/// passes one of the branches, and their disjunction can be used for pruning.
 pub(super) fn widen(predicate: &Arc<dyn PhysicalExpr>, most_branches: usize) -> Arc<dyn PhysicalExpr> {
-    // Only conjuncts may be replaced by something weaker: below a NOT it would be stronger.
+    // Only whole conjuncts may be replaced by a weaker expression: below a NOT it would make the conjunct stronger.
     let conjuncts = datafusion::physical_expr::split_conjunction(predicate);
     let widened = conjuncts.into_iter().map(|conjunct| {
         let Some(case) = conjunct.downcast_ref::<CaseExpr>() else { return Arc::clone(conjunct) };
@@ -152,10 +155,10 @@ pub(super) struct DynamicPruner {
     verdicts: Option<Vec<Verdict>>,
 }
 
-/// Prunes by the keys of a join, once they are all known: a chunk between whose bounds no key lies has no match.
+/// Prunes by the keys of a join, once they are all known: a chunk without a key between its bounds has no match.
 struct KeyPruner {
     keys: Arc<JoinKeys>,
-    /// Of each chunk, on the join's column.
+    /// Minimum and maximum of the join's column in each chunk.
     bounds: Option<(Int64Array, Int64Array)>,
 }
 
@@ -180,19 +183,19 @@ impl KeyPruner {
 }
 
 impl DynamicPruner {
-    /// A pruner by `filters` over the table's schema; static ones may be among them and sharpen the rest.
-    /// `keys` are those of joins that publish some of the filters.
+    /// A pruner by `filters` over the table's schema; static filters may be among them, as they make the others more
+    /// selective. `keys` are those of joins that publish some of the filters.
     pub(super) fn new(source: Arc<ScanSource>, filters: Vec<Arc<dyn PhysicalExpr>>, keys: &[Arc<JoinKeys>]) -> Self {
-        let of_join = |keys: &Arc<JoinKeys>| {
+        let key_pruner = |keys: &Arc<JoinKeys>| {
             let filter = filters.iter().find(|filter| filter.expression_id() == Some(keys.filter()))?;
             let column = filter.children().first()?.downcast_ref::<PhysicalColumn>()?.index();
             Some(KeyPruner::new(&source, keys, column))
         };
-        let keys = keys.iter().filter_map(of_join).collect();
+        let keys = keys.iter().filter_map(key_pruner).collect();
         Self { source, filters, keys, tracking: None, verdicts: None }
     }
 
-    /// Whether a row of the item can pass the filters as they are now. One of the delta always can.
+    /// Whether a row of the item can pass the filters in their present form. Rows of the delta always can.
     pub(super) fn judge(&mut self, item: u32) -> Verdict {
         if self.filters.is_empty() {
             return Verdict::Keep;
@@ -200,7 +203,7 @@ impl DynamicPruner {
         let changed = match &mut self.tracking {
             Some(tracking) => tracking.watcher().is_some_and(|w| w.changed()),
             None => {
-                // Subscribes before the first look, so no change in between is missed.
+                // Subscribes before the first evaluation, so that no change in between is missed.
                 self.tracking = Some(DynamicFilterTracking::classify(&conjunction(self.filters.iter().cloned())));
                 true
             }

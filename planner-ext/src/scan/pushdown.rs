@@ -1,10 +1,10 @@
-//! Filters that reach the column they are meant for.
+//! Filter push-down that checks that filters reach the column they are meant for.
 //!
 //! DataFusion 55 finds a filter's columns below a node by their names (`FilterRemapper::try_remap`). Under a join of a
 //! table with itself there are two columns of one name, and a filter on one of them may end up on the other: rows are
-//! lost. The same happens below semi joins whose sides share a name and in unions whose inputs have other names. There
-//! [`CheckedPushdown`] leaves filters that do not change where they are, and takes back from each scan those run-time
-//! filters that did not come to it by position.
+//! lost. This also happens below semi joins whose sides share a name and in unions whose inputs have other names. In
+//! such plans [`CheckedPushdown`] does not push static filters down, and removes from each scan those run-time filters
+//! that are not on the column they were made for by position.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use super::exec::TierScanExec;
 type Expr = Arc<dyn PhysicalExpr>;
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// DataFusion's push-down of filters, with what it gets wrong taken back.
+/// DataFusion's push-down of filters, with wrongly placed filters removed.
 #[derive(Debug)]
 pub(super) struct CheckedPushdown {
     inner: FilterPushdown,
@@ -69,14 +69,14 @@ impl PhysicalOptimizerRule for CheckedPushdown {
             FilterPushdownPhase::Pre if !ambiguous => self.inner.optimize(plan, config),
             FilterPushdownPhase::Post if !ambiguous => without_nested_bounds(self.inner.optimize(plan, config)?),
             FilterPushdownPhase::Post if !foreign => {
-                without_nested_bounds(take_back(self.inner.optimize(plan, config)?)?)
+                without_nested_bounds(remove_misplaced(self.inner.optimize(plan, config)?)?)
             }
             _ => Ok(plan),
         }
     }
 }
 
-/// Takes their run-time filters from joins on nested keys: they compute the bounds of the keys for them, and maps have none.
+/// Removes run-time filters from joins on nested keys: such a join computes the bounds of its keys, and maps have none.
 fn without_nested_bounds(plan: Plan) -> Result<Plan> {
     plan.transform_up(|node| {
         let Some(join) = node.downcast_ref::<HashJoinExec>() else { return Ok(Transformed::no(node)) };
@@ -93,7 +93,7 @@ fn without_nested_bounds(plan: Plan) -> Result<Plan> {
 /// Leaves that take no filters.
 const FILTERLESS: [&str; 3] = ["EmptyExec", "PlaceholderRowExec", "WorkTableExec"];
 
-/// True where a column below the node can have the name of another one.
+/// True when a column below the node can have the name of another one.
 fn is_ambiguous(node: &Plan) -> bool {
     let schema = node.schema();
     let mut names = HashSet::new();
@@ -105,7 +105,7 @@ fn is_ambiguous(node: &Plan) -> bool {
         let names = |plan: &Plan| plan.schema().fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>();
         return children.iter().any(|child| names(child) != names(node));
     }
-    // The filter on a key goes to the side that is not given out, too.
+    // The filter on a key is also pushed to the side that the join does not emit.
     let semi = |join: &HashJoinExec| matches!(join.join_type(), JoinType::LeftSemi | JoinType::RightSemi);
     match (node.downcast_ref::<HashJoinExec>().is_some_and(semi), children.as_slice()) {
         (true, [left, right]) => {
@@ -117,12 +117,12 @@ fn is_ambiguous(node: &Plan) -> bool {
     }
 }
 
-/// Takes from scans the run-time filters that are not where their columns come from.
-fn take_back(plan: Plan) -> Result<Plan> {
+/// Removes run-time filters from scans that are not the origin of the filters' columns.
+fn remove_misplaced(plan: Plan) -> Result<Plan> {
     let mut meant = Vec::new();
     plan.apply(|node| {
         for filter in node.dynamic_expressions_produced() {
-            // A join filters what it probes, its last child; all others have one.
+            // A join filters its probe side, which is its last child; other nodes that produce filters have one child.
             if let (Some(id), Some(child)) = (filter.expression_id(), node.children().last()) {
                 let parts: Vec<Expr> = filter.children().into_iter().cloned().collect();
                 origins(child, &parts, &mut |scan, parts| meant.push((id, Arc::clone(scan), parts.to_vec())))?;
@@ -132,15 +132,15 @@ fn take_back(plan: Plan) -> Result<Plan> {
     })?;
     plan.transform_up(|node| {
         let Some(scan) = node.downcast_ref::<TierScanExec>() else { return Ok(Transformed::no(node)) };
-        let arrived = |filter: &Expr| {
-            // A filter that is no run-time filter itself, but has one in it, cannot be told.
+        let is_meant = |filter: &Expr| {
+            // A filter that only contains a run-time filter has no identity of its own and cannot be checked.
             let Some(id) = filter.expression_id() else {
                 return !DynamicFilterTracking::classify(filter).contains_dynamic_filter();
             };
             let mut here = meant.iter().filter(|(other, scan, _)| *other == id && Arc::ptr_eq(scan, &node));
             here.any(|(_, _, parts)| same(parts, &filter.children()))
         };
-        Ok(match scan.keeping_dynamic(arrived)? {
+        Ok(match scan.keeping_dynamic(is_meant)? {
             Some(scan) => Transformed::yes(scan),
             None => Transformed::no(node),
         })
@@ -160,8 +160,8 @@ fn same(a: &[Expr], b: &[&Expr]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| unnamed(a).is_some_and(|a| unnamed(b).is_some_and(|b| a == b)))
 }
 
-/// Tells `found` each scan that the columns of `exprs`, over the output of `plan`, come from together, and what they are
-/// over the scan's table.
+/// Calls `found` with each scan that the columns of `exprs`, over the output of `plan`, come from together, and with
+/// the expressions rewritten to the scan's table.
 fn origins(plan: &Plan, exprs: &[Expr], found: &mut impl FnMut(&Plan, &[Expr])) -> Result<()> {
     if let Some(scan) = plan.downcast_ref::<TierScanExec>() {
         let over_table = exprs.iter().map(|e| scan.config().to_table(e)).collect::<Result<Vec<_>>>()?;
@@ -176,7 +176,7 @@ fn origins(plan: &Plan, exprs: &[Expr], found: &mut impl FnMut(&Plan, &[Expr])) 
     Ok(())
 }
 
-/// `expr` with each column replaced by what it is below; `None` when one is not from there.
+/// Replaces each column of `expr` by its expression below; `None` when a column does not come from there.
 fn rewritten(expr: &Expr, columns: &[Option<Expr>]) -> Result<Option<Expr>> {
     let below = |column: &Column| columns.get(column.index()).cloned().flatten();
     if collect_columns(expr).iter().any(|column| below(column).is_none()) {
@@ -184,19 +184,20 @@ fn rewritten(expr: &Expr, columns: &[Option<Expr>]) -> Result<Option<Expr>> {
     }
     let replace = |e: Expr| {
         let replacement = e.downcast_ref::<Column>().and_then(below);
-        // What takes its place is over other columns: not to be looked at again.
+        // The replacement is over other columns, so it must not be rewritten again.
         Ok(replacement.map_or_else(|| Transformed::no(e), |new| Transformed::new(new, true, TreeNodeRecursion::Jump)))
     };
     Arc::clone(expr).transform_down(replace).data().map(Some)
 }
 
-/// Per child of a node, and per column of the node's output, what the column is over that child.
+/// For each child of a node: the expression over that child for each output column of the node, if there is one.
 fn inputs(plan: &Plan) -> Result<Vec<(Plan, Vec<Option<Expr>>)>> {
     let column = |child: &Plan, index: usize| {
         child.schema().fields().get(index).map(|field| Arc::new(Column::new(field.name(), index)) as Expr)
     };
     let children: Vec<Plan> = plan.children().into_iter().cloned().collect();
-    let whole = |child: &Plan| (0..child.schema().fields().len()).map(|index| column(child, index)).collect::<Vec<_>>();
+    let all_columns =
+        |child: &Plan| (0..child.schema().fields().len()).map(|index| column(child, index)).collect::<Vec<_>>();
     let picked = |all: Vec<Option<Expr>>, projection: Option<&[usize]>| match projection {
         Some(projection) => projection.iter().map(|index| all.get(*index).cloned().flatten()).collect(),
         None => all,
@@ -206,7 +207,7 @@ fn inputs(plan: &Plan) -> Result<Vec<(Plan, Vec<Option<Expr>>)>> {
         return Ok(vec![(Arc::clone(projection.input()), columns)]);
     }
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-        let columns = picked(whole(filter.input()), filter.projection().as_deref());
+        let columns = picked(all_columns(filter.input()), filter.projection().as_deref());
         return Ok(vec![(Arc::clone(filter.input()), columns)]);
     }
     if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
@@ -226,12 +227,12 @@ fn inputs(plan: &Plan) -> Result<Vec<(Plan, Vec<Option<Expr>>)>> {
     };
     if let (Some((join_type, projection, on)), [left, right]) = (join, children.as_slice()) {
         let (_, columns) = build_join_schema(&left.schema(), &right.schema(), &join_type);
-        let of = |side: JoinSide, child: &Plan| {
+        let over_side = |side: JoinSide, child: &Plan| {
             let own = |at: &datafusion::physical_plan::joins::utils::ColumnIndex| {
                 if at.side == side {
                     return column(child, at.index);
                 }
-                // A key equals that of the other side.
+                // A key of the other side equals one of this side.
                 on.into_iter().flatten().find_map(|(a, b)| {
                     let (own, other) = if side == JoinSide::Left { (a, b) } else { (b, a) };
                     let equal = other.downcast_ref::<Column>().is_some_and(|other| other.index() == at.index);
@@ -240,11 +241,11 @@ fn inputs(plan: &Plan) -> Result<Vec<(Plan, Vec<Option<Expr>>)>> {
             };
             picked(columns.iter().map(own).collect(), projection)
         };
-        let on_left = of(JoinSide::Left, left);
-        let on_right = of(JoinSide::Right, right);
+        let on_left = over_side(JoinSide::Left, left);
+        let on_right = over_side(JoinSide::Right, right);
         return Ok(vec![(Arc::clone(left), on_left), (Arc::clone(right), on_right)]);
     }
-    // Whatever passes rows through, and unions.
+    // Operators that pass rows through unchanged, and unions.
     let through = children.iter().all(|child| child.schema().fields().len() == plan.schema().fields().len());
     const PASSING: [&str; 9] = [
         "CoalescePartitionsExec",
@@ -258,5 +259,5 @@ fn inputs(plan: &Plan) -> Result<Vec<(Plan, Vec<Option<Expr>>)>> {
         "UnionExec",
     ];
     let passes = through && PASSING.contains(&plan.name());
-    Ok(if passes { children.iter().map(|child| (Arc::clone(child), whole(child))).collect() } else { Vec::new() })
+    Ok(if passes { children.iter().map(|child| (Arc::clone(child), all_columns(child))).collect() } else { Vec::new() })
 }

@@ -1,11 +1,12 @@
-//! The work of one execution: what is still to read, reads in flight, chunks that are ready.
+//! The work of one execution: chunks still to read, reads in flight, chunks that are ready.
 //!
-//! A `stealing` scan has one lane that all partitions take from: ready chunks first, then resident ones, at the end
-//! slices of chunks that others still work on. An `ordered` scan has a lane per partition and takes strictly in order.
-//! Reads start at the first poll and go ahead of use up to a bound and as far as the I/O budget admits; a partition that
-//! has nothing else to do is admitted always, so scans cannot wait for each other.
+//! A `stealing` scan has one lane that all partitions take chunks from: ready chunks first, then resident ones, at the
+//! end slices of chunks that other partitions still work on. An `ordered` scan has a lane per partition and takes
+//! chunks strictly in order. Reads start at the first poll and run ahead of use, up to a bound and as far as the I/O
+//! budget admits; the read of a partition that has nothing else to do is always admitted, so scans cannot wait for each
+//! other.
 //!
-//! Every read wakes every waiting partition: the one that polled last may not be the one that is polled next.
+//! Every finished read wakes every waiting partition: the one that polled last may not be the one that is polled next.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,25 +24,25 @@ use terrace_tier_store::placement::ExpectedRead;
 use terrace_tier_store::table::Chunk;
 use terrace_tier_store::tier::ssd::Admission;
 
-use super::asked::Asked;
-use super::counted::Counted;
+use super::counted_segments::CountedSegments;
+use super::expected_reads::StatementScans;
 use super::filter::{Conjunct, SliceFilter};
-use super::journal::Journal;
-use super::late::{self, Late};
+use super::late::{self, LateMaterialization};
 use super::metrics::ScanMetrics;
 use super::open::{Arrived, ChunkRead, ColdPart, OpenChunk, Opening};
-use super::pruning::{DynamicPruner, Verdict, as_of_now};
+use super::probe_values::ProbeValues;
+use super::pruning::{DynamicPruner, Verdict, present_conjunction};
 use super::source::ScanSource;
 use super::tally::ScanTally;
 
-/// Chunks set aside for their filters, which are in reach, before others are looked at.
+/// Most chunks that wait for their filters only, because the columns of the filters are resident.
 const MOST_TO_FILTER: usize = 8;
 
-/// What does not change during an execution.
+/// The parts of an execution that do not change.
 pub(super) struct ScanSpec {
-    /// What is read.
+    /// The scanned table version.
     pub source: Arc<ScanSource>,
-    /// Table columns read: those of the output first.
+    /// Table columns to read: those of the output first.
     pub columns: Vec<usize>,
     /// Positions in `columns` of the output's columns.
     pub output: Vec<usize>,
@@ -55,33 +56,33 @@ pub(super) struct ScanSpec {
     pub fetch: Option<usize>,
     /// The filters over the table's schema.
     pub filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// What they ask columns for, once a chunk was read in vain: the keys of joins are known by then.
-    pub asked: OnceLock<Vec<Asked>>,
-    /// Counts of the execution.
+    /// Probe values of the filters, found when a chunk was read in vain: the keys of joins are known by then.
+    pub probe_values: OnceLock<Vec<ProbeValues>>,
+    /// Counts of the execution for `EXPLAIN ANALYZE`.
     pub metrics: ScanMetrics,
-    /// The same for the advisor.
+    /// Counts of the execution for the advisor.
     pub tally: Arc<ScanTally>,
-    /// What its statement has counted.
-    pub counted: Arc<Counted>,
-    /// What became of the rows so far.
-    pub passed: Passed,
+    /// Segments that the statement has counted.
+    pub counted_segments: Arc<CountedSegments>,
+    /// Share of the rows that passed the filters so far.
+    pub survival: SurvivalRate,
 }
 
-/// Rows of the chunks that an execution is done with, and those of them that left the scan.
+/// Rows of the chunks that an execution has finished, and how many of them passed the filters.
 #[derive(Debug, Default)]
-pub(super) struct Passed {
+pub(super) struct SurvivalRate {
     rows: AtomicU64,
     survivors: AtomicU64,
 }
 
-impl Passed {
+impl SurvivalRate {
     pub(super) fn add(&self, rows: usize, survivors: usize) {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
         self.survivors.fetch_add(survivors as u64, Ordering::Relaxed);
     }
 
-    /// Of so many rows, those that are expected to leave the scan; all as long as nothing is known.
-    fn of(&self, rows: u32) -> usize {
+    /// How many of `rows` rows are expected to pass the filters; all of them before the first chunk is finished.
+    fn expected_survivors(&self, rows: u32) -> usize {
         let seen = self.rows.load(Ordering::Relaxed);
         let survivors = self.survivors.load(Ordering::Relaxed);
         let share = if seen > 0 { (survivors as f64 / seen as f64).min(1.0) } else { 1.0 };
@@ -96,9 +97,9 @@ impl ScanSpec {
     }
 
     /// The single values that the filters ask columns for.
-    pub(super) fn asked(&self) -> &[Asked] {
-        self.asked.get_or_init(|| match as_of_now(&self.filters) {
-            Ok(predicate) => Asked::of(&predicate, self.source.schema()),
+    pub(super) fn probe_values(&self) -> &[ProbeValues] {
+        self.probe_values.get_or_init(|| match present_conjunction(&self.filters) {
+            Ok(predicate) => ProbeValues::from_predicate(&predicate, self.source.schema()),
             Err(_) => Vec::new(),
         })
     }
@@ -107,12 +108,12 @@ impl ScanSpec {
 /// The shared state of one execution.
 pub(super) struct ScanQueue {
     pub(super) spec: Arc<ScanSpec>,
-    /// It is asked as long as this lives.
-    _journal: Arc<Journal>,
+    /// Keeps the statement's scans alive, so that epochs can ask for the expected reads of this queue.
+    _scans: Arc<StatementScans>,
     lanes: Vec<Mutex<Lane>>,
     wakers: Arc<Wakers>,
     pruner: Mutex<DynamicPruner>,
-    late: Late,
+    late: LateMaterialization,
     look_ahead: LookAhead,
     ordered: bool,
     live: AtomicUsize,
@@ -122,16 +123,16 @@ pub(super) struct ScanQueue {
 
 /// How many bytes of a lane may be in flight or ready.
 struct LookAhead {
-    /// When a scan begins; it doubles with every chunk that arrives, and begins again when a chunk was read that is not
-    /// wanted any more. A device that answers all it was asked at once would otherwise let the first chunk wait for the
-    /// last.
+    /// Window of a scan that begins. It doubles with every chunk that arrives, and falls back to this when a chunk was
+    /// read that is no longer wanted. With a large first window a device that serves all requests at once would let the
+    /// first chunk wait for the last.
     first_bytes: u64,
-    /// What keeps the device busy while a chunk is worked on.
+    /// Window that keeps the device busy while a chunk is processed.
     most_bytes: u64,
 }
 
 impl LookAhead {
-    /// For a device that is kept busy by `depth_bytes`; a scan with a limit looks only one chunk ahead.
+    /// Bounds for a device that `depth_bytes` in flight keep busy; a scan with a limit looks only one chunk ahead.
     fn new(depth_bytes: u64, limited: bool) -> Self {
         match limited {
             true => Self { first_bytes: 1, most_bytes: 1 },
@@ -139,59 +140,64 @@ impl LookAhead {
         }
     }
 
-    /// How far to look once a chunk has arrived, after so far.
-    fn farther(&self, window_bytes: u64) -> u64 {
+    /// The window after a chunk has arrived, given the window before.
+    fn widened(&self, window_bytes: u64) -> u64 {
         self.most_bytes.min(window_bytes * 2)
     }
 }
 
+/// Items by their state: pending, then resident or cold, then in flight, ready and open.
 #[derive(Default)]
 struct Lane {
     started: bool,
-    /// Not yet classified, in order.
+    /// Items not yet classified, in order.
     pending: VecDeque<u32>,
-    /// In an ordered scan: what is to be taken, in order.
+    /// In an ordered scan: items not yet taken, in order.
     order: VecDeque<u32>,
+    /// Items that need no read. Always empty in an ordered scan, which finds them by `order`.
     resident: VecDeque<u32>,
+    /// Items that have to be read.
     cold: VecDeque<u32>,
-    /// Cold but for the columns of filters, which are in reach: to be asked before anything is read.
+    /// Cold items whose filter columns are resident: the filters run before anything is read.
     to_filter: VecDeque<u32>,
-    /// Filtered; the rest is to be read for the rows that passed.
-    chosen: VecDeque<ColdPart>,
+    /// Filtered chunks whose other columns are to be read for the rows that passed.
+    filtered: VecDeque<ColdPart>,
     reads: FuturesUnordered<ChunkRead>,
     in_flight: BTreeSet<u32>,
     ready: BTreeMap<u32, Arrived>,
     /// Bytes in flight or ready, by item.
     ahead: BTreeMap<u32, u64>,
+    /// Sum of `ahead`.
     ahead_bytes: u64,
-    /// How far to look ahead.
+    /// Bound of `ahead_bytes` at present.
     window_bytes: u64,
-    /// Chunks whose filters are being evaluated; the rest of them may come.
-    choosing: usize,
-    /// Chunks being worked on.
+    /// Number of chunks whose filters a partition evaluates now; each of them may join `filtered` afterwards.
+    filtering: usize,
+    /// Chunks that partitions work on.
     open: Vec<Arc<OpenChunk>>,
 }
 
-/// What a partition is to do.
+/// The next task of a partition.
 pub(super) enum Work {
-    /// Give out slices.
+    /// Emit slices of the chunk.
     Slices(Arc<OpenChunk>),
-    /// Evaluate the filters, as [`ScanQueue::choose`] does: the other columns wait for that.
+    /// Evaluate the filters by [`ScanQueue::apply_filters`]; the reads of the other columns depend on it.
     Filters(Box<OpenChunk>),
 }
 
-/// What a partition works on next.
+/// A chunk that a partition has taken from its lane.
 enum Taken {
-    /// A chunk that nobody works on yet.
+    /// A chunk that no partition works on yet, with all columns loaded.
     Opened(Arc<OpenChunk>),
-    /// The same, its bytes just read.
+    /// A chunk that no partition works on yet, whose bytes were just read.
     Arrived(Arrived),
-    /// A chunk whose filters can be evaluated, while the rest of it is not read.
+    /// A chunk whose filters can be evaluated, while its other columns are not read.
     ToFilter(ColdPart),
-    /// A chunk of another partition, to help with.
+    /// A chunk that another partition works on, too.
     Shared(Arc<OpenChunk>),
 }
 
+/// The wakers of waiting partitions, by partition; waking it wakes all of them.
 #[derive(Default)]
 struct Wakers(Mutex<Vec<Option<Waker>>>);
 
@@ -217,17 +223,18 @@ impl Wake for Wakers {
 impl ScanQueue {
     /// A queue over `lanes` of items: one lane shared by all partitions, or one for each.
     pub(super) fn new(
-        (spec, journal): (Arc<ScanSpec>, Arc<Journal>),
+        spec: Arc<ScanSpec>,
+        scans: Arc<StatementScans>,
         lanes: Vec<Vec<u32>>,
         ordered: bool,
         pruner: DynamicPruner,
     ) -> Self {
         let lane = |items: Vec<u32>| Mutex::new(Lane { pending: items.into(), ..Lane::default() });
-        let late = Late::new(&spec, ordered);
+        let late = LateMaterialization::new(&spec, ordered);
         let look_ahead = LookAhead::new(spec.source.store.ssd().io().depth().bytes(), spec.fetch.is_some());
         Self {
             spec,
-            _journal: journal,
+            _scans: scans,
             lanes: lanes.into_iter().map(lane).collect(),
             wakers: Arc::default(),
             pruner: Mutex::new(pruner),
@@ -240,13 +247,13 @@ impl ScanQueue {
         }
     }
 
-    /// A stream of the execution begins.
+    /// Counts a stream of the execution that begins.
     pub(super) fn enter(&self) {
         self.live.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A stream ends. With the last one, reads are withdrawn and bytes given back; what was not taken may still be read
-    /// by partitions that start later.
+    /// Counts a stream that ends. The last one cancels all reads and gives their bytes back; partitions that start
+    /// later can still read the chunks that were not taken.
     pub(super) fn leave(&self) {
         if self.live.fetch_sub(1, Ordering::SeqCst) > 1 {
             return;
@@ -256,8 +263,8 @@ impl ScanQueue {
         }
     }
 
-    /// Notes rows that will leave the scan; true when there are enough. Only an unordered scan may stop a partition
-    /// because others delivered.
+    /// Notes rows that the scan will emit; true when these are enough for its limit. Only an unordered scan may stop a
+    /// partition because other partitions have emitted enough.
     pub(super) fn collect(&self, rows: usize) -> bool {
         let (Some(fetch), false) = (self.spec.fetch, self.ordered) else { return false };
         let enough = self.collected.fetch_add(rows, Ordering::SeqCst) + rows >= fetch;
@@ -267,9 +274,9 @@ impl ScanQueue {
         enough
     }
 
-    /// Tells the reads that nobody has begun: chunks that no partition has taken. What run-time filters will exclude of them
-    /// is not known yet. A scan with a limit reads one chunk more, perhaps: it tells nothing.
-    pub(super) fn tell(&self, note: &mut dyn FnMut(&Chunk, usize, ExpectedRead)) {
+    /// Reports the reads that have not begun: those of chunks that no partition has taken. The chunks that run-time
+    /// filters will exclude are not known yet. A scan with a limit reports nothing, as it may read only one chunk more.
+    pub(super) fn report_expected_reads(&self, note: &mut dyn FnMut(&Chunk, usize, ExpectedRead)) {
         let spec = &self.spec;
         if spec.fetch.is_some() || self.closed.load(Ordering::SeqCst) || self.live.load(Ordering::SeqCst) == 0 {
             return;
@@ -277,11 +284,11 @@ impl ScanQueue {
         let items: Vec<u32> = self.lanes.iter().flat_map(|lane| lane.lock().untaken()).collect();
         for entry in items.into_iter().filter_map(|item| spec.source.chunk(item)) {
             let chunk = &entry.chunk;
-            let survivors = spec.passed.of(chunk.rows);
+            let survivors = spec.survival.expected_survivors(chunk.rows);
             for (slot, column) in spec.columns.iter().enumerate() {
                 let (pattern, values) = match spec.filters_on(slot) {
                     true => (Pattern::Sequential, chunk.rows as usize),
-                    false => (Sample::apart(survivors).pattern(survivors, chunk.rows as usize), survivors),
+                    false => (Sample::scattered(survivors).pattern(survivors, chunk.rows as usize), survivors),
                 };
                 if values > 0 && !spec.source.is_row_column(*column) {
                     note(chunk, *column, ExpectedRead { pattern, values: values as u64 });
@@ -295,7 +302,7 @@ impl ScanQueue {
         Arc::clone(&self.wakers).wake();
     }
 
-    /// The next chunk for a partition; `None` when there is no more.
+    /// Gives a partition its next chunk; `None` when there is no more.
     pub(super) fn poll_next(&self, partition: usize, cx: &mut Context<'_>) -> Poll<Result<Option<Work>>> {
         let Some(lane) = self.lane(partition) else { return Poll::Ready(Ok(None)) };
         let taken = std::task::ready!(self.poll_taken(&mut lane.lock(), partition, cx));
@@ -303,7 +310,7 @@ impl ScanQueue {
             Ok(None) => return Poll::Ready(Ok(None)),
             Ok(Some(Taken::Shared(chunk) | Taken::Opened(chunk))) => Ok(chunk),
             Ok(Some(Taken::Arrived(arrived))) => match arrived.open() {
-                Ok(chunk) if chunk.waits() => return Poll::Ready(Ok(Some(Work::Filters(Box::new(chunk))))),
+                Ok(chunk) if chunk.has_deferred() => return Poll::Ready(Ok(Some(Work::Filters(Box::new(chunk))))),
                 opened => opened.map(Arc::new),
             },
             Ok(Some(Taken::ToFilter(part))) => match part.complete(None) {
@@ -332,64 +339,73 @@ impl ScanQueue {
         if self.ordered { self.lanes.get(partition) } else { self.lanes.first() }
     }
 
-    /// Evaluates the filters on a chunk and leaves the rest of it to be read, if rows passed. Only in a shared lane.
-    pub(super) fn choose(&self, chunk: OpenChunk, filter: &mut SliceFilter) -> Result<()> {
-        let chosen = late::choose(&self.late, chunk, filter);
-        let (rest, done) = chosen.map_or_else(|error| (None, Err(error)), |rest| (rest, Ok(())));
+    /// Evaluates the filters on a chunk and, if rows passed, queues the read of its other columns. Only for a shared
+    /// lane.
+    pub(super) fn apply_filters(&self, chunk: OpenChunk, filter: &mut SliceFilter) -> Result<()> {
+        let selected = late::select_rows(&self.late, chunk, filter);
+        let (remaining, done) = selected.map_or_else(|error| (None, Err(error)), |remaining| (remaining, Ok(())));
         if let Some(lane) = self.lanes.first() {
             let lane = &mut *lane.lock();
-            lane.choosing = lane.choosing.saturating_sub(1);
-            lane.chosen.extend(rest);
+            lane.filtering = lane.filtering.saturating_sub(1);
+            lane.filtered.extend(remaining);
         }
-        // Others may have nothing left to do but this.
+        // Other partitions may be waiting for nothing but this: they returned Pending while `filtering` was above 0.
         Arc::clone(&self.wakers).wake();
         done
     }
 
+    /// Takes the next chunk from a lane; starts reads as a side effect.
     fn poll_taken(&self, lane: &mut Lane, partition: usize, cx: &mut Context<'_>) -> Poll<Result<Option<Taken>>> {
         if self.closed.load(Ordering::SeqCst) {
             lane.clear();
             return Poll::Ready(Ok(None));
         }
-        // Registered before anything is looked at: a read that ends from now on wakes this partition again.
+        // Registered before the lane is examined: a read that finishes after the examination wakes this partition
+        // again.
         self.wakers.register(partition, cx.waker());
         if !lane.started {
             self.classify(lane);
         }
-        // Exhausted chunks give their charge back before anything new asks for room.
+        // Dropping exhausted chunks gives their charges back before a new read asks the I/O budget for room.
         lane.open.retain(|chunk| chunk.has_more());
         loop {
+            // Reads start before anything is taken, so that the device works while this partition processes the chunk.
             self.read_ahead(lane)?;
             self.gather(lane);
             let taken = if self.ordered { self.take_in_order(lane)? } else { self.take_any(lane)? };
             if let Some(chunk) = taken {
+                // Taking a chunk that had arrived made room in the window: it is filled again at once.
                 self.read_ahead(lane)?;
                 return Poll::Ready(Ok(Some(chunk)));
             }
+            // `gather` has polled the reads with the shared waker, so the next one that finishes wakes all partitions.
             if !lane.reads.is_empty() {
                 return Poll::Pending;
             }
             if lane.is_done(self.ordered) {
-                return if lane.choosing > 0 { Poll::Pending } else { Poll::Ready(Ok(None)) };
+                // A partition that evaluates filters may still queue a read; `apply_filters` wakes this one then.
+                return if lane.filtering > 0 { Poll::Pending } else { Poll::Ready(Ok(None)) };
             }
-            // Nothing in flight, nothing to work on: this partition must not depend on the budget of others.
+            // Nothing is in flight and nothing can be taken, so no event of this scan would wake the partition. Waiting
+            // for room in the I/O budget could deadlock with another scan that waits likewise: this read is admitted
+            // even beyond the budget. The loop then finds it in flight and returns Pending.
             self.start_read(lane, Admission::Guaranteed)?;
         }
     }
 
-    /// Sorts the items into those in reach and those to be read. A move may change that; both ways are prepared for it.
+    /// Sorts the items into resident ones and cold ones. A move may change that later; both kinds are prepared for it.
     fn classify(&self, lane: &mut Lane) {
         lane.started = true;
         lane.window_bytes = self.look_ahead.first_bytes;
         let columns = &self.spec.columns;
         for item in std::mem::take(&mut lane.pending) {
-            let in_reach = self.spec.source.chunk(item).is_none_or(|entry| {
-                columns.iter().all(|c| entry.chunk.columns().get(*c).is_none_or(|s| s.is_in_reach()))
+            let resident = self.spec.source.chunk(item).is_none_or(|entry| {
+                columns.iter().all(|c| entry.chunk.columns().get(*c).is_none_or(|s| s.is_in_memory()))
             });
             if self.ordered {
                 lane.order.push_back(item);
             }
-            if !in_reach {
+            if !resident {
                 lane.cold.push_back(item);
             } else if !self.ordered {
                 lane.resident.push_back(item);
@@ -397,7 +413,7 @@ impl ScanQueue {
         }
     }
 
-    /// False when run-time filters exclude the item now; counted.
+    /// False when run-time filters exclude the item by now; counts the pruned chunk.
     fn keeps(&self, item: u32) -> bool {
         let verdict = self.pruner.lock().judge(item);
         if verdict == Verdict::NoMember {
@@ -410,15 +426,15 @@ impl ScanQueue {
         verdict == Verdict::Keep
     }
 
-    /// Queues reads while there is room. A scan with a limit looks only one chunk ahead.
+    /// Starts reads while the window and the I/O budget have room. A scan with a limit looks only one chunk ahead.
     fn read_ahead(&self, lane: &mut Lane) -> Result<()> {
-        while !lane.chosen.is_empty() && lane.ahead_bytes < lane.window_bytes {
+        while !lane.filtered.is_empty() && lane.ahead_bytes < lane.window_bytes {
             if !self.start_read(lane, Admission::Prefetch)? {
                 return Ok(());
             }
         }
         let has_room = |lane: &Lane| lane.ahead_bytes < lane.window_bytes && lane.to_filter.len() < MOST_TO_FILTER;
-        while lane.chosen.is_empty() && !lane.cold.is_empty() && has_room(lane) {
+        while lane.filtered.is_empty() && !lane.cold.is_empty() && has_room(lane) {
             if !self.start_read(lane, Admission::Prefetch)? {
                 break;
             }
@@ -426,13 +442,13 @@ impl ScanQueue {
         Ok(())
     }
 
-    /// Starts the read of the first cold chunk that is still wanted; false when the budget has no room. Rows that passed
-    /// the filters come first.
+    /// Starts the read of the first cold chunk that is still wanted; false when the budget has no room. Chunks that
+    /// were filtered come first, as they hold the charges of their filter columns.
     fn start_read(&self, lane: &mut Lane, admission: Admission) -> Result<bool> {
-        if let Some(rest) = lane.chosen.pop_front() {
-            return match lane.read(rest, admission)? {
-                Some(rest) => {
-                    lane.chosen.push_front(rest);
+        if let Some(part) = lane.filtered.pop_front() {
+            return match lane.read(part, admission)? {
+                Some(part) => {
+                    lane.filtered.push_front(part);
                     Ok(false)
                 }
                 None => Ok(true),
@@ -444,7 +460,7 @@ impl ScanQueue {
                 continue;
             }
             match OpenChunk::open(&self.spec, item)? {
-                // Moved here since it was classified; an ordered lane comes to it by its order.
+                // A move made it resident since it was classified; an ordered lane reaches it by `order`.
                 Opening::Now(_) if self.ordered => {}
                 Opening::Now(_) => lane.resident.push_back(item),
                 Opening::Cold(part) if part.is_denied() => {
@@ -453,14 +469,14 @@ impl ScanQueue {
                     continue;
                 }
                 Opening::Cold(part) => {
-                    let (bytes, there) = part.waitable_bytes();
-                    let tries = self.late.tries(bytes, there);
-                    let part = if tries { part.filters_first() } else { part };
+                    let (bytes, filters_ready) = part.deferrable_bytes();
+                    let attempts = self.late.attempts(bytes, filters_ready);
+                    let part = if attempts { part.defer_unfiltered() } else { part };
                     if part.is_complete() {
                         lane.to_filter.push_back(item);
                     } else if lane.read(part, admission)?.is_some() {
-                        if tries {
-                            self.late.put_off();
+                        if attempts {
+                            self.late.cancel_attempt();
                         }
                         lane.cold.push_front(item);
                         return Ok(false);
@@ -478,21 +494,28 @@ impl ScanQueue {
         let mut cx = Context::from_waker(&waker);
         while let Poll::Ready(Some((item, chunk))) = lane.reads.poll_next_unpin(&mut cx) {
             lane.in_flight.remove(&item);
-            lane.window_bytes = self.look_ahead.farther(lane.window_bytes);
+            lane.window_bytes = self.look_ahead.widened(lane.window_bytes);
             lane.ready.insert(item, chunk);
         }
     }
 
+    /// Takes whichever chunk keeps the scan busiest: an arrived one, one to filter, a resident one, or a share of a
+    /// chunk that another partition works on.
     fn take_any(&self, lane: &mut Lane) -> Result<Option<Taken>> {
+        // Arrived chunks first: each takes room in the window until it is taken, and its I/O charge until it is finished.
         while let Some((item, chunk)) = lane.ready.pop_first() {
             lane.end_ahead(item);
+            // Run-time filters may have become stricter while the chunk was read.
             if self.keeps(item) {
-                lane.choosing += usize::from(chunk.waits());
+                lane.filtering += usize::from(chunk.has_deferred());
                 return Ok(Some(Taken::Arrived(chunk)));
             }
+            // The chunk was read in vain, and so might be those behind it: read less far ahead again.
             lane.window_bytes = self.look_ahead.first_bytes;
         }
-        // What may cause reads comes before what does not, as far as the reads have room.
+        // Evaluating filters lets a read start, resident chunks do not. So chunks to filter come before resident ones,
+        // which are worked on while the device reads. With a full window such a read could not start: then resident
+        // chunks come first, unless there is nothing else that can be done.
         if (lane.ahead_bytes < lane.window_bytes || (lane.resident.is_empty() && lane.reads.is_empty()))
             && let Some(taken) = self.take_to_filter(lane)?
         {
@@ -504,13 +527,17 @@ impl ScanQueue {
             }
             match OpenChunk::open(&self.spec, item)? {
                 Opening::Now(chunk) => return Ok(Some(Taken::Opened(chunk))),
-                // Moved away since it was classified.
+                // A move made it cold since it was classified.
                 Opening::Cold(_) => lane.cold.push_back(item),
             }
         }
+        // Nothing is left to open: help another partition with its chunk, so that the scan does not end with one
+        // partition at work. This also happens while reads are in flight; the next poll prefers what has arrived by
+        // then.
         Ok(lane.open.iter().find(|chunk| chunk.has_more()).cloned().map(Taken::Shared))
     }
 
+    /// Takes a chunk whose filter columns are resident.
     fn take_to_filter(&self, lane: &mut Lane) -> Result<Option<Taken>> {
         while let Some(item) = lane.to_filter.pop_front() {
             if !self.keeps(item) {
@@ -519,12 +546,12 @@ impl ScanQueue {
             match OpenChunk::open(&self.spec, item)? {
                 Opening::Now(chunk) => return Ok(Some(Taken::Opened(chunk))),
                 Opening::Cold(part) => {
-                    let part = part.filters_first();
+                    let part = part.defer_unfiltered();
                     if part.is_complete() {
-                        lane.choosing += 1;
+                        lane.filtering += 1;
                         return Ok(Some(Taken::ToFilter(part)));
                     }
-                    // A column of the filters moved away since.
+                    // A move made a filter column cold in the meantime.
                     lane.cold.push_back(item);
                 }
             }
@@ -532,6 +559,7 @@ impl ScanQueue {
         Ok(None)
     }
 
+    /// Takes the next chunk of an ordered lane; `None` while that chunk is not read.
     fn take_in_order(&self, lane: &mut Lane) -> Result<Option<Taken>> {
         while let Some(item) = lane.order.front().copied() {
             let ready = match lane.ready.remove(&item) {
@@ -539,11 +567,15 @@ impl ScanQueue {
                     lane.end_ahead(item);
                     Some(chunk)
                 }
+                // The next chunk is being read, or is the next one to be read (`cold` has the same order, so it can
+                // only be at its front): later chunks have to wait, even if they are resident.
                 None if lane.in_flight.contains(&item) || lane.cold.front() == Some(&item) => return Ok(None),
+                // Resident when it was classified, or made resident by a move when its read was to start.
                 None => None,
             };
             if !self.keeps(item) {
                 lane.order.pop_front();
+                // The chunk was read in vain: read less far ahead again, as in `take_any`.
                 if ready.is_some() {
                     lane.window_bytes = self.look_ahead.first_bytes;
                 }
@@ -558,6 +590,8 @@ impl ScanQueue {
                     lane.order.pop_front();
                     return Ok(Some(Taken::Opened(chunk)));
                 }
+                // A move made it cold in the meantime. It goes to the front of `cold`, as it is the next to be taken;
+                // the caller starts its read.
                 Opening::Cold(_) => {
                     lane.cold.push_front(item);
                     return Ok(None);
@@ -573,20 +607,20 @@ impl Lane {
         if ordered {
             self.order.is_empty()
         } else {
-            let asked = self.to_filter.is_empty() && self.chosen.is_empty();
-            asked && self.cold.is_empty() && self.ready.is_empty() && self.resident.is_empty()
+            let filters_done = self.to_filter.is_empty() && self.filtered.is_empty();
+            filters_done && self.cold.is_empty() && self.ready.is_empty() && self.resident.is_empty()
         }
     }
 
     /// Items that no partition has taken.
     fn untaken(&self) -> BTreeSet<u32> {
-        let sorted = [&self.pending, &self.order, &self.resident, &self.cold, &self.to_filter];
+        let queued = [&self.pending, &self.order, &self.resident, &self.cold, &self.to_filter];
         let read = self.in_flight.iter().chain(self.ready.keys()).copied();
-        let chosen = self.chosen.iter().map(ColdPart::item);
-        sorted.into_iter().flatten().copied().chain(read).chain(chosen).collect()
+        let filtered = self.filtered.iter().map(ColdPart::item);
+        queued.into_iter().flatten().copied().chain(read).chain(filtered).collect()
     }
 
-    /// Starts a read; gives the part back when the budget has no room for it.
+    /// Starts the read of `part`; returns it when the budget has no room.
     fn read(&mut self, part: ColdPart, admission: Admission) -> Result<Option<ColdPart>> {
         let item = part.item();
         let bytes = part.missing_bytes();
@@ -601,11 +635,12 @@ impl Lane {
         Ok(None)
     }
 
-    /// A pruned item is not waited for.
+    /// Removes a pruned item from the order, so that the lane does not wait for it.
     fn skip(&mut self, item: u32) {
         self.order.retain(|o| *o != item);
     }
 
+    /// An item that was read ahead is taken: its bytes no longer count against the window.
     fn end_ahead(&mut self, item: u32) {
         self.ahead_bytes -= self.ahead.remove(&item).unwrap_or(0);
     }
@@ -614,12 +649,13 @@ impl Lane {
         *self = Self { started: true, ..Self::default() };
     }
 
+    /// Cancels all reads and puts their items back among the cold ones.
     fn withdraw(&mut self) {
         self.reads = FuturesUnordered::new();
         let mut back: Vec<u32> = std::mem::take(&mut self.in_flight).into_iter().collect();
         back.extend(std::mem::take(&mut self.ready).into_keys());
         back.extend(std::mem::take(&mut self.to_filter));
-        back.extend(std::mem::take(&mut self.chosen).iter().map(ColdPart::item));
+        back.extend(std::mem::take(&mut self.filtered).iter().map(ColdPart::item));
         back.sort_unstable();
         back.into_iter().rev().for_each(|item| self.cold.push_front(item));
         self.ahead.clear();
@@ -635,7 +671,7 @@ mod tests {
     #[test]
     fn read_ahead_doubles_up_to_a_bound_and_a_limit_looks_at_one_chunk() {
         let course = |look_ahead: &LookAhead| {
-            let next = |window_bytes: &u64| Some(look_ahead.farther(*window_bytes));
+            let next = |window_bytes: &u64| Some(look_ahead.widened(*window_bytes));
             std::iter::successors(Some(look_ahead.first_bytes), next).take(6).collect::<Vec<_>>()
         };
         assert_eq!(course(&LookAhead::new(16, false)), [8, 16, 32, 64, 64, 64]);

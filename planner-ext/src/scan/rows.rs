@@ -1,4 +1,5 @@
-//! Filters on whole chunks, for those who are no scan: which rows pass, and which chunks may have some that do.
+//! Filters on whole chunks outside of scans (for hot views and tiering runs): which rows pass, and which chunks may
+//! have such rows.
 
 use std::sync::Arc;
 
@@ -9,12 +10,12 @@ use datafusion::common::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
 
-use super::filter::{Asking, Conjunct, Selection, SliceFilter};
+use super::filter::{Conjunct, DynamicFilterUse, Selection, SliceFilter};
 use super::pruning::{Verdict, judge_chunks};
 use super::source::ScanSource;
 
-/// Conjuncts over the columns of a table, evaluated as a scan does: what can fail on a value runs last, on rows that
-/// passed the rest.
+/// Conjuncts over the columns of a table, evaluated as in a scan: those that can fail on a value run last, on the rows
+/// that passed the others.
 #[derive(Debug, Clone)]
 pub(crate) struct RowFilter {
     conjuncts: Arc<[Conjunct]>,
@@ -40,7 +41,7 @@ impl RowFilter {
         let mut value =
             |slot: usize| Ok(values.get(slot).map_or_else(|| Arc::new(NullArray::new(rows)) as ArrayRef, Arc::clone));
         let mut filter = SliceFilter::new(Arc::clone(&self.conjuncts));
-        Ok(match filter.apply(rows, Selection::All, &mut value, Asking::All)? {
+        Ok(match filter.apply(rows, Selection::All, &mut value, DynamicFilterUse::Always)? {
             Selection::All => BooleanArray::new(BooleanBuffer::new_set(rows), None),
             Selection::Nothing => BooleanArray::new(BooleanBuffer::new_unset(rows), None),
             Selection::Some(mask) => mask,
@@ -48,7 +49,8 @@ impl RowFilter {
     }
 }
 
-/// For each chunk of the version: can it have a row for which all `filters` are true, by its bounds and membership filters?
+/// For each chunk of the version: whether it can have a row for which all `filters` are true, by its bounds and
+/// membership filters.
 pub(crate) fn may_have(source: &ScanSource, filters: &[Arc<dyn PhysicalExpr>]) -> Vec<bool> {
     match judge_chunks(source, filters) {
         Some(verdicts) => verdicts.into_iter().map(|verdict| verdict == Verdict::Keep).collect(),

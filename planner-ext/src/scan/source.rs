@@ -1,8 +1,8 @@
-//! What a scan reads: one version of one table, addressed by items.
+//! The source of a scan: one version of one table, addressed by items.
 //!
-//! An item is a position in `version.chunks`, or, from there on, a position in `version.delta`. For statements that change
-//! rows the source has one more column, [`ROW_COLUMN`] or a name like it: where in the version a row lies. Nobody else
-//! sees it.
+//! An item is a position in `version.chunks`, or, from there on, a position in `version.delta`. For statements that
+//! change rows the source has one more column, [`ROW_COLUMN`] or a name like it: the position of each row in the
+//! version. Other statements do not see this column.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub struct ScanSource {
 }
 
 impl ScanSource {
-    /// The given version of a table.
+    /// A source for the given version of a table.
     pub fn new(store: Arc<Store>, table: Arc<Table>, version: Arc<TableVersion>) -> Self {
         let mut tiers: Vec<String> = store.memory_tiers().iter().map(|t| t.name().to_owned()).collect();
         tiers.push("ssd".to_owned());
@@ -36,7 +36,7 @@ impl ScanSource {
         Self { store, table, version, tiers, schema }
     }
 
-    /// The same rows, each with its position in the version in a last column of that name.
+    /// Like this source, but with the position of each row in a last column called `name`.
     pub fn with_positions(&self, name: &str) -> Self {
         let store = Arc::clone(&self.store);
         let table = Arc::clone(&self.table);
@@ -51,22 +51,22 @@ impl ScanSource {
         column >= self.table.schema().fields().len()
     }
 
-    /// Notes that `bytes` of a segment are read in place on `tier`: an emulated device takes its time for it.
+    /// Reports that `bytes` of a segment are read in place on `tier`, so that an emulated device can delay the read.
     pub(super) fn touch(&self, tier: TierId, bytes: u64) {
         self.store.touch(tier, bytes);
     }
 
-    /// Columns of the table, and that of row positions where it was asked for.
+    /// Columns of the table, followed by the column of row positions if the source has one.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Names of the tiers by [`TierId`] as they were when the statement began; the home tier is the last.
+    /// Names of the tiers by [`TierId`] as of the start of the statement; the home tier is the last.
     pub fn tiers(&self) -> &[String] {
         &self.tiers
     }
 
-    /// The tier that every segment has its home on, as it stands now.
+    /// The current index of the home tier.
     pub fn home_tier(&self) -> TierId {
         self.store.home_tier()
     }

@@ -1,7 +1,7 @@
-//! What the planner may believe about the rows of a scan.
+//! Statistics of a scan for the planner.
 //!
-//! An exact statistic is taken as the answer of COUNT, MIN or MAX, so exact means: no filter, no limit, no deleted row,
-//! bounds that are values of the column. Everything else is an estimate, distinct counts always.
+//! The planner takes an exact statistic as the answer of COUNT, MIN or MAX, so exact means: no filter, no limit, no
+//! deleted row, bounds that are values of the column. Everything else is an estimate, distinct counts always.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{AnalysisContext, PhysicalExpr, analyze, conjunction};
 
 use super::exec::ScanConfig;
-use super::filter::{Asking, Conjunct, Selection, SliceFilter};
+use super::filter::{Conjunct, DynamicFilterUse, Selection, SliceFilter};
 use super::source::ScanSource;
 
-/// Share of rows that a predicate of unknown effect is believed to keep, as DataFusion believes.
+/// Selectivity assumed for a predicate of unknown effect, as in DataFusion.
 const UNKNOWN_SELECTIVITY: f64 = 0.2;
 
 /// Statistics of the output of a scan.
@@ -57,23 +57,24 @@ pub(super) fn scan_statistics(config: &ScanConfig) -> Result<Statistics> {
 }
 
 impl ScanSource {
-    /// Rows that are expected to pass `filters`, over the table's schema; `None` when that cannot be told.
+    /// Number of rows that are expected to pass `filters`, which are over the table's schema; `None` when it is
+    /// unknown.
     pub(crate) fn estimated_rows(self: &Arc<Self>, filters: Vec<Arc<dyn PhysicalExpr>>) -> Option<f64> {
         let config = ScanConfig::new(Arc::clone(self), Vec::new(), filters, None, 1);
         scan_statistics(&config).ok()?.num_rows.get_value().map(|rows| *rows as f64)
     }
 
-    /// Distinct values that a column is expected to have, filters aside: as sketched, else no more than rows, nor than its
-    /// range has.
+    /// Number of distinct values that a column is expected to have without filters: as sketched, or else as many as
+    /// there are rows, but no more than its range has.
     pub(crate) fn distinct(&self, column: usize) -> f64 {
         let rows = self.version.live_rows() as f64;
         if let Ok(Some(count)) = self.version.distinct(column) {
             return count.min(rows);
         }
-        self.range(column).map_or(rows, |(least, most)| rows.min(most - least + 1.0))
+        self.range(column).map_or(rows, |(min, max)| rows.min(max - min + 1.0))
     }
 
-    /// The least and the largest value of a column of integers or dates, as far as they are known.
+    /// The least and the largest value of a column of integers or dates, if they are known.
     pub(crate) fn range(&self, column: usize) -> Option<(f64, f64)> {
         let data_type = self.schema().fields().get(column)?.data_type();
         if self.is_row_column(column) || !(data_type.is_integer() || data_type.is_temporal()) {
@@ -89,7 +90,7 @@ impl ScanSource {
     }
 }
 
-/// The share of rows that `filters` keep of samples of `chunks`; `None` without samples or when a filter fails on them.
+/// Share of the rows in samples of `chunks` that pass `filters`; `None` without samples or when a filter fails on them.
 fn sampled_selectivity(source: &ScanSource, chunks: &[u32], filters: &[Arc<dyn PhysicalExpr>]) -> Option<f64> {
     if filters.is_empty() {
         return None;
@@ -100,7 +101,7 @@ fn sampled_selectivity(source: &ScanSource, chunks: &[u32], filters: &[Arc<dyn P
     let conjuncts = Conjunct::bind_all(filters, &[], source.schema(), &columns).ok()?;
     let mut filter = SliceFilter::new(conjuncts.into());
     let mut seen = 0;
-    let mut kept = 0;
+    let mut passed = 0;
     for position in source.version.sampled_chunks().filter(|p| chunks.binary_search(&(*p as u32)).is_ok()) {
         let chunk = &source.version.chunks.get(position)?.chunk;
         let samples: Option<Vec<ArrayRef>> = columns.iter().map(|c| source.table.sample(chunk, *c)).collect();
@@ -110,17 +111,18 @@ fn sampled_selectivity(source: &ScanSource, chunks: &[u32], filters: &[Arc<dyn P
             samples.get(slot).map_or_else(|| Ok(Arc::new(NullArray::new(rows)) as _), |s| Ok(Arc::clone(s)))
         };
         seen += rows;
-        kept += match filter.apply(rows, Selection::All, &mut column, Asking::All).ok()? {
+        passed += match filter.apply(rows, Selection::All, &mut column, DynamicFilterUse::Always).ok()? {
             Selection::All => rows,
             Selection::Nothing => 0,
             Selection::Some(mask) => mask.true_count(),
         };
     }
-    // Half a row for what a sample cannot see.
-    (seen > 0).then(|| (kept as f64 + 0.5) / (seen as f64 + 1.0))
+    // Half a row stands for matches that a sample cannot show, so that the estimate is never 0.
+    (seen > 0).then(|| (passed as f64 + 0.5) / (seen as f64 + 1.0))
 }
 
-/// Scales statistics by the selectivity of `filters`: as sampled, else as believed.
+/// Scales statistics by the selectivity of `filters`: the sampled one, or else the one that DataFusion's analysis
+/// gives.
 fn filter(
     input: Statistics,
     filters: &[Arc<dyn PhysicalExpr>],
@@ -136,7 +138,7 @@ fn filter(
     let mut selectivity = UNKNOWN_SELECTIVITY.powi(unknown.len().min(3) as i32);
     if !known.is_empty() {
         let context = AnalysisContext::try_from_statistics(schema, &output.column_statistics)?;
-        // The bounds of some types cannot be analysed; that is no reason to fail a statement.
+        // The bounds of some types cannot be analysed; the statement must not fail because of that.
         match analyze(&conjunction(known), context, schema) {
             Ok(analysis) => {
                 selectivity *= analysis.selectivity.unwrap_or(1.0);
@@ -161,7 +163,7 @@ fn filter(
     Ok(output)
 }
 
-/// Distinct values of a column, as far as they are known.
+/// Number of distinct values of a column, if it is known.
 fn distinct_count(source: &ScanSource, column: usize) -> Precision<usize> {
     match source.version.distinct(column) {
         Ok(count) => count.map_or(Precision::Absent, |count| Precision::Inexact(count.round() as usize)),
@@ -172,26 +174,27 @@ fn distinct_count(source: &ScanSource, column: usize) -> Precision<usize> {
     }
 }
 
-/// Lowers the distinct counts of a table of `rows` to what filters leave. Of the columns that are filtered by as large a
-/// share goes as of the rows; of others the values whose rows all go, if rows go by chance.
+/// Lowers the distinct counts of a table of `rows` rows to those of the rows that pass `filters`. A column that is
+/// filtered loses the same share of its values as of its rows; another column loses the values whose rows are all
+/// removed, on the assumption that rows are removed by chance.
 fn scale_distinct(statistics: &mut Statistics, filters: &[Arc<dyn PhysicalExpr>], rows: u64) {
-    let Some(kept) = statistics.num_rows.get_value().filter(|_| !filters.is_empty()) else { return };
-    let share = (*kept as f64 / rows.max(1) as f64).min(1.0);
+    let Some(passed) = statistics.num_rows.get_value().filter(|_| !filters.is_empty()) else { return };
+    let share = (*passed as f64 / rows.max(1) as f64).min(1.0);
     let filtered: HashSet<usize> = filters.iter().flat_map(collect_columns).map(|column| column.index()).collect();
     for (index, column) in statistics.column_statistics.iter_mut().enumerate() {
         let Some(count) = column.distinct_count.get_value().map(|count| (*count).max(1) as f64) else { continue };
-        let left = match filtered.contains(&index) {
+        let remaining = match filtered.contains(&index) {
             true => share,
             false => 1.0 - (1.0 - share).powf(rows as f64 / count),
         };
-        column.distinct_count = Precision::Inexact((count * left).round().max(1.0) as usize);
+        column.distinct_count = Precision::Inexact((count * remaining).round().max(1.0) as usize);
     }
 }
 
 /// Statistics of one column over some chunks and the delta.
 fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Result<ColumnStatistics> {
     let version = &source.version;
-    // A catalog that failed cannot tell bounds any more; the rows can still be read.
+    // If the catalog fails, bounds are unknown, but the rows can still be read.
     let bounds = match version.statistics.column(column) {
         Ok(bounds) => bounds,
         Err(error) => {
@@ -225,7 +228,7 @@ fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Resu
         min.push(Arc::clone(&known.least));
         max.push(Arc::clone(&known.greatest));
     }
-    // NaN has no place in bounds.
+    // The bounds of the delta ignore NaN.
     let comparable = version.delta.is_empty() || !data_type.is_floating();
     (min_known, max_known) = (min_known && comparable, max_known && comparable);
     let ordered = !data_type.is_nested() && *data_type != DataType::Null;
@@ -253,12 +256,12 @@ fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Resu
     })
 }
 
-/// The extreme of all values of `parts`; null values do not count.
-fn extreme(mut of: impl Accumulator, parts: &[ArrayRef], exact: bool) -> Result<Precision<ScalarValue>> {
+/// The extreme of all values of `parts`, as `accumulator` has it; null values are ignored.
+fn extreme(mut accumulator: impl Accumulator, parts: &[ArrayRef], exact: bool) -> Result<Precision<ScalarValue>> {
     for part in parts {
-        of.update_batch(std::slice::from_ref(part))?;
+        accumulator.update_batch(std::slice::from_ref(part))?;
     }
-    let value = of.evaluate()?;
+    let value = accumulator.evaluate()?;
     Ok(match (value.is_null(), exact) {
         (true, _) => Precision::Absent,
         (false, true) => Precision::Exact(value),

@@ -1,7 +1,7 @@
-//! One partition of a scan: takes chunks from the queue, filters their slices, gives out batches.
+//! One partition of a scan: takes chunks from the queue, filters their slices, emits batches.
 //!
-//! Without filter and deletion a batch is a slice of the chunk, not copied. With them the surviving rows are copied
-//! into batches of the session's size, as `FilterExec` does.
+//! Without filters and deletions a batch is a slice of the chunk and is not copied. Otherwise the surviving rows are
+//! copied into batches of the session's size, as in `FilterExec`.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -15,14 +15,14 @@ use datafusion::common::Result;
 use datafusion::execution::RecordBatchStream;
 use datafusion::physical_plan::metrics::BaselineMetrics;
 use futures::Stream;
-use terrace_tier_store::tier::codec::Words;
+use terrace_tier_store::tier::codec::Dictionary;
 
-use super::filter::{Asking, Columns, Selection, SliceFilter};
+use super::filter::{Columns, DynamicFilterUse, Selection, SliceFilter};
 use super::metrics::WaitTimer;
 use super::open::OpenChunk;
 use super::queue::{ScanQueue, Work};
 
-/// Slices worked on in one poll before other tasks get their turn.
+/// Slices processed in one poll before the stream yields to other tasks.
 const SLICES_PER_POLL: usize = 64;
 
 /// The stream of one partition.
@@ -77,8 +77,8 @@ impl ScanStream {
                 match self.queue.poll_next(self.partition, cx)? {
                     Poll::Ready(Some(Work::Slices(chunk))) => self.current = Some(chunk),
                     Poll::Ready(Some(Work::Filters(chunk))) => {
-                        self.queue.choose(*chunk, &mut self.filter)?;
-                        // That was a whole chunk; others get their turn.
+                        self.queue.apply_filters(*chunk, &mut self.filter)?;
+                        // That was the work of a whole chunk, so the stream yields to other tasks.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
@@ -100,11 +100,11 @@ impl ScanStream {
         let Some(chunk) = self.current.as_ref() else { return Ok(None) };
         self.slices.fill(None);
         let mut slices = Slices { chunk, range, known: &mut self.slices, touched: Vec::new() };
-        let selection = match chunk.chosen(range) {
-            Some(chosen) => chosen,
+        let selection = match chunk.selected(range) {
+            Some(selected) => selected,
             None => {
                 let live = chunk.live(range);
-                self.filter.apply(range.len(), live, &mut slices, Asking::WhatPays)?
+                self.filter.apply(range.len(), live, &mut slices, DynamicFilterUse::WhenUseful)?
             }
         };
         let survivors = match &selection {
@@ -124,12 +124,12 @@ impl ScanStream {
         }
         let columns = spec.output.iter().map(|slot| slices.values(*slot)).collect::<Result<_>>()?;
         let mut batch = self.batch(columns, range.len())?;
-        let whole = matches!(selection, Selection::All);
+        let all_pass = matches!(selection, Selection::All);
         if survivors > self.remaining {
             batch = batch.slice(0, selection.length_with(self.remaining));
         }
         self.collected(survivors);
-        if whole && self.coalescer.is_none() {
+        if all_pass && self.coalescer.is_none() {
             return Ok(Some(batch));
         }
         let size = self.queue.spec.slice_rows;
@@ -153,7 +153,7 @@ impl ScanStream {
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.queue.spec.schema), columns, &options)?)
     }
 
-    /// Accounts for rows on their way out and stops reading when there are enough.
+    /// Accounts for rows that are emitted and stops reading when there are enough.
     fn collected(&mut self, rows: usize) {
         let enough = self.queue.collect(rows);
         self.remaining = self.remaining.saturating_sub(rows);
@@ -168,7 +168,7 @@ impl ScanStream {
         self.slices.fill(None);
     }
 
-    /// Its rows are out; what still holds it does not count.
+    /// Ends the tally when the last row was emitted, even if the stream is dropped later.
     fn end(&mut self) {
         if !std::mem::replace(&mut self.ended, true) {
             self.queue.spec.tally.end();
@@ -187,9 +187,9 @@ impl ScanStream {
 pub(super) struct Slices<'a> {
     pub(super) chunk: &'a OpenChunk,
     pub(super) range: &'a Range<usize>,
-    /// Those made already, as far as there are places for them.
+    /// Columns sliced already, by position; may be shorter than the list of columns.
     pub(super) known: &'a mut [Option<ArrayRef>],
-    /// Columns that were read.
+    /// Positions of the columns that were read.
     pub(super) touched: Vec<usize>,
 }
 
@@ -212,14 +212,14 @@ impl Columns for Slices<'_> {
         }
     }
 
-    fn keys(&mut self, slot: usize) -> Option<(Words, ArrayRef)> {
+    fn keys(&mut self, slot: usize) -> Option<(Dictionary, ArrayRef)> {
         let keys = self.chunk.keys(slot, self.range)?;
         self.touch(slot);
         Some(keys)
     }
 
     fn stored(&mut self, slot: usize) -> Option<ArrayRef> {
-        // Those that are there already are as good.
+        // Values that were widened already serve as well.
         if let Some(Some(known)) = self.known.get(slot) {
             return Some(Arc::clone(known));
         }

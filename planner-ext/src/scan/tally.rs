@@ -1,4 +1,4 @@
-//! What one scan of a statement did: written down while it runs, for the advisor.
+//! Counts of one scan of a statement, collected while it runs, for the advisor.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use terrace_tier_store::tier::TierId;
 
 use super::metrics::now;
 
-/// One execution of a scan.
+/// Counts of one execution of a scan.
 #[derive(Debug)]
 pub(super) struct ScanTally {
     table: TableId,
@@ -24,14 +24,14 @@ pub(super) struct ScanTally {
 
 #[derive(Debug, Default)]
 struct ColumnTally {
-    /// Known with the first segment.
+    /// Set with the first segment.
     column: OnceLock<ColumnId>,
     segments: [AtomicU32; MAX_TIERS],
     cold_bytes: AtomicU64,
 }
 
 impl ScanTally {
-    /// For a scan that reads so many columns.
+    /// A tally for a scan that reads `columns` columns.
     pub(super) fn new(table: TableId, columns: usize, partitions: usize) -> Self {
         Self {
             table,
@@ -43,24 +43,25 @@ impl ScanTally {
         }
     }
 
-    /// A partition is polled for the first time.
+    /// Notes the start; called when a partition is polled for the first time.
     pub(super) fn begin(&self) {
         self.begun.get_or_init(now);
     }
 
-    /// A partition has ended.
+    /// Notes that a partition has ended.
     pub(super) fn end(&self) {
         let span = self.begun.get().map_or(0, |begun| begun.elapsed().as_micros());
         self.span_us.fetch_max(u64::try_from(span).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// A partition has waited for reads.
+    /// Notes that a partition has waited for reads since `since`.
     pub(super) fn waited(&self, since: Instant) {
         let ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.wait_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// A segment of the column at this position was read where it lay; `cold_bytes` of it from home.
+    /// Counts a segment of the column at position `slot` that was read on `tier`, `cold_bytes` of it from the home
+    /// tier.
     pub(super) fn segment(&self, slot: usize, column: ColumnId, tier: TierId, cold_bytes: u64) {
         let Some(tally) = self.columns.get(slot) else { return };
         tally.column.get_or_init(|| column);
@@ -70,7 +71,7 @@ impl ScanTally {
         tally.cold_bytes.fetch_add(cold_bytes, Ordering::Relaxed);
     }
 
-    /// All of it so far.
+    /// The counts so far.
     pub(super) fn profile(&self) -> ScanProfile {
         let read = |tally: &ColumnTally| {
             let column = *tally.column.get()?;

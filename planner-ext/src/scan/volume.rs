@@ -1,12 +1,12 @@
-//! What scans read, for those who learn from them.
+//! Volumes of scans, from which hot views are mined.
 
 use super::source::ScanSource;
 use crate::views::Volume;
 
-/// Chunks that are measured; where there are more, these stand for all.
+/// Most chunks that are measured; of more chunks a sample of this size is scaled up.
 const MEASURED_CHUNKS: usize = 256;
 
-/// Rows of some chunks, and bytes of `columns` in them.
+/// Live rows of `chunks`, and bytes of `columns` in them.
 pub(super) fn volume(source: &ScanSource, chunks: &[u32], columns: &[usize]) -> Volume {
     let step = chunks.len().div_ceil(MEASURED_CHUNKS).max(1);
     let mut volume = Volume::default();
@@ -23,7 +23,7 @@ pub(super) fn volume(source: &ScanSource, chunks: &[u32], columns: &[usize]) -> 
 }
 
 impl ScanSource {
-    /// Rows of some chunks, and bytes of all columns in them.
+    /// Live rows of `chunks`, and bytes of all columns in them.
     pub(crate) fn volume(&self, chunks: &[u32]) -> Volume {
         volume(self, chunks, &(0..self.table.schema().fields().len()).collect::<Vec<usize>>())
     }

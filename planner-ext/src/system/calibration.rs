@@ -1,12 +1,12 @@
-//! `system.calibration`: what was measured of each tier, one row per measurement. `system.tier_costs`: what placement
-//! reckons with, one row per tier and pattern.
+//! `system.calibration`: the measurements of all tiers, one row per measurement. `system.tier_costs`: the costs that
+//! placement uses, one row per tier and pattern.
 
 use arrow::datatypes::Field;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::placement::{Calibration, PatternCost, Point, TierProfile};
 
 use super::{
-    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_count, optional_counts, optional_real,
+    Batches, Live, NameFilter, count, counts, flag, flags, in_batches, optional_count, optional_counts, optional_real,
     optional_reals, real, reals, text, texts, time, times,
 };
 use crate::error::Result;
@@ -25,12 +25,13 @@ pub(super) fn fields() -> Vec<Field> {
     ]
 }
 
-pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
+pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     let known = live.store.tiering().calibration();
     let unix_us = known.as_ref().map_or(0, |known| known.unix_us);
     let tiers = known.map(|known| known.tiers).unwrap_or_default().into_iter();
-    let of = move |tier: TierProfile| tier.points.into_iter().map(move |point| (tier.name.clone(), point, unix_us));
-    let points: Vec<(String, Point, u64)> = tiers.flat_map(of).collect();
+    let points_of_tier =
+        move |tier: TierProfile| tier.points.into_iter().map(move |point| (tier.name.clone(), point, unix_us));
+    let points: Vec<(String, Point, u64)> = tiers.flat_map(points_of_tier).collect();
     Ok(in_batches(points.into_iter(), fields(), |points| {
         vec![
             texts(points, |(tier, ..)| tier.clone()),
@@ -63,7 +64,7 @@ pub(super) fn cost_fields() -> Vec<Field> {
     ]
 }
 
-/// A pattern on a tier: as used, and as measured.
+/// Costs of a pattern on a tier: those used by placement, and those measured.
 #[derive(Debug, Clone)]
 struct Line {
     tier: String,
@@ -78,7 +79,7 @@ struct Line {
     device: String,
 }
 
-pub(super) fn cost_rows(live: Live, _: Wanted) -> Result<Batches> {
+pub(super) fn cost_rows(live: Live, _: NameFilter) -> Result<Batches> {
     let lines = live.store.tiering().calibration().as_ref().map(lines).unwrap_or_default();
     Ok(in_batches(lines.into_iter(), cost_fields(), |lines| {
         vec![
@@ -101,7 +102,7 @@ pub(super) fn cost_rows(live: Live, _: Wanted) -> Result<Batches> {
 fn lines(known: &Calibration) -> Vec<Line> {
     let mut lines = Vec::new();
     for (at, (profile, used)) in known.tiers.iter().zip(known.costs()).enumerate() {
-        // Memory that is read in place is what it was measured to be.
+        // Only the costs of the home tier are corrected; memory is read in place, as it was measured.
         let is_home = at + 1 == known.tiers.len();
         let (device_times, waited_share) = match is_home {
             true => (known.correction.device_times, known.correction.waited_share),

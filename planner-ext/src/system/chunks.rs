@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::Field;
 use terrace_tier_store::table::{ChunkEntry, Table};
 
-use super::{Batches, Live, Wanted, count, counts, in_batches, text, texts};
+use super::{Batches, Live, NameFilter, count, counts, in_batches, text, texts};
 use crate::error::Result;
 
 pub(super) fn fields() -> Vec<Field> {
@@ -22,8 +22,8 @@ pub(super) fn fields() -> Vec<Field> {
     ]
 }
 
-pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
-    let chunks = wanted.tables(&live).into_iter().flat_map(|table| {
+pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
+    let chunks = names.tables(&live).into_iter().flat_map(|table| {
         let chunks = table.version().chunks.clone();
         (0..chunks.len()).filter_map(move |i| Some((Arc::clone(&table), chunks.get(i)?.clone())))
     });

@@ -1,11 +1,11 @@
-//! `system.columns`: one row per column of each table: how large it is and how many distinct values it has.
+//! `system.columns`: one row per column of each table, with its size and its number of distinct values.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, FieldRef};
 use terrace_tier_store::table::{Segment, Table, TableVersion};
 
-use super::{Batches, Live, Wanted, count, counts, in_batches, optional_count, optional_counts, text, texts};
+use super::{Batches, Live, NameFilter, count, counts, in_batches, optional_count, optional_counts, text, texts};
 use crate::error::Result;
 
 pub(super) fn fields() -> Vec<Field> {
@@ -42,14 +42,14 @@ impl Row {
         chunks.filter_map(|entry| entry.chunk.columns().get(self.position)).map(Arc::as_ref)
     }
 
-    /// Unknown too where the catalog cannot tell any more: what reads rows says so.
+    /// `None` also if the catalog cannot be read; reading rows reports that error.
     fn distinct(&self) -> Option<u64> {
         self.version.distinct(self.position).ok().flatten().map(|count| count.round() as u64)
     }
 }
 
-pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
-    let columns = wanted.tables(&live).into_iter().flat_map(|table| {
+pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
+    let columns = names.tables(&live).into_iter().flat_map(|table| {
         let version = table.version();
         let fields: Vec<FieldRef> = table.schema().fields().iter().cloned().collect();
         let row =

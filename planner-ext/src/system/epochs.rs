@@ -1,16 +1,16 @@
-//! `system.epochs`: one row per turn of the tiering loop, newest first.
+//! `system.epochs`: one row per epoch of the tiering loop, newest first.
 
 use arrow::datatypes::Field;
 
 use terrace_tier_store::placement::{EpochRecord, TierPrice};
 
 use super::{
-    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_real, optional_reals, real, reals, text,
-    texts, time, times,
+    Batches, Live, NameFilter, count, counts, flag, flags, in_batches, optional_real, optional_reals, real, reals,
+    text, texts, time, times,
 };
 use crate::error::Result;
 
-/// Epochs shown at most.
+/// Most epochs that are shown.
 const LIMIT: usize = 1000;
 
 pub(super) fn fields() -> Vec<Field> {
@@ -45,7 +45,7 @@ pub(super) fn fields() -> Vec<Field> {
     ]
 }
 
-pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
+pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     Ok(in_batches(live.store.epochs(LIMIT)?.into_iter(), fields(), |e| {
         vec![
             counts(e, |e| e.id),
@@ -79,7 +79,7 @@ pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
     }))
 }
 
-/// Those of all tiers that there were, as JSON: a record says it by their names, whatever tiers there are now.
+/// The prices of all tiers of the epoch as JSON; a record has the tiers by name, as there may be others now.
 fn prices(epoch: &EpochRecord) -> String {
     let price =
         |price: &TierPrice| format!("{}:{}", serde_json::Value::from(price.tier.as_str()), price.price_ns_per_byte);

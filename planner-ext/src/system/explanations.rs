@@ -1,10 +1,10 @@
-//! Answers on placement as rows: explanations of segments, the outlook of a query, outcomes of orders.
+//! Answers of statements about placement as rows: explanations of segments, the costs of a query, outcomes of orders.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema};
-use terrace_tier_store::placement::{Explanation, Lever, OrderOutcome, Outlook, ReadPart};
+use terrace_tier_store::placement::{Explanation, Lever, OrderOutcome, QueryCost, ReadPart};
 
 use super::moves::split;
 use super::{
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::error::Result;
 
-/// One row per segment.
+/// Columns of explanations; there is one row per segment.
 pub(crate) fn segment_fields() -> Vec<Field> {
     vec![
         text("table_schema"),
@@ -78,8 +78,9 @@ pub(crate) fn segments(items: &[Explanation]) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::new(Schema::new(segment_fields())), columns)?)
 }
 
-/// One row per table, column and tier that a query reads, and a last one for all of it.
-pub(crate) fn outlook_fields() -> Vec<Field> {
+/// Columns of the costs of a query; there is one row per table, column and tier that it reads, and a last one for the
+/// total.
+pub(crate) fn query_cost_fields() -> Vec<Field> {
     vec![
         optional_text("table_schema"),
         optional_text("table_name"),
@@ -95,28 +96,29 @@ pub(crate) fn outlook_fields() -> Vec<Field> {
     ]
 }
 
-/// The rows of an outlook.
-pub(crate) fn outlook(outlook: &Outlook) -> Result<RecordBatch> {
-    let rows: Vec<Option<&ReadPart>> = outlook.parts.iter().map(Some).chain([None]).collect();
-    let of = |value: fn(&ReadPart) -> &str| optional_texts(&rows, move |row| row.map(|part| value(part).to_owned()));
-    let last = |row: &Option<&ReadPart>| row.is_none().then_some(outlook);
+/// The rows of the costs of a query.
+pub(crate) fn query_cost(cost: &QueryCost) -> Result<RecordBatch> {
+    let rows: Vec<Option<&ReadPart>> = cost.parts.iter().map(Some).chain([None]).collect();
+    let part_texts =
+        |value: fn(&ReadPart) -> &str| optional_texts(&rows, move |row| row.map(|part| value(part).to_owned()));
+    let last = |row: &Option<&ReadPart>| row.is_none().then_some(cost);
     let columns: Vec<ArrayRef> = vec![
-        of(|part| split(&part.table).0),
-        of(|part| split(&part.table).1),
-        of(|part| &part.column),
-        of(|part| &part.tier),
-        counts(&rows, |row| row.map_or_else(|| outlook.parts.iter().map(|part| part.chunks).sum(), |part| part.chunks)),
-        counts(&rows, |row| row.map_or(outlook.bytes, |part| part.bytes)),
-        reals(&rows, |row| row.map_or(outlook.read_us, |part| part.read_us)),
-        reals(&rows, |row| row.map_or(outlook.fast_us, |part| part.fast_us)),
+        part_texts(|part| split(&part.table).0),
+        part_texts(|part| split(&part.table).1),
+        part_texts(|part| &part.column),
+        part_texts(|part| &part.tier),
+        counts(&rows, |row| row.map_or_else(|| cost.parts.iter().map(|part| part.chunks).sum(), |part| part.chunks)),
+        counts(&rows, |row| row.map_or(cost.bytes, |part| part.bytes)),
+        reals(&rows, |row| row.map_or(cost.read_us, |part| part.read_us)),
+        reals(&rows, |row| row.map_or(cost.fast_us, |part| part.fast_us)),
         optional_reals(&rows, |row| last(row)?.runs_per_epoch),
         optional_counts(&rows, |row| last(row)?.more_room_bytes),
-        optional_texts(&rows, |row| last(row).map(|outlook| outlook.why.clone())),
+        optional_texts(&rows, |row| last(row).map(|cost| cost.why.clone())),
     ];
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(outlook_fields())), columns)?)
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(query_cost_fields())), columns)?)
 }
 
-/// One row per outcome of an order.
+/// Columns of outcomes; there is one row per outcome of an order.
 pub(crate) fn outcome_fields() -> Vec<Field> {
     vec![text("outcome"), count("segments"), count("bytes")]
 }

@@ -1,8 +1,9 @@
-//! `system.hot_view_proposals`: hot views that would pay for the statements of the last epochs, why, and what became of them.
+//! `system.hot_view_proposals`: hot views that would pay for the statements of the last epochs, with reasons and
+//! states.
 
 use arrow::datatypes::Field;
 
-use super::{Batches, Live, Wanted, count, counts, in_batches, real, reals, text, texts, time, times};
+use super::{Batches, Live, NameFilter, count, counts, in_batches, real, reals, text, texts, time, times};
 use crate::error::Result;
 use crate::views::Proposal;
 
@@ -28,9 +29,9 @@ pub(super) fn fields() -> Vec<Field> {
     ]
 }
 
-pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
+pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
     let proposals = live.hot_views.miner().proposals().into_iter();
-    let found = proposals.filter(move |proposal| wanted.fits(&proposal.table));
+    let found = proposals.filter(move |proposal| names.matches(&proposal.table));
     Ok(in_batches(found, fields(), |rows: &[Proposal]| {
         vec![
             texts(rows, |p| p.table.schema.clone()),

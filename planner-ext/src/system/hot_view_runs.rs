@@ -1,4 +1,4 @@
-//! What the run of a hot view would do: the answer of EXPLAIN CREATE HOT VIEW and EXPLAIN ALTER HOT VIEW .. REFRESH.
+//! Forecasts of tiering runs: the answer of EXPLAIN CREATE HOT VIEW and EXPLAIN ALTER HOT VIEW .. REFRESH.
 
 use std::sync::Arc;
 
@@ -11,7 +11,13 @@ use super::{count, counts, optional_real, optional_reals, text, texts};
 use crate::error::Result;
 use crate::views::{Definition, Forecast};
 
-type Row = (Arc<Definition>, Forecast, Option<f64>);
+/// The forecast of the run of one hot view.
+pub(crate) struct RunForecast {
+    pub(crate) view: Arc<Definition>,
+    pub(crate) forecast: Forecast,
+    /// Expected duration in microseconds, if it can be estimated.
+    pub(crate) us: Option<f64>,
+}
 
 /// Columns of the answer.
 pub(crate) fn fields() -> Vec<Field> {
@@ -36,35 +42,35 @@ pub(crate) fn fields() -> Vec<Field> {
 }
 
 /// The answer.
-pub(crate) fn batch(rows: &[Row]) -> Result<RecordBatch> {
-    let counted: [fn(&Row) -> u64; 14] = [
-        |(view, ..)| view.version,
-        |(_, all, _)| all.chunks,
-        |(_, all, _)| all.chunks_none,
-        |(_, all, _)| all.chunks_all,
-        |(_, all, _)| all.chunks_some,
-        |(_, all, _)| all.chunks_unread,
-        |(_, all, _)| all.chunks_read,
-        |(_, all, _)| all.chunks_rewritten,
-        |(_, all, _)| all.chunks_written,
-        |(_, all, _)| all.read_bytes,
-        |(_, all, _)| all.written_bytes,
-        |(_, all, _)| all.rows,
-        |(_, all, _)| all.rows_read_before,
-        |(_, all, _)| all.rows_read_after,
+pub(crate) fn batch(rows: &[RunForecast]) -> Result<RecordBatch> {
+    let counted: [fn(&RunForecast) -> u64; 14] = [
+        |run| run.view.version,
+        |run| run.forecast.chunks,
+        |run| run.forecast.chunks_none,
+        |run| run.forecast.chunks_all,
+        |run| run.forecast.chunks_some,
+        |run| run.forecast.chunks_unread,
+        |run| run.forecast.chunks_read,
+        |run| run.forecast.chunks_rewritten,
+        |run| run.forecast.chunks_written,
+        |run| run.forecast.read_bytes,
+        |run| run.forecast.written_bytes,
+        |run| run.forecast.rows,
+        |run| run.forecast.rows_read_before,
+        |run| run.forecast.rows_read_after,
     ];
     let mut columns = vec![
-        texts(rows, |(view, ..)| view.table.schema.clone()),
-        texts(rows, |(view, ..)| view.table.name.clone()),
-        texts(rows, |(view, ..)| view.name.name.clone()),
+        texts(rows, |run| run.view.table.schema.clone()),
+        texts(rows, |run| run.view.table.name.clone()),
+        texts(rows, |run| run.view.name.name.clone()),
     ];
     columns.extend(counted.map(|value| counts(rows, value)));
-    columns.push(optional_reals(rows, |(.., us)| us.map(|us| us / 1e6)));
+    columns.push(optional_reals(rows, |run| run.us.map(|us| us / 1e6)));
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields())), columns)?)
 }
 
-/// How long it takes by what the home tier was measured to do, and no faster than `bytes_per_s` allows; `None` before it was
-/// measured, and for what does not run by itself.
+/// Expected duration of a run by the measured speed of the home tier, and no faster than `bytes_per_s` allows; `None`
+/// before the tier was measured, and if a limit of 0 means that runs do not start automatically.
 pub(crate) fn estimate_us(forecast: &Forecast, store: &Store, bytes_per_s: Option<u64>) -> Option<f64> {
     let costs = store.costs();
     let home = costs.get(usize::from(store.home_tier().0))?;

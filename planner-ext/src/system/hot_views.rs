@@ -1,5 +1,5 @@
-//! `system.hot_views`: the hot views there are, whether their tables still fit them, what chunks know of them and what scans
-//! did with them. The rows of EXPLAIN HOT VIEWS.
+//! `system.hot_views`: all hot views, with their states, the coverage of their tables' chunks and the counts of scans.
+//! Also the rows of EXPLAIN HOT VIEWS.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use arrow::datatypes::{Field, Schema};
 use terrace_tier_store::tier::TierKind;
 
 use super::{
-    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_count, optional_counts, optional_text,
+    Batches, Live, NameFilter, count, counts, flag, flags, in_batches, optional_count, optional_counts, optional_text,
     optional_texts, text, texts, time, times,
 };
 use crate::error::Result;
@@ -46,7 +46,7 @@ pub(super) fn fields() -> Vec<Field> {
     ]
 }
 
-/// A view with what became of it.
+/// A view with its state.
 struct Row {
     status: Status,
     coverage: Coverage,
@@ -64,7 +64,7 @@ impl Row {
         let memory = live.store.memory_tiers();
         let dram: Vec<_> = memory.iter().filter(|tier| tier.kind() == TierKind::Dram).map(|tier| tier.id()).collect();
         let figures = version.map(|version| {
-            (Coverage::of(&version, definition, mark), Coverage::bytes_on(&version, definition, mark, &dram))
+            (Coverage::new(&version, definition, mark), Coverage::bytes_on(&version, definition, mark, &dram))
         });
         let (coverage, dram_bytes) = figures.unwrap_or_default();
         let runs = live.hot_views.runs();
@@ -79,24 +79,24 @@ impl Row {
     }
 }
 
-pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
+pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
     let views = live.hot_views.current()?;
-    let found: Vec<Status> = views.iter().filter(|status| wanted.fits(&status.definition.table)).cloned().collect();
+    let found: Vec<Status> = views.iter().filter(|status| names.matches(&status.definition.table)).cloned().collect();
     let found = found.into_iter().map(move |status| Row::new(&live, status));
     Ok(in_batches(found, fields(), |rows: &[Row]| {
-        let of = |row: &Row| Arc::clone(&row.status.definition);
+        let definition = |row: &Row| Arc::clone(&row.status.definition);
         let published = |row: &Row| Some(row.status.published.as_ref()?.view().definition().version);
         vec![
-            texts(rows, |r| of(r).table.schema.clone()),
-            texts(rows, |r| of(r).table.name.clone()),
-            texts(rows, |r| of(r).name.name.clone()),
+            texts(rows, |r| definition(r).table.schema.clone()),
+            texts(rows, |r| definition(r).table.name.clone()),
+            texts(rows, |r| definition(r).name.name.clone()),
             texts(rows, |r| columns(&r.status.definition)),
-            texts(rows, |r| of(r).predicate.clone()),
+            texts(rows, |r| definition(r).predicate.clone()),
             optional_texts(rows, |r| r.status.bound.as_ref().ok().map(|bound| bound.text().to_owned())),
             flags(rows, |r| r.status.bound.as_ref().is_ok_and(|bound| bound.is_moving())),
-            counts(rows, |r| of(r).version),
-            times(rows, |r| of(r).bound_at_us),
-            times(rows, |r| of(r).made_at_us),
+            counts(rows, |r| definition(r).version),
+            times(rows, |r| definition(r).bound_at_us),
+            times(rows, |r| definition(r).made_at_us),
             optional_texts(rows, |r| r.status.bound.as_ref().err().map(|error| error.message().to_owned())),
             optional_counts(rows, published),
             counts(rows, |r| r.coverage.chunks),
@@ -109,9 +109,9 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
             counts(rows, |r| r.tally.pruned_chunks()),
             counts(rows, |r| r.tally.saved_bytes()),
             texts(rows, |r| r.state.to_owned()),
-            texts(rows, |r| of(r).refresh()),
+            texts(rows, |r| definition(r).refresh()),
             optional_texts(rows, |r| r.last_error.clone()),
-            optional_counts(rows, |r| of(r).budget_bytes),
+            optional_counts(rows, |r| definition(r).budget_bytes),
             counts(rows, |r| r.dram_bytes),
         ]
     }))
@@ -121,19 +121,19 @@ fn columns(definition: &Definition) -> String {
     if definition.columns.is_empty() { "*".to_owned() } else { definition.columns.join(", ") }
 }
 
-/// What the check says of one scan and one view.
+/// Result of checking one scan against one view.
 #[derive(Debug, Clone)]
 pub(crate) struct Checked {
     pub(crate) definition: Arc<Definition>,
-    /// Why the view is not implied.
+    /// The conjunct that is not proven; `None` if the view is implied.
     pub(crate) lacks: Option<String>,
     /// Columns that are read and that the view does not have.
     pub(crate) outside: String,
-    /// What chunks know of it; `None` while none does.
+    /// Coverage of the table's chunks; `None` while no chunk knows the view.
     pub(crate) coverage: Option<Coverage>,
 }
 
-/// One row per scan and view.
+/// Columns of checks; there is one row per scan and view.
 pub(crate) fn checked_fields() -> Vec<Field> {
     vec![
         text("table_schema"),
@@ -149,7 +149,7 @@ pub(crate) fn checked_fields() -> Vec<Field> {
     ]
 }
 
-/// The rows of a check.
+/// The rows of checks.
 pub(crate) fn checked(items: &[Checked]) -> Result<RecordBatch> {
     let columns: Vec<ArrayRef> = vec![
         texts(items, |c| c.definition.table.schema.clone()),
@@ -160,7 +160,7 @@ pub(crate) fn checked(items: &[Checked]) -> Result<RecordBatch> {
         optional_texts(items, |c| c.lacks.clone()),
         optional_texts(items, |c| Some(c.outside.clone()).filter(|outside| !outside.is_empty())),
         flags(items, |c| c.coverage.is_some()),
-        optional_counts(items, |c| c.coverage.map(|coverage| coverage.left())),
+        optional_counts(items, |c| c.coverage.map(|coverage| coverage.chunks_to_read())),
         optional_counts(items, |c| c.coverage.map(|coverage| coverage.chunks)),
     ];
     Ok(RecordBatch::try_new(Arc::new(Schema::new(checked_fields())), columns)?)

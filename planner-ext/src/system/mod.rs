@@ -1,7 +1,23 @@
 //! Schema `system`: the live state of the server as tables.
 //!
-//! A table is a schema and a function that yields batches. The function runs on a blocking thread and only as far as
-//! rows are taken; a filter on the table's name reaches it, so that looking at one table does not walk all.
+//! A table is a schema and a function that yields batches. The function runs on a blocking thread and produces batches
+//! only as they are consumed; filters on the table's schema and name are passed to it, so that a query on one table
+//! does not visit all.
+//!
+//! - `calibration`: `system.calibration` and `system.tier_costs`
+//! - `chunks`: `system.chunks`
+//! - `columns`: `system.columns`
+//! - `epochs`: `system.epochs`
+//! - `explanations`: answers of EXPLAIN about placement: segments, query costs, outcomes of orders
+//! - `hot_view_proposals`: `system.hot_view_proposals`
+//! - `hot_view_runs`: answers of EXPLAIN about tiering runs of hot views
+//! - `hot_views`: `system.hot_views`, and the answer of EXPLAIN HOT VIEWS
+//! - `moves`: `system.moves`
+//! - `placement_rules`: `system.placement_rules`
+//! - `queries`: `system.queries`
+//! - `segments`: `system.segments`
+//! - `tables`: `system.tables`
+//! - `tiers`: `system.tiers`
 
 mod calibration;
 mod chunks;
@@ -42,7 +58,7 @@ use crate::views::HotViews;
 /// Rows per batch.
 const BATCH_ROWS: usize = 8192;
 
-/// Where the tables get their rows from.
+/// The sources of the tables' rows.
 #[derive(Clone)]
 pub(crate) struct Live {
     pub(crate) store: Arc<Store>,
@@ -56,40 +72,40 @@ impl fmt::Debug for Live {
     }
 }
 
-/// Conditions a table can use to yield fewer rows.
+/// Conditions by which a table can yield fewer rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Wanted {
+struct NameFilter {
     schema: Option<String>,
     table: Option<String>,
 }
 
-impl Wanted {
+impl NameFilter {
     fn new(filters: &[Expr]) -> Self {
-        let mut wanted = Self::default();
+        let mut names = Self::default();
         for (column, value) in filters.iter().filter_map(equality) {
             match column {
-                "table_schema" => wanted.schema = Some(value),
-                "table_name" => wanted.table = Some(value),
+                "table_schema" => names.schema = Some(value),
+                "table_name" => names.table = Some(value),
                 _ => {}
             }
         }
-        wanted
+        names
     }
 
-    /// The tables of the store that fit.
+    /// The tables of the store with matching names.
     fn tables(&self, live: &Live) -> Vec<Arc<Table>> {
         let mut tables = live.store.tables();
-        tables.retain(|t| self.fits(t.name()));
+        tables.retain(|t| self.matches(t.name()));
         tables
     }
 
-    fn fits(&self, name: &TableName) -> bool {
-        let fits = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
-        fits(&self.schema, &name.schema) && fits(&self.table, &name.name)
+    fn matches(&self, name: &TableName) -> bool {
+        let matches = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
+        matches(&self.schema, &name.schema) && matches(&self.table, &name.name)
     }
 }
 
-/// `column = 'text'`.
+/// Column and text of a filter `column = 'text'`.
 fn equality(filter: &Expr) -> Option<(&str, String)> {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = filter else { return None };
     match (left.as_ref(), right.as_ref()) {
@@ -101,7 +117,7 @@ fn equality(filter: &Expr) -> Option<(&str, String)> {
 }
 
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
-type Rows = fn(Live, Wanted) -> Result<Batches>;
+type Rows = fn(Live, NameFilter) -> Result<Batches>;
 
 /// A table of schema `system`.
 #[derive(Debug)]
@@ -113,7 +129,7 @@ pub(crate) struct SystemTable {
 }
 
 impl SystemTable {
-    /// All names.
+    /// Names of all tables.
     pub(crate) const NAMES: [&'static str; 13] = [
         "calibration",
         "chunks",
@@ -182,7 +198,7 @@ impl TableProvider for SystemTable {
             schema: Arc::clone(&self.schema),
             rows: self.rows,
             live: self.live.clone(),
-            wanted: Wanted::new(filters),
+            names: NameFilter::new(filters),
         };
         let schema = Arc::clone(&self.schema);
         Ok(Arc::new(StreamingTableExec::try_new(schema, vec![Arc::new(rows)], projection, None, false, limit)?))
@@ -196,7 +212,7 @@ struct SystemRows {
     schema: SchemaRef,
     rows: Rows,
     live: Live,
-    wanted: Wanted,
+    names: NameFilter,
 }
 
 impl PartitionStream for SystemRows {
@@ -209,10 +225,10 @@ impl PartitionStream for SystemRows {
         let sender = builder.tx();
         let rows = self.rows;
         let live = self.live.clone();
-        let wanted = self.wanted.clone();
+        let names = self.names.clone();
         tracing::trace!(table = self.name, "reading a system table");
         builder.spawn_blocking(move || {
-            for batch in rows(live, wanted)? {
+            for batch in rows(live, names)? {
                 if sender.blocking_send(batch.map_err(Into::into)).is_err() {
                     break;
                 }

@@ -1,5 +1,5 @@
-//! `system.moves`: one row per move of a segment, newest epoch first, each with its reason. Moves between epochs are summed
-//! up, a row for each direction.
+//! `system.moves`: one row per move of a segment, newest epoch first, each with its reason. Moves between epochs are
+//! aggregated to one row for each direction.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use arrow::datatypes::{Field, Schema};
 use terrace_tier_store::placement::MoveRecord;
 
 use super::{
-    Batches, Live, Wanted, count, counts, in_batches, optional_real, optional_reals, optional_text, optional_texts,
+    Batches, Live, NameFilter, count, counts, in_batches, optional_real, optional_reals, optional_text, optional_texts,
     real, reals, text, texts, time, times,
 };
 use crate::error::Result;
 
-/// Moves shown at most.
+/// Most moves that are shown.
 const LIMIT: usize = 100_000;
 
 pub(crate) fn fields() -> Vec<Field> {
@@ -44,11 +44,11 @@ pub(crate) fn fields() -> Vec<Field> {
     ]
 }
 
-pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
+pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     Ok(in_batches(live.store.moves(LIMIT)?.into_iter(), fields(), columns))
 }
 
-/// The same table of moves that are not in the log.
+/// Like the table, but for moves that are not in the log.
 pub(crate) fn batch(moves: &[MoveRecord]) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields())), columns(moves))?)
 }

@@ -1,10 +1,10 @@
-//! `system.placement_rules`: what users want of the placement, and what it comes to.
+//! `system.placement_rules`: the placement rules of users, and how far they are met.
 
 use arrow::datatypes::Field;
 use terrace_tier_store::store::RuleStatus;
 use terrace_tier_store::tier::TierKind;
 
-use super::{Batches, Live, Wanted, count, counts, flag, flags, in_batches, text, texts, time, times};
+use super::{Batches, Live, NameFilter, count, counts, flag, flags, in_batches, text, texts, time, times};
 use crate::error::Result;
 
 pub(super) fn fields() -> Vec<Field> {
@@ -30,21 +30,22 @@ pub(super) fn fields() -> Vec<Field> {
 
 struct Row {
     status: RuleStatus,
-    /// Bytes in its scope on tiers of a kind.
-    held: [u64; 3],
+    /// Bytes in the scope of the rule on DRAM, NVM and SSD tiers.
+    bytes_by_kind: [u64; 3],
 }
 
-pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
+pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
     let kinds: Vec<TierKind> =
         live.store.memory_tiers().iter().map(|tier| tier.kind()).chain([TierKind::Ssd]).collect();
     let row = move |status: RuleStatus| {
-        let of = |kind| status.bytes_by_tier.iter().zip(&kinds).filter(|(_, k)| **k == kind).map(|(b, _)| b).sum();
-        let held = [of(TierKind::Dram), of(TierKind::Nvm), of(TierKind::Ssd)];
-        Row { status, held }
+        let bytes_on =
+            |kind| status.bytes_by_tier.iter().zip(&kinds).filter(|(_, k)| **k == kind).map(|(b, _)| b).sum();
+        let bytes_by_kind = [bytes_on(TierKind::Dram), bytes_on(TierKind::Nvm), bytes_on(TierKind::Ssd)];
+        Row { status, bytes_by_kind }
     };
-    let statuses = live.store.rule_statuses(&|name| wanted.fits(name));
+    let statuses = live.store.rule_statuses(&|name| names.matches(name));
     Ok(in_batches(statuses.into_iter().map(row), fields(), |rows: &[Row]| {
-        let [dram, nvm, ssd] = [0, 1, 2].map(|kind| counts(rows, |r| r.held.get(kind).copied().unwrap_or(0)));
+        let [dram, nvm, ssd] = [0, 1, 2].map(|kind| counts(rows, |r| r.bytes_by_kind.get(kind).copied().unwrap_or(0)));
         vec![
             texts(rows, |r| r.status.table_name.schema.clone()),
             texts(rows, |r| r.status.table_name.name.clone()),

@@ -3,7 +3,7 @@
 use arrow::datatypes::Field;
 
 use super::{
-    Batches, Live, Wanted, count, counts, in_batches, optional_text, optional_texts, text, texts, time, times,
+    Batches, Live, NameFilter, count, counts, in_batches, optional_text, optional_texts, text, texts, time, times,
 };
 use crate::error::Result;
 
@@ -23,7 +23,7 @@ pub(super) fn fields() -> Vec<Field> {
     ]
 }
 
-pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
+pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     Ok(in_batches((live.statements)().into_iter(), fields(), |s| {
         vec![
             texts(s, |s| s.id.clone()),

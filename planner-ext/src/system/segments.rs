@@ -1,5 +1,5 @@
-//! `system.segments`: one row per column of each chunk, and for each hot view mark of which it has bits: where it lies, how
-//! it is accessed, how hot it is.
+//! `system.segments`: one row per column of each chunk, and one for each mark of a hot view that the chunk has bits of:
+//! its tier, its accesses and its heat.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use terrace_tier_store::table::{Chunk, Table};
 use terrace_tier_store::tier::codec::Encoding;
 
 use super::{
-    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_count, optional_counts, optional_text,
+    Batches, Live, NameFilter, count, counts, flag, flags, in_batches, optional_count, optional_counts, optional_text,
     optional_texts, real, reals, text, texts,
 };
 use crate::error::Result;
@@ -48,10 +48,10 @@ struct Row {
     rule: Option<Arc<str>>,
 }
 
-pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
+pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
     let memory: Vec<Arc<str>> = live.store.memory_tiers().iter().map(|t| t.name().into()).collect();
     let home: Arc<str> = live.store.tier_infos().pop().map_or_else(|| "ssd".into(), |t| t.name.into());
-    let tables = wanted.tables(&live);
+    let tables = names.tables(&live);
     let store = Arc::clone(&live.store);
     let chunks = tables.into_iter().flat_map(move |table| {
         let version = table.version();
@@ -68,7 +68,7 @@ pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
         (0..chunk.segments.len()).filter_map(move |column| {
             let segment = chunk.segments.get(column)?;
             let resident = segment.resident.load_full().and_then(|r| memory.get(usize::from(r.tier.id().0)).cloned());
-            let key = SegmentKey::of(&chunk, segment);
+            let key = SegmentKey::for_segment(&chunk, segment);
             if segment.constant.is_some() {
                 return None;
             }

@@ -6,7 +6,7 @@ use arrow::datatypes::Field;
 use terrace_tier_store::table::{ChunkAdmission, Durability, Table, TableVersion};
 
 use super::{
-    Batches, Live, Wanted, count, counts, flag, flags, in_batches, optional_text, optional_texts, text, texts,
+    Batches, Live, NameFilter, count, counts, flag, flags, in_batches, optional_text, optional_texts, text, texts,
 };
 use crate::error::Result;
 
@@ -36,8 +36,8 @@ pub(super) fn fields() -> Vec<Field> {
 
 type Row = (Arc<Table>, Arc<TableVersion>);
 
-pub(super) fn rows(live: Live, wanted: Wanted) -> Result<Batches> {
-    let tables = wanted.tables(&live).into_iter().map(|t| {
+pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
+    let tables = names.tables(&live).into_iter().map(|t| {
         let version = t.version();
         (t, version)
     });

@@ -1,6 +1,6 @@
 //! `system.tiers`: one row per tier, fastest first.
 
-use super::{Batches, Live, Wanted, count, counts, flag, flags, in_batches};
+use super::{Batches, Live, NameFilter, count, counts, flag, flags, in_batches};
 use super::{
     optional_count, optional_counts, optional_text, optional_texts, optional_time, optional_times, text, texts,
 };
@@ -27,7 +27,7 @@ pub(super) fn fields() -> Vec<Field> {
     ]
 }
 
-pub(super) fn rows(live: Live, _: Wanted) -> Result<Batches> {
+pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     Ok(in_batches(live.store.tier_infos().into_iter(), fields(), |tiers| {
         vec![
             texts(tiers, |t| t.name.clone()),

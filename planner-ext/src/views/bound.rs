@@ -1,4 +1,4 @@
-//! A hot view as conditions on its table, with its window at a fixed place.
+//! A hot view bound to its table: conditions with its window at a fixed time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use super::term::{is_comparison, is_deterministic};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{coercion, dialect};
 
-/// One of the conditions that all rows of a view fulfil.
+/// One of the conditions of a view; its rows fulfil all of them.
 #[derive(Debug, Clone)]
 pub(super) struct Conjunct {
-    /// As it is written.
+    /// The condition as it is written.
     pub(super) text: String,
     pub(super) formula: Formula,
 }
@@ -34,8 +34,9 @@ pub(super) struct Conjunct {
 pub(crate) struct BoundView {
     definition: Arc<Definition>,
     conjuncts: Vec<Conjunct>,
-    /// The same as expressions over `schema`, and what is true where one of them is false.
+    /// The conjuncts as expressions over `schema`.
     exprs: Vec<Expr>,
+    /// True for exactly the rows for which one of the conjuncts is false.
     negation: Expr,
     schema: Arc<DFSchema>,
     /// Columns of its condition.
@@ -48,7 +49,8 @@ impl BoundView {
     /// Binds a view to its table as it is now, and `now()` in it to the time of its version.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] for a column, [`ErrorKind::InvalidArgument`] for a condition that cannot be that of a hot view.
+    /// [`ErrorKind::NotFound`] for a column, [`ErrorKind::InvalidArgument`] for a condition that cannot be that of a
+    /// hot view.
     pub(crate) fn new(definition: &Arc<Definition>, table: &TableDefinition, state: &SessionState) -> Result<Self> {
         for column in &definition.columns {
             if table.schema.field_with_name(column).is_err() {
@@ -67,8 +69,8 @@ impl BoundView {
             let (expr, moves) = binder.bind(condition)?;
             moving |= moves;
             used.extend(expr.column_refs().into_iter().map(|column| column.name.clone()));
-            texts.push(shown(&expr)?);
-            conjuncts.push(Conjunct { text: written, formula: Formula::of(&expr, &binder.schema) });
+            texts.push(display_text(&expr)?);
+            conjuncts.push(Conjunct { text: written, formula: Formula::from_expr(&expr, &binder.schema) });
             exprs.push(expr);
         }
         match Formula::all(conjuncts.iter().map(|conjunct| conjunct.formula.clone()).collect()) {
@@ -84,17 +86,17 @@ impl BoundView {
         Ok(Self { definition, conjuncts, exprs, negation, schema, used, text, moving })
     }
 
-    /// What is stored of it.
+    /// The stored definition.
     pub(crate) fn definition(&self) -> &Arc<Definition> {
         &self.definition
     }
 
-    /// Its conjuncts, over [`BoundView::schema`].
+    /// The conjuncts, over [`BoundView::schema`].
     pub(super) fn exprs(&self) -> &[Expr] {
         &self.exprs
     }
 
-    /// True for just the rows for which one of the conjuncts is false.
+    /// An expression that is true for exactly the rows for which one of the conjuncts is false.
     pub(super) fn negation(&self) -> &Expr {
         &self.negation
     }
@@ -108,23 +110,23 @@ impl BoundView {
         &self.conjuncts
     }
 
-    /// Its condition with the values that it is bound to.
+    /// The condition with the values that it is bound to.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// True when its rows become others as time goes by.
+    /// True when its window moves with time.
     pub(crate) fn is_moving(&self) -> bool {
         self.moving
     }
 
-    /// True when it cannot do without the column.
-    pub(crate) fn needs(&self, column: &str) -> bool {
+    /// True when the condition or the column list names the column.
+    pub(crate) fn depends_on(&self, column: &str) -> bool {
         self.used.contains(column) || self.definition.columns.iter().any(|name| name == column)
     }
 
-    /// Those of some columns that the view does not have.
-    pub(crate) fn lacks<'a>(&self, columns: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    /// The columns among `columns` that the view does not have.
+    pub(crate) fn missing_columns<'a>(&self, columns: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
         let all = self.definition.columns.is_empty();
         columns
             .into_iter()
@@ -133,7 +135,7 @@ impl BoundView {
     }
 }
 
-/// What AND joins.
+/// The operands that AND joins.
 fn split(condition: AstExpr) -> Vec<AstExpr> {
     let mut parts = Vec::new();
     let mut open = vec![condition];
@@ -153,7 +155,7 @@ fn split(condition: AstExpr) -> Vec<AstExpr> {
 /// Turns conditions on a table into expressions without `now()`.
 struct Binder {
     state: SessionState,
-    /// With the name of the table, for conditions that say it.
+    /// Columns qualified with the name of the table, for conditions that use it.
     named: DFSchema,
     schema: Arc<DFSchema>,
     simplifier: ExprSimplifier,
@@ -175,7 +177,7 @@ impl Binder {
         Ok(Self { state, named, schema, simplifier: ExprSimplifier::new(context) })
     }
 
-    /// The expression, and whether it has a window that moves.
+    /// The expression, and whether it has a moving window.
     fn bind(&self, condition: AstExpr) -> Result<(Expr, bool)> {
         let written = condition.to_string();
         let refuse = |why: &str| Error::invalid(format!("{written} cannot be a condition of a hot view: {why}"));
@@ -216,7 +218,7 @@ impl Binder {
     }
 }
 
-/// Columns without the name of their table.
+/// Removes the name of the table from columns.
 pub(super) fn without_names(expr: Expr) -> Result<Expr> {
     let stripped = expr.transform(|part| {
         Ok(match part {
@@ -229,8 +231,8 @@ pub(super) fn without_names(expr: Expr) -> Result<Expr> {
     Ok(stripped.data()?)
 }
 
-/// An expression for people: values as SQL has them.
-fn shown(expr: &Expr) -> Result<String> {
+/// Formats an expression for users, with values as in SQL.
+fn display_text(expr: &Expr) -> Result<String> {
     let written = expr.clone().transform(|part| {
         let Expr::Literal(value, _) = &part else { return Ok(Transformed::no(part)) };
         if value.is_null() {
@@ -245,7 +247,7 @@ fn shown(expr: &Expr) -> Result<String> {
     Ok(written.data()?.human_display().to_string())
 }
 
-/// True where a function means something else in each statement.
+/// True for an expression with a function whose value depends on the statement, such as `now()`.
 fn has_now(expr: &Expr) -> bool {
     let is_now = |part: &Expr| matches!(part, Expr::ScalarFunction(call) if call.func.signature().volatility == Volatility::Stable);
     expr.exists(|part| Ok(is_now(part))).unwrap_or(true)

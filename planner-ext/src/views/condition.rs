@@ -1,7 +1,8 @@
 //! The condition of a hot view, evaluated on rows and on the bounds of chunks.
 //!
-//! Rows for which it is NULL are none of the view. "No row" has to be sure, as scans leave such chunks out; "all rows" only
-//! means that nobody has to look, so there NULLs that an expression makes of other values may count as fulfilled.
+//! Rows for which the condition is NULL do not belong to the view. "No row" has to be certain, as scans skip such
+//! chunks; "all rows" only saves evaluating the condition, so NULLs that an expression makes of other values may count
+//! as fulfilled.
 
 use std::sync::Arc;
 
@@ -21,14 +22,14 @@ pub(crate) struct Condition {
     filter: RowFilter,
 }
 
-/// What the bounds of a chunk say of a condition.
+/// Verdict of the bounds of a chunk on a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bounded {
+pub(crate) enum BoundsVerdict {
     /// No row fulfils it.
     Nothing,
     /// All rows fulfil it.
     Everything,
-    /// Neither is sure.
+    /// Neither is certain.
     Unsure,
 }
 
@@ -44,7 +45,7 @@ impl Condition {
         Ok(Self { conjuncts, negation: physical(view.negation().clone())?, filter })
     }
 
-    /// Positions of its columns.
+    /// Positions of the columns of the condition.
     pub(crate) fn columns(&self) -> &[usize] {
         self.filter.columns()
     }
@@ -57,8 +58,8 @@ impl Condition {
         Ok(self.filter.passing(rows, values)?)
     }
 
-    /// What is sure of each chunk of a version without reading it.
-    pub(crate) fn bounded(&self, source: &ScanSource) -> Vec<Bounded> {
+    /// Verdict on each chunk of a version without reading it.
+    pub(crate) fn judge_by_bounds(&self, source: &ScanSource) -> Vec<BoundsVerdict> {
         let some = may_have(source, &self.conjuncts);
         let others = may_have(source, std::slice::from_ref(&self.negation));
         let nulls: Vec<_> =
@@ -68,9 +69,9 @@ impl Condition {
         let has_nulls =
             |chunk| !nulls.iter().all(|bounds| bounds.is_some_and(|bounds| has_none(&bounds.null_counts, chunk)));
         let judge = |(chunk, (some, others)): (usize, (bool, bool))| match (some, others) {
-            (false, _) => Bounded::Nothing,
-            (true, false) if !has_nulls(chunk) => Bounded::Everything,
-            _ => Bounded::Unsure,
+            (false, _) => BoundsVerdict::Nothing,
+            (true, false) if !has_nulls(chunk) => BoundsVerdict::Everything,
+            _ => BoundsVerdict::Unsure,
         };
         some.into_iter().zip(others).enumerate().map(judge).collect()
     }

@@ -3,33 +3,33 @@
 //! A span lies between two cuts, and a cut between two values. Numbers have neighbours, so their cuts are all before a
 //! value, and equal sets are equal in memory.
 
-use super::point::{Kind, Point};
+use super::point::{OrderedType, Point};
 
 /// A place between two values.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Cut {
     /// Before all values.
     Start,
-    /// Before the value, or behind it.
+    /// Before the value, or behind it if `true`.
     At(Point, bool),
     /// Behind all values.
     End,
 }
 
 impl Cut {
-    pub(super) fn before(kind: Kind, point: Point) -> Self {
+    pub(super) fn before(kind: OrderedType, point: Point) -> Self {
         match (kind, &point) {
-            (Kind::Number { low, .. }, Point::Number(value)) if *value <= low => Self::Start,
-            (Kind::Number { high, .. }, Point::Number(value)) if *value > high => Self::End,
-            (Kind::Bytes, Point::Bytes(bytes)) if bytes.is_empty() => Self::Start,
+            (OrderedType::Number { low, .. }, Point::Number(value)) if *value <= low => Self::Start,
+            (OrderedType::Number { high, .. }, Point::Number(value)) if *value > high => Self::End,
+            (OrderedType::Bytes, Point::Bytes(bytes)) if bytes.is_empty() => Self::Start,
             _ => Self::At(point, false),
         }
     }
 
-    pub(super) fn behind(kind: Kind, point: Point) -> Self {
+    pub(super) fn behind(kind: OrderedType, point: Point) -> Self {
         match (kind, point) {
-            (Kind::Number { .. }, Point::Number(i128::MAX)) => Self::End,
-            (Kind::Number { .. }, Point::Number(value)) => Self::before(kind, Point::Number(value + 1)),
+            (OrderedType::Number { .. }, Point::Number(i128::MAX)) => Self::End,
+            (OrderedType::Number { .. }, Point::Number(value)) => Self::before(kind, Point::Number(value + 1)),
             (_, point) => Self::At(point, true),
         }
     }
@@ -38,9 +38,9 @@ impl Cut {
 /// A set of values of one type, NULL perhaps among them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Domain {
-    /// NULL belongs to it.
+    /// True when NULL belongs to the set.
     pub(super) null: bool,
-    /// Ascending, apart from each other, none of them empty.
+    /// Ascending and disjoint, none of them empty, no two adjacent.
     spans: Vec<(Cut, Cut)>,
 }
 
@@ -68,11 +68,11 @@ impl Domain {
         Self { null: false, spans }
     }
 
-    pub(super) fn one(kind: Kind, point: Point) -> Self {
+    pub(super) fn one(kind: OrderedType, point: Point) -> Self {
         Self::between(Cut::before(kind, point.clone()), Cut::behind(kind, point))
     }
 
-    /// The same values, with NULL or without.
+    /// The same values with or without NULL.
     pub(super) fn with_null(self, null: bool) -> Self {
         Self { null, ..self }
     }
@@ -81,7 +81,7 @@ impl Domain {
         !self.null && self.spans.is_empty()
     }
 
-    /// Its lowest and highest cut.
+    /// The lowest and the highest cut.
     pub(super) fn ends(&self) -> Option<(&Cut, &Cut)> {
         self.spans.first().zip(self.spans.last()).map(|((first, _), (_, last))| (first, last))
     }
@@ -90,7 +90,7 @@ impl Domain {
         &self.spans
     }
 
-    /// Sets of values side by side in one.
+    /// All values of some sets.
     pub(super) fn union(sets: impl IntoIterator<Item = Self>) -> Self {
         let mut null = false;
         let mut spans = Vec::new();
@@ -98,11 +98,11 @@ impl Domain {
             null |= set.null;
             spans.extend(set.spans);
         }
-        Self::of_spans(null, spans)
+        Self::from_spans(null, spans)
     }
 
-    /// Spans in any order, over each other or empty.
-    pub(super) fn of_spans(null: bool, mut spans: Vec<(Cut, Cut)>) -> Self {
+    /// Makes a set of spans in any order, which may overlap or be empty.
+    pub(super) fn from_spans(null: bool, mut spans: Vec<(Cut, Cut)>) -> Self {
         spans.retain(|(first, last)| first < last);
         spans.sort_unstable();
         let mut joined: Vec<(Cut, Cut)> = Vec::with_capacity(spans.len());
@@ -138,7 +138,7 @@ impl Domain {
         Self { null: self.null && other.null, spans }
     }
 
-    /// What does not belong to it.
+    /// All values that do not belong to the set.
     pub(super) fn complement(&self) -> Self {
         let mut spans = Vec::with_capacity(self.spans.len() + 1);
         let mut from = &Cut::Start;
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::scan::tests::Rng;
 
-    const BYTE: Kind = Kind::Number { low: 0, high: 9 };
+    const BYTE: OrderedType = OrderedType::Number { low: 0, high: 9 };
 
     fn has(domain: &Domain, value: i128) -> bool {
         Domain::one(BYTE, Point::Number(value)).is_within(domain)
@@ -216,11 +216,11 @@ mod tests {
     #[test]
     fn texts_have_cuts_on_both_sides() {
         let at = |text: &str| Point::Bytes(text.as_bytes().into());
-        let over = Domain::between(Cut::behind(Kind::Bytes, at("a")), Cut::End);
-        let from = Domain::between(Cut::before(Kind::Bytes, at("a")), Cut::End);
+        let over = Domain::between(Cut::behind(OrderedType::Bytes, at("a")), Cut::End);
+        let from = Domain::between(Cut::before(OrderedType::Bytes, at("a")), Cut::End);
         assert!(over.is_within(&from) && !from.is_within(&over));
-        assert!(Domain::one(Kind::Bytes, at("a\0")).is_within(&over));
-        assert!(!Domain::one(Kind::Bytes, at("a")).is_within(&over));
-        assert_eq!(Domain::between(Cut::before(Kind::Bytes, at("")), Cut::End), Domain::not_null());
+        assert!(Domain::one(OrderedType::Bytes, at("a\0")).is_within(&over));
+        assert!(!Domain::one(OrderedType::Bytes, at("a")).is_within(&over));
+        assert_eq!(Domain::between(Cut::before(OrderedType::Bytes, at("")), Cut::End), Domain::not_null());
     }
 }

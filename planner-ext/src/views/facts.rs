@@ -1,7 +1,7 @@
-//! What is known of the rows that one way to fulfil a filter lets through: a domain for each term.
+//! Facts about the rows that one disjunct of a filter lets through: a domain for each term.
 //!
-//! Facts spread: a comparison that holds has two sides that are not null, and an expression with a value has parts with
-//! values; `a = b` gives each side what is known of the other, `a < b` a bound.
+//! Facts propagate: if a comparison holds, neither side is null; if an expression has a value, so have its parts; `a =
+//! b` gives each side the domain of the other, `a < b` a bound.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use datafusion::logical_expr::Expr;
 
 use super::domain::{Cut, Domain};
 use super::formula::{Formula, ORDERS};
-use super::point::{Kind, Point, same_values};
-use super::term::{Term, peeled, strict_parts, type_of, unrestricted};
+use super::point::{OrderedType, Point, same_values};
+use super::term::{Term, strict_parts, strip_casts, type_of, unrestricted};
 
-/// How often bounds are handed on along comparisons of columns.
+/// Rounds in which bounds are propagated along comparisons of expressions.
 const ROUNDS: usize = 4;
 
 /// Domains of terms that a row has.
@@ -22,11 +22,11 @@ const ROUNDS: usize = 4;
 pub(super) struct Facts {
     schema: Arc<DFSchema>,
     domains: HashMap<Term, Domain>,
-    /// Alternatives, each a list of formulas one of which holds, that are yet to be followed.
-    open: Vec<Vec<Formula>>,
-    /// Those that were too many to follow.
-    kept: Vec<Vec<Formula>>,
-    /// No row has all of this.
+    /// Alternatives to be expanded: of each list one formula holds.
+    pending: Vec<Vec<Formula>>,
+    /// Alternatives that were too many to expand.
+    unexpanded: Vec<Vec<Formula>>,
+    /// True when no row can have all facts.
     impossible: bool,
 }
 
@@ -35,52 +35,52 @@ impl Facts {
         Self {
             schema: Arc::clone(schema),
             domains: HashMap::new(),
-            open: Vec::new(),
-            kept: Vec::new(),
+            pending: Vec::new(),
+            unexpanded: Vec::new(),
             impossible: false,
         }
     }
 
-    /// True when no row has all of it.
+    /// True when no row can have all facts.
     pub(super) fn is_impossible(&self) -> bool {
         self.impossible
     }
 
-    /// The fewest alternatives that are yet to be followed; they are taken out.
+    /// Takes out the shortest list of alternatives to be expanded.
     pub(super) fn next_alternatives(&mut self) -> Option<Vec<Formula>> {
-        let fewest = self.open.iter().enumerate().min_by_key(|(_, parts)| parts.len()).map(|(at, _)| at)?;
-        Some(self.open.swap_remove(fewest))
+        let fewest = self.pending.iter().enumerate().min_by_key(|(_, parts)| parts.len()).map(|(at, _)| at)?;
+        Some(self.pending.swap_remove(fewest))
     }
 
-    /// Keeps alternatives as they are written.
-    pub(super) fn keep(&mut self, alternatives: Vec<Formula>) {
-        self.kept.push(alternatives);
+    /// Keeps alternatives without expanding them.
+    pub(super) fn leave_unexpanded(&mut self, alternatives: Vec<Formula>) {
+        self.unexpanded.push(alternatives);
     }
 
-    /// True when alternatives are known each of which is one of `wanted`.
+    /// True when there are unexpanded alternatives each of which implies one of `wanted`.
     pub(super) fn has_one_of(&self, wanted: &[Formula]) -> bool {
         let is_wanted = |part: &Formula| {
             wanted.iter().any(|wanted| match (part, wanted) {
-                (Formula::In(term, domain), Formula::In(of, wider)) => term == of && domain.is_within(wider),
+                (Formula::In(term, domain), Formula::In(other, wider)) => term == other && domain.is_within(wider),
                 (part, wanted) => part == wanted && *part != Formula::Unknown,
             })
         };
-        self.kept.iter().any(|parts| parts.iter().all(is_wanted))
+        self.unexpanded.iter().any(|parts| parts.iter().all(is_wanted))
     }
 
-    /// Takes a formula in; alternatives are kept as they are.
+    /// Adds a formula; its alternatives are expanded later.
     pub(super) fn add(&mut self, formula: &Formula) {
         match formula {
             Formula::Known(true) | Formula::Unknown => {}
             Formula::Known(false) => self.impossible = true,
             Formula::In(term, domain) => self.restrict(term, domain),
             Formula::All(parts) => parts.iter().for_each(|part| self.add(part)),
-            Formula::Any(parts) => self.open.push(parts.clone()),
+            Formula::Any(parts) => self.pending.push(parts.clone()),
         }
     }
 
-    /// Hands on what comparisons of two expressions say of them.
-    pub(super) fn spread(&mut self) {
+    /// Propagates facts between the two sides of comparisons.
+    pub(super) fn propagate(&mut self) {
         for _ in 0..ROUNDS {
             let orders: Vec<(Term, Domain)> = self
                 .domains
@@ -91,7 +91,7 @@ impl Facts {
             let mut changed = false;
             for (term, outcomes) in &orders {
                 let Term::Order(sides) = term else { continue };
-                changed |= self.spread_order(&sides.0, &sides.1, outcomes);
+                changed |= self.propagate_order(&sides.0, &sides.1, outcomes);
             }
             if !changed {
                 return;
@@ -99,15 +99,15 @@ impl Facts {
         }
     }
 
-    /// What the term can be; `None` without any fact on it.
+    /// Domain of the term by the facts alone; `None` without any fact about it.
     fn known(&self, term: &Term) -> Option<&Domain> {
         self.domains.get(term)
     }
 
-    /// What the term can be.
+    /// Domain of the term.
     pub(super) fn domain(&self, term: &Term) -> Domain {
-        let said = self.known(term).cloned();
-        let domain = said.unwrap_or_else(|| unrestricted(term, &self.schema));
+        let known = self.known(term).cloned();
+        let domain = known.unwrap_or_else(|| unrestricted(term, &self.schema));
         match term {
             Term::Order(sides) => domain.intersection(&self.outcomes(&sides.0, &sides.1)),
             Term::Value(_) => domain,
@@ -128,39 +128,41 @@ impl Facts {
             Term::Order(sides) => vec![sides.0.clone(), sides.1.clone()],
         };
         for part in parts.into_iter().filter(|part| !matches!(part, Expr::Literal(..))) {
-            let term = Term::Value(peeled(part, &self.schema).0);
+            let term = Term::Value(strip_casts(part, &self.schema).0);
             if self.domain(&term).null {
                 self.restrict(&term, &Domain::not_null());
             }
         }
     }
 
-    /// What is known of an expression, casts looked through.
+    /// Domain of an expression, looking through casts.
     fn side(&self, expr: &Expr) -> Domain {
-        let (base, casts) = peeled(expr.clone(), &self.schema);
+        let (base, casts) = strip_casts(expr.clone(), &self.schema);
         let domain = self.domain(&Term::Value(base));
         casts.iter().rev().fold(domain, |domain, cast| cast.results(&domain))
     }
 
-    /// Restricts an expression; true when that was news.
+    /// Restricts an expression; true when its domain became smaller.
     fn restrict_side(&mut self, expr: &Expr, domain: &Domain) -> bool {
-        let (base, casts) = peeled(expr.clone(), &self.schema);
+        let (base, casts) = strip_casts(expr.clone(), &self.schema);
         let domain = casts.iter().fold(domain.clone(), |domain, cast| cast.operands(&domain));
         let term = Term::Value(base);
-        let news = !self.domain(&term).is_within(&domain);
-        if news {
+        let changes = !self.domain(&term).is_within(&domain);
+        if changes {
             self.restrict(&term, &domain);
         }
-        news
+        changes
     }
 
-    fn spread_order(&mut self, left: &Expr, right: &Expr, outcomes: &Domain) -> bool {
+    fn propagate_order(&mut self, left: &Expr, right: &Expr, outcomes: &Domain) -> bool {
         let may_be = |order: i128| Domain::one(ORDERS, Point::Number(order)).is_within(outcomes);
         let less = may_be(-1);
         let equal = may_be(0);
         let greater = may_be(1);
         let types = type_of(left, &self.schema).zip(type_of(right, &self.schema));
-        let Some(kind) = types.filter(|(a, b)| same_values(a, b)).and_then(|(a, _)| Kind::of(&a)) else { return false };
+        let Some(kind) = types.filter(|(a, b)| same_values(a, b)).and_then(|(a, _)| OrderedType::new(&a)) else {
+            return false;
+        };
         let of_left = self.side(left);
         let of_right = self.side(right);
         let (for_left, for_right) = match (less, equal, greater) {
@@ -172,11 +174,11 @@ impl Facts {
             (false, _, true) => (above(kind, &of_right, equal), below(kind, &of_left, equal)),
             _ => return false,
         };
-        let left_news = self.restrict_side(left, &for_left);
-        self.restrict_side(right, &for_right) || left_news
+        let left_changes = self.restrict_side(left, &for_left);
+        self.restrict_side(right, &for_right) || left_changes
     }
 
-    /// How two expressions can compare, by what is known of each.
+    /// Possible orders of two expressions, by the domain of each.
     fn outcomes(&self, left: &Expr, right: &Expr) -> Domain {
         let types = type_of(left, &self.schema).zip(type_of(right, &self.schema));
         if types.is_none_or(|(a, b)| !same_values(&a, &b)) {
@@ -209,8 +211,8 @@ fn is_one(domain: &Domain) -> bool {
     }
 }
 
-/// Values that are less than some value of the domain, or equal to one where that is allowed.
-fn below(kind: Kind, domain: &Domain, or_equal: bool) -> Domain {
+/// Values that are less than some value of the domain, or equal to one if `or_equal`.
+fn below(kind: OrderedType, domain: &Domain, or_equal: bool) -> Domain {
     let Some((_, last)) = domain.ends() else { return Domain::empty() };
     let cut = match last {
         Cut::At(point, true) if !or_equal => Cut::before(kind, point.clone()),
@@ -220,8 +222,8 @@ fn below(kind: Kind, domain: &Domain, or_equal: bool) -> Domain {
     Domain::between(Cut::Start, cut)
 }
 
-/// Values that are greater than some value of the domain, or equal to one where that is allowed.
-fn above(kind: Kind, domain: &Domain, or_equal: bool) -> Domain {
+/// Values that are greater than some value of the domain, or equal to one if `or_equal`.
+fn above(kind: OrderedType, domain: &Domain, or_equal: bool) -> Domain {
     let Some((first, _)) = domain.ends() else { return Domain::empty() };
     let cut = match first {
         Cut::At(point, false) if !or_equal => Cut::behind(kind, point.clone()),

@@ -1,4 +1,4 @@
-//! What is known of the rows that a query asks a table for: analysed once, checked against every view.
+//! The filter of a query in disjunctive form: analysed once, checked against every view.
 
 use std::sync::Arc;
 
@@ -12,16 +12,17 @@ use super::formula::{Formula, operands};
 use super::proof::proven;
 use crate::error::Result;
 
-/// Ways to fulfil a filter that are followed one by one; alternatives beyond that are compared as they are written.
-const MOST_WAYS: usize = 16;
+/// Most disjuncts that a filter is expanded to; alternatives beyond that stay unexpanded and are compared as they are
+/// written.
+const MOST_DISJUNCTS: usize = 16;
 
-/// The conjuncts of a filter.
+/// A filter as a disjunction of facts.
 #[derive(Debug, Clone)]
 pub(crate) struct Filter {
-    ways: Vec<Facts>,
+    disjuncts: Vec<Facts>,
 }
 
-/// What the check says of a view.
+/// Result of checking a filter against a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Every row that passes the filter belongs to the view.
@@ -34,40 +35,40 @@ impl Filter {
     /// The filter of a scan: conjuncts over the columns of `schema`, after simplification and with parameters bound.
     pub(crate) fn new(conjuncts: &[Expr], schema: &Arc<DFSchema>) -> Self {
         let parts = conjuncts.iter().flat_map(|conjunct| operands(conjunct, Operator::And));
-        let parts: Vec<Formula> = parts.map(|part| Formula::of(part, schema)).collect();
+        let parts: Vec<Formula> = parts.map(|part| Formula::from_expr(part, schema)).collect();
         let mut common = Facts::new(schema);
         common.add(&Formula::all(parts));
         let mut open = vec![common];
-        let mut ways = Vec::new();
-        while let Some(mut way) = open.pop() {
-            if way.is_impossible() {
+        let mut disjuncts = Vec::new();
+        while let Some(mut facts) = open.pop() {
+            if facts.is_impossible() {
                 continue;
             }
-            match way.next_alternatives() {
+            match facts.next_alternatives() {
                 None => {
-                    way.spread();
-                    ways.push(way);
+                    facts.propagate();
+                    disjuncts.push(facts);
                 }
-                Some(parts) if ways.len() + open.len() + parts.len() > MOST_WAYS => {
-                    way.keep(parts);
-                    open.push(way);
+                Some(parts) if disjuncts.len() + open.len() + parts.len() > MOST_DISJUNCTS => {
+                    facts.leave_unexpanded(parts);
+                    open.push(facts);
                 }
                 Some(parts) => open.extend(parts.iter().map(|part| {
-                    let mut one = way.clone();
+                    let mut one = facts.clone();
                     one.add(part);
                     one
                 })),
             }
         }
-        ways.retain(|way| !way.is_impossible());
-        Self { ways }
+        disjuncts.retain(|facts| !facts.is_impossible());
+        Self { disjuncts }
     }
 
-    /// The filter of a scan of a table, as plans have it.
+    /// The filter of a scan with the given columns, from the expressions in its plan.
     ///
     /// # Errors
     /// When the columns of the table cannot be named.
-    pub(crate) fn of_scan(filters: &[Expr], columns: &SchemaRef) -> Result<Self> {
+    pub(crate) fn for_scan(filters: &[Expr], columns: &SchemaRef) -> Result<Self> {
         let schema = Arc::new(DFSchema::try_from(Arc::clone(columns))?);
         let conjuncts = filters.iter().cloned().map(without_names).collect::<Result<Vec<_>>>()?;
         Ok(Self::new(&conjuncts, &schema))
@@ -83,6 +84,6 @@ impl Filter {
 
     /// True when all rows of the filter fulfil the formula.
     pub(super) fn proves(&self, formula: &Formula) -> bool {
-        self.ways.iter().all(|way| proven(way, formula))
+        self.disjuncts.iter().all(|facts| proven(facts, formula))
     }
 }

@@ -1,7 +1,7 @@
 //! A condition as AND and OR over "term in domain".
 //!
-//! A formula is true or false, never unknown: it is true for just the rows for which the condition is TRUE (or FALSE,
-//! where that is asked for). So NOT turns into the other question, and AND and OR keep their meaning.
+//! A formula is true or false, never unknown: it is true for exactly the rows for which the condition is TRUE (or, if
+//! wanted, FALSE). So NOT swaps the wanted value, and AND and OR keep their meaning.
 
 use std::collections::HashMap;
 
@@ -11,15 +11,15 @@ use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Like, Operator};
 
 use super::domain::{Cut, Domain};
-use super::point::{Kind, Point, is_text, same_values};
-use super::term::{Term, normal, peeled, type_of};
+use super::point::{OrderedType, Point, is_text, same_values};
+use super::term::{Term, normalized, strip_casts, type_of};
 
 /// A condition that is true or false of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Formula {
-    /// The same for all rows.
+    /// The same value for all rows.
     Known(bool),
-    /// Nothing is known of it.
+    /// A condition about which nothing is known.
     Unknown,
     /// The value of the term belongs to the domain.
     In(Term, Domain),
@@ -28,17 +28,17 @@ pub(super) enum Formula {
 }
 
 impl Formula {
-    /// All of them, as simple as that can be said.
+    /// The conjunction of `parts`, simplified.
     pub(super) fn all(parts: Vec<Self>) -> Self {
         joined(parts, true)
     }
 
-    /// One of them at least, as simple as that can be said.
+    /// The disjunction of `parts`, simplified.
     pub(super) fn any(parts: Vec<Self>) -> Self {
         joined(parts, false)
     }
 
-    /// True where this is false.
+    /// True for the rows for which this is false.
     pub(super) fn negated(self) -> Self {
         match self {
             Self::Known(known) => Self::Known(!known),
@@ -50,12 +50,12 @@ impl Formula {
     }
 
     /// True for the rows for which `expr` is TRUE; over the columns of `schema`.
-    pub(super) fn of(expr: &Expr, schema: &DFSchema) -> Self {
-        Reader { schema }.holds(expr, true)
+    pub(super) fn from_expr(expr: &Expr, schema: &DFSchema) -> Self {
+        FormulaBuilder { schema }.holds(expr, true)
     }
 }
 
-/// Flat, and with one domain per term.
+/// Joins formulas by AND or OR into a flat one with one domain per term.
 fn joined(parts: Vec<Formula>, conjunction: bool) -> Formula {
     let mut terms: HashMap<Term, usize> = HashMap::new();
     let mut domains: Vec<(Term, Vec<Domain>)> = Vec::new();
@@ -111,11 +111,11 @@ fn joined(parts: Vec<Formula>, conjunction: bool) -> Formula {
 }
 
 /// Turns expressions into formulas.
-struct Reader<'a> {
+struct FormulaBuilder<'a> {
     schema: &'a DFSchema,
 }
 
-impl Reader<'_> {
+impl FormulaBuilder<'_> {
     /// True for the rows for which `expr` is TRUE, or, not `wanted`, FALSE.
     fn holds(&self, expr: &Expr, wanted: bool) -> Formula {
         match expr {
@@ -128,33 +128,33 @@ impl Reader<'_> {
                 if (*op == Operator::And) == wanted { Formula::all(parts) } else { Formula::any(parts) }
             }
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-                self.compared(left, *op, right, wanted).unwrap_or_else(|| self.opaque(expr, wanted))
+                self.comparison(left, *op, right, wanted).unwrap_or_else(|| self.opaque(expr, wanted))
             }
             Expr::Between(Between { expr: value, negated, low, high }) => {
                 let within = wanted != *negated;
-                let side = |op, bound| self.compared(value, op, bound, within);
+                let side = |op, bound| self.comparison(value, op, bound, within);
                 match (side(Operator::GtEq, low), side(Operator::LtEq, high)) {
                     (Some(low), Some(high)) if within => Formula::all(vec![low, high]),
                     (Some(low), Some(high)) => Formula::any(vec![low, high]),
                     _ => self.opaque(expr, wanted),
                 }
             }
-            Expr::InList(list) => self.listed(list, wanted).unwrap_or_else(|| self.opaque(expr, wanted)),
-            Expr::Like(like) => self.alike(like, wanted),
+            Expr::InList(list) => self.in_list(list, wanted).unwrap_or_else(|| self.opaque(expr, wanted)),
+            Expr::Like(like) => self.like(like, wanted),
             Expr::IsNull(inner) => self.is_null(inner, wanted),
             Expr::IsNotNull(inner) => self.is_null(inner, !wanted),
             Expr::IsUnknown(inner) => self.is_null(inner, wanted),
             Expr::IsNotUnknown(inner) => self.is_null(inner, !wanted),
-            Expr::IsTrue(inner) => self.is(inner, true, wanted),
-            Expr::IsNotTrue(inner) => self.is(inner, true, !wanted),
-            Expr::IsFalse(inner) => self.is(inner, false, wanted),
-            Expr::IsNotFalse(inner) => self.is(inner, false, !wanted),
+            Expr::IsTrue(inner) => self.is_value(inner, true, wanted),
+            Expr::IsNotTrue(inner) => self.is_value(inner, true, !wanted),
+            Expr::IsFalse(inner) => self.is_value(inner, false, wanted),
+            Expr::IsNotFalse(inner) => self.is_value(inner, false, !wanted),
             _ => self.opaque(expr, wanted),
         }
     }
 
-    /// Whether it is TRUE, or FALSE: never unknown itself.
-    fn is(&self, expr: &Expr, value: bool, wanted: bool) -> Formula {
+    /// `expr IS TRUE` or `expr IS FALSE`, which is never unknown itself.
+    fn is_value(&self, expr: &Expr, value: bool, wanted: bool) -> Formula {
         let holds = self.holds(expr, value);
         if wanted { holds } else { holds.negated() }
     }
@@ -178,25 +178,25 @@ impl Reader<'_> {
         self.within(expr, if wanted { Domain::null() } else { Domain::not_null() })
     }
 
-    /// A condition that is a term itself.
+    /// A condition that is treated as a term of its own.
     fn opaque(&self, expr: &Expr, wanted: bool) -> Formula {
-        match Kind::of(&DataType::Boolean) {
+        match OrderedType::new(&DataType::Boolean) {
             Some(kind) => self.within(expr, Domain::one(kind, Point::Number(wanted.into()))),
             None => Formula::Unknown,
         }
     }
 
-    /// The value of the expression belongs to the domain; casts that keep the order are looked through.
+    /// The value of the expression belongs to the domain; looks through casts that keep the order.
     fn within(&self, expr: &Expr, domain: Domain) -> Formula {
-        let Some(expr) = normal(expr, self.schema) else { return Formula::Unknown };
-        let (term, casts) = peeled(expr, self.schema);
+        let Some(expr) = normalized(expr, self.schema) else { return Formula::Unknown };
+        let (term, casts) = strip_casts(expr, self.schema);
         let domain = casts.iter().fold(domain, |domain, cast| cast.operands(&domain));
-        // One domain is not worth a conjunction, but one that is empty or has all is no condition.
+        // The conjunction of one part simplifies a domain that is empty or has all values.
         Formula::all(vec![Formula::In(Term::Value(term), domain)])
     }
 
-    fn compared(&self, left: &Expr, op: Operator, right: &Expr, wanted: bool) -> Option<Formula> {
-        let (value, op, other) = match (bare(left), bare(right)) {
+    fn comparison(&self, left: &Expr, op: Operator, right: &Expr, wanted: bool) -> Option<Formula> {
+        let (value, op, other) = match (without_alias(left), without_alias(right)) {
             (Expr::Literal(..), Expr::Literal(..)) => return None,
             (left @ Expr::Literal(..), right) => (right, op.swap()?, left),
             (left, right) => (left, op, right),
@@ -225,13 +225,13 @@ impl Reader<'_> {
         }
         let a = type_of(value, self.schema)?;
         let b = type_of(other, self.schema)?;
-        if !same_values(&a, &b) || Kind::of(&a).is_none() {
+        if !same_values(&a, &b) || OrderedType::new(&a).is_none() {
             return None;
         }
-        let left = normal(value, self.schema)?;
-        let right = normal(other, self.schema)?;
+        let left = normalized(value, self.schema)?;
+        let right = normalized(other, self.schema)?;
         if left == right {
-            // Equal to itself wherever it has a value.
+            // An expression is equal to itself unless it is null.
             let known = if outcomes.contains(&0) { Domain::not_null() } else { Domain::empty() };
             return Some(self.within(value, known));
         }
@@ -241,14 +241,14 @@ impl Reader<'_> {
         Some(Formula::In(Term::Order(Box::new(sides)), Domain::union(outcomes)))
     }
 
-    /// The values that compare so with a literal that is not null.
+    /// The values for which `value op literal` is true; the literal is not null.
     fn domain(&self, value: &Expr, op: Operator, literal: &ScalarValue) -> Option<Domain> {
         let data_type = type_of(value, self.schema)?;
         if !same_values(&data_type, &literal.data_type()) {
             return None;
         }
-        let kind = Kind::of(&data_type)?;
-        let point = Point::of(literal)?;
+        let kind = OrderedType::new(&data_type)?;
+        let point = Point::from_scalar(literal)?;
         let equal = || Domain::one(kind, point.clone());
         Some(match op {
             Operator::Eq => equal(),
@@ -261,7 +261,7 @@ impl Reader<'_> {
         })
     }
 
-    fn listed(&self, list: &InList, wanted: bool) -> Option<Formula> {
+    fn in_list(&self, list: &InList, wanted: bool) -> Option<Formula> {
         let InList { expr, list, negated } = list;
         if type_of(expr, self.schema)?.is_floating() && !list.iter().all(is_no_zero) {
             // Comparisons have one zero, lists have two.
@@ -272,11 +272,11 @@ impl Reader<'_> {
         let mut values = Vec::with_capacity(list.len());
         let mut others = Vec::new();
         for part in list {
-            match bare(part) {
+            match without_alias(part) {
                 // An unknown equality: IN is no longer FALSE, and no less often TRUE.
                 Expr::Literal(value, _) if value.is_null() => others.push(Formula::Known(false)),
                 Expr::Literal(value, _) => values.push(self.domain(expr, Operator::Eq, value)?),
-                part => others.push(self.compared(expr, op, part, true)?),
+                part => others.push(self.comparison(expr, op, part, true)?),
             }
         }
         if !values.is_empty() {
@@ -287,12 +287,13 @@ impl Reader<'_> {
         Some(if wanted { Formula::any(others) } else { Formula::all(others) })
     }
 
-    /// LIKE as a span of texts, where it is one; where it is more than that, beside the condition itself.
-    fn alike(&self, like: &Like, wanted: bool) -> Formula {
+    /// LIKE as a span of texts, if the pattern is a prefix; for other patterns the span together with the condition
+    /// itself.
+    fn like(&self, like: &Like, wanted: bool) -> Formula {
         let wanted = wanted != like.negated;
         let itself = || self.opaque(&Expr::Like(Like { negated: false, ..like.clone() }), wanted);
         let Like { expr, pattern, escape_char: None, case_insensitive: false, .. } = like else { return itself() };
-        let Expr::Literal(pattern, _) = bare(pattern) else { return itself() };
+        let Expr::Literal(pattern, _) = without_alias(pattern) else { return itself() };
         if pattern.is_null() {
             return Formula::Known(false);
         }
@@ -302,8 +303,8 @@ impl Reader<'_> {
         };
         let (prefix, rest) = text.split_at(text.find(['%', '_']).unwrap_or(text.len()));
         let domain = match rest {
-            "" => Domain::one(Kind::Bytes, Point::Bytes(prefix.as_bytes().into())),
-            _ => beginning(prefix.as_bytes()),
+            "" => Domain::one(OrderedType::Bytes, Point::Bytes(prefix.as_bytes().into())),
+            _ => with_prefix(prefix.as_bytes()),
         };
         match (rest, wanted) {
             ("" | "%", true) => self.within(expr, domain),
@@ -314,17 +315,17 @@ impl Reader<'_> {
     }
 }
 
-/// How two values can compare.
-pub(super) const ORDERS: Kind = Kind::Number { low: -1, high: 1 };
+/// The possible results of comparing two values.
+pub(super) const ORDERS: OrderedType = OrderedType::Number { low: -1, high: 1 };
 
 /// Texts that begin with a prefix.
-fn beginning(prefix: &[u8]) -> Domain {
-    let first = Cut::before(Kind::Bytes, Point::Bytes(prefix.into()));
+fn with_prefix(prefix: &[u8]) -> Domain {
+    let first = Cut::before(OrderedType::Bytes, Point::Bytes(prefix.into()));
     let mut next = prefix.to_vec();
     while let Some(last) = next.pop() {
         if last < u8::MAX {
             next.push(last + 1);
-            return Domain::between(first, Cut::before(Kind::Bytes, Point::Bytes(next.into())));
+            return Domain::between(first, Cut::before(OrderedType::Bytes, Point::Bytes(next.into())));
         }
     }
     Domain::between(first, Cut::End)
@@ -332,21 +333,21 @@ fn beginning(prefix: &[u8]) -> Domain {
 
 /// True for a value that is neither of the zeros of floats.
 fn is_no_zero(expr: &Expr) -> bool {
-    match bare(expr) {
+    match without_alias(expr) {
         Expr::Literal(ScalarValue::Float64(value), _) => *value != Some(0.0),
         Expr::Literal(ScalarValue::Float32(value), _) => *value != Some(0.0),
         _ => false,
     }
 }
 
-fn bare(expr: &Expr) -> &Expr {
+fn without_alias(expr: &Expr) -> &Expr {
     match expr {
-        Expr::Alias(alias) => bare(&alias.expr),
+        Expr::Alias(alias) => without_alias(&alias.expr),
         other => other,
     }
 }
 
-/// What a chain of one operator joins; chains may be longer than the stack is deep.
+/// The operands of a chain of one operator; works without recursion, as chains may be longer than the stack is deep.
 pub(super) fn operands(expr: &Expr, op: Operator) -> Vec<&Expr> {
     let mut found = Vec::new();
     let mut open = vec![expr];

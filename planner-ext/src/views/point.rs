@@ -1,25 +1,25 @@
 //! Values of ordered types, as the engine compares them.
 //!
-//! Whole numbers, decimals, dates, times and timestamps are counts of their unit; floats their place in the total order
-//! of IEEE 754, in which NaN is above all numbers, but with one zero, as comparisons have it; texts and binaries bytes. Numbers have
-//! neighbours, so that `> 5` and `>= 6` are the same.
+//! Whole numbers, decimals, dates, times and timestamps are counts of their unit; floats are their place in the total
+//! order of IEEE 754, in which NaN is above all numbers, but with one zero, as in comparisons; texts and binaries are
+//! bytes. Numbers have neighbours, so that `> 5` and `>= 6` are the same.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 
-/// A value; only those of one type are compared.
+/// A value; only values of one type are compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Point {
     Number(i128),
     Bytes(Arc<[u8]>),
 }
 
-/// Where the values of a type end.
+/// An ordered type by the range of its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// The least and the greatest of them.
+pub(super) enum OrderedType {
+    /// Numbers from `low` to `high`.
     Number {
         low: i128,
         high: i128,
@@ -27,9 +27,9 @@ pub(super) enum Kind {
     Bytes,
 }
 
-impl Kind {
-    /// `None` for types whose order is not known here.
-    pub(super) fn of(data_type: &DataType) -> Option<Self> {
+impl OrderedType {
+    /// `None` for types without a known order.
+    pub(super) fn new(data_type: &DataType) -> Option<Self> {
         let within = |low: i128, high: i128| Some(Self::Number { low, high });
         match data_type {
             DataType::Boolean => within(0, 1),
@@ -94,8 +94,8 @@ fn float32_place(value: f32) -> i32 {
 }
 
 impl Point {
-    /// A value that is not null; `None` where its order is not known.
-    pub(super) fn of(value: &ScalarValue) -> Option<Self> {
+    /// The point of a value that is not null; `None` for types without a known order.
+    pub(super) fn from_scalar(value: &ScalarValue) -> Option<Self> {
         use ScalarValue as S;
         let number = |value: i128| Some(Self::Number(value));
         match value {

@@ -1,12 +1,12 @@
-//! Whether facts make a formula true.
+//! Proves that facts make a formula true.
 
 use super::facts::Facts;
 use super::formula::Formula;
 
-/// How many alternatives within alternatives are followed.
+/// Depth of nested alternatives that are followed.
 const DEPTH: usize = 8;
 
-/// True when every row with these facts fulfils the formula; false when that is not sure.
+/// True when every row with these facts fulfils the formula; false when that is not proven.
 pub(super) fn proven(facts: &Facts, formula: &Formula) -> bool {
     proven_within(facts, formula, DEPTH)
 }
@@ -24,16 +24,16 @@ fn proven_within(facts: &Facts, formula: &Formula, depth: usize) -> bool {
             if facts.has_one_of(parts) || parts.iter().any(|part| proven_within(facts, part, depth)) {
                 return true;
             }
-            // Where the simple alternatives fail, one of the others has to hold.
+            // The formula is proven if, with all simple alternatives false, one of the others is proven.
             let simple = |part: &&Formula| matches!(part, Formula::In(..));
             let others: Vec<&Formula> = parts.iter().filter(|part| !simple(part)).collect();
             if depth == 0 {
                 return false;
             }
-            let mut rest = facts.clone();
-            parts.iter().filter(simple).for_each(|part| rest.add(&part.clone().negated()));
-            rest.spread();
-            rest.is_impossible() || others.iter().any(|part| proven_within(&rest, part, depth - 1))
+            let mut remaining = facts.clone();
+            parts.iter().filter(simple).for_each(|part| remaining.add(&part.clone().negated()));
+            remaining.propagate();
+            remaining.is_impossible() || others.iter().any(|part| proven_within(&remaining, part, depth - 1))
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The hot views there are, bound to their tables as these are now.
+//! All hot views, bound to the current definitions of their tables.
 //!
-//! They are read again when a definition changed, of a view or of a table. A view that no longer fits its table stays
-//! and says so; it is implied by nothing. What did not change is not bound again.
+//! They are read again when the definition of a view or of a table changed. A view that no longer fits its table stays,
+//! with the error; no filter implies it. Unchanged views are not bound again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -17,21 +17,21 @@ use terrace_tier_store::table::{Table, TableDefinition, TableName};
 use super::bound::BoundView;
 use super::definition::Definition;
 use super::filter::{Filter, Verdict};
-use super::mining::{Asking, Miner};
+use super::mining::{Miner, ScanRequest};
+use super::published::{PublishedView, ScanView, ViewTally};
 use super::run::RunCounters;
-use super::served::{PublishedView, Served, ViewTally};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// Kind of these objects in the store's catalog.
 const HOT_VIEWS: &str = "hot_view";
 
-/// A view and what became of it.
+/// A view, and the result of binding it.
 #[derive(Debug, Clone)]
 pub(crate) struct Status {
     pub(crate) definition: Arc<Definition>,
-    /// What it is bound to, or why it no longer can be.
+    /// The bound view, or why it cannot be bound.
     pub(crate) bound: Result<Arc<BoundView>>,
-    /// The version that chunks know.
+    /// The version whose mark chunks know.
     pub(crate) published: Option<PublishedView>,
     /// The table under the definition that it was bound to.
     table: Weak<Table>,
@@ -52,33 +52,33 @@ impl Views {
         self.by_name.get(name)
     }
 
-    /// All of them, by name.
+    /// All views, by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Status> {
         self.by_name.values()
     }
 
-    /// Those of a table that can be checked, by name.
-    pub(crate) fn of(&self, table: &TableName) -> &[Arc<BoundView>] {
+    /// The views of a table that queries can be checked against, by name.
+    pub(crate) fn for_table(&self, table: &TableName) -> &[Arc<BoundView>] {
         self.by_table.get(table).map_or(&[], Vec::as_slice)
     }
 
-    /// The published version of the view of that name, if it is of the table as it is there.
+    /// The published version of the view of that name, if it is bound to this very table.
     pub(crate) fn published(&self, name: &TableName, table: &Arc<Table>) -> Option<&PublishedView> {
-        self.get(name)?.published.as_ref().filter(|published| published.is_of(table))
+        self.get(name)?.published.as_ref().filter(|published| published.is_for(table))
     }
 
-    /// Those of a table that scans may be served by, by name.
-    pub(crate) fn published_of(&self, table: &TableName) -> &[PublishedView] {
+    /// The published views of a table, by name.
+    pub(crate) fn published_for_table(&self, table: &TableName) -> &[PublishedView] {
         self.published.get(table).map_or(&[], Vec::as_slice)
     }
 
     /// Names of all views of a table.
-    pub(crate) fn names_of(&self, table: &TableName) -> Vec<TableName> {
+    pub(crate) fn names_for_table(&self, table: &TableName) -> Vec<TableName> {
         let of_table = self.by_name.values().filter(|status| status.definition.table == *table);
         of_table.map(|status| status.definition.name.clone()).collect()
     }
 
-    /// Views that a change of their table takes the ground from: its name, or a column that they name.
+    /// Views that a change of their table breaks because it changes the table's name or a column that they use.
     pub(crate) fn broken_by(&self, before: &TableDefinition, after: &TableDefinition) -> Vec<TableName> {
         let id = |table: &TableDefinition, column: &str| {
             let (position, _) = table.schema.column_with_name(column)?;
@@ -87,9 +87,9 @@ impl Views {
         let changed = |column: &str| id(before, column) != id(after, column);
         let breaks = |view: &&Arc<BoundView>| {
             let fields = before.schema.fields().iter();
-            before.name != after.name || fields.map(|f| f.name()).any(|name| view.needs(name) && changed(name))
+            before.name != after.name || fields.map(|f| f.name()).any(|name| view.depends_on(name) && changed(name))
         };
-        self.of(&before.name).iter().filter(breaks).map(|view| view.definition().name.clone()).collect()
+        self.for_table(&before.name).iter().filter(breaks).map(|view| view.definition().name.clone()).collect()
     }
 }
 
@@ -98,13 +98,13 @@ pub(crate) struct HotViews {
     pub(crate) store: Arc<Store>,
     /// Functions and options that conditions are planned with.
     pub(super) state: SessionState,
-    kept: Mutex<Option<Arc<Views>>>,
-    /// What scans did with each view, and with all.
+    cached: Mutex<Option<Arc<Views>>>,
+    /// Tallies of scans for each view.
     tallies: Mutex<HashMap<TableName, Arc<ViewTally>>>,
     total: Arc<ViewTally>,
     miner: Miner,
     runs: RunCounters,
-    /// Takes every view for implied, to see that tests notice.
+    /// Treats every view as implied, to check that tests notice it.
     #[cfg(test)]
     credulous: std::sync::atomic::AtomicBool,
 }
@@ -121,7 +121,7 @@ impl HotViews {
         let views = Arc::new(Self {
             store,
             state,
-            kept: Mutex::default(),
+            cached: Mutex::default(),
             tallies: Mutex::default(),
             total: Arc::default(),
             miner: Miner::new(),
@@ -130,7 +130,7 @@ impl HotViews {
             credulous: Default::default(),
         });
         let source: Weak<Self> = Arc::downgrade(&views);
-        views.store.tiering().follow_views(source);
+        views.store.tiering().set_view_source(source);
         views
     }
 
@@ -140,8 +140,8 @@ impl HotViews {
     /// When the catalog cannot be read.
     pub(crate) fn current(&self) -> Result<Arc<Views>> {
         let version = self.store.schema_version();
-        let mut kept = self.kept.lock();
-        if let Some(views) = kept.as_ref().filter(|views| views.version == version) {
+        let mut cached = self.cached.lock();
+        if let Some(views) = cached.as_ref().filter(|views| views.version == version) {
             return Ok(Arc::clone(views));
         }
         let mut views = Views { version, ..Views::default() };
@@ -150,7 +150,7 @@ impl HotViews {
                 Error::new(ErrorKind::DataLoss, format!("hot view '{name}' in the catalog is damaged: {e}"))
             })?;
             let table = definition.table.clone();
-            let status = self.status(definition, kept.as_deref());
+            let status = self.status(definition, cached.as_deref());
             if let Ok(bound) = &status.bound {
                 views.by_table.entry(table.clone()).or_default().push(Arc::clone(bound));
             }
@@ -160,11 +160,11 @@ impl HotViews {
             views.by_name.insert(status.definition.name.clone(), status);
         }
         let views = Arc::new(views);
-        *kept = Some(Arc::clone(&views));
+        *cached = Some(Arc::clone(&views));
         Ok(views)
     }
 
-    /// The view as it is now; taken from `before` when nothing changed since.
+    /// The current status of a view; taken from `before` when nothing changed since.
     fn status(&self, definition: Definition, before: Option<&Views>) -> Status {
         let table = self.store.table(&definition.table).map_or_else(|_| Weak::new(), |table| Arc::downgrade(&table));
         let known = before.and_then(|before| before.get(&definition.name));
@@ -193,23 +193,23 @@ impl HotViews {
         Some(PublishedView { mark: published.mark, view, table: Weak::clone(table), tally })
     }
 
-    /// What scans did with a view.
+    /// The tally of scans of a view.
     pub(crate) fn tally(&self, view: &TableName) -> Arc<ViewTally> {
         let known = &mut *self.tallies.lock();
         Arc::clone(known.entry(view.clone()).or_insert_with(|| Arc::new(ViewTally::within(&self.total))))
     }
 
-    /// What scans did with all views.
+    /// The tally of scans of all views.
     pub(crate) fn total(&self) -> &Arc<ViewTally> {
         &self.total
     }
 
-    /// What runs did.
+    /// Counts of tiering runs.
     pub(crate) fn runs(&self) -> &RunCounters {
         &self.runs
     }
 
-    /// What is learned from statements.
+    /// Learns from statements which views would pay.
     pub(crate) fn miner(&self) -> &Miner {
         &self.miner
     }
@@ -234,18 +234,18 @@ impl HotViews {
         options.execution.time_zone == self.state.config_options().execution.time_zone
     }
 
-    /// What the published views of a table say of a scan that reads `columns`, those of its filters aside. None are known
-    /// while the catalog cannot be read.
+    /// The published views of a table, each with whether a scan that emits `columns` and has these filters asks for its
+    /// rows only. There are none while the catalog cannot be read.
     ///
     /// # Errors
     /// When the filters have columns that the table has not.
-    pub(crate) fn serving(
+    pub(crate) fn views_for_scan(
         &self,
         table: &Arc<Table>,
         columns: &[&str],
         filters: &[Expr],
         options: &ConfigOptions,
-    ) -> Result<Vec<Served>> {
+    ) -> Result<Vec<ScanView>> {
         let views = match self.current() {
             Ok(views) => views,
             Err(error) => {
@@ -253,18 +253,20 @@ impl HotViews {
                 return Ok(Vec::new());
             }
         };
-        let published: Vec<_> = views.published_of(table.name()).iter().filter(|view| view.is_of(table)).collect();
+        let published: Vec<_> =
+            views.published_for_table(table.name()).iter().filter(|view| view.is_for(table)).collect();
         if published.is_empty() {
             return Ok(Vec::new());
         }
         let filtered: Vec<_> = filters.iter().flat_map(Expr::column_refs).collect();
         let needed = || columns.iter().copied().chain(filtered.iter().map(|column| column.name()));
         let same = self.means_the_same(options);
-        let filter = Filter::of_scan(filters, table.schema())?;
+        let filter = Filter::for_scan(filters, table.schema())?;
         let serves = |view: &BoundView| {
-            self.is_credulous() || same && view.lacks(needed()).is_empty() && filter.check(view) == Verdict::Implied
+            self.is_credulous()
+                || same && view.missing_columns(needed()).is_empty() && filter.check(view) == Verdict::Implied
         };
-        let served = published.into_iter().map(|published| Served {
+        let served = published.into_iter().map(|published| ScanView {
             name: published.view.definition().name.clone(),
             mark: serves(&published.view).then_some(published.mark),
             tally: Arc::clone(&published.tally),
@@ -272,18 +274,18 @@ impl HotViews {
         Ok(served.collect())
     }
 
-    /// A scan that puts out `columns`, to learn from when it is executed.
-    pub(crate) fn asking(
+    /// The request of a scan that emits `columns`, which is logged when the scan is executed.
+    pub(crate) fn scan_request(
         &self,
         table: &Arc<Table>,
         columns: &[&str],
         filters: &[Expr],
         options: &ConfigOptions,
-    ) -> Option<Arc<Asking>> {
-        self.miner.log().asking(table, filters, columns).filter(|_| self.means_the_same(options))
+    ) -> Option<Arc<ScanRequest>> {
+        self.miner.log().request(table, filters, columns).filter(|_| self.means_the_same(options))
     }
 
-    /// The view with its table as it is now.
+    /// Binds a view to the current definition of its table.
     ///
     /// # Errors
     /// As of [`BoundView::new`], and [`ErrorKind::NotFound`] for the table.
@@ -292,8 +294,8 @@ impl HotViews {
         BoundView::new(definition, table.definition(), &self.state)
     }
 
-    /// Stores a view, in place of one of the same name. A version without a mark gets one: runs of other views then put its rows
-    /// together too.
+    /// Stores a view in place of one of the same name. A version without a mark gets one, so that runs of other views
+    /// keep its rows together, too.
     pub(crate) fn put(&self, definition: &Definition) -> Result<()> {
         let mark = definition.mark.map_or_else(|| self.store.new_mark(), Ok)?;
         let definition = Definition { mark: Some(mark), ..definition.clone() };

@@ -1,7 +1,7 @@
-//! What a domain is about: the value of an expression, or how two expressions compare.
+//! The subject of a domain: the value of an expression, or the comparison of two expressions.
 //!
-//! Terms are equal when they are written alike after normalisation: without the names of tables and aliases, operands of
-//! commutative operators in one order. Only expressions that give the same for a row each time are terms.
+//! Terms are equal when they are written alike after normalisation: without the names of tables and aliases, and with
+//! the operands of commutative operators in one order. Only deterministic expressions are terms.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator, 
 use super::cast::OrderedCast;
 use super::domain::Domain;
 
-/// What a domain is about.
+/// The subject of a domain.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Term {
     /// The value of an expression.
@@ -20,7 +20,7 @@ pub(super) enum Term {
     Order(Box<(Expr, Expr)>),
 }
 
-/// True for what has one value for a row, whoever asks and when.
+/// True for an expression that always has the same value for a row.
 pub(super) fn is_deterministic(expr: &Expr) -> bool {
     let mut sure = true;
     let walked = expr.apply(|part| {
@@ -54,8 +54,8 @@ pub(super) fn is_deterministic(expr: &Expr) -> bool {
     sure && walked.is_ok()
 }
 
-/// The one way to write an expression; `None` for what is no term.
-pub(super) fn normal(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
+/// The normal form of an expression; `None` for an expression that is not a term.
+pub(super) fn normalized(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
     if !is_deterministic(expr) {
         return None;
     }
@@ -78,7 +78,7 @@ pub(super) fn normal(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
     rewritten.ok().map(|rewritten| rewritten.data)
 }
 
-/// Not so for floats: which NaN comes out depends on the order.
+/// True for operators whose operands may be swapped. Not for floats: the order decides which NaN is the result.
 fn commutes(op: Operator, left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
     let whole = |expr: &Expr| expr.get_type(schema).is_ok_and(|t| t.is_integer() || t.is_decimal());
     matches!(op, Operator::Plus | Operator::Multiply) && whole(left) && whole(right)
@@ -89,8 +89,8 @@ pub(super) fn type_of(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     expr.get_type(schema).ok()
 }
 
-/// What is below the casts that keep the order, and these, the outermost first.
-pub(super) fn peeled(mut expr: Expr, schema: &DFSchema) -> (Expr, Vec<OrderedCast>) {
+/// The expression below casts that keep the order, and these casts, the outermost first.
+pub(super) fn strip_casts(mut expr: Expr, schema: &DFSchema) -> (Expr, Vec<OrderedCast>) {
     let mut casts = Vec::new();
     while let Expr::Cast(Cast { expr: inner, field }) = &expr {
         let cast = type_of(inner, schema).and_then(|from| OrderedCast::new(&from, field.data_type()));
@@ -101,7 +101,7 @@ pub(super) fn peeled(mut expr: Expr, schema: &DFSchema) -> (Expr, Vec<OrderedCas
     (expr, casts)
 }
 
-/// The parts of an expression that have a value wherever it has one.
+/// The parts of an expression that are not null if it is not null.
 pub(super) fn strict_parts(expr: &Expr) -> Vec<&Expr> {
     match expr {
         Expr::Cast(cast) => vec![cast.expr.as_ref()],
@@ -115,13 +115,13 @@ pub(super) fn strict_parts(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
-/// True for the six comparisons that are NULL when a side is.
+/// True for the six comparisons that are NULL when a side is NULL.
 pub(super) fn is_comparison(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq)
 }
 
-/// All that a term can be by the schema alone.
+/// Domain of a term by the schema alone.
 pub(super) fn unrestricted(term: &Term, schema: &DFSchema) -> Domain {
     let nullable = |expr: &Expr| expr.nullable(schema).unwrap_or(true);
     let may_be_null = match term {

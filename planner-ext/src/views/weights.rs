@@ -1,4 +1,4 @@
-//! What placement is told of hot views, whenever it decides where segments lie.
+//! Weights of hot views for placement, which asks for them whenever it decides where segments lie.
 
 use terrace_tier_store::heat::{ViewSource, ViewUse};
 use terrace_tier_store::table::ColumnId;
@@ -6,10 +6,10 @@ use terrace_tier_store::table::ColumnId;
 use super::registry::{HotViews, Status};
 
 impl ViewSource for HotViews {
-    /// The published ones; without them where the catalog cannot be read.
+    /// The published views; none if the catalog cannot be read.
     fn views(&self) -> Vec<ViewUse> {
         match self.current() {
-            Ok(views) => views.iter().filter_map(|status| self.weight(status)).collect(),
+            Ok(views) => views.iter().filter_map(|status| self.view_use(status)).collect(),
             Err(error) => {
                 tracing::warn!(%error, "placement goes without hot views");
                 Vec::new()
@@ -19,10 +19,10 @@ impl ViewSource for HotViews {
 }
 
 impl HotViews {
-    fn weight(&self, status: &Status) -> Option<ViewUse> {
+    fn view_use(&self, status: &Status) -> Option<ViewUse> {
         let published = status.published.as_ref()?;
         let definition = &status.definition;
-        let table = self.store.table(&definition.table).ok().filter(|table| published.is_of(table))?;
+        let table = self.store.table(&definition.table).ok().filter(|table| published.is_for(table))?;
         let fields = table.schema().fields().iter().zip(&table.definition().columns);
         let own = fields.filter(|(field, _)| definition.has_column(field.name()));
         let mut columns: Vec<ColumnId> = own.map(|(_, column)| column.id).collect();

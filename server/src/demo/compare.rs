@@ -1,4 +1,4 @@
-//! Are two answers the same multiset of rows? Floats may differ by 1e-9 of their size, everything else not at all.
+//! Compares two results as multisets of rows. Floats may differ by 1e-9 of their size; all other values must be equal.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::error::Result;
 
 const TOLERANCE: f64 = 1e-9;
 
-/// Rows by their exact columns; of each the floats.
+/// The floats of the rows, by the values of their other columns.
 type Rows = BTreeMap<String, Vec<Vec<f64>>>;
 
 /// True when `a` and `b` hold the same rows, in any order.
@@ -38,7 +38,7 @@ fn rows(batches: &[RecordBatch]) -> Result<Rows> {
             let mut key: String = exact.iter().map(|column| format!("{}\u{1f}", column.value(row))).collect();
             let mut values = Vec::with_capacity(floats.len());
             for column in &floats {
-                // A missing float is part of what must be equal exactly.
+                // A null in a float column must be equal exactly.
                 key.push(if column.is_null(row) { '-' } else { '+' });
                 values.push(if column.is_null(row) { 0.0 } else { column.as_primitive::<Float64Type>().value(row) });
             }
@@ -48,7 +48,7 @@ fn rows(batches: &[RecordBatch]) -> Result<Rows> {
     Ok(rows)
 }
 
-/// Sorted rows are compared one by one. Rows whose order the tolerance leaves open are then matched with any free one.
+/// Compares sorted rows one by one. When the tolerance leaves their order open, it matches each row with any free one.
 fn same_floats(a: &mut [Vec<f64>], b: &mut [Vec<f64>]) -> bool {
     let order = |x: &Vec<f64>, y: &Vec<f64>| {
         let mut pairs = x.iter().zip(y).map(|(x, y)| x.total_cmp(y));

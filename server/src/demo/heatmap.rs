@@ -15,7 +15,7 @@ pub fn counts(table: &Table) -> Vec<(String, Vec<u64>)> {
     columns.map(|(index, field)| (field.name().clone(), accesses(index))).collect()
 }
 
-/// Draws at most `width` chunks across; several chunks in one place show their mean. `.` was never accessed.
+/// Draws at most `width` characters across; several chunks in one character show their mean. `.` was never accessed.
 pub fn draw(counts: &[(String, Vec<u64>)], width: usize) -> String {
     let chunks = counts.first().map_or(0, |(_, row)| row.len());
     let places = chunks.min(width.max(1));

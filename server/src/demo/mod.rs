@@ -1,7 +1,11 @@
 //! `terrace demo`: TPC-H before and after most of the data left DRAM.
 //!
-//! One process is server and client: the queries go through Flight SQL on loopback, the budget is set and the epoch run
-//! on the store itself. Nothing is shown that was not measured in this run.
+//! One process is server and client: the queries go through Flight SQL on loopback; the demo sets the budget and runs
+//! the epoch on the store itself. All figures are measured in this run.
+//!
+//! - [`compare`]: compares two results
+//! - [`heatmap`]: accesses of a table as characters
+//! - [`report`]: tables and the JSON report
 
 mod compare;
 mod heatmap;
@@ -17,7 +21,7 @@ use terrace_tier_store::table::TableName;
 use terrace_tier_store::tier::TierKind;
 
 use crate::client::{Client, Mode};
-use crate::config::{self, Config, Given};
+use crate::config::{self, Config, ConfigOverride};
 use crate::error::{Error, Result};
 use crate::load::{self, Target, source};
 use crate::serve::{self, Server};
@@ -80,22 +84,22 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn configuration(options: &Options, folder: &Path) -> Result<Config> {
     let mut flags = vec![
-        Given::flag("--data-dir", "data_dir", folder.display()),
-        Given::flag("--flight-addr", "flight.addr", &options.flight_addr),
-        Given::flag("--http-addr", "http.addr", &options.http_addr),
-        // The demo says when an epoch runs.
-        Given::flag("demo", "tiering.enabled", "false"),
+        ConfigOverride::flag("--data-dir", "data_dir", folder.display()),
+        ConfigOverride::flag("--flight-addr", "flight.addr", &options.flight_addr),
+        ConfigOverride::flag("--http-addr", "http.addr", &options.http_addr),
+        // The demo itself runs the epoch.
+        ConfigOverride::flag("demo", "tiering.enabled", "false"),
     ];
     if let Some(size) = options.nvm {
-        flags.push(Given::flag("--nvm", "tiers.nvm.emulated", "true"));
-        flags.push(Given::flag("--nvm", "tiers.nvm.capacity", size));
+        flags.push(ConfigOverride::flag("--nvm", "tiers.nvm.emulated", "true"));
+        flags.push(ConfigOverride::flag("--nvm", "tiers.nvm.capacity", size));
     }
     let config = Config::load(None, config::environment(), flags)?;
     serve::init_logging(&config.log)?;
     Ok(config)
 }
 
-/// All stages with what they show; returns the queries whose answers differ.
+/// Runs and prints all stages; returns the queries whose answers differ.
 fn stages(options: &Options, server: &Server) -> Result<Vec<String>> {
     let Some(network) = server.network().cloned() else { return Ok(Vec::new()) };
     let mut client = network.block_on(Client::connect(&server.connection()))?;
@@ -134,6 +138,7 @@ fn stages(options: &Options, server: &Server) -> Result<Vec<String>> {
     Ok(report.queries.iter().filter(|q| !q.equal).map(|q| format!("Q{}", q.q)).collect())
 }
 
+/// Prints the largest moves with their reasons, the heat map, and how to connect.
 fn show_why(server: &Server, epoch: &EpochReport) -> Result<()> {
     let e = &epoch.epoch;
     outln!(
@@ -159,7 +164,7 @@ fn width() -> usize {
     columns.unwrap_or(100).clamp(40, 300) - 20
 }
 
-/// The first run must not read a byte from below DRAM; returns the bytes of the data.
+/// Fails unless all data is in DRAM, as the first run must read from no other tier; returns the bytes of the data.
 fn all_in_dram(tiers: &[TierInfo], scale: f64) -> Result<u64> {
     let below: u64 = tiers.iter().filter(|t| t.kind != TierKind::Dram).map(|t| t.placed_bytes).sum();
     let data_bytes: u64 = tiers.iter().map(|t| t.placed_bytes).sum();
@@ -175,7 +180,7 @@ fn all_in_dram(tiers: &[TierInfo], scale: f64) -> Result<u64> {
     )))
 }
 
-/// Lowers the budget, runs the epoch, and checks that the budget is obeyed.
+/// Lowers the budget, runs the epoch, and checks that DRAM use is within the budget.
 fn lower_budget(server: &Server, budget_bytes: u64) -> Result<EpochReport> {
     let tiering = server.store().tiering();
     let dram = server.store().tier_infos().into_iter().find(|t| t.kind == TierKind::Dram);
@@ -199,7 +204,7 @@ struct Answer {
     median_ms: f64,
 }
 
-/// Each query once to warm up, then `runs` times.
+/// Runs each query once to warm up, then `runs` times.
 async fn run_queries(client: &mut Client, runs: u32) -> Result<Vec<Answer>> {
     let clock = SystemClock::default();
     let mut answers = Vec::new();
@@ -229,7 +234,7 @@ fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// The data directory: the user's, or one that goes with the demo.
+/// The data directory: the user's, or one that is removed with the demo.
 struct Folder {
     path: PathBuf,
     temporary: bool,
@@ -242,7 +247,7 @@ impl Folder {
         }
         let name = format!("terrace-demo-{}-{}", std::process::id(), crate::unix_us());
         let shared = std::env::temp_dir();
-        // On tmpfs the SSD tier would be memory, and the demo a lie.
+        // On tmpfs the SSD tier would be memory, and the measured times wrong.
         let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
         let parent = if is_memory(&shared, &mounts) { PathBuf::from(".") } else { shared };
         let path = parent.join(name);
@@ -261,10 +266,10 @@ impl Drop for Folder {
     }
 }
 
-/// Ctrl-C in the middle leaves no gigabytes behind.
+/// Removes the folder after Ctrl-C, so that an interrupted demo leaves no data behind.
 async fn remove_when_interrupted(folder: PathBuf, temporary: bool) {
     if serve::signal().await.is_ok() {
-        // The load goes on writing meanwhile, and a new file makes the removal fail.
+        // The load may write a new file meanwhile, which makes the removal fail: try again.
         let mut tries = if temporary { 0..50 } else { 0..0 };
         while tries.next().is_some() && folder.exists() {
             let _ = std::fs::remove_dir_all(&folder);

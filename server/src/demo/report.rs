@@ -1,4 +1,4 @@
-//! What the demo shows: tables for a person, JSON for a program.
+//! The output of the demo: tables for a person, JSON for a program.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use terrace_tier_store::store::TierInfo;
 
 use crate::units::human_bytes;
 
-/// Moves that are shown.
+/// Number of moves that are shown.
 const SHOWN_MOVES: usize = 10;
 
 /// One query, before and after.
@@ -66,7 +66,7 @@ impl From<&TierInfo> for TierLine {
 }
 
 impl Report {
-    /// Puts the figures together.
+    /// Builds the report.
     pub fn new(
         scale: f64,
         budget_bytes: u64,
@@ -85,7 +85,7 @@ impl Report {
     }
 }
 
-/// Geometric mean; 1 of nothing.
+/// Geometric mean; 1 for an empty list.
 fn geomean(ratios: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = ratios.fold((0.0, 0), |(sum, count), ratio| (sum + ratio.max(1e-9).ln(), count + 1));
     if count == 0 { 1.0 } else { (sum / f64::from(count)).exp() }

@@ -1,4 +1,4 @@
-//! What other budgets would bring.
+//! Advice: the predicted effect of other memory budgets.
 
 use std::sync::Arc;
 
@@ -7,33 +7,39 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 use terrace_tier_store::placement::{Advice, AdviceRequest, Goal};
+use utoipa::IntoParams;
 
 use super::problem::{Problem, Result};
+use super::schemas;
 use super::state::AppState;
 use crate::units::{Size, Span};
 
 /// Points of a curve when the request does not say.
 const POINTS: usize = 21;
 
-/// What is asked.
-#[derive(Debug, Default, Deserialize)]
+/// Parameters of a request for advice.
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub struct Asked {
+#[into_params(parameter_in = Query)]
+pub struct AdviceQuery {
     /// Points of the curve.
+    #[param(minimum = 2, maximum = 201, default = 21)]
     points: Option<usize>,
-    /// Shares of the budget that holds all: "25%,40%".
+    /// Further budgets to predict, as shares of the one that holds all data: 25%,40%.
     at: Option<String>,
-    /// Further bytes of the fastest tier.
+    /// Further bytes of the fastest tier, such as 4GiB.
+    #[param(value_type = Option<String>)]
     more: Option<Size>,
-    /// A multiple of the time with all in memory, or a mean time: "1.2", "30ms".
+    /// The goal of the cheapest budgets: a multiple of the time with all data in memory, or a mean time: 1.2, 30ms.
     goal: Option<String>,
-    /// Prices per 10^9 bytes in place of the configured ones: "dram:3.5,ssd:0.1".
+    /// Prices per 10^9 bytes in place of the configured ones: dram:3.5,ssd:0.1.
     prices: Option<String>,
-    /// Only queries begun within this time.
+    /// Only queries that began within this time, such as 10m.
+    #[param(value_type = Option<String>)]
     last: Option<Span>,
 }
 
-impl Asked {
+impl AdviceQuery {
     fn request(&self, configured: &[(String, f64)]) -> Result<AdviceRequest> {
         let more_bytes = match self.more {
             None => None,
@@ -78,14 +84,21 @@ fn prices(text: &str) -> Result<Vec<(String, f64)>> {
     text.split(',').map(price).collect()
 }
 
-/// `GET /api/v1/advisor?points=21&at=25%25,40%25&more=4GiB&goal=1.2&prices=dram:3.5&last=10m`: changes nothing.
+/// Predicts the effect of other budgets on the latest queries; changes nothing.
+#[utoipa::path(
+    get,
+    path = "/api/v1/advisor",
+    operation_id = "advise",
+    params(AdviceQuery),
+    responses((status = 200, description = "The predictions", body = schemas::Advice)),
+)]
 pub async fn advise(
     State(state): State<Arc<AppState>>,
-    asked: std::result::Result<Query<Asked>, QueryRejection>,
+    query: std::result::Result<Query<AdviceQuery>, QueryRejection>,
 ) -> Result<Json<Advice>> {
-    let Query(asked) = asked?;
-    let request = asked.request(&state.info.prices_per_gb)?;
-    Ok(Json(state.engine.advise(request, asked.last.map(|Span(last)| last)).await?))
+    let Query(query) = query?;
+    let request = query.request(&state.info.prices_per_gb)?;
+    Ok(Json(state.engine.advise(request, query.last.map(|Span(last)| last)).await?))
 }
 
 #[cfg(test)]
@@ -95,25 +108,25 @@ mod tests {
 
     #[test]
     fn questions_are_read_as_people_write_them() {
-        let asked = Asked {
+        let query = AdviceQuery {
             at: Some("25%,40%".into()),
             more: Some("4GiB".parse().unwrap()),
             goal: Some("30ms".into()),
-            ..Asked::default()
+            ..AdviceQuery::default()
         };
         let configured = [("dram".to_owned(), 4.0)];
-        let request = asked.request(&configured).unwrap();
+        let request = query.request(&configured).unwrap();
         assert_eq!((request.points, request.shares, request.more_bytes), (21, vec![0.25, 0.4], Some(4 << 30)));
         assert_eq!((request.goal, request.prices_per_gb), (Some(Goal::MeanUs(30_000.0)), configured.to_vec()));
         assert_eq!(goal("1.2").unwrap(), Goal::Slowdown(1.2));
-        let given = Asked { prices: Some("dram:3,ssd:0.1".into()), ..Asked::default() };
+        let given = AdviceQuery { prices: Some("dram:3,ssd:0.1".into()), ..AdviceQuery::default() };
         let prices = vec![("dram".to_owned(), 3.0), ("ssd".to_owned(), 0.1)];
         assert_eq!(given.request(&configured).unwrap().prices_per_gb, prices);
         for wrong in [
-            Asked { at: Some("25".into()), ..Asked::default() },
-            Asked { more: Some("5%".parse().unwrap()), ..Asked::default() },
-            Asked { goal: Some("fast".into()), ..Asked::default() },
-            Asked { prices: Some("dram=3".into()), ..Asked::default() },
+            AdviceQuery { at: Some("25".into()), ..AdviceQuery::default() },
+            AdviceQuery { more: Some("5%".parse().unwrap()), ..AdviceQuery::default() },
+            AdviceQuery { goal: Some("fast".into()), ..AdviceQuery::default() },
+            AdviceQuery { prices: Some("dram=3".into()), ..AdviceQuery::default() },
         ] {
             assert!(wrong.request(&[]).is_err(), "{wrong:?}");
         }

@@ -1,4 +1,4 @@
-//! What accesses cost on each tier: as measured, and measured anew.
+//! The cost of accesses on each tier: the known calibration, and a new measurement.
 
 use std::sync::Arc;
 
@@ -7,16 +7,21 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
 use terrace_tier_store::placement::{Calibration, TierCost};
+use utoipa::ToSchema;
 
 use super::problem::{Problem, Result};
+use super::schemas;
 use super::state::AppState;
 
-/// A calibration, and the costs that placement reckons with.
-#[derive(Debug, Serialize)]
+/// A calibration, and the costs that placement uses.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Calibration)]
 pub struct Answer {
     #[serde(flatten)]
+    #[schema(value_type = schemas::Measurements)]
     calibration: Calibration,
-    /// By tier, in order: the home's with what scans say of it.
+    /// Costs by tier, in order; those of the home tier are corrected by scans.
+    #[schema(value_type = Vec<schemas::TierCost>)]
     used: Vec<TierCost>,
 }
 
@@ -26,21 +31,35 @@ impl From<Calibration> for Answer {
     }
 }
 
-/// `GET /api/v1/calibration`
+/// Shows the cost of accesses on each tier, as measured and as placement uses it.
+#[utoipa::path(
+    get,
+    path = "/api/v1/calibration",
+    operation_id = "getCalibration",
+    responses((status = 200, description = "The known calibration", body = Answer)),
+)]
 pub async fn show(State(state): State<Arc<AppState>>) -> Result<Json<Answer>> {
     state
         .blocking(|state| {
             let known = state.store().tiering().calibration();
             let none = || {
-                let words = "the tiers are not calibrated yet; they are measured with the first epoch";
-                Problem::new(StatusCode::NOT_FOUND, words)
+                let detail = "the tiers are not calibrated yet; they are measured with the first epoch";
+                Problem::new(StatusCode::NOT_FOUND, detail)
             };
             Ok(Json(known.ok_or_else(none)?.into()))
         })
         .await
 }
 
-/// `POST /api/v1/calibration`: measures all tiers anew and answers with what was found.
+/// Measures all tiers again, which takes about a second.
+///
+/// A tier that cannot be measured now, because it is full, keeps its costs.
+#[utoipa::path(
+    post,
+    path = "/api/v1/calibration",
+    operation_id = "calibrate",
+    responses((status = 200, description = "The new calibration", body = Answer)),
+)]
 pub async fn measure(State(state): State<Arc<AppState>>) -> Result<Json<Answer>> {
     state
         .blocking(|state| {

@@ -9,7 +9,13 @@ const PAGE: &str = include_str!("cockpit.html");
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; \
                       img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// `GET /`
+/// The cockpit, a page for people.
+#[utoipa::path(
+    get,
+    path = "/",
+    operation_id = "cockpit",
+    responses((status = 200, description = "HTML", content_type = "text/html", body = String)),
+)]
 pub async fn page() -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),

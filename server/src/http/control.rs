@@ -1,4 +1,4 @@
-//! What users say to the tiering loop: its mode, of all tables and of one, and the freeze.
+//! Control of the tiering loop: its mode for all tables and for one, and the freeze.
 
 use std::sync::Arc;
 
@@ -7,56 +7,81 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use terrace_tier_store::placement::TieringMode;
+use utoipa::ToSchema;
 
 use super::placement::table_name;
 use super::problem::Result;
+use super::schemas;
 use super::state::AppState;
+use super::tables::TablePath;
 
-/// What holds now.
-#[derive(Debug, Serialize)]
+/// The present state of the loop.
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Placement {
-    /// What the loop does with all tables.
+    /// The mode for all tables.
+    #[schema(value_type = schemas::TieringMode)]
     mode: TieringMode,
     /// True while nothing moves.
     frozen: bool,
-    /// Since when, in microseconds since the Unix epoch.
+    /// Start of the freeze in microseconds since the Unix epoch.
+    #[schema(required)]
     frozen_unix_us: Option<u64>,
-    /// The epoch or order that is under way.
+    /// The running epoch or order.
+    #[schema(required)]
     epoch_under_way: Option<u64>,
     /// Tables with another mode than auto.
     tables: Vec<TableTiering>,
 }
 
 /// The mode of one table.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct TableTiering {
     /// Full name.
     table: String,
-    /// What the loop does with it.
+    /// The mode of the table.
+    #[schema(value_type = schemas::TieringMode)]
     mode: TieringMode,
 }
 
-/// What is to hold; what is left out stays.
-#[derive(Debug, Default, Deserialize)]
+/// A change of the state; missing fields stay as they are.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementOrder {
+    /// The mode for all tables.
+    #[schema(value_type = Option<schemas::TieringMode>)]
     mode: Option<TieringMode>,
+    /// True: nothing moves. False: segments move again.
     frozen: Option<bool>,
 }
 
 /// The mode of a table.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TieringOrder {
+    /// The new mode.
+    #[schema(value_type = schemas::TieringMode)]
     mode: TieringMode,
 }
 
-/// `GET /api/v1/placement`
+/// Shows the mode of the tiering loop and the freeze.
+#[utoipa::path(
+    get,
+    path = "/api/v1/placement",
+    operation_id = "showPlacement",
+    responses((status = 200, description = "The present state", body = Placement)),
+)]
 pub async fn show(State(state): State<Arc<AppState>>) -> Json<Placement> {
     Json(now(&state))
 }
 
-/// `PUT /api/v1/placement`: sets the mode of all tables, freezes or unfreezes.
+/// Sets the mode of the tiering loop, freezes or unfreezes placement.
+#[utoipa::path(
+    put,
+    path = "/api/v1/placement",
+    operation_id = "changePlacement",
+    request_body = PlacementOrder,
+    responses((status = 200, description = "The state after the change", body = Placement)),
+)]
 pub async fn change(
     State(state): State<Arc<AppState>>,
     order: std::result::Result<Json<PlacementOrder>, JsonRejection>,
@@ -79,10 +104,18 @@ pub async fn change(
         .await
 }
 
-/// `PUT /api/v1/tables/{name}/tiering`
+/// Sets the mode of the tiering loop for a table; it stays after restarts.
+#[utoipa::path(
+    put,
+    path = "/api/v1/tables/{name}/tiering",
+    operation_id = "setTableTiering",
+    params(TablePath),
+    request_body = TieringOrder,
+    responses((status = 200, description = "The new mode", body = TableTiering)),
+)]
 pub async fn change_table(
     State(state): State<Arc<AppState>>,
-    Path(name): Path<String>,
+    Path(TablePath { name }): Path<TablePath>,
     order: std::result::Result<Json<TieringOrder>, JsonRejection>,
 ) -> Result<Json<TableTiering>> {
     let Json(order) = order?;

@@ -1,4 +1,4 @@
-//! Epochs: the log, and a turn of the loop on demand.
+//! Epochs: the log, and an epoch on demand.
 
 use std::sync::Arc;
 
@@ -7,26 +7,43 @@ use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use serde::{Deserialize, Serialize};
 use terrace_tier_store::placement::{EpochRecord, EpochReport, EpochRequest};
+use utoipa::ToSchema;
 
-use super::page::{Page, Paged};
+use super::page::{Page, Paged, RawPage};
 use super::problem::Result;
+use super::schemas;
 use super::state::AppState;
 
-/// How to run an epoch.
-#[derive(Debug, Default, Deserialize)]
+/// Options of an epoch.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EpochOrder {
     /// Decide and explain, move nothing.
     #[serde(default)]
+    #[schema(default = false)]
     dry_run: bool,
 }
 
-/// `GET /api/v1/epochs`, newest first.
+/// Lists the epochs that were carried out, newest first.
+#[utoipa::path(
+    get,
+    path = "/api/v1/epochs",
+    operation_id = "listEpochs",
+    params(RawPage),
+    responses((status = 200, description = "A page of epochs", body = Paged<schemas::Epoch>)),
+)]
 pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Result<Json<Paged<EpochRecord>>> {
-    state.blocking(move |state| Ok(Json(page.cut_log(state.store().epochs(page.reach())?)))).await
+    state.blocking(move |state| Ok(Json(page.cut_log(state.store().epochs(page.items_to_read())?)))).await
 }
 
-/// `POST /api/v1/epochs`: runs an epoch (or only plans it) and answers with its moves once they are done.
+/// Runs an epoch, or only plans it, and answers once its moves are done.
+#[utoipa::path(
+    post,
+    path = "/api/v1/epochs",
+    operation_id = "runEpoch",
+    request_body = EpochOrder,
+    responses((status = 200, description = "The epoch and its moves", body = schemas::EpochReport)),
+)]
 pub async fn run(
     State(state): State<Arc<AppState>>,
     order: std::result::Result<Json<EpochOrder>, JsonRejection>,
@@ -42,13 +59,22 @@ pub async fn run(
 }
 
 /// An epoch that was cancelled.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CancelledEpoch)]
 pub struct Cancelled {
-    /// Its number.
+    /// Its number; its finished moves stay, the others are logged as skipped.
     cancelled: u64,
 }
 
-/// `POST /api/v1/epochs/cancel`: ends the epoch or order under way after the move it is at.
+/// Ends the epoch or order under way after the move it is at.
+///
+/// Refused when none is under way.
+#[utoipa::path(
+    post,
+    path = "/api/v1/epochs/cancel",
+    operation_id = "cancelEpoch",
+    responses((status = 200, description = "The cancelled epoch", body = Cancelled)),
+)]
 pub async fn cancel(State(state): State<Arc<AppState>>) -> Result<Json<Cancelled>> {
     let cancelled = state.store().tiering().cancel_epoch()?;
     tracing::info!(cancelled, "epoch cancelled over HTTP");

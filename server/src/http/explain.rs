@@ -1,4 +1,4 @@
-//! Why segments lie where they lie, and what a query would read.
+//! Explanations of the placement of segments and of the reads of a query.
 
 use std::sync::Arc;
 
@@ -6,43 +6,67 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
-use terrace_tier_store::placement::{Explanation, Outlook};
+use terrace_tier_store::placement::{Explanation, QueryCost};
+use utoipa::ToSchema;
 
 use super::placement::{NewScope, table_name};
 use super::problem::Result;
+use super::schemas;
 use super::state::AppState;
+use super::tables::TablePath;
 
 /// Explanations of segments.
-#[derive(Debug, Serialize)]
-pub struct Explained {
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Explanations {
     /// One per segment in the scope.
+    #[schema(value_type = Vec<schemas::Explanation>)]
     items: Vec<Explanation>,
 }
 
-/// A query.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Asked {
+/// A query to explain.
+// `expecting` keeps the text of an error message of the API.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = QueryText)]
+#[serde(deny_unknown_fields, expecting = "struct Asked")]
+pub struct ExplainQuery {
+    /// The query in SQL.
     sql: String,
 }
 
-/// `POST /api/v1/tables/{name}/explain-placement`: changes nothing.
+/// Explains why segments of a table lie where they lie, and what would change it; changes nothing.
+#[utoipa::path(
+    post,
+    path = "/api/v1/tables/{name}/explain-placement",
+    operation_id = "explainPlacement",
+    params(TablePath),
+    request_body = NewScope,
+    responses((status = 200, description = "One explanation per segment", body = Explanations)),
+)]
 pub async fn table(
     State(state): State<Arc<AppState>>,
-    Path(name): Path<String>,
+    Path(TablePath { name }): Path<TablePath>,
     scope: std::result::Result<Json<NewScope>, JsonRejection>,
-) -> Result<Json<Explained>> {
+) -> Result<Json<Explanations>> {
     let Json(scope) = scope?;
     let table = table_name(&state, &name)?;
     let scope = scope.order()?;
-    Ok(Json(Explained { items: state.engine.explain_placement(&table, &scope).await? }))
+    Ok(Json(Explanations { items: state.engine.explain_placement(&table, &scope).await? }))
 }
 
-/// `POST /api/v1/explain-placement`: plans the query and runs nothing.
+/// Explains what a query would read and from where.
+///
+/// The query is planned, not run.
+#[utoipa::path(
+    post,
+    path = "/api/v1/explain-placement",
+    operation_id = "explainQueryPlacement",
+    request_body = ExplainQuery,
+    responses((status = 200, description = "The reads of the query", body = schemas::QueryCost)),
+)]
 pub async fn query(
     State(state): State<Arc<AppState>>,
-    asked: std::result::Result<Json<Asked>, JsonRejection>,
-) -> Result<Json<Outlook>> {
-    let Json(asked) = asked?;
-    Ok(Json(state.engine.explain_query_placement(&asked.sql, "http").await?))
+    request: std::result::Result<Json<ExplainQuery>, JsonRejection>,
+) -> Result<Json<QueryCost>> {
+    let Json(request) = request?;
+    Ok(Json(state.engine.explain_query_placement(&request.sql, "http").await?))
 }

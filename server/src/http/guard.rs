@@ -1,7 +1,7 @@
-//! Who may ask what: HTTP Basic for the API, and no state change on behalf of a foreign page.
+//! Authorisation: HTTP Basic for the API, and no state change on behalf of a foreign page.
 //!
 //! - `/healthz`, `/readyz` and `/metrics` are open: supervisors and scrapers have no password, and the series name no
-//!   values of any row. Everything else wants the credentials when the server has some.
+//!   values of any row. All other paths need the credentials when the server has some.
 //! - A server on loopback answers only to loopback names in `Host`, so a page that rebinds its DNS name reads nothing.
 //! - A state change needs an `Origin` equal to `Host` when a browser sends one, and `POST` and `PUT` need
 //!   `Content-Type: application/json`, which no HTML form can send.
@@ -16,7 +16,8 @@ use axum::response::Response;
 use super::problem::{Problem, Result};
 use super::state::{AppState, ServerInfo};
 
-const OPEN: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+/// Paths that need no credentials.
+pub(super) const OPEN: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Middleware in front of every route.
 pub async fn guard(State(state): State<Arc<AppState>>, request: Request, next: Next) -> Result<Response> {

@@ -1,9 +1,9 @@
-//! Liveness, readiness, and what the server says of itself.
+//! Liveness, readiness, and the status of the server.
 //!
-//! `/healthz` answers as long as the network runtime turns. `/readyz` asks whether statements can be served: the catalog
-//! reads and every tier is mounted. A device that fails moves, or a disk on which nothing can be stored, keeps nobody from
-//! reading: the answer is `degraded` then, and says of what tier, or that writes are refused. What the device said names
-//! files, so it is told to those who may see them only.
+//! `/healthz` answers as long as the network runtime works. `/readyz` says whether statements can be served: the
+//! catalog can be read and every tier is mounted. Reads still work when a device fails moves or a disk cannot store
+//! anything. Then the answer is `degraded` and names the tier, or says that writes are refused. The device's error
+//! names files, so it is sent only to users who may see them.
 
 use std::sync::Arc;
 
@@ -11,25 +11,78 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
-use serde_json::{Value, json};
 use terrace_tier_store::store::TierInfo;
+use utoipa::ToSchema;
 
 use super::problem::{Problem, Result};
 use super::state::AppState;
 
-/// `GET /healthz`
-pub async fn alive() -> Json<Value> {
-    Json(json!({"status": "ok"}))
+/// The answer of a living process.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Alive {
+    /// Always ok.
+    status: AliveStatus,
 }
 
-/// `GET /readyz`: 503 with the reason when statements cannot be served.
-pub async fn ready(State(state): State<Arc<AppState>>) -> Result<Json<Value>> {
+/// The status of a living process.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum AliveStatus {
+    /// The process answers.
+    Ok,
+}
+
+/// The answer of a ready server.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Ready {
+    /// Whether something should be looked at.
+    status: ReadyStatus,
+    /// What should be looked at; only where the status is degraded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    degraded: Vec<String>,
+    /// Names of the tiers.
+    tiers: Vec<String>,
+    /// Number of tables.
+    tables: usize,
+}
+
+/// ready: statements are served; degraded: they are, and something should be looked at.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum ReadyStatus {
+    /// Statements are served.
+    Ready,
+    /// Statements are served, and something should be looked at.
+    Degraded,
+}
+
+/// Is the process alive?
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    operation_id = "alive",
+    responses((status = 200, description = "It is", body = Alive)),
+)]
+pub async fn alive() -> Json<Alive> {
+    Json(Alive { status: AliveStatus::Ok })
+}
+
+/// Can statements be served?
+///
+/// 503 with the reason when not, and `degraded` when moves pause because a device fails, or writes are refused.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    operation_id = "ready",
+    responses((status = 200, description = "They can", body = Ready)),
+)]
+pub async fn ready(State(state): State<Arc<AppState>>) -> Result<Json<Ready>> {
     let unavailable = |what: String| Problem::new(StatusCode::SERVICE_UNAVAILABLE, what);
     state
         .blocking(move |state| {
             let failing = state.store().catalog_failing();
             let read = state.store().epochs(1).map_err(|e| unavailable(format!("the catalog does not read: {e}")));
-            // A disk that refused a write may have to be opened again before it can be read.
+            // A catalog on a disk that refused a write may have to be opened again before it can be read.
             if failing.is_none() {
                 read?;
             }
@@ -44,9 +97,9 @@ pub async fn ready(State(state): State<Arc<AppState>>) -> Result<Json<Value>> {
         .await
 }
 
-/// The answer of a server that serves; `writes_in_s`: nothing can be stored, and it is tried again after so many seconds.
-fn readiness(infos: &[TierInfo], writes_in_s: Option<u64>, tables: usize) -> Value {
-    let tiers: Vec<&str> = infos.iter().map(|tier| tier.name.as_str()).collect();
+/// The answer of a ready server. `writes_in_s`: writes are refused, and the server tries again after so many seconds.
+fn readiness(infos: &[TierInfo], writes_in_s: Option<u64>, tables: usize) -> Ready {
+    let tiers = infos.iter().map(|tier| tier.name.clone()).collect();
     let failing = infos.iter().filter(|tier| tier.failing.is_some());
     let writes = writes_in_s.map(|seconds| {
         format!(
@@ -57,25 +110,37 @@ fn readiness(infos: &[TierInfo], writes_in_s: Option<u64>, tables: usize) -> Val
     let tiers_failing = failing
         .map(|tier| format!("the device of tier {} fails; moves to and from it pause, see system.tiers", tier.name));
     let degraded: Vec<String> = writes.into_iter().chain(tiers_failing).collect();
-    match degraded.as_slice() {
-        [] => json!({"status": "ready", "tiers": tiers, "tables": tables}),
-        degraded => json!({"status": "degraded", "degraded": degraded, "tiers": tiers, "tables": tables}),
-    }
+    let status = if degraded.is_empty() { ReadyStatus::Ready } else { ReadyStatus::Degraded };
+    Ready { status, degraded, tiers, tables }
 }
 
-/// What the server says of itself.
-#[derive(Debug, Serialize)]
+/// The status of the server.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Server)]
 pub struct ServerStatus {
+    /// Version of the build.
     version: String,
+    /// Time since the start of the process, in microseconds.
     uptime_us: u64,
+    /// Address of Flight SQL.
     flight_url: String,
+    /// The data directory.
     data_dir: String,
+    /// Memory of the process.
     resident_bytes: u64,
+    /// Open sessions.
     sessions: i64,
+    /// True when the API needs credentials.
     authentication: bool,
 }
 
-/// `GET /api/v1/server`
+/// Shows the status of the server.
+#[utoipa::path(
+    get,
+    path = "/api/v1/server",
+    operation_id = "server",
+    responses((status = 200, description = "The status", body = ServerStatus)),
+)]
 pub async fn server(State(state): State<Arc<AppState>>) -> Json<ServerStatus> {
     let info = &state.info;
     Json(ServerStatus {
@@ -91,6 +156,8 @@ pub async fn server(State(state): State<Arc<AppState>>) -> Json<ServerStatus> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
     use terrace_tier_store::migrate::Failing;
     use terrace_tier_store::placement::TierState;
     use terrace_tier_store::tier::{TierId, TierKind};
@@ -99,6 +166,7 @@ mod tests {
 
     #[test]
     fn a_failing_tier_degrades_and_does_not_stop_serving() {
+        let answer = |infos: &[TierInfo], writes| serde_json::to_value(readiness(infos, writes, 3)).unwrap();
         let tier = |name: &str, failing| TierInfo {
             id: TierId(0),
             name: name.into(),
@@ -115,14 +183,14 @@ mod tests {
             stored_bytes: 0,
             segments: 0,
         };
-        let ready = readiness(&[tier("dram", None), tier("nvm", None)], None, 3);
+        let ready = answer(&[tier("dram", None), tier("nvm", None)], None);
         assert_eq!(ready, json!({"status": "ready", "tiers": ["dram", "nvm"], "tables": 3}));
         let failing = Failing { since_unix_us: 1, retry_unix_us: 2, error: "cannot read /secret".into() };
-        let degraded = readiness(&[tier("dram", None), tier("nvm", Some(failing))], None, 3);
+        let degraded = answer(&[tier("dram", None), tier("nvm", Some(failing))], None);
         assert_eq!((&degraded["status"], &degraded["tiers"]), (&json!("degraded"), &json!(["dram", "nvm"])));
         let said = degraded.to_string();
         assert!(said.contains("the device of tier nvm fails") && !said.contains("secret"), "{said}");
-        let degraded = readiness(&[tier("dram", None)], Some(7), 3);
+        let degraded = answer(&[tier("dram", None)], Some(7));
         let said = degraded.to_string();
         assert!(
             degraded["status"] == "degraded"

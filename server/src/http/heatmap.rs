@@ -8,28 +8,34 @@ use axum::extract::{Path, Query, State};
 use serde::{Deserialize, Serialize};
 use terrace_tier_store::heat::SegmentKey;
 use terrace_tier_store::table::ChunkEntry;
+use utoipa::{IntoParams, ToSchema};
 
 use super::problem::{Problem, Result};
 use super::state::AppState;
-use super::tables::{self, TierNames};
+use super::tables::{self, TablePath, TierNames};
 
 const MAX_WIDTH: usize = 512;
 
-/// How wide the map may be.
-#[derive(Debug, Deserialize)]
+/// The width of a map.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct Width {
+    /// Most groups of chunks in the map.
+    #[param(minimum = 1, maximum = 512, default = 96)]
     width: Option<usize>,
 }
 
 /// A group of neighbouring chunks, by position.
-#[derive(Debug, Serialize, PartialEq)]
+#[derive(Debug, Serialize, PartialEq, ToSchema)]
 pub struct Bucket {
+    /// Position of the first chunk.
     first: usize,
+    /// Position of the last chunk.
     last: usize,
 }
 
 /// One row of the map; every list has one value per bucket.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct ColumnHeat {
     #[serde(flatten)]
     column: tables::Column,
@@ -37,25 +43,38 @@ pub struct ColumnHeat {
     accesses: Vec<u64>,
     /// Largest heat among the segments.
     heat: Vec<f32>,
-    /// One list per tier: bytes that lie there.
+    /// One list per tier: bytes on that tier.
     bytes_by_tier: Vec<Vec<u64>>,
 }
 
 /// A heat map.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct HeatMap {
+    /// Full name of the table.
     table: String,
+    /// Rows of the table.
     rows: u64,
+    /// Sealed chunks.
     chunks: usize,
+    /// Names of the tiers, fastest first.
     tiers: Vec<String>,
+    /// Groups of chunks.
     buckets: Vec<Bucket>,
+    /// One row per column.
     columns: Vec<ColumnHeat>,
 }
 
-/// `GET /api/v1/tables/{name}/heatmap?width=`
+/// Maps the heat of a table: columns by groups of chunks, bounded in size.
+#[utoipa::path(
+    get,
+    path = "/api/v1/tables/{name}/heatmap",
+    operation_id = "heatmap",
+    params(TablePath, Width),
+    responses((status = 200, description = "The map", body = HeatMap)),
+)]
 pub async fn map(
     State(state): State<Arc<AppState>>,
-    Path(name): Path<String>,
+    Path(TablePath { name }): Path<TablePath>,
     width: std::result::Result<Query<Width>, QueryRejection>,
 ) -> Result<Json<HeatMap>> {
     let Query(Width { width }) = width?;
@@ -69,7 +88,7 @@ pub async fn map(
 fn build(state: &AppState, name: &str, width: usize) -> Result<HeatMap> {
     let table = tables::find(state, name)?;
     let version = table.version();
-    let tiers = TierNames::of(state);
+    let tiers = TierNames::from_state(state);
     let tiering = state.store().tiering();
     let buckets = buckets(version.chunks.len(), width);
     let columns = tables::columns(&table).into_iter().enumerate().map(|(position, column)| {
@@ -87,7 +106,7 @@ fn build(state: &AppState, name: &str, width: usize) -> Result<HeatMap> {
                 let segment = chunk.segments.get(position).filter(|s| s.constant.is_none());
                 let Some(segment) = segment else { continue };
                 most = most.max(segment.counters.snapshot().accesses.iter().sum());
-                hottest = hottest.max(tiering.heat(&SegmentKey::of(chunk, segment)).total());
+                hottest = hottest.max(tiering.heat(&SegmentKey::for_segment(chunk, segment)).total());
                 if let Some(bytes) = row.bytes_by_tier.get_mut(tiers.position(segment)).and_then(|t| t.get_mut(x)) {
                     *bytes += segment.bytes();
                 }

@@ -1,7 +1,7 @@
 //! Check, backup and disk usage of the running server.
 //!
-//! Checks and backups read files beside the statements: after each file they sleep as long as it took, so they take at
-//! most half of the device. They end when the client goes away.
+//! Checks and backups read files beside the statements: after each file they sleep as long as it took, so they use at
+//! most half of the device. They end when the client disconnects.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,34 +13,48 @@ use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use serde::Deserialize;
 use terrace_tier_store::store::{BackupReport, CheckOptions, CheckReport, Progress, Usage};
+use utoipa::ToSchema;
 
 use super::problem::{Problem, Result};
+use super::schemas;
 use super::state::AppState;
 
 /// Longest pause after a file.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How to check.
-#[derive(Debug, Default, Deserialize)]
+/// Options of a check.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckOrder {
-    /// Only sizes and headers.
+    /// Check only sizes and headers.
     #[serde(default)]
+    #[schema(default = false)]
     quick: bool,
-    /// Heal what has a good copy.
+    /// Repair damage from good copies.
     #[serde(default)]
+    #[schema(default = false)]
     repair: bool,
 }
 
-/// Where a backup goes.
-#[derive(Debug, Deserialize)]
+/// The folder of a backup.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BackupOrder {
-    /// A folder on the server's machine that does not exist yet.
+    /// Absolute path of a folder on the server's machine that does not exist yet, or is empty.
+    #[schema(value_type = String)]
     path: PathBuf,
 }
 
-/// `POST /api/v1/check`: verifies all tables as they are now and answers with the report.
+/// Verifies all tables as they are now.
+///
+/// Answers when done, and ends when the client disconnects.
+#[utoipa::path(
+    post,
+    path = "/api/v1/check",
+    operation_id = "check",
+    request_body = CheckOrder,
+    responses((status = 200, description = "The report", body = schemas::CheckReport)),
+)]
 pub async fn check(
     State(state): State<Arc<AppState>>,
     order: std::result::Result<Json<CheckOrder>, JsonRejection>,
@@ -56,7 +70,14 @@ pub async fn check(
         .await
 }
 
-/// `POST /api/v1/backup`: copies all tables as of one commit and answers when the copy is complete.
+/// Copies all tables as of one commit to a folder on the server's machine; answers when the copy is complete.
+#[utoipa::path(
+    post,
+    path = "/api/v1/backup",
+    operation_id = "backup",
+    request_body = BackupOrder,
+    responses((status = 200, description = "What was copied", body = schemas::BackupReport)),
+)]
 pub async fn backup(
     State(state): State<Arc<AppState>>,
     order: std::result::Result<Json<BackupOrder>, JsonRejection>,
@@ -70,20 +91,26 @@ pub async fn backup(
     state
         .blocking(move |state| {
             tracing::info!(path = %path.display(), "backup asked for over HTTP");
-            // Through the folder that was checked, whatever becomes of the way to it.
-            let place = state.engine.files().place(&path)?;
-            let copied = state.store().backup(&place.path(), &mut watch).map_err(Problem::from);
-            Ok(Json(copied.map_err(|problem| problem.in_words(|detail| place.named(detail)))?))
+            // Writes through the folder handle that was checked, even if the path changes meanwhile.
+            let output_path = state.engine.files().output_path(&path)?;
+            let copied = state.store().backup(&output_path.path(), &mut watch).map_err(Problem::from);
+            Ok(Json(copied.map_err(|problem| problem.map_detail(|detail| output_path.with_shown_path(detail)))?))
         })
         .await
 }
 
-/// `GET /api/v1/usage`
+/// Shows the disk usage of the data directory, by table.
+#[utoipa::path(
+    get,
+    path = "/api/v1/usage",
+    operation_id = "usage",
+    responses((status = 200, description = "The disk usage", body = schemas::Usage)),
+)]
 pub async fn usage(State(state): State<Arc<AppState>>) -> Result<Json<Usage>> {
     state.blocking(move |state| Ok(Json(state.store().usage()?))).await
 }
 
-/// The client that waits: the request's future is dropped when it goes away, and this with it.
+/// The waiting client. When it disconnects, the request's future is dropped, and this value with it.
 #[derive(Default)]
 struct Client {
     gone: Arc<AtomicBool>,

@@ -7,6 +7,7 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::problem::{Problem, Result};
 use super::state::AppState;
@@ -16,13 +17,22 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const DEFAULT_SERIES: usize = 1_000;
 const MAX_SERIES: usize = 100_000;
 
-/// How many series `/metrics/segments` may return.
-#[derive(Debug, Deserialize)]
+/// Limit of the series that `/metrics/segments` returns.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct Limit {
+    /// Most series in the answer.
+    #[param(minimum = 0, maximum = 100_000, default = 1_000)]
     limit: Option<usize>,
 }
 
-/// `GET /metrics`: a bounded number of series.
+/// Metrics with a bounded number of series.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    operation_id = "metrics",
+    responses((status = 200, description = "Prometheus text format 0.0.4", content_type = "text/plain", body = String)),
+)]
 pub async fn all(State(state): State<Arc<AppState>>) -> Result<Response> {
     state
         .blocking(|state| {
@@ -39,7 +49,16 @@ pub async fn all(State(state): State<Arc<AppState>>) -> Result<Response> {
         .await
 }
 
-/// `GET /metrics/segments?limit=`: accesses of every segment, the most accessed first.
+/// Accesses of every segment, the most accessed first.
+///
+/// Two more series sum up the segments beyond the limit.
+#[utoipa::path(
+    get,
+    path = "/metrics/segments",
+    operation_id = "segmentMetrics",
+    params(Limit),
+    responses((status = 200, description = "Prometheus text format 0.0.4", content_type = "text/plain", body = String)),
+)]
 pub async fn segments(
     State(state): State<Arc<AppState>>,
     limit: std::result::Result<Query<Limit>, QueryRejection>,

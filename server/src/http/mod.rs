@@ -1,7 +1,7 @@
 //! The HTTP side of the server: health, metrics, the admin API and the cockpit.
 //!
-//! Everything is read from the same engine and store that SQL and Flight use. Reads are `GET`; whatever changes state is
-//! `POST`, `PUT` or `DELETE`, wants JSON, and passes [`guard`]. Calls that may block (store, catalog, walks over all
+//! Everything is read from the same engine and store that SQL and Flight use. Reads are `GET`; whatever changes state
+//! is `POST`, `PUT` or `DELETE`, needs JSON, and passes [`guard`]. Calls that may block (store, catalog, walks over all
 //! segments) run on the blocking pool, so the network threads stay free.
 //!
 //! ```text
@@ -9,6 +9,30 @@
 //!   /healthz  /readyz     for supervisors              /api/v1/openapi.json
 //!   /metrics  /metrics/segments                        Prometheus text format
 //! ```
+//!
+//! - [`advisor`]: advice on budgets
+//! - [`calibration`]: cost of accesses per tier
+//! - [`cockpit`]: the page for administrators
+//! - [`control`]: mode and freeze of the tiering loop
+//! - [`epochs`]: epochs: log, run, cancel
+//! - [`explain`]: explanations of placement
+//! - [`guard`]: authorisation of requests
+//! - [`health`]: liveness, readiness, status
+//! - [`heatmap`]: heat map of a table
+//! - [`maintenance`]: check, backup, disk usage
+//! - [`metrics`]: Prometheus text
+//! - [`moves`]: log of moves
+//! - [`openapi`]: the OpenAPI document
+//! - [`orders`]: bring back, warm up, roll back
+//! - [`page`]: paging of lists
+//! - [`placement`]: placement rules
+//! - [`problem`]: errors as `application/problem+json`
+//! - [`queries`]: statements: list, cancel
+//! - [`routes`]: the list of routes
+//! - [`schemas`]: schemas of types of other crates
+//! - [`state`]: state that handlers share
+//! - [`tables`]: tables and segments
+//! - [`tiers`]: tiers and budgets
 
 mod advisor;
 mod calibration;
@@ -29,6 +53,7 @@ mod placement;
 mod problem;
 mod queries;
 mod routes;
+mod schemas;
 mod state;
 mod tables;
 mod tiers;

@@ -11,28 +11,57 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use terrace_tier_store::placement::MoveRecord;
 use tokio::sync::mpsc;
+use utoipa::{IntoParams, ToSchema};
 
-use super::page::{Page, Paged};
+use super::page::{Page, Paged, RawPage};
 use super::problem::{Problem, Result};
+use super::schemas;
 use super::state::AppState;
 use crate::moves;
 
 /// Bytes of one part of an export.
 const PART_BYTES: usize = 64 << 10;
 
-/// `GET /api/v1/moves`
+/// Lists moves with reasons, newest first.
+#[utoipa::path(
+    get,
+    path = "/api/v1/moves",
+    operation_id = "listMoves",
+    params(RawPage),
+    responses((status = 200, description = "A page of moves", body = Paged<schemas::Move>)),
+)]
 pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Result<Json<Paged<MoveRecord>>> {
-    state.blocking(move |state| Ok(Json(page.cut_log(state.store().moves(page.reach())?)))).await
+    state.blocking(move |state| Ok(Json(page.cut_log(state.store().moves(page.items_to_read())?)))).await
 }
 
-/// The form of an export.
-#[derive(Debug, Deserialize)]
+/// A format of an export.
+// For the document alone: an unknown format is refused with a sentence of ours.
+#[allow(dead_code)]
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase", default = "jsonl")]
+enum Format {
+    Jsonl,
+    Csv,
+}
+
+/// The format of an export.
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Form {
+    /// Objects in JSON, or rows of CSV with a head.
+    #[param(value_type = Option<Format>, inline)]
     format: Option<String>,
 }
 
-/// `GET /api/v1/moves/export?format=jsonl`: every move that is logged, a line each.
+/// Exports every move that is logged, oldest first, a line each.
+#[utoipa::path(
+    get,
+    path = "/api/v1/moves/export",
+    operation_id = "exportMoves",
+    params(Form),
+    responses((status = 200, description = "The moves", content((String = "application/x-ndjson"), (String = "text/csv")))),
+)]
 pub async fn export(
     State(state): State<Arc<AppState>>,
     form: std::result::Result<Query<Form>, QueryRejection>,

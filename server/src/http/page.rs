@@ -1,8 +1,10 @@
-//! Paging of lists: `?limit=&offset=`, and the envelope that says how much there is.
+//! Paging of lists: `?limit=&offset=`, and the envelope with the total.
 
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::{ArrayBuilder, Ref};
+use utoipa::{IntoParams, ToSchema};
 
 use super::problem::Problem;
 
@@ -11,9 +13,15 @@ pub const DEFAULT_LIMIT: usize = 100;
 /// Most rows of a page.
 pub const MAX_LIMIT: usize = 10_000;
 
-#[derive(Debug, Deserialize)]
-struct RawPage {
+/// The parameters of a page, as a request gives them.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RawPage {
+    /// Most items in the answer.
+    #[param(minimum = 1, maximum = 10_000, default = 100)]
     limit: Option<usize>,
+    /// Items to skip.
+    #[param(default = 0)]
     offset: Option<usize>,
 }
 
@@ -27,8 +35,8 @@ pub struct Page {
 }
 
 impl Page {
-    /// Items that must be read of a long log to cut this page and to know whether more follow.
-    pub fn reach(self) -> usize {
+    /// Number of items to read from a log to cut this page and to know whether more follow.
+    pub fn items_to_read(self) -> usize {
         self.offset.saturating_add(self.limit).saturating_add(1)
     }
 
@@ -37,7 +45,7 @@ impl Page {
         Paged { total: Some(total), ..self.cut_log(items) }
     }
 
-    /// Cuts this page out of a log of which only [`Page::reach`] items were read.
+    /// Cuts this page out of a log of which only [`Page::items_to_read`] items were read.
     pub fn cut_log<T>(self, items: impl IntoIterator<Item = T>) -> Paged<T> {
         let mut items = items.into_iter().skip(self.offset);
         let page = items.by_ref().take(self.limit).collect();
@@ -58,18 +66,26 @@ impl<S: Send + Sync> FromRequestParts<S> for Page {
     }
 }
 
+/// The schema of the items of a page: `ToSchema` would copy that of `T` into each page.
+fn item_schema<T: ToSchema>() -> ArrayBuilder {
+    let description = Some("The items of this page.");
+    ArrayBuilder::new().items(Ref::from_schema_name(T::name())).description(description)
+}
+
 /// One page of a list.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Paged<T> {
     /// The items of this page.
+    #[schema(schema_with = item_schema::<T>)]
     pub items: Vec<T>,
     /// Items in the whole list; `null` for logs, which are not counted.
+    #[schema(required)]
     pub total: Option<usize>,
     /// True when items follow this page.
     pub more: bool,
-    /// As asked, or the default.
+    /// The requested limit, or the default.
     pub limit: usize,
-    /// As asked, or 0.
+    /// The requested offset, or 0.
     pub offset: usize,
 }
 
@@ -82,7 +98,7 @@ mod tests {
         let page = Page { limit: 2, offset: 3 }.cut(0..6, 6);
         assert_eq!((page.items, page.total, page.more), (vec![3, 4], Some(6), true));
         assert!(!Page { limit: 3, offset: 3 }.cut(0..6, 6).more);
-        assert_eq!(Page { limit: 3, offset: 3 }.reach(), 7);
+        assert_eq!(Page { limit: 3, offset: 3 }.items_to_read(), 7);
         assert!(Page { limit: 2, offset: 9 }.cut(0..6, 6).items.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Placement rules: what there is, one more, one less.
+//! Placement rules: list, create, drop.
 
 use std::sync::Arc;
 
@@ -9,18 +9,24 @@ use serde::{Deserialize, Serialize};
 use terrace_planner_ext::engine::{RowsOrder, RuleOrder, ScopeOrder};
 use terrace_tier_store::store::RuleStatus;
 use terrace_tier_store::table::{Rule, RuleChoice, RuleKind, TableName};
+use utoipa::{IntoParams, ToSchema};
 
-use super::page::{Page, Paged};
+use super::page::{Page, Paged, RawPage};
 use super::problem::{Problem, Result};
+use super::schemas;
 use super::state::AppState;
-use super::tables;
+use super::tables::{self, TablePath};
 
-/// What a rule wants, in words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// The kind of a rule: segments must lie on the tier (pin), must not (exclude), or should (prefer).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[schema(as = RuleKind)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+pub(super) enum Kind {
+    /// The segments must lie on the tier.
     Pin,
+    /// They must not.
     Exclude,
+    /// They should.
     Prefer,
 }
 
@@ -34,27 +40,34 @@ impl From<Kind> for RuleKind {
     }
 }
 
-/// Chunks that follow each other.
-#[derive(Debug, Deserialize)]
+/// A range of consecutive chunks.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = ChunkRange)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Span {
+    /// Number of the first chunk.
     first: u64,
+    /// Number of the last chunk; the first when missing.
     last: Option<u64>,
 }
 
-/// A rule to make.
-#[derive(Debug, Deserialize)]
+/// A rule to create.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPlacementRule {
+    /// Its kind.
     kind: Kind,
+    /// Name of the tier.
+    #[schema(examples("dram"))]
     tier: String,
-    /// Names; all without it.
+    /// Column names; all columns when missing.
     #[serde(default)]
     columns: Option<Vec<String>>,
-    /// All without it.
+    /// Ranges of chunks, and the chunks that take their rows over; all chunks when missing.
     chunks: Option<Vec<Span>>,
-    /// A condition in SQL.
+    /// A condition in SQL; chunks whose bounds rule it out are not in scope. Not together with `chunks`.
     #[serde(rename = "where")]
+    #[schema(examples("day >= '2026-01-01'"))]
     condition: Option<String>,
 }
 
@@ -66,20 +79,22 @@ impl NewPlacementRule {
 }
 
 /// Columns and chunks of a table.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = PlacementScope)]
 #[serde(deny_unknown_fields)]
 pub struct NewScope {
-    /// Names; all without it.
+    /// Column names; all columns when missing.
     pub(super) columns: Option<Vec<String>>,
-    /// All without it.
+    /// Ranges of chunks, and the chunks that take their rows over; all chunks when missing.
     pub(super) chunks: Option<Vec<Span>>,
-    /// A condition in SQL.
+    /// A condition in SQL; chunks whose bounds rule it out are not in scope. Not together with `chunks`.
     #[serde(rename = "where")]
+    #[schema(examples("day >= '2026-01-01'"))]
     pub(super) condition: Option<String>,
 }
 
 impl NewScope {
-    /// True when nothing is left out.
+    /// True when the scope is the whole table.
     fn is_all(&self) -> bool {
         self.columns.is_none() && self.chunks.is_none() && self.condition.is_none()
     }
@@ -103,21 +118,41 @@ impl NewScope {
     }
 }
 
-/// Which rules of a table are to go.
-#[derive(Debug, Deserialize)]
+/// A kind of rules to drop.
+// For the document alone: an unknown kind is refused with a sentence of ours.
+#[allow(dead_code)]
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+enum Droppable {
+    Pin,
+}
+
+/// The kind of rules to drop.
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct Choice {
+    /// Only rules of this kind; all rules when missing.
+    #[param(value_type = Option<Droppable>, inline)]
     kind: Option<String>,
 }
 
-/// Rules that went.
-#[derive(Debug, Serialize)]
+/// Dropped rules.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DroppedRules)]
 pub struct Dropped {
     /// Their numbers.
     dropped: Vec<u64>,
 }
 
-/// `GET /api/v1/placement-rules`
+/// Lists the placement rules of all tables, and how far they are met.
+#[utoipa::path(
+    get,
+    path = "/api/v1/placement-rules",
+    operation_id = "listPlacementRules",
+    params(RawPage),
+    responses((status = 200, description = "A page of rules", body = Paged<schemas::PlacementRule>)),
+)]
 pub async fn all(State(state): State<Arc<AppState>>, page: Page) -> Result<Json<Paged<RuleStatus>>> {
     state
         .blocking(move |state| {
@@ -128,10 +163,17 @@ pub async fn all(State(state): State<Arc<AppState>>, page: Page) -> Result<Json<
         .await
 }
 
-/// `GET /api/v1/tables/{name}/placement-rules`
+/// Lists the placement rules of a table, and how far they are met.
+#[utoipa::path(
+    get,
+    path = "/api/v1/tables/{name}/placement-rules",
+    operation_id = "listTablePlacementRules",
+    params(TablePath, RawPage),
+    responses((status = 200, description = "A page of rules", body = Paged<schemas::PlacementRule>)),
+)]
 pub async fn list(
     State(state): State<Arc<AppState>>,
-    Path(name): Path<String>,
+    Path(TablePath { name }): Path<TablePath>,
     page: Page,
 ) -> Result<Json<Paged<RuleStatus>>> {
     state
@@ -144,11 +186,20 @@ pub async fn list(
         .await
 }
 
-/// `POST /api/v1/tables/{name}/placement-rules`: makes a rule and answers with it. Segments follow with the next epoch,
-/// which begins at once.
+/// Pins segments of a table to a tier, excludes them from one, or prefers one.
+///
+/// The next epoch, which begins at once, moves the segments. What the budgets cannot hold is refused with the figures.
+#[utoipa::path(
+    post,
+    path = "/api/v1/tables/{name}/placement-rules",
+    operation_id = "makePlacementRule",
+    params(TablePath),
+    request_body = NewPlacementRule,
+    responses((status = 200, description = "The rule as it is now", body = schemas::PlacementRule)),
+)]
 pub async fn make(
     State(state): State<Arc<AppState>>,
-    Path(name): Path<String>,
+    Path(TablePath { name }): Path<TablePath>,
     order: std::result::Result<Json<NewPlacementRule>, JsonRejection>,
 ) -> Result<Json<RuleStatus>> {
     let Json(order) = order?;
@@ -164,10 +215,17 @@ pub async fn make(
         .await
 }
 
-/// `DELETE /api/v1/tables/{name}/placement-rules?kind=pin`: drops all rules of a table, or its pins.
+/// Drops all rules of a table, or its pins.
+#[utoipa::path(
+    delete,
+    path = "/api/v1/tables/{name}/placement-rules",
+    operation_id = "dropPlacementRules",
+    params(TablePath, Choice),
+    responses((status = 200, description = "The dropped rules", body = Dropped)),
+)]
 pub async fn clear(
     State(state): State<Arc<AppState>>,
-    Path(name): Path<String>,
+    Path(TablePath { name }): Path<TablePath>,
     choice: std::result::Result<Query<Choice>, QueryRejection>,
 ) -> Result<Json<Dropped>> {
     let Query(choice) = choice?;
@@ -180,10 +238,18 @@ pub async fn clear(
     dropped(&table, state.engine.drop_placement_rules(&table, choice).await?)
 }
 
-/// `POST /api/v1/tables/{name}/unpin`: drops the pin of just this scope; without one all pins.
+/// Drops the pin of just this scope; without a scope all pins of the table.
+#[utoipa::path(
+    post,
+    path = "/api/v1/tables/{name}/unpin",
+    operation_id = "unpin",
+    params(TablePath),
+    request_body = NewScope,
+    responses((status = 200, description = "The dropped rules", body = Dropped)),
+)]
 pub async fn unpin(
     State(state): State<Arc<AppState>>,
-    Path(name): Path<String>,
+    Path(TablePath { name }): Path<TablePath>,
     scope: std::result::Result<Json<NewScope>, JsonRejection>,
 ) -> Result<Json<Dropped>> {
     let Json(scope) = scope?;
@@ -192,7 +258,14 @@ pub async fn unpin(
     dropped(&table, state.engine.unpin(&table, scope.as_ref()).await?)
 }
 
-/// `DELETE /api/v1/tables/{name}/placement-rules/{rule}`
+/// Drops one rule of a table.
+#[utoipa::path(
+    delete,
+    path = "/api/v1/tables/{name}/placement-rules/{rule}",
+    operation_id = "dropPlacementRule",
+    params(TablePath, ("rule" = u64, Path, description = "Number of the rule within its table", minimum = 1)),
+    responses((status = 200, description = "The dropped rule", body = Dropped)),
+)]
 pub async fn drop_one(
     State(state): State<Arc<AppState>>,
     Path((name, rule)): Path<(String, String)>,

@@ -1,14 +1,17 @@
 //! Errors as `application/problem+json` (RFC 9457).
 //!
 //! The one place where errors of the store and of the engine become HTTP status codes. `detail` is a sentence for a
-//! person; defects of the server are logged and keep their words too, because the reader is its administrator.
+//! person; defects of the server are logged, and their message is sent too, because the reader is its administrator.
 
+use axum::Json;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use terrace_planner_ext::{Error as EngineError, ErrorKind};
 use terrace_tier_store::Error as StoreError;
+use utoipa::ToSchema;
 
-/// A refusal, with what to do instead.
+/// An error answer, with what to do instead.
 #[derive(Debug, Clone)]
 pub struct Problem {
     /// Status code of the answer.
@@ -16,6 +19,21 @@ pub struct Problem {
     /// One sentence for a person.
     pub detail: String,
     challenge: bool,
+}
+
+/// An error answer (RFC 9457).
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct ProblemBody {
+    /// Always `about:blank`: the status says what kind of problem it is.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The status in words.
+    title: &'static str,
+    /// Status code of the answer.
+    status: u16,
+    /// One sentence for a person: what is wrong and what to do.
+    detail: String,
 }
 
 /// Result of every handler.
@@ -27,10 +45,10 @@ impl Problem {
         Self { status, detail: detail.into(), challenge: false }
     }
 
-    /// The same with another sentence.
+    /// The problem with its detail replaced by `change(detail)`.
     #[must_use]
-    pub fn in_words(mut self, words: impl FnOnce(&str) -> String) -> Self {
-        self.detail = words(&self.detail);
+    pub fn map_detail(mut self, change: impl FnOnce(&str) -> String) -> Self {
+        self.detail = change(&self.detail);
         self
     }
 
@@ -53,14 +71,14 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = serde_json::json!({
-            "type": "about:blank",
-            "title": self.status.canonical_reason().unwrap_or("Error"),
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-        });
-        let mut response =
-            (self.status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response();
+        let body = ProblemBody {
+            kind: "about:blank",
+            title: self.status.canonical_reason().unwrap_or("Error"),
+            status: self.status.as_u16(),
+            detail: self.detail,
+        };
+        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
+        let mut response = (self.status, kind, Json(body)).into_response();
         if self.challenge {
             let challenge = header::HeaderValue::from_static("Basic realm=\"terrace\", charset=\"UTF-8\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);

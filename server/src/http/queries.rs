@@ -1,4 +1,4 @@
-//! Statements that run or ran, and the cancel of one.
+//! Running and finished statements, and cancelling.
 
 use std::sync::Arc;
 
@@ -7,25 +7,42 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::Serialize;
 use terrace_planner_ext::engine::StatementRecord;
+use utoipa::ToSchema;
 
-use super::page::{Page, Paged};
-use super::problem::{Problem, Result};
+use super::page::{Page, Paged, RawPage};
+use super::problem::{Problem, ProblemBody, Result};
+use super::schemas;
 use super::state::AppState;
 
 /// A statement as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Query)]
 pub struct QueryItem {
+    /// Its id.
     id: String,
+    /// Id of its session.
     session: String,
+    /// Name of its user.
     user: String,
+    /// Its text.
     sql: String,
+    /// Its kind, such as query or insert.
     kind: &'static str,
+    /// Its state.
+    #[schema(value_type = schemas::StatementState)]
     state: String,
+    /// True until it has ended.
     running: bool,
+    /// Its start, in microseconds since the Unix epoch.
     started_unix_us: u64,
+    /// Duration until now or its end, in microseconds.
     elapsed_us: u64,
+    /// Rows that it returned or changed so far.
     rows: u64,
+    /// Bytes of these rows.
     bytes: u64,
+    /// The error with which it ended; `null`: none.
+    #[schema(required)]
     error: Option<String>,
 }
 
@@ -55,20 +72,44 @@ fn newest_first(state: &AppState) -> Vec<QueryItem> {
     items
 }
 
-/// `GET /api/v1/queries`: running ones first, then the newest.
+/// Lists statements: running ones first, then the newest.
+#[utoipa::path(
+    get,
+    path = "/api/v1/queries",
+    operation_id = "listQueries",
+    params(RawPage),
+    responses((status = 200, description = "A page of statements", body = Paged<QueryItem>)),
+)]
 pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Json<Paged<QueryItem>> {
     let items = newest_first(&state);
     let total = items.len();
     Json(page.cut(items, total))
 }
 
-/// `GET /api/v1/queries/{id}`
+/// Shows one statement.
+#[utoipa::path(
+    get,
+    path = "/api/v1/queries/{id}",
+    operation_id = "getQuery",
+    params(("id" = String, Path, description = "Id of the statement")),
+    responses((status = 200, description = "The statement", body = QueryItem)),
+)]
 pub async fn one(State(state): State<Arc<AppState>>, Path(id): Path<String>) -> Result<Json<QueryItem>> {
     let found = newest_first(&state).into_iter().find(|q| q.id == id);
     found.map(Json).ok_or_else(|| Problem::not_found("query", &id))
 }
 
-/// `DELETE /api/v1/queries/{id}`: cancels a running statement; 204, or 409 when it has ended already.
+/// Cancels a running statement.
+#[utoipa::path(
+    delete,
+    path = "/api/v1/queries/{id}",
+    operation_id = "cancelQuery",
+    params(("id" = String, Path, description = "Id of the statement")),
+    responses(
+        (status = 204, description = "It is being cancelled"),
+        (status = 409, description = "It has ended already", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
 pub async fn cancel(State(state): State<Arc<AppState>>, Path(id): Path<String>) -> Result<StatusCode> {
     let Json(query) = one(State(Arc::clone(&state)), Path(id.clone())).await?;
     if !query.running || !state.engine.cancel(&id) {

@@ -1,4 +1,4 @@
-//! What every handler shares: the engine, Flight's counters, and what the server knows of itself.
+//! The state that all handlers share: the engine, Flight's counters, and facts about the server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,8 +27,8 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// True when the value of an `Authorization` header names this user and password. Takes the same time whatever
-    /// part is wrong.
+    /// True when the value of an `Authorization` header names this user and password. Takes the same time
+    /// whichever part is wrong.
     pub fn accept(&self, authorization: &str) -> bool {
         let Some((scheme, encoded)) = authorization.split_once(' ') else { return false };
         let Ok(given) = base64::engine::general_purpose::STANDARD.decode(encoded.trim()) else { return false };
@@ -42,26 +42,26 @@ fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     std::hint::black_box(differences) == 0 && a.len() == b.len()
 }
 
-/// What the server knows of itself.
+/// Facts about the server.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
     /// Version of the build.
     pub version: String,
-    /// Where the tables lie.
+    /// The data directory.
     pub data_dir: PathBuf,
-    /// Where Flight SQL listens.
+    /// Address of Flight SQL.
     pub flight_addr: SocketAddr,
-    /// Where HTTP listens.
+    /// Address of HTTP.
     pub http_addr: SocketAddr,
     /// Start of the process, microseconds since the Unix epoch.
     pub started_unix_us: u64,
-    /// Who may use the API; `None`: everybody who reaches it, which the server allows on loopback only.
+    /// Credentials of the API; `None`: open to every caller, which the server allows on loopback only.
     pub credentials: Option<Credentials>,
-    /// Price of 10^9 bytes of a tier, by its name; those that have one.
+    /// Price of 10^9 bytes of the tiers that have one, by name.
     pub prices_per_gb: Vec<(String, f64)>,
 }
 
-/// What every handler shares.
+/// The state that all handlers share.
 pub struct AppState {
     pub(super) engine: Arc<Engine>,
     pub(super) flight: Arc<FlightMetrics>,

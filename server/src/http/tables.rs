@@ -4,16 +4,26 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use terrace_tier_store::heat::SegmentKey;
 use terrace_tier_store::table::{Segment, Table, TableName};
+use utoipa::{IntoParams, ToSchema};
 
-use super::page::{Page, Paged};
+use super::page::{Page, Paged, RawPage};
 use super::problem::{Problem, Result};
 use super::state::AppState;
 
+/// The table in a path.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct TablePath {
+    /// schema.table, or a table of schema public.
+    #[param(example = "public.lineitem")]
+    pub name: String,
+}
+
 /// A column of a table.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Column {
     /// Its name.
     pub name: String,
@@ -23,34 +33,61 @@ pub struct Column {
 }
 
 /// A table as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Table)]
 pub struct TableItem {
+    /// Full name.
     name: String,
+    /// Its columns.
     columns: Vec<Column>,
+    /// Names of the columns of the primary key; empty: it has none.
     primary_key: Vec<String>,
+    /// Names of the columns by which chunks are sorted.
     cluster_by: Vec<String>,
+    /// Rows that a full scan returns.
     rows: u64,
+    /// Rows that are not yet sealed.
     delta_rows: u64,
+    /// Sealed chunks.
     chunks: usize,
+    /// Sealed segments.
     segments: usize,
+    /// Bytes of the sealed segments.
     bytes: u64,
 }
 
-/// A segment as the API shows it. `accesses` and `heat` are in the order sequential, monotonic, random, point.
-#[derive(Debug, Serialize)]
+/// A segment as the API shows it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Segment)]
 pub struct SegmentItem {
+    /// Number of its chunk.
     chunk: u64,
+    /// Name of its column.
     column: String,
+    /// Name of the tier that a scan reads it from.
     tier: String,
+    /// Its rows.
     rows: u32,
+    /// Its bytes.
     bytes: u64,
+    /// Scans since the start of the process by pattern: sequential, monotonic, random, point.
+    #[schema(min_items = 4, max_items = 4)]
     accesses: [u64; 4],
+    /// Decayed accesses per epoch by pattern: sequential, monotonic, random, point.
+    #[schema(min_items = 4, max_items = 4)]
     heat: [f32; 4],
-    /// Its home is known to be damaged.
+    /// True when its home is known to be damaged.
     damaged: bool,
 }
 
-/// `GET /api/v1/tables`, by name.
+/// Lists the tables, by name.
+#[utoipa::path(
+    get,
+    path = "/api/v1/tables",
+    operation_id = "listTables",
+    params(RawPage),
+    responses((status = 200, description = "A page of tables", body = Paged<TableItem>)),
+)]
 pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Result<Json<Paged<TableItem>>> {
     state
         .blocking(move |state| {
@@ -84,17 +121,24 @@ pub(super) fn columns(table: &Table) -> Vec<Column> {
     fields.iter().map(|f| Column { name: f.name().clone(), data_type: f.data_type().to_string() }).collect()
 }
 
-/// `GET /api/v1/tables/{name}/segments`, by chunk and column. `name` is `schema.table`, or a table of `public`.
+/// Lists the segments of a table, by chunk and column.
+#[utoipa::path(
+    get,
+    path = "/api/v1/tables/{name}/segments",
+    operation_id = "listSegments",
+    params(TablePath, RawPage),
+    responses((status = 200, description = "A page of segments", body = Paged<SegmentItem>)),
+)]
 pub async fn segments(
     State(state): State<Arc<AppState>>,
-    Path(name): Path<String>,
+    Path(TablePath { name }): Path<TablePath>,
     page: Page,
 ) -> Result<Json<Paged<SegmentItem>>> {
     state
         .blocking(move |state| {
             let table = find(state, &name)?;
             let version = table.version();
-            let tiers = TierNames::of(state);
+            let tiers = TierNames::from_state(state);
             let stored = |segment: &Segment| segment.constant.is_none();
             let total = version.chunks.iter().flat_map(|c| &c.chunk.segments).filter(|s| stored(s)).count();
             let all = version.chunks.iter().flat_map(|entry| {
@@ -105,11 +149,11 @@ pub async fn segments(
                 segments.map(move |(position, segment)| SegmentItem {
                     chunk: chunk.id.0,
                     column: chunk.column_name(position).into_owned(),
-                    tier: tiers.of_segment(segment).to_owned(),
+                    tier: tiers.for_segment(segment).to_owned(),
                     rows: chunk.rows,
                     bytes: segment.bytes(),
                     accesses: segment.counters.snapshot().accesses,
-                    heat: tiering.heat(&SegmentKey::of(chunk, segment)).accesses,
+                    heat: tiering.heat(&SegmentKey::for_segment(chunk, segment)).accesses,
                     damaged: chunk.damage_of(segment).is_some(),
                 })
             });
@@ -129,7 +173,7 @@ pub(super) struct TierNames(pub(super) Vec<String>);
 
 impl TierNames {
     /// The tiers of the store.
-    pub(super) fn of(state: &AppState) -> Self {
+    pub(super) fn from_state(state: &AppState) -> Self {
         let mut names: Vec<String> = state.store().memory_tiers().iter().map(|t| t.name().to_owned()).collect();
         names.push("ssd".to_owned());
         Self(names)
@@ -141,7 +185,7 @@ impl TierNames {
     }
 
     /// Name of the tier that a scan of the segment reads now.
-    pub(super) fn of_segment(&self, segment: &Segment) -> &str {
+    pub(super) fn for_segment(&self, segment: &Segment) -> &str {
         self.0.get(self.position(segment)).map_or("unknown", String::as_str)
     }
 }

@@ -1,4 +1,4 @@
-//! Tiers with their budgets: new ones, other budgets, draining, and those that go.
+//! Tiers: list, add, change of budgets and rates, drain, drop.
 
 use std::sync::Arc;
 
@@ -9,37 +9,54 @@ use serde::{Deserialize, Serialize};
 use terrace_tier_store::Error;
 use terrace_tier_store::migrate::Failing;
 use terrace_tier_store::placement::TierState;
-use terrace_tier_store::store::{TierInfo, TierOrder};
+use terrace_tier_store::store::{NewTierSpec, TierInfo};
+use utoipa::ToSchema;
 
-use super::page::{Page, Paged};
+use super::page::{Page, Paged, RawPage};
 use super::problem::Result;
+use super::schemas;
 use super::state::AppState;
 use crate::units::Size;
 
 /// A tier as the API shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Tier {
+    /// Its name.
     name: String,
+    /// Its kind.
+    #[schema(value_type = schemas::TierKind)]
     kind: String,
+    /// True when ordinary memory stands in for the device.
     emulated: bool,
+    /// Description of its device.
     description: String,
+    /// Whether it takes segments.
+    #[schema(value_type = schemas::TierState)]
     state: TierState,
-    /// What the loop's own moves read from its device, and write to it; `null`: no limit.
+    /// Limit of the loop's own reads from its device, and of its writes; `null`: no limit.
+    #[schema(required)]
     rate_limit_bytes_per_s: Option<u64>,
-    /// Why moves to and from it pause; `null` while its device is well.
+    /// The reason for which moves to and from it pause; `null` while its device works.
+    #[schema(required, value_type = Option<schemas::Failing>)]
     failing: Option<Failing>,
-    /// `null`: no limit.
+    /// Its budget; `null`: no limit.
+    #[schema(required)]
     budget_bytes: Option<u64>,
+    /// Bytes that count against the budget now, copies that readers hold included.
     used_bytes: u64,
+    /// Bytes of the segments whose fastest copy it holds.
     placed_bytes: u64,
+    /// Bytes of all copies that it holds.
     stored_bytes: u64,
+    /// Number of segments on it.
     segments: u64,
-    /// Of 10^9 bytes; `null`: none is configured.
+    /// Price of 10^9 bytes; `null`: none is configured.
+    #[schema(required)]
     price_per_gb: Option<f64>,
 }
 
 impl Tier {
-    fn of(state: &AppState, info: TierInfo) -> Self {
+    fn from_info(state: &AppState, info: TierInfo) -> Self {
         let price = state.info.prices_per_gb.iter().find(|(tier, _)| *tier == info.name);
         Self {
             price_per_gb: price.map(|(_, price)| *price),
@@ -63,56 +80,91 @@ fn limit(bytes: u64) -> Option<u64> {
     (bytes < u64::MAX).then_some(bytes)
 }
 
-/// What may change about a tier; what is left out stays.
-#[derive(Debug, Default, Deserialize)]
+/// A change of a tier; missing fields stay as they are.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TierChange {
     /// The new budget; a percentage is of the bytes of all sealed data.
+    #[schema(value_type = Option<schemas::Size>)]
     budget: Option<Size>,
     /// Bytes per second that the loop's own moves read from its device, and write to it, at most; 0: no limit.
+    #[schema(value_type = Option<schemas::Size>)]
     rate_limit: Option<Size>,
-    /// True: it takes nothing more, and what lies there leaves. False: it takes segments again.
+    /// True: the tier takes no more segments, and its segments move elsewhere. False: it takes segments again.
     draining: Option<bool>,
 }
 
-/// A tier that is gone.
-#[derive(Debug, Serialize)]
+/// A dropped tier.
+#[derive(Debug, Serialize, ToSchema)]
 pub struct DroppedTier {
+    /// Its name.
     dropped: String,
 }
 
-/// `GET /api/v1/tiers`
+/// Lists the tiers, fastest first.
+#[utoipa::path(
+    get,
+    path = "/api/v1/tiers",
+    operation_id = "listTiers",
+    params(RawPage),
+    responses((status = 200, description = "A page of tiers", body = Paged<Tier>)),
+)]
 pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Result<Json<Paged<Tier>>> {
     state
         .blocking(move |state| {
             let tiers = state.store().tier_infos();
             let total = tiers.len();
-            Ok(Json(page.cut(tiers.into_iter().map(|tier| Tier::of(state, tier)), total)))
+            Ok(Json(page.cut(tiers.into_iter().map(|tier| Tier::from_info(state, tier)), total)))
         })
         .await
 }
 
-/// `GET /api/v1/tiers/{name}`
+/// Shows one tier.
+#[utoipa::path(
+    get,
+    path = "/api/v1/tiers/{name}",
+    operation_id = "getTier",
+    params(("name" = String, Path, description = "Name of the tier", example = "dram")),
+    responses((status = 200, description = "The tier", body = Tier)),
+)]
 pub async fn one(State(state): State<Arc<AppState>>, Path(name): Path<String>) -> Result<Json<Tier>> {
-    state.blocking(move |state| Ok(Json(Tier::of(state, find(state, &name)?)))).await
+    state.blocking(move |state| Ok(Json(Tier::from_info(state, find(state, &name)?)))).await
 }
 
-/// `POST /api/v1/tiers`: adds a tier and answers with it.
+/// Adds a memory tier while statements run, until the server stops.
+///
+/// The next epoch may use it.
+#[utoipa::path(
+    post,
+    path = "/api/v1/tiers",
+    operation_id = "addTier",
+    request_body = schemas::TierOrder,
+    responses((status = 200, description = "The new tier", body = Tier)),
+)]
 pub async fn add(
     State(state): State<Arc<AppState>>,
-    order: std::result::Result<Json<TierOrder>, JsonRejection>,
+    order: std::result::Result<Json<NewTierSpec>, JsonRejection>,
 ) -> Result<Json<Tier>> {
     let Json(order) = order?;
     state
         .blocking(move |state| {
             let name = order.name.clone();
             state.engine.add_tier(order)?;
-            Ok(Json(Tier::of(state, find(state, &name)?)))
+            Ok(Json(Tier::from_info(state, find(state, &name)?)))
         })
         .await
 }
 
-/// `DELETE /api/v1/tiers/{name}`: takes a drained tier away.
+/// Drops a drained tier.
+///
+/// Refused, with the figures, while segments or readers hold bytes of it.
+#[utoipa::path(
+    delete,
+    path = "/api/v1/tiers/{name}",
+    operation_id = "dropTier",
+    params(("name" = String, Path, description = "Name of the tier", example = "dram")),
+    responses((status = 200, description = "The dropped tier", body = DroppedTier)),
+)]
 pub async fn drop_one(State(state): State<Arc<AppState>>, Path(name): Path<String>) -> Result<Json<DroppedTier>> {
     state
         .blocking(move |state| {
@@ -122,8 +174,17 @@ pub async fn drop_one(State(state): State<Arc<AppState>>, Path(name): Path<Strin
         .await
 }
 
-/// `PUT /api/v1/tiers/{name}`: sets budget and rate, drains or resumes, and answers with the tier as it is then. Segments that
-/// no longer fit leave at once, those of a drained tier in epochs; until then the tier takes nothing new.
+/// Sets budget and rate of a tier, drains it, or lets it take segments again.
+///
+/// Segments that no longer fit leave at once, those of a drained tier in epochs; until then the tier takes nothing new.
+#[utoipa::path(
+    put,
+    path = "/api/v1/tiers/{name}",
+    operation_id = "changeTier",
+    params(("name" = String, Path, description = "Name of the tier", example = "dram")),
+    request_body = TierChange,
+    responses((status = 200, description = "The tier as it is then", body = Tier)),
+)]
 pub async fn change(
     State(state): State<Arc<AppState>>,
     Path(name): Path<String>,
@@ -149,7 +210,7 @@ pub async fn change(
                 Some(false) => tiering.resume_tier(&name)?,
                 None => {}
             }
-            Ok(Json(Tier::of(state, find(state, &name)?)))
+            Ok(Json(Tier::from_info(state, find(state, &name)?)))
         })
         .await
 }

@@ -1,7 +1,7 @@
-//! The columns of a source: one list for all of its files, whatever each of them has.
+//! The columns of a source: one list for all of its files.
 //!
-//! A column that is null in all rows of a file has no type there. It gets that of the first file that knows it, of the
-//! table that rows are added to, or else it is text.
+//! A column that is null in all rows of a file has no type there. It gets the type of the first file that has one, or
+//! of the table that rows are added to, or else it is text.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ fn is_untyped(data_type: &DataType) -> bool {
     }
 }
 
-/// The schema with the types of `other` for what has none.
+/// The schema, with the types of `other` for columns without a type.
 pub fn filled(schema: &Schema, other: &Schema) -> SchemaRef {
     let fields = filled_fields(schema.fields(), other.fields());
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
-/// The schema with text for what has no type.
+/// The schema, with text for columns without a type.
 pub fn with_text(schema: &Schema) -> SchemaRef {
     let fields: Fields = schema.fields().iter().map(text_field).collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
@@ -49,10 +49,10 @@ fn filled_fields(fields: &Fields, others: &Fields) -> Fields {
 }
 
 fn filled_field(field: &FieldRef, other: &FieldRef) -> FieldRef {
-    of_type(field, filled_type(field.data_type(), other.data_type()))
+    with_type(field, filled_type(field.data_type(), other.data_type()))
 }
 
-/// `data_type` with the parts of `other` where it has no type.
+/// `data_type`, with the types of `other` for its parts without a type.
 fn filled_type(data_type: &DataType, other: &DataType) -> DataType {
     use DataType as T;
     match (data_type, other) {
@@ -68,7 +68,7 @@ fn filled_type(data_type: &DataType, other: &DataType) -> DataType {
 }
 
 fn text_field(field: &FieldRef) -> FieldRef {
-    of_type(field, text_type(field.data_type()))
+    with_type(field, text_type(field.data_type()))
 }
 
 fn text_type(data_type: &DataType) -> DataType {
@@ -83,13 +83,13 @@ fn text_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// The field with another type. What was without one is null in rows.
-fn of_type(field: &FieldRef, data_type: DataType) -> FieldRef {
+/// The field with another type. A field without a type becomes nullable, because its rows are null.
+fn with_type(field: &FieldRef, data_type: DataType) -> FieldRef {
     let nullable = field.is_nullable() || field.data_type() == &DataType::Null;
     Arc::new(field.as_ref().clone().with_data_type(data_type).with_nullable(nullable))
 }
 
-/// Columns by name, cast where the types differ, in the order of `schema`.
+/// Returns the batch with the columns of `schema` in its order, found by name and cast where the types differ.
 ///
 /// # Errors
 /// A message that names the column.
@@ -111,7 +111,7 @@ pub fn fit(batch: &RecordBatch, file: &DataFile, schema: &SchemaRef) -> Result<R
     RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| e.to_string())
 }
 
-/// The column in the type of `field`. A value that does not fit is an error, neither a null nor another value.
+/// Casts the column to the type of `field`. A value that does not fit is an error, never a null or another value.
 fn cast(column: &ArrayRef, field: &Field) -> Result<ArrayRef, String> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let name = field.name();

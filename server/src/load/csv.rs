@@ -1,7 +1,7 @@
-//! Text files: what separates their fields, what is null, whether a header names the columns.
+//! Text files: their delimiter, their null values, and whether a header names the columns.
 //!
-//! Columns are found by the names of the header. Without `--delimiter` a file whose ending says comma is looked at: where
-//! no comma, but one other of the usual characters cuts all of its first lines into equally many fields, it is that one.
+//! Columns are found by the names of the header. Without `--delimiter` the start of a file whose ending says comma is
+//! read: the delimiter is another usual character if that one, and no comma, cuts all lines into equally many fields.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -19,11 +19,11 @@ use crate::error::{Error, Result};
 
 /// Rows that decide the types of columns.
 pub const INFER_ROWS: usize = 20_000;
-/// Bytes that are looked at for the delimiter.
+/// Bytes that are read to find the delimiter.
 const SAMPLE_BYTES: u64 = 64 << 10;
-/// What separates fields in files of this kind, the usual one first.
+/// Usual delimiters, the default first.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
-/// What programs on Windows write at the start of UTF-8.
+/// Byte order mark that programs on Windows write at the start of UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The character that quotes a field.
 const QUOTE: u8 = b'"';
@@ -51,9 +51,10 @@ fn delimiter(text: &str) -> std::result::Result<u8, String> {
 }
 
 impl CsvOptions {
-    /// What changes the rows of a text file; empty where nothing was said.
-    pub fn words(&self) -> String {
-        let delimiter = self.delimiter.map(|one| format!(", delimiter {}", shown(one)));
+    /// The options that change the rows of a text file, for [`super::source::Source::identity`]; empty for the
+    /// defaults.
+    pub fn identity(&self) -> String {
+        let delimiter = self.delimiter.map(|one| format!(", delimiter {}", display_delimiter(one)));
         let nulls = self.nulls.iter().map(|text| format!(", null '{text}'"));
         let header = (!self.has_header()).then(|| ", no header".to_owned());
         delimiter.into_iter().chain(nulls).chain(header).collect()
@@ -73,8 +74,8 @@ impl CsvOptions {
     }
 }
 
-/// A reader of the file. Columns have the types of the columns of `wanted` that have their names, else text; without
-/// `wanted` the types that the first rows show, Null where these have no value.
+/// Opens a reader of the file. Columns have the types that `wanted` has for their names, else text. Without `wanted`
+/// they have the types that the first rows show, and Null where these rows have no value.
 pub fn open(
     path: &Path,
     usual: u8,
@@ -83,7 +84,7 @@ pub fn open(
 ) -> Result<Box<dyn RecordBatchReader + Send>> {
     let failed = |e: std::io::Error| Error::file(path, e);
     let mut file = File::open(path).map_err(|e| Error::file(path, format!("cannot open it: {e}")))?;
-    let sample = Sample::of(&mut file).map_err(failed)?;
+    let sample = Sample::read(&mut file).map_err(failed)?;
     let delimiter = match options.delimiter {
         Some(one) => one,
         None if usual == b',' => sample.delimiter().map_err(|why| Error::file(path, why))?,
@@ -96,10 +97,10 @@ pub fn open(
     let rows = if wanted.is_some() { 0 } else { INFER_ROWS };
     file.seek(SeekFrom::Start(sample.start)).map_err(failed)?;
     let (found, _) =
-        format.infer_schema(BufReader::new(&file), Some(rows)).map_err(|e| Error::file(path, explained(&e)))?;
+        format.infer_schema(BufReader::new(&file), Some(rows)).map_err(|e| Error::file(path, explain_error(&e)))?;
     let typed = |field: &Arc<Field>, wanted: &Schema| {
         let wanted = wanted.field_with_name(field.name()).map(|wanted| wanted.data_type().clone());
-        // As Null, values would be passed over.
+        // In a column of type Null the reader would skip values.
         let data_type = wanted.ok().filter(|wanted| *wanted != DataType::Null).unwrap_or(DataType::Utf8);
         Field::new(field.name(), data_type, true)
     };
@@ -109,11 +110,11 @@ pub fn open(
     };
     file.seek(SeekFrom::Start(sample.start)).map_err(failed)?;
     let reader = ReaderBuilder::new(Arc::new(schema)).with_format(format).with_batch_size(BATCH_ROWS);
-    Ok(Box::new(reader.build(file).map_err(|e| Error::file(path, explained(&e)))?))
+    Ok(Box::new(reader.build(file).map_err(|e| Error::file(path, explain_error(&e)))?))
 }
 
-/// An error of reading, with the option that may help.
-pub fn explained(error: &arrow::error::ArrowError) -> String {
+/// A read error, with the option that may help.
+pub fn explain_error(error: &arrow::error::ArrowError) -> String {
     let text = error.to_string();
     match text.contains("number of fields") || text.contains("unequal lengths") {
         true => format!("{text}; --delimiter says what separates the fields"),
@@ -121,21 +122,21 @@ pub fn explained(error: &arrow::error::ArrowError) -> String {
     }
 }
 
-/// A delimiter in a message.
-fn shown(delimiter: u8) -> String {
+/// A delimiter as messages show it.
+fn display_delimiter(delimiter: u8) -> String {
     if delimiter == b'\t' { "tab".to_owned() } else { format!("'{}'", char::from(delimiter)) }
 }
 
 /// The start of a file.
 struct Sample {
-    /// Where its text starts.
+    /// Offset of the text behind a byte order mark.
     start: u64,
-    /// How often each of [`DELIMITERS`] stands in each of its lines.
+    /// Counts of each of [`DELIMITERS`] in each line.
     lines: Vec<[usize; DELIMITERS.len()]>,
 }
 
 impl Sample {
-    fn of(file: &mut File) -> std::io::Result<Self> {
+    fn read(file: &mut File) -> std::io::Result<Self> {
         let mut bytes = Vec::new();
         file.take(SAMPLE_BYTES).read_to_end(&mut bytes)?;
         let whole = (bytes.len() as u64) < SAMPLE_BYTES;
@@ -144,10 +145,10 @@ impl Sample {
         Ok(Self { start, lines: lines(text.unwrap_or(&bytes), whole) })
     }
 
-    /// What separates the fields.
+    /// The delimiter of the fields.
     ///
     /// # Errors
-    /// A message, where there are several answers.
+    /// A message when several delimiters are possible.
     fn delimiter(&self) -> std::result::Result<u8, String> {
         let counts = |at: usize| self.lines.iter().map(move |line| line.get(at).copied().unwrap_or(0));
         let cuts = |at: &usize| {
@@ -159,14 +160,15 @@ impl Sample {
             [] | [b',', ..] => Ok(b','),
             [one] => Ok(*one),
             several => {
-                let several: Vec<String> = several.iter().map(|one| shown(*one)).collect();
+                let several: Vec<String> = several.iter().map(|one| display_delimiter(*one)).collect();
                 Err(format!("its fields may be separated by {}; say which with --delimiter", several.join(" or by ")))
             }
         }
     }
 }
 
-/// The delimiters in each line that is there as a whole. Line breaks within quotes end no line.
+/// Counts the delimiters in each complete line. Line breaks within quotes do not end a line; `whole` says that the text
+/// ends with the file, so that its last line is complete.
 fn lines(text: &[u8], whole: bool) -> Vec<[usize; DELIMITERS.len()]> {
     let mut lines = Vec::new();
     let mut line = [0; DELIMITERS.len()];

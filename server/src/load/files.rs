@@ -1,4 +1,4 @@
-//! Files that can be loaded: found below a folder, told apart by their endings, opened.
+//! Files that can be loaded: finds them below a folder, tells their format by the ending, and opens them.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::memory::Limit;
 
 /// Rows of a batch that is read.
 pub const BATCH_ROWS: usize = 65_536;
-/// What the names of files that can be loaded end with.
+/// Endings of files that can be loaded.
 pub const ENDINGS: &str = ".parquet, .csv, .tsv, .arrow, .ipc, .feather, .arrows";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Parquet,
-    /// With what usually separates the fields.
+    /// Text, with the usual delimiter.
     Csv(u8),
     IpcFile,
     IpcStream,
@@ -37,13 +37,13 @@ fn kind(path: &Path) -> Option<Kind> {
     }
 }
 
-/// True for files of text, which options say how to read.
+/// True for text files, which are read with [`CsvOptions`].
 pub fn is_text(path: &Path) -> bool {
     matches!(kind(path), Some(Kind::Csv(_)))
 }
 
-/// Files below `folder` that can be loaded. Hidden ones and those that start with an underscore are no data, unless the
-/// name is that of a column: `_day=1`.
+/// Files below `folder` that can be loaded. Leaves out hidden files and names that start with an underscore, unless
+/// the name is that of a partition column: `_day=1`.
 pub fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let failed = |e: std::io::Error| Error::file(folder, format!("cannot read it: {e}"));
     for entry in std::fs::read_dir(folder).map_err(failed)? {
@@ -63,7 +63,7 @@ pub fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The rows of a file, where it tells them without being read.
+/// The number of rows of a file, where its metadata has it.
 pub fn row_count(path: &Path) -> Option<u64> {
     if kind(path)? != Kind::Parquet {
         return None;
@@ -72,8 +72,8 @@ pub fn row_count(path: &Path) -> Option<u64> {
     u64::try_from(reader.metadata().file_metadata().num_rows()).ok()
 }
 
-/// A reader of a file; one of text is read in the types of `wanted`. Rows that it goes past by itself are taken from
-/// `skip`.
+/// Opens a reader of a file. Text is read with the types of `wanted`. A Parquet reader skips whole row groups and
+/// subtracts their rows from `skip`.
 pub fn open(
     path: &Path,
     options: &CsvOptions,
@@ -89,20 +89,20 @@ pub fn open(
             let builder = open_parquet(path, file()?)?;
             let groups = builder.metadata().row_groups().iter().map(|group| group.num_rows().unsigned_abs());
             let mut past = 0;
-            let mut kept = Vec::new();
+            let mut wanted_groups = Vec::new();
             for (index, rows) in groups.enumerate() {
-                match kept.is_empty() && past + rows <= *skip {
+                match wanted_groups.is_empty() && past + rows <= *skip {
                     true => past += rows,
-                    false => kept.push(index),
+                    false => wanted_groups.push(index),
                 }
             }
             *skip -= past;
-            let reader = builder.with_batch_size(BATCH_ROWS).with_row_groups(kept).build();
+            let reader = builder.with_batch_size(BATCH_ROWS).with_row_groups(wanted_groups).build();
             Ok(Box::new(reader.map_err(|e| Error::file(path, e))?))
         }
         Kind::Csv(usual) => csv::open(path, usual, options, wanted),
         Kind::IpcFile | Kind::IpcStream => {
-            // Half of what there is: a file says of itself how much it decompresses to.
+            // The file itself says how much it decompresses to: limit that to half of the memory.
             let most = Limit::detect().bytes / 2;
             let limits = terrace_ipc::Limits { message_bytes: most, expanded_bytes: most, account: None };
             let reader = terrace_ipc::FileReader::open(file()?, None, None, limits);
@@ -111,7 +111,7 @@ pub fn open(
     }
 }
 
-/// The library believes what a file says of itself, so that is looked at first.
+/// Checks the metadata of a Parquet file before the library reads it, because the library trusts it.
 fn open_parquet(path: &Path, file: File) -> Result<ParquetRecordBatchReaderBuilder<File>> {
     check_parquet(&file).map_err(|why| Error::file(path, why))?;
     ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| Error::file(path, e))

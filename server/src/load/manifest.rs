@@ -1,27 +1,27 @@
-//! What a resumable load loads: written down as the comment of the table that collects its rows, so that another run
-//! can tell whether these are its rows.
+//! The description of a resumable load, stored as the comment of its staging table, so that another run can tell
+//! whether the rows in it are its own.
 
 use serde::{Deserialize, Serialize};
 
 use super::source::Source;
 use crate::error::{Error, Result};
 
-/// Most sources that are listed one by one.
+/// Longest list of sources; more are summed up by a checksum.
 const MOST_LISTED: usize = 1_000;
 
 /// Sources and order of the rows of one table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Version of this form.
+    /// Version of this format.
     terrace_load: u32,
-    /// Files with their sizes and times of change, or what is generated.
+    /// Files with their sizes and times of change, or the generated table.
     sources: Vec<String>,
     cluster_by: Vec<String>,
 }
 
 impl Manifest {
-    /// What loading `source` now would load.
-    pub fn of(source: &Source) -> Result<Self> {
+    /// The manifest of a load of `source` now.
+    pub fn from_source(source: &Source) -> Result<Self> {
         let mut sources = source.identity()?;
         if sources.len() > MOST_LISTED {
             let more = sources.split_off(MOST_LISTED - 1);
@@ -30,13 +30,13 @@ impl Manifest {
         Ok(Self { terrace_load: 1, sources, cluster_by: source.cluster_by.clone() })
     }
 
-    /// The comment of the table while it is loaded.
-    pub fn text(&self) -> Result<String> {
+    /// The comment of the staging table: the manifest as JSON.
+    pub fn loading_comment(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|e| Error::System(format!("cannot write down the sources: {e}")))
     }
 
-    /// The comment of the table when it is complete: few words, but those of this load only.
-    pub fn words(&self) -> Result<String> {
+    /// The comment of the complete table: short, and unique to this load by a checksum.
+    pub fn completion_comment(&self) -> Result<String> {
         let what = match self.sources.as_slice() {
             [one] => one.split_once(", ").map_or(one.as_str(), |(name, _)| name).to_owned(),
             [first, ..] => {
@@ -45,15 +45,15 @@ impl Manifest {
             }
             [] => "nothing".to_owned(),
         };
-        Ok(format!("terrace load {:08x}: {what}", crc32c::crc32c(self.text()?.as_bytes())))
+        Ok(format!("terrace load {:08x}: {what}", crc32c::crc32c(self.loading_comment()?.as_bytes())))
     }
 
-    /// In what the load that wrote `comment` differs from this one; `None` when it does not.
+    /// The difference between the load that wrote `comment` and this one; `None` when they are equal.
     pub fn difference(&self, comment: &str) -> Option<String> {
         let Ok(before) = serde_json::from_str::<Self>(comment) else {
             return Some(match comment {
                 "" => "it was not made by a load".to_owned(),
-                words => format!("its comment says: {words}"),
+                comment => format!("its comment says: {comment}"),
             });
         };
         if before == *self {
@@ -87,17 +87,23 @@ mod tests {
     #[test]
     fn differences_are_named() {
         let now = manifest(&["/a.csv, 10 bytes", "/b.csv, 20 bytes"], &["k"]);
-        assert_eq!(now.difference(&now.text().unwrap()), None);
+        assert_eq!(now.difference(&now.loading_comment().unwrap()), None);
         for (before, words) in [
-            (manifest(&["/a.csv, 10 bytes", "/b.csv, 21 bytes"], &["k"]).text().unwrap(), "21 bytes"),
-            (manifest(&["/a.csv, 10 bytes"], &["k"]).text().unwrap(), "1 sources, now there are 2"),
-            (manifest(&["/a.csv, 10 bytes", "/b.csv, 20 bytes"], &[]).text().unwrap(), "by nothing, now by k"),
+            (manifest(&["/a.csv, 10 bytes", "/b.csv, 21 bytes"], &["k"]).loading_comment().unwrap(), "21 bytes"),
+            (manifest(&["/a.csv, 10 bytes"], &["k"]).loading_comment().unwrap(), "1 sources, now there are 2"),
+            (
+                manifest(&["/a.csv, 10 bytes", "/b.csv, 20 bytes"], &[]).loading_comment().unwrap(),
+                "by nothing, now by k",
+            ),
             (String::new(), "not made by a load"),
             ("mine".to_owned(), "mine"),
         ] {
             assert!(now.difference(&before).unwrap().contains(words), "{before}");
         }
-        assert!(now.words().unwrap().ends_with("2 sources, the first /a.csv"));
-        assert_ne!(now.words().unwrap(), manifest(&["/a.csv, 10 bytes"], &["k"]).words().unwrap());
+        assert!(now.completion_comment().unwrap().ends_with("2 sources, the first /a.csv"));
+        assert_ne!(
+            now.completion_comment().unwrap(),
+            manifest(&["/a.csv, 10 bytes"], &["k"]).completion_comment().unwrap()
+        );
     }
 }

@@ -1,8 +1,19 @@
 //! `terrace load`: rows from files or generated ones, into a running server or a data directory.
 //!
-//! A thread reads; a short channel hands batches on, so that memory stays bounded. A server gets them by Flight SQL's
-//! bulk ingest, a data directory by the same call of the engine in this process. Both sort by the clustering columns and
-//! store all of a table or nothing. With `--resume` the rows go there in parts ([`resume`]).
+//! A thread reads the source and sends batches through a short channel, so that memory stays bounded. A server receives
+//! them by Flight SQL's bulk ingest, a data directory by the same call of the engine in this process. Both sort by the
+//! clustering columns and store all rows of a table or none. With `--resume` the rows are stored in parts ([`resume`]).
+//!
+//! - [`columns`]: one list of columns for all files
+//! - [`csv`]: text files
+//! - [`files`]: files that can be loaded
+//! - [`manifest`]: description of a resumable load
+//! - [`partitions`]: columns in the names of folders
+//! - [`parts`]: rows in parts
+//! - [`progress`]: progress on stderr
+//! - [`resume`]: loads that resume
+//! - [`source`]: files, folders, TPC-H
+//! - [`target`]: a server or an engine
 
 mod columns;
 mod csv;
@@ -27,7 +38,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::client::{Client, Connection, Mode};
-use crate::config::{self, Config, Given};
+use crate::config::{self, Config, ConfigOverride};
 use crate::error::{Error, Result};
 use crate::instance::Instance;
 use columns::{filled, has_untyped, with_text};
@@ -91,7 +102,7 @@ pub fn run(options: &Options) -> Result<()> {
         share_types(&mut sources);
     }
     if options.resume && options.table.is_some() {
-        // One table appears once, with the rows of all of them.
+        // A resumable load stores one table in one commit, so its sources become one.
         sources = Source::joined(sources).into_iter().collect();
     }
     let mut mode = match (options.replace, options.append) {
@@ -108,8 +119,8 @@ pub fn run(options: &Options) -> Result<()> {
     let mut target = match &options.data_dir {
         Some(folder) => {
             let flags = vec![
-                Given::flag("--data-dir", "data_dir", folder.display()),
-                Given::flag("load", "tiering.enabled", "false"),
+                ConfigOverride::flag("--data-dir", "data_dir", folder.display()),
+                ConfigOverride::flag("load", "tiering.enabled", "false"),
             ];
             let opened = instance.insert(Instance::open(&Config::load(None, config::environment(), flags)?)?);
             Target::Engine(Arc::clone(&opened.engine))
@@ -126,7 +137,7 @@ pub fn run(options: &Options) -> Result<()> {
             continue;
         }
         runtime.block_on(load(&mut target, source, mode))?;
-        // Several sources into one named table: the first decides, the others add.
+        // With several sources for one table, the first creates or replaces it and the others append.
         if options.table.is_some() {
             mode = Mode::Append;
         }
@@ -134,7 +145,7 @@ pub fn run(options: &Options) -> Result<()> {
     instance.map_or(Ok(()), |instance| instance.flush())
 }
 
-/// Gives what has no type in one source of a table the type that another one knows.
+/// Gives columns without a type in one source of a table the type from another source.
 fn share_types(sources: &mut [Source]) {
     let known: Vec<SchemaRef> = sources.iter().map(|source| Arc::clone(&source.schema)).collect();
     for source in sources {
@@ -142,7 +153,7 @@ fn share_types(sources: &mut [Source]) {
     }
 }
 
-/// Loads one table with progress on stderr; returns the rows.
+/// Loads one table with progress on stderr; returns the number of rows.
 pub async fn load(target: &mut Target, mut source: Source, mode: Mode) -> Result<u64> {
     check_clustering(&source)?;
     if mode == Mode::Append
@@ -157,8 +168,8 @@ pub async fn load(target: &mut Target, mut source: Source, mode: Mode) -> Result
     let options = cluster_option(&source.cluster_by);
     let schema = Arc::clone(&source.schema);
     let (rows, fault) = read_ahead(source, 0, Arc::clone(&progress), target.is_remote());
-    let work = target.ingest(&table, mode, options, (schema, rows.boxed()));
-    // A fault of reading drops the ingest, which then leaves nothing behind.
+    let work = target.ingest(&table, mode, options, schema, rows.boxed());
+    // When reading fails, the ingest is dropped and stores nothing.
     let outcome = tokio::select! {
         biased;
         Ok(error) = fault => Err(error),
@@ -204,8 +215,9 @@ fn exists(error: &Error) -> bool {
     }
 }
 
-/// Reads the rows after the first `done` on a thread of its own. The end of the stream means that all rows came, so after a fault it stays open until
-/// the consumer, who hears of the fault, drops it.
+/// Reads the rows after the first `done` on a thread of its own. The end of the stream means that all rows were read.
+/// So after a fault the stream stays open until the consumer, which gets the fault through the second channel, drops
+/// it.
 fn read_ahead(
     source: Source,
     done: u64,
@@ -213,9 +225,9 @@ fn read_ahead(
     for_wire: bool,
 ) -> (ReceiverStream<RecordBatch>, oneshot::Receiver<Error>) {
     let (send, receive) = mpsc::channel(AHEAD);
-    let (told, fault) = oneshot::channel();
+    let (report_fault, fault) = oneshot::channel();
     std::thread::spawn(move || {
-        // An empty source still makes a table.
+        // An empty source must create a table, too.
         let _ = send.blocking_send(RecordBatch::new_empty(Arc::clone(&source.schema)));
         let outcome = source.read_after(done, |batch| {
             progress.add(batch.num_rows() as u64, batch.get_array_memory_size() as u64);
@@ -228,7 +240,7 @@ fn read_ahead(
         match outcome {
             Ok(()) => progress.storing(),
             Err(error) => {
-                let _ = told.send(error);
+                let _ = report_fault.send(error);
                 futures::executor::block_on(send.closed());
             }
         }
@@ -236,8 +248,8 @@ fn read_ahead(
     (ReceiverStream::new(receive), fault)
 }
 
-/// Cuts a batch into messages of about [`MESSAGE_BYTES`]. View columns are compacted, else each message would carry all
-/// bytes of the whole batch.
+/// Cuts a batch into messages of about [`MESSAGE_BYTES`]. View columns are compacted; otherwise each message would
+/// carry all bytes of the batch.
 fn messages(batch: &RecordBatch) -> Vec<RecordBatch> {
     let parts = batch.get_array_memory_size().div_ceil(MESSAGE_BYTES).max(1);
     let rows = batch.num_rows().div_ceil(parts).max(1);

@@ -1,8 +1,8 @@
-//! Columns in the names of folders: `year=2024/month=01/part.parquet` has the columns `year` and `month`, as Hive, Spark
-//! and pandas write them.
+//! Columns in the names of folders: `year=2024/month=01/part.parquet` has the columns `year` and `month`, as Hive,
+//! Spark and pandas write them.
 //!
-//! Folders below the one that is loaded count. A column is a BIGINT or a DATE where all of its values are, else text. A file
-//! that has a column of that name itself keeps its own.
+//! Only folders below the loaded one count. A column is a BIGINT or a DATE when all of its values are, else text. A
+//! file's own column of the same name takes precedence.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use arrow::error::ArrowError;
 /// The value that stands for null.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// A file, and what the folders above it say of its rows.
+/// A file, with the partition columns of the folders above it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataFile {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
     /// Names and values of columns, outermost first; `None` is null.
     pub partitions: Vec<(String, Option<String>)>,
@@ -37,10 +37,10 @@ impl DataFile {
         Self { path, partitions }
     }
 
-    /// The column `name` of `rows` rows; `None` where no folder has that name.
+    /// The partition column `name` with `rows` rows; `None` when no folder has that name.
     ///
     /// # Errors
-    /// Where its value is none of this type.
+    /// When its value is not of this type.
     pub fn column(&self, name: &str, data_type: &DataType, rows: usize) -> Option<Result<ArrayRef, ArrowError>> {
         let (_, value) = self.partitions.iter().find(|(known, _)| known == name)?;
         let options = CastOptions { safe: false, ..CastOptions::default() };
@@ -49,7 +49,7 @@ impl DataFile {
     }
 }
 
-/// The columns that the folders of all files name.
+/// The partition columns of all files.
 pub fn fields(files: &[DataFile]) -> Vec<Arc<Field>> {
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in files.iter().flat_map(|file| &file.partitions) {
@@ -83,7 +83,7 @@ fn type_of(values: &[&str]) -> DataType {
     }
 }
 
-/// The text with its `%3A` and the like replaced.
+/// Decodes `%3A` and the like in a text.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -14,11 +14,11 @@ use super::target::Rows;
 /// Rows of a full chunk. A part that ends with one leaves no small chunk behind.
 const CHUNK_ROWS: u64 = 65_536;
 
-/// Rows of a part: what a load that dies has to do again, at most. A part costs a commit, and a clustered table is sorted
-/// part by part, so that a query on its clustering columns reads at least one chunk of each: of 64 chunks.
+/// Most rows of a part. A load that dies has to load at most these again. A part costs a commit, and a clustered table
+/// is sorted part by part, so that a query on its clustering columns reads at least one of the 64 chunks of each part.
 pub const PART_ROWS: u64 = 64 * CHUNK_ROWS;
 
-/// Bytes of a part in Arrow form, about, so that a part of wide rows does not take longer than one of narrow ones.
+/// Approximate bytes of a part in Arrow form, so that a part of wide rows does not take longer than one of narrow rows.
 const PART_BYTES: u64 = 1 << 30;
 
 /// The rows of a source, part by part.
@@ -29,14 +29,14 @@ pub struct Parts {
 
 struct Feed {
     rows: ReceiverStream<RecordBatch>,
-    /// What came and was not given out.
-    rest: Option<RecordBatch>,
+    /// Rows that were read and not handed out yet.
+    pending: Option<RecordBatch>,
 }
 
 impl Feed {
     async fn next(&mut self) -> Option<RecordBatch> {
-        if let Some(rest) = self.rest.take() {
-            return Some(rest);
+        if let Some(pending) = self.pending.take() {
+            return Some(pending);
         }
         loop {
             let batch = self.rows.next().await?;
@@ -47,15 +47,15 @@ impl Feed {
     }
 }
 
-/// What a part still takes.
-struct Room {
+/// The part that is being read.
+struct OpenPart {
     feed: OwnedMutexGuard<Feed>,
     rows: u64,
     left_rows: u64,
     bytes: u64,
 }
 
-impl Room {
+impl OpenPart {
     async fn next(mut self) -> Option<(RecordBatch, Self)> {
         if self.left_rows == 0 {
             return None;
@@ -63,7 +63,7 @@ impl Room {
         let mut batch = self.feed.next().await?;
         let fit = usize::try_from(self.left_rows).unwrap_or(usize::MAX);
         if batch.num_rows() > fit {
-            self.feed.rest = Some(batch.slice(fit, batch.num_rows() - fit));
+            self.feed.pending = Some(batch.slice(fit, batch.num_rows() - fit));
             batch = batch.slice(0, fit);
         }
         self.rows += batch.num_rows() as u64;
@@ -79,15 +79,15 @@ impl Room {
 impl Parts {
     /// Parts of at most `most_rows` rows.
     pub fn new(rows: ReceiverStream<RecordBatch>, most_rows: u64) -> Self {
-        Self { feed: Arc::new(Mutex::new(Feed { rows, rest: None })), most_rows }
+        Self { feed: Arc::new(Mutex::new(Feed { rows, pending: None })), most_rows }
     }
 
-    /// The next part, when the one before is no longer read; `None` when there are no more rows.
+    /// Waits until the previous part is no longer read, then returns the next one; `None` when there are no more rows.
     pub async fn next(&mut self) -> Option<Rows> {
         let mut feed = Arc::clone(&self.feed).lock_owned().await;
-        feed.rest = Some(feed.next().await?);
-        let room = Room { feed, rows: 0, left_rows: self.most_rows, bytes: 0 };
-        Some(stream::unfold(room, Room::next).boxed())
+        feed.pending = Some(feed.next().await?);
+        let part = OpenPart { feed, rows: 0, left_rows: self.most_rows, bytes: 0 };
+        Some(stream::unfold(part, OpenPart::next).boxed())
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins; `rows` is the number expected, where known.
+    /// Starts the progress; `rows` is the expected number, where known.
     pub fn start(table: &str, rows: Option<u64>) -> Self {
         let plain = !std::io::stderr().is_terminal();
         let bar = rows.map_or_else(ProgressBar::no_length, ProgressBar::new);
@@ -49,7 +49,7 @@ impl Progress {
         }
     }
 
-    /// Says that an earlier run stored `rows`.
+    /// Prints that an earlier run stored `rows`.
     pub fn resume(&self, rows: u64) {
         errln!("{:<16} resuming after {rows} rows", self.table);
         self.bar.set_position(rows);
@@ -68,12 +68,12 @@ impl Progress {
         }
     }
 
-    /// Says that all rows were read and are being sorted and stored.
+    /// Shows that all rows were read and are being sorted and stored.
     pub fn storing(&self) {
         self.bar.set_message(format!("{}, storing", self.rates()));
     }
 
-    /// Ends with a line that stays.
+    /// Ends with a line that stays on the screen.
     pub fn finish(&self, rows: u64) {
         self.bar.finish_and_clear();
         let seconds = self.clock.now_us() as f64 / 1e6;
@@ -81,7 +81,7 @@ impl Progress {
         errln!("{:<16} {rows:>12} rows in {seconds:.1} s  {rates}", self.table);
     }
 
-    /// Takes the bar away after an error.
+    /// Removes the bar after an error.
     pub fn abandon(&self) {
         self.bar.finish_and_clear();
     }

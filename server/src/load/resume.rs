@@ -1,4 +1,4 @@
-//! Loads that go on where they died.
+//! Loads that resume where an earlier run ended.
 //!
 //! ```text
 //!   t__loading   created empty; its comment says what is loaded (`manifest`)
@@ -6,10 +6,10 @@
 //!   t            appears when t__loading has all rows and takes its name, in one commit
 //! ```
 //!
-//! How far a load came is the number of rows in `t__loading`: sources give the same rows in the same order each time, so
-//! the next run reads past as many. A part that an earlier run sent last could still be committed after these rows were
-//! counted; so they are counted after the table was altered, which refuses every write that began before. Two runs at
-//! the same time find more rows than they stored, and both stop.
+//! The number of rows in `t__loading` says how far a load came: sources return the same rows in the same order each
+//! time, so the next run skips as many. The server could still commit the last part of an earlier run after the rows
+//! were counted. So a run first alters the table, which makes the server refuse every write that began before, and
+//! counts then. Two runs at the same time find more rows than they stored, and both stop.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -29,10 +29,10 @@ use crate::client::{Mode, split_name};
 use crate::error::{Error, Result};
 use crate::terminal::errln;
 
-/// What is added to a table's name while it is loaded.
+/// Suffix of the staging table's name.
 const SUFFIX: &str = "__loading";
-/// The comment of rows that nobody can tell apart any more.
-const SPOILT: &str = "two loads wrote to it at the same time";
+/// The comment of a staging table that two loads wrote to, so that their rows cannot be told apart.
+const CONFLICT: &str = "two loads wrote to it at the same time";
 
 /// A table while it is loaded.
 struct Loading {
@@ -42,17 +42,17 @@ struct Loading {
     manifest: Manifest,
 }
 
-/// Loads one table in parts of `part_rows` rows, or goes on with that; returns the rows it has then. `None` when it was
-/// complete already.
+/// Loads one table in parts of `part_rows` rows, or resumes such a load. Returns the number of rows in the table, or
+/// `None` when the table was complete already.
 pub async fn load(target: &mut Target, mut source: Source, mode: Mode, part_rows: u64) -> Result<Option<u64>> {
     super::check_clustering(&source)?;
     source.schema = super::with_text(&source.schema);
     let (schema, table) = split_name(&source.table);
     let schema = schema.unwrap_or_else(|| "public".to_owned());
     let staging = format!("{table}{SUFFIX}");
-    let loading = Loading { schema, table, staging, manifest: Manifest::of(&source)? };
+    let loading = Loading { schema, table, staging, manifest: Manifest::from_source(&source)? };
     if loading.is_complete(target, mode).await? {
-        errln!("{:<16} is complete: {}", source.table, loading.manifest.words()?);
+        errln!("{:<16} is complete: {}", source.table, loading.manifest.completion_comment()?);
         return Ok(None);
     }
     let done = loading.begin(target, &source).await?;
@@ -62,28 +62,28 @@ pub async fn load(target: &mut Target, mut source: Source, mode: Mode, part_rows
     }
     let schema = Arc::clone(&source.schema);
     let (rows, fault) = read_ahead(source, done, Arc::clone(&progress), target.is_remote());
-    let kept = Cell::new(done);
+    let stored_rows = Cell::new(done);
     let mut parts = Parts::new(rows, part_rows);
     let work = async {
         while let Some(part) = parts.next().await {
             let to = loading.staging_name();
-            let stored = target.ingest(&to, Mode::Extend, HashMap::new(), (Arc::clone(&schema), part)).await;
-            kept.set(kept.get() + stored.map_err(|error| loading.stopped(&error, kept.get()))?);
-            loading.check_rows(target, kept.get()).await?;
+            let stored = target.ingest(&to, Mode::Extend, HashMap::new(), Arc::clone(&schema), part).await;
+            stored_rows.set(stored_rows.get() + stored.map_err(|error| loading.resumable(&error, stored_rows.get()))?);
+            loading.check_rows(target, stored_rows.get()).await?;
         }
-        loading.finish(target, mode, kept.get()).await
+        loading.finish(target, mode, stored_rows.get()).await
     };
-    // A fault of reading drops the ingest of a part, which then leaves nothing behind.
+    // When reading fails, the ingest of the part is dropped and stores nothing.
     let outcome = tokio::select! {
         biased;
-        Ok(error) = fault => Err(loading.stopped(&error, kept.get())),
+        Ok(error) = fault => Err(loading.resumable(&error, stored_rows.get())),
         outcome = work => outcome,
     };
     match &outcome {
-        Ok(()) => progress.finish(kept.get()),
+        Ok(()) => progress.finish(stored_rows.get()),
         Err(_) => progress.abandon(),
     }
-    outcome.map(|()| Some(kept.get()))
+    outcome.map(|()| Some(stored_rows.get()))
 }
 
 impl Loading {
@@ -91,13 +91,13 @@ impl Loading {
         format!("{}.{}", self.schema, self.staging)
     }
 
-    /// An error after which the next run goes on.
-    fn stopped(&self, error: &Error, kept: u64) -> Error {
+    /// `error` with the advice that the same command resumes the load.
+    fn resumable(&self, error: &Error, stored: u64) -> Error {
         let staging = &self.staging;
-        Error::Usage(format!("{error}\n{kept} rows are kept in table {staging}: the same command goes on with them"))
+        Error::Usage(format!("{error}\n{stored} rows are kept in table {staging}: the same command goes on with them"))
     }
 
-    /// The name of one of its tables in SQL.
+    /// The name of a table of the schema in SQL.
     fn sql_name(&self, table: &str) -> String {
         sql_name(Some(&self.schema), table)
     }
@@ -111,20 +111,20 @@ impl Loading {
             None => Ok(false),
             // Its rows may have been changed since.
             Some(_) if mode == Mode::Replace => Ok(false),
-            Some(comment) if comment == self.manifest.words()? => Ok(true),
+            Some(comment) if comment == self.manifest.completion_comment()? => Ok(true),
             Some(_) => Err(Error::Usage(format!("table '{}' already exists; {HOW_TO_ADD}", self.table))),
         }
     }
 
-    /// Makes the table that collects the rows, or finds it; returns its rows.
+    /// Creates or finds the staging table; returns its number of rows.
     async fn begin(&self, target: &mut Target, source: &Source) -> Result<u64> {
-        let text = self.manifest.text()?;
+        let text = self.manifest.loading_comment()?;
         let Some(comment) = self.comment(target, &self.staging).await? else {
             let mut options = cluster_option(&source.cluster_by);
             options.insert("comment".to_owned(), text);
             let none = futures::stream::iter([RecordBatch::new_empty(Arc::clone(&source.schema))]).boxed();
-            let rows = (Arc::clone(&source.schema), none);
-            return target.ingest(&self.staging_name(), Mode::Create, options, rows).await;
+            let schema = Arc::clone(&source.schema);
+            return target.ingest(&self.staging_name(), Mode::Create, options, schema, none).await;
         };
         if let Some(difference) = self.manifest.difference(&comment) {
             let staging = &self.staging;
@@ -133,12 +133,13 @@ impl Loading {
                 self.sql_name(staging)
             )));
         }
-        self.say(target, &text).await?;
+        self.set_comment(target, &text).await?;
         self.rows(target).await
     }
 
-    /// Sets the comment, which alters the table: writes that began before are refused.
-    async fn say(&self, target: &mut Target, comment: &str) -> Result<()> {
+    /// Sets the comment of the staging table. This alters the table, so that the server refuses writes that began
+    /// before.
+    async fn set_comment(&self, target: &mut Target, comment: &str) -> Result<()> {
         let name = self.sql_name(&self.staging);
         let comment = literal(comment);
         target.update(&format!("COMMENT ON TABLE {name} IS {comment}")).await
@@ -150,59 +151,67 @@ impl Loading {
         count.ok_or_else(|| Error::System(format!("the rows of {} cannot be counted", self.staging)))
     }
 
-    /// Stops when there are rows that this run did not put there.
+    /// Fails when the staging table has rows that this run did not store.
     async fn check_rows(&self, target: &mut Target, stored: u64) -> Result<()> {
-        let found = self.rows(target).await.map_err(|error| self.stopped(&error, stored))?;
+        let found = self.rows(target).await.map_err(|error| self.resumable(&error, stored))?;
         if found == stored {
             return Ok(());
         }
-        self.say(target, SPOILT).await?;
+        self.set_comment(target, CONFLICT).await?;
         Err(Error::Usage(format!(
-            "table {} has {found} rows where this load stored {stored}: {SPOILT}. To start over: terrace sql 'DROP TABLE {}'",
+            "table {} has {found} rows where this load stored {stored}: {CONFLICT}. To start over: terrace sql 'DROP TABLE {}'",
             self.staging,
             self.sql_name(&self.staging)
         )))
     }
 
-    /// Gives the table its name, in place of the old one if that is to go.
+    /// Renames the staging table to the table; with `Mode::Replace` it drops the old table first.
     async fn finish(&self, target: &mut Target, mode: Mode, rows: u64) -> Result<()> {
         self.check_rows(target, rows).await?;
         let staging = self.sql_name(&self.staging);
         let table = self.sql_name(&self.table);
-        let comment = literal(&self.manifest.words()?);
+        let comment = literal(&self.manifest.completion_comment()?);
         let rename = async {
             if mode == Mode::Replace {
                 target.update(&format!("DROP TABLE IF EXISTS {table}")).await?;
             }
             target.update(&format!("ALTER TABLE {staging} SET (comment = {comment}), RENAME TO {table}")).await
         };
-        rename.await.map_err(|error| self.stopped(&error, rows))
+        rename.await.map_err(|error| self.resumable(&error, rows))
     }
 
     /// The comment of a table; `None` when there is no such table.
     async fn comment(&self, target: &mut Target, table: &str) -> Result<Option<String>> {
-        self.look(target, "coalesce(comment, '')", "system.tables", table).await
+        self.select_one(target, "coalesce(comment, '')", "system.tables", table).await
     }
 
-    /// True when something has the name of the table.
+    /// True when a table, a view or another object has the name of the table.
     async fn is_taken(&self, target: &mut Target) -> Result<bool> {
-        Ok(self.look(target, "table_type", "information_schema.tables", &self.table).await?.is_some())
+        Ok(self.select_one(target, "table_type", "information_schema.tables", &self.table).await?.is_some())
     }
 
-    async fn look(&self, target: &mut Target, what: &str, place: &str, table: &str) -> Result<Option<String>> {
+    /// The first value of `column` in the catalog table `catalog_table` for a table of the schema.
+    async fn select_one(
+        &self,
+        target: &mut Target,
+        column: &str,
+        catalog_table: &str,
+        table: &str,
+    ) -> Result<Option<String>> {
         let schema = literal(&self.schema);
         let table = literal(table);
-        let sql = format!("SELECT {what} FROM {place} WHERE table_schema = {schema} AND table_name = {table}");
+        let sql =
+            format!("SELECT {column} FROM {catalog_table} WHERE table_schema = {schema} AND table_name = {table}");
         cell(&target.query(&sql).await?)
     }
 }
 
-/// A text in SQL.
+/// `text` as a literal in SQL.
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The first value of a result.
+/// The first value of a result; `None` when it has no rows.
 fn cell(rows: &[RecordBatch]) -> Result<Option<String>> {
     let Some(batch) = rows.iter().find(|batch| batch.num_rows() > 0) else { return Ok(None) };
     Ok(Some(array_value_to_string(batch.column(0), 0)?))

@@ -1,7 +1,8 @@
-//! What can be loaded: files by their ending, folders of them, generated TPC-H.
+//! Sources of a load: files by their ending, folders of files, generated TPC-H.
 //!
 //! A source becomes one table (TPC-H: eight). All its files are read in order of their names, by column name, with the
-//! columns of the first one and those that its folders name. What has no type there, others may know ([`super::columns`]).
+//! columns of the first file and those that folder names give. Columns without a type there get one from other files
+//! ([`super::columns`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,18 +26,18 @@ pub struct Source {
     pub cluster_by: Vec<String>,
     /// Columns of the rows. Those that are null in all files may have no type.
     pub schema: SchemaRef,
-    /// Rows, where known beforehand; of a generated `lineitem` about that many.
+    /// Number of rows, where known beforehand; for a generated `lineitem` an estimate.
     pub rows: Option<u64>,
-    rows_from: From,
+    origin: Origin,
 }
 
 #[derive(Debug)]
-enum From {
+enum Origin {
     Files(Vec<DataFile>, CsvOptions),
     Tpch(tpch::Table, f64),
 }
 
-/// What `text` names: a file, a folder, or `tpch:SF`. `table` replaces the name made from it.
+/// The sources that `text` names: a file, a folder, or `tpch:SF`. `table` replaces the name derived from it.
 pub fn find(text: &str, table: Option<&str>, csv: &CsvOptions) -> Result<Vec<Source>> {
     if let Some(scale) = text.strip_prefix("tpch:") {
         let scale = tpch::parse_scale(scale).map_err(Error::Usage)?;
@@ -61,10 +62,10 @@ pub fn find(text: &str, table: Option<&str>, csv: &CsvOptions) -> Result<Vec<Sou
     let schema = columns(&files, csv)?;
     let rows = files.iter().map(|file| row_count(&file.path)).sum::<Option<u64>>();
     let table = table.map_or_else(|| name_from(path), |name| Ok(name.to_owned()))?;
-    Ok(vec![Source { table, cluster_by: Vec::new(), schema, rows, rows_from: From::Files(files, csv.clone()) }])
+    Ok(vec![Source { table, cluster_by: Vec::new(), schema, rows, origin: Origin::Files(files, csv.clone()) }])
 }
 
-/// The columns of the first file, with the types that later ones know, and then those that folders name.
+/// The columns of the first file, with missing types from later files, followed by the columns that folder names give.
 fn columns(files: &[DataFile], csv: &CsvOptions) -> Result<SchemaRef> {
     let mut own = Arc::new(Schema::empty());
     for (index, file) in files.iter().enumerate() {
@@ -88,26 +89,28 @@ pub fn generated(table: tpch::Table, scale: f64) -> Source {
         cluster_by,
         schema: table.schema(),
         rows: Some(table.rows(scale)),
-        rows_from: From::Tpch(table, scale),
+        origin: Origin::Tpch(table, scale),
     }
 }
 
 impl Source {
-    /// Several sources as one, with the name and the columns of the first; `None` of none. Generated ones stay alone.
+    /// Joins several sources into one, with the name and the columns of the first; `None` for an empty list. Generated
+    /// sources are not joined.
     pub fn joined(sources: Vec<Self>) -> Option<Self> {
         let mut sources = sources.into_iter();
         let mut all = sources.next()?;
         for next in sources {
             all.rows = all.rows.zip(next.rows).map(|(a, b)| a + b);
             all.schema = filled(&all.schema, &next.schema);
-            if let (From::Files(files, _), From::Files(more, _)) = (&mut all.rows_from, next.rows_from) {
+            if let (Origin::Files(files, _), Origin::Files(more, _)) = (&mut all.origin, next.origin) {
                 files.extend(more);
             }
         }
         Some(all)
     }
 
-    /// What tells it from others, and from itself after a change: files with their sizes and times, or what is generated.
+    /// Strings that differ between sources, and between versions of one: files with their sizes and times of change, or
+    /// the generated table.
     pub fn identity(&self) -> Result<Vec<String>> {
         let of_file = |file: &Path, csv: &CsvOptions| {
             let failed = |e: std::io::Error| Error::file(file, format!("cannot read it: {e}"));
@@ -116,35 +119,35 @@ impl Source {
             let modified = meta.modified().map_err(failed)?.duration_since(std::time::UNIX_EPOCH);
             let bytes = meta.len();
             let modified_us = modified.map_or(0, |since| since.as_micros());
-            let options = if is_text(file) { csv.words() } else { String::new() };
+            let options = if is_text(file) { csv.identity() } else { String::new() };
             Ok(format!("{}, {bytes} bytes, changed {modified_us}{options}", path.display()))
         };
-        match &self.rows_from {
-            From::Tpch(table, scale) => Ok(vec![format!("tpch:{scale} {}", table.name)]),
-            From::Files(files, csv) => files.iter().map(|file| of_file(&file.path, csv)).collect(),
+        match &self.origin {
+            Origin::Tpch(table, scale) => Ok(vec![format!("tpch:{scale} {}", table.name)]),
+            Origin::Files(files, csv) => files.iter().map(|file| of_file(&file.path, csv)).collect(),
         }
     }
 
-    /// Reads the rows after the first `skip` and gives them to `take`, until it says false. Blocks. The rows come in the
-    /// same order each time.
+    /// Reads the rows after the first `skip` and calls `visit` with each batch until it returns false. Blocks. The rows
+    /// come in the same order each time.
     ///
     /// # Errors
-    /// Also when there are not that many.
-    pub fn read_after(&self, mut skip: u64, mut take: impl FnMut(RecordBatch) -> bool) -> Result<()> {
-        let rest = |batch: RecordBatch, skip: &mut u64| {
+    /// Also when the source has fewer than `skip` rows.
+    pub fn read_after(&self, mut skip: u64, mut visit: impl FnMut(RecordBatch) -> bool) -> Result<()> {
+        let skipped = |batch: RecordBatch, skip: &mut u64| {
             let past = usize::try_from(*skip).unwrap_or(usize::MAX).min(batch.num_rows());
             *skip -= past as u64;
             batch.slice(past, batch.num_rows() - past)
         };
-        match &self.rows_from {
-            From::Tpch(table, scale) => {
+        match &self.origin {
+            Origin::Tpch(table, scale) => {
                 for batch in table.generate(*scale) {
-                    if !take(rest(batch?, &mut skip)) {
+                    if !visit(skipped(batch?, &mut skip)) {
                         return Ok(());
                     }
                 }
             }
-            From::Files(files, options) => {
+            Origin::Files(files, options) => {
                 for file in files {
                     let path = &file.path;
                     if let Some(rows) = Some(skip).filter(|skip| *skip > 0).and_then(|_| row_count(path))
@@ -154,9 +157,9 @@ impl Source {
                         continue;
                     }
                     for batch in open(path, options, Some(&self.schema), &mut skip)? {
-                        let batch = rest(batch.map_err(|e| Error::file(path, csv::explained(&e)))?, &mut skip);
+                        let batch = skipped(batch.map_err(|e| Error::file(path, csv::explain_error(&e)))?, &mut skip);
                         let batch = fit(&batch, file, &self.schema).map_err(|message| Error::file(path, message))?;
-                        if !take(batch) {
+                        if !visit(batch) {
                             return Ok(());
                         }
                     }
@@ -198,7 +201,7 @@ mod tests {
         super::find(text, table, &CsvOptions::default())
     }
 
-    /// A file with what `columns` has.
+    /// Writes a file with `columns`.
     fn parquet(path: &Path, columns: Vec<(&str, arrow::array::ArrayRef)>) {
         let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).unwrap();
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -294,7 +297,7 @@ mod tests {
         assert_eq!(rows(&source)[0].num_rows(), 25);
     }
 
-    /// Wherever a load stops, what comes after it is what it had not.
+    /// Wherever a load stops, the next read returns exactly the remaining rows.
     #[test]
     fn reading_goes_on_after_any_row() {
         let folder = tempfile::tempdir().unwrap();
@@ -343,7 +346,7 @@ mod tests {
         let mut source = find(folder.path().to_str().unwrap(), Some("t")).unwrap().remove(0);
         assert_eq!(types(&source), [DataType::Int64, DataType::Int64, DataType::Utf8]);
         assert_eq!(texts(&mut source), ["1|2023|Zürich", "2|2023|Zürich", "3|2024|"]);
-        // A file's own column wins; one that only some files have is missed by name.
+        // A file's own column takes precedence; a column that only some folders have is an error that names it.
         let year = vec![("k", longs(&[4])), ("year", longs(&[1999]))];
         parquet(&folder.path().join("year=2025/city=Bern/c.parquet"), year);
         let mut source = find(folder.path().to_str().unwrap(), Some("t")).unwrap().remove(0);
@@ -382,7 +385,7 @@ mod tests {
         let mut source = find(path("only.csv").to_str().unwrap(), None).unwrap().remove(0);
         assert_eq!(texts(&mut source), ["1|", "2|"]);
         assert_eq!(types(&source), [DataType::Int64, DataType::Utf8]);
-        // Values after the rows that decide are not lost.
+        // Values after the rows that decide the type are not lost.
         std::fs::write(path("late.csv"), format!("id,note\n{}2,late\n", "1,\n".repeat(INFER_ROWS + 1))).unwrap();
         let mut source = find(path("late.csv").to_str().unwrap(), None).unwrap().remove(0);
         assert_eq!(texts(&mut source).last().unwrap(), "2|late");
@@ -407,7 +410,7 @@ mod tests {
         assert_eq!(rows, ["|x", "2|", "|NULLS"]);
         assert_eq!(found, [DataType::Int64, DataType::Utf8]);
         let bare = CsvOptions { header: Some(false), delimiter: Some(b'#'), ..CsvOptions::default() };
-        assert_eq!(bare.words(), ", delimiter '#', no header");
+        assert_eq!(bare.identity(), ", delimiter '#', no header");
         let (names, rows, _) = read("bare.csv", "1#a;b\n2#c;d\n", bare);
         assert_eq!((names.as_str(), rows), ("column_1|column_2", vec!["1|a;b".to_owned(), "2|c;d".to_owned()]));
         std::fs::write(path("uneven.csv"), "id\n1;2\n3,4\n").unwrap();

@@ -1,4 +1,4 @@
-//! Where rows go: a running server or an engine of this process. Both take the same statements and the same ingest.
+//! Targets of a load: a running server or an engine of this process. Both run the same statements and ingests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use terrace_planner_ext::engine::{Engine, IngestMode, IngestRequest, Prepared, S
 use crate::client::{Client, Mode, Outcome, split_name};
 use crate::error::{Error, Result};
 
-/// Rows on their way.
+/// A stream of rows.
 pub type Rows = BoxStream<'static, RecordBatch>;
 
-/// Where rows go.
+/// The target of a load.
 pub enum Target {
     /// A running server.
     Server(Box<Client>),
@@ -26,7 +26,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// True where rows go over the wire.
+    /// True when rows are sent over the network.
     pub fn is_remote(&self) -> bool {
         matches!(self, Self::Server(_))
     }
@@ -37,7 +37,8 @@ impl Target {
         table: &str,
         mode: Mode,
         options: HashMap<String, String>,
-        (schema, rows): (SchemaRef, Rows),
+        schema: SchemaRef,
+        rows: Rows,
     ) -> Result<u64> {
         match self {
             Self::Server(client) => client.ingest(table, mode, options, rows.map(Ok::<_, FlightError>)).await,
@@ -58,7 +59,7 @@ impl Target {
         }
     }
 
-    /// The columns of a table; `None` where it is not there.
+    /// The columns of a table; `None` when it does not exist.
     pub async fn columns(&mut self, table: &str) -> Result<Option<SchemaRef>> {
         let (schema, table) = split_name(table);
         let sql = format!("SELECT * FROM {}", sql_name(schema.as_deref(), &table));
@@ -76,7 +77,7 @@ impl Target {
         }
     }
 
-    /// Runs a statement that gives no rows.
+    /// Runs a statement without rows.
     pub async fn update(&mut self, sql: &str) -> Result<()> {
         match self {
             Self::Server(client) => match client.run(sql).await? {
@@ -106,7 +107,7 @@ impl Target {
     }
 }
 
-/// The name of a table in SQL; without a schema, in that of the session.
+/// The quoted name of a table; without `schema` it is found in the session's schema.
 pub fn sql_name(schema: Option<&str>, table: &str) -> String {
     let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
     let schema = schema.map(|schema| quoted(schema) + ".").unwrap_or_default();

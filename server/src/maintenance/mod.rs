@@ -1,6 +1,11 @@
-//! Commands that look after stored data: check, backup, restore, rebuild-catalog, du.
+//! Commands that maintain stored data: check, backup, restore, rebuild-catalog, du.
 //!
-//! With `--data-dir` a command works on a folder that no server uses; without, it asks the running server over HTTP.
+//! With `--data-dir` a command works on a folder that no server uses; without it, it asks the running server over HTTP.
+//!
+//! - [`backup`]: `terrace backup` and `terrace restore`
+//! - [`check`]: `terrace check`
+//! - [`du`]: `terrace du`
+//! - [`rebuild`]: `terrace rebuild-catalog`
 
 pub mod backup;
 pub mod check;
@@ -41,7 +46,7 @@ impl Place {
     }
 }
 
-/// A bar on stderr while something long runs; nothing where stderr is no terminal.
+/// Runs `work` with a progress bar on stderr; without a bar when stderr is not a terminal.
 fn with_bar<T>(what: &str, work: impl FnOnce(&mut dyn FnMut(Progress) -> bool) -> Result<T>) -> Result<T> {
     let bar = ProgressBar::no_length();
     let template =
@@ -67,7 +72,7 @@ fn print_json(report: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// Rows in columns, the first to the left, the others to the right.
+/// Formats rows in columns: the first is left-aligned, the others right-aligned.
 fn columns<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let header = header.map(str::to_owned);
     let all = || std::iter::once(&header).chain(rows);

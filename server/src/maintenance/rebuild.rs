@@ -60,7 +60,7 @@ fn text(report: &RebuildReport) -> String {
     out
 }
 
-/// What the tables above have too much and too little.
+/// Rows and files that the rebuilt tables may have too many or too few of.
 fn differences(report: &RebuildReport) -> String {
     let lost = "The history of moves and the heat of segments are not in the files, and so lost.\n";
     let compared = report.tables.iter().map(|t| Some((&t.table, t.difference?))).collect::<Option<Vec<_>>>();

@@ -1,4 +1,8 @@
 //! `terrace sql`: statements from an argument, a file, a pipe or a prompt, through Flight SQL.
+//!
+//! - [`output`]: rows as table, CSV or JSON
+//! - [`prompt`]: the interactive prompt
+//! - [`split`]: cuts text into statements
 
 mod output;
 mod prompt;
@@ -62,7 +66,7 @@ fn read_text(path: &PathBuf) -> Result<String> {
     read.map_err(|e| Error::file(path, format!("cannot read it: {e}")))
 }
 
-/// A connection with the settings of its user.
+/// A connection with its output settings.
 struct Shell {
     client: Client,
     format: Format,
@@ -77,7 +81,7 @@ impl Shell {
         split::split(text).statements.into_iter().try_for_each(|statement| self.run_statement(statement))
     }
 
-    /// Runs one statement and writes what it gives; Ctrl-C cancels it.
+    /// Runs one statement and writes its result; Ctrl-C cancels it.
     fn run_statement(&mut self, statement: &str) -> Result<()> {
         let start_us = self.clock.now_us();
         let client = &mut self.client;
@@ -86,7 +90,7 @@ impl Shell {
             match client.run(statement).await? {
                 Outcome::Rows(schema, rows) => {
                     let mut out = terminal::Output;
-                    // The schema of the stream is the truth; the prepared one may hold view types.
+                    // Use the schema of the stream: the prepared one may have view types.
                     let mut rows = rows.peekable();
                     let schema = match std::pin::Pin::new(&mut rows).peek().await {
                         Some(Ok(batch)) => batch.schema(),
@@ -101,7 +105,7 @@ impl Shell {
                 Outcome::Updated(_) => Ok("done".to_owned()),
             }
         };
-        let told = self.runtime.block_on(async {
+        let summary = self.runtime.block_on(async {
             tokio::select! {
                 done = work => done,
                 _ = tokio::signal::ctrl_c() => Err(Error::Usage("cancelled".to_owned())),
@@ -109,7 +113,7 @@ impl Shell {
         })?;
         terminal::finish()?;
         if self.timing || (self.format == Format::Table && std::io::stderr().is_terminal()) {
-            errln!("{told} in {:.3} s", (self.clock.now_us() - start_us) as f64 / 1e6);
+            errln!("{summary} in {:.3} s", (self.clock.now_us() - start_us) as f64 / 1e6);
         }
         Ok(())
     }

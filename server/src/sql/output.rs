@@ -1,7 +1,7 @@
 //! Rows for people and programs: aligned table, CSV, JSON.
 //!
-//! CSV and JSON are written batch by batch as they arrive; a table must see its rows first, and shows at most
-//! [`TABLE_ROWS`] of them.
+//! CSV and JSON are written batch by batch as they arrive; a table needs its rows first to align them, and shows at
+//! most [`TABLE_ROWS`] of them.
 
 use std::io::Write;
 
@@ -36,21 +36,21 @@ where
         Format::Csv => {
             let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(&mut *out);
             writer.write(&RecordBatch::new_empty(schema))?;
-            each(rows, |batch| Ok(writer.write(batch)?)).await
+            for_each_batch(rows, |batch| Ok(writer.write(batch)?)).await
         }
         Format::Json => {
             let options = arrow::json::WriterBuilder::new().with_explicit_nulls(true);
             let mut writer = options.build::<_, arrow::json::writer::JsonArray>(&mut *out);
-            let count = each(rows, |batch| Ok(writer.write(batch)?)).await?;
+            let count = for_each_batch(rows, |batch| Ok(writer.write(batch)?)).await?;
             writer.finish()?;
             drop(writer);
-            writeln!(out).map_err(unwritten)?;
+            writeln!(out).map_err(write_error)?;
             Ok(count)
         }
     }
 }
 
-async fn each<S>(mut rows: S, mut take: impl FnMut(&RecordBatch) -> Result<()>) -> Result<u64>
+async fn for_each_batch<S>(mut rows: S, mut take: impl FnMut(&RecordBatch) -> Result<()>) -> Result<u64>
 where
     S: Stream<Item = Result<RecordBatch, arrow_flight::error::FlightError>> + Unpin,
 {
@@ -68,7 +68,7 @@ where
 {
     let mut shown = Vec::new();
     let mut room = TABLE_ROWS;
-    let count = each(rows, |batch| {
+    let count = for_each_batch(rows, |batch| {
         if room > 0 {
             shown.push(batch.slice(0, batch.num_rows().min(room)));
             room = room.saturating_sub(batch.num_rows());
@@ -79,14 +79,14 @@ where
     let options = FormatOptions::default().with_null("NULL");
     let table = arrow::util::pretty::pretty_format_batches_with_schema(schema, &shown)
         .and_then(|_| arrow::util::pretty::pretty_format_batches_with_options(&shown, &options))?;
-    writeln!(out, "{table}").map_err(unwritten)?;
+    writeln!(out, "{table}").map_err(write_error)?;
     if count > TABLE_ROWS as u64 {
-        writeln!(out, "(the first {TABLE_ROWS} rows; --format csv writes all)").map_err(unwritten)?;
+        writeln!(out, "(the first {TABLE_ROWS} rows; --format csv writes all)").map_err(write_error)?;
     }
     Ok(count)
 }
 
-fn unwritten(error: std::io::Error) -> Error {
+fn write_error(error: std::io::Error) -> Error {
     Error::System(format!("cannot write the result: {error}"))
 }
 

@@ -21,7 +21,7 @@ pub fn run(mut shell: Shell) -> Result<()> {
     let mut editor = DefaultEditor::new().map_err(terminal)?;
     let history = history_file();
     if let Some(path) = &history {
-        // The first time there is none.
+        // At the first start there is no history file.
         let _ = editor.load_history(path);
     }
     outln!("Terrace {}. \\? for help, \\q to quit.", env!("CARGO_PKG_VERSION"));

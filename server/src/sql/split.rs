@@ -1,9 +1,9 @@
 //! Cuts text into statements at semicolons that end one.
 //!
 //! Semicolons inside strings, quoted names, comments (also nested ones) and dollar quotes do not count. A statement
-//! keeps its text as written, so that errors of the server point into it.
+//! keeps its text as written, so that positions in the server's errors are right.
 
-/// What a text holds.
+/// The statements of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Split<'a> {
     /// Statements, without their semicolon; none is empty or only comments.
@@ -70,7 +70,7 @@ fn token(rest: &str) -> Token {
             None => return Token::Text(1),
         },
         c if c.is_whitespace() => return Token::Space(c.len_utf8()),
-        // A name may hold a dollar sign, which then opens nothing.
+        // A dollar sign within a name does not open a quote.
         c if c.is_alphanumeric() || c == '_' => {
             let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '$'));
             return Token::Text(end.unwrap_or(rest.len()));
@@ -80,7 +80,7 @@ fn token(rest: &str) -> Token {
     quoted.map_or(Token::Unclosed { counts: true }, Token::Text)
 }
 
-/// A doubled quote inside is two quoted texts in a row, which comes to the same.
+/// Length of a quoted text. A doubled quote is read as two quoted texts in a row, which gives the same cuts.
 fn quote_len(rest: &str, quote: char) -> Option<usize> {
     rest.get(1..)?.find(quote).map(|end| end + 2)
 }

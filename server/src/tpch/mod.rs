@@ -25,7 +25,7 @@ const BATCH_ROWS: usize = 65_536;
 pub struct Table {
     /// Its name.
     pub name: &'static str,
-    /// The column it is clustered by unless told otherwise.
+    /// The column that it is clustered by by default.
     pub cluster_by: &'static str,
     rows_at_one: u64,
     scales: bool,
@@ -44,7 +44,7 @@ pub const TABLES: [Table; 8] = [
 ];
 
 impl Table {
-    /// Rows at a scale; of `lineitem` about that many.
+    /// Number of rows at a scale; for `lineitem` an estimate.
     pub fn rows(&self, scale: f64) -> u64 {
         if self.scales { (self.rows_at_one as f64 * scale).round() as u64 } else { self.rows_at_one }
     }
@@ -77,7 +77,7 @@ impl Table {
 /// Parses `tpch:SF`.
 ///
 /// # Errors
-/// A sentence that says what a scale is.
+/// A message that explains valid scales.
 pub fn parse_scale(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(scale) if scale.is_finite() && (0.001..=10_000.0).contains(&scale) => Ok(scale),

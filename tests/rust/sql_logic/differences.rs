@@ -21,7 +21,7 @@ impl Differences {
         Self(places)
     }
 
-    /// Whether the record is listed.
+    /// True when the record is listed.
     pub fn contains(&self, place: &str) -> bool {
         self.0.contains_key(place)
     }

@@ -5,14 +5,14 @@ use std::process::Command;
 
 /// One file.
 pub struct LogicFile {
-    /// Where it lies.
+    /// Path of the file.
     pub path: PathBuf,
     /// Path below `test_files`.
     pub name: String,
 }
 
 impl LogicFile {
-    /// Whether its path contains one of the words, or there are none.
+    /// True when its path contains one of the words, or when there are no words.
     pub fn matches(&self, words: &[&str]) -> bool {
         words.is_empty() || words.iter().any(|word| self.name.contains(word))
     }
@@ -46,7 +46,7 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
     }
 }
 
-/// Asks cargo, which downloads the crate when it is not there.
+/// Finds the folder of the crate through cargo, which downloads the crate when it is missing.
 fn crate_folder() -> PathBuf {
     let manifest = Path::new("sql-logic/Cargo.toml");
     let output = Command::new(env!("CARGO"))

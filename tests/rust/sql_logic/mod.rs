@@ -6,14 +6,22 @@
 //!   differences.txt: every record that plain DataFusion passes and Terrace does not, by cause
 //! ```
 //!
-//! A record counts when it is no EXPLAIN, SHOW, DESCRIBE or query of `information_schema`, and plain DataFusion of the same
-//! version and features passes it here. What names data outside of the crate is left out on both sides, and what needs these
-//! data fails in plain DataFusion then and so does not count. Rows of a query without ORDER BY are compared in any order, on
-//! both sides. A record that expects an error passes with any error: the texts are Terrace's own. The test fails below
-//! 98 %, when a record outside of `differences.txt` fails, and when a record inside of it passes.
+//! - [`differences`]: the list of known differences
+//! - [`files`]: the SQL logic files
+//! - [`plain`]: plain DataFusion
+//! - [`render`]: cells and column types as text
+//! - [`run`]: runs the records of a file
+//! - [`terrace`]: a Terrace server
 //!
-//! `TERRACE_SQL_LOGIC=joins,union cargo test -p terrace-tests sql_logic -- --nocapture` runs the files whose path contains
-//! one of the words, and checks only them.
+//! A record counts when it is no EXPLAIN, SHOW, DESCRIBE or query of `information_schema`, and plain DataFusion of the
+//! same version and features passes it here. Records that name data outside of the crate are left out on both sides;
+//! records that need these data then fail in plain DataFusion and do not count. Rows of a query without ORDER BY are
+//! compared in any order, on both sides. A record that expects an error passes with any error: the texts are Terrace's
+//! own. The test fails below 98 %, when a record outside of `differences.txt` fails, and when a record inside of it
+//! passes.
+//!
+//! `TERRACE_SQL_LOGIC=joins,union cargo test -p terrace-tests sql_logic -- --nocapture` runs the files whose path
+//! contains one of the words, and checks only them.
 
 mod differences;
 mod files;
@@ -37,7 +45,7 @@ const WORKERS: usize = 3;
 /// The least share of the counted records that Terrace must pass.
 const WANTED_SHARE: f64 = 0.98;
 
-/// What both sides made of the counted records of all files.
+/// The results of both sides for the counted records of all files.
 #[derive(Default)]
 struct Tally {
     counted: usize,

@@ -18,11 +18,11 @@ use super::plain::Plain;
 use super::render::Column;
 use super::terrace::Terrace;
 
-/// What became of a record.
+/// The result of a record.
 pub enum Verdict {
     /// The answer is the expected one.
     Passed,
-    /// It is not, and why.
+    /// The answer is another one, or an error; with the reason.
     Failed(String),
     /// EXPLAIN, SHOW, DESCRIBE, `information_schema`, or no statement at all.
     NotCounted,
@@ -31,10 +31,10 @@ pub enum Verdict {
 /// Verdicts by place (`file:line`).
 pub type Verdicts = BTreeMap<String, Verdict>;
 
-/// How long a record may take; some files hold queries that never end on purpose.
+/// Time limit of a record; some files hold queries that never end on purpose.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Where the relative paths of a file point to: its data in the crate, what it writes in a folder of this side.
+/// Folders for the relative paths of a file: its data is in the crate, its output in a folder of this side.
 #[derive(Clone)]
 pub struct Folders {
     scratch: PathBuf,
@@ -49,7 +49,7 @@ impl Folders {
         Self { scratch, crate_folder: file.crate_folder() }
     }
 
-    /// The statement with absolute paths.
+    /// Replaces relative paths in a statement by absolute ones.
     pub fn place(&self, sql: &str) -> String {
         sql.replace("test_files/scratch", &self.scratch.to_string_lossy())
             .replace("'test_files/", &format!("'{}/test_files/", self.crate_folder.display()))
@@ -105,17 +105,17 @@ where
     let top = file.crate_folder().join("test_files");
     let mut verdicts = Verdicts::new();
     for record in records {
-        let Some((location, counts, is_here)) = describe(&record) else {
+        let Some(statement) = StatementRecord::from_record(&record) else {
             let _ = runner.run_async(record).await;
             continue;
         };
-        if !is_here {
+        if !statement.has_its_files {
             continue;
         }
         runner.with_validator(if is_ordered(&record) { same_rows } else { same_rows_in_any_order });
         let verdict = judge(runner.run_async(record)).await;
-        let verdict = if counts { verdict } else { Verdict::NotCounted };
-        verdicts.insert(place_of(&location, &top), verdict);
+        let verdict = if statement.counts { verdict } else { Verdict::NotCounted };
+        verdicts.insert(place_of(&statement.location, &top), verdict);
     }
     verdicts
 }
@@ -132,18 +132,27 @@ async fn judge<T>(run: impl Future<Output = Result<T, TestError>>) -> Verdict {
     }
 }
 
-/// Where a statement or query stands, whether it counts, and whether the files that it names are in the crate; none for
-/// other records.
-fn describe(record: &Record<Column>) -> Option<(Location, bool, bool)> {
-    match record {
-        Record::Statement { loc, sql, .. } | Record::Query { loc, sql, .. } => {
-            Some((loc.clone(), counts(sql), !sql.contains("'../")))
+/// A record that is a statement or a query.
+struct StatementRecord {
+    location: Location,
+    counts: bool,
+    /// True when the files that it names are in the crate.
+    has_its_files: bool,
+}
+
+impl StatementRecord {
+    /// `None` for records that are neither a statement nor a query.
+    fn from_record(record: &Record<Column>) -> Option<Self> {
+        match record {
+            Record::Statement { loc, sql, .. } | Record::Query { loc, sql, .. } => {
+                Some(Self { location: loc.clone(), counts: counts(sql), has_its_files: !sql.contains("'../") })
+            }
+            _ => None,
         }
-        _ => None,
     }
 }
 
-/// Whether a record says in which order its rows come. Without that, threads decide.
+/// True when a record defines the order of its rows. Otherwise the order depends on threads.
 fn is_ordered(record: &Record<Column>) -> bool {
     matches!(record, Record::Query { sql, .. } if sql.to_uppercase().contains("ORDER BY"))
 }
@@ -169,8 +178,8 @@ fn place_of(location: &Location, top: &Path) -> String {
     location.to_string().replace(&prefix, "").replace("\nat ", " < ")
 }
 
-/// A column of the kind `?` may be of any: Flight SQL sends the values of dictionaries and run-end encoded arrays, whose
-/// kind is known.
+/// A column of the kind `?` may be of any: Flight SQL sends the values of dictionaries and run-end encoded arrays,
+/// whose kind is known.
 #[expect(clippy::ptr_arg, reason = "the crate `sqllogictest` names the type of the function")]
 fn same_kinds(actual: &Vec<Column>, expected: &Vec<Column>) -> bool {
     let matches = |(actual, expected): (&Column, &Column)| *expected == Column::Another || actual == expected;

@@ -37,7 +37,7 @@ impl AsyncDB for Terrace {
     async fn run(&mut self, sql: &str) -> Result<DBOutput<Column>> {
         let outcome = self.client.run(&self.folders.place(sql)).await?;
         if without_comments(sql).to_uppercase().starts_with("RESET") {
-            // What is reset is a setting of plain DataFusion again.
+            // After RESET the session gets the setting of plain DataFusion again.
             for setting in AS_DATAFUSION {
                 self.client.run(setting).await?;
             }

@@ -1,15 +1,15 @@
-//! The database behind a catalog, and what becomes of it when the disk refuses a write.
+//! The connection of a catalog to its database, and recovery after the disk refused a write.
 //!
 //! ```text
-//!   well --a commit fails--> failing: every write is refused, reads go on from what redb has in memory
+//!   well --a commit fails--> failing: every write is refused, redb serves reads from memory
 //!     ^                          |
 //!     '--------resume()----------+-- reopen(): is there room? close, open, look, write --fails--> failing
 //! ```
 //!
-//! redb takes no more part in a file after an I/O error, so the file is opened anew. Commits that were queued before
-//! [`Connection::resume`] build on what failed; they carry an older generation and are refused.
+//! redb does not use a file any more after an I/O error, so the connection opens it anew. Commits that were queued
+//! before [`Connection::resume`] build on the failed one; they have an older generation and are refused.
 //!
-//! Each transaction puts its number, so that the file says afterwards whether the one that failed is in it.
+//! Each transaction stores its number, which shows afterwards whether the failed one is in the file.
 
 use std::path::Path;
 
@@ -17,25 +17,26 @@ use parking_lot::{Mutex, RwLock};
 use redb::{Database, Durability, ReadableDatabase};
 
 use super::format::{self, FORMAT_KEY, FORMAT_VERSION};
-use super::frozen::Frozen;
+use super::overlay_file::OverlayFile;
 use super::sealed::ADVICE;
-use super::snapshot::{Origin, Snapshot, close, guarded};
+use super::snapshot::{Origin, Snapshot, catch_panic, close};
 use super::{
-    CatalogFault, Change, Commit, LAST_COMMIT_KEY, Space, catalog_error, frozen_database, key, key_part, open_error,
+    CatalogFault, Change, Commit, LAST_COMMIT_KEY, Space, catalog_error, key, key_part, open_error, read_only_database,
     successor, write_error,
 };
 use crate::error::{Error, Result};
 use crate::io::FileSystem;
 
-/// What has to fit on the disk before the catalog is opened again.
+/// Bytes that must fit on the disk before the catalog is opened again.
 const PROBE_BYTES: usize = 1 << 20;
 
-/// The last commit, read from the disk.
+/// The last commit as stored on the disk.
 #[derive(Debug)]
 pub(crate) struct OnDisk {
     pub(crate) snapshot: Snapshot,
     database: Option<Database>,
-    _held: Snapshot,
+    /// Keeps the database of the server from reusing the pages of the commit.
+    _pinned: Snapshot,
 }
 
 impl Drop for OnDisk {
@@ -48,16 +49,16 @@ impl Drop for OnDisk {
 pub(super) struct Connection {
     origin: Origin,
     cache_bytes: usize,
-    /// `None` after it was closed and could not be opened again.
+    /// `None` after it was closed and could not be reopened.
     database: RwLock<Option<Database>>,
-    /// Held while a transaction is written.
+    /// Locked while a transaction is written.
     writing: Mutex<()>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often writing was resumed.
+    /// Number of times that writing was resumed.
     generation: u64,
     /// The number of the last numbered commit that is durable.
     durable: Option<u64>,
@@ -69,11 +70,11 @@ struct State {
 #[derive(Debug)]
 struct Failure {
     error: Error,
-    /// What failed was to change something that the server has in memory too.
-    is_of_memory: bool,
-    /// It was not the disk that refused.
+    /// The failed commits changed something that the server has in memory too.
+    is_in_memory: bool,
+    /// The error may come from a damaged page instead of the disk.
     may_be_damage: bool,
-    /// Where there were changes.
+    /// Spaces that the failed commits changed.
     spaces: Vec<Space>,
 }
 
@@ -84,7 +85,7 @@ impl Failure {
         let changed = |space: &Space| group.iter().flat_map(|commit| &commit.changes).any(|change| change.0 == *space);
         let spaces: Vec<Space> = Space::ALL.into_iter().filter(changed).collect();
         Self {
-            is_of_memory: spaces.iter().any(in_memory),
+            is_in_memory: spaces.iter().any(in_memory),
             may_be_damage: matches!(error, Error::Corrupt { .. } | Error::Catalog(_)),
             error: refusal(error),
             spaces,
@@ -102,7 +103,7 @@ impl Connection {
     pub(super) fn new(database: Database, origin: Origin, cache_bytes: usize) -> Self {
         let database = RwLock::new(Some(database));
         let opened = Self { origin, cache_bytes, database, writing: Mutex::default(), state: Mutex::default() };
-        // Damage is for those who ask for it.
+        // Damage is ignored here; the operations that need the value report it.
         opened.state.lock().last_commit = opened.last_commit().unwrap_or_default();
         opened
     }
@@ -118,19 +119,20 @@ impl Connection {
     pub(super) fn snapshot(&self) -> Result<Snapshot> {
         let database = self.database.read();
         let closed = || Error::Catalog("the disk failed, and it could not be opened again yet".into());
-        let read = guarded(|| database.as_ref().map(Database::begin_read))?.ok_or_else(closed)?;
+        let read = catch_panic(|| database.as_ref().map(Database::begin_read))?.ok_or_else(closed)?;
         Ok(Snapshot::new(read.map_err(catalog_error)?, self.origin.clone()))
     }
 
-    /// The catalog as the disk has it, and not what redb keeps of it in memory.
+    /// Opens the catalog as stored on the disk, without the pages that redb has in memory.
     pub(super) fn on_disk(&self) -> Result<OnDisk> {
-        // Whoever opens a database reads where the last commit is; afterwards the pages of that commit stay while it is held.
+        // Opening a database reads the position of the last commit, so no transaction may be written meanwhile.
+        // Afterwards the snapshot keeps the pages of that commit.
         let _writing = self.writing.lock();
-        let held = self.snapshot()?;
-        let database = frozen_database(Frozen::of_open_file(self.path())?, self.path(), self.cache_bytes)?;
-        let read = guarded(|| database.begin_read())?.map_err(catalog_error)?;
+        let pinned = self.snapshot()?;
+        let database = read_only_database(OverlayFile::of_open_file(self.path())?, self.path(), self.cache_bytes)?;
+        let read = catch_panic(|| database.begin_read())?.map_err(catalog_error)?;
         let database = Some(database);
-        Ok(OnDisk { snapshot: Snapshot::new(read, self.origin.clone()), database, _held: held })
+        Ok(OnDisk { snapshot: Snapshot::new(read, self.origin.clone()), database, _pinned: pinned })
     }
 
     #[cfg(test)]
@@ -138,7 +140,7 @@ impl Connection {
         work(self.database.read().as_ref().unwrap_or_else(|| unreachable!("it is open")));
     }
 
-    /// As after a failed write and a failed reopen.
+    /// Brings it into the state after a failed write and a failed reopen.
     #[cfg(test)]
     pub(super) fn fail_closed(&self, error: &Error) {
         self.state.lock().failure = Some(Failure::new(error, &[]));
@@ -179,14 +181,15 @@ impl Connection {
             let number = self.state.lock().last_commit + 1;
             taken.push(numbered(number));
             result = self.write(&taken);
-            self.note(&result, number, &taken);
+            self.record_result(&result, number, &taken);
         }
         let result = result.map_err(|error| refusal(&error));
         let answer = |refused: Option<Error>| refused.map_or_else(|| result.clone(), Err);
         refused.into_iter().map(answer).collect()
     }
 
-    fn note(&self, result: &Result<()>, number: u64, group: &[Commit]) {
+    /// Records the result of a transaction.
+    fn record_result(&self, result: &Result<()>, number: u64, group: &[Commit]) {
         let mut state = self.state.lock();
         match result {
             Ok(()) => {
@@ -202,7 +205,8 @@ impl Connection {
 
     fn write(&self, group: &[Commit]) -> Result<()> {
         let what = || format!("a page that a write needs is damaged. {ADVICE}");
-        guarded(|| self.write_pages(group)).map_err(|_| Error::Corrupt { path: self.path().into(), what: what() })?
+        catch_panic(|| self.write_pages(group))
+            .map_err(|_| Error::Corrupt { path: self.path().into(), what: what() })?
     }
 
     fn write_pages(&self, group: &[Commit]) -> Result<()> {
@@ -234,11 +238,11 @@ impl Connection {
         transaction.commit().map_err(|e| failed(e.into()))
     }
 
-    /// Opens the database again after a failed write, and proves that it can be written. Writes stay refused until
-    /// [`Connection::resume`]. Nothing happens while none failed.
+    /// Reopens the database after a failed write, and verifies that it can be written. Writes stay refused until
+    /// [`Connection::resume`]. Does nothing if no write failed.
     ///
     /// # Errors
-    /// Why not yet; that is the reason of refusals from then on.
+    /// The reason why it cannot be written yet, which later refusals give too.
     pub(super) fn reopen(&self, files: &dyn FileSystem) -> Result<()> {
         if self.failure().is_none() {
             return Ok(());
@@ -251,7 +255,8 @@ impl Connection {
     }
 
     fn try_reopen(&self, files: &dyn FileSystem) -> Result<()> {
-        // A database that is closed cannot be read: first see that it is whole and there, and that there is room to open it.
+        // A closed database cannot be read. So check first that the file is there and undamaged, and that there is room
+        // to open it.
         if let Some(fault) = self.damaged_page() {
             return Err(fault.error(self.path()));
         }
@@ -263,28 +268,28 @@ impl Connection {
         let removed = files.remove_file(&probe);
         probed.and(removed)?;
         self.open_again(files)?;
-        let last_commit = self.settle_failed()?;
+        let last_commit = self.resolve_failed_commit()?;
         let mut trial = Commit::default();
         trial.put(Space::Meta, FORMAT_KEY.to_vec(), FORMAT_VERSION.to_be_bytes().to_vec());
         self.write(&[trial, numbered(last_commit)])
     }
 
-    /// A damaged page where what failed was to be written.
+    /// Finds a damaged page in the spaces that the failed commits changed.
     fn damaged_page(&self) -> Option<CatalogFault> {
         let spaces = {
             let state = self.state.lock();
             state.failure.as_ref().filter(|failure| failure.may_be_damage)?.spaces.clone()
         };
-        self.snapshot().ok()?.faults(&spaces).into_iter().find(CatalogFault::is_of_pages)
+        self.snapshot().ok()?.faults(&spaces).into_iter().find(CatalogFault::is_page_damage)
     }
 
     fn open_again(&self, files: &dyn FileSystem) -> Result<()> {
         let mut slot = self.database.write();
-        // Its lock on the file goes with it.
+        // Closing it releases its lock on the file.
         close(slot.take());
         let mut settings = Database::builder();
         settings.set_cache_size(self.cache_bytes);
-        let opened = guarded(|| files.open_database(&settings, self.path()))?;
+        let opened = catch_panic(|| files.open_database(&settings, self.path()))?;
         let opened = opened.map_err(|e| open_error(self.path(), e))?;
         match format::version(&opened, self.path()) {
             Ok(Some(FORMAT_VERSION)) => {
@@ -302,19 +307,19 @@ impl Connection {
         Error::ReadOnly { errno: None, what: format!("{} {what}", self.path().display()) }
     }
 
-    /// Finds out what became of the commits that failed: of one transaction all are on the disk, or none. Returns the number
-    /// of the last transaction that is.
+    /// Finds out whether the failed transaction is on the disk, with all of its commits or none. Returns the number of
+    /// the last transaction on the disk.
     ///
     /// # Errors
-    /// When writes would not fit what the server has in memory.
-    fn settle_failed(&self) -> Result<u64> {
+    /// When the file differs from what the server has in memory.
+    fn resolve_failed_commit(&self) -> Result<u64> {
         let found = self.last_commit()?;
         let mut state = self.state.lock();
         let Some(failure) = &state.failure else { return Ok(found) };
         if found != state.last_commit && found != state.last_commit + 1 {
             return Err(self.misplaced("is not the catalog that was there: put that back, or restart the server"));
         }
-        if found != state.last_commit && failure.is_of_memory {
+        if found != state.last_commit && failure.is_in_memory {
             let what = "the disk refused a commit that it holds all the same; restart the server to go on from it";
             return Err(Error::ReadOnly { errno: None, what: what.into() });
         }
@@ -327,7 +332,7 @@ impl Connection {
         Ok(stored.map_or(0, |number| key_part(&number, 0)))
     }
 
-    /// Writes are taken again.
+    /// Accepts writes again.
     pub(super) fn resume(&self) {
         let mut state = self.state.lock();
         if state.failure.take().is_some() {
@@ -336,14 +341,14 @@ impl Connection {
     }
 }
 
-/// Puts the number of a transaction.
+/// Makes a commit that stores the number of a transaction.
 fn numbered(number: u64) -> Commit {
     let mut commit = Commit::default();
     commit.put(Space::Meta, LAST_COMMIT_KEY.to_vec(), key(&[number]));
     commit
 }
 
-/// What writers hear from a failure on.
+/// The error that writers get after a failure.
 fn refusal(error: &Error) -> Error {
     let errno = match error {
         Error::Io { errno, .. } | Error::ReadOnly { errno, .. } => *errno,

@@ -1,9 +1,10 @@
-//! Durable truth in an embedded ACID store (redb): tables, chunks, statistics, delta, objects, decisions, heat.
+//! The catalog: durable metadata in an embedded ACID store (redb), such as tables, chunks, statistics, delta, objects,
+//! placement decisions and heat.
 //!
-//! One thread writes; concurrent commits are grouped into one transaction (group commit). A [`Commit`] is a list of puts
-//! and deletes that become durable together or not at all. After an I/O error the catalog refuses writes until it is opened
-//! again, which the store tries with back-off, and keeps reading (`connection.rs`). Keys are big-endian, so a prefix is a
-//! range. Every value has a checksum (`sealed.rs`); what follows is below it.
+//! One thread writes; it groups concurrent commits into one transaction (group commit). A [`Commit`] is a list of puts
+//! and deletes that become durable together or not at all. After an I/O error the catalog refuses writes until it is
+//! reopened, which the store tries with back-off; reads go on meanwhile. Keys are big-endian, so a prefix is a range.
+//! Every value is stored with a checksum. Spaces, keys and values:
 //!
 //! ```text
 //! meta        name                      -> bytes
@@ -19,12 +20,20 @@
 //! moves       epoch, number             -> JSON
 //! heat        table id                  -> bytes
 //! rules       table id                  -> placement rules (postcard)
-//! placements  epoch                     -> where everything lay after it (postcard)
+//! placements  epoch                     -> placement of all segments after it (postcard)
 //! ```
+//!
+//! - `connection`: the connection to the database, and recovery after the disk refused a write
+//! - `format`: format versions
+//! - `overlay_file`: opens a catalog file without writing it
+//! - [`records`]: records of tables and chunks, and their encoding
+//! - `sealed`: values with checksums, and faults
+//! - `snapshot`: consistent reads
+//! - `writer`: the writer thread
 
 mod connection;
 mod format;
-mod frozen;
+mod overlay_file;
 pub mod records;
 mod sealed;
 mod snapshot;
@@ -45,24 +54,24 @@ pub(crate) use writer::PendingCommit;
 
 use crate::error::{Error, Result};
 use crate::io::FileSystem;
-use crate::io::files::refused;
+use crate::io::files::file_error;
 use connection::Connection;
 pub(crate) use connection::OnDisk;
-use frozen::Frozen;
+use overlay_file::OverlayFile;
 use sealed::ADVICE;
-use snapshot::{Origin, close, guarded};
+use snapshot::{Origin, catch_panic, close};
 use writer::Writer;
 
-/// Key in [`Space::Meta`] of what the devices were measured at.
+/// Key in [`Space::Meta`] of the measured cost profiles of the devices.
 pub(crate) const CALIBRATION_KEY: &[u8] = b"calibration";
-/// Key in [`Space::Meta`] of what keeps segments from moving back and forth.
-pub(crate) const HOLDS_KEY: &[u8] = b"tiering_holds";
-/// Key in [`Space::Meta`] of how many transactions there were.
+/// Key in [`Space::Meta`] of the hysteresis state, which keeps segments from moving back and forth.
+pub(crate) const HYSTERESIS_KEY: &[u8] = b"tiering_holds";
+/// Key in [`Space::Meta`] of the number of the last transaction.
 const LAST_COMMIT_KEY: &[u8] = b"last_commit";
-/// Those of that space that are measured, decided or counted anew.
-const SPARE_META: [&[u8]; 3] = [CALIBRATION_KEY, HOLDS_KEY, LAST_COMMIT_KEY];
+/// Keys in [`Space::Meta`] of values that are measured, decided or counted anew when they are damaged.
+const EXPENDABLE_META: [&[u8]; 3] = [CALIBRATION_KEY, HYSTERESIS_KEY, LAST_COMMIT_KEY];
 
-/// What is said of a catalog that lost its contents.
+/// The message about a catalog that lost its contents.
 pub(crate) const LOST_CATALOG: &str = "it is missing or empty, and there are files of tables. Restore a backup, or make a \
                                        catalog of the files: `terrace rebuild-catalog`";
 
@@ -120,12 +129,12 @@ impl Space {
         Self::Rules,
     ];
 
-    /// Those of them with entries for what is in a table.
+    /// The spaces of tables that describe the rows of a table.
     pub const OF_CONTENT: [Self; 6] =
         [Self::Chunks, Self::Statistics, Self::Sketches, Self::Deletions, Self::Delta, Self::DeltaDeletions];
 
-    /// Those without which a start would lose something, or answer wrongly.
-    pub(crate) const OF_ANSWERS: [Self; 9] = [
+    /// The spaces without which a start would lose data, or statements would return wrong answers.
+    pub(crate) const ESSENTIAL: [Self; 9] = [
         Self::Meta,
         Self::Tables,
         Self::Chunks,
@@ -141,7 +150,7 @@ impl Space {
         TableDefinition::new(self.name())
     }
 
-    /// As redb and messages call it.
+    /// Its name in redb and in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Meta => "meta",
@@ -166,17 +175,17 @@ impl Space {
 #[derive(Debug, Default)]
 pub struct Commit {
     changes: Vec<(Space, Vec<u8>, Change)>,
-    /// By which who submits it asks later whether it is durable; it grows from commit to commit.
+    /// The number by which the submitter asks later whether the commit is durable; it grows from commit to commit.
     number: Option<u64>,
 }
 
-/// What becomes of a key.
+/// A change of a key.
 #[derive(Debug)]
 enum Change {
-    /// The value with its checksum.
+    /// Sets the value, which has its checksum.
     Put(Vec<u8>),
     Delete,
-    /// Of all keys that start with it.
+    /// Deletes all keys that start with it.
     DeletePrefix,
 }
 
@@ -206,7 +215,7 @@ impl Commit {
     }
 }
 
-/// A key of one to three numbers, in order.
+/// Makes a key of one to three numbers, in order.
 pub fn key(parts: &[u64]) -> Vec<u8> {
     parts.iter().flat_map(|p| p.to_be_bytes()).collect()
 }
@@ -225,35 +234,36 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Opens or creates the catalog at `path`; `cache_bytes` bounds redb's cache. One of the version before is rewritten first.
+    /// Opens or creates the catalog at `path`; `cache_bytes` limits redb's cache. A catalog of the
+    /// previous format version is rewritten first.
     ///
     /// # Errors
     /// [`Error::Locked`] when another process has it open, [`Error::UnsupportedFormat`] for another version,
     /// [`Error::Corrupt`] for a damaged one.
     pub fn open(files: &dyn FileSystem, path: &Path, cache_bytes: usize) -> Result<Self> {
-        Self::open_or_fill(files, path, cache_bytes, true)
+        Self::open_or_create(files, path, cache_bytes, true)
     }
 
-    /// As [`Catalog::open`]; an empty one is damaged.
+    /// Like [`Catalog::open`], but an empty catalog counts as damaged.
     pub(crate) fn open_existing(files: &dyn FileSystem, path: &Path, cache_bytes: usize) -> Result<Self> {
-        Self::open_or_fill(files, path, cache_bytes, false)
+        Self::open_or_create(files, path, cache_bytes, false)
     }
 
-    fn open_or_fill(files: &dyn FileSystem, path: &Path, cache_bytes: usize, fill: bool) -> Result<Self> {
+    fn open_or_create(files: &dyn FileSystem, path: &Path, cache_bytes: usize, create_if_empty: bool) -> Result<Self> {
         let mut settings = Database::builder();
         settings.set_cache_size(cache_bytes);
         if files.len(path)?.is_none() {
             create(files, &settings, path)?;
         }
-        let mut database = guarded(|| files.open_database(&settings, path))?.map_err(|e| open_error(path, e))?;
-        let made = format::version(&database, path).and_then(|version| match version {
-            None if fill => format::initialise(&database, path),
+        let mut database = catch_panic(|| files.open_database(&settings, path))?.map_err(|e| open_error(path, e))?;
+        let prepared = format::version(&database, path).and_then(|version| match version {
+            None if create_if_empty => format::initialise(&database, path),
             None => Err(Error::Corrupt { path: path.to_owned(), what: LOST_CATALOG.into() }),
             Some(format::UNSEALED_VERSION) => format::upgrade(&mut database, path),
             Some(_) => Ok(()),
         });
-        match made {
-            Ok(()) => Ok(Self::of(database, path, true, cache_bytes)),
+        match prepared {
+            Ok(()) => Ok(Self::from_database(database, path, true, cache_bytes)),
             Err(error) => {
                 close(Some(database));
                 Err(error)
@@ -261,19 +271,19 @@ impl Catalog {
         }
     }
 
-    /// Opens the catalog at `path` for looking at it: the file is never written, what opening it repairs and what is
-    /// committed here stays in memory. One of the version before is read as it is.
+    /// Opens the catalog at `path` without ever writing the file: repairs made while opening it, and commits, stay in
+    /// memory. A catalog of the previous format version is read without rewriting it.
     ///
     /// # Errors
-    /// As of [`Catalog::open`]; [`Error::Io`] when there is none.
-    pub fn open_frozen(path: &Path, cache_bytes: usize) -> Result<Self> {
-        let database = frozen_database(Frozen::open(path)?, path, cache_bytes)?;
+    /// Like [`Catalog::open`]; [`Error::Io`] when there is no catalog.
+    pub fn open_read_only(path: &Path, cache_bytes: usize) -> Result<Self> {
+        let database = read_only_database(OverlayFile::open(path)?, path, cache_bytes)?;
         let version = format::version(&database, path).and_then(|version| match version {
             None => format::initialise(&database, path).map(|()| FORMAT_VERSION),
             Some(version) => Ok(version),
         });
         match version {
-            Ok(version) => Ok(Self::of(database, path, version == FORMAT_VERSION, cache_bytes)),
+            Ok(version) => Ok(Self::from_database(database, path, version == FORMAT_VERSION, cache_bytes)),
             Err(error) => {
                 close(Some(database));
                 Err(error)
@@ -281,17 +291,17 @@ impl Catalog {
         }
     }
 
-    fn of(database: Database, path: &Path, is_sealed: bool, cache_bytes: usize) -> Self {
+    fn from_database(database: Database, path: &Path, is_sealed: bool, cache_bytes: usize) -> Self {
         let connection = Arc::new(Connection::new(database, Origin { path: path.into(), is_sealed }, cache_bytes));
         Self { writer: Writer::start(Arc::clone(&connection)), connection }
     }
 
-    /// False for one of the version before, whose values have no checksums.
+    /// False for a catalog of the previous format version, whose values have no checksums.
     pub fn is_sealed(&self) -> bool {
         self.connection.origin().is_sealed
     }
 
-    /// Where it lies.
+    /// Path of its file.
     pub fn path(&self) -> &Path {
         self.connection.path()
     }
@@ -299,10 +309,10 @@ impl Catalog {
     /// Reads all of a catalog and compares its pages with their checksums, without changing the file.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when a page is damaged, and as of [`Catalog::open_frozen`].
+    /// [`Error::Corrupt`] when a page is damaged; otherwise like [`Catalog::open_read_only`].
     pub fn verify(path: &Path, cache_bytes: usize) -> Result<()> {
-        let mut database = frozen_database(Frozen::open(path)?, path, cache_bytes)?;
-        let checked = guarded(|| database.check_integrity());
+        let mut database = read_only_database(OverlayFile::open(path)?, path, cache_bytes)?;
+        let checked = catch_panic(|| database.check_integrity());
         close(Some(database));
         match checked?.map_err(|e| open_error(path, e))? {
             true => Ok(()),
@@ -310,13 +320,13 @@ impl Catalog {
         }
     }
 
-    /// Reads what answers depend on, and compares it with its checksums.
+    /// Reads all values that answers of statements depend on, and compares them with their checksums.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] that names the first damaged value, how many there are, and what to do.
+    /// [`Error::Corrupt`] that names the first damaged value, and what to do; the log has the others.
     pub(crate) fn refuse_damage(&self) -> Result<()> {
-        let faults = self.snapshot()?.faults(&Space::OF_ANSWERS);
-        let needed: Vec<&CatalogFault> = faults.iter().filter(|fault| !fault.is_spare()).collect();
+        let faults = self.snapshot()?.faults(&Space::ESSENTIAL);
+        let needed: Vec<&CatalogFault> = faults.iter().filter(|fault| !fault.is_expendable()).collect();
         for fault in faults.iter().skip(1) {
             tracing::error!(%fault, path = %self.path().display(), "the catalog is damaged");
         }
@@ -333,7 +343,7 @@ impl Catalog {
         self.writer.submit(commit)
     }
 
-    /// As [`Catalog::submit`], with a number for [`Catalog::durable`].
+    /// Like [`Catalog::submit`], with a number for [`Catalog::durable`].
     pub(crate) fn submit_numbered(&self, mut commit: Commit, number: u64) -> PendingCommit {
         commit.number = Some(number);
         self.writer.submit(commit)
@@ -344,38 +354,38 @@ impl Catalog {
         self.connection.durable()
     }
 
-    /// Why writes are refused; `None` while they are not.
+    /// The reason why writes are refused; `None` while they are not.
     pub fn failure(&self) -> Option<Error> {
         self.connection.failure()
     }
 
-    /// Opens the database again after a write failed; writes stay refused until [`Catalog::resume`].
+    /// Reopens the database after a write failed; writes stay refused until [`Catalog::resume`].
     ///
     /// # Errors
-    /// Why it cannot be written yet.
+    /// The reason why it cannot be written yet.
     pub(crate) fn reopen(&self, files: &dyn FileSystem) -> Result<()> {
         self.connection.reopen(files)
     }
 
-    /// Takes writes again. What was submitted before is refused: it builds on what failed.
+    /// Accepts writes again. Commits submitted before are refused, as they build on the failed one.
     pub(crate) fn resume(&self) {
         self.connection.resume();
     }
 
-    /// The catalog as the last commit left it.
+    /// A snapshot of the state after the last commit.
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.connection.snapshot()
     }
 
-    /// The same as the disk has it: nothing that the server keeps of it in memory is read.
+    /// Like [`Catalog::snapshot`], but read from the disk only, not from pages that the server has in memory.
     ///
     /// # Errors
-    /// As of [`Catalog::open_frozen`].
+    /// Like [`Catalog::open_read_only`].
     pub(crate) fn on_disk(&self) -> Result<OnDisk> {
         self.connection.on_disk()
     }
 
-    /// One value.
+    /// Reads a value.
     pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.snapshot()?.get(space, key)
     }
@@ -385,28 +395,29 @@ impl Catalog {
         self.snapshot()?.scan(space, prefix, visit)
     }
 
-    /// As [`Catalog::scan`], from the last key to the first.
+    /// Like [`Catalog::scan`], from the last key to the first.
     pub fn scan_back(
         &self,
         space: Space,
         prefix: &[u8],
         visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
     ) -> Result<()> {
-        self.snapshot()?.walk_needed(space, prefix, true, visit)
+        self.snapshot()?.walk_required(space, prefix, true, visit)
     }
 }
 
-fn frozen_database(file: Frozen, path: &Path, cache_bytes: usize) -> Result<Database> {
+fn read_only_database(file: OverlayFile, path: &Path, cache_bytes: usize) -> Result<Database> {
     if file.is_empty() {
         return Err(Error::Corrupt { path: path.to_owned(), what: "it is empty".into() });
     }
     let mut builder = Database::builder();
     builder.set_cache_size(cache_bytes);
-    guarded(|| builder.create_with_backend(file))?.map_err(|e| open_error(path, e))
+    catch_panic(|| builder.create_with_backend(file))?.map_err(|e| open_error(path, e))
 }
 
-/// Makes an empty database under another name first: a start may stop half way, and nobody can open half a database.
-/// Its lock is held until it has its name, so that two first starts do not replace each other's.
+/// Creates an empty database under a temporary name and renames it: a start may stop half way, and half a database
+/// cannot be opened. The lock is held until the rename, so that two concurrent first starts do not replace each other's
+/// database.
 fn create(files: &dyn FileSystem, settings: &redb::Builder, path: &Path) -> Result<()> {
     let draft = path.with_extension("redb.new");
     let database = match files.open_database(settings, &draft) {
@@ -435,10 +446,10 @@ fn catalog_error(error: impl std::fmt::Display) -> Error {
     Error::Catalog(error.to_string())
 }
 
-/// The error of a write, with what the disk said.
+/// Converts an error of a write, with the error of the disk.
 fn write_error(path: &Path, error: redb::Error) -> Error {
     match error {
-        redb::Error::Io(source) => refused("write", path, &source),
+        redb::Error::Io(source) => file_error("write", path, &source),
         redb::Error::Corrupted(what) => Error::Corrupt { path: path.to_owned(), what: format!("{what}. {ADVICE}") },
         other => catalog_error(other),
     }

@@ -20,20 +20,20 @@ pub struct TableRecord {
     pub name: TableName,
     /// Columns, as an Arrow IPC stream without batches.
     pub schema: Vec<u8>,
-    /// What else is known of the columns, in order.
+    /// Further properties of the columns, in order.
     pub columns: Vec<ColumnRecord>,
     /// Names of the key columns, in order.
     pub primary_key: Vec<String>,
     /// Settings.
     pub options: TableOptions,
-    /// Words for people.
+    /// Comment for users.
     pub comment: Option<String>,
     /// Id of the next column to be added.
     pub next_column: u32,
-    /// Whether the key is enforced. Records written before there was such a thing end here.
+    /// Whether the key is enforced. Older records end before this field.
     #[serde(deserialize_with = "false_if_missing")]
     pub enforce_primary_key: bool,
-    /// What the tiering loop does with it. Records written before there was such a thing end before it.
+    /// How the tiering loop treats the table. Older records end before this field.
     #[serde(deserialize_with = "auto_if_missing")]
     pub tiering: TieringMode,
 }
@@ -53,14 +53,14 @@ pub struct ColumnRecord {
     pub id: ColumnId,
     /// SQL text of its default.
     pub default: Option<String>,
-    /// Words for people.
+    /// Comment for users.
     pub comment: Option<String>,
-    /// What chunks without the column read: one row, as an Arrow IPC stream.
+    /// The value for chunks without the column: one row, as an Arrow IPC stream.
     pub missing: Option<Vec<u8>>,
 }
 
 impl TableRecord {
-    /// The record of a definition.
+    /// Makes the record of a definition.
     pub fn new(definition: &TableDefinition) -> Result<Self> {
         let column = |column: &Column| {
             Ok(ColumnRecord {
@@ -83,7 +83,7 @@ impl TableRecord {
         })
     }
 
-    /// The definition it records.
+    /// Restores the definition.
     pub fn definition(self) -> Result<TableDefinition> {
         let column = |record: ColumnRecord| {
             Ok(Column {
@@ -120,11 +120,11 @@ pub struct ChunkRecord {
     pub rows: u32,
     /// Its place in the order of the table's chunks, and with it in the stored statistics.
     pub place: u64,
-    /// The columns that are known of its file, in order; behind those of the table the bits of marks.
+    /// The columns of its file, in order; those of marks follow those of the table.
     pub columns: Vec<ColumnId>,
     /// One per column of the file.
     pub homes: Vec<Home>,
-    /// Marks that all of its rows, or none, may fulfil. Records written before there were marks end before it.
+    /// Marks that all of its rows may satisfy, or none does. Older records end before this field.
     #[serde(deserialize_with = "empty_if_missing")]
     pub marks: Vec<(MarkId, bool)>,
 }
@@ -143,19 +143,19 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8], what: &str) -> Result<T> 
     postcard::from_bytes(bytes).map_err(|e| Error::Catalog(format!("cannot read {what}: {e}")))
 }
 
-/// Deleted rows as stored.
+/// Encodes deleted rows.
 pub fn encode_rows(rows: &RoaringBitmap) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(rows.serialized_size());
     rows.serialize_into(&mut bytes).map_err(|e| Error::Catalog(format!("cannot encode deleted rows: {e}")))?;
     Ok(bytes)
 }
 
-/// Deleted rows of a stored record.
+/// Decodes deleted rows.
 pub fn decode_rows(bytes: &[u8]) -> Result<RoaringBitmap> {
     RoaringBitmap::deserialize_from(bytes).map_err(|e| Error::Catalog(format!("cannot read deleted rows: {e}")))
 }
 
-/// Batches as an Arrow IPC stream.
+/// Encodes batches as an Arrow IPC stream.
 pub fn encode_batches(schema: &Schema, batches: &[RecordBatch]) -> Result<Vec<u8>> {
     let mut writer = StreamWriter::try_new(Vec::new(), schema)?;
     for batch in batches {
@@ -165,7 +165,7 @@ pub fn encode_batches(schema: &Schema, batches: &[RecordBatch]) -> Result<Vec<u8
     Ok(writer.into_inner()?)
 }
 
-/// Schema and batches of an Arrow IPC stream.
+/// Decodes schema and batches of an Arrow IPC stream.
 pub fn decode_batches(bytes: &[u8]) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let reader = StreamReader::try_new(bytes, None)?;
     let schema = reader.schema();

@@ -1,12 +1,12 @@
-//! Values with a checksum: the one form in which the catalog keeps them.
+//! Seals values with a checksum, the form in which the catalog stores them.
 //!
 //! ```text
 //!   value on disk = payload, crc32c (4 bytes, little-endian)
 //!   crc32c of       name of the space, 0, length of the key (4 bytes, little-endian), key, payload
 //! ```
 //!
-//! [`super::Commit::put`] seals, [`super::Snapshot`] opens; nothing else sees the stored form. Space and key are part of the
-//! checksum, so a value that stands at another place than it was written for is found as well.
+//! [`super::Commit::put`] seals, [`super::Snapshot`] unseals; no other code sees the stored form. The checksum covers
+//! space and key, so a value at another place than it was written for is detected too.
 
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -17,19 +17,19 @@ use crate::table::TableId;
 
 /// Bytes of a checksum.
 const CHECKSUM_BYTES: usize = 4;
-/// What to do when an answer depends on it.
+/// Advice to users whose catalog has a damaged value that is not expendable.
 pub(super) const ADVICE: &str = "`terrace check` names all damage. Restore a backup, or make a catalog of the table files: \
                       `terrace rebuild-catalog`";
 
-/// The stored form of a payload.
+/// Makes the stored form of a payload.
 pub(super) fn seal(space: Space, key: &[u8], mut payload: Vec<u8>) -> Vec<u8> {
     let checksum = checksum(space, key, &payload);
     payload.extend_from_slice(&checksum.to_le_bytes());
     payload
 }
 
-/// The payload of a stored value, if it is what was written for this key.
-pub(super) fn open<'a>(space: Space, key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], CatalogFault> {
+/// The payload of a stored value; fails unless it is what was written for this key.
+pub(super) fn unseal<'a>(space: Space, key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], CatalogFault> {
     let payload = stored.split_last_chunk::<CHECKSUM_BYTES>();
     let good = payload.filter(|(payload, found)| checksum(space, key, payload) == u32::from_le_bytes(**found));
     good.map(|(payload, _)| payload).ok_or_else(|| CatalogFault::of_value(space, key))
@@ -41,48 +41,49 @@ fn checksum(space: Space, key: &[u8], payload: &[u8]) -> u32 {
     [&[0], length.as_slice(), key, payload].into_iter().fold(start, crc32c::crc32c_append)
 }
 
-/// Something in the catalog that is not what was written.
+/// A part of the catalog that is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogFault {
-    /// Where.
+    /// The space of the damage.
     pub space: Space,
-    /// The key whose value it is; of pages the last one that could be read before them.
+    /// The key of the damaged value; for damaged pages the last key that could be read before them.
     pub key: Option<Vec<u8>>,
     what: &'static str,
-    of_pages: bool,
+    is_page_damage: bool,
 }
 
 impl CatalogFault {
     pub(super) fn of_value(space: Space, key: &[u8]) -> Self {
-        Self { space, key: Some(key.to_vec()), what: "its value is not what was written", of_pages: false }
+        Self { space, key: Some(key.to_vec()), what: "its value is not what was written", is_page_damage: false }
     }
 
     pub(super) fn of_pages(space: Space, key: Option<&[u8]>, what: &'static str) -> Self {
-        Self { space, key: key.map(<[u8]>::to_vec), what, of_pages: true }
+        Self { space, key: key.map(<[u8]>::to_vec), what, is_page_damage: true }
     }
 
-    /// True of what redb keeps values in: more may be missing than can be told.
-    pub fn is_of_pages(&self) -> bool {
-        self.of_pages
+    /// True when pages of redb are damaged: an unknown number of values may be missing.
+    pub fn is_page_damage(&self) -> bool {
+        self.is_page_damage
     }
 
-    /// The table it belongs to, as far as the key tells.
+    /// The table that the key belongs to; `None` when it does not name one.
     pub fn table(&self) -> Option<TableId> {
         let key = self.key.as_deref().filter(|_| Space::OF_TABLES.contains(&self.space))?;
         Some(TableId(key_part(key, 0)))
     }
 
-    /// True when statements go on without the value: it is measured, counted or logged anew. Never of pages.
-    pub fn is_spare(&self) -> bool {
+    /// True when statements work without the value: it is measured, counted or logged anew. Never true of damaged
+    /// pages.
+    pub fn is_expendable(&self) -> bool {
         match self.space {
-            _ if self.of_pages => false,
+            _ if self.is_page_damage => false,
             Space::Sketches | Space::Epochs | Space::Moves | Space::Heat | Space::Placements => true,
-            Space::Meta => self.key.as_deref().is_some_and(|key| super::SPARE_META.contains(&key)),
+            Space::Meta => self.key.as_deref().is_some_and(|key| super::EXPENDABLE_META.contains(&key)),
             _ => false,
         }
     }
 
-    /// As the error of who needs the value.
+    /// The error for a statement that needs the value.
     pub fn error(&self, path: &Path) -> Error {
         Error::Corrupt { path: path.to_owned(), what: format!("{self}. {ADVICE}") }
     }
@@ -101,7 +102,7 @@ impl fmt::Display for CatalogFault {
     }
 }
 
-/// A key as a person reads it: numbers with slashes between, or text.
+/// Formats a key for users: numbers with slashes between, or text.
 fn key_text(space: Space, key: &[u8]) -> String {
     if matches!(space, Space::Meta | Space::Objects) {
         return format!("'{}'", String::from_utf8_lossy(key).replace('\0', " ").escape_debug());
@@ -125,19 +126,19 @@ mod tests {
     fn a_value_opens_where_it_was_sealed_and_nowhere_else() {
         let k = key(&[3, 7]);
         let sealed = seal(Space::Chunks, &k, b"payload".to_vec());
-        assert_eq!(open(Space::Chunks, &k, &sealed).unwrap(), b"payload");
-        assert!(open(Space::Deletions, &k, &sealed).is_err());
-        assert!(open(Space::Chunks, &key(&[3, 6]), &sealed).is_err());
+        assert_eq!(unseal(Space::Chunks, &k, &sealed).unwrap(), b"payload");
+        assert!(unseal(Space::Deletions, &k, &sealed).is_err());
+        assert!(unseal(Space::Chunks, &key(&[3, 6]), &sealed).is_err());
         // Bytes that go from the key to the value are missed.
         let longer = [k.as_slice(), b"p"].concat();
-        assert!(open(Space::Chunks, &longer, &sealed[1..]).is_err());
+        assert!(unseal(Space::Chunks, &longer, &sealed[1..]).is_err());
         for bit in 0..sealed.len() * 8 {
             let mut damaged = sealed.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(open(Space::Chunks, &k, &damaged).is_err(), "bit {bit}");
+            assert!(unseal(Space::Chunks, &k, &damaged).is_err(), "bit {bit}");
         }
-        assert!(open(Space::Chunks, &k, b"abc").is_err() && open(Space::Chunks, &k, b"").is_err());
-        assert_eq!(open(Space::Meta, b"", &seal(Space::Meta, b"", Vec::new())).unwrap(), b"");
+        assert!(unseal(Space::Chunks, &k, b"abc").is_err() && unseal(Space::Chunks, &k, b"").is_err());
+        assert_eq!(unseal(Space::Meta, b"", &seal(Space::Meta, b"", Vec::new())).unwrap(), b"");
     }
 
     #[test]
@@ -156,8 +157,8 @@ mod tests {
         assert_eq!(whole.to_string(), "delta: a page of it is damaged");
         // A key says nothing of what lies behind it.
         for (space, key) in [(Space::Epochs, &[1_u8, 2][..]), (Space::Meta, crate::catalog::CALIBRATION_KEY)] {
-            assert!(CatalogFault::of_value(space, key).is_spare());
-            assert!(!CatalogFault::of_pages(space, Some(key), "a page behind it is damaged").is_spare());
+            assert!(CatalogFault::of_value(space, key).is_expendable());
+            assert!(!CatalogFault::of_pages(space, Some(key), "a page behind it is damaged").is_expendable());
         }
         let error = CatalogFault::of_value(Space::Meta, b"next_table").error(Path::new("/d/catalog.redb")).to_string();
         assert!(error.contains("/d/catalog.redb") && error.contains("rebuild-catalog"), "{error}");

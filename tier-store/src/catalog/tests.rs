@@ -10,7 +10,7 @@ use crate::io::RealFiles;
 use crate::io::files::{DiskFaults, Outage, SimulatedFiles};
 
 impl Catalog {
-    /// Leaves it as a disk does that fails while the catalog is opened again.
+    /// Brings it into the state after the disk failed while the catalog was reopened.
     pub(crate) fn fail_closed(&self, error: &Error) {
         self.connection.fail_closed(error);
     }
@@ -31,7 +31,7 @@ impl Catalog {
     }
 }
 
-/// Makes the leaf pages of a closed catalog unreadable that hold `text`.
+/// Makes the leaf pages of a closed catalog that contain `text` unreadable.
 pub(crate) fn damage_pages(path: &Path, text: &[u8]) {
     let mut bytes = std::fs::read(path).unwrap();
     let (pages, _) = bytes.as_chunks_mut::<4096>();
@@ -93,7 +93,7 @@ fn entry(space: Space, number: u64) -> (Vec<u8>, Vec<u8>) {
     (key(&[1, number]), format!("{} {number}", space.name()).repeat(number as usize % 50).into_bytes())
 }
 
-/// What version 3 wrote: values as they are, tables of redb where something was put.
+/// Writes a catalog of version 3: values without checksums, redb tables only for spaces with entries.
 fn write_version_3(database: &Database) {
     let mut write = database.begin_write().unwrap();
     write.set_quick_repair(true);
@@ -169,10 +169,10 @@ fn a_damaged_catalog_of_the_version_before_is_not_sealed() {
     let error = Catalog::open(&RealFiles, &path, 1 << 20).unwrap_err();
     assert!(matches!(&error, Error::Corrupt { what, .. } if what.contains("rebuild-catalog")), "{error}");
     assert!(Catalog::verify(&path, 1 << 20).is_err());
-    // What can be read of it is read all the same.
-    let frozen = Catalog::open_frozen(&path, 1 << 20).unwrap();
-    assert!(!frozen.is_sealed());
-    assert_eq!(frozen.get(Space::Tables, &key(&[1, 0])).unwrap(), Some(entry(Space::Tables, 0).1));
+    // The undamaged entries are still read.
+    let read_only = Catalog::open_read_only(&path, 1 << 20).unwrap();
+    assert!(!read_only.is_sealed());
+    assert_eq!(read_only.get(Space::Tables, &key(&[1, 0])).unwrap(), Some(entry(Space::Tables, 0).1));
 }
 
 #[test]
@@ -182,9 +182,9 @@ fn a_copy_of_the_version_before_is_of_this_one() {
     let copy = dir.path().join("copy.redb");
     write_version_3(&Database::create(&path).unwrap());
     let before = std::fs::read(&path).unwrap();
-    Catalog::open_frozen(&path, 1 << 20).unwrap().snapshot().unwrap().copy_to(&copy, 1 << 20).unwrap();
+    Catalog::open_read_only(&path, 1 << 20).unwrap().snapshot().unwrap().copy_to(&copy, 1 << 20).unwrap();
     assert!(std::fs::read(&path).unwrap() == before);
-    let copied = Catalog::open_frozen(&copy, 1 << 20).unwrap();
+    let copied = Catalog::open_read_only(&copy, 1 << 20).unwrap();
     assert_eq!((copied.is_sealed(), all(&copied)), (true, expected()));
 }
 
@@ -283,7 +283,7 @@ fn a_damaged_page_fails_a_write_and_is_named() {
     assert!(catalog.refuse_damage().is_ok(), "no answer depends on it");
 }
 
-/// A catalog with one entry whose disk refused another, and works again.
+/// Makes a catalog with one entry after a failed commit; its disk works again.
 fn failed(commit: impl Fn(&Catalog) -> Result<()>) -> (SimulatedFiles, Catalog) {
     let disk = SimulatedFiles::new(1, Arc::<ManualClock>::default());
     let catalog = Catalog::open(&disk, Path::new("/catalog.redb"), 1 << 20).unwrap();
@@ -309,7 +309,7 @@ fn a_catalog_that_is_gone_is_not_made_anew() {
     disk.write(path, &[]).unwrap();
     refused("is missing or empty");
     assert_eq!(catalog.get(Space::Objects, &key(&[1])).unwrap().as_deref(), Some(&b"kept"[..]), "reads go on");
-    // A database in which there is nothing, and a catalog of somebody else.
+    // An empty database, and another catalog.
     disk.remove_file(path).unwrap();
     drop(disk.open_database(&Database::builder(), path).unwrap());
     refused("is not the catalog that was there");
@@ -324,12 +324,12 @@ fn a_catalog_that_is_gone_is_not_made_anew() {
 
 #[test]
 fn what_a_failed_commit_left_is_told_by_its_number() {
-    // What is put is there already, but not by the commit that failed.
+    // The failed commit puts a value that an earlier one has already put.
     let (disk, catalog) = failed(|catalog| put_one(catalog, Space::Objects, b"kept"));
     catalog.reopen(&disk).unwrap();
     catalog.resume();
     put_one(&catalog, Space::Objects, b"stored").unwrap();
-    // It is on the disk, though the disk refused it.
+    // The commit is on the disk, though the disk reported an error.
     for (space, is_taken) in [(Space::Objects, false), (Space::Epochs, true)] {
         let (disk, catalog) = failed(|catalog| put_one(catalog, space, b"refused"));
         let database = disk.open_database(&Database::builder(), Path::new("/catalog.redb")).unwrap();

@@ -1,4 +1,4 @@
-//! The catalog's one writer thread: takes commits from a queue and makes as many as wait durable in one transaction.
+//! The writer thread of the catalog: takes commits from a queue and makes all that wait durable in one transaction.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -8,12 +8,12 @@ use super::Commit;
 use super::connection::Connection;
 use crate::error::{Error, Result};
 
-/// Most commits put into one transaction.
+/// Maximum number of commits in one transaction.
 const GROUP_COMMITS: usize = 256;
 
 struct Job {
     commit: Commit,
-    /// The generation of what it builds on.
+    /// The generation of the catalog when the commit was submitted.
     generation: u64,
     reply: SyncSender<Result<()>>,
 }
@@ -41,8 +41,8 @@ impl Writer {
     #[allow(clippy::disallowed_methods)]
     pub(super) fn start(connection: Arc<Connection>) -> Self {
         let (queue, jobs) = channel();
-        let written = Arc::clone(&connection);
-        let thread = std::thread::Builder::new().name("terrace-catalog".into()).spawn(move || run(&written, &jobs));
+        let target = Arc::clone(&connection);
+        let thread = std::thread::Builder::new().name("terrace-catalog".into()).spawn(move || run(&target, &jobs));
         Self { connection, queue: Some(queue), thread: thread.ok() }
     }
 
@@ -72,7 +72,7 @@ fn run(connection: &Connection, jobs: &Receiver<Job>) {
         let (replies, commits): (Vec<_>, Vec<_>) =
             group.into_iter().map(|job| (job.reply, (job.generation, job.commit))).unzip();
         for (reply, result) in replies.into_iter().zip(connection.apply(commits)) {
-            // A caller that went away does not need the answer.
+            // The caller may have dropped its `PendingCommit`.
             let _ = reply.send(result);
         }
     }

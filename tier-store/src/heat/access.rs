@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Pattern;
-use crate::tier::{MAX_TIERS, Slots, TierId};
+use crate::tier::{MAX_TIERS, TierId, TierRows};
 
 /// Accesses to segments of one tier by one pattern, and the bytes they covered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AccessTotal {
-    /// Reads of a segment, each that a statement makes.
+    /// Number of accesses.
     pub accesses: u64,
-    /// Bytes of the segments they touched.
+    /// Bytes that they covered.
     pub bytes: u64,
 }
 
@@ -18,7 +18,7 @@ pub struct AccessTotal {
 #[derive(Debug, Default)]
 pub struct AccessTotals {
     cells: [[Cell; 4]; MAX_TIERS],
-    slots: Slots,
+    slots: TierRows,
 }
 
 #[derive(Debug, Default)]
@@ -29,12 +29,12 @@ struct Cell {
 
 impl AccessTotals {
     fn cell(&self, tier: TierId, pattern: Pattern) -> Option<&Cell> {
-        self.cells.get(self.slots.of(tier)?)?.get(pattern as usize)
+        self.cells.get(self.slots.row_of_tier(tier)?)?.get(pattern as usize)
     }
 
-    /// Other tiers are there from now on: the row of each, by position; a row that begins anew is counted from 0.
-    pub(crate) fn rearrange(&self, rows: &[u8], anew: Option<u8>) {
-        for cell in anew.and_then(|row| self.cells.get(usize::from(row))).into_iter().flatten() {
+    /// Adapts to a change of the tiers: `rows` gives the row of each tier, by position; the row `reset` begins at 0.
+    pub(crate) fn rearrange(&self, rows: &[u8], reset: Option<u8>) {
+        for cell in reset.and_then(|row| self.cells.get(usize::from(row))).into_iter().flatten() {
             cell.accesses.store(0, Ordering::Relaxed);
             cell.bytes.store(0, Ordering::Relaxed);
         }

@@ -34,9 +34,9 @@ impl Pattern {
 /// Accesses and values read by pattern, in the order of [`Pattern::ALL`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PatternCounts {
-    /// Statements that read the segment.
+    /// Number of statements that read the segment.
     pub accesses: [u64; 4],
-    /// Values they looked for: of neighbours that are selected one in eight (see [`super::Sample::values`]).
+    /// Values that they looked up; of neighbours that are selected, one in eight counts (see [`super::Sample::values`]).
     pub values: [u64; 4],
 }
 
@@ -72,7 +72,7 @@ impl SegmentCounters {
         }
     }
 
-    /// Begins at `counts` instead of zero; for a segment that nobody reads yet.
+    /// Sets the counters to `counts`; for a new segment that no statement reads yet.
     pub(crate) fn start_at(&self, counts: &PatternCounts) {
         let pairs = self.accesses.iter().zip(counts.accesses);
         pairs.for_each(|(counter, count)| counter.store(count as u32, Ordering::Relaxed));

@@ -1,10 +1,10 @@
-//! Heat: what an epoch knows of every segment, as decayed means of counter differences.
+//! The heat of every segment: decayed means of counter differences.
 //!
 //! Each epoch calls [`Heat::observe`] once. A segment's heat is the mean of its accesses per epoch over the past, in
 //! which an epoch weighs half as much as one `half_life_epochs` later. The mean is exact from the first epoch on: the
 //! sum of the weights is kept per chunk, so a new chunk is not held colder than it is. Chunks that left their table are
-//! forgotten. The heat of a table is saved as one compact blob, so a restart begins where the process stopped. Beside the
-//! mean stands how long ago a segment was last read, for policies that go by it.
+//! forgotten. The heat of a table is saved as one compact blob, so a restart begins where the process stopped. In
+//! addition to the mean, heat records how long ago a segment was last read, for the policies that use it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::table::{Chunk, ChunkId, ColumnId, MarkId, Segment, TableId};
 
 /// First bytes of a blob; the last one is its format version.
 const MAGIC: [u8; 4] = *b"TRH\x02";
-/// The version before: it did not know when a segment was last read.
+/// The previous version, without the time of the last read.
 const MAGIC_1: [u8; 4] = *b"TRH\x01";
-/// Saved for a segment of which it is not known when it was last read.
+/// Saved for a segment whose time of the last read is not known.
 const UNKNOWN: u32 = u32::MAX;
-/// Epochs over which a chunk counts as observed whose heat was saved.
-const LONG: u32 = u32::MAX / 2;
-/// Decayed accesses below this are noise of old epochs and not worth a saved byte; that there were some is.
+/// Number of epochs for which a chunk with restored heat counts as observed.
+const RESTORED_EPOCHS: u32 = u32::MAX / 2;
+/// Decayed accesses below this are noise of old epochs and are not saved; the time of the last read is.
 const NEGLIGIBLE: f32 = 1e-6;
 
-/// Names one segment.
+/// The key of one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct SegmentKey {
     /// The table.
@@ -38,7 +38,7 @@ pub struct SegmentKey {
 
 impl SegmentKey {
     /// The key of a segment of `chunk`.
-    pub fn of(chunk: &Chunk, segment: &Segment) -> Self {
+    pub fn for_segment(chunk: &Chunk, segment: &Segment) -> Self {
         Self { table: chunk.table, chunk: chunk.id, column: segment.column }
     }
 }
@@ -50,7 +50,7 @@ pub struct SegmentHeat {
     pub accesses: [f32; 4],
     /// Values these scans read per epoch.
     pub values: [f32; 4],
-    /// Epochs since it was last read, 0 = in the latest; `None`: never, or so long ago that it is not known.
+    /// Epochs since its last read, 0 = in the latest; `None`: never read, or not known.
     pub idle_epochs: Option<u32>,
 }
 
@@ -60,19 +60,20 @@ impl SegmentHeat {
         self.accesses.iter().sum()
     }
 
-    /// So many times as hot.
+    /// Multiplies all accesses and values by `factor`.
     pub(crate) fn times(mut self, factor: f32) -> Self {
         self.accesses.iter_mut().chain(&mut self.values).for_each(|part| *part *= factor);
         self
     }
 
-    /// The pattern with most accesses, and how many; `None` when there are none.
+    /// The pattern with most accesses, and their number; `None` when there are none.
     pub fn dominant(&self) -> Option<(Pattern, f32)> {
         let pairs = Pattern::ALL.into_iter().zip(self.accesses).filter(|(_, accesses)| *accesses > NEGLIGIBLE);
         pairs.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 }
 
+/// The decayed sums of one segment.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tracked {
     /// Weighted sums, not yet divided by the chunk's weight.
@@ -100,23 +101,24 @@ impl Tracked {
     }
 }
 
+/// The heat of one chunk.
 #[derive(Debug, Clone)]
 struct ChunkHeat {
     /// Sum of the weights of the epochs folded so far; 0 before the first.
     weight: f32,
-    /// The last observation that saw the chunk.
-    seen: u64,
-    /// Epochs over which it was observed itself.
+    /// Number of the last observation that saw the chunk.
+    last_observation: u64,
+    /// Epochs over which the chunk itself was observed.
     epochs: u32,
     /// By column id.
     segments: Vec<Tracked>,
-    /// Bits of marks, of which a chunk has few and whose ids are large.
+    /// Columns of marks, by id: a chunk has few, and their ids are large.
     marks: BTreeMap<ColumnId, Tracked>,
 }
 
 impl ChunkHeat {
     fn new(weight: f32) -> Self {
-        Self { weight, seen: 0, epochs: 0, segments: Vec::new(), marks: BTreeMap::new() }
+        Self { weight, last_observation: 0, epochs: 0, segments: Vec::new(), marks: BTreeMap::new() }
     }
 
     fn get(&self, column: ColumnId) -> Option<&Tracked> {
@@ -144,15 +146,15 @@ impl ChunkHeat {
     }
 }
 
-/// What a chunk took over from the chunks whose rows it holds now.
+/// The heat that a chunk inherits from the chunks whose rows it holds now.
 #[derive(Debug, Clone)]
 pub struct Heritage {
-    /// The chunks, with the share of the rows that came from each.
+    /// The former chunks, each with the share of the rows that came from it.
     pub(crate) parents: Vec<(ChunkId, f32)>,
-    /// Counters that its segments began with, by column: the table may be altered before they are observed.
+    /// Initial counters of its segments, by column: the table may be altered before they are observed.
     pub(crate) counts: Vec<(ColumnId, PatternCounts)>,
-    /// Marks of which it has no row, with the share of its rows that came from chunks which might have had some: the scans
-    /// of these views were among the parents' reads, and will not read it.
+    /// Marks without a row in this chunk, each with the share of the rows that came from chunks which may have had some.
+    /// The scans of these views were among the parents' reads, but will not read this chunk.
     pub(crate) cleared: Vec<(MarkId, f32)>,
 }
 
@@ -165,22 +167,22 @@ pub struct Heat {
 }
 
 impl Heat {
-    /// Folds what scans of views were counted since the last call, before the chunks of the same epoch.
+    /// Folds the scans of views counted since the last call. To be called before [`Heat::observe`] in the same epoch.
     pub fn observe_views(&mut self, views: &[ViewUse], half_life_epochs: f64) {
         self.views.observe(views, half_life_epochs);
     }
 
-    /// What is known of hot views.
+    /// The heat of hot views.
     pub(crate) fn views(&self) -> &ViewHeat {
         &self.views
     }
 
-    /// Epochs over which a chunk was observed itself, not only the chunks that its rows come from.
+    /// Epochs over which the chunk itself was observed, without those of the chunks that its rows come from.
     pub(crate) fn epochs(&self, key: &SegmentKey) -> u32 {
         self.chunks.get(&(key.table, key.chunk)).map_or(0, |chunk| chunk.epochs)
     }
 
-    /// Folds what the counters of `chunks` grew by since the last call; forgets chunks that are not among them.
+    /// Folds the growth of the counters of `chunks` since the last call; forgets chunks that are not among them.
     pub fn observe<'a>(&mut self, chunks: impl IntoIterator<Item = &'a Arc<Chunk>>, half_life_epochs: f64) {
         let decay = decay(half_life_epochs);
         self.observations += 1;
@@ -191,7 +193,7 @@ impl Heat {
                 self.chunks.insert(key, heir.unwrap_or_else(|| ChunkHeat::new(0.0)));
             }
             let Some(entry) = self.chunks.get_mut(&key) else { continue };
-            entry.seen = self.observations;
+            entry.last_observation = self.observations;
             entry.epochs = entry.epochs.saturating_add(1);
             entry.weight = entry.weight * decay + 1.0;
             for segment in chunk.segments.iter().filter(|segment| segment.constant.is_none()) {
@@ -202,11 +204,11 @@ impl Heat {
             let is_known = |column: &ColumnId| chunk.mark_segments().iter().any(|segment| segment.column == *column);
             entry.marks.retain(|column, _| is_known(column));
         }
-        self.chunks.retain(|_, chunk| chunk.seen == self.observations);
+        self.chunks.retain(|_, chunk| chunk.last_observation == self.observations);
     }
 
-    /// The heat of a chunk before its first observation: the mean of its parents', which are known until the end of it, less
-    /// the scans of views that it was cleared of.
+    /// The heat of a chunk before its first observation: the mean heat of its parents, which are forgotten only at the
+    /// end of that observation, less the scans of the marks that it was cleared of.
     fn inherited(&self, table: TableId, heritage: &Heritage) -> ChunkHeat {
         let parents = || {
             let known = |(id, share): &(ChunkId, f32)| Some((self.chunks.get(&(table, *id))?, *share));
@@ -226,11 +228,11 @@ impl Heat {
                 let both = [tracked.sums.idle_epochs, heat.idle_epochs];
                 tracked.sums.idle_epochs = both.into_iter().flatten().min();
             }
-            let gone = |(mark, share): &(MarkId, f32)| share * self.views.reads_of_mark(table, *mark, *column);
-            let gone = heritage.cleared.iter().map(gone).sum::<f32>() * weight;
+            let reads_of_mark = |(mark, share): &(MarkId, f32)| share * self.views.reads_of_mark(table, *mark, *column);
+            let cleared_reads = heritage.cleared.iter().map(reads_of_mark).sum::<f32>() * weight;
             let all = tracked.sums.total();
-            if gone > 0.0 && all > 0.0 {
-                tracked.sums = tracked.sums.times((1.0 - gone / all).max(0.0));
+            if cleared_reads > 0.0 && all > 0.0 {
+                tracked.sums = tracked.sums.times((1.0 - cleared_reads / all).max(0.0));
             }
         }
         heir
@@ -244,14 +246,14 @@ impl Heat {
             .map_or_else(SegmentHeat::default, |(weight, tracked)| mean(tracked, weight))
     }
 
-    /// True when the chunk was ever observed.
+    /// True when the chunk of the segment was ever observed.
     pub fn knows(&self, key: &SegmentKey) -> bool {
         self.chunks.contains_key(&(key.table, key.chunk))
     }
 
     /// Accesses of all segments of `chunks` since the last [`Heat::observe`].
     pub(crate) fn new_accesses<'a>(&self, chunks: impl IntoIterator<Item = &'a Arc<Chunk>>) -> u64 {
-        let of_chunk = |chunk: &Arc<Chunk>| {
+        let accesses_of_chunk = |chunk: &Arc<Chunk>| {
             let known = self.chunks.get(&(chunk.table, chunk.id));
             let last = |column: ColumnId| match known {
                 Some(known) => known.get(column).map(|tracked| tracked.last),
@@ -260,18 +262,18 @@ impl Heat {
                     counts.and_then(|mut counts| counts.find(|(id, _)| *id == column)).map(|(_, counts)| *counts)
                 }
             };
-            let of_segment = |segment: &Arc<Segment>| -> u64 {
+            let accesses_of_segment = |segment: &Arc<Segment>| -> u64 {
                 let pairs = segment.counters.snapshot().accesses.into_iter();
                 let pairs = pairs.zip(last(segment.column).unwrap_or_default().accesses);
                 pairs.map(|(now, last)| u64::from((now as u32).wrapping_sub(last as u32))).sum()
             };
-            chunk.segments.iter().filter(|segment| segment.constant.is_none()).map(of_segment).sum::<u64>()
+            chunk.segments.iter().filter(|segment| segment.constant.is_none()).map(accesses_of_segment).sum::<u64>()
         };
-        chunks.into_iter().map(of_chunk).sum()
+        chunks.into_iter().map(accesses_of_chunk).sum()
     }
 
-    /// As if each segment had been accessed so many times as often as in an epoch; the counters are as they were.
-    pub(crate) fn of_epochs(mut self, epochs: f32) -> Self {
+    /// Converts the means to sums over `epochs` epochs; the last counters stay.
+    pub(crate) fn scaled_to_epochs(mut self, epochs: f32) -> Self {
         for chunk in self.chunks.values_mut() {
             let weight = std::mem::replace(&mut chunk.weight, 1.0);
             chunk.all_mut().for_each(|tracked| tracked.sums = mean(tracked, weight).times(epochs));
@@ -279,14 +281,14 @@ impl Heat {
         self
     }
 
-    /// Accesses of a segment, decayed and not divided by anything: who is new has had few.
+    /// Decayed accesses of a segment as a sum, not as a mean: a new segment has few.
     pub(crate) fn sums(&self, key: &SegmentKey) -> SegmentHeat {
         let chunk = self.chunks.get(&(key.table, key.chunk));
         let tracked = chunk.and_then(|chunk| chunk.get(key.column));
         tracked.map_or_else(SegmentHeat::default, |tracked| tracked.sums)
     }
 
-    /// The same of a segment of `chunk` with its accesses since the last [`Heat::observe`].
+    /// Like [`Heat::sums`], for a segment of `chunk`, with its accesses since the last [`Heat::observe`].
     pub(crate) fn sums_now(&self, chunk: &Chunk, segment: &Segment) -> SegmentHeat {
         let heir = match self.chunks.contains_key(&(chunk.table, chunk.id)) {
             true => None,
@@ -303,14 +305,16 @@ impl Heat {
         tracked.sums
     }
 
-    /// The `k` segments with most accesses per epoch, hottest first; ties in order of key. Untouched ones are left out.
+    /// The `k` segments with most accesses per epoch, hottest first; ties in order of key. Segments without accesses are
+    /// left out.
     pub fn top(&self, k: usize) -> Vec<(SegmentKey, SegmentHeat)> {
         let mut all: Vec<(SegmentKey, SegmentHeat)> = self
             .chunks
             .iter()
             .flat_map(|(&(table, chunk), heat)| {
-                let of = move |(column, tracked)| (SegmentKey { table, chunk, column }, mean(tracked, heat.weight));
-                heat.all().map(of)
+                let with_key =
+                    move |(column, tracked)| (SegmentKey { table, chunk, column }, mean(tracked, heat.weight));
+                heat.all().map(with_key)
             })
             .filter(|(_, heat)| heat.total() > NEGLIGIBLE)
             .collect();
@@ -319,12 +323,12 @@ impl Heat {
         all
     }
 
-    /// Forgets a dropped table.
+    /// Forgets the heat of a dropped table.
     pub fn forget(&mut self, table: TableId) {
         self.chunks.retain(|(owner, _), _| *owner != table);
     }
 
-    /// True when nothing is known.
+    /// True when no chunk has heat.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
@@ -363,7 +367,7 @@ impl Heat {
         blob
     }
 
-    /// Takes up what [`Heat::to_blob`] saved, as if it had been observed over one epoch by counters that stand at 0.
+    /// Loads a blob of [`Heat::to_blob`], as if it had been observed over one epoch by counters that stand at 0.
     /// Fails with [`Error::Catalog`] on a foreign or cut blob and then changes nothing.
     pub fn add_blob(&mut self, table: TableId, blob: &[u8]) -> Result<()> {
         let chunks = parse(blob).ok_or_else(|| {
@@ -374,11 +378,12 @@ impl Heat {
     }
 }
 
-/// By how much an epoch weighs less than the next one.
+/// Weight of an epoch, as a part of that of the next one.
 pub(crate) fn decay(half_life_epochs: f64) -> f32 {
     if half_life_epochs > 0.0 { 0.5_f64.powf(1.0 / half_life_epochs) as f32 } else { 0.0 }
 }
 
+/// The mean accesses per epoch.
 fn mean(tracked: &Tracked, weight: f32) -> SegmentHeat {
     let scale = if weight > 0.0 { 1.0 / weight } else { 0.0 };
     SegmentHeat {
@@ -406,11 +411,11 @@ fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
         let id = ChunkId(u64::from_le_bytes(take(blob)?));
         let columns = u32::from_le_bytes(take(blob)?) as usize;
         let touched = u32::from_le_bytes(take(blob)?);
-        // Far above any schema; keeps a damaged count from asking for the machine's memory.
+        // Far above any schema; a damaged count must not allocate all memory of the machine.
         if columns > 1 << 20 {
             return None;
         }
-        let known = ChunkHeat { epochs: LONG, ..ChunkHeat::new(1.0) };
+        let known = ChunkHeat { epochs: RESTORED_EPOCHS, ..ChunkHeat::new(1.0) };
         let mut chunk = ChunkHeat { segments: vec![Tracked::default(); columns], ..known };
         for _ in 0..touched {
             let column = ColumnId(u32::from_le_bytes(take(blob)?));

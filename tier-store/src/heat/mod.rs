@@ -1,7 +1,13 @@
-//! Heat: counters of accesses, their decayed differences, and snapshots.
+//! Heat: counters of accesses, and their decayed differences.
 //!
 //! Counters are per segment and pattern, atomic, monotone and never reset; consumers take differences over their own
 //! interval (Dreseler 2021, section 6.2). One statement counts a segment once, however often it reads it.
+//!
+//! - [`access`]: totals of accesses by tier and pattern, for metrics
+//! - [`counters`]: the access counters of one segment
+//! - [`decay`]: the heat of all segments, as decayed means of counter differences
+//! - [`sample`]: the pattern of a read, from a sample of its selection
+//! - [`views`]: the heat of hot views
 
 pub mod access;
 pub mod counters;

@@ -1,55 +1,56 @@
-//! The pattern of a read, found by sampling what it selects (Dreseler 2021, section 6.2).
+//! The pattern of a read, from a sample of its selection (Dreseler 2021, section 6.2).
 //!
-//! A selection is the rows of a segment that a read wants: a bitmap, or positions in the order in which they are wanted. Of
-//! either only a bounded part is looked at: how far it is from one selected row to the next, and in which direction. How many
-//! rows are selected is known anyway, and in how many runs of neighbours is counted: ten rows of one order lie in one place.
+//! A selection is the set of rows of a segment that a read needs: a bitmap, or positions in the order in which they are
+//! needed. The sample covers a bounded part of either: distance and direction from one selected row to the next. The number
+//! of selected rows is known anyway. The number of runs of neighbours is counted over the whole selection, because ten
+//! rows of one order lie in one place.
 
 use arrow::buffer::BooleanBuffer;
 
 use super::Pattern;
 
-/// Up to so many values that are looked for are a point access.
+/// The most looked-up values of a point access.
 const POINT_VALUES: usize = 8;
-/// Words of a bitmap that are looked at.
+/// Words of a bitmap that are sampled.
 const WORDS: usize = 4;
 /// Rows of a word.
 const WORD_ROWS: usize = 64;
-/// Steps between positions that are looked at.
+/// Steps between positions that are sampled.
 const STEPS: usize = 64;
-/// Of so many sampled steps one may be an exception.
+/// One in this number of sampled steps may be an exception.
 const EXCEPTION: u32 = 8;
-/// Rows that follow each other are a sweep from one in so many on: fewer read less than all cache lines, even scattered ones
-/// (a line holds that many values of 8 bytes).
+/// Neighbouring rows are a sweep when at least one in this number of all rows is selected: a smaller selection does not
+/// read all cache lines even if it is scattered (a line holds this number of values of 8 bytes).
 const SWEEP: usize = 8;
 
-/// Steps from one selected row to the next.
+/// Counts of the steps from one selected row to the next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// To a later row, or to the same.
+    /// Steps to a later row, or to the same.
     pub up: u32,
-    /// To an earlier row.
+    /// Steps to an earlier row.
     pub down: u32,
-    /// Of both, to a neighbour.
+    /// Steps to a neighbour, in either direction.
     pub near: u32,
     /// Runs of neighbours.
     pub runs: u32,
 }
 
 impl Sample {
-    /// Of so many rows of which nothing is known: each is looked for.
-    pub fn apart(rows: usize) -> Self {
+    /// The sample of `rows` rows of unknown positions: each is looked up by itself.
+    pub fn scattered(rows: usize) -> Self {
         Self { runs: rows as u32, ..Self::default() }
     }
 
-    /// Of all of so many rows, which are looked at in slices: as if each was sampled.
-    pub fn of_slices(rows: usize, slice_rows: usize) -> Self {
-        let of_slice = slice_rows.min(WORDS * WORD_ROWS).saturating_sub(1);
-        let steps = (rows * of_slice / slice_rows.max(1)) as u32;
+    /// The sample of `rows` rows that are read completely, in slices: as if each slice were sampled.
+    pub fn from_slices(rows: usize, slice_rows: usize) -> Self {
+        let steps_per_slice = slice_rows.min(WORDS * WORD_ROWS).saturating_sub(1);
+        let steps = (rows * steps_per_slice / slice_rows.max(1)) as u32;
         Self { up: steps, down: 0, near: steps, runs: rows.div_ceil(slice_rows.max(1)) as u32 }
     }
 
-    /// Of the rows that are set.
-    pub fn of_bitmap(rows: &BooleanBuffer) -> Self {
+    /// The sample of the rows that are set.
+    pub fn from_bitmap(rows: &BooleanBuffer) -> Self {
         let mut sample = Self::default();
         let last = rows.len().saturating_sub(WORD_ROWS);
         let words = if last == 0 { 1 } else { WORDS };
@@ -67,8 +68,8 @@ impl Sample {
         sample
     }
 
-    /// Of positions, each with its place in the order in which they are wanted; sorted by position.
-    pub fn of_places(sorted: &[(u64, u32)]) -> Self {
+    /// The sample of positions, sorted, each with its rank in the order in which it is needed.
+    pub fn from_positions(sorted: &[(u64, u32)]) -> Self {
         let mut sample = Self::default();
         let pairs = sorted.len().saturating_sub(1);
         let every = pairs.div_ceil(STEPS).max(1);
@@ -81,13 +82,13 @@ impl Sample {
         sample
     }
 
-    /// How many of the `selected` values are looked for: of a run one in eight, as a cache line holds so many of 8 bytes.
+    /// Number of look-ups for the `selected` values: one in eight of a run, as a cache line holds eight values of 8 bytes.
     pub fn values(&self, selected: usize) -> usize {
         let runs = (self.runs as usize).min(selected);
         runs + (selected - runs) / SWEEP
     }
 
-    /// How `selected` of `rows` are read.
+    /// The pattern of a read of `selected` rows of `rows`.
     pub fn pattern(&self, selected: usize, rows: usize) -> Pattern {
         let steps = self.up + self.down;
         let rare = |exceptions: u32| exceptions * EXCEPTION <= steps;
@@ -105,7 +106,7 @@ impl Sample {
     }
 }
 
-/// Up to 64 rows from one on, as bits from the lowest.
+/// Up to 64 rows of a bitmap from `from` on, as bits from the lowest.
 fn word_at(rows: &BooleanBuffer, from: usize) -> u64 {
     let first = rows.offset() + from;
     let count = (rows.len() - from.min(rows.len())).min(WORD_ROWS);
@@ -114,7 +115,7 @@ fn word_at(rows: &BooleanBuffer, from: usize) -> u64 {
         Some(word) => u64::from_le_bytes(*word),
         None => bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
     };
-    // The last bits of a word that begins within a byte are not looked at.
+    // The last bits of a word that begins within a byte are ignored.
     let beyond = WORD_ROWS - count;
     if count == 0 { 0 } else { ((word >> (first % 8)) << beyond) >> beyond }
 }
@@ -123,38 +124,38 @@ fn word_at(rows: &BooleanBuffer, from: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// The pattern of a bitmap of so many rows, cut out of one that begins `offset` rows before.
-    fn of_bitmap(rows: usize, offset: usize, is_set: impl Fn(usize) -> bool) -> Pattern {
+    /// The pattern of a bitmap of `rows` rows, cut out of one that begins `offset` rows before.
+    fn bitmap_pattern(rows: usize, offset: usize, is_set: impl Fn(usize) -> bool) -> Pattern {
         let bits = BooleanBuffer::collect_bool(rows + offset, |row| row < offset || is_set(row - offset));
         let bits = bits.slice(offset, rows);
-        Sample::of_bitmap(&bits).pattern(bits.count_set_bits(), rows)
+        Sample::from_bitmap(&bits).pattern(bits.count_set_bits(), rows)
     }
 
     #[test]
     fn a_bitmap_is_a_sweep_scattered_or_a_few_rows() {
         for rows in [1000, 8192, 8190, 70] {
             for offset in [0, 3, 8, 65] {
-                let of = |is_set: &dyn Fn(usize) -> bool| of_bitmap(rows, offset, is_set);
+                let pattern = |is_set: &dyn Fn(usize) -> bool| bitmap_pattern(rows, offset, is_set);
                 let case = format!("{rows} rows at {offset}");
-                assert_eq!(of(&|_| true), Pattern::Sequential, "{case}");
-                assert_eq!(of(&|row| row % 50 != 7), Pattern::Sequential, "{case}: nearly all");
-                assert_eq!(of(&|row| row >= rows / 2), Pattern::Sequential, "{case}: one half");
-                assert_eq!(of(&|row| row % 2 == 0), Pattern::Monotonic, "{case}: every other one");
-                assert_eq!(of(&|row| row % 7 == 3), Pattern::Monotonic, "{case}");
-                assert_eq!(of(&|row| row < 8), Pattern::Point, "{case}");
-                assert_eq!(of(&|_| false), Pattern::Point, "{case}");
+                assert_eq!(pattern(&|_| true), Pattern::Sequential, "{case}");
+                assert_eq!(pattern(&|row| row % 50 != 7), Pattern::Sequential, "{case}: nearly all");
+                assert_eq!(pattern(&|row| row >= rows / 2), Pattern::Sequential, "{case}: one half");
+                assert_eq!(pattern(&|row| row % 2 == 0), Pattern::Monotonic, "{case}: every other one");
+                assert_eq!(pattern(&|row| row % 7 == 3), Pattern::Monotonic, "{case}");
+                assert_eq!(pattern(&|row| row < 8), Pattern::Point, "{case}");
+                assert_eq!(pattern(&|_| false), Pattern::Point, "{case}");
             }
         }
         // A few neighbours are no sweep of all.
-        assert_eq!(of_bitmap(8192, 0, |row| (100..200).contains(&row)), Pattern::Monotonic);
+        assert_eq!(bitmap_pattern(8192, 0, |row| (100..200).contains(&row)), Pattern::Monotonic);
     }
 
     #[test]
     fn what_is_before_and_after_a_bitmap_is_not_looked_at() {
         let bits = BooleanBuffer::collect_bool(200, |row| !(50..60).contains(&row));
-        assert_eq!(Sample::of_bitmap(&bits.slice(50, 10)), Sample::default());
-        assert_eq!(Sample::of_bitmap(&BooleanBuffer::new_set(5)), Sample { up: 4, down: 0, near: 4, runs: 1 });
-        assert_eq!(Sample::of_bitmap(&BooleanBuffer::new_set(0)), Sample::default());
+        assert_eq!(Sample::from_bitmap(&bits.slice(50, 10)), Sample::default());
+        assert_eq!(Sample::from_bitmap(&BooleanBuffer::new_set(5)), Sample { up: 4, down: 0, near: 4, runs: 1 });
+        assert_eq!(Sample::from_bitmap(&BooleanBuffer::new_set(0)), Sample::default());
     }
 
     #[test]
@@ -164,49 +165,49 @@ mod tests {
                 let row = row.wrapping_sub(offset);
                 (60..70).contains(&row) || (128..256).contains(&row) || row == 300 || row == 999
             });
-            let sample = Sample::of_bitmap(&bits.slice(offset, 1000));
+            let sample = Sample::from_bitmap(&bits.slice(offset, 1000));
             assert_eq!(sample.runs, 4, "{offset}");
             assert_eq!(sample.values(140), 4 + 136 / 8);
         }
         let every_other = BooleanBuffer::collect_bool(1000, |row| row % 2 == 0);
-        assert_eq!(Sample::of_bitmap(&every_other).values(500), 500);
+        assert_eq!(Sample::from_bitmap(&every_other).values(500), 500);
         let lines = |rows: std::ops::Range<u64>| rows.zip(0..).collect::<Vec<(u64, u32)>>();
-        assert_eq!(Sample::of_places(&lines(100..112)).values(12), 2);
-        assert_eq!(Sample::of_places(&[(1, 0), (9, 1), (20, 2)]).values(3), 3);
-        assert_eq!(Sample::of_places(&lines(0..1)).values(1), 1);
+        assert_eq!(Sample::from_positions(&lines(100..112)).values(12), 2);
+        assert_eq!(Sample::from_positions(&[(1, 0), (9, 1), (20, 2)]).values(3), 3);
+        assert_eq!(Sample::from_positions(&lines(0..1)).values(1), 1);
     }
 
     #[test]
     fn positions_are_read_in_the_order_in_which_they_are_wanted() {
-        let of = |positions: Vec<u64>, rows: usize| {
+        let pattern = |positions: Vec<u64>, rows: usize| {
             let mut sorted: Vec<(u64, u32)> = positions.into_iter().zip(0..).collect();
             sorted.sort_unstable();
-            Sample::of_places(&sorted).pattern(sorted.len(), rows)
+            Sample::from_positions(&sorted).pattern(sorted.len(), rows)
         };
         let shuffled = |step: u64| (0..1000).map(|n| (n * 953 % 1000) * step).collect::<Vec<_>>();
-        assert_eq!(of(shuffled(1), 4000), Pattern::Random);
-        assert_eq!(of(shuffled(60), 65_536), Pattern::Random);
-        assert_eq!(of((0..1000).map(|n| n * 60).collect(), 65_536), Pattern::Monotonic);
-        assert_eq!(of((0..1000).rev().map(|n| n * 60).collect(), 65_536), Pattern::Monotonic, "backwards");
-        assert_eq!(of((100..2000).rev().collect(), 4000), Pattern::Sequential, "backwards");
-        assert_eq!(of((0..8).rev().collect(), 4000), Pattern::Point);
-        assert_eq!(of(vec![5, 1, 3, 9, 2, 12, 7, 30, 20], 4000), Pattern::Point, "three of them are neighbours");
-        assert_eq!(of(vec![50, 10, 30, 90, 20, 120, 70, 300, 200], 4000), Pattern::Random);
+        assert_eq!(pattern(shuffled(1), 4000), Pattern::Random);
+        assert_eq!(pattern(shuffled(60), 65_536), Pattern::Random);
+        assert_eq!(pattern((0..1000).map(|n| n * 60).collect(), 65_536), Pattern::Monotonic);
+        assert_eq!(pattern((0..1000).rev().map(|n| n * 60).collect(), 65_536), Pattern::Monotonic, "backwards");
+        assert_eq!(pattern((100..2000).rev().collect(), 4000), Pattern::Sequential, "backwards");
+        assert_eq!(pattern((0..8).rev().collect(), 4000), Pattern::Point);
+        assert_eq!(pattern(vec![5, 1, 3, 9, 2, 12, 7, 30, 20], 4000), Pattern::Point, "three of them are neighbours");
+        assert_eq!(pattern(vec![50, 10, 30, 90, 20, 120, 70, 300, 200], 4000), Pattern::Random);
     }
 
     #[test]
     fn slices_that_are_selected_whole_weigh_as_much_as_sampled_ones() {
-        let whole = Sample::of_slices(3 * 8192, 8192);
-        let sampled = Sample::of_bitmap(&BooleanBuffer::new_set(8192));
+        let whole = Sample::from_slices(3 * 8192, 8192);
+        let sampled = Sample::from_bitmap(&BooleanBuffer::new_set(8192));
         assert!(whole.near >= 3 * sampled.near && whole.near <= 4 * sampled.near, "{whole:?} {sampled:?}");
         assert_eq!(whole.pattern(3 * 8192, 6 * 8192), Pattern::Sequential);
-        assert_eq!(Sample::of_slices(0, 8192), Sample::default());
+        assert_eq!(Sample::from_slices(0, 8192), Sample::default());
     }
 
     #[test]
     fn a_bounded_part_is_looked_at() {
         let sorted: Vec<(u64, u32)> = (0..100_000).map(|row| (row, row as u32)).collect();
-        assert!(Sample::of_places(&sorted).up as usize <= STEPS);
-        assert!(Sample::of_bitmap(&BooleanBuffer::new_set(100_000)).up as usize <= WORDS * WORD_ROWS);
+        assert!(Sample::from_positions(&sorted).up as usize <= STEPS);
+        assert!(Sample::from_bitmap(&BooleanBuffer::new_set(100_000)).up as usize <= WORDS * WORD_ROWS);
     }
 }

@@ -1,36 +1,38 @@
-//! How often scans of hot views read which of their columns: what heat is to segments, for views.
+//! The heat of hot views: how often their scans read each of their columns.
 //!
-//! The counts of a view are folded once per epoch with the half-life of heat, into means that are exact from the view's first
-//! epoch on. They are not saved: after a restart a view is known by the heat of its chunks until its scans run again.
+//! The counts of a view are folded once per epoch with the half-life of heat, into means that are exact from the view's
+//! first epoch on. They are not saved: after a restart a plan knows only the heat of a view's chunks, until its scans run
+//! again.
 
 use std::collections::BTreeMap;
 
 use super::decay::decay;
 use crate::table::{ColumnId, MarkId, TableId};
 
-/// A hot view whose rows chunks know, and what was asked of it.
+/// A hot view that has a mark, and the counts of its scans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewUse {
     /// Schema and name.
     pub name: String,
     /// The table.
     pub table: TableId,
-    /// What its chunks know it by.
+    /// The mark of its rows in chunks.
     pub mark: MarkId,
-    /// Scans that asked for no other rows, by the column that they read: counts that only grow while the view is there.
+    /// Number of scans that needed no other rows, by the column that they read. The counts only grow while the view exists.
     pub reads: Vec<(ColumnId, u64)>,
     /// Its columns, in order of their ids.
     pub columns: Vec<ColumnId>,
-    /// Bytes that these columns may take of DRAM together, in chunks with its rows.
+    /// Bytes of DRAM that these columns may take together, in chunks with its rows; `None`: no limit.
     pub budget_bytes: Option<u64>,
 }
 
-/// Who knows the hot views.
+/// A source of the hot views.
 pub trait ViewSource: Send + Sync {
-    /// Those that scans are served by, by name; none where they cannot be read now.
+    /// The hot views that serve scans, by name; empty when they cannot be read now.
     fn views(&self) -> Vec<ViewUse>;
 }
 
+/// The decayed sums of one view.
 #[derive(Debug, Clone, Default)]
 struct Tracked {
     mark: Option<(TableId, MarkId)>,
@@ -45,7 +47,7 @@ struct Tracked {
 pub(crate) struct ViewHeat(BTreeMap<String, Tracked>);
 
 impl ViewHeat {
-    /// Folds what the counts grew by since the last call; forgets views that are not among them.
+    /// Folds the growth of the counts since the last call; forgets views that are not among `views`.
     pub(super) fn observe(&mut self, views: &[ViewUse], half_life_epochs: f64) {
         let decay = decay(half_life_epochs);
         self.0.retain(|name, _| views.iter().any(|view| view.name == *name));
@@ -60,24 +62,24 @@ impl ViewHeat {
             known.columns.values_mut().for_each(|(sum, _)| *sum *= decay);
             for (column, count) in &view.reads {
                 let (sum, last) = known.columns.entry(*column).or_default();
-                // A view that was dropped and made again begins anew.
+                // A view that was dropped and made again counts from 0.
                 *sum += count.checked_sub(*last).unwrap_or(*count) as f32;
                 *last = *count;
             }
         }
     }
 
-    /// Scans of a view per epoch that read a column of it.
+    /// Scans per epoch that read a column of a view.
     pub(crate) fn reads(&self, view: &str, column: ColumnId) -> f32 {
         self.0.get(view).map_or(0.0, |known| known.reads(column))
     }
 
-    /// Epochs over which a view has been known.
+    /// Epochs over which a view was observed.
     pub(crate) fn epochs(&self, view: &str) -> u32 {
         self.0.get(view).map_or(0, |known| known.epochs)
     }
 
-    /// The same as [`ViewHeat::reads`], for the view of a mark.
+    /// Like [`ViewHeat::reads`], for the view of a mark.
     pub(super) fn reads_of_mark(&self, table: TableId, mark: MarkId, column: ColumnId) -> f32 {
         let known = self.0.values().find(|known| known.mark == Some((table, mark)));
         known.map_or(0.0, |known| known.reads(column))

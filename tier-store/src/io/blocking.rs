@@ -1,7 +1,7 @@
 //! Threads and `pread`: the engine for machines without io_uring (many containers).
 //!
-//! [`Workers`] is the queue with its threads; what a read does is a [`Device`], so that the simulated engine shares all
-//! of it. Threads sleep on a condition variable when there is nothing to do and are joined when the engine is dropped.
+//! [`Workers`] is the queue with its threads; a [`Device`] carries out single reads, so that the simulated engine shares the
+//! rest. Threads sleep on a condition variable when the queue is empty and are joined when the engine is dropped.
 
 use std::fmt::Debug;
 use std::mem::MaybeUninit;
@@ -11,28 +11,29 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::class::{Class, Waiting};
+use super::class::{Class, ClassQueues};
 use super::request::{Request, pread};
 use super::{BlockIo, BufferPool, Depth, IoFile, IoStats, ReadHandle};
 use crate::error::Result;
 
-/// Concurrent reads; past eight a disk gains latency rather than throughput.
+/// Number of concurrent reads; with more than eight a disk gains latency rather than throughput.
 const THREADS: usize = 8;
 
-/// Where [`Workers`] read from.
+/// The device that [`Workers`] read from.
 pub(crate) trait Device: Send + Sync + Debug + 'static {
-    /// Which of `waiting` (at least 1) queued requests comes next; `None`: the one whose turn it is.
+    /// Chooses the position of the next request among `waiting` (at least 1) queued ones; `None` takes the first in the order
+    /// of classes.
     fn pick(&self, _waiting: usize) -> Option<usize> {
         None
     }
 
-    /// Reads some bytes at `offset`; 0 means the file ends there.
+    /// Reads some bytes at `offset`; 0 means that the file ends there.
     fn read_at(&self, file: &IoFile, target: &mut [MaybeUninit<u8>], offset: u64) -> std::io::Result<usize>;
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Waiting<Request>,
+    waiting: ClassQueues<Request>,
     paused: bool,
     stopped: bool,
 }
@@ -93,7 +94,7 @@ impl<D: Device> Workers<D> {
 
     pub(crate) fn submit(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
         let (handles, request) = Request::new(class, &self.shared.stats, &self.shared.pool, file, windows);
-        // Without a thread nobody would ever answer; the dropped request cancels instead.
+        // Without threads the read would never end, so the request is dropped here, which cancels the handles.
         if let (Some(request), false) = (request, self.threads.is_empty()) {
             self.shared.queue.lock().waiting.push(class, request);
             self.shared.changed.notify_one();
@@ -151,7 +152,7 @@ impl<D: Device> Drop for Workers<D> {
     }
 }
 
-/// Plain `pread`.
+/// A device that calls `pread`.
 #[derive(Debug)]
 struct Pread;
 

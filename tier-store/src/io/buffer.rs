@@ -1,10 +1,10 @@
-//! Block-aligned memory for direct I/O, and its way into Arrow.
+//! Block-aligned memory for direct I/O, and its conversion to Arrow buffers.
 //!
-//! A buffer holds whole blocks; what was asked for is a window inside them. Memory is not cleared when allocated, so a
+//! A buffer holds whole blocks; the requested bytes are a window inside them. Memory is not cleared when allocated, so a
 //! buffer counts the bytes that were written, from its start: only these can be read. An engine fills the window before
-//! it hands a buffer out.
-//! As an Arrow buffer the allocation has an owner of its own, so slices report their own size and the charge that
-//! travels with it ends with the last reader.
+//! it returns a buffer.
+//! As an Arrow buffer the allocation has an owner of its own, so slices report their own size, and the charge that the owner
+//! keeps ends with the last reader.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ use crate::tier::{Charge, copy_past_caches};
 
 /// Bytes of one read: a window inside whole, aligned blocks.
 pub struct AlignedBuffer {
-    /// `None` for an empty window. Shared by the parts of a buffer that was cut, which can no longer be written.
+    /// `None` for an empty window. The parts of a buffer that was cut share it and cannot be written.
     memory: Option<Arc<Allocation>>,
     /// Usable bytes of the memory, from its start.
     blocks_len: usize,
@@ -31,7 +31,7 @@ pub struct AlignedBuffer {
     window_len: usize,
 }
 
-/// What keeps an Arrow buffer's memory and its charge alive.
+/// Keeps the memory of an Arrow buffer and its charge.
 struct Owner {
     _memory: Arc<Allocation>,
     _charge: Option<Charge>,
@@ -59,12 +59,12 @@ impl AlignedBuffer {
     pub fn copy_of(bytes: &[u8], align: usize) -> Result<Self> {
         let mut copy = Self::over(0, bytes.len(), align, |bytes| Allocation::new(bytes, align))?;
         copy_past_caches(bytes, copy.blocks_mut());
-        // SAFETY: the copy has written so many from the start.
+        // SAFETY: the copy has written that many bytes from the start.
         unsafe { copy.set_filled(bytes.len()) };
         Ok(copy)
     }
 
-    /// `memory` gives at least the bytes it is asked for.
+    /// A buffer over memory from `memory`, which allocates at least the given number of bytes.
     fn over(
         window_start: usize,
         window_len: usize,
@@ -81,7 +81,7 @@ impl AlignedBuffer {
         self.blocks_len
     }
 
-    /// The blocks, for the engine to fill. None of them counts as filled until the engine says so again.
+    /// The blocks, for the engine to fill. None of them counts as filled until the engine calls `set_filled` again.
     pub(crate) fn blocks_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         match self.memory.as_mut().and_then(Arc::get_mut) {
             Some(m) => {
@@ -94,7 +94,7 @@ impl AlignedBuffer {
         }
     }
 
-    /// Says that the first `len` bytes of the blocks are written.
+    /// Declares the first `len` bytes of the blocks as written.
     ///
     /// # Safety
     /// Each of them was written since the memory was allocated, and initialised when it was last written to.
@@ -102,7 +102,7 @@ impl AlignedBuffer {
         self.filled_len = len.min(self.blocks_len);
     }
 
-    /// The bytes written, from the first block on.
+    /// The written bytes, from the first block on.
     pub(super) fn filled(&self) -> &[u8] {
         match &self.memory {
             // SAFETY: the allocation has at least `filled_len` bytes, and they were written.
@@ -111,7 +111,7 @@ impl AlignedBuffer {
         }
     }
 
-    /// The bytes written, from the first block on, to change them.
+    /// The written bytes, from the first block on, as a mutable slice.
     pub(super) fn filled_mut(&mut self) -> &mut [u8] {
         match self.memory.as_mut().and_then(Arc::get_mut) {
             // SAFETY: as above, nobody shares it, and `&mut self` is the only access.
@@ -120,19 +120,19 @@ impl AlignedBuffer {
         }
     }
 
-    /// Where the window ends, counted from the first block.
+    /// End of the window, counted from the first block.
     pub(crate) fn window_end(&self) -> usize {
         self.window_start + self.window_len
     }
 
-    /// The bytes asked for; of a window that was not filled to its end, those written.
+    /// The bytes of the window; of a window that was not filled to its end, those that were written.
     pub fn as_slice(&self) -> &[u8] {
         let filled = self.filled();
         let end = self.window_end();
         filled.get(self.window_start..end.min(filled.len())).unwrap_or_default()
     }
 
-    /// The bytes asked for, to change them.
+    /// The bytes of the window, as a mutable slice.
     pub(crate) fn window_mut(&mut self) -> &mut [u8] {
         let start = self.window_start;
         let end = self.window_end();
@@ -230,11 +230,11 @@ mod tests {
         assert!(unfilled().cut([0..10, 20..30]).iter().all(|part| part.as_slice().is_empty()));
         let mut part = unfilled();
         part.blocks_mut()[..200].fill(MaybeUninit::new(9));
-        // SAFETY: so many were written.
+        // SAFETY: 200 bytes were written.
         unsafe { part.set_filled(200) };
         assert_eq!(part.as_slice(), [9; 72]);
         assert_eq!(part.window_mut().len(), 72);
-        // Whoever may write to them again may leave them unwritten.
+        // The blocks may be left unwritten once they can be written to again.
         part.blocks_mut()[0] = MaybeUninit::uninit();
         assert!(part.as_slice().is_empty());
     }

@@ -1,37 +1,38 @@
-//! Whose read goes first.
+//! Priorities of reads, and the queue of waiting reads.
 
 use std::collections::VecDeque;
 
-/// What a read is for; a lower one waits for a higher one that has not begun.
+/// The purpose of a read, from the most urgent to the least: a queued read waits while reads of a more urgent class are
+/// queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Somebody waits for it.
+    /// A statement waits for the bytes.
     Needed,
-    /// A scan will want it soon.
+    /// A scan will need the bytes soon.
     Prefetch,
-    /// What a statement spilled and takes up again: it had more than its share of memory.
+    /// A statement reads back what it spilled, because it had more than its share of memory.
     Spill,
-    /// A move between tiers, a check, a backup.
+    /// A move between tiers, a check or a backup.
     Move,
 }
 
-/// After so many starts the class that waited longest without one gets a turn, so that none waits for ever.
-const TURN: u32 = 16;
+/// Every 16th read to start is of one of the lower classes, in rotation, so that no class waits for ever.
+const FAIRNESS_INTERVAL: u32 = 16;
 
-/// What waits, by class, each in its order.
+/// The waiting requests: a first-in-first-out queue for each class.
 #[derive(Debug)]
-pub(crate) struct Waiting<T> {
+pub(crate) struct ClassQueues<T> {
     classes: [VecDeque<T>; 4],
     started: u32,
 }
 
-impl<T> Default for Waiting<T> {
+impl<T> Default for ClassQueues<T> {
     fn default() -> Self {
         Self { classes: Default::default(), started: 0 }
     }
 }
 
-impl<T> Waiting<T> {
+impl<T> ClassQueues<T> {
     pub(crate) fn push(&mut self, class: Class, item: T) {
         let [needed, prefetch, spill, moves] = &mut self.classes;
         match class {
@@ -47,20 +48,20 @@ impl<T> Waiting<T> {
         self.classes.iter().map(VecDeque::len).sum()
     }
 
-    /// The next one to start.
+    /// Removes the next request to start.
     pub(crate) fn pop(&mut self) -> Option<T> {
         self.started = self.started.wrapping_add(1);
-        // The lower classes take turns with their turn.
+        // The lower classes share these starts in rotation.
         let lower = self.classes.len() - 1;
-        let first = match self.started.is_multiple_of(TURN) {
-            true => 1 + (self.started / TURN - 1) as usize % lower,
+        let first = match self.started.is_multiple_of(FAIRNESS_INTERVAL) {
+            true => 1 + (self.started / FAIRNESS_INTERVAL - 1) as usize % lower,
             false => 0,
         };
         let (before, from) = self.classes.split_at_mut(first);
         from.iter_mut().chain(before).find_map(VecDeque::pop_front)
     }
 
-    /// The one at a place, counted over all classes.
+    /// Removes the request at a position, counted over all classes.
     pub(crate) fn remove(&mut self, mut place: usize) -> Option<T> {
         for class in &mut self.classes {
             match class.len() {
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     fn what_is_needed_goes_first_and_nothing_waits_for_ever() {
-        let mut waiting = Waiting::default();
+        let mut waiting = ClassQueues::default();
         for number in 0..100 {
             waiting.push(Class::Move, (Class::Move, number));
             waiting.push(Class::Prefetch, (Class::Prefetch, number));

@@ -1,19 +1,19 @@
-//! What statements ask of a device, and for how long it has something to do for them.
+//! Counts the reads of statements, and the time that the device is busy with them.
 
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, SystemClock};
 
-/// Reads that statements asked for, since the engine started.
+/// Reads of statements since the engine started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadSums {
-    /// Of up to [`ReadSums::SMALL_BYTES`].
+    /// Reads of up to [`ReadSums::SMALL_BYTES`].
     pub small_reads: u64,
-    /// Of more.
+    /// Reads of more bytes.
     pub large_reads: u64,
-    /// Bytes of both.
+    /// Bytes of all reads.
     pub bytes: u64,
-    /// Time in which at least one was under way, in microseconds.
+    /// Time in which at least one read was under way, in microseconds.
     pub busy_us: u64,
 }
 
@@ -21,7 +21,7 @@ impl ReadSums {
     /// A read of more bytes is a large one.
     pub const SMALL_BYTES: u64 = 64 << 10;
 
-    /// What was added since an earlier moment.
+    /// The difference to earlier sums.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             small_reads: self.small_reads.saturating_sub(before.small_reads),
@@ -32,7 +32,7 @@ impl ReadSums {
     }
 }
 
-/// Reads of statements: asked and not yet answered, and the sums since the start.
+/// The reads of statements: those under way, and the sums since the start.
 #[derive(Debug, Default)]
 pub struct Demand {
     clock: SystemClock,
@@ -47,7 +47,7 @@ struct State {
 }
 
 impl Demand {
-    /// A read was asked for.
+    /// Counts a read that was submitted.
     pub(super) fn begin(&self) {
         let mut state = self.state.lock();
         if state.under_way == 0 {
@@ -56,7 +56,7 @@ impl Demand {
         state.under_way += 1;
     }
 
-    /// It was answered with so many bytes, or withdrawn.
+    /// Counts the end of a read: with its number of bytes, or `None` when it was withdrawn or failed.
     pub(super) fn end(&self, bytes: Option<usize>) {
         let mut state = self.state.lock();
         state.under_way = state.under_way.saturating_sub(1);

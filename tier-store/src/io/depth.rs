@@ -1,32 +1,32 @@
-//! How much is given to a device at once.
+//! The queue depth of a device, in bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes given to the device at once, the last piece not counted: enough to keep it busy, and few enough that a scan can
-/// work on the first chunk while the next are read, also where a device answers all it was given at once. Calibration
-/// finds it.
+/// Bytes that the engine submits to the device at once, the last piece not counted: enough to keep the device busy, and few
+/// enough that a scan can process the first chunk while the next are read, even on a device that completes all submitted
+/// reads at the same time. Calibration measures it.
 #[derive(Debug)]
 pub struct Depth(AtomicU64);
 
 impl Depth {
-    /// Two pieces: one is read while another is given.
+    /// Least depth, two pieces: the device reads one while the engine submits the other.
     pub const LEAST: u64 = 2 << 20;
-    /// As deep as any device needs.
+    /// Greatest depth: no device needs more.
     pub const MOST: u64 = 32 << 20;
 
-    /// The bytes.
+    /// The depth in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets them, within its bounds.
+    /// Sets the depth, clamped to the limits.
     pub fn set(&self, bytes: u64) {
         self.0.store(bytes.clamp(Self::LEAST, Self::MOST), Ordering::Relaxed);
     }
 }
 
 impl Default for Depth {
-    /// What suits most devices.
+    /// A depth that suits most devices.
     fn default() -> Self {
         Self(AtomicU64::new(8 << 20))
     }

@@ -1,4 +1,4 @@
-//! Which machine, and which device under a path: measurements hold for these alone.
+//! Describes the machine, and the device under a path: measurements are valid for these alone.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt;
@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 /// The processor and its cores, as the kernel names them.
 pub fn describe_machine() -> String {
     static KNOWN: OnceLock<String> = OnceLock::new();
-    KNOWN.get_or_init(look).clone()
+    KNOWN.get_or_init(read_machine).clone()
 }
 
-fn look() -> String {
+fn read_machine() -> String {
     let known = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = known.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(':'));
     let name = named.map_or(std::env::consts::ARCH, |(_, name)| name.trim());
@@ -19,8 +19,8 @@ fn look() -> String {
     format!("{name}, {cores} core{}", if cores == 1 { "" } else { "s" })
 }
 
-/// The block device that a path lies on: number, model and size as far as the kernel knows them. Empty for a path that
-/// is not there.
+/// The block device under a path: number, model and size as far as the kernel knows them. Empty for a path that does not
+/// exist.
 pub fn describe_device(path: &Path) -> String {
     let Ok(found) = std::fs::metadata(path) else { return String::new() };
     let major = libc::major(found.dev());
@@ -28,7 +28,7 @@ pub fn describe_device(path: &Path) -> String {
     let mut text = format!("device {major}:{minor}");
     let Ok(place) = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else { return text };
     let read = |file: PathBuf| std::fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
-    // What a partition does not know, its disk does.
+    // Attributes that a partition lacks belong to its disk.
     let of_disk =
         |file: &str| [Some(place.as_path()), place.parent()].into_iter().flatten().find_map(|at| read(at.join(file)));
     if let Some(name) = place.file_name() {

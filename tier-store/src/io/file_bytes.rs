@@ -1,4 +1,4 @@
-//! The bytes of a file that is to be written, in memory as direct writes want it.
+//! The bytes of a file before it is written, in memory that is aligned for direct writes.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use super::AlignedBuffer;
 use super::pool::BufferPool;
 use crate::error::Result;
 
-/// A file in memory, aligned to blocks. It grows as it is written to; its memory comes from a pool and returns to it.
+/// A file in memory, aligned to blocks. It grows with writes; its memory comes from a pool and returns to it.
 pub struct FileBytes {
     pool: Arc<BufferPool>,
     buffer: AlignedBuffer,
@@ -16,7 +16,7 @@ pub struct FileBytes {
 }
 
 impl FileBytes {
-    /// An empty file with room for so many bytes.
+    /// An empty file with room for `bytes`.
     pub fn with_capacity(pool: &Arc<BufferPool>, bytes: usize) -> Result<Self> {
         let buffer = AlignedBuffer::for_window(pool, 0, bytes.max(1))?;
         Ok(Self { pool: Arc::clone(pool), buffer, len: 0 })
@@ -29,14 +29,14 @@ impl FileBytes {
         Ok(())
     }
 
-    /// The caller has seen to the room.
+    /// Appends bytes, for which the caller has made room.
     fn append(&mut self, bytes: &[u8]) {
         let end = self.len + bytes.len();
         if let Some(room) = self.buffer.blocks_mut().get_mut(self.len..end) {
             room.write_copy_of_slice(bytes);
             self.len = end;
         }
-        // SAFETY: each of them was appended, here or before.
+        // SAFETY: each of the bytes was appended, here or before.
         unsafe { self.buffer.set_filled(self.len) };
     }
 }

@@ -1,9 +1,12 @@
 //! The file layer: every change that the store makes to files goes through [`FileSystem`].
 //!
-//! [`RealFiles`] is the operating system; [`SimulatedFiles`] a disk in memory that keeps what is written and what would
-//! survive a power cut apart, and fails on demand (docs/design/crash-tests.md). The trait has the operations that the
-//! store needs and no others; their durability is that of POSIX: a file's bytes are durable when [`FileSystem::write`]
-//! returns, its name only after [`FileSystem::sync_folder`]. Cold reads go through [`super::BlockIo`].
+//! [`RealFiles`] is the operating system; [`SimulatedFiles`] is a disk in memory that tracks which bytes would survive a power
+//! cut, and fails on demand (docs/design/crash-tests.md). The trait has the operations that the store needs and no others;
+//! their durability is that of POSIX: a file's bytes are durable when [`FileSystem::write`] returns, its name only after
+//! [`FileSystem::sync_folder`]. Cold reads go through [`super::BlockIo`].
+//!
+//! - [`image`]: live and durable contents of a simulated disk
+//! - [`simulated`]: a simulated disk
 
 mod image;
 mod simulated;
@@ -21,11 +24,12 @@ pub use simulated::{DiskFaults, Outage, SimulatedFiles};
 use super::{AlignedBuffer, BLOCK_BYTES};
 use crate::error::{Error, Result};
 
-/// Files from this size are written around the page cache, in parts of so many bytes.
+/// Files from this size are written around the page cache.
 const DIRECT_FROM_BYTES: usize = 256 << 10;
+/// Bytes of a single direct write.
 const DIRECT_PART_BYTES: usize = 4 << 20;
 
-/// What a folder holds.
+/// A file or folder inside a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderEntry {
     /// Its path.
@@ -34,38 +38,39 @@ pub struct FolderEntry {
     pub is_folder: bool,
 }
 
-/// The file operations of the store. Errors are [`Error::Io`] with the path and what was attempted; a full disk says so.
+/// The file operations of the store. Errors are [`Error::Io`] with the path and the operation; the message for a full disk says
+/// what to do.
 pub trait FileSystem: Send + Sync + Debug {
     /// True when there is a folder of that name.
     fn is_folder(&self, path: &Path) -> bool;
-    /// Makes one folder; one that is there already is no error.
+    /// Makes a folder; an existing one is no error.
     fn create_folder(&self, folder: &Path) -> Result<()>;
     /// Creates or replaces a file; its bytes are durable on return, its name after [`FileSystem::sync_folder`].
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<()>;
-    /// True where no device is behind it: its speed says nothing.
+    /// True where no device is behind the files, so that measuring their speed makes no sense.
     fn is_simulated(&self) -> bool {
         false
     }
-    /// Gives a file another name in its folder; a file that has that name goes.
+    /// Gives a file another name in its folder, and replaces a file that has that name.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Makes the names in a folder durable.
     fn sync_folder(&self, folder: &Path) -> Result<()>;
-    /// Deletes a file; one that is gone already is no error.
+    /// Deletes a file; a missing one is no error.
     fn remove_file(&self, path: &Path) -> Result<()>;
-    /// Deletes a folder; refuses while something is in it.
+    /// Deletes an empty folder; fails for others.
     fn remove_folder(&self, folder: &Path) -> Result<()>;
-    /// What a folder holds, in no order.
+    /// The entries of a folder, in no order.
     fn list(&self, folder: &Path) -> Result<Vec<FolderEntry>>;
     /// Bytes of a file; `None` when there is none.
     fn len(&self, path: &Path) -> Result<Option<u64>>;
-    /// All of a file.
+    /// All bytes of a file.
     fn read(&self, path: &Path) -> Result<Vec<u8>>;
     /// Opens the database file at `path`, or makes one.
     fn open_database(&self, settings: &redb::Builder, path: &Path) -> Result<redb::Database, redb::DatabaseError>;
 }
 
-/// Lets the process hold as many open files as the system allows it: every chunk that is read from disk has one.
-pub(crate) fn raise_open_files() {
+/// Raises the limit of open files to the most that the system allows: every chunk that is read from disk keeps a file open.
+pub(crate) fn raise_open_file_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: plain system calls on a structure of ours; a refusal leaves the limit as it was.
     unsafe {
@@ -78,7 +83,7 @@ pub(crate) fn raise_open_files() {
 
 /// Makes a folder and those above it that are missing, with durable names.
 pub(crate) fn create_folders(files: &dyn FileSystem, folder: &Path) -> Result<()> {
-    let missing: Vec<&Path> = folder.ancestors().take_while(|f| !names_the_present(f) && !files.is_folder(f)).collect();
+    let missing: Vec<&Path> = folder.ancestors().take_while(|f| !is_current_folder(f) && !files.is_folder(f)).collect();
     for folder in missing.into_iter().rev() {
         files.create_folder(folder)?;
         files.sync_folder(parent(folder))?;
@@ -86,24 +91,24 @@ pub(crate) fn create_folders(files: &dyn FileSystem, folder: &Path) -> Result<()
     Ok(())
 }
 
-/// The folder that a path's name is kept in.
+/// The folder that contains a path.
 pub(crate) fn parent(path: &Path) -> &Path {
-    path.parent().map_or(path, |parent| if names_the_present(parent) { Path::new(".") } else { parent })
+    path.parent().map_or(path, |parent| if is_current_folder(parent) { Path::new(".") } else { parent })
 }
 
-/// The empty path is what precedes a relative one.
-fn names_the_present(path: &Path) -> bool {
+/// True for the empty path, which is the parent of a relative path of one name.
+fn is_current_folder(path: &Path) -> bool {
     path.as_os_str().is_empty()
 }
 
-/// Makes a folder that no other user of the machine may look into.
-pub(crate) fn private_folder(folder: &Path) -> std::io::Result<()> {
+/// Makes a folder that no other user of the machine may read.
+pub(crate) fn create_private_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(folder)
 }
 
-/// Takes from other users of the machine what a folder or a file made by an older version allows them; the group keeps
-/// its rights.
-pub(crate) fn close_to_others(folder: &Path) {
+/// Revokes the rights of other users of the machine to a folder or a file, which an older version may have granted; the group
+/// keeps its rights.
+pub(crate) fn revoke_access_of_others(folder: &Path) {
     let Ok(found) = std::fs::metadata(folder) else { return };
     let mode = found.permissions().mode();
     if mode & 0o007 != 0
@@ -123,46 +128,46 @@ impl FileSystem for RealFiles {
     }
 
     fn create_folder(&self, folder: &Path) -> Result<()> {
-        match private_folder(folder) {
-            Err(error) if !folder.is_dir() => Err(refused("create", folder, &error)),
+        match create_private_folder(folder) {
+            Err(error) if !folder.is_dir() => Err(file_error("create", folder, &error)),
             _ => Ok(()),
         }
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
-        let failed = |e: std::io::Error| refused("write", path, &e);
-        let mut file = File::create(path).map_err(|e| refused("create", path, &e))?;
+        let failed = |e: std::io::Error| file_error("write", path, &e);
+        let mut file = File::create(path).map_err(|e| file_error("create", path, &e))?;
         let done = write_around_cache(path, bytes).map_err(failed)?;
         file.seek(SeekFrom::Start(done as u64)).map_err(failed)?;
         file.write_all(bytes.get(done..).unwrap_or_default()).map_err(failed)?;
-        file.sync_all().map_err(|e| refused("sync", path, &e))?;
-        // The page cache would hold the bytes a second time; reads go around it.
+        file.sync_all().map_err(|e| file_error("sync", path, &e))?;
+        // Drop the bytes from the page cache: reads go around it.
         // SAFETY: plain system call on an open descriptor; a refusal changes nothing.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
         Ok(())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        std::fs::rename(from, to).map_err(|e| refused("rename", to, &e))
+        std::fs::rename(from, to).map_err(|e| file_error("rename", to, &e))
     }
 
     fn sync_folder(&self, folder: &Path) -> Result<()> {
-        File::open(folder).and_then(|file| file.sync_all()).map_err(|e| refused("sync", folder, &e))
+        File::open(folder).and_then(|file| file.sync_all()).map_err(|e| file_error("sync", folder, &e))
     }
 
     fn remove_file(&self, path: &Path) -> Result<()> {
         match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(refused("delete", path, &error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(file_error("delete", path, &error)),
             _ => Ok(()),
         }
     }
 
     fn remove_folder(&self, folder: &Path) -> Result<()> {
-        std::fs::remove_dir(folder).map_err(|e| refused("delete", folder, &e))
+        std::fs::remove_dir(folder).map_err(|e| file_error("delete", folder, &e))
     }
 
     fn list(&self, folder: &Path) -> Result<Vec<FolderEntry>> {
-        let failed = |e: std::io::Error| refused("list", folder, &e);
+        let failed = |e: std::io::Error| file_error("list", folder, &e);
         let mut found = Vec::new();
         for entry in std::fs::read_dir(folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -175,12 +180,12 @@ impl FileSystem for RealFiles {
         match std::fs::metadata(path) {
             Ok(metadata) => Ok(Some(metadata.len())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(refused("inspect", path, &error)),
+            Err(error) => Err(file_error("inspect", path, &error)),
         }
     }
 
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
-        std::fs::read(path).map_err(|e| refused("read", path, &e))
+        std::fs::read(path).map_err(|e| file_error("read", path, &e))
     }
 
     fn open_database(&self, settings: &redb::Builder, path: &Path) -> Result<redb::Database, redb::DatabaseError> {
@@ -188,8 +193,8 @@ impl FileSystem for RealFiles {
     }
 }
 
-/// Writes the whole blocks of a large file directly to the device, which takes less time than the way through the page
-/// cache (docs/benchmarks.md, `ingest`); returns how many bytes that was. 0 where the file system does not offer it.
+/// Writes the whole blocks of a large file directly to the device, which takes less time than writing through the page cache
+/// (docs/benchmarks.md, `ingest`). Returns the number of bytes written; 0 where the file system has no direct I/O.
 fn write_around_cache(path: &Path, bytes: &[u8]) -> std::io::Result<usize> {
     let direct = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path);
     let (Ok(mut file), true) = (direct, bytes.len() >= DIRECT_FROM_BYTES) else { return Ok(0) };
@@ -210,7 +215,8 @@ fn write_around_cache(path: &Path, bytes: &[u8]) -> std::io::Result<usize> {
     Ok(whole)
 }
 
-pub(crate) fn refused(action: &'static str, path: &Path, error: &std::io::Error) -> Error {
+/// The error of a file operation; for a full disk, its message says what to do.
+pub(crate) fn file_error(action: &'static str, path: &Path, error: &std::io::Error) -> Error {
     match Error::io(action, path, error) {
         Error::Io { action, path, errno: errno @ Some(libc::ENOSPC | libc::EDQUOT), .. } => {
             let message = "the disk is full: free space, or move the data directory to a larger disk".into();

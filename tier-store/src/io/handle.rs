@@ -8,8 +8,8 @@
 //!   gone (withdrawn)   abandoned --complete--> gone, buffer freed by the engine
 //! ```
 //!
-//! `in_flight` counts handles that are queued, running or abandoned. A charge given to [`ReadHandle::hold`] lives until
-//! the engine has let go of the buffer, also when nobody waits any more.
+//! `in_flight` counts handles that are queued, running or abandoned. A charge given to [`ReadHandle::attach_charge`] lives until
+//! the engine has given up the buffer, even when the handle was dropped.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -43,7 +43,7 @@ struct Inner {
 struct Slot {
     inner: Mutex<Inner>,
     ready: Condvar,
-    /// Somebody's statement asked for it.
+    /// True for a read of a statement.
     is_demand: bool,
     stats: Arc<IoStats>,
 }
@@ -60,8 +60,8 @@ pub(crate) struct Completer {
     slot: Arc<Slot>,
 }
 
-/// A queued operation and its engine's end.
-pub(crate) fn pair(stats: &Arc<IoStats>, class: Class) -> (ReadHandle, Completer) {
+/// The two ends of a new queued operation.
+pub(crate) fn handle_pair(stats: &Arc<IoStats>, class: Class) -> (ReadHandle, Completer) {
     stats.in_flight.fetch_add(1, Ordering::SeqCst);
     let is_demand = matches!(class, Class::Needed | Class::Prefetch);
     if is_demand {
@@ -94,10 +94,10 @@ impl Slot {
         let waker = inner.waker.take();
         let charge = inner.charge.take();
         drop(inner);
-        // The memory goes first, then what was charged for it, then the count that tells the world both are gone.
+        // Free the memory first, then its charge. Count the end last: a thread that sees the count must find both freed.
         drop(leftover);
         drop(charge);
-        self.gone(bytes);
+        self.count_finished(bytes);
         self.ready.notify_all();
         if let Some(waker) = waker {
             waker.wake();
@@ -106,8 +106,8 @@ impl Slot {
 }
 
 impl Slot {
-    /// Nothing is under way any more.
-    fn gone(&self, bytes: Option<usize>) {
+    /// Counts the end of the read: with its number of bytes, or `None` when it was withdrawn or failed.
+    fn count_finished(&self, bytes: Option<usize>) {
         if self.is_demand {
             self.stats.demand.end(bytes);
         }
@@ -116,7 +116,7 @@ impl Slot {
 }
 
 impl Completer {
-    /// Marks the operation running, for the first time or again. False when it was withdrawn: the engine then forgets it.
+    /// Marks the operation as running, for the first time or again. False when it was withdrawn: the engine then drops it.
     pub(crate) fn begin(&self) -> bool {
         let mut inner = self.slot.inner.lock();
         let wanted = matches!(inner.phase, Phase::Queued | Phase::Running);
@@ -126,12 +126,12 @@ impl Completer {
         wanted
     }
 
-    /// True when nobody waits for an operation that has begun, or what there was to wait for is gone.
+    /// True when the handle of the operation was dropped, or the operation is complete.
     pub(crate) fn is_abandoned(&self) -> bool {
         !matches!(self.slot.inner.lock().phase, Phase::Queued | Phase::Running)
     }
 
-    /// Hands the result to the waiting side, or frees it when that is gone.
+    /// Gives the result to the handle, or frees it when the handle was dropped.
     pub(crate) fn complete(self, result: Result<AlignedBuffer>) {
         if result.as_ref().is_err_and(|error| !matches!(error, Error::Cancelled)) {
             self.slot.stats.errors.fetch_add(1, Ordering::Relaxed);
@@ -147,13 +147,13 @@ impl Drop for Completer {
 }
 
 impl ReadHandle {
-    /// A read that nobody will ever answer.
+    /// A read that is cancelled already.
     pub(crate) fn cancelled() -> Self {
-        pair(&Arc::default(), Class::Move).0
+        handle_pair(&Arc::default(), Class::Move).0
     }
 
-    /// Keeps `charge` until the engine has let go of the operation's buffer.
-    pub fn hold(&self, charge: Arc<Charge>) {
+    /// Keeps `charge` until the engine has given up the operation's buffer.
+    pub fn attach_charge(&self, charge: Arc<Charge>) {
         let mut inner = self.slot.inner.lock();
         if matches!(inner.phase, Phase::Queued | Phase::Running) {
             inner.charge = Some(charge);
@@ -165,7 +165,7 @@ impl ReadHandle {
         matches!(self.slot.inner.lock().phase, Phase::Done(_))
     }
 
-    /// Blocks the calling thread until the bytes are there. Not for async code.
+    /// Blocks the calling thread until the read is complete. Not for async code.
     pub fn wait(self) -> Result<AlignedBuffer> {
         let mut inner = self.slot.inner.lock();
         loop {
@@ -208,7 +208,7 @@ impl Drop for ReadHandle {
                 let charge = inner.charge.take();
                 drop(inner);
                 drop(charge);
-                self.slot.gone(None);
+                self.slot.count_finished(None);
             }
             Phase::Running => inner.phase = Phase::Abandoned,
             finished => {
@@ -233,9 +233,9 @@ mod tests {
     #[test]
     fn a_queued_read_is_withdrawn_by_dropping_its_handle() {
         let stats = Arc::new(IoStats::default());
-        let (handle, completer) = pair(&stats, Class::Needed);
+        let (handle, completer) = handle_pair(&stats, Class::Needed);
         let account = Account::new("io", 10);
-        handle.hold(Arc::new(account.try_charge(10).unwrap()));
+        handle.attach_charge(Arc::new(account.try_charge(10).unwrap()));
         drop(handle);
         assert_eq!((in_flight(&stats), account.used_bytes()), (0, 0));
         assert!(!completer.begin());
@@ -246,9 +246,9 @@ mod tests {
     #[test]
     fn a_running_read_keeps_its_charge_until_the_engine_is_done() {
         let stats = Arc::new(IoStats::default());
-        let (handle, completer) = pair(&stats, Class::Needed);
+        let (handle, completer) = handle_pair(&stats, Class::Needed);
         let account = Account::new("io", 10);
-        handle.hold(Arc::new(account.try_charge(10).unwrap()));
+        handle.attach_charge(Arc::new(account.try_charge(10).unwrap()));
         assert!(completer.begin());
         drop(handle);
         assert!(completer.is_abandoned());
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn a_lost_engine_cancels() {
         let stats = Arc::new(IoStats::default());
-        let (handle, completer) = pair(&stats, Class::Needed);
+        let (handle, completer) = handle_pair(&stats, Class::Needed);
         std::thread::spawn(move || drop(completer));
         assert!(matches!(handle.wait(), Err(Error::Cancelled)));
     }

@@ -1,10 +1,23 @@
 //! Block I/O: direct reads into owned, aligned buffers.
 //!
-//! An engine owns every buffer of a running operation; what a caller holds is a [`ReadHandle`], a future that can be
-//! dropped at any time: a queued operation is withdrawn, a running one is finished and its buffer freed by the engine.
-//! Engines: [`uring`] (its own thread, parked when idle), [`blocking`] (threads and `pread`, where io_uring is
-//! missing), [`simulated`] (seeded faults, for tests). Every byte counted in [`IoStats`] was read from the device.
-//! Writing, and all that has to do with names, goes through [`files`].
+//! An engine owns every buffer of a running operation; the caller has a [`ReadHandle`], a future that can be dropped at any
+//! time: a queued operation is then withdrawn; a running one ends, and the engine frees its buffer. Every byte counted in
+//! [`IoStats`] was read from the device. Writes, and all operations on names, go through [`files`].
+//!
+//! - [`blocking`]: the engine of threads and `pread`, where io_uring is missing
+//! - [`buffer`]: block-aligned memory
+//! - [`class`]: priorities of reads
+//! - [`demand`]: counts the reads of statements
+//! - [`depth`]: bytes that an engine submits to a device at once
+//! - [`device`]: describes the machine and its devices
+//! - [`file_bytes`]: a file in memory before it is written
+//! - [`files`]: the file layer, real and simulated
+//! - [`handle`]: the future of a read
+//! - [`pool`]: reuses the memory of finished reads
+//! - [`priority`]: priorities of background threads
+//! - [`request`]: a read as the engines see it
+//! - [`simulated`]: the engine with seeded faults, for tests
+//! - [`uring`]: the io_uring engine, on a thread that sleeps when idle
 
 pub mod blocking;
 pub mod buffer;
@@ -35,7 +48,7 @@ pub use file_bytes::FileBytes;
 pub use files::{FileSystem, RealFiles, SimulatedFiles};
 pub use handle::ReadHandle;
 pub use pool::BufferPool;
-pub(crate) use priority::{Priority, TURN_BYTES, give_way, let_others_run};
+pub(crate) use priority::{Priority, QUANTUM_BYTES, let_others_run, lower_priority};
 
 use crate::error::{Error, Result};
 
@@ -59,7 +72,7 @@ impl IoFile {
     /// Opens `path` with O_DIRECT, or without where the file system refuses it.
     pub fn open(path: &Path) -> Result<Arc<Self>> {
         match OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path) {
-            Ok(file) => Self::of(path, file, true),
+            Ok(file) => Self::from_file(path, file, true),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Self::open_buffered(path),
             Err(error) => Err(Error::io("open", path, &error)),
         }
@@ -68,15 +81,15 @@ impl IoFile {
     /// Opens `path` for reads through the page cache.
     pub fn open_buffered(path: &Path) -> Result<Arc<Self>> {
         let file = File::open(path).map_err(|e| Error::io("open", path, &e))?;
-        Self::of(path, file, false)
+        Self::from_file(path, file, false)
     }
 
-    fn of(path: &Path, file: File, direct: bool) -> Result<Arc<Self>> {
+    fn from_file(path: &Path, file: File, direct: bool) -> Result<Arc<Self>> {
         let len = file.metadata().map_err(|e| Error::io("open", path, &e))?.len();
         Ok(Arc::new(Self { path: path.to_path_buf(), len, file, direct }))
     }
 
-    /// The first `len` bytes, blocking and past any engine: for a look at a header.
+    /// Reads the first `len` bytes, blocking and without an engine: for headers.
     pub(crate) fn read_start(&self, len: usize) -> Result<AlignedBuffer> {
         if len as u64 > self.len {
             return Err(self.too_short(0, len));
@@ -87,11 +100,11 @@ impl IoFile {
             match request::pread(self, start.blocks_mut().get_mut(filled..).unwrap_or_default(), filled as u64) {
                 Ok(0) => return Err(self.too_short(0, len)),
                 Ok(count) => filled = self.resume_at(filled + count, len),
-                Err(error) if request::retry(&error) => {}
+                Err(error) if request::is_retryable(&error) => {}
                 Err(error) => return Err(Error::io("read", &self.path, &error)),
             }
         }
-        // SAFETY: reads have written the blocks up to there, one after the other.
+        // SAFETY: the reads have written all blocks up to `filled`.
         unsafe { start.set_filled(filled) };
         Ok(start)
     }
@@ -102,7 +115,7 @@ impl IoFile {
         Error::Corrupt { path: self.path.clone(), what }
     }
 
-    /// Where a read that got as far as `filled` goes on: direct reads start at whole blocks.
+    /// The position at which a read continues after `filled` bytes: direct reads start at whole blocks.
     pub(crate) fn resume_at(&self, filled: usize, needed: usize) -> usize {
         match self.direct && filled < needed {
             true => filled - filled % BLOCK_BYTES,
@@ -111,18 +124,18 @@ impl IoFile {
     }
 }
 
-/// What an engine did since it started.
+/// Counters of an engine since it started.
 #[derive(Debug, Default)]
 pub struct IoStats {
     /// Read operations completed.
     pub reads: AtomicU64,
-    /// Bytes those returned.
+    /// Bytes that they returned.
     pub read_bytes: AtomicU64,
     /// Operations that failed.
     pub errors: AtomicU64,
-    /// Operations queued or running now.
+    /// Operations that are queued or running now.
     pub in_flight: AtomicU64,
-    /// What statements asked for; moves, checks and what was spilled are not among it.
+    /// The reads of statements; without moves, checks and spilled bytes.
     pub demand: Demand,
 }
 
@@ -137,7 +150,7 @@ impl IoStats {
 pub trait BlockIo: Send + Sync + std::fmt::Debug {
     /// "io_uring", "blocking" or "simulated".
     fn name(&self) -> &'static str;
-    /// Opens a file for reading with O_DIRECT, or without where refused.
+    /// Opens a file for reading with O_DIRECT, or without where the file system refuses it.
     fn open(&self, path: &Path) -> Result<Arc<IoFile>>;
     /// Starts a read of the blocks that enclose `offset .. offset + len`. The result holds exactly these bytes at
     /// [`AlignedBuffer::as_slice`] and starts 64-byte aligned when `offset` is a multiple of 64. A short file gives
@@ -146,25 +159,26 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
         self.read_as(Class::Needed, file, offset, len)
     }
 
-    /// The same, of a class: where more is asked than a device can do at once, higher classes go first.
+    /// Like [`BlockIo::read`], but with a class: when reads wait for the device, more urgent classes go first.
     fn read_as(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
         self.read_windows(class, file, &[(offset, len)]).pop().unwrap_or_else(ReadHandle::cancelled)
     }
 
-    /// Reads windows (offset and length) of a file at once, what lies between them too; they ascend. A handle for each: the
-    /// results share their memory. Where that fails, each window is read by itself.
+    /// Reads ascending windows (offset and length) of a file, and the holes between them, as one read. Returns a handle for
+    /// each window; the results share their memory. If the read fails, the engine reads each window by itself.
     fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle>;
 
-    /// Several such reads, which an engine may give to the device in one go; the handles of each follow those of the one before.
+    /// Like [`BlockIo::read_windows`], but for several reads, which an engine may submit to the device together. The handles
+    /// are in the order of the reads.
     fn read_all(&self, class: Class, file: &Arc<IoFile>, reads: &[&[(u64, usize)]]) -> Vec<ReadHandle> {
         reads.iter().flat_map(|windows| self.read_windows(class, file, windows)).collect()
     }
 
-    /// Counts.
+    /// The counters.
     fn stats(&self) -> &IoStats;
-    /// Where the memory of reads comes from.
+    /// The pool that the memory of reads comes from.
     fn pool(&self) -> &Arc<BufferPool>;
-    /// How much is given to the device at once.
+    /// Bytes that the engine submits to the device at once.
     fn depth(&self) -> &Depth;
 }
 

@@ -1,9 +1,9 @@
 //! Memory of finished reads, kept for the next ones.
 //!
-//! Fresh memory is cleared by the kernel page by page, on the one thread that submits reads: that halves what an SSD
-//! delivers (docs/design/scan.md). So blocks come back here and go out again, latest first. They fill what reads leave
-//! of their budget; when that is too little, what was unused longest goes to the allocator. Sizes are rounded up to
-//! eighths of a power of two, and a block serves what needs at least half of it, so that columns of about the same size
+//! The kernel clears fresh memory page by page, on the one thread that submits reads: that halves the bandwidth of an SSD
+//! (docs/design/scan.md). So the pool keeps returned blocks and reuses the latest first. They may fill the part of the read
+//! budget that reads leave free; when that is too little, the blocks that were unused longest are freed. Sizes are rounded up
+//! to eighths of a power of two, and a request takes a block of up to twice its size, so that columns of about the same size
 //! share blocks.
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -17,12 +17,12 @@ use super::BLOCK_BYTES;
 use crate::error::{Error, Result};
 use crate::tier::Account;
 
-/// Smaller pieces of memory are the allocator's.
+/// Smaller pieces of memory come from the allocator and return to it.
 const SMALLEST_BYTES: usize = 64 << 10;
-/// What a few scans have in flight and in use; more would be memory that nobody asks for.
+/// About the memory that a few scans have in flight and in use; more would rarely be reused.
 const MOST_KEPT_BYTES: u64 = 192 << 20;
 
-/// Heap memory with a chosen alignment. Drop gives it back to where it came from.
+/// Heap memory with a chosen alignment. Drop returns it to its pool, or frees it.
 #[derive(Debug)]
 pub(super) struct Allocation {
     start: NonNull<u8>,
@@ -53,7 +53,7 @@ impl Allocation {
         Ok(Self { start, layout, pool: None })
     }
 
-    /// Its first byte.
+    /// Address of the first byte.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -69,7 +69,7 @@ impl Drop for Allocation {
     }
 }
 
-/// Blocks in nobody's use.
+/// A pool of unused blocks.
 #[derive(Debug, Default)]
 pub struct BufferPool {
     budget: OnceLock<Arc<Account>>,
@@ -79,28 +79,28 @@ pub struct BufferPool {
 #[derive(Debug, Default)]
 struct State {
     kept_bytes: usize,
-    /// Counts what came back, to know what waited longest.
+    /// Number of blocks returned so far: the order in which they came back.
     returns: u64,
     /// By size, oldest first.
     free: BTreeMap<usize, VecDeque<(u64, Allocation)>>,
 }
 
-// Arrow asks it of what owns a buffer. A panic inside the lock leaves blocks in neither list twice.
+// Arrow requires it of the owner of a buffer. A panic inside the lock cannot put a block into two lists.
 impl std::panic::RefUnwindSafe for BufferPool {}
 
 impl BufferPool {
-    /// Keeps as much as `account`, which reads are charged to, has left. Before there is one, nothing is kept; the first
-    /// one stays.
+    /// Limits the pool to the bytes that `account`, to which reads are charged, has left. The pool keeps nothing before this
+    /// call; later calls change nothing.
     pub fn share_budget(&self, account: &Arc<Account>) {
         self.budget.get_or_init(|| Arc::clone(account));
     }
 
-    /// Bytes kept now.
+    /// Bytes that the pool keeps now.
     pub fn kept_bytes(&self) -> usize {
         self.state.lock().kept_bytes
     }
 
-    /// Blocks of at least `bytes` in all.
+    /// Memory of at least `bytes`, from the pool or the allocator.
     pub(super) fn take(self: &Arc<Self>, bytes: usize) -> Result<Allocation> {
         if bytes < SMALLEST_BYTES {
             return Allocation::new(bytes, BLOCK_BYTES);
@@ -127,13 +127,13 @@ impl BufferPool {
         let left = |account: &Arc<Account>| account.limit_bytes().saturating_sub(account.used_bytes());
         let limit = self.budget.get().map_or(0, left).min(MOST_KEPT_BYTES);
         let surplus = self.state.lock().shrink(limit as usize);
-        // Outside of the lock: giving memory back takes the kernel a while.
+        // Free the memory outside of the lock, as it takes the kernel a while.
         drop(surplus);
     }
 }
 
 impl State {
-    /// The smallest that is large enough, and at most twice as large.
+    /// Removes the smallest block of at least `size` and at most twice that.
     fn take(&mut self, size: usize) -> Option<Allocation> {
         let (_, blocks) = self.free.range_mut(size..=2 * size).find_map(|(_, waiting)| waiting.pop_back())?;
         self.kept_bytes -= blocks.layout.size();
@@ -147,7 +147,7 @@ impl State {
         self.free.entry(size).or_default().push_back((self.returns, blocks));
     }
 
-    /// Takes out what waited longest until the rest fits.
+    /// Removes the blocks that were unused longest until the rest is within `limit`.
     fn shrink(&mut self, limit: usize) -> Vec<Allocation> {
         let mut surplus = Vec::new();
         while self.kept_bytes > limit {

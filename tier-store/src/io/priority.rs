@@ -1,28 +1,28 @@
-//! Priorities of threads.
+//! Priorities of background threads.
 
 use std::cell::Cell;
 
-/// How much a thread leaves to others.
+/// The priority of a background thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// For work that somebody waits for now and then: where all processors are busy it gets a tenth of one.
+    /// For work that a user waits for now and then: where all processors are busy it gets a tenth of one.
     Planning,
-    /// For work that nobody waits for (`SCHED_IDLE`): it gets what is left. Who wakes up takes its place at once, and the
-    /// processor it runs on counts as free.
+    /// For work that no user waits for (`SCHED_IDLE`): it gets the idle time only. A thread that wakes up preempts it at once,
+    /// and the scheduler counts the processor it runs on as free.
     Moving,
 }
 
 const PLANNING_NICE: libc::c_int = 10;
-/// Work on so many bytes is done before others are let run.
-pub(crate) const TURN_BYTES: usize = 256 << 10;
+/// A thread processes this many bytes between two calls of [`let_others_run`].
+pub(crate) const QUANTUM_BYTES: usize = 256 << 10;
 
 thread_local! {
-    /// Whether the thread leaves the processor to others between two turns.
-    static LETS_RUN: Cell<bool> = const { Cell::new(false) };
+    /// True when the thread yields the processor between two quanta.
+    static YIELDS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Lowers the priority of the calling thread, for as long as it lives: raising it again takes a privilege.
-pub(crate) fn give_way(to: Priority) {
+pub(crate) fn lower_priority(to: Priority) {
     // SAFETY: plain system calls that read one number; on Linux they concern the calling thread alone.
     let answer = unsafe {
         match to {
@@ -30,17 +30,17 @@ pub(crate) fn give_way(to: Priority) {
             Priority::Moving => libc::sched_setscheduler(0, libc::SCHED_IDLE, &libc::sched_param { sched_priority: 0 }),
         }
     };
-    LETS_RUN.set(to == Priority::Moving);
+    YIELDS.set(to == Priority::Moving);
     if answer != 0 {
         tracing::debug!(error = %std::io::Error::last_os_error(), "background work runs at the priority of queries");
     }
 }
 
-/// Called between two turns of long work: on a thread that moves, runs who waits for its processor. The scheduler would
-/// let it finish what is left until the timer's next tick (4 ms at 250 Hz), whatever its priority: a query that another
-/// thread was put before waits that long.
+/// Yields the processor on a thread of [`Priority::Moving`]; long work calls this between two quanta. The scheduler would let
+/// the thread run until the timer's next tick (4 ms at 250 Hz), whatever its priority: a query that the scheduler has put
+/// behind another thread would wait that long.
 pub(crate) fn let_others_run() {
-    if LETS_RUN.get() {
+    if YIELDS.get() {
         std::thread::yield_now();
     }
 }

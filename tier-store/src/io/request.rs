@@ -1,6 +1,7 @@
-//! One read as the engines see it: what is asked, what counts as enough, and the loop that gets it by `pread`.
+//! One read as the engines see it: the window, the handles that wait for it, and the loop that reads it by `pread`.
 //!
-//! A read is cut into blocks; the last block of a file may be short. Enough is: every byte of the window.
+//! A read covers whole blocks; the last block of a file may be short. A read is complete when every byte of the window is
+//! read.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::class::Class;
-use super::handle::{Completer, ReadHandle, pair};
+use super::handle::{Completer, ReadHandle, handle_pair};
 use super::{AlignedBuffer, BLOCK_BYTES, BufferPool, IoFile, IoStats};
 use crate::error::{Error, Result};
 
@@ -23,26 +24,26 @@ pub(crate) struct Request {
     pub(crate) pool: Arc<BufferPool>,
     pub(crate) offset: u64,
     pub(crate) len: usize,
-    pub(crate) callers: Callers,
+    pub(crate) waiters: Waiters,
 }
 
-/// Who waits for a read: each for a range of its bytes.
+/// The handles that wait for a read, each for a range of its bytes.
 #[derive(Debug)]
-pub(crate) struct Callers(Vec<(Range<usize>, Completer)>);
+pub(crate) struct Waiters(Vec<(Range<usize>, Completer)>);
 
-impl Callers {
-    /// Marks the operation running, also when it runs again. False when all have withdrawn.
+impl Waiters {
+    /// Marks the operation as running, also when it runs again. False when all handles were dropped.
     pub(crate) fn begin(&self) -> bool {
-        // Each one is marked.
+        // `count` and not `any`: every handle has to be marked.
         self.0.iter().filter(|(_, completer)| completer.begin()).count() > 0
     }
 
-    /// True when nobody waits for the rest of a running operation.
+    /// True when no handle waits for a running operation any more.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.0.iter().all(|(_, completer)| completer.is_abandoned())
     }
 
-    /// Hands everyone what he asked for.
+    /// Splits the buffer among the waiting handles, or gives each of them the error.
     pub(crate) fn complete(mut self, result: Result<AlignedBuffer>) {
         match result {
             result if self.0.len() < 2 => {
@@ -61,8 +62,8 @@ impl Callers {
 }
 
 impl Request {
-    /// One request for windows (offset and length) that ascend, and a handle for each. Without a request the handles are
-    /// answered already: nothing was asked, or the file ends before they do.
+    /// Builds one request for ascending windows (offset and length), and a handle for each window. There is no request when
+    /// all handles are completed already: their windows are empty, or end behind the file.
     pub(crate) fn new(
         class: Class,
         stats: &Arc<IoStats>,
@@ -72,10 +73,10 @@ impl Request {
     ) -> (Vec<ReadHandle>, Option<Self>) {
         let offset = windows.first().map_or(0, |(offset, _)| *offset);
         let mut len = 0;
-        let mut callers = Vec::new();
+        let mut waiters = Vec::new();
         let mut handles = Vec::with_capacity(windows.len());
         for (at, bytes) in windows {
-            let (handle, completer) = pair(stats, class);
+            let (handle, completer) = handle_pair(stats, class);
             handles.push(handle);
             if *bytes == 0 {
                 completer.complete(AlignedBuffer::for_window(pool, *at, 0));
@@ -84,30 +85,30 @@ impl Request {
             } else {
                 let start = at.saturating_sub(offset) as usize;
                 len = len.max(start + bytes);
-                callers.push((start..start + bytes, completer));
+                waiters.push((start..start + bytes, completer));
             }
         }
         let file = Arc::clone(file);
         let pool = Arc::clone(pool);
-        let wanted = !callers.is_empty();
-        (handles, wanted.then_some(Self { file, pool, offset, len, callers: Callers(callers) }))
+        let wanted = !waiters.is_empty();
+        (handles, wanted.then_some(Self { file, pool, offset, len, waiters: Waiters(waiters) }))
     }
 
-    /// Hands everyone what he asked for. A read of several windows that failed is answered by a request for each of them:
-    /// the fault may lie in one alone.
+    /// Completes the waiting handles. When a read of several windows failed, returns a request for each of them instead: the
+    /// fault may lie in one of them only.
     pub(crate) fn complete(self, result: Result<AlignedBuffer>) -> Vec<Self> {
-        if self.callers.0.len() < 2 || matches!(result, Ok(_) | Err(Error::Cancelled)) {
-            self.callers.complete(result);
+        if self.waiters.0.len() < 2 || matches!(result, Ok(_) | Err(Error::Cancelled)) {
+            self.waiters.complete(result);
             return Vec::new();
         }
-        let Self { file, pool, offset, callers, .. } = self;
-        let apart = |(range, completer): (Range<usize>, Completer)| {
+        let Self { file, pool, offset, waiters, .. } = self;
+        let single = |(range, completer): (Range<usize>, Completer)| {
             let file = Arc::clone(&file);
             let pool = Arc::clone(&pool);
             let offset = offset + range.start as u64;
-            Self { file, pool, offset, len: range.len(), callers: Callers(vec![(0..range.len(), completer)]) }
+            Self { file, pool, offset, len: range.len(), waiters: Waiters(vec![(0..range.len(), completer)]) }
         };
-        callers.0.into_iter().map(apart).collect()
+        waiters.0.into_iter().map(single).collect()
     }
 
     /// File offset of the first enclosing block.
@@ -115,7 +116,7 @@ impl Request {
         self.offset - self.offset % BLOCK_BYTES as u64
     }
 
-    /// Reads with `read_at`, which may return fewer bytes than asked, and answers the handles.
+    /// Reads with `read_at`, which may return fewer bytes than requested, and completes the handles.
     pub(crate) fn run(
         self,
         stats: &IoStats,
@@ -123,14 +124,14 @@ impl Request {
     ) {
         let mut wanted = vec![self];
         while let Some(request) = wanted.pop() {
-            if request.callers.begin() {
-                let result = request.fill(stats, &read_at);
+            if request.waiters.begin() {
+                let result = request.read_into_buffer(stats, &read_at);
                 wanted.extend(request.complete(result));
             }
         }
     }
 
-    fn fill(
+    fn read_into_buffer(
         &self,
         stats: &IoStats,
         read_at: impl Fn(&IoFile, &mut [MaybeUninit<u8>], u64) -> std::io::Result<usize>,
@@ -138,7 +139,7 @@ impl Request {
         let mut buffer = AlignedBuffer::for_window(&self.pool, self.offset, self.len)?;
         let mut filled = 0;
         let needed = buffer.window_end();
-        while filled < needed && !self.callers.is_abandoned() {
+        while filled < needed && !self.waiters.is_abandoned() {
             let blocks = buffer.blocks_mut();
             let end = blocks.len().min(filled + PIECE_BYTES);
             let Some(target) = blocks.get_mut(filled..end) else { break };
@@ -152,7 +153,7 @@ impl Request {
                     }
                     filled = reached;
                 }
-                Err(error) if retry(&error) => {}
+                Err(error) if is_retryable(&error) => {}
                 Err(error) => return Err(Error::io("read", &self.file.path, &error)),
             }
         }
@@ -165,12 +166,12 @@ impl Request {
     }
 }
 
-/// True for errors that say "again", not "broken".
-pub(crate) fn retry(error: &std::io::Error) -> bool {
+/// True for errors after which the operation has to be repeated.
+pub(crate) fn is_retryable(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN))
 }
 
-/// `pread` into memory that need not be initialised; returns the count of bytes written from its start.
+/// `pread` into uninitialised memory; returns the number of bytes written from its start.
 pub(crate) fn pread(file: &IoFile, target: &mut [MaybeUninit<u8>], offset: u64) -> std::io::Result<usize> {
     let offset = libc::off_t::try_from(offset).map_err(|_| std::io::Error::from_raw_os_error(libc::EINVAL))?;
     // SAFETY: the kernel writes at most `target.len()` bytes into memory that `target` borrows exclusively.

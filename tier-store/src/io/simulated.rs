@@ -1,7 +1,7 @@
 //! The engine of tests: seeded faults over real or in-memory files.
 //!
 //! One thread serves requests in an order drawn from the seed, so the same requests and the same seed fail in the same
-//! way once they are queued together: [`SimulatedEngine::pause`], ask, [`SimulatedEngine::resume`]. Reads go through
+//! way once they are queued together: [`SimulatedEngine::pause`], submit, [`SimulatedEngine::resume`]. Reads go through
 //! the page cache, so that short ones may have any length.
 
 use std::collections::HashMap;
@@ -21,18 +21,18 @@ use super::request::pread;
 use super::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
 use crate::error::{Error, Result};
 
-/// How often reads go wrong, each from 0 to 1.
+/// Rates of faults, each from 0 to 1.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     /// Share of operations that fail with EIO.
     pub error_rate: f64,
-    /// Share of operations that return fewer bytes than asked.
+    /// Share of operations that return fewer bytes than requested.
     pub short_rate: f64,
     /// Share of operations that are interrupted (EINTR) and have to be repeated.
     pub interrupt_rate: f64,
     /// Offsets, from and up to, where every read fails with EIO.
     pub bad_bytes: Option<(u64, u64)>,
-    /// Serve queued requests in a drawn order instead of the order of asking.
+    /// Serve queued requests in random order instead of the order of submission.
     pub reorder: bool,
 }
 
@@ -82,7 +82,7 @@ impl SimulatedEngine {
         Self { workers: Workers::start(device, 1), files: Mutex::new(HashMap::new()) }
     }
 
-    /// Changes the faults from the next operation on.
+    /// Sets the faults for all operations from the next one on.
     pub fn set_faults(&self, faults: Faults) {
         *self.workers.device().faults.lock() = faults;
     }
@@ -106,14 +106,14 @@ impl SimulatedEngine {
     }
 }
 
-/// A file in memory that calls itself `path`.
+/// A file in memory with the name `path`.
 pub(super) fn memory_file(path: &Path, bytes: &[u8]) -> Result<IoFile> {
     // SAFETY: the name is a C string; the call has no other precondition.
     let descriptor = unsafe { libc::memfd_create(c"terrace-simulated".as_ptr(), libc::MFD_CLOEXEC) };
     if descriptor < 0 {
         return Err(Error::io("create", path, &std::io::Error::last_os_error()));
     }
-    // SAFETY: the descriptor is open and nobody else owns it.
+    // SAFETY: the descriptor is open and has no other owner.
     let file = unsafe { File::from_raw_fd(descriptor) };
     file.write_all_at(bytes, 0).map_err(|e| Error::io("write", path, &e))?;
     Ok(IoFile { path: path.to_owned(), len: bytes.len() as u64, file, direct: false })

@@ -1,4 +1,4 @@
-//! One suite over all engines, and what is special to each.
+//! Tests over all engines, and tests of single ones.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
 
@@ -11,7 +11,7 @@ use super::simulated::{Faults, SimulatedEngine};
 use super::uring::UringEngine;
 use super::*;
 
-/// Disk-backed and outside of the repository: the build folder, else the system's temporary folder.
+/// A temporary folder on a disk: in the build folder, which lies outside of the repository.
 fn disk_dir() -> tempfile::TempDir {
     tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap()
 }
@@ -128,7 +128,7 @@ fn dropped_handles_leave_nothing_behind() {
         drop(handles);
         assert_eq!(kept.wait().unwrap().as_slice(), &pattern(8 << 20)[4096..4196]);
         idle(&*engine);
-        // The engine forgets withdrawn requests when it comes by them.
+        // The engine drops withdrawn requests when it takes them from the queue.
         let start = Instant::now();
         while Arc::strong_count(&file) > 1 {
             assert!(start.elapsed() < Duration::from_secs(10), "{}: a request keeps the file", engine.name());
@@ -158,7 +158,7 @@ fn an_engine_ends_cleanly_with_reads_under_way() {
     }
 }
 
-/// Windows read at once fail one by one.
+/// Windows that are read together fail independently.
 #[test]
 fn what_can_be_read_of_a_joined_read_is() {
     let dir = disk_dir();

@@ -1,4 +1,4 @@
-//! io_uring on a thread of its own.
+//! The io_uring engine, on a thread of its own.
 //!
 //! The thread owns the ring and every buffer of a running operation. It sleeps in `submit_and_wait`; a request or the
 //! end of the engine wakes it through an eventfd that the ring polls. Reads above 1.5 MiB become several pieces; at most
@@ -20,8 +20,8 @@ use std::thread::JoinHandle;
 use io_uring::{IoUring, Probe, opcode, types};
 use parking_lot::Mutex;
 
-use super::class::{Class, Waiting};
-use super::request::{PIECE_BYTES, Request, retry};
+use super::class::{Class, ClassQueues};
+use super::request::{PIECE_BYTES, Request, is_retryable};
 use super::{AlignedBuffer, BlockIo, BufferPool, Depth, IoFile, IoStats, ReadHandle};
 use crate::error::{Error, Result};
 
@@ -34,7 +34,7 @@ const WAKE: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Waiting<Request>,
+    waiting: ClassQueues<Request>,
     stopped: bool,
 }
 
@@ -60,7 +60,7 @@ impl Shared {
         unsafe { libc::read(self.wake.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
     }
 
-    /// The thread is woken once for all of them, and gives them to the device in one go.
+    /// Queues the requests and wakes the thread once, which submits all of them to the device together.
     fn submit(&self, class: Class, requests: impl IntoIterator<Item = Request>) {
         let mut requests = requests.into_iter().peekable();
         if requests.peek().is_none() {
@@ -71,23 +71,23 @@ impl Shared {
             drop(queue);
             for request in requests {
                 let error = Error::io("read", &request.file.path, &std::io::Error::other("the I/O engine has stopped"));
-                request.callers.complete(Err(error));
+                request.waiters.complete(Err(error));
             }
             return;
         }
-        let first = queue.waiting.len() == 0;
+        let was_empty = queue.waiting.len() == 0;
         requests.for_each(|request| queue.waiting.push(class, request));
         drop(queue);
-        // A queue that was not empty has been signalled for and not yet been emptied.
-        if first {
+        // A queue that was not empty has been signalled already, and the thread has not emptied it yet.
+        if was_empty {
             self.signal();
         }
     }
 }
 
-/// A ring that can read. Where the kernel knows how (6.1), completions are worked on when this thread asks for them, not
-/// whenever it is interrupted.
-fn ring() -> Result<IoUring> {
+/// Sets up a ring that can read. Where the kernel supports it (6.1), the kernel processes completions when this thread asks
+/// for them, and does not interrupt the thread.
+fn set_up_ring() -> Result<IoUring> {
     let refused = |e: std::io::Error| Error::io("set up", "io_uring", &e);
     let modern = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(ENTRIES);
     let ring = modern.or_else(|_| IoUring::new(ENTRIES)).map_err(refused)?;
@@ -124,8 +124,8 @@ impl UringEngine {
         let shared = Arc::new(Shared { queue, wake, stats, pool, depth: Depth::default() });
         let (ready, started) = sync_channel(1);
         let worker = Arc::clone(&shared);
-        // A ring with one issuer belongs to the thread that makes it.
-        let work = move || match ring() {
+        // A ring with a single issuer belongs to the thread that sets it up.
+        let work = move || match set_up_ring() {
             Ok(ring) => {
                 let _ = ready.send(Ok(()));
                 Worker::new(ring, worker).run();
@@ -157,8 +157,8 @@ impl BlockIo for UringEngine {
         let mut handles = Vec::with_capacity(reads.len());
         let mut requests = Vec::with_capacity(reads.len());
         for windows in reads {
-            let (asked, request) = Request::new(class, &self.shared.stats, &self.shared.pool, file, windows);
-            handles.extend(asked);
+            let (new, request) = Request::new(class, &self.shared.stats, &self.shared.pool, file, windows);
+            handles.extend(new);
             requests.extend(request);
         }
         self.shared.submit(class, requests);
@@ -188,17 +188,17 @@ impl Drop for UringEngine {
     }
 }
 
-/// A request that has its buffer.
+/// A request with its buffer.
 struct Operation {
     request: Request,
     buffer: AlignedBuffer,
-    /// Where the next piece starts, counted from the first block.
+    /// Start of the next piece, counted from the first block.
     next: usize,
     running_pieces: usize,
     failed: Option<Error>,
 }
 
-/// A range of an operation's blocks that the kernel works on.
+/// A range of an operation's blocks that the kernel is reading.
 #[derive(Clone, Copy)]
 struct Piece {
     operation: usize,
@@ -217,7 +217,7 @@ struct Worker {
     shared: Arc<Shared>,
     operations: Vec<Option<Operation>>,
     slots: Vec<Slot>,
-    /// The operation whose pieces are not all given out yet.
+    /// The operation whose pieces are not all submitted yet.
     issuing: Option<usize>,
     polling: bool,
 }
@@ -230,7 +230,7 @@ impl Worker {
     }
 
     fn run(mut self) {
-        while self.turn() {}
+        while self.run_once() {}
         let withdrawn = {
             let mut queue = self.shared.queue.lock();
             queue.stopped = true;
@@ -239,8 +239,9 @@ impl Worker {
         drop(withdrawn);
     }
 
-    /// One round: start what fits, sleep until something happens, take completions. False at the end.
-    fn turn(&mut self) -> bool {
+    /// Submits the pieces that fit, sleeps until the kernel or another thread wakes it, and takes completions. False when the
+    /// engine has ended.
+    fn run_once(&mut self) -> bool {
         if self.shared.queue.lock().stopped {
             self.abandon_all();
             if self.slots.iter().all(|slot| slot.piece.is_none()) {
@@ -256,7 +257,7 @@ impl Worker {
         }
         match self.ring.submit_and_wait(1) {
             Ok(_) => {}
-            Err(e) if retry(&e) || e.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(e) if is_retryable(&e) || e.raw_os_error() == Some(libc::EBUSY) => {}
             Err(error) => {
                 tracing::error!(%error, "io_uring failed; cold reads stop");
                 self.shared.queue.lock().stopped = true;
@@ -268,15 +269,16 @@ impl Worker {
         true
     }
 
+    /// Pushes an entry to the submission queue; false when that is full.
+    ///
     /// # Safety
-    /// What the entry names stays open, and the memory that the kernel writes for it is nobody else's, until its completion
-    /// was taken.
+    /// Until the completion of the entry was taken, its descriptor stays open and no other code uses its memory.
     unsafe fn push(&mut self, entry: &io_uring::squeue::Entry) -> bool {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller promises so.
         unsafe { self.ring.submission().push(entry).is_ok() }
     }
 
-    /// Gives out pieces until the slots, the bytes or the requests are used up.
+    /// Submits pieces until the slots, the bytes or the requests are used up.
     fn issue(&mut self) {
         let depth = self.shared.depth.bytes() as usize;
         while self.running_bytes() < depth
@@ -301,13 +303,13 @@ impl Worker {
         self.slots.iter().filter_map(|slot| slot.piece).map(|piece| piece.end - piece.start).sum()
     }
 
-    /// Takes the next request that is still wanted and gives it memory.
+    /// Takes the next request that a handle still waits for, and allocates its buffer.
     fn start_next(&mut self) -> Option<usize> {
-        // Every operation has a piece in a slot or is being issued, so a free slot implies a free place here.
+        // Every operation has a piece in a slot or is being issued, so a free slot implies a free position here.
         let place = self.operations.iter().position(Option::is_none)?;
         loop {
             let request = self.shared.queue.lock().waiting.pop()?;
-            if !request.callers.begin() {
+            if !request.waiters.begin() {
                 continue;
             }
             match AlignedBuffer::for_window(&request.pool, request.offset, request.len) {
@@ -316,7 +318,7 @@ impl Worker {
                     *self.operations.get_mut(place)? = Some(operation);
                     return Some(place);
                 }
-                Err(error) => request.callers.complete(Err(error)),
+                Err(error) => request.waiters.complete(Err(error)),
             }
         }
     }
@@ -364,7 +366,7 @@ impl Worker {
         let Some(operation) = self.operations.get_mut(piece.operation).and_then(Option::as_mut) else { return };
         let Ok(count) = usize::try_from(result) else {
             let error = std::io::Error::from_raw_os_error(-result);
-            if retry(&error) && !operation.request.callers.is_abandoned() {
+            if is_retryable(&error) && !operation.request.waiters.is_abandoned() {
                 self.resubmit(index, piece);
             } else {
                 self.end_piece(index, Some(error));
@@ -408,7 +410,7 @@ impl Worker {
         self.finish_if_idle(piece.operation);
     }
 
-    /// Answers the handles when no piece runs and none is left to give out.
+    /// Completes the handles when no piece is running and none is left to submit.
     fn finish_if_idle(&mut self, index: usize) {
         let Some(place) = self.operations.get_mut(index) else { return };
         let idle = place.as_mut().is_some_and(|o| o.running_pieces == 0 && o.next_piece_is_none());
@@ -421,7 +423,7 @@ impl Worker {
             Some(error) => Err(error),
             None if complete => {
                 let filled = operation.buffer.window_end();
-                // SAFETY: every piece was given out and has ended without an error, so the kernel wrote all up to there.
+                // SAFETY: every piece was submitted and has ended without an error, so the kernel wrote all up to there.
                 unsafe { operation.buffer.set_filled(filled) };
                 Ok(operation.buffer)
             }
@@ -430,7 +432,7 @@ impl Worker {
         self.shared.submit(Class::Needed, operation.request.complete(result));
     }
 
-    /// At the end of the engine: gives out nothing more; running pieces are waited for.
+    /// Ends all operations when the engine stops: no more pieces are submitted, and running ones are waited for.
     fn abandon_all(&mut self) {
         self.issuing = None;
         for index in 0..self.operations.len() {
@@ -441,13 +443,13 @@ impl Worker {
         }
     }
 
-    /// Memory the kernel may still write to is never given back.
+    /// Leaks the buffers of running operations after a failure: the kernel may still write to them.
     fn leak_running(&mut self) {
         for operation in self.operations.iter_mut().filter_map(Option::take) {
             std::mem::forget(operation.buffer);
             let error = std::io::Error::other("io_uring failed");
             let error = Error::io("read", &operation.request.file.path, &error);
-            operation.request.callers.complete(Err(error));
+            operation.request.waiters.complete(Err(error));
         }
     }
 }
@@ -460,7 +462,7 @@ impl Drop for Worker {
 
 impl Operation {
     fn next_piece_is_none(&self) -> bool {
-        self.failed.is_some() || self.next >= self.buffer.window_end() || self.request.callers.is_abandoned()
+        self.failed.is_some() || self.next >= self.buffer.window_end() || self.request.waiters.is_abandoned()
     }
 
     fn next_piece(&mut self) -> Option<(usize, usize)> {
@@ -469,7 +471,7 @@ impl Operation {
         }
         let start = self.next;
         let rest = self.buffer.allocated_bytes() - start;
-        // A little more than a piece is one piece: a column of 16-byte values is 1 MiB and a block.
+        // Up to half a piece more is still one piece: a column of 16-byte values has 1 MiB and a block.
         self.next = start + if rest <= PIECE_BYTES + PIECE_BYTES / 2 { rest } else { PIECE_BYTES };
         Some((start, self.next))
     }

@@ -1,13 +1,13 @@
-//! Devices that fail: their moves pause, everything else goes on.
+//! Circuit breakers for devices: moves of a device that fails pause, everything else goes on.
 //!
 //! ```text
-//!   well --FAILURES in a row--> paused --back-off--> due: one move tries it --done--> well
-//!                                  ^--------------failed: twice the back-off--'
+//!   well --FAILURES in a row--> paused --back-off--> one move probes it --done--> well
+//!                                  ^----------failed: twice the back-off--'
 //! ```
 //!
-//! Only what the device itself answers counts ([`Error::is_device_fault`]): a full budget, damage of one file and a chunk that
-//! is gone say nothing of others. A memory tier is tried by writing to it, the home by reading from it. Tiers are known by
-//! name, as their positions change. Used by [`super::queue`], by merging, and by planning, which closes what is paused.
+//! Only errors of the device itself count ([`Error::is_device_fault`]): a full budget, a damaged file and a dropped
+//! chunk say nothing about other moves. A write probes a memory tier, a read probes the home. Tiers are identified by
+//! name, as their positions change. Used by [`super::queue`], by merging, and by planning, which closes paused tiers.
 
 use std::collections::BTreeMap;
 
@@ -19,54 +19,57 @@ use crate::error::Error;
 
 /// Failures in a row after which moves pause.
 const FAILURES: u32 = 3;
-/// The first pause, and the longest.
-const PAUSES_US: (u64, u64) = (30_000_000, 900_000_000);
+/// Duration of the first pause; each failed probe doubles it.
+const FIRST_PAUSE_US: u64 = 30_000_000;
+/// Duration of the longest pause.
+const MAX_PAUSE_US: u64 = 900_000_000;
 
-/// Why moves of a tier pause.
+/// A failing device: why moves of its tier pause, and until when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failing {
-    /// Since when, in microseconds since the Unix epoch.
+    /// Start of the failure, in microseconds since the Unix epoch.
     pub since_unix_us: u64,
-    /// When one move tries the device again; in the past: the next one does.
+    /// Time from which the next move probes the device.
     pub retry_unix_us: u64,
-    /// What the device said last.
+    /// The last error of the device.
     pub error: String,
 }
 
 /// Whether a move may use a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Pass {
-    /// It may.
-    Open,
-    /// It may as the one that tries.
-    Due,
-    /// Another one is trying.
-    Tried,
-    /// It may not, and why.
+pub(super) enum Access {
+    /// It may: the device is well.
+    Allowed,
+    /// It may, as the move that probes the device.
+    Probe,
+    /// It may not: another move is probing the device.
+    Probing,
+    /// It may not, for this reason.
     Paused(String),
 }
 
-/// What is known of the devices of all tiers.
+/// The circuit breakers of all tiers' devices, by the tier's name.
 #[derive(Debug, Default)]
 pub struct Health {
-    troubles: Mutex<BTreeMap<String, Trouble>>,
+    devices: Mutex<BTreeMap<String, DeviceFailures>>,
 }
 
+/// The circuit breaker of one device.
 #[derive(Debug, Default)]
-struct Trouble {
-    /// In a row.
+struct DeviceFailures {
+    /// Failures in a row.
     failures: u32,
-    /// What was paused already; 0: it is well, but for a few failures.
+    /// Duration of the current pause; 0 while there were too few failures for one.
     pause_us: u64,
     retry_us: u64,
-    trying: bool,
+    is_probing: bool,
     failing: Option<Failing>,
 }
 
 impl Health {
-    /// Why moves of a tier pause, or wait for one that tries its device; `None` while it is well.
+    /// The failure for which moves of a tier pause or wait for a probe; `None` while its device is well.
     pub fn failing(&self, tier: &str) -> Option<Failing> {
-        self.troubles.lock().get(tier)?.failing.clone()
+        self.devices.lock().get(tier)?.failing.clone()
     }
 
     /// True while no move may use the device.
@@ -74,24 +77,24 @@ impl Health {
         self.paused(tier, clock).is_some()
     }
 
-    /// Why no move may use the device, and for how long.
+    /// The reason why no move may use the device, and for how long; `None` when one may.
     pub(crate) fn paused(&self, tier: &str, clock: &dyn Clock) -> Option<String> {
-        match self.pass(tier, clock) {
-            Pass::Paused(why) => Some(why),
-            Pass::Open | Pass::Due | Pass::Tried => None,
+        match self.access(tier, clock) {
+            Access::Paused(why) => Some(why),
+            Access::Allowed | Access::Probe | Access::Probing => None,
         }
     }
 
-    /// Whether a move may use the device now.
-    pub(super) fn pass(&self, tier: &str, clock: &dyn Clock) -> Pass {
-        let troubles = self.troubles.lock();
-        let Some((trouble, failing)) = troubles.get(tier).and_then(|t| Some((t, t.failing.as_ref()?))) else {
-            return Pass::Open;
+    /// Tells whether a move may use the device now.
+    pub(super) fn access(&self, tier: &str, clock: &dyn Clock) -> Access {
+        let devices = self.devices.lock();
+        let Some((device, failing)) = devices.get(tier).and_then(|t| Some((t, t.failing.as_ref()?))) else {
+            return Access::Allowed;
         };
-        match trouble.retry_us.saturating_sub(clock.now_us()) {
-            0 if trouble.trying => Pass::Tried,
-            0 => Pass::Due,
-            us => Pass::Paused(format!(
+        match device.retry_us.saturating_sub(clock.now_us()) {
+            0 if device.is_probing => Access::Probing,
+            0 => Access::Probe,
+            us => Access::Paused(format!(
                 "{tier} is failing ({}); tried again in {} s",
                 failing.error,
                 us.div_ceil(1_000_000)
@@ -99,52 +102,52 @@ impl Health {
         }
     }
 
-    /// A move tries a device that is due.
-    pub(super) fn begin(&self, tier: &str) {
-        if let Some(trouble) = self.troubles.lock().get_mut(tier) {
-            trouble.trying = true;
+    /// Records that a move probes the device.
+    pub(super) fn begin_probe(&self, tier: &str) {
+        if let Some(device) = self.devices.lock().get_mut(tier) {
+            device.is_probing = true;
         }
     }
 
-    /// It came to an end, whatever it found.
-    pub(super) fn end(&self, tier: &str) {
-        if let Some(trouble) = self.troubles.lock().get_mut(tier) {
-            trouble.trying = false;
+    /// Records that the probe ended, with whatever result.
+    pub(super) fn end_probe(&self, tier: &str) {
+        if let Some(device) = self.devices.lock().get_mut(tier) {
+            device.is_probing = false;
         }
     }
 
-    /// A device did what a move asked of it. One that is paused stays so: the move began before.
-    pub(crate) fn did(&self, tier: &str, clock: &dyn Clock) {
-        let mut troubles = self.troubles.lock();
-        let is_over = |trouble: &Trouble| trouble.failing.is_none() || clock.now_us() >= trouble.retry_us;
-        if troubles.get(tier).is_some_and(is_over)
-            && let Some(Trouble { failing: Some(failing), .. }) = troubles.remove(tier)
+    /// Records that the device served a move. A pause goes on: the move began before it.
+    pub(crate) fn succeeded(&self, tier: &str, clock: &dyn Clock) {
+        let mut devices = self.devices.lock();
+        let is_over = |device: &DeviceFailures| device.failing.is_none() || clock.now_us() >= device.retry_us;
+        if devices.get(tier).is_some_and(is_over)
+            && let Some(DeviceFailures { failing: Some(failing), .. }) = devices.remove(tier)
         {
             let seconds = clock.unix_us().saturating_sub(failing.since_unix_us) / 1_000_000;
             tracing::warn!(tier, seconds, "the device works again; moves to and from it go on");
         }
     }
 
-    /// A device failed a move. An error that is not its own is none of its failures.
+    /// Records an error of a move. Errors other than those of the device itself do not count.
     pub(crate) fn failed(&self, tier: &str, error: &Error, clock: &dyn Clock) {
         if !error.is_device_fault() {
             return;
         }
-        let mut troubles = self.troubles.lock();
-        let trouble = troubles.entry(tier.to_owned()).or_default();
-        trouble.failures += 1;
-        let is_paused = trouble.failing.is_some() && clock.now_us() < trouble.retry_us;
-        // What began before the pause says nothing new.
-        if is_paused || trouble.failures < FAILURES {
+        let mut devices = self.devices.lock();
+        let device = devices.entry(tier.to_owned()).or_default();
+        device.failures += 1;
+        let is_paused = device.failing.is_some() && clock.now_us() < device.retry_us;
+        // A move that began before the pause says nothing new.
+        if is_paused || device.failures < FAILURES {
             return;
         }
-        trouble.pause_us = (2 * trouble.pause_us).clamp(PAUSES_US.0, PAUSES_US.1);
-        trouble.retry_us = clock.now_us() + trouble.pause_us;
+        device.pause_us = (2 * device.pause_us).clamp(FIRST_PAUSE_US, MAX_PAUSE_US);
+        device.retry_us = clock.now_us() + device.pause_us;
         let unix_us = clock.unix_us();
-        let retry_unix_us = unix_us + trouble.pause_us;
+        let retry_unix_us = unix_us + device.pause_us;
         let error = error.to_string();
-        if trouble.failing.is_none() {
-            let retry_s = trouble.pause_us / 1_000_000;
+        if device.failing.is_none() {
+            let retry_s = device.pause_us / 1_000_000;
             tracing::warn!(
                 tier,
                 error,
@@ -152,13 +155,13 @@ impl Health {
                 "the device fails; moves to and from it pause, what lies there is read as before"
             );
         }
-        let since_unix_us = trouble.failing.as_ref().map_or(unix_us, |before| before.since_unix_us);
-        trouble.failing = Some(Failing { since_unix_us, retry_unix_us, error });
+        let since_unix_us = device.failing.as_ref().map_or(unix_us, |before| before.since_unix_us);
+        device.failing = Some(Failing { since_unix_us, retry_unix_us, error });
     }
 
-    /// Another device has this name from now on.
+    /// Forgets a device: another one has its name from now on.
     pub(crate) fn forget(&self, tier: &str) {
-        self.troubles.lock().remove(tier);
+        self.devices.lock().remove(tier);
     }
 }
 
@@ -180,38 +183,38 @@ mod tests {
         let clock = ManualClock::default();
         let fail = |times: u32| (0..times).for_each(|_| health.failed("nvm", &fault(libc::EIO), &clock));
         fail(2);
-        health.did("nvm", &clock);
+        health.succeeded("nvm", &clock);
         fail(2);
-        assert_eq!((health.failing("nvm"), health.pass("nvm", &clock)), (None, Pass::Open), "not in a row");
+        assert_eq!((health.failing("nvm"), health.access("nvm", &clock)), (None, Access::Allowed), "not in a row");
         clock.advance(Duration::from_secs(5));
         fail(1);
         let failing = health.failing("nvm").unwrap();
         assert_eq!((failing.since_unix_us, failing.retry_unix_us), (5_000_000, 35_000_000));
-        let Pass::Paused(why) = health.pass("nvm", &clock) else { unreachable!() };
+        let Access::Paused(why) = health.access("nvm", &clock) else { unreachable!() };
         assert!(why.contains("nvm is failing (cannot read /dev/x") && why.ends_with("tried again in 30 s"), "{why}");
         fail(9);
-        health.did("nvm", &clock);
+        health.succeeded("nvm", &clock);
         assert_eq!(health.failing("nvm").unwrap(), failing, "what was under way changes nothing");
-        assert_eq!(health.pass("ssd", &clock), Pass::Open);
+        assert_eq!(health.access("ssd", &clock), Access::Allowed);
         for pause_s in [30, 60, 120, 240, 480, 900, 900] {
             assert!(health.is_paused("nvm", &clock), "{pause_s}");
             clock.advance(Duration::from_secs(pause_s));
-            assert_eq!(health.pass("nvm", &clock), Pass::Due, "{pause_s}");
-            health.begin("nvm");
-            assert_eq!(health.pass("nvm", &clock), Pass::Tried);
+            assert_eq!(health.access("nvm", &clock), Access::Probe, "{pause_s}");
+            health.begin_probe("nvm");
+            assert_eq!(health.access("nvm", &clock), Access::Probing);
             fail(1);
-            health.end("nvm");
+            health.end_probe("nvm");
             assert_eq!(health.failing("nvm").unwrap().since_unix_us, 5_000_000);
         }
         clock.advance(Duration::from_secs(900));
-        health.begin("nvm");
-        health.did("nvm", &clock);
-        health.end("nvm");
-        assert_eq!((health.failing("nvm"), health.pass("nvm", &clock)), (None, Pass::Open));
+        health.begin_probe("nvm");
+        health.succeeded("nvm", &clock);
+        health.end_probe("nvm");
+        assert_eq!((health.failing("nvm"), health.access("nvm", &clock)), (None, Access::Allowed));
         fail(3);
         assert_eq!(health.failing("nvm").unwrap().retry_unix_us, clock.unix_us() + 30_000_000, "from the beginning");
         health.forget("nvm");
-        assert_eq!(health.pass("nvm", &clock), Pass::Open);
+        assert_eq!(health.access("nvm", &clock), Access::Allowed);
     }
 
     #[test]

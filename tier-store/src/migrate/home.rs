@@ -1,4 +1,4 @@
-//! The SSD tier as the home that moves read from.
+//! Implements [`HomeTier`] for the SSD tier.
 
 use std::sync::Arc;
 

@@ -1,18 +1,24 @@
-//! Moves: copy, swap, release.
+//! Moves segments between tiers: copy, swap, release.
 //!
-//! A move copies a segment's image to its new tier (charged there first), swaps the chunk's handle, and lets the old
-//! copy die with its last reader (Dreseler 2021, section 5.4). Readers never wait. [`mover`] carries out one move,
-//! [`queue`] a plan of them in order, at the rates of devices, [`health`] says which devices fail.
+//! A move copies a segment's image to its new tier (charged there first), swaps the segment's handle in the chunk, and
+//! lets the old copy end with its last reader (Dreseler 2021, section 5.4). Readers never wait.
+//!
+//! - `device_rate`: limits the bytes per second that moves read from and write to each device
+//! - [`health`]: tells which devices fail, and pauses their moves
+//! - `home`: the SSD tier as the home that moves read from
+//! - [`mover`]: carries out one move
+//! - [`queue`]: carries out a plan of moves, in order, at the rates of the devices
+//! - `testing`: chunks and a home in memory, for tests
 
+mod device_rate;
 pub mod health;
 mod home;
 pub mod mover;
-mod pace;
 pub mod queue;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use device_rate::DeviceRates;
 pub use health::{Failing, Health};
-pub use mover::{Failed, HomeTier, Moved, Outcome, Relocation, try_move, try_promote};
-pub use pace::Rates;
-pub use queue::{Crew, MoveQueue, Verdict};
+pub use mover::{HomeTier, MoveError, MoveResult, Outcome, Relocation, try_move, try_promote};
+pub use queue::{MoveExecutor, MoveQueue, Verdict};

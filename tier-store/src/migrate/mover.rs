@@ -1,7 +1,8 @@
-//! One move: copy, swap, release.
+//! Carries out one move: copy, swap, release.
 //!
-//! Invariants: bytes are charged to the target before they are copied, so no budget is ever exceeded; the old copy stays
-//! charged until its last reader is done; a segment that moved meanwhile is left alone. Moves may run side by side.
+//! Invariants: bytes are charged to the target before they are copied, so no budget is ever exceeded; the old copy
+//! stays charged until its last reader is done; a segment that another move took meanwhile is left alone. Moves may run
+//! in parallel.
 
 use std::sync::Arc;
 
@@ -17,9 +18,9 @@ pub trait HomeTier: Send + Sync {
     fn name(&self) -> &str;
     /// The account of stored bytes. Its limit bounds ingest, not placement.
     fn account(&self) -> &Arc<Account>;
-    /// One line on the device, by which calibrations are recognised.
+    /// Describes the device in one line, by which a stored calibration is recognised.
     fn describe(&self) -> String;
-    /// What calibration measures; `None`: it cannot be measured.
+    /// The SSD tier that calibration measures; `None`: it cannot be measured.
     fn device(&self) -> Option<&SsdTier>;
     /// Fails when the chunk's file cannot be read at all: missing, cut short, or another one.
     fn check(&self, chunk: &Arc<Chunk>) -> Result<()>;
@@ -35,9 +36,9 @@ pub struct Relocation {
     pub chunk: Arc<Chunk>,
     /// Position of the column.
     pub column: usize,
-    /// The tier it was on when the move was decided.
+    /// The tier of the segment when the move was planned.
     pub from: TierId,
-    /// Where it goes.
+    /// The target tier.
     pub to: TierId,
 }
 
@@ -47,97 +48,99 @@ impl Relocation {
         self.chunk.segments.get(self.column).map_or(0, |segment| segment.bytes())
     }
 
-    /// Bytes that it has at home.
+    /// Bytes of the segment at its home.
     pub(super) fn home_bytes(&self) -> u64 {
         self.chunk.segments.get(self.column).map_or(0, |segment| segment.home.len)
     }
 }
 
-/// What a call of [`try_move`] came to.
+/// The outcome of a call of [`try_move`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The segment lies on the target now.
     Moved,
     /// The target has no room at this moment; nothing changed.
     Full,
-    /// The segment is not where the move expected it; nothing changed. Says where it is.
+    /// The segment is not where the move expected it but on this tier; nothing changed.
     Stale(TierId),
-    /// Its chunk is no part of its table any more, and would only take room until its last reader is done.
+    /// Its chunk has left its table, and would only take room until its last reader is done.
     Gone,
 }
 
-/// Why a move failed, and where.
+/// The error of a move, and the tier it comes from.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{error}")]
-pub struct Failed {
-    /// The tier that was asked: the home for what it should have read, the target for what it should have stored.
+pub struct MoveError {
+    /// The home when reading failed, the target when storing failed.
     pub at: TierId,
-    /// What it said.
+    /// The error of that tier.
     pub error: Error,
 }
 
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
+impl From<MoveError> for Error {
+    fn from(failed: MoveError) -> Self {
         failed.error
     }
 }
 
-/// What a move came to; nothing changed where it failed.
-pub type Moved = std::result::Result<Outcome, Failed>;
+/// The result of a move; after an error nothing has changed.
+pub type MoveResult = std::result::Result<Outcome, MoveError>;
 
-/// An error as one of a tier's.
-fn at(tier: TierId) -> impl Fn(Error) -> Failed {
-    move |error| Failed { at: tier, error }
+/// Attributes an error to a tier.
+fn error_at(tier: TierId) -> impl Fn(Error) -> MoveError {
+    move |error| MoveError { at: tier, error }
 }
 
-/// Moves one segment, without waiting for room. `tiers` are the byte-addressable tiers in order of [`TierId`]; the id after
-/// the last of them is the home. Errors: what reading the home or storing the copy says; nothing changed then.
-pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: &Relocation) -> Moved {
+/// Moves one segment, without waiting for room. `tiers` are the byte-addressable tiers in order of [`TierId`]; the id
+/// after the last of them is the home. Errors are those of reading the home or storing the copy; nothing has changed
+/// then.
+pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: &Relocation) -> MoveResult {
     let Relocation { chunk, column, from, to } = relocation;
-    let segment = segment_of(chunk, *column).map_err(at(*to))?;
+    let segment = segment_of(chunk, *column).map_err(error_at(*to))?;
     let home_id = TierId(tiers.len() as u8);
     let current = segment.resident.load_full();
-    let lies = current.as_ref().map_or(home_id, |resident| resident.tier.id());
-    if lies == *to {
+    let current_tier = current.as_ref().map_or(home_id, |resident| resident.tier.id());
+    if current_tier == *to {
         return Ok(Outcome::Moved);
     }
-    if lies != *from {
-        return Ok(Outcome::Stale(lies));
+    if current_tier != *from {
+        return Ok(Outcome::Stale(current_tier));
     }
     let Some(target) = tiers.get(usize::from(to.0)) else {
-        // The copy may be the only good one.
-        home.check(chunk).map_err(at(home_id))?;
+        // The copy is dropped, and may be the only good one: the home must be readable.
+        home.check(chunk).map_err(error_at(home_id))?;
         if let Some(error) = chunk.damage(*column) {
-            return Err(Failed { at: home_id, error });
+            return Err(MoveError { at: home_id, error });
         }
-        return Ok(swapped(tiers, segment, &current, None));
+        return Ok(swap_resident(tiers, segment, &current, None));
     };
-    if chunk.is_doomed() {
+    if chunk.is_marked_for_deletion() {
         return Ok(Outcome::Gone);
     }
-    // Asked before the image is read, so that a full tier costs no I/O.
+    // Checked before the image is read, so that a full tier costs no I/O.
     if !target.has_room(segment.bytes()) {
         return Ok(Outcome::Full);
     }
     match &current {
-        Some(resident) => put(tiers, target.as_ref(), relocation, &resident.bytes.buffer, &current).map_err(at(*to)),
-        None => match home.read(chunk, &[*column]).map_err(at(home_id))?.first() {
+        Some(resident) => {
+            store_and_swap(tiers, target.as_ref(), relocation, &resident.bytes.buffer, &current).map_err(error_at(*to))
+        }
+        None => match home.read(chunk, &[*column]).map_err(error_at(home_id))?.first() {
             Some(read) => try_promote(tiers, relocation, read),
-            None => Err(Failed { at: home_id, error: Error::Cancelled }),
+            None => Err(MoveError { at: home_id, error: Error::Cancelled }),
         },
     }
 }
 
-/// Brings a segment from home to a tier where its stored bytes, verified and decompressed, are at hand. Otherwise as
-/// [`try_move`].
-pub fn try_promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadColumn) -> Moved {
-    promote(tiers, relocation, read).map_err(at(relocation.to))
+/// Like [`try_move`], but brings a segment from its home with the verified and decompressed bytes of an earlier read.
+pub fn try_promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadColumn) -> MoveResult {
+    promote(tiers, relocation, read).map_err(error_at(relocation.to))
 }
 
 fn promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadColumn) -> Result<Outcome> {
     let Relocation { chunk, column, to, .. } = relocation;
     if !Arc::ptr_eq(chunk, &read.chunk) || *column != read.column {
-        return Err(Error::Invalid(format!("{} was to be moved, not what was read", chunk.place(*column))));
+        return Err(Error::Invalid(format!("{} was to be moved, not what was read", chunk.column_label(*column))));
     }
     let segment = segment_of(chunk, *column)?;
     if let Some(resident) = segment.resident.load_full() {
@@ -146,18 +149,18 @@ fn promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadCo
     }
     let missing = || Error::Invalid(format!("a move goes to tier {} of {}", to.0, tiers.len()));
     let target = tiers.get(usize::from(to.0)).ok_or_else(missing)?;
-    if chunk.is_doomed() {
+    if chunk.is_marked_for_deletion() {
         return Ok(Outcome::Gone);
     }
     if !target.has_room(segment.bytes()) {
         return Ok(Outcome::Full);
     }
     let bytes = read.bytes.as_ref().ok_or(Error::Cancelled)?;
-    put(tiers, target.as_ref(), relocation, bytes, &None)
+    store_and_swap(tiers, target.as_ref(), relocation, bytes, &None)
 }
 
-/// Copies an image, decoded where it lies, to a tier and swaps the segment's handle.
-fn put(
+/// Copies an image to a tier and swaps the segment's handle. The image must have been decoded before.
+fn store_and_swap(
     tiers: &[Arc<dyn MemoryTier>],
     target: &dyn MemoryTier,
     relocation: &Relocation,
@@ -174,14 +177,15 @@ fn put(
     let data_type = chunk.data_type(relocation.column).ok_or_else(|| no_column(relocation.column))?;
     let home = &segment.home;
     let rows = chunk.rows as usize;
-    // SAFETY: the tier holds a copy of the image, which was decoded where it comes from: by whoever read it, or stored it there.
+    // SAFETY: the tier holds a copy of the image, which was decoded before: by the read that brought it from its home,
+    // or when it was stored on the tier it is copied from.
     let column = unsafe { StoredColumn::decode_copied(home, data_type, rows, &bytes.buffer)? };
     let resident = Resident { tier: bytes.tier.clone(), column, bytes };
-    Ok(swapped(tiers, segment, before, Some(Arc::new(resident))))
+    Ok(swap_resident(tiers, segment, before, Some(Arc::new(resident))))
 }
 
-/// Swaps the handle, unless somebody else did since it was `before`.
-fn swapped(
+/// Swaps the handle if it still is `before`; else another move was faster, and the segment is where that put it.
+fn swap_resident(
     tiers: &[Arc<dyn MemoryTier>],
     segment: &Segment,
     before: &Option<Arc<Resident>>,

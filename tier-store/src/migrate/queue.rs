@@ -1,11 +1,13 @@
-//! A plan of moves, carried out in order, at the rates of their devices, until done or cancelled.
+//! Carries out a plan of moves, in order, at the rates of their devices, until done or cancelled.
 //!
-//! What comes from one chunk is read together, also where it is not next: see [`LOOK_AHEAD`].
-//! A move whose target is full is tried again after the others, which may free room for it. When no move can go on, a
-//! demotion in the way drops its copy and takes it from the home later; failing that the queue waits, for a bounded
-//! time, until readers let go of old copies. Every state in between is a valid placement.
-//! Moves to and from a device that fails are given up without being tried, but for one after each pause: see
-//! [`super::health`]. While those of the home pause no copy is dropped, unless room is wanted at once.
+//! Segments of one chunk are read together, even if their moves do not follow each other: see [`LOOK_AHEAD`].
+//! The queue tries a move whose target is full again after the others, which may free room for it. When no move can go
+//! on, it picks a demotion, drops its copy and makes the new one from the home later. If there is none, it waits, for a
+//! bounded time, until readers release old copies. Every state in between is a valid placement.
+//! The queue gives up moves to and from a failing device without trying them, except one probe after each pause: see
+//! [`super::health`]. While moves of the home pause it drops no copy, unless room is wanted at once.
+//!
+//! - `admission`: decides which moves may begin while devices fail
 
 mod admission;
 
@@ -17,228 +19,254 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::device_rate::{DeviceRates, RateLimiter};
 use super::health::Health;
 use super::mover::{HomeTier, Outcome, Relocation, try_move, try_promote};
-use super::pace::{Pace, Rates};
 use crate::clock::Clock;
-use crate::io::{Priority, give_way, let_others_run};
+use crate::io::{Priority, let_others_run, lower_priority};
 use crate::tier::ssd::ReadColumn;
 use crate::tier::{MemoryTier, TierId};
+use admission::Admitted;
 
-/// Between two looks at a full tier.
-const POLL: Duration = Duration::from_millis(2);
-/// The longest sleep between two looks at the cancel flag.
-const NAP: Duration = Duration::from_millis(50);
-/// How often a crew that leaves the processor to others is looked after.
-const WATCH: Duration = Duration::from_millis(250);
-/// It needs no help when it moved so many bytes, or so many segments, since the last look.
-const ENOUGH: (u64, u64) = (4 << 20, 64);
-/// The help it gets otherwise.
-const HELP: Duration = Duration::from_millis(10);
-/// How many later moves are looked through for more of the same chunk.
+/// Time between two checks of a full tier.
+const FULL_TIER_POLL: Duration = Duration::from_millis(2);
+/// The longest sleep between two checks of the cancel flag.
+const MAX_SLEEP: Duration = Duration::from_millis(50);
+/// Time between two checks of the progress of a background thread.
+const PROGRESS_CHECK: Duration = Duration::from_millis(250);
+/// The calling thread helps the background thread when it did less than this since the last check.
+const ENOUGH_PROGRESS: Progress = Progress { bytes: 4 << 20, moves: 64 };
+/// Time for which the calling thread helps.
+const HELP_TIME: Duration = Duration::from_millis(10);
+/// Number of later moves that are searched for more segments of the same chunk.
 const LOOK_AHEAD: usize = 1024;
-/// Bytes that are read at once: what a device takes as one request.
-const TOGETHER_BYTES: u64 = 1 << 20;
+/// Maximum of the bytes that are read together: what a device takes as one request.
+const MAX_BATCH_BYTES: u64 = 1 << 20;
 
 /// How one move of a plan ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Carried out within so many microseconds.
+    /// Carried out.
     Done {
-        /// Time of the copy and swap.
+        /// Duration of the copy and swap, in microseconds.
         took_us: u64,
     },
-    /// Given up, and why.
+    /// Given up, for this reason.
     Skipped(String),
 }
 
-/// Who carries out moves.
+/// The threads that carry out moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Crew {
-    /// The calling thread: in order, one after the other.
+pub enum MoveExecutor {
+    /// The calling thread, one move after the other.
     Caller,
-    /// One thread that leaves the processor to others, where they want it. The calling one helps, a few milliseconds now
-    /// and then, when it gets nowhere, so that also a server that is never idle follows its workload.
+    /// One thread of low priority. While it gets no processor time, the calling thread helps for a few milliseconds now
+    /// and then, so that a server that is never idle follows its workload too.
     Background,
-    /// So many threads: while one copies, others read.
+    /// This many threads: while one copies, others read.
     Threads(usize),
 }
 
-/// What a plan of moves is carried out with.
+/// Carries out plans of moves.
 pub struct MoveQueue<'a> {
-    /// Byte-addressable tiers in order of their ids.
+    /// The byte-addressable tiers in order of their ids.
     pub tiers: &'a [Arc<dyn MemoryTier>],
-    /// Where every segment has its durable bytes.
+    /// The tier where every segment has its durable bytes.
     pub home: &'a dyn HomeTier,
-    /// Which devices fail; told what moves find.
+    /// Tells which devices fail; the queue reports the results of moves to it.
     pub health: &'a Health,
-    /// Time for rate and patience.
+    /// The clock for rates and waits.
     pub clock: &'a dyn Clock,
     /// Set to stop before the next move.
     pub cancel: &'a AtomicBool,
-    /// What devices read and write per second at most. Meant for a crew of one.
-    pub rates: &'a Rates,
-    /// How long to wait for readers to release room while nothing else can go on.
+    /// Limits of the bytes per second of each device. Meant for an executor of one thread.
+    pub rates: &'a DeviceRates,
+    /// Maximum wait for readers to release room while no move can go on.
     pub patience: Duration,
-    /// Who does it.
-    pub crew: Crew,
-    /// Room is wanted at once: copies are dropped though moves of the home pause, and they may be all that can be read.
+    /// The threads that carry out the moves.
+    pub executor: MoveExecutor,
+    /// Room is wanted at once: copies are dropped even while moves of the home pause, when nothing else may be
+    /// readable.
     pub urgent: bool,
 }
 
-type Numbered = (usize, Relocation);
+/// A move with its position in the plan.
+type NumberedMove = (usize, Relocation);
 
-/// What the threads of a crew share.
-struct Shift<F> {
-    pending: VecDeque<Numbered>,
-    /// Threads that carry out moves now.
-    busy: usize,
-    /// Threads that wait for what those do.
-    waiting: usize,
-    /// Moves in a row whose target was full.
-    full: usize,
-    waited: Duration,
-    pace: Pace,
-    /// Bytes copied so far, and moves ended.
-    progress: (u64, u64),
-    ended: F,
+/// Work done so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    /// Bytes copied.
+    bytes: u64,
+    /// Moves ended.
+    moves: u64,
 }
 
-impl<F> Shift<F> {
-    fn goes_on(&self) -> bool {
+/// The state that the threads of an executor share.
+struct QueueState<F> {
+    pending: VecDeque<NumberedMove>,
+    /// Threads that carry out moves now.
+    busy: usize,
+    /// Threads that wait for the busy ones.
+    waiting: usize,
+    /// Moves in a row whose target was full.
+    full_in_a_row: usize,
+    /// Time spent waiting for room since the last move that ended.
+    waited: Duration,
+    rate_limiter: RateLimiter,
+    progress: Progress,
+    /// Called with the position and verdict of each move.
+    on_end: F,
+}
+
+impl<F> QueueState<F> {
+    fn has_work(&self) -> bool {
         !self.pending.is_empty() || self.busy > 0
     }
 }
 
 impl MoveQueue<'_> {
-    /// Carries out `moves`, begun in order but for neighbours on disk; tells `ended` the position and verdict of each, once.
-    /// Returns when all have ended.
-    pub fn run(&self, moves: &[Relocation], ended: impl FnMut(usize, Verdict) + Send) {
+    /// Carries out `moves`, in order except for segments that are read together. Calls `on_end` once for each, with its
+    /// position and verdict. Returns when all have ended.
+    pub fn run(&self, moves: &[Relocation], on_end: impl FnMut(usize, Verdict) + Send) {
         let pending = moves.iter().cloned().enumerate().collect();
-        let waited = Duration::ZERO;
-        let pace = Pace::default();
-        let progress = (0, 0);
-        let shift = Shift { pending, busy: 0, waiting: 0, full: 0, waited, pace, progress, ended };
-        let shift = Mutex::new(shift);
+        let state = Mutex::new(QueueState {
+            pending,
+            busy: 0,
+            waiting: 0,
+            full_in_a_row: 0,
+            waited: Duration::ZERO,
+            rate_limiter: RateLimiter::default(),
+            progress: Progress::default(),
+            on_end,
+        });
         let changed = Condvar::new();
-        let work = &|| self.work(&shift, &changed);
+        let work = &|| self.work(&state, &changed);
         std::thread::scope(|scope| {
             let spawn = |background: bool| -> bool {
                 let thread = std::thread::Builder::new().name("terrace-mover".into());
                 let body = move || {
                     if background {
-                        give_way(Priority::Moving);
+                        lower_priority(Priority::Moving);
                     }
                     work();
                 };
                 let spawned = thread.spawn_scoped(scope, body);
                 spawned.inspect_err(|error| tracing::warn!(%error, "no thread for moves")).is_ok()
             };
-            // What is only dropped is done at once.
+            // Dropping a copy takes no time, so only moves that copy are worth a thread.
             let copies = moves.iter().filter(|relocation| usize::from(relocation.to.0) < self.tiers.len()).count();
-            match self.crew {
-                Crew::Caller => {}
-                Crew::Background => {
+            match self.executor {
+                MoveExecutor::Caller => {}
+                MoveExecutor::Background => {
                     if spawn(true) {
-                        self.help(&shift, &changed);
+                        self.help(&state, &changed);
                     }
                 }
-                Crew::Threads(count) => (0..count.min(copies)).for_each(|_| _ = spawn(false)),
+                MoveExecutor::Threads(count) => (0..count.min(copies)).for_each(|_| _ = spawn(false)),
             }
         });
-        // All of them, or what is left where no thread could be had.
+        // The calling thread carries out the moves that are left: all of them if it is the executor or no thread was
+        // started.
         work();
     }
 
-    fn work<F: FnMut(usize, Verdict)>(&self, shift: &Mutex<Shift<F>>, changed: &Condvar) {
-        let mut shift = shift.lock();
-        while shift.goes_on() {
-            self.step(&mut shift, changed);
+    /// Carries out moves until none is left.
+    fn work<F: FnMut(usize, Verdict)>(&self, state: &Mutex<QueueState<F>>, changed: &Condvar) {
+        let mut state = state.lock();
+        while state.has_work() {
+            self.step(&mut state, changed);
         }
     }
 
-    /// Waits for the end of another thread's work, and does some of it where that gets nowhere though the rate allows, or all
-    /// that is left to give up once that is wanted.
-    fn help<F: FnMut(usize, Verdict)>(&self, shift: &Mutex<Shift<F>>, changed: &Condvar) {
-        let mut shift = shift.lock();
-        let mut looked_us = self.clock.now_us();
-        let mut seen = shift.progress;
-        while shift.goes_on() {
-            changed.wait_for(&mut shift, NAP);
-            if self.cancel.load(Ordering::Relaxed) && !shift.pending.is_empty() {
-                self.step(&mut shift, changed);
+    /// Waits for the background thread to end. Carries out some moves while that thread makes too little progress
+    /// though the rate allows more, and gives up all that are left once the queue is cancelled.
+    fn help<F: FnMut(usize, Verdict)>(&self, state: &Mutex<QueueState<F>>, changed: &Condvar) {
+        let mut state = state.lock();
+        let mut checked_us = self.clock.now_us();
+        let mut seen = state.progress;
+        while state.has_work() {
+            changed.wait_for(&mut state, MAX_SLEEP);
+            if self.cancel.load(Ordering::Relaxed) && !state.pending.is_empty() {
+                self.step(&mut state, changed);
                 continue;
             }
             let now_us = self.clock.now_us();
-            if now_us < looked_us + WATCH.as_micros() as u64 {
+            if now_us < checked_us + PROGRESS_CHECK.as_micros() as u64 {
                 continue;
             }
-            let bytes = shift.progress.0 - seen.0;
-            let moves = shift.progress.1 - seen.1;
-            let until_us = now_us + HELP.as_micros() as u64;
-            while bytes < ENOUGH.0
-                && moves < ENOUGH.1
-                && !shift.pending.is_empty()
-                && self.next(&shift).1 <= self.clock.now_us()
+            let bytes = state.progress.bytes - seen.bytes;
+            let moves = state.progress.moves - seen.moves;
+            let until_us = now_us + HELP_TIME.as_micros() as u64;
+            while bytes < ENOUGH_PROGRESS.bytes
+                && moves < ENOUGH_PROGRESS.moves
+                && !state.pending.is_empty()
+                && self.next_move(&state).1 <= self.clock.now_us()
                 && self.clock.now_us() < until_us
             {
-                self.step(&mut shift, changed);
+                self.step(&mut state, changed);
             }
-            (looked_us, seen) = (self.clock.now_us(), shift.progress);
+            checked_us = self.clock.now_us();
+            seen = state.progress;
         }
     }
 
-    /// Carries out what is next, or waits for others to.
-    fn step<F: FnMut(usize, Verdict)>(&self, shift: &mut MutexGuard<'_, Shift<F>>, changed: &Condvar) {
-        if shift.pending.is_empty() || (shift.full >= shift.pending.len() && shift.busy > 0) {
-            shift.waiting += 1;
-            changed.wait(shift);
-            shift.waiting -= 1;
+    /// Carries out the next moves, or waits for other threads.
+    fn step<F: FnMut(usize, Verdict)>(&self, state: &mut MutexGuard<'_, QueueState<F>>, changed: &Condvar) {
+        // Every pending move found its target full since the last one ended.
+        let is_stuck = state.full_in_a_row >= state.pending.len();
+        if state.pending.is_empty() || (is_stuck && state.busy > 0) {
+            state.waiting += 1;
+            changed.wait(state);
+            state.waiting -= 1;
             return;
         }
-        if shift.full >= shift.pending.len() {
-            self.wait_for_room(shift);
+        if is_stuck {
+            self.wait_for_room(state);
             return;
         }
-        let (first, start_us) = self.next(shift);
-        let batch = batch(&mut shift.pending, first, self.home_id());
-        let Some((batch, tries)) = self.admit(batch, shift) else { return };
-        // What is read at once waits for all of its targets.
-        let starts = batch.iter().map(|(_, relocation)| shift.pace.start_us(relocation, self.home_id()));
+        let (first, start_us) = self.next_move(state);
+        let batch = take_batch(&mut state.pending, first, self.home_id());
+        let Some(Admitted { moves: batch, probed }) = self.admit(batch, state) else { return };
+        // The moves of a batch begin together, so they wait until the devices of all of them are free.
+        let starts = batch.iter().map(|(_, relocation)| state.rate_limiter.start_us(relocation, self.home_id()));
         let start_us = starts.fold(start_us, u64::max).max(self.clock.now_us());
-        shift.busy += 1;
-        let ended = MutexGuard::unlocked(shift, || self.carry_safely(batch, start_us));
-        shift.busy -= 1;
-        tries.into_iter().for_each(|tier| self.health.end(self.name(tier)));
+        state.busy += 1;
+        let ended = MutexGuard::unlocked(state, || self.carry_out_caught(batch, start_us));
+        state.busy -= 1;
+        probed.into_iter().for_each(|tier| self.health.end_probe(self.name(tier)));
         for ((number, relocation), verdict) in ended {
             match verdict {
                 Some(verdict) => {
                     if relocation.to < self.home_id() && matches!(verdict, Verdict::Done { .. }) {
-                        shift.progress.0 += relocation.bytes();
-                        shift.pace.charge(self.rates, &relocation, (self.home_id(), start_us));
+                        state.progress.bytes += relocation.bytes();
+                        state.rate_limiter.charge(self.rates, &relocation, self.home_id(), start_us);
                     }
-                    (shift.full, shift.waited) = (0, Duration::ZERO);
-                    shift.progress.1 += 1;
-                    (shift.ended)(number, verdict);
+                    state.full_in_a_row = 0;
+                    state.waited = Duration::ZERO;
+                    state.progress.moves += 1;
+                    (state.on_end)(number, verdict);
                 }
                 None => {
-                    shift.full += 1;
-                    shift.pending.push_back((number, relocation));
+                    state.full_in_a_row += 1;
+                    state.pending.push_back((number, relocation));
                 }
             }
         }
-        // Who helps looks by the clock: waking it for each move would take a processor from a query each time.
-        if shift.waiting > 0 || !shift.goes_on() {
+        // Wakes the threads that wait in `step`. A helping thread checks progress by the clock instead: waking it for
+        // each move would take a processor from a query each time.
+        if state.waiting > 0 || !state.has_work() {
             changed.notify_all();
         }
     }
 
-    /// The first move whose devices are free, else the one whose devices are soonest, and when that is.
-    fn next<F>(&self, shift: &Shift<F>) -> (usize, u64) {
+    /// Finds the first move whose devices are free, else the move whose devices are free soonest. Returns its position
+    /// in the pending moves and the time at which its devices are free.
+    fn next_move<F>(&self, state: &QueueState<F>) -> (usize, u64) {
         let now_us = self.clock.now_us();
         let mut soonest = (0, u64::MAX);
-        for (at, (_, relocation)) in shift.pending.iter().enumerate().take(LOOK_AHEAD) {
-            let start_us = shift.pace.start_us(relocation, self.home_id());
+        for (at, (_, relocation)) in state.pending.iter().enumerate().take(LOOK_AHEAD) {
+            let start_us = state.rate_limiter.start_us(relocation, self.home_id());
             if start_us < soonest.1 {
                 soonest = (at, start_us);
             }
@@ -249,18 +277,19 @@ impl MoveQueue<'_> {
         soonest
     }
 
-    /// As [`Self::carry`]; a defect in one move leaves the crew whole, which waits for all of its members.
-    fn carry_safely(&self, batch: Vec<Numbered>, start_us: u64) -> Vec<(Numbered, Option<Verdict>)> {
-        let names = batch.clone();
-        catch_unwind(AssertUnwindSafe(|| self.carry(batch, start_us))).unwrap_or_else(|_| {
+    /// Like [`Self::carry_out`], but turns a panic into skipped moves: the other threads of the executor would wait for
+    /// this one for ever.
+    fn carry_out_caught(&self, batch: Vec<NumberedMove>, start_us: u64) -> Vec<(NumberedMove, Option<Verdict>)> {
+        let copy = batch.clone();
+        catch_unwind(AssertUnwindSafe(|| self.carry_out(batch, start_us))).unwrap_or_else(|_| {
             let verdict = || Some(Verdict::Skipped("an internal error; the server's log has it".into()));
-            names.into_iter().map(|one| (one, verdict())).collect()
+            copy.into_iter().map(|one| (one, verdict())).collect()
         })
     }
 
-    /// Carries out some moves, from `start_us` on; `None` for those whose target is full.
-    fn carry(&self, batch: Vec<Numbered>, start_us: u64) -> Vec<(Numbered, Option<Verdict>)> {
-        if !self.pace(start_us) {
+    /// Carries out a batch of moves from `start_us` on; the verdict is `None` for a move whose target is full.
+    fn carry_out(&self, batch: Vec<NumberedMove>, start_us: u64) -> Vec<(NumberedMove, Option<Verdict>)> {
+        if !self.wait_until(start_us) {
             return batch.into_iter().map(|one| (one, Some(Verdict::Skipped("cancelled".into())))).collect();
         }
         let read = self.read_ahead(&batch);
@@ -276,7 +305,7 @@ impl MoveQueue<'_> {
                 None => try_move(self.tiers, self.home, &relocation),
             };
             let_others_run();
-            self.note(&relocation, &outcome);
+            self.report_health(&relocation, &outcome);
             let verdict = match outcome {
                 Ok(Outcome::Moved) => {
                     Some(Verdict::Done { took_us: read_us + self.clock.now_us().saturating_sub(start_us) })
@@ -296,16 +325,16 @@ impl MoveQueue<'_> {
         carried.collect()
     }
 
-    /// What is read at once for several moves of a chunk; `None` for what each reads for itself, if anything. A read that
-    /// fails says nothing of its other columns, so then each tries by itself.
-    fn read_ahead(&self, batch: &[Numbered]) -> Vec<Option<ReadColumn>> {
+    /// Reads the columns of a batch of several moves together; `None` for each move that has to read for itself, if at
+    /// all. A failed read does not tell which column it failed at, so then each move tries by itself.
+    fn read_ahead(&self, batch: &[NumberedMove]) -> Vec<Option<ReadColumn>> {
         let mut read: Vec<_> = batch.iter().map(|_| None).collect();
-        let fits = |(_, relocation): &Numbered| {
+        let fits = |(_, relocation): &NumberedMove| {
             let cold = relocation.chunk.segments.get(relocation.column).is_some_and(|s| s.resident.load().is_none());
             let target = self.tiers.get(usize::from(relocation.to.0));
             cold && target.is_some_and(|target| target.has_room(relocation.bytes()))
         };
-        let (Some((_, first)), true) = (batch.first(), batch.len() > 1 && batch.iter().all(fits)) else { return read };
+        let Some((_, first)) = batch.first().filter(|_| batch.len() > 1 && batch.iter().all(fits)) else { return read };
         let columns: Vec<usize> = batch.iter().map(|(_, relocation)| relocation.column).collect();
         let found = self.home.read(&first.chunk, &columns).unwrap_or_default();
         for found in found {
@@ -318,50 +347,52 @@ impl MoveQueue<'_> {
         read
     }
 
-    /// When nothing fits: makes room, waits for readers, or gives up.
-    fn wait_for_room<F: FnMut(usize, Verdict)>(&self, shift: &mut Shift<F>) {
-        shift.full = 0;
-        if self.unblock(&mut shift.pending) {
+    /// Called when no move has room: makes room, waits for readers, or gives all moves up.
+    fn wait_for_room<F: FnMut(usize, Verdict)>(&self, state: &mut QueueState<F>) {
+        state.full_in_a_row = 0;
+        if self.unblock(&mut state.pending) {
             return;
         }
-        if shift.waited >= self.patience {
-            for (number, relocation) in std::mem::take(&mut shift.pending) {
-                (shift.ended)(number, Verdict::Skipped(self.full(&relocation)));
+        if state.waited >= self.patience {
+            for (number, relocation) in std::mem::take(&mut state.pending) {
+                (state.on_end)(number, Verdict::Skipped(self.full_reason(&relocation)));
             }
             return;
         }
-        self.clock.sleep(POLL);
-        shift.waited += POLL;
+        self.clock.sleep(FULL_TIER_POLL);
+        state.waited += FULL_TIER_POLL;
     }
 
-    /// Waits until the rate allows the next copy; false when cancelled.
-    fn pace(&self, free_at_us: u64) -> bool {
+    /// Waits until `start_us`; false when cancelled before.
+    fn wait_until(&self, start_us: u64) -> bool {
         while !self.cancel.load(Ordering::Relaxed) {
-            let wait_us = free_at_us.saturating_sub(self.clock.now_us());
+            let wait_us = start_us.saturating_sub(self.clock.now_us());
             if wait_us == 0 {
                 return true;
             }
-            self.clock.sleep(Duration::from_micros(wait_us).min(NAP));
+            self.clock.sleep(Duration::from_micros(wait_us).min(MAX_SLEEP));
         }
         false
     }
 
-    /// Takes one demotion between full tiers off its tier: its copy is dropped now and made again from the home.
-    fn unblock(&self, pending: &mut VecDeque<Numbered>) -> bool {
+    /// Breaks a deadlock of full tiers: drops the copy of one demotion between memory tiers now; the move is then
+    /// carried out from the home.
+    fn unblock(&self, pending: &mut VecDeque<NumberedMove>) -> bool {
         let home = self.home_id();
-        // What lies there could not be read until it works again.
+        // The segment could not be read until the home works again.
         if self.health.failing(self.home.name()).is_some() {
             return false;
         }
         let Some((_, stuck)) = pending.iter_mut().find(|(_, r)| r.from < r.to && r.from != home) else { return false };
         let drop_copy = Relocation { to: home, ..stuck.clone() };
         let moved = try_move(self.tiers, self.home, &drop_copy);
-        // Whatever came of it, the next try starts from the home and reports a stale one.
+        // Even if that failed: the next try then starts from the home and reports the segment as stale.
         stuck.from = home;
         matches!(moved, Ok(Outcome::Moved))
     }
 
-    fn full(&self, relocation: &Relocation) -> String {
+    /// The reason for giving up a move whose target stayed full.
+    fn full_reason(&self, relocation: &Relocation) -> String {
         let name = self.name(relocation.to);
         let Some(tier) = self.tiers.get(usize::from(relocation.to.0)) else { return format!("{name} is full") };
         let account = tier.account();
@@ -391,19 +422,20 @@ impl MoveQueue<'_> {
     }
 }
 
-/// The move at a position, and what else of its chunk is to come from home soon.
-fn batch(pending: &mut VecDeque<Numbered>, first: usize, home: TierId) -> Vec<Numbered> {
-    let mut batch: Vec<Numbered> = pending.remove(first).into_iter().collect();
+/// Takes the move at position `first`, and with it those of the next moves that promote segments of the same chunk from
+/// home.
+fn take_batch(pending: &mut VecDeque<NumberedMove>, first: usize, home: TierId) -> Vec<NumberedMove> {
+    let mut batch: Vec<NumberedMove> = pending.remove(first).into_iter().collect();
     let Some((_, first)) = batch.first().filter(|(_, first)| first.from == home && first.to < home) else {
         return batch;
     };
     let chunk = Arc::clone(&first.chunk);
     let mut bytes = first.home_bytes();
     let mut at = 0;
-    while at < pending.len().min(LOOK_AHEAD) && bytes < TOGETHER_BYTES {
+    while at < pending.len().min(LOOK_AHEAD) && bytes < MAX_BATCH_BYTES {
         let fits = pending.get(at).is_some_and(|(_, other)| {
             let promoted = Arc::ptr_eq(&other.chunk, &chunk) && other.from == home && other.to < home;
-            promoted && bytes + other.home_bytes() <= TOGETHER_BYTES
+            promoted && bytes + other.home_bytes() <= MAX_BATCH_BYTES
         });
         match fits.then(|| pending.remove(at)).flatten() {
             Some(other) => {

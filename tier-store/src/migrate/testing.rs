@@ -22,10 +22,10 @@ use crate::tier::{Account, codec};
 /// Rows of a test chunk.
 pub(crate) const ROWS: usize = 1000;
 
-/// The least value of a column `id`: all take eight bytes.
+/// The smallest value of a column `id`, large enough that all values take eight bytes.
 pub(crate) const FIRST_ID: i64 = 1 << 40;
 
-/// A chunk with columns `id` (8,000 bytes) and `word`, and its file.
+/// Makes a chunk with columns `id` (8,000 bytes) and `word`, and its file.
 pub(crate) fn chunk(table: u64, id: u64) -> (Arc<Chunk>, Vec<u8>) {
     let ids: ArrayRef =
         Arc::new(Int64Array::from_iter_values((0..ROWS as i64).map(|n| FIRST_ID + n + (id as i64) * 1000)));
@@ -43,13 +43,13 @@ pub(crate) fn chunk(table: u64, id: u64) -> (Arc<Chunk>, Vec<u8>) {
 pub(crate) struct FakeHome {
     account: Arc<Account>,
     files: Mutex<HashMap<(TableId, ChunkId), Vec<u8>>>,
-    /// What calibration measures.
+    /// The SSD tier that calibration measures, with its folder.
     pub(crate) disk: Option<(tempfile::TempDir, SsdTier)>,
-    /// Its device does not read.
+    /// Set while reads fail as those of a broken device.
     pub(crate) fails: AtomicBool,
     /// Columns read so far.
     pub(crate) reads: AtomicU64,
-    /// Reads so far, of however many columns.
+    /// Calls of `read` so far, of however many columns.
     pub(crate) calls: AtomicU64,
 }
 
@@ -63,13 +63,13 @@ impl Default for FakeHome {
 }
 
 impl FakeHome {
-    /// A home that calibration can measure.
+    /// Makes a home that calibration can measure.
     pub(crate) fn on_disk() -> Self {
-        Self::on(Arc::new(BlockingEngine::start()))
+        Self::with_io(Arc::new(BlockingEngine::start()))
     }
 
-    /// The same, read by some engine.
-    pub(crate) fn on(io: Arc<dyn BlockIo>) -> Self {
+    /// Like `on_disk`, but reads with a given I/O engine.
+    pub(crate) fn with_io(io: Arc<dyn BlockIo>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let files = Arc::new(RealFiles);
         let clock = Arc::new(SystemClock::default());
@@ -85,16 +85,16 @@ impl FakeHome {
         chunk
     }
 
-    /// Loses the file of a chunk.
+    /// Removes the file of a chunk.
     pub(crate) fn lose(&self, chunk: &Chunk) {
         self.files.lock().remove(&(chunk.table, chunk.id));
     }
 
-    /// A column as a cold read of all of it leaves it; `account` is charged.
+    /// Reads a whole column as a cold read does; charges `account`.
     pub(crate) fn read(&self, chunk: &Arc<Chunk>, column: usize, account: &Arc<Account>) -> ReadColumn {
         let home = &chunk.segments[column].home;
         let files = self.files.lock();
-        let stored = codec::stored(home, &files[&(chunk.table, chunk.id)]).unwrap();
+        let stored = codec::stored_bytes(home, &files[&(chunk.table, chunk.id)]).unwrap();
         let bytes = codec::unpacked(home, Buffer::from(stored), &Arc::default()).unwrap();
         let charge = Some(Arc::new(account.charge_always(bytes.len() as u64)));
         ReadColumn { chunk: Arc::clone(chunk), column, bytes: Some(bytes), charge }

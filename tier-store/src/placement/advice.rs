@@ -1,69 +1,69 @@
-//! What the advisor is asked and what it answers.
+//! Requests to the advisor and its answers.
 
 use serde::Serialize;
 
 use super::epoch::Inputs;
-use super::words::{bytes, figure, time};
+use super::format::{bytes, figure, time};
 use crate::error::{Error, Result};
 
-/// Points of a curve at most.
+/// Largest number of points of a curve.
 pub const MOST_POINTS: usize = 201;
 
-/// What statements may take.
+/// A limit on the time of statements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Goal {
-    /// So many times what they would with everything on the fastest tier.
+    /// Their mean time over that with everything on the fastest tier; at least 1.
     Slowdown(f64),
-    /// So many microseconds in the mean.
+    /// Their mean time, in microseconds.
     MeanUs(f64),
 }
 
-/// A question to the advisor.
+/// A request to the advisor.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AdviceRequest {
-    /// Points of the curve, 2 to [`MOST_POINTS`], evenly from nothing to a budget that holds all.
+    /// Number of points of the curve, 2 to [`MOST_POINTS`], evenly from nothing to a budget that holds everything.
     pub points: usize,
     /// Shares of that budget to predict as well, 0 to 1.
     pub shares: Vec<f64>,
-    /// What so many further bytes would bring.
+    /// Further bytes of the fastest tier whose effect to predict.
     pub more_bytes: Option<u64>,
-    /// What the cheapest budgets are wanted for.
+    /// The goal for which to find the cheapest budgets.
     pub goal: Option<Goal>,
     /// Price of 10^9 bytes of a tier, by its name.
     pub prices_per_gb: Vec<(String, f64)>,
 }
 
-/// One budget of the fastest tier, the others as they are.
+/// The prediction for one budget of the fastest tier, with the other budgets as they are.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BudgetPoint {
     /// The budget.
     pub budget_bytes: u64,
-    /// Its share of the budget that holds all.
+    /// Its share of the budget that holds everything.
     pub share: f64,
-    /// Bytes that the plan places there.
+    /// Bytes that the plan places on the fastest tier.
     pub used_bytes: u64,
-    /// Bytes that it leaves at home alone.
+    /// Bytes that the plan leaves without a copy in memory.
     pub cold_bytes: u64,
     /// Expected reading time of an epoch, in microseconds; one segment after the other.
     pub read_us: f64,
-    /// What one more byte would save of that, in nanoseconds.
+    /// Part of `read_us` that one more byte would save, in nanoseconds.
     pub price_ns_per_byte: f64,
     /// Predicted mean time of a statement, in microseconds; `None` without statements to go by.
     pub mean_us: Option<f64>,
-    /// The same of the slowest in twenty.
+    /// Predicted 95th percentile of the time of a statement, in microseconds.
     pub p95_us: Option<f64>,
     /// `mean_us` over that with everything on the fastest tier.
     pub slowdown: Option<f64>,
-    /// Bytes that rules want in memory and that find no room: such a budget is refused.
+    /// Bytes that rules want in memory and for which there is no room: such a budget is refused.
     pub unmet_bytes: u64,
 }
 
-/// What more room would bring.
+/// The effect of a larger budget of the fastest tier.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MoreRoom {
-    /// So many further bytes.
+    /// Further bytes.
     pub more_bytes: u64,
-    /// With them.
+    /// The prediction with them.
     pub point: BudgetPoint,
     /// Mean time of a statement saved, in microseconds.
     pub saved_us: Option<f64>,
@@ -76,61 +76,61 @@ pub struct MoreRoom {
 pub struct Configuration {
     /// Name of the tier, and its budget in bytes.
     pub budgets: Vec<(String, u64)>,
-    /// What they cost, the bytes at home included; `None` without prices.
+    /// Cost of the budgets and of the bytes at home; `None` without prices.
     pub cost: Option<f64>,
     /// Predicted mean time of a statement, in microseconds.
     pub mean_us: Option<f64>,
-    /// Over that with everything on the fastest tier; of reading times where there are no statements.
+    /// Mean time over that with everything on the fastest tier; reading time instead where there are no statements.
     pub slowdown: f64,
 }
 
-/// A column that no statement has read since its reads are counted.
+/// A column that no statement has read since counting began.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct UnreadColumn {
     /// Full name of the table.
     pub table: String,
     /// Name of the column.
     pub column: String,
-    /// Its bytes.
+    /// Bytes of all its segments.
     pub bytes: u64,
-    /// Those of them that lie in memory now.
+    /// Bytes of its segments that lie in memory now.
     pub memory_bytes: u64,
 }
 
-/// The answer.
+/// The advisor's answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
     /// Name of the tier whose budget varies.
     pub tier: String,
-    /// The budget that holds all segments there.
+    /// The budget of this tier that holds all segments.
     pub total_bytes: u64,
     /// Bytes that rules pin to it: no budget may be smaller.
     pub pinned_bytes: u64,
-    /// Statements that the times are about.
+    /// Number of statements that the predicted times refer to.
     pub statements: u64,
     /// Their mean time as measured, in microseconds.
     pub measured_us: Option<f64>,
-    /// With the budgets as they are, once all has settled.
+    /// The prediction with the budgets as they are, once all moves are done.
     pub now: BudgetPoint,
-    /// By rising budget.
+    /// Predictions by rising budget.
     pub curve: Vec<BudgetPoint>,
-    /// For the shares that were asked for, in that order.
+    /// Predictions for [`AdviceRequest::shares`], in that order.
     pub asked: Vec<BudgetPoint>,
     /// The budget beyond which more of it gains much less; `None` where the curve has no such place.
     pub knee: Option<BudgetPoint>,
-    /// What more room would bring.
+    /// The effect of [`AdviceRequest::more_bytes`].
     pub more: Option<MoreRoom>,
     /// The cheapest budgets that meet the goal; without prices those with least of the fastest tier.
     pub cheapest: Option<Configuration>,
-    /// Largest first.
+    /// Columns that no statement reads, largest first.
     pub never_read: Vec<UnreadColumn>,
-    /// What to know about these figures.
+    /// Limits of these figures, as sentences.
     pub notes: Vec<String>,
-    /// All of it in one sentence.
+    /// Summary in one sentence.
     pub why: String,
 }
 
-/// Refuses what no answer can be given to.
+/// Refuses a request that cannot be answered.
 pub(super) fn check(inputs: &Inputs, request: &AdviceRequest) -> Result<()> {
     let invalid = |text: String| Err(Error::Invalid(text));
     if inputs.tiers.len() < 2 {
@@ -179,7 +179,7 @@ pub(super) fn sentence(advice: &Advice, goal: Option<Goal>) -> String {
     if advice.total_bytes == 0 {
         return "no sealed segment is stored: there is nothing to advise on".to_owned();
     }
-    let told = |point: &BudgetPoint| match point.mean_us {
+    let predicted = |point: &BudgetPoint| match point.mean_us {
         Some(mean) => format!("{} per statement", time(mean)),
         None => format!("{} of reading per epoch", time(point.read_us)),
     };
@@ -187,7 +187,7 @@ pub(super) fn sentence(advice: &Advice, goal: Option<Goal>) -> String {
         "{} of {tier} hold everything; the budget of {} gives {}",
         bytes(advice.total_bytes),
         bytes(advice.now.budget_bytes),
-        told(&advice.now)
+        predicted(&advice.now)
     )];
     if advice.now.unmet_bytes > 0 {
         parts.push(format!("rules want {} more in memory than fits", bytes(advice.now.unmet_bytes)));
@@ -197,7 +197,7 @@ pub(super) fn sentence(advice: &Advice, goal: Option<Goal>) -> String {
             "the knee is at {} ({} %) with {}",
             bytes(knee.budget_bytes),
             figure(knee.share * 100.0),
-            told(knee)
+            predicted(knee)
         )),
         None => parts.push("the curve has no knee".to_owned()),
     }

@@ -1,10 +1,10 @@
-//! What other budgets would bring: the expected time for every budget of the fastest tier, the knee of that curve, what
-//! more room would gain, the cheapest budgets for a goal, and columns that nobody reads. Pure, but for the plans it makes.
+//! The budget advisor: predicts the time for every budget of the fastest tier, the knee of that curve, the gain of more
+//! room, the cheapest budgets for a goal, and lists columns that no statement reads. Pure, but for the plans it makes.
 //!
-//! A point of the curve is a plan with that budget in which moves cost nothing: where things lie once they have settled.
-//! What is best within a budget is possible within every larger one, so where the solver finds less for more room, the
-//! placement of the smaller budget stands. [`super::forecast`] turns a placement into the time of statements; without
-//! statements the expected reading time of an epoch is all there is.
+//! A point of the curve is a plan with that budget in which moves cost nothing: the placement once all moves are done. The
+//! best placement within a budget is possible within every larger one, so where the solver finds a worse one for more
+//! room, the placement of the smaller budget is taken. [`super::forecast`] turns a placement into the time of statements;
+//! without statements only the expected reading time of an epoch is predicted.
 
 use super::advice::{Advice, AdviceRequest, BudgetPoint, Configuration, Goal, MoreRoom, check, sentence};
 use super::epoch::{EpochPlan, Inputs, plan_by};
@@ -16,17 +16,17 @@ use super::workload::Workload;
 use crate::error::{Error, Result};
 use crate::tier::TierId;
 
-/// Combinations of budgets tried for the cheapest one, about.
+/// Approximate number of combinations of budgets tried for the cheapest one.
 const MOST_COMBINATIONS: f64 = 500.0;
 /// A curve that falls by less than this share has no knee.
 const FLAT: f64 = 0.02;
 /// How far below the straight line between its ends a curve must bend, as a share of its fall.
 const BEND: f64 = 0.1;
-/// Moves are free where this many epochs may pay for them.
+/// Payback epochs with which moves cost next to nothing.
 const SETTLED_EPOCHS: f64 = 1e12;
 
-/// What advice is made from.
-pub(super) struct Basis<'a> {
+/// The state that advice is computed from.
+pub(super) struct AdvisorInput<'a> {
     pub(super) inputs: Inputs,
     /// Bytes in the file of each segment.
     pub(super) stored_bytes: &'a [u64],
@@ -36,45 +36,49 @@ pub(super) struct Basis<'a> {
     pub(super) effort: Effort,
 }
 
-/// Plans with changed budgets.
+/// Makes plans with changed budgets and predicts their times.
 struct Advisor<'a> {
     inputs: Inputs,
     forecast: Forecast,
     policy: &'a dyn Policy,
     effort: Effort,
+    /// Budget of the fastest tier that holds everything.
     total_bytes: u64,
+    /// Budget of the fastest tier as it is.
     budget_bytes: u64,
-    fast: Fast,
+    all_fast: AllFast,
 }
 
-/// With everything on the fastest tier.
+/// Predicted times with everything on the fastest tier.
 #[derive(Debug, Clone, Copy)]
-struct Fast {
+struct AllFast {
     mean_us: Option<f64>,
     read_us: f64,
 }
 
-/// Answers a request; names of columns and notes are the caller's to fill in.
-pub(super) fn advise(basis: Basis<'_>, request: &AdviceRequest) -> Result<Advice> {
-    check(&basis.inputs, request)?;
-    let measured: Vec<f64> = basis.workload.statements.iter().map(|statement| statement.elapsed_us).collect();
-    let mut advisor = Advisor::new(basis);
+/// Answers a request; the caller fills in unread columns and notes.
+pub(super) fn advise(input: AdvisorInput<'_>, request: &AdviceRequest) -> Result<Advice> {
+    check(&input.inputs, request)?;
+    let measured: Vec<f64> = input.workload.statements.iter().map(|statement| statement.elapsed_us).collect();
+    let mut advisor = Advisor::new(input);
     let total = advisor.total_bytes;
     let share = |at: usize| at as f64 / (request.points - 1) as f64;
-    let of = |share: f64| (total as f64 * share).round() as u64;
-    let curve: Vec<u64> = (0..request.points).map(|at| of(share(at))).collect();
-    let asked: Vec<u64> = request.shares.iter().map(|share| of(*share)).collect();
+    let budget = |share: f64| (total as f64 * share).round() as u64;
+    let curve: Vec<u64> = (0..request.points).map(|at| budget(share(at))).collect();
+    let asked: Vec<u64> = request.shares.iter().map(|share| budget(*share)).collect();
     let now = advisor.budget_bytes;
     let more = request.more_bytes.map(|bytes| now.saturating_add(bytes));
+    // Each budget is planned once, by rising budget, whatever it is asked for.
     let mut all: Vec<u64> = curve.iter().chain(&asked).copied().chain([now]).chain(more).collect();
     all.sort_unstable();
     all.dedup();
     let points = advisor.points(&all)?;
     let point = |budget: u64| all.binary_search(&budget).ok().and_then(|at| points.get(at)).cloned();
     let missing = || Error::Invalid("a budget was not planned".into());
-    let of_all = |budgets: &[u64]| budgets.iter().map(|b| point(*b).ok_or_else(missing)).collect::<Result<Vec<_>>>();
-    let curve = of_all(&curve)?;
-    let asked = of_all(&asked)?;
+    let points_for =
+        |budgets: &[u64]| budgets.iter().map(|b| point(*b).ok_or_else(missing)).collect::<Result<Vec<_>>>();
+    let curve = points_for(&curve)?;
+    let asked = points_for(&asked)?;
     let now = point(now).ok_or_else(missing)?;
     let more = request.more_bytes.zip(more.and_then(point)).map(|(more_bytes, point)| MoreRoom {
         more_bytes,
@@ -108,22 +112,22 @@ pub(super) fn advise(basis: Basis<'_>, request: &AdviceRequest) -> Result<Advice
 }
 
 impl<'a> Advisor<'a> {
-    fn new(basis: Basis<'a>) -> Self {
-        let Basis { mut inputs, stored_bytes, device, workload, policy, effort } = basis;
+    fn new(input: AdvisorInput<'a>) -> Self {
+        let AdvisorInput { mut inputs, stored_bytes, device, workload, policy, effort } = input;
         inputs.payback_epochs = SETTLED_EPOCHS;
-        // The same question has the same answer, whatever was planned last.
+        // The same request has the same answer, whatever was planned or moved last.
         inputs.prices.clear();
-        inputs.segments.iter_mut().for_each(|segment| segment.hold = None);
+        inputs.segments.iter_mut().for_each(|segment| segment.hysteresis = None);
         let forecast = Forecast::new(&inputs, stored_bytes, device, workload);
         let fastest = vec![TierId(0); inputs.segments.len()];
         let reads = |(segment, tier): (&super::epoch::SegmentInput, &TierId)| {
-            super::epoch::parts(&inputs, segment, usize::from(tier.0)).read_us
+            super::epoch::cost_parts(&inputs, segment, usize::from(tier.0)).read_us
         };
         let read_us = inputs.segments.iter().zip(&fastest).map(reads).sum();
-        let fast = Fast { mean_us: mean(&forecast.times_us(&fastest)), read_us };
+        let all_fast = AllFast { mean_us: mean(&forecast.times_us(&fastest)), read_us };
         let total_bytes = inputs.segments.iter().map(|segment| segment.charged_on(TierId(0))).sum();
         let budget_bytes = inputs.tiers.first().and_then(|tier| tier.budget_bytes).unwrap_or(total_bytes);
-        Self { inputs, forecast, policy, effort, total_bytes, budget_bytes, fast }
+        Self { inputs, forecast, policy, effort, total_bytes, budget_bytes, all_fast }
     }
 
     fn name(&self, tier: usize) -> &str {
@@ -132,11 +136,11 @@ impl<'a> Advisor<'a> {
 
     fn pinned_bytes(&self) -> u64 {
         let fastest = TierId(0);
-        let pinned = self.inputs.segments.iter().filter(|segment| segment.duty.only() == Some(fastest));
+        let pinned = self.inputs.segments.iter().filter(|segment| segment.constraints.only() == Some(fastest));
         pinned.map(|segment| segment.charged_on(fastest)).sum()
     }
 
-    /// One point per budget of the fastest tier; these ascend. The budget is as before afterwards.
+    /// One point per budget of the fastest tier; `budgets` ascend. The budget in the inputs is restored afterwards.
     fn points(&mut self, budgets: &[u64]) -> Result<Vec<BudgetPoint>> {
         let mut points: Vec<BudgetPoint> = Vec::with_capacity(budgets.len());
         for budget in budgets {
@@ -147,7 +151,7 @@ impl<'a> Advisor<'a> {
                     let share = found.share;
                     found = BudgetPoint { budget_bytes, share, ..best.clone() };
                 }
-                // The solver goes by reading times: what statements take may differ by less than is known of them.
+                // The solver minimises reading times, not those of statements: more room must not predict slower ones.
                 let least = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.min(b));
                 found.mean_us = least(found.mean_us, best.mean_us);
                 found.p95_us = least(found.p95_us, best.p95_us);
@@ -158,26 +162,27 @@ impl<'a> Advisor<'a> {
         Ok(points)
     }
 
-    /// The plan with these budgets of the first tiers, the others as they are.
+    /// The prediction with these budgets of the first tiers, the others as they are.
     fn settled(&mut self, budgets: &[u64]) -> Result<BudgetPoint> {
         let before: Vec<Option<u64>> = self.inputs.tiers.iter().map(|tier| tier.budget_bytes).collect();
         for (tier, budget) in self.inputs.tiers.iter_mut().zip(budgets) {
             tier.budget_bytes = tier.budget_bytes.map(|_| *budget);
         }
         let plan = plan_by(self.policy, &self.inputs, self.effort);
-        let settled = plan.map(|plan| self.meaning(&plan));
+        let settled = plan.map(|plan| self.predict(&plan));
         for (tier, budget) in self.inputs.tiers.iter_mut().zip(before) {
             tier.budget_bytes = budget;
         }
         settled
     }
 
-    fn meaning(&self, plan: &EpochPlan) -> BudgetPoint {
+    /// The prediction for the placement of a plan.
+    fn predict(&self, plan: &EpochPlan) -> BudgetPoint {
         let explainer = Explainer::new(&self.inputs, plan);
         let placed: Vec<TierId> = (0..self.inputs.segments.len()).map(|at| explainer.placed(at)).collect();
-        let lying = |wanted: TierId| {
-            let there = self.inputs.segments.iter().zip(&placed).filter(move |(_, tier)| **tier == wanted);
-            there.map(|(segment, _)| segment)
+        let segments_on = |wanted: TierId| {
+            let pairs = self.inputs.segments.iter().zip(&placed).filter(move |(_, tier)| **tier == wanted);
+            pairs.map(|(segment, _)| segment)
         };
         let times_us = self.forecast.times_us(&placed);
         let budget_bytes = self.inputs.tiers.first().and_then(|tier| tier.budget_bytes).unwrap_or(0);
@@ -186,19 +191,19 @@ impl<'a> Advisor<'a> {
         BudgetPoint {
             budget_bytes,
             share: if self.total_bytes > 0 { budget_bytes as f64 / self.total_bytes as f64 } else { 1.0 },
-            used_bytes: lying(TierId(0)).map(|segment| segment.charged_on(TierId(0))).sum(),
-            cold_bytes: lying(self.inputs.home()).map(|segment| segment.bytes).sum(),
+            used_bytes: segments_on(TierId(0)).map(|segment| segment.charged_on(TierId(0))).sum(),
+            cold_bytes: segments_on(self.inputs.home()).map(|segment| segment.bytes).sum(),
             read_us: plan.after_us,
             price_ns_per_byte: plan.prices.first().map_or(0.0, |price| price.price_ns_per_byte),
             mean_us,
             p95_us: p95(times_us),
-            slowdown: ratio(mean_us, self.fast.mean_us),
+            slowdown: ratio(mean_us, self.all_fast.mean_us),
             unmet_bytes: unmet.map(|segment| segment.bytes).sum(),
         }
     }
 
-    /// The cheapest budgets of all tiers of memory that meet the goal: those of the curve for the fastest one, tenths for
-    /// the others.
+    /// The cheapest budgets of all memory tiers that meet the goal: budgets of the curve for the fastest tier, evenly
+    /// spaced shares (tenths, or fewer where there are many tiers) for the others.
     fn cheapest(
         &mut self,
         goal: Goal,
@@ -214,10 +219,11 @@ impl<'a> Advisor<'a> {
         let mut best: Option<(f64, Configuration)> = None;
         for number in 0..(steps.powi(others) as usize) {
             let mut budgets = vec![0];
-            let mut rest = number;
+            // The digits of the number in base `steps` are the shares of the tiers.
+            let mut digits = number;
             for tier in 1..memory {
-                let share = (rest % steps as usize) as f64 / (steps - 1.0).max(1.0);
-                rest /= steps as usize;
+                let share = (digits % steps as usize) as f64 / (steps - 1.0).max(1.0);
+                digits /= steps as usize;
                 let all: u64 = self.inputs.segments.iter().map(|s| s.charged_on(TierId(tier as u8))).sum();
                 budgets.push((all as f64 * share).round() as u64);
             }
@@ -247,9 +253,9 @@ impl<'a> Advisor<'a> {
         }
     }
 
-    /// By the time of statements, else by that of reads.
+    /// Slowdown against everything on the fastest tier, by the time of statements, else by that of reads.
     fn slowdown(&self, point: &BudgetPoint) -> f64 {
-        let read = ratio(Some(point.read_us), Some(self.fast.read_us));
+        let read = ratio(Some(point.read_us), Some(self.all_fast.read_us));
         point.slowdown.or(read).unwrap_or(1.0)
     }
 
@@ -262,7 +268,7 @@ impl<'a> Advisor<'a> {
         }
     }
 
-    /// What these budgets cost, with all bytes at home; `None` without prices.
+    /// Cost of these budgets and of all bytes at home; `None` without prices.
     fn cost(&self, budgets: &[u64], request: &AdviceRequest) -> Option<f64> {
         if request.prices_per_gb.is_empty() {
             return None;
@@ -274,7 +280,7 @@ impl<'a> Advisor<'a> {
     }
 }
 
-/// The place where a falling curve bends most: farthest below the straight line between its ends (Satopaa 2011).
+/// The point where a falling curve bends most: farthest below the straight line between its ends (Satopaa 2011).
 pub(super) fn knee(curve: &[BudgetPoint]) -> Option<BudgetPoint> {
     let allowed: Vec<&BudgetPoint> = curve.iter().filter(|point| point.unmet_bytes == 0).collect();
     let height = |point: &BudgetPoint| point.mean_us.unwrap_or(point.read_us);

@@ -1,10 +1,20 @@
-//! Calibration: what accesses cost on each tier, by pattern, size and number at once, measured through the code a scan uses.
+//! Calibration: measures the cost of accesses on each tier, by pattern, size and number at once, through the code that
+//! scans use.
 //!
-//! Memory is read in place with the kernels that scans select rows with; the home is read from a chunk file like those of
-//! tables, whole columns and pages. A [`Point`] is one measurement; the cost profile follows from all of a tier. A tier
-//! that cannot be measured (no room, no device) gets a typical profile, and the result says so. Tiers are listed fastest
-//! first by whoever set them up, so noise is not allowed to say otherwise: each is held slower than the one before.
-//! What decompressing costs is measured beside them: files are compressed where that is less than their device saves.
+//! Memory is read in place with the kernels by which scans select rows; the home is read from a chunk file like those of
+//! tables, whole columns and pages. A [`Point`] is one measurement; the cost profile of a tier is computed from all its
+//! points. A tier that cannot be measured (no room, no device) gets a typical profile, and its [`TierProfile`] says so.
+//! The configuration lists tiers fastest first, and noise must not contradict it: each tier is adjusted to be slower than
+//! the one before. The cost of decompression is measured too: files are compressed where it is less than the time that
+//! their device saves.
+//!
+//! - [`device`]: measures the device of the home, and the bytes in flight that keep it busy
+//! - [`memory`]: measures memory that is read in place
+//! - [`decompression`]: measures the rates of decompression
+//! - [`work`]: measures the time of cores that reading costs
+//! - [`point`]: a measurement, and the cost profile that follows from all of a tier
+//! - [`sample`]: the chunk file that is read for measurements
+//! - [`timing`]: medians of repeated work, alone or on several threads
 
 mod decompression;
 mod device;
@@ -29,42 +39,43 @@ use crate::migrate::HomeTier;
 use crate::tier::codec::{DecompressionRates, Rates};
 use crate::tier::{MemoryTier, TierKind};
 
-/// How memory and devices are measured; a calibration made in another way is made anew.
+/// Version of the way in which memory and devices are measured; calibrations of other versions are made anew.
 const METHOD: u32 = 1;
 /// A tier is at least this much slower than the one before it.
 const STEP: f64 = 1.05;
-/// After so long what could not be measured is tried again.
+/// Time after which a failed measurement is tried again, in microseconds.
 const AGAIN_US: u64 = 600_000_000;
 
-/// One tier's measurement.
+/// The measured profile of one tier.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TierProfile {
     /// Name of the tier.
     pub name: String,
     /// Its kind.
     pub kind: TierKind,
-    /// What it stands on; another text means another device.
+    /// Description of its device; another text means another device.
     pub device: String,
     /// The cost profile.
     pub cost: TierCost,
-    /// What it follows from; empty when it is typical, and in calibrations of versions that did not keep them.
+    /// The measurements that `cost` follows from; empty when it is typical, and in calibrations of versions that did not
+    /// keep them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<Point>,
-    /// What the device gives to many reads at once; `None` for memory.
+    /// Performance of the device with many reads at once; `None` for memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Busy>,
     /// False when `cost` is only typical of the kind.
     pub measured: bool,
-    /// There was no room to measure it: trying again makes no sense before there is.
+    /// True when there was no room to measure it: it is not tried again before there is.
     #[serde(default)]
     pub no_room: bool,
-    /// Why it was not measured, or not now.
+    /// The reason why it was not measured, or not this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl TierProfile {
-    /// What a simulation says.
+    /// A profile with a given cost, as for simulations.
     pub(crate) fn given(name: &str, kind: TierKind, device: impl Into<String>, cost: TierCost) -> Self {
         let bytes = 1 << 20;
         let pattern = crate::heat::Pattern::Sequential;
@@ -76,15 +87,15 @@ impl TierProfile {
     }
 }
 
-/// A device that is kept busy.
+/// Performance of a device that is kept busy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Busy {
-    /// Bytes in flight that are enough.
+    /// Bytes in flight that suffice to keep it busy.
     pub depth_bytes: u64,
-    /// What it gives then, in bytes per microsecond.
+    /// Its throughput then, in bytes per microsecond.
     pub bytes_per_us: f64,
-    /// Time of cores that a byte costs to read and check, in microseconds; 0 where the kernel does not say, none in
-    /// calibrations of versions that did not ask, or that counted the kernel's clearing of fresh memory.
+    /// Time of cores that a byte costs to read and check, in microseconds; 0 where the kernel does not report it, `None` in
+    /// calibrations of versions that did not measure it, or that counted the kernel's clearing of fresh memory.
     #[serde(default)]
     pub cores_us_per_byte: Option<f64>,
 }
@@ -92,35 +103,36 @@ pub struct Busy {
 /// The measurements of all tiers, fastest first, the home last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// How it was measured: versions before this field measured the caches of the processor in place of small memory tiers.
+    /// Version of the measuring method: versions before this field measured the caches of the processor in place of small
+    /// memory tiers.
     #[serde(default)]
     pub method: u32,
-    /// When, in microseconds since the Unix epoch.
+    /// Time of the calibration, in microseconds since the Unix epoch.
     pub unix_us: u64,
-    /// How long it took, in microseconds.
+    /// Duration of the calibration, in microseconds.
     pub took_us: u64,
     /// The processor and its cores; another text means another machine.
     #[serde(default)]
     pub machine: String,
-    /// One per tier.
+    /// One profile per tier.
     pub tiers: Vec<TierProfile>,
-    /// What decompressing costs; none in calibrations of versions that never did.
+    /// Rates of decompression; `None` in calibrations of versions that did not decompress.
     #[serde(default)]
     pub decompression: Option<DecompressionRates>,
-    /// What the scans since then say of the home.
+    /// Correction of the home's cost by the scans since then.
     #[serde(default)]
     pub correction: Correction,
 }
 
 impl Calibration {
-    /// What a simulation says.
+    /// A calibration with given profiles, as for simulations.
     pub(crate) fn given(tiers: Vec<TierProfile>, decompression: Option<DecompressionRates>) -> Self {
         let machine = describe_machine();
         let correction = Correction::default();
         Self { method: METHOD, unix_us: 0, took_us: 0, machine, tiers, decompression, correction }
     }
 
-    /// The speeds of the home and of decompression: what to compress depends on.
+    /// The rates of the home and of decompression, by which files are compressed or not.
     pub fn rates(&self) -> Option<Rates> {
         let home = self.tiers.last()?;
         let [sequential, ..] = home.cost.patterns;
@@ -128,7 +140,7 @@ impl Calibration {
         Some(Rates { device, decompression: self.decompression? })
     }
 
-    /// The cost profiles as they are used: the home's with what scans say of it.
+    /// The cost profiles for planning: the home's with the correction by scans.
     pub fn costs(&self) -> Vec<TierCost> {
         let mut profiles = self.tiers.clone();
         if let Some(home) = profiles.last_mut() {
@@ -139,28 +151,30 @@ impl Calibration {
         profiles.into_iter().map(|profile| profile.cost).collect()
     }
 
-    /// True when it was measured on these tiers, and whole.
+    /// True when it was measured on these tiers, on this machine and with this method, and nothing is missing that could be
+    /// measured now.
     pub fn fits(&self, tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier) -> bool {
         let devices = tiers.iter().map(|t| (t.name(), t.describe())).chain([(home.name(), home.describe())]);
         let known = self.tiers.iter().map(|p| (p.name.as_str(), p.device.clone()));
-        let whole = |profile: &TierProfile| {
+        let is_complete = |profile: &TierProfile| {
             let with_points = !profile.measured || !profile.points.is_empty();
             with_points && profile.busy.is_none_or(|busy| busy.cores_us_per_byte.is_some())
         };
         let has_room = |(profile, tier): (&TierProfile, &Arc<dyn MemoryTier>)| {
             profile.no_room && !profile.measured && tier.has_room(memory::SMALLEST_BYTES as u64)
         };
-        let complete =
-            self.decompression.is_some() && self.tiers.iter().all(whole) && !self.tiers.iter().zip(tiers).any(has_room);
+        let complete = self.decompression.is_some()
+            && self.tiers.iter().all(is_complete)
+            && !self.tiers.iter().zip(tiers).any(has_room);
         complete && self.method == METHOD && self.machine == describe_machine() && devices.eq(known)
     }
 
     /// True when a tier could not be measured, and it is time to try again.
-    pub(super) fn wants_another(&self, unix_us: u64) -> bool {
+    pub(super) fn is_retry_due(&self, unix_us: u64) -> bool {
         !self.is_complete() && unix_us.abs_diff(self.unix_us) > AGAIN_US
     }
 
-    /// True when every tier was measured that had room for it.
+    /// True when every tier was measured, except those without room for it.
     pub(super) fn is_complete(&self) -> bool {
         self.tiers.iter().all(|profile| profile.measured || profile.no_room)
     }
@@ -170,8 +184,9 @@ impl Calibration {
         self.tiers.iter().all(|profile| profile.measured)
     }
 
-    /// What this one could not measure stays as it was, where it stands on the same.
-    fn keeping(mut self, before: Option<&Self>) -> Self {
+    /// Takes the profiles of tiers that could not be measured from an earlier calibration, where machine, method and device
+    /// are the same.
+    fn with_earlier(mut self, before: Option<&Self>) -> Self {
         let same = |before: &&Self| (&before.machine, before.method) == (&self.machine, self.method);
         let Some(before) = before.filter(same) else { return self };
         for profile in self.tiers.iter_mut().filter(|profile| !profile.measured) {
@@ -188,7 +203,7 @@ impl Calibration {
 }
 
 /// Measures every tier; takes about half a second on an idle machine with an SSD and leaves nothing behind. Never fails:
-/// see [`TierProfile::measured`]. What cannot be measured stays as in `before`, where that knows it.
+/// see [`TierProfile::measured`]. A tier that cannot be measured keeps its profile in `before`, if there is one.
 pub fn calibrate(
     tiers: &[Arc<dyn MemoryTier>],
     home: &dyn HomeTier,
@@ -198,43 +213,48 @@ pub fn calibrate(
     let start_us = clock.now_us();
     let unix_us = clock.unix_us();
     let mut profiles: Vec<TierProfile> = tiers.iter().map(|tier| measure_tier(tier.as_ref(), clock)).collect();
-    profiles.push(profile((home.name(), TierKind::Ssd, home.describe()), measure_home(home, clock)));
+    profiles.push(profile(home.name(), TierKind::Ssd, home.describe(), measure_home(home, clock)));
     keep_order(&mut profiles);
     let decompression = Some(decompression::measure(clock));
     let machine = describe_machine();
     let correction = Correction::default();
     let took_us = clock.now_us().saturating_sub(start_us);
     Calibration { method: METHOD, unix_us, took_us, machine, tiers: profiles, decompression, correction }
-        .keeping(before)
+        .with_earlier(before)
+}
+
+/// The measurements of a tier.
+struct Measurement {
+    cost: TierCost,
+    points: Vec<Point>,
+    busy: Option<Busy>,
 }
 
 /// Measures one memory tier; see [`calibrate`].
 pub(super) fn measure_tier(tier: &dyn MemoryTier, clock: &dyn Clock) -> TierProfile {
     let measured = timing::check(clock).and_then(|()| {
-        again(|| {
+        with_retries(|| {
             let points = memory::measure(tier, clock)?;
-            Ok((point::profile(&points, CACHE_LINE_BYTES)?, points, None))
+            Ok(Measurement { cost: point::profile(&points, CACHE_LINE_BYTES)?, points, busy: None })
         })
     });
-    profile((tier.name(), tier.kind(), tier.describe()), measured)
+    profile(tier.name(), tier.kind(), tier.describe(), measured)
 }
 
-fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<(TierCost, Vec<Point>, Option<Busy>)> {
+fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<Measurement> {
     let device = home.device().ok_or_else(|| Error::Unsupported(format!("measuring {}", home.name())))?;
-    again(|| {
+    with_retries(|| {
         let (points, busy) = device::measure(device, clock)?;
-        Ok((point::profile(&points, PAGE_BYTES)?, points, Some(busy)))
+        Ok(Measurement { cost: point::profile(&points, PAGE_BYTES)?, points, busy: Some(busy) })
     })
 }
 
-fn profile(
-    (name, kind, device): (&str, TierKind, String),
-    measured: Result<(TierCost, Vec<Point>, Option<Busy>)>,
-) -> TierProfile {
+/// The profile of a tier: the measured one, or a typical one with the error as its note.
+fn profile(name: &str, kind: TierKind, device: String, measured: Result<Measurement>) -> TierProfile {
     let name = name.into();
     let cost = TierCost::typical(kind);
     match measured {
-        Ok((cost, points, busy)) => {
+        Ok(Measurement { cost, points, busy }) => {
             TierProfile { name, kind, device, cost, points, busy, measured: true, no_room: false, note: None }
         }
         Err(error) => {
@@ -246,7 +266,7 @@ fn profile(
     }
 }
 
-/// Holds each slower than the one before.
+/// Adjusts each profile to be slower than the one before.
 pub(super) fn keep_order(profiles: &mut [TierProfile]) {
     let mut before: Option<TierCost> = None;
     for profile in profiles {
@@ -260,17 +280,18 @@ pub(super) fn keep_order(profiles: &mut [TierProfile]) {
     }
 }
 
-/// What `measure` finds; up to three times, as other work may come in its way.
-fn again<T>(measure: impl Fn() -> Result<T>) -> Result<T> {
+/// Calls `measure` up to three times until it succeeds: other work may disturb a measurement.
+fn with_retries<T>(measure: impl Fn() -> Result<T>) -> Result<T> {
     measure().or_else(|_| measure()).or_else(|_| measure())
 }
 
+/// Sum of the 8-byte words of `bytes`: work that reads all of them.
 fn sum(bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
     words.fold(0, u64::wrapping_add)
 }
 
-/// Numbers in no order, always the same.
+/// A generator of pseudo-random numbers, always the same ones.
 fn random() -> impl FnMut() -> u64 {
     let mut state = 1_u64;
     move || {
@@ -319,15 +340,18 @@ mod tests {
         assert_eq!(std::fs::read_dir(home.device().unwrap().dir()).unwrap().count(), 0);
         // All patterns, several sizes, alone and many at once; what was read was what should be.
         for (profile, place) in [(dram, CACHE_LINE_BYTES), (ssd, PAGE_BYTES)] {
-            let of = |pattern: Pattern| profile.points.iter().filter(move |point| point.pattern == pattern);
-            let sizes: std::collections::BTreeSet<u64> = of(Pattern::Sequential).map(|point| point.bytes).collect();
-            assert!(sizes.len() >= 3 && Pattern::ALL.into_iter().all(|pattern| of(pattern).count() > 0), "{profile:?}");
+            let points = |pattern: Pattern| profile.points.iter().filter(move |point| point.pattern == pattern);
+            let sizes: std::collections::BTreeSet<u64> = points(Pattern::Sequential).map(|point| point.bytes).collect();
+            assert!(
+                sizes.len() >= 3 && Pattern::ALL.into_iter().all(|pattern| points(pattern).count() > 0),
+                "{profile:?}"
+            );
             let selectivities: std::collections::BTreeSet<u64> =
-                of(Pattern::Monotonic).filter_map(|point| Some((point.selectivity? * 1000.0) as u64)).collect();
+                points(Pattern::Monotonic).filter_map(|point| Some((point.selectivity? * 1000.0) as u64)).collect();
             assert_eq!(selectivities.len(), 3, "{profile:?}");
-            let at_once = |pattern| of(pattern).map(|point| point.at_once).max();
+            let at_once = |pattern| points(pattern).map(|point| point.at_once).max();
             assert!(at_once(Pattern::Monotonic) > Some(1) && at_once(Pattern::Point) == Some(1), "{profile:?}");
-            assert!(of(Pattern::Monotonic).all(|point| point.bytes == point.places * place && point.us > 0.0));
+            assert!(points(Pattern::Monotonic).all(|point| point.bytes == point.places * place && point.us > 0.0));
         }
         let blocks: Vec<u64> = ssd.points.iter().map(|point| point.bytes).collect();
         assert!([64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20].iter().all(|bytes| blocks.contains(bytes)));
@@ -377,7 +401,7 @@ mod tests {
         let clock = SystemClock::default();
         for reads in [0, 3, 40, 1500] {
             let device = Arc::new(FailingEngine::after(reads));
-            let home = FakeHome::on(Arc::clone(&device) as Arc<dyn BlockIo>);
+            let home = FakeHome::with_io(Arc::clone(&device) as Arc<dyn BlockIo>);
             let broken = calibrate(&dram(32 << 20), &home, &clock, None);
             let [memory, ssd] = &broken.tiers[..] else { unreachable!() };
             assert!(memory.measured && !ssd.measured && ssd.points.is_empty(), "after {reads}: {broken:?}");
@@ -385,11 +409,11 @@ mod tests {
             assert_eq!(ssd.cost.granule_bytes, Some(PAGE_BYTES));
             assert_eq!(device.depth().bytes(), Depth::default().bytes(), "after {reads}");
             assert_eq!(std::fs::read_dir(home.device().unwrap().dir()).unwrap().count(), 0);
-            assert!(!broken.is_measured() && !broken.wants_another(broken.unix_us));
-            assert!(broken.wants_another(broken.unix_us + 2 * AGAIN_US));
+            assert!(!broken.is_measured() && !broken.is_retry_due(broken.unix_us));
+            assert!(broken.is_retry_due(broken.unix_us + 2 * AGAIN_US));
             device.mend();
             let whole = calibrate(&dram(32 << 20), &home, &clock, Some(&broken));
-            assert!(whole.is_measured() && !whole.wants_another(u64::MAX), "{whole:?}");
+            assert!(whole.is_measured() && !whole.is_retry_due(u64::MAX), "{whole:?}");
             device.fail();
             let kept = calibrate(&dram(32 << 20), &home, &clock, Some(&whole));
             assert_eq!(kept.tiers[1].points, whole.tiers[1].points);
@@ -424,7 +448,7 @@ mod tests {
         assert!(dram.sweep_us(1 << 20) < ssd.sweep_us(1 << 20) && ssd.patterns[0].bytes_per_us > 1_200.0, "{ssd:?}");
     }
 
-    /// An engine whose device is lost after so many reads.
+    /// An engine whose device fails after a number of reads.
     #[derive(Debug)]
     struct FailingEngine {
         engine: SimulatedEngine,

@@ -1,9 +1,9 @@
-//! What users said about the loop: its mode, and whether placement is frozen.
+//! User control of the loop: its mode, and the freeze of the placement.
 //!
-//! A frozen placement does not change by anything that Terrace decides or is asked for: no epoch moves, pins neither, and
-//! orders are refused. New chunks still start where their tables say, and a chunk that is compacted or dropped takes its
-//! copies with it. Statements, counters and dry runs go on. It holds until it is lifted, restarts included; after a
-//! restart all lies at home, and stays there.
+//! Neither decisions of Terrace nor requests change a frozen placement: epochs move nothing, new pins have no effect, and
+//! orders are refused. New chunks still start on the tier of their table, and the copies of a chunk go when it is compacted
+//! or dropped. Statements, counters and dry runs go on. A freeze lasts until it is lifted, across restarts; after a restart
+//! everything lies at home, and stays there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,13 +13,13 @@ use super::mode::TieringMode;
 use super::tiering::{Shared, Tiering};
 use crate::error::{Error, Result};
 
-/// What users said about the loop; durable.
+/// The settings of users for the loop; durable.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
-    /// What the loop does with all tables.
+    /// Mode for all tables.
     #[serde(default)]
     pub mode: TieringMode,
-    /// When placement was frozen, in microseconds since the Unix epoch.
+    /// Time at which placement was frozen, in microseconds since the Unix epoch.
     #[serde(default)]
     pub frozen_unix_us: Option<u64>,
 }
@@ -30,11 +30,12 @@ impl Control {
         self.mode != TieringMode::Off && self.frozen_unix_us.is_none()
     }
 
-    /// The mode of an epoch: one that somebody asks for while the loop is off moves all the same.
+    /// The mode of an epoch that was requested: it moves even while the loop is off.
     pub(super) fn for_requests(&self) -> TieringMode {
         if self.mode == TieringMode::Off { TieringMode::Auto } else { self.mode }
     }
 
+    /// Refuses while placement is frozen.
     pub(super) fn check_not_frozen(&self) -> Result<()> {
         match self.frozen_unix_us {
             None => Ok(()),
@@ -46,22 +47,22 @@ impl Control {
 }
 
 impl Tiering {
-    /// What users said about the loop.
+    /// The current settings of users for the loop.
     pub fn control(&self) -> Control {
         self.shared.control.read().clone()
     }
 
-    /// Sets what the loop does with all tables, until somebody says otherwise, restarts included.
+    /// Sets the mode for all tables; it lasts across restarts.
     ///
     /// # Errors
-    /// When it cannot be made durable; nothing changed then.
+    /// When it cannot be made durable; nothing has changed then.
     pub fn set_mode(&self, mode: TieringMode) -> Result<()> {
         self.change(|control| control.mode = mode)?;
         self.wake("mode");
         Ok(())
     }
 
-    /// The same, for this run of the server alone: what its configuration says.
+    /// Like [`Tiering::set_mode`], but only for this run of the server: the mode from its configuration.
     pub fn set_first_mode(&self, mode: TieringMode) {
         self.shared.control.write().mode = mode;
     }
@@ -71,7 +72,7 @@ impl Tiering {
         self.shared.control.read().is_running()
     }
 
-    /// Freezes the placement; moves under way end first. Freezing a frozen one changes nothing.
+    /// Freezes the placement and waits for moves under way to end. Freezing a frozen placement changes nothing.
     ///
     /// # Errors
     /// When it cannot be made durable; nothing changed then.
@@ -79,11 +80,11 @@ impl Tiering {
         let now = self.shared.clock.unix_us();
         self.change(|control| _ = control.frozen_unix_us.get_or_insert(now))?;
         self.cancel();
-        drop(self.shared.turn.lock());
+        drop(self.shared.epoch_mutex.lock());
         Ok(())
     }
 
-    /// Lifts the freeze; the next epoch comes at once.
+    /// Lifts the freeze; the next epoch starts at once.
     ///
     /// # Errors
     /// When it cannot be made durable; nothing changed then.
@@ -93,13 +94,13 @@ impl Tiering {
         Ok(())
     }
 
-    /// The epoch or order that is under way.
+    /// Number of the epoch or order that is under way.
     pub fn under_way(&self) -> Option<u64> {
         Some(self.shared.under_way.load(Ordering::Relaxed)).filter(|epoch| *epoch > 0)
     }
 
-    /// Ends the epoch or order under way after the move it is at, and says which; what was moved stays, the rest is logged
-    /// as skipped.
+    /// Ends the epoch or order under way after its current move, and returns its number. Completed moves stay; the others
+    /// are logged as skipped.
     ///
     /// # Errors
     /// [`Error::Invalid`] when none is under way.
@@ -110,6 +111,7 @@ impl Tiering {
         Ok(epoch)
     }
 
+    /// Changes the settings once the changed ones are durable.
     fn change(&self, change: impl FnOnce(&mut Control)) -> Result<()> {
         let host = self.shared.host()?;
         let mut control = self.shared.control.write();
@@ -122,14 +124,14 @@ impl Tiering {
 }
 
 impl Shared {
-    /// Epoch `id` is under way as long as the guard lives.
+    /// Marks epoch `id` as under way until the guard is dropped.
     pub(super) fn begin(&self, id: u64) -> UnderWay<'_> {
         self.under_way.store(id, Ordering::Relaxed);
         UnderWay(&self.under_way)
     }
 }
 
-/// See [`Shared::begin`].
+/// Guard of [`Shared::begin`].
 pub(super) struct UnderWay<'a>(&'a AtomicU64);
 
 impl Drop for UnderWay<'_> {

@@ -1,5 +1,5 @@
-//! What scans say of the home, against what calibration said: how long its device takes, and how much of that anybody
-//! waits for.
+//! Corrects the calibrated cost of the home by the reads of scans: by the time that its device takes, and by the share of
+//! that time for which statements wait.
 //!
 //! ```text
 //!   device_times = time in which the device had reads of scans / time that calibration gives these reads
@@ -7,10 +7,10 @@
 //!   cost(home)   = calibrated x device_times x waited_share + bytes x work of a core per byte
 //! ```
 //!
-//! Both follow slowly: an epoch that read much weighs a tenth, one that read little less. The second is what overlap
-//! leaves: reads that go on while statements work on other data cost nobody but the core that checks them. It is above 1
-//! where several threads wait for one device. Memory that is read in place has no reads to be timed; it is what it was
-//! measured to be.
+//! Both follow slowly: an epoch with many bytes read weighs a tenth, one with few bytes less. `waited_share` accounts for
+//! overlap: reads that run while statements work on other data cost nothing but the core that checks them. It is above 1
+//! where several threads wait for one device. Memory that is read in place has no reads to be timed; its cost stays as
+//! measured.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,40 +20,40 @@ use crate::io::ReadSums;
 /// Weight of an epoch in which [`MUCH_BYTES`] or more were read.
 const WEIGHT: f64 = 0.1;
 const MUCH_BYTES: f64 = (64 << 20) as f64;
-/// Below this nothing is learned.
+/// Below this the correction does not change.
 const LITTLE_BYTES: u64 = 1 << 20;
-/// However wrong a calibration is, it is not believed to be more so.
+/// Largest factor, up or down, by which the device is believed to differ from its calibration.
 const MOST_TIMES: f64 = 4.0;
-/// Some of each read is waited for, and no more than by so many threads.
+/// Bounds of the share: some of each read is waited for, and by no more than so many threads.
 const LEAST_WAITED: f64 = 0.1;
 const MOST_WAITED: f64 = 4.0;
-/// A change by less is not worth a write.
+/// A change by less than this share is not worth a write.
 const WORTH: f64 = 0.01;
 
-/// What scans asked of the home, since the start of the process.
+/// Reads of the home by scans, since the start of the process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HomeReads {
-    /// Its reads.
+    /// Sums over the reads.
     pub reads: ReadSums,
     /// Time in which statements waited, summed over their threads, in microseconds.
     pub wait_us: u64,
 }
 
-/// What a device with this profile takes for reads.
+/// Time that calibration gives these reads on a device with this profile.
 fn calibrated_us(reads: &ReadSums, cost: &TierCost) -> f64 {
     let [sequential, _, random, _] = &cost.patterns;
     let latencies_us = reads.small_reads as f64 * random.latency_us + reads.large_reads as f64 * sequential.latency_us;
     latencies_us + reads.bytes as f64 / sequential.bytes_per_us
 }
 
-/// What is corrected.
+/// A correction of the calibrated cost of the home.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Correction {
-    /// How many times as long as calibrated the device takes.
+    /// Time that the device takes over the calibrated one.
     pub device_times: f64,
-    /// The share of its time that is waited for.
+    /// Share of its time for which statements wait.
     pub waited_share: f64,
-    /// Bytes that this was learned from.
+    /// Bytes of the reads that this was learned from.
     pub bytes: u64,
 }
 
@@ -64,8 +64,9 @@ impl Default for Correction {
 }
 
 impl Correction {
-    /// With what was read between two moments, on a home with this calibrated profile. `None`: nothing was learned.
-    pub fn with(&self, cost: &TierCost, before: &HomeReads, now: &HomeReads) -> Option<Self> {
+    /// The correction updated by the reads between two moments, on a home with this calibrated profile. `None` where they
+    /// were too few.
+    pub fn updated(&self, cost: &TierCost, before: &HomeReads, now: &HomeReads) -> Option<Self> {
         let reads = now.reads.since(&before.reads);
         let calibrated_us = calibrated_us(&reads, cost);
         if reads.bytes < LITTLE_BYTES || reads.busy_us == 0 || calibrated_us <= 0.0 {
@@ -82,18 +83,18 @@ impl Correction {
         })
     }
 
-    /// True when it says something else than `saved`.
+    /// True when it differs from `saved` by enough to be worth a write.
     pub fn differs(&self, saved: &Self) -> bool {
         let far = |a: f64, b: f64| (a - b).abs() > WORTH * b;
         far(self.device_times, saved.device_times) || far(self.waited_share, saved.waited_share)
     }
 
-    /// The cost of the home as it is used.
+    /// The cost of the home with this correction, for planning.
     pub fn applied(&self, cost: TierCost, cores_us_per_byte: f64) -> TierCost {
         if self.bytes == 0 {
             return cost;
         }
-        let mut cost = cost.times(self.device_times * self.waited_share);
+        let mut cost = cost.slowed(self.device_times * self.waited_share);
         for pattern in &mut cost.patterns {
             pattern.bytes_per_us = 1.0 / (1.0 / pattern.bytes_per_us + cores_us_per_byte);
         }
@@ -126,7 +127,7 @@ mod tests {
         for epoch in 1..=60 {
             let before = now;
             now = reads(epoch * 100_000_000, 2.0, 0.5);
-            let next = correction.with(&cost(), &before, &now).unwrap();
+            let next = correction.updated(&cost(), &before, &now).unwrap();
             assert!((next.device_times - correction.device_times).abs() < 0.11);
             assert!(next.differs(&correction) || epoch > 20);
             correction = next;
@@ -136,7 +137,7 @@ mod tests {
         for (times, waited) in [(100.0, 1000.0), (0.001, 0.0)] {
             let mut wrong = Correction::default();
             for _ in 0..200 {
-                wrong = wrong.with(&cost(), &HomeReads::default(), &reads(100_000_000, times, waited)).unwrap();
+                wrong = wrong.updated(&cost(), &HomeReads::default(), &reads(100_000_000, times, waited)).unwrap();
             }
             assert!(wrong.device_times <= MOST_TIMES && wrong.device_times >= 1.0 / MOST_TIMES, "{wrong:?}");
             assert!(wrong.waited_share <= MOST_WAITED && wrong.waited_share >= LEAST_WAITED, "{wrong:?}");
@@ -144,8 +145,8 @@ mod tests {
         // Little is no evidence, and no time at all is none either.
         let little = ReadSums { bytes: 1000, small_reads: 1, busy_us: 9_000_000, large_reads: 0 };
         let little = HomeReads { reads: little, wait_us: 0 };
-        assert_eq!(correction.with(&cost(), &HomeReads::default(), &little), None);
-        assert_eq!(correction.with(&cost(), &now, &now), None);
+        assert_eq!(correction.updated(&cost(), &HomeReads::default(), &little), None);
+        assert_eq!(correction.updated(&cost(), &now, &now), None);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! Every access pays a latency and the bytes it touches at a bandwidth, both measured per tier and pattern (Dreseler
 //! 2021, section 7.1 and its outlook in 7.2.2: weights of patterns taken from a cost model of the tiers). A sequential
 //! access reads the whole segment. The others touch places, and a place is a granule of the tier: a cache line where
-//! bytes are addressed, a block with a checksum where the device is read in blocks; they pay the latency at each.
-//! Scattered rows touch 1 - (1 - 1/n)^k of n blocks (Cardenas 1975). What cannot be read in part, because it is compressed,
-//! and what a scan would not, because little of it could be left out, is read whole.
+//! bytes are addressed, a block with a checksum where the device is read in blocks; they pay the latency at each place.
+//! Scattered rows touch 1 - (1 - 1/n)^k of n blocks (Cardenas 1975). A compressed segment cannot be read in part; it is
+//! read whole, and so is one of which an access could leave out only a few blocks.
 
 use crate::heat::Pattern;
 use crate::heat::decay::SegmentHeat;
@@ -14,12 +14,12 @@ use crate::tier::codec::CHECKSUM_BLOCK_BYTES;
 
 /// Granule of byte-addressable tiers: a cache line.
 pub const CACHE_LINE_BYTES: u64 = 64;
-/// Granule of a device that is read in blocks: what has a checksum of its own.
+/// Granule of a device that is read in blocks: a block with a checksum of its own.
 pub const PAGE_BYTES: u64 = CHECKSUM_BLOCK_BYTES as u64;
 /// A segment is read as a whole where less than this share of its blocks could be left out.
 const LEAST_SKIPPED: f64 = 0.2;
-/// Places in ascending order are asked for together, or prefetched: typically so many times as fast as alone.
-const TOGETHER: f64 = 4.0;
+/// Typical speedup of places in ascending order over single ones: they are requested together, or prefetched.
+const ASCENDING_SPEEDUP: f64 = 4.0;
 
 /// One line of a tier's cost profile.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -31,29 +31,29 @@ pub struct PatternCost {
 }
 
 impl PatternCost {
-    /// Microseconds for so many accesses or places, and bytes.
+    /// Microseconds for a number of accesses or places, and their bytes.
     fn us(&self, times: f64, bytes: f64) -> f64 {
         times * self.latency_us + bytes / self.bytes_per_us
     }
 }
 
-/// What accesses cost on one tier.
+/// Cost of accesses on one tier.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct TierCost {
-    /// In the order of [`Pattern::ALL`].
+    /// Cost by pattern, in the order of [`Pattern::ALL`].
     pub patterns: [PatternCost; 4],
-    /// The least that one access touches, in bytes; `None`: always the whole segment.
+    /// Fewest bytes that one access touches; `None`: always the whole segment.
     pub granule_bytes: Option<u64>,
 }
 
-/// A segment as a tier has it.
+/// Size of a segment on a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Bytes that a read of all of it moves.
     pub bytes: u64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u32,
-    /// It can only be read as a whole.
+    /// True when it can only be read as a whole.
     pub whole: bool,
 }
 
@@ -61,8 +61,9 @@ impl TierCost {
     /// A profile in which sequential reads pay `latency_us` once and scattered ones pay `touch_us` per place, or less where
     /// the places ascend.
     pub fn new(latency_us: f64, touch_us: f64, bytes_per_us: f64, granule_bytes: Option<u64>) -> Self {
-        let of = |latency_us: f64| PatternCost { latency_us, bytes_per_us };
-        Self { patterns: [of(latency_us), of(touch_us / TOGETHER), of(touch_us), of(touch_us)], granule_bytes }
+        let patterns = [latency_us, touch_us / ASCENDING_SPEEDUP, touch_us, touch_us]
+            .map(|latency_us| PatternCost { latency_us, bytes_per_us });
+        Self { patterns, granule_bytes }
     }
 
     /// A plausible profile for a tier that cannot be measured: DDR4, Optane in App Direct mode (0.35 x the bandwidth, 5 x
@@ -81,7 +82,7 @@ impl TierCost {
         lines
             .filter(|(_, (accesses, _))| **accesses > 0.0)
             .map(|((cost, pattern), (accesses, values))| {
-                self.pattern_us(cost, pattern, (f64::from(*accesses), f64::from(values)), extent)
+                self.pattern_us(cost, pattern, f64::from(*accesses), f64::from(values), extent)
             })
             .sum()
     }
@@ -92,8 +93,8 @@ impl TierCost {
         sequential.us(1.0, bytes as f64)
     }
 
-    /// The same profile on a device that takes so many times as long.
-    pub(super) fn times(mut self, factor: f64) -> Self {
+    /// This profile on a device that takes `factor` times as long.
+    pub(super) fn slowed(mut self, factor: f64) -> Self {
         for pattern in &mut self.patterns {
             pattern.latency_us *= factor;
             pattern.bytes_per_us /= factor;
@@ -101,16 +102,18 @@ impl TierCost {
         self
     }
 
-    fn pattern_us(&self, cost: &PatternCost, pattern: Pattern, (accesses, values): (f64, f64), extent: Extent) -> f64 {
+    /// Microseconds of `accesses` of one pattern that read `values` in all.
+    fn pattern_us(&self, cost: &PatternCost, pattern: Pattern, accesses: f64, values: f64, extent: Extent) -> f64 {
         let [sequential, ..] = &self.patterns;
         let bytes = extent.bytes as f64;
         let values = values / accesses;
+        // Places that one access touches, and their bytes; `None` where it reads the whole segment.
         let places = match (pattern, self.granule_bytes.filter(|_| !extent.whole)) {
             (Pattern::Sequential, _) | (_, None) => None,
             (_, Some(granule)) if granule < PAGE_BYTES => {
                 let granule = granule.min(extent.bytes).max(1) as f64;
                 let values = values.clamp(1.0, f64::from(extent.rows.max(1)));
-                // A place per value, at most all.
+                // One place per value, at most all places.
                 let places = values.min((bytes / granule).max(1.0));
                 Some((places, places * granule))
             }
@@ -127,7 +130,7 @@ impl TierCost {
     }
 }
 
-/// The share of a segment that one read of so many of its values takes from a device of blocks; 1 where all of it is read.
+/// Share of a segment that a read of so many of its values takes from a device with blocks; 1 where all of it is read.
 pub(super) fn share_read(pattern: Pattern, extent: Extent, values: f64) -> f64 {
     match pattern {
         Pattern::Sequential => 1.0,
@@ -136,6 +139,7 @@ pub(super) fn share_read(pattern: Pattern, extent: Extent, values: f64) -> f64 {
     }
 }
 
+/// Share of the blocks that a read of scattered values touches (Cardenas 1975); 1 where it could leave out only a few.
 fn share_of_blocks(blocks: f64, values: f64) -> f64 {
     let share = match values <= 1.0 {
         true => 1.0 / blocks,

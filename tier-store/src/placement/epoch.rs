@@ -1,36 +1,36 @@
-//! Planning one epoch: from heat, costs and budgets to an ordered list of moves, each with its reason. Pure.
+//! The plan of one epoch: turns heat, costs and budgets into an ordered list of moves, each with its reason. Pure.
 //!
-//! The cost of a segment on a tier is the expected time of its accesses there ([`TierCost::expected_us`]) plus, where
-//! it does not lie now, the time of the move spread over `payback_epochs`: a move that does not pay back within them is
-//! not made, and a segment that is as good elsewhere stays. Segments that nobody reads gain nothing anywhere, so they
-//! are the first to make room and are never promoted. One that moved a short time ago does not turn back for
-//! little: see [`super::hold`]. One that a running statement is about to read does not leave for little either: see
-//! [`super::agenda`].
+//! The cost of a segment on a tier is the expected time of its accesses there ([`TierCost::expected_us`]) plus, on any
+//! other tier than its current one, the time of the move spread over `payback_epochs`: the plan makes no move that does not
+//! pay back within them, and a segment that is as good elsewhere stays. Segments that nobody reads gain nothing anywhere,
+//! so they are the first to make room and are never promoted. Hysteresis keeps a segment that moved a short time ago from
+//! moving back for a small gain: see [`super::hysteresis`]. A segment that a running statement is about to read does not
+//! leave for a small gain either: see [`super::expected_reads`].
 //!
-//! That is how the policy `optimal` sees it; [`super::policy`] has others. What holds for all of them is decided here.
+//! The policy `optimal` decides by these costs; [`super::policy`] has others. This module does what is common to all.
 //!
-//! Rules of users come before costs: see [`super::duty`] and [`super::reserve`]. A preference that is not met costs as much
-//! as one more scan of the segment from its home per epoch.
+//! Rules of users come before costs: see [`super::constraints`] and [`super::reserved`]. A preference that is not met
+//! costs as much as one more scan of the segment from its home per epoch.
 
 use std::cmp::Ordering;
 
-use super::agenda::ahead_us;
+use super::constraints::PlacementConstraints;
 use super::cost::{Extent, TierCost};
-use super::duty::Duty;
-use super::hold::{self, Hold};
-use super::policy::{Decision, Policy, PolicyKind, Why};
+use super::expected_reads::delay_us;
+use super::format::{bytes, figure, over_budget, time};
+use super::hysteresis::{self, Hysteresis};
+use super::policy::{Decision, Policy, PolicyKind, ReasonContext};
 use super::record::TierPrice;
-use super::reserve::{Reserved, reserve};
-use super::rest::choose_rest;
+use super::reserved::{Reserved, reserve};
+use super::residual::choose_residual;
 use super::solver::{Instance, Method, Work};
-use super::views::{PREFERENCE, ViewInput, ViewPart};
-use super::words::{bytes, figure, over_budget, time};
+use super::views::{PREFERENCE, ViewInfluence, ViewInput};
 use crate::error::{Error, Result};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 pub use crate::tier::MAX_TIERS;
 use crate::tier::TierId;
 
-/// Taking a copy off its tier costs next to nothing, but more than leaving it.
+/// Dropping a copy costs next to nothing, but more than leaving it.
 const RELEASE_US: f64 = 1.0;
 
 /// A tier as the plan sees it.
@@ -47,30 +47,30 @@ pub struct TierInput {
 /// A segment as the plan sees it.
 #[derive(Debug, Clone)]
 pub struct SegmentInput {
-    /// Which one.
+    /// The key of the segment.
     pub key: SegmentKey,
     /// Rows.
     pub rows: u32,
     /// Bytes of its image.
     pub bytes: u64,
-    /// Bytes read for it from home, and what decompressing them costs, in bytes of that device.
+    /// Bytes that a read from home takes; the cost of decompression is included, in bytes of the home device.
     pub home_bytes: u64,
-    /// A read from home is always of all of it.
+    /// True when every read from home reads the whole segment.
     pub whole_at_home: bool,
     /// Bytes it would be charged on each tier, in order of [`TierId`]; 0 at home.
     pub charged_bytes: [u64; MAX_TIERS],
-    /// Where it lies.
+    /// Its current tier.
     pub current: TierId,
     /// Expected accesses.
     pub heat: SegmentHeat,
-    /// What rules ask of it, by their positions in [`Inputs::rules`].
-    pub duty: Duty,
-    /// Where it should not turn back to, because it moved a short time ago.
-    pub hold: Option<Hold>,
-    /// What running statements are about to read of it where it lies in memory: see [`super::agenda`].
-    pub ahead: SegmentHeat,
-    /// What hot views make of it.
-    pub view: ViewPart,
+    /// Constraints of its placement; rules are named by their positions in [`Inputs::rules`].
+    pub constraints: PlacementConstraints,
+    /// The direction in which it should not move back, because it moved a short time ago.
+    pub hysteresis: Option<Hysteresis>,
+    /// Reads that running statements expect of its copy in memory: see [`super::expected_reads`].
+    pub expected_reads: SegmentHeat,
+    /// The influence of hot views on it.
+    pub view: ViewInfluence,
 }
 
 impl SegmentInput {
@@ -80,7 +80,7 @@ impl SegmentInput {
     }
 }
 
-/// All a plan depends on.
+/// Everything that a plan depends on.
 #[derive(Debug, Clone)]
 pub struct Inputs {
     /// Fastest first, the home last.
@@ -89,12 +89,12 @@ pub struct Inputs {
     pub segments: Vec<SegmentInput>,
     /// Epochs within which a move must pay back; above 0.
     pub payback_epochs: f64,
-    /// Rules in words, in the order in which they were made.
+    /// Descriptions of the rules, in the order in which they were made.
     pub rules: Vec<String>,
-    /// What a byte of each tier was worth in the last plan, in microseconds per epoch, from where the solver starts; empty:
-    /// from nothing.
+    /// Price of a byte of each tier in the last plan, in microseconds per epoch, from which the solver starts; empty: it
+    /// starts without prices.
     pub prices: Vec<f64>,
-    /// The hot views that segments are of.
+    /// The hot views to which segments belong.
     pub views: Vec<ViewInput>,
 }
 
@@ -105,9 +105,10 @@ impl Inputs {
     }
 
     pub(super) fn has_rules(&self) -> bool {
-        self.segments.iter().any(|segment| segment.duty != Duty::default())
+        self.segments.iter().any(|segment| segment.constraints != PlacementConstraints::default())
     }
 
+    /// Description of a rule.
     pub(super) fn rule(&self, position: Option<u32>) -> &str {
         position.and_then(|position| self.rules.get(position as usize)).map_or("a rule", String::as_str)
     }
@@ -118,28 +119,29 @@ impl Inputs {
 pub struct PlannedMove {
     /// Position in [`Inputs::segments`].
     pub segment: usize,
-    /// Where it lies.
+    /// Its current tier.
     pub from: TierId,
-    /// Where it goes.
+    /// Its new tier.
     pub to: TierId,
     /// Bytes of its image.
     pub bytes: u64,
     /// Reading time saved, in microseconds per epoch; negative when it makes room for others.
     pub benefit_us: f64,
-    /// The same per byte, in nanoseconds.
+    /// `benefit_us` per byte, in nanoseconds.
     pub benefit_ns_per_byte: f64,
-    /// Why, in one sentence.
+    /// The reason, in one sentence.
     pub reason: String,
 }
 
-/// What an epoch would do.
+/// The plan of one epoch.
 #[derive(Debug, Clone)]
 pub struct EpochPlan {
-    /// Those that make room first (slowest target first, least loss first), then promotions by falling benefit per byte.
+    /// First the moves that make room (slowest target first, least loss first), then promotions by falling benefit per
+    /// byte.
     pub moves: Vec<PlannedMove>,
-    /// Expected reading time as found, in microseconds per epoch.
+    /// Expected reading time before the moves, in microseconds per epoch.
     pub before_us: f64,
-    /// The same after the moves.
+    /// Expected reading time after the moves.
     pub after_us: f64,
     /// `after_us` and the amortised time of the moves.
     pub objective_us: f64,
@@ -147,16 +149,16 @@ pub struct EpochPlan {
     pub bound_us: f64,
     /// (objective - bound) / objective.
     pub gap: f64,
-    /// How it was solved.
+    /// The method that found it.
     pub method: Method,
     /// Price of each tier with a budget.
     pub prices: Vec<TierPrice>,
-    /// Positions of the segments whose pin, or that they must not lie at home, gives way for want of room.
+    /// Positions of the segments whose rule (a pin, or an exclusion from home) gives way for want of room.
     pub given_way: Vec<usize>,
 }
 
 impl EpochPlan {
-    /// What the next plan may start from: see [`Inputs::prices`].
+    /// Prices from which the next plan may start: see [`Inputs::prices`].
     pub(super) fn next_prices(&self) -> Vec<f64> {
         let prices: Vec<f64> = self.prices.iter().map(|price| price.price_ns_per_byte / 1e3).chain([0.0]).collect();
         if prices.iter().any(|price| *price > 0.0) { prices } else { Vec::new() }
@@ -180,8 +182,8 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
     }
     let (instance, times) = instance(inputs);
     let reserved = reserve(inputs, |segment, tier| instance.cost(segment, usize::from(tier.0)));
-    let Decision { solution, scores } = choose_rest(policy, inputs, &instance, &reserved, work)?;
-    let pick = |row: &[f64], tier: usize| row.get(tier).copied().unwrap_or(0.0);
+    let Decision { solution, scores } = choose_residual(policy, inputs, &instance, &reserved, work)?;
+    let time_on = |row: &[f64], tier: usize| row.get(tier).copied().unwrap_or(0.0);
     let mut before_us = 0.0;
     let mut after_us = 0.0;
     let mut moves = Vec::new();
@@ -191,8 +193,8 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
     {
         let from = usize::from(segment.current.0);
         let to = usize::from(*choice);
-        before_us += pick(row, from);
-        after_us += pick(row, to);
+        before_us += time_on(row, from);
+        after_us += time_on(row, to);
         let charged = |tier: usize| segment.charged_bytes.get(tier).copied().unwrap_or(0);
         if let Some((before, _)) = used.get_mut(from) {
             *before += charged(from);
@@ -201,7 +203,7 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
             *planned += charged(to);
         }
         if from != to {
-            let benefit_us = pick(row, from) - pick(row, to);
+            let benefit_us = time_on(row, from) - time_on(row, to);
             moves.push(PlannedMove {
                 segment: index,
                 from: segment.current,
@@ -235,17 +237,18 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
         let by_rule = rule_reason(policy.kind(), inputs, planned, &reserved);
         planned.reason = match (by_rule, inputs.segments.get(planned.segment)) {
             (Some(reason), _) => reason,
-            (None, Some(segment)) if segment.view.over.is_some() && planned.to > planned.from => {
-                format!("leaves DRAM{}", inputs.view_words(segment))
+            (None, Some(segment)) if segment.view.kept_off_by.is_some() && planned.to > planned.from => {
+                format!("leaves DRAM{}", inputs.view_text(segment))
             }
             (None, Some(segment)) => {
                 let score = scores.get(planned.segment).copied().flatten();
-                policy.reason(&Why { inputs, planned, segment, score, prices: &prices }) + &inputs.view_words(segment)
+                let context = ReasonContext { inputs, planned, segment, score, prices: &prices };
+                policy.reason(&context) + &inputs.view_text(segment)
             }
             (None, None) => continue,
         };
     }
-    moves.sort_by(|a, b| order(inputs, a, b));
+    moves.sort_by(|a, b| move_order(inputs, a, b));
     let objective_us = solution.objective;
     let bound_us = solution.bound;
     Ok(EpochPlan {
@@ -261,7 +264,7 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
     })
 }
 
-/// The problem to solve, and beside it the reading times alone (row-major, microseconds per epoch).
+/// Builds the problem to solve. Also returns the reading times alone (row-major, microseconds per epoch).
 fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
     let tiers = inputs.tiers.len();
     let capacities =
@@ -272,7 +275,7 @@ fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
     let mut times = Vec::with_capacity(cells);
     for segment in &inputs.segments {
         for (id, charged) in (0..tiers).zip(segment.charged_bytes) {
-            let parts = parts(inputs, segment, id);
+            let parts = cost_parts(inputs, segment, id);
             times.push(parts.read_us);
             costs.push(parts.sum_us());
             bytes.push(charged as f64);
@@ -281,76 +284,79 @@ fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
     (Instance { capacities, costs, bytes }, times)
 }
 
-/// What it costs to have a segment on a tier, in microseconds per epoch.
+/// The parts of the cost of a segment on a tier, in microseconds per epoch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CostParts {
-    /// Its reads, those of hot views included.
+    /// Time of its reads, those of hot views included.
     pub(super) read_us: f64,
-    /// That a user prefers another tier; and what the reads of a hot view's columns weigh more than others.
-    pub(super) wish_us: f64,
-    /// The move there, spread over the epochs within which it must pay back.
+    /// Cost of a rule that prefers another tier, and the extra weight of the reads of a hot view's columns.
+    pub(super) preference_us: f64,
+    /// Time of the move there, spread over the epochs within which it must pay back.
     pub(super) move_us: f64,
-    /// That running statements are about to read it where it lies, which is faster.
-    pub(super) ahead_us: f64,
+    /// Time that running statements would lose because they expect to read it from its current, faster tier.
+    pub(super) delay_us: f64,
 }
 
 impl CostParts {
-    /// All of them.
+    /// The sum of all parts.
     pub(super) fn sum_us(&self) -> f64 {
-        self.read_us + self.wish_us + self.move_us + self.ahead_us
+        self.read_us + self.preference_us + self.move_us + self.delay_us
     }
 }
 
-/// The cost of `segment` on tier `id`, but for its room.
-pub(super) fn parts(inputs: &Inputs, segment: &SegmentInput, id: usize) -> CostParts {
+/// The cost of `segment` on tier `id`, without the price of its room.
+pub(super) fn cost_parts(inputs: &Inputs, segment: &SegmentInput, id: usize) -> CostParts {
     let tier = TierId(id as u8);
     let read_us = expected_us(inputs, segment, tier);
-    let turn = |_| hold::turn_us(segment, tier, read_us - expected_us(inputs, segment, segment.current));
-    let preference = if segment.view.of.is_some() { PREFERENCE } else { 0.0 };
+    let reversal_us =
+        |_| hysteresis::reversal_us(segment, tier, read_us - expected_us(inputs, segment, segment.current));
+    let preference = if segment.view.read_by.is_some() { PREFERENCE } else { 0.0 };
     CostParts {
         read_us,
-        wish_us: unmet_wish_us(inputs, segment, tier) + read_us * preference,
-        move_us: move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3) + segment.hold.map_or(0.0, turn),
-        ahead_us: ahead_us(inputs, segment, tier),
+        preference_us: unmet_preference_us(inputs, segment, tier) + read_us * preference,
+        move_us: move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3)
+            + segment.hysteresis.map_or(0.0, reversal_us),
+        delay_us: delay_us(inputs, segment, tier),
     }
 }
 
-/// What it weighs, in microseconds per epoch, that `segment` does not lie where a user prefers it.
-fn unmet_wish_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
-    match (segment.duty.preferred, inputs.tiers.last()) {
+/// Cost of an unmet preference, in microseconds per epoch: `segment` lies on another tier than the preferred one.
+fn unmet_preference_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
+    match (segment.constraints.preferred, inputs.tiers.last()) {
         (Some(preferred), Some(home)) if preferred != tier => home.cost.sweep_us(segment.home_bytes),
         _ => 0.0,
     }
 }
 
-/// Time of the reads that its heat says on a tier, in microseconds per epoch.
+/// Time of the segment's reads on a tier, by its heat alone, in microseconds per epoch.
 pub(super) fn reading_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
     reads_us(inputs, segment, &segment.heat, tier)
 }
 
-/// Expected time of the segment's reads on a tier, in microseconds per epoch: by its heat, and by what hot views add.
+/// Expected time of the segment's reads on a tier, in microseconds per epoch: by its heat and the extra reads of hot views.
 pub(super) fn expected_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
-    let more = match segment.view.more.total() > 0.0 {
-        true => reads_us(inputs, segment, &segment.view.more, tier),
+    let extra_us = match segment.view.extra_reads.total() > 0.0 {
+        true => reads_us(inputs, segment, &segment.view.extra_reads, tier),
         false => 0.0,
     };
-    reading_us(inputs, segment, tier) + more
+    reading_us(inputs, segment, tier) + extra_us
 }
 
-/// The time of such reads of the segment on a tier, in microseconds per epoch.
+/// Time of the reads in `heat` of the segment on a tier, in microseconds per epoch.
 pub(super) fn reads_us(inputs: &Inputs, segment: &SegmentInput, heat: &SegmentHeat, tier: TierId) -> f64 {
     let at = usize::from(tier.0);
     let known = inputs.tiers.get(at);
     known.map_or(0.0, |tier| tier.cost.expected_us(heat, extent(inputs, segment, at)))
 }
 
-/// What `tier` saves against the home, in microseconds per epoch: reading time, and the wishes of users.
+/// Benefit of `tier` against the home, in microseconds per epoch: reading time and preferences of users.
 pub(super) fn benefit_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
-    let cost_us = |tier: TierId| reading_us(inputs, segment, tier) + unmet_wish_us(inputs, segment, tier);
+    let cost_us = |tier: TierId| reading_us(inputs, segment, tier) + unmet_preference_us(inputs, segment, tier);
     cost_us(inputs.home()) - cost_us(tier)
 }
 
-/// Microseconds to bring `segment` to tier `to`: read where it lies, write there; releasing to the home is nearly free.
+/// Microseconds to move `segment` to tier `to`: read it from its tier and write it there; a release to the home is nearly
+/// free.
 fn move_us(inputs: &Inputs, segment: &SegmentInput, to: usize) -> f64 {
     let from = usize::from(segment.current.0);
     if from == to {
@@ -369,13 +375,14 @@ pub(super) fn read_bytes(inputs: &Inputs, segment: &SegmentInput, tier: usize) -
     if tier + 1 == inputs.tiers.len() { segment.home_bytes } else { segment.bytes }
 }
 
-/// The segment as this tier has it.
+/// Size of the segment on this tier, for its cost profile.
 pub(super) fn extent(inputs: &Inputs, segment: &SegmentInput, tier: usize) -> Extent {
     let whole = tier + 1 == inputs.tiers.len() && segment.whole_at_home;
     Extent { bytes: read_bytes(inputs, segment, tier), rows: segment.rows, whole }
 }
 
-fn order(inputs: &Inputs, a: &PlannedMove, b: &PlannedMove) -> Ordering {
+/// Orders moves as in [`EpochPlan::moves`].
+fn move_order(inputs: &Inputs, a: &PlannedMove, b: &PlannedMove) -> Ordering {
     let demotion = |m: &PlannedMove| m.to > m.from;
     let key = |m: &PlannedMove| inputs.segments.get(m.segment).map(|segment| segment.key);
     let rank = demotion(b).cmp(&demotion(a));
@@ -383,49 +390,51 @@ fn order(inputs: &Inputs, a: &PlannedMove, b: &PlannedMove) -> Ordering {
     rank.then(target).then(b.benefit_ns_per_byte.total_cmp(&a.benefit_ns_per_byte)).then_with(|| key(a).cmp(&key(b)))
 }
 
-/// The sentence, for a move that a rule wants.
+/// The reason of a move that a rule demands; `None` for other moves.
 fn rule_reason(policy: PolicyKind, inputs: &Inputs, planned: &PlannedMove, reserved: &Reserved) -> Option<String> {
     let segment = inputs.segments.get(planned.segment)?;
-    let duty = &segment.duty;
+    let constraints = &segment.constraints;
     let home = inputs.home();
     let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
     if reserved.given_way.binary_search(&planned.segment).is_ok() {
-        let rule = inputs.rule(duty.hard());
+        let rule = inputs.rule(constraints.binding_rule());
         return Some(format!("gives way: the budgets do not hold all that must lie in memory; {rule} is not met here"));
     }
-    if duty.pin.is_some() && duty.only() == Some(planned.to) {
-        return Some(format!("pinned: {}", inputs.rule(duty.pin)));
+    if constraints.pin.is_some() && constraints.only() == Some(planned.to) {
+        return Some(format!("pinned: {}", inputs.rule(constraints.pin)));
     }
-    if duty.is_closed(planned.from) {
+    if constraints.is_closed(planned.from) {
         return Some(format!("{} is drained", name(planned.from)));
     }
-    if !duty.allows(planned.from) && segment.view.over.is_none() {
+    if !constraints.allows(planned.from) && segment.view.kept_off_by.is_none() {
         let from = name(planned.from);
-        let rule = inputs.rule(duty.hard());
+        let rule = inputs.rule(constraints.binding_rule());
         return Some(match planned.from == home {
             true => format!("not to lie on {from} alone: {rule}"),
             false => format!("not to lie on {from}: {rule}"),
         });
     }
-    // What costs would not have done, the wish did.
-    let wished = duty.preferred == Some(planned.to);
-    let paid = planned.benefit_us * inputs.payback_epochs <= move_us(inputs, segment, usize::from(planned.to.0));
-    let weighed = matches!(policy, PolicyKind::Optimal | PolicyKind::Density);
-    (wished && (paid || !weighed)).then(|| format!("preferred: {}", inputs.rule(duty.preference)))
+    // The preference is the reason of a move that would not have paid back by itself.
+    let is_preferred = constraints.preferred == Some(planned.to);
+    let does_not_pay =
+        planned.benefit_us * inputs.payback_epochs <= move_us(inputs, segment, usize::from(planned.to.0));
+    let uses_costs = matches!(policy, PolicyKind::Optimal | PolicyKind::Density);
+    (is_preferred && (does_not_pay || !uses_costs))
+        .then(|| format!("preferred: {}", inputs.rule(constraints.preference)))
 }
 
-/// The sentence, for a move that costs and prices want.
+/// The reason of a move that follows from costs and prices.
 pub(super) fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> String {
     let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
     let price = |tier: TierId| prices.get(usize::from(tier.0));
     let Some(segment) = inputs.segments.get(planned.segment) else { return String::new() };
     let from = name(planned.from);
     let to = name(planned.to);
-    let expected = segment.expected();
-    let reads = reads(&expected);
+    let expected = segment.heat_with_views();
+    let reads = reads_text(&expected);
     if planned.to < planned.from {
         let room = match price(planned.to) {
-            // The price is of the last byte shared out; a move that it comes from may be worth less.
+            // The price is that of the last byte of the tier; the very move that sets it may be worth less.
             Some(price) if price.price_ns_per_byte > planned.benefit_ns_per_byte => {
                 format!("where room is at {} ns", figure(price.price_ns_per_byte))
             }
@@ -461,8 +470,8 @@ pub(super) fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice
     )
 }
 
-/// The accesses in words.
-pub(super) fn reads(heat: &SegmentHeat) -> String {
+/// Describes the accesses, such as "9.0 sequential reads per epoch".
+pub(super) fn reads_text(heat: &SegmentHeat) -> String {
     match heat.dominant() {
         None => "no reads per epoch".into(),
         Some((pattern, accesses)) => {

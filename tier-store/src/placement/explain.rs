@@ -1,19 +1,19 @@
-//! Why a segment lies where a plan puts it, and what would have to change for it to lie elsewhere. Pure.
+//! Explanations: why a plan puts a segment on a tier, and what would have to change for another tier. Pure.
 //!
-//! A plan comes down to a price per byte on each tier with a budget: a segment goes where its reads, an unmet preference,
-//! its move and the rent of its room (bytes x price) are least together. All figures here are taken from the inputs and
-//! prices of one plan. Reads cost in proportion to their number, so the number at which another tier becomes the
-//! cheapest is known in closed form ([`Basis::Price`]). Prices move in steps, though, as segments are whole: where there
-//! is time, [`super::flip`] makes the plan again until it knows the number ([`Basis::Planned`]).
+//! A plan comes down to a price per byte on each tier with a budget: a segment goes to the tier where the sum of its reads,
+//! an unmet preference, its move and the rent of its room (bytes x price) is least. All figures here are taken from the
+//! inputs and prices of one plan. Reads cost in proportion to their number, so the number at which another tier becomes the
+//! cheapest is known in closed form ([`Basis::Price`]). Prices move in steps, though, because segments are indivisible:
+//! where there is time, [`super::condition_search`] plans again until it knows the number ([`Basis::Planned`]).
 
 use std::cell::OnceCell;
 
 use serde::Serialize;
 
-use super::epoch::{EpochPlan, Inputs, SegmentInput, parts, reading_us, reads};
-use super::views::ViewPart;
-use super::words::{bytes, figure, time};
-use crate::heat::Pattern;
+use super::epoch::{EpochPlan, Inputs, SegmentInput, cost_parts, reading_us, reads_text};
+use super::format::{bytes, figure, time};
+use super::views::ViewInfluence;
+use crate::heat::{Pattern, SegmentHeat};
 use crate::tier::TierId;
 
 /// A tier as a choice for one segment; times in microseconds per epoch.
@@ -25,25 +25,26 @@ pub struct TierOption {
     pub allowed: bool,
     /// Expected time of its reads there, those of hot views included.
     pub read_us: f64,
-    /// What its room there is worth to others: bytes by the price of the tier.
+    /// Worth of its room there to other segments: bytes by the price of the tier.
     pub rent_us: f64,
-    /// The move there, spread over the epochs within which it must pay back; more when it would turn back a recent one.
+    /// Time of the move there, spread over the epochs within which it must pay back; more when it would reverse a recent
+    /// move.
     pub move_us: f64,
-    /// That a rule prefers another tier, and what hot views prefer.
+    /// Cost of preferences: of a rule that prefers another tier, and of hot views.
     pub wish_us: f64,
-    /// That running statements are about to read it where it lies: what they would take longer there.
+    /// Time that running statements would lose there because they expect to read it from its current tier.
     pub ahead_us: f64,
-    /// All of these: the segment goes where this is least.
+    /// The sum of these: the segment goes to the tier where it is least.
     pub total_us: f64,
 }
 
-/// How a condition is known.
+/// How a condition was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// From the prices of the plan: near the truth, as prices change in steps.
+    /// Computed from the prices of the plan: an approximation, as prices change in steps.
     Price,
-    /// The plan was made again on both sides of it.
+    /// Confirmed by new plans on both sides of it.
     Planned,
 }
 
@@ -57,30 +58,30 @@ impl Basis {
     }
 }
 
-/// What changes.
+/// The quantity of a condition that changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lever {
-    /// The segment is read more often than so many times per epoch.
+    /// The segment is read more often than `value` times per epoch.
     ReadsAbove,
-    /// It is read less often than so many times per epoch.
+    /// It is read less often than `value` times per epoch.
     ReadsBelow,
-    /// The budget of the tier grows by so many bytes.
+    /// The budget of the tier grows by `value` bytes.
     MoreRoom,
-    /// The budget of the tier it lies on shrinks by so many bytes.
+    /// The budget of its current tier shrinks by `value` bytes.
     LessRoom,
 }
 
 /// A change after which the next epoch would place the segment elsewhere.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Condition {
-    /// What changes.
+    /// The quantity that changes.
     pub lever: Lever,
     /// Reads per epoch, or bytes.
     pub value: f64,
     /// The tier whose budget changes, or that the segment goes to.
     pub tier: String,
-    /// How it is known.
+    /// How it was found.
     pub basis: Basis,
 }
 
@@ -98,7 +99,7 @@ impl Condition {
     }
 }
 
-/// Why one segment lies where it lies.
+/// The explanation of one segment's placement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
     /// Full name of the table.
@@ -111,15 +112,15 @@ pub struct Explanation {
     pub bytes: u64,
     /// Name of the tier it lies on; "none" for a segment that has no bytes.
     pub tier: String,
-    /// Name of the tier an epoch would place it on now; as above.
+    /// Name of the tier an epoch would place it on now; "none" likewise.
     pub planned: String,
     /// Reads per epoch by pattern, decayed.
     pub heat: Vec<(Pattern, f64)>,
-    /// All of them.
+    /// Sum of the reads in `heat`.
     pub reads: f64,
     /// Reading time per epoch that the faster of the planned tier and the runner-up saves against the other.
     pub benefit_us: f64,
-    /// The same per byte, in nanoseconds.
+    /// `benefit_us` per byte, in nanoseconds.
     pub benefit_ns_per_byte: f64,
     /// The price of a byte of the faster one, in nanoseconds.
     pub price_ns_per_byte: f64,
@@ -129,22 +130,22 @@ pub struct Explanation {
     pub runner_up_us: Option<f64>,
     /// Every tier, fastest first.
     pub options: Vec<TierOption>,
-    /// What would place it elsewhere; nothing when rules leave no choice.
+    /// Changes that would place it elsewhere; empty when rules leave no choice.
     pub conditions: Vec<Condition>,
-    /// The same in words.
+    /// Description of the conditions.
     pub condition: String,
-    /// Rules that hold for it, in words.
+    /// Descriptions of the rules that apply to it.
     pub rules: Vec<String>,
-    /// All of it in one sentence.
+    /// The explanation in one sentence.
     pub why: String,
 }
 
-/// What stands for the tier of a segment that lies on none.
+/// Name of the tier of a segment that lies on none.
 const NO_TIER: &str = "none";
 
 impl Explanation {
-    /// Of a segment whose rows all have the value of a column that was added after its chunk was written.
-    pub(super) fn of_constant((table, chunk, column): (&str, u64, &str)) -> Self {
+    /// Explains a segment without bytes: its column was added after its chunk was written, so all rows have one value.
+    pub(super) fn for_constant(table: &str, chunk: u64, column: &str) -> Self {
         Self {
             table: table.to_owned(),
             chunk,
@@ -175,21 +176,39 @@ impl Explanation {
 pub(super) struct Explainer<'a> {
     pub(super) inputs: &'a Inputs,
     plan: &'a EpochPlan,
-    /// Where the plan puts each segment.
+    /// The planned tier of each segment.
     placed: Vec<TierId>,
     /// Microseconds per byte, by tier.
     prices: Vec<f64>,
     /// Bytes of the budget that the plan leaves free, by tier.
     free: Vec<u64>,
-    /// By tier, by falling worth per byte: segments that others keep from it, and those it holds by choice.
-    ladders: Vec<OnceCell<(Ladder, Ladder)>>,
+    /// By tier, computed on first use: the demand for its room.
+    demand: Vec<OnceCell<TierDemand>>,
 }
 
-/// Worth per byte, and bytes so far.
-type Ladder = Vec<(f64, u64)>;
+/// The segments that compete for the room of a tier and are free to lie elsewhere.
+#[derive(Debug)]
+struct TierDemand {
+    /// Segments that the plan puts on slower tiers.
+    wanting: DemandCurve,
+    /// Segments that the plan puts on the tier.
+    holding: DemandCurve,
+}
+
+/// Segments by falling worth per byte: the worth of a byte of each, in microseconds per epoch, and the sum of bytes up to
+/// and with it.
+type DemandCurve = Vec<(f64, u64)>;
+
+/// Reads of a segment by which conditions scale.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UnitReads {
+    pub(super) heat: SegmentHeat,
+    /// Sum of the reads in `heat`.
+    pub(super) reads: f64,
+}
 
 impl<'a> Explainer<'a> {
-    /// Of a plan made from `inputs`.
+    /// Explains a plan that was made from `inputs`.
     pub(super) fn new(inputs: &'a Inputs, plan: &'a EpochPlan) -> Self {
         let mut placed: Vec<TierId> = inputs.segments.iter().map(|segment| segment.current).collect();
         for planned in &plan.moves {
@@ -206,14 +225,16 @@ impl<'a> Explainer<'a> {
                 *room = price.budget_bytes.saturating_sub(price.planned_bytes);
             }
         }
-        let ladders = inputs.tiers.iter().map(|_| OnceCell::new()).collect();
-        Self { inputs, plan, placed, prices, free, ladders }
+        let demand = inputs.tiers.iter().map(|_| OnceCell::new()).collect();
+        Self { inputs, plan, placed, prices, free, demand }
     }
 
+    /// The planned tier of the segment at a position.
     pub(super) fn placed(&self, at: usize) -> TierId {
         self.placed.get(at).copied().unwrap_or_else(|| self.inputs.home())
     }
 
+    /// The name of a tier.
     pub(super) fn name(&self, tier: TierId) -> &'a str {
         self.inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str())
     }
@@ -223,6 +244,7 @@ impl<'a> Explainer<'a> {
         found.map_or(self.inputs.home(), |id| TierId(id as u8))
     }
 
+    /// Bytes of the budget that the plan leaves free; `u64::MAX` for a tier without a budget.
     pub(super) fn free_bytes(&self, tier: TierId) -> u64 {
         self.free.get(usize::from(tier.0)).copied().unwrap_or(u64::MAX)
     }
@@ -236,10 +258,10 @@ impl<'a> Explainer<'a> {
     }
 
     fn options(&self, at: usize, segment: &SegmentInput) -> Vec<TierOption> {
-        let duty = &segment.duty;
-        let open = if self.gives_way(at) { duty.spare } else { duty.allowed };
+        let constraints = &segment.constraints;
+        let open = if self.gives_way(at) { constraints.fallback } else { constraints.allowed };
         let option = |(id, tier): (usize, &super::epoch::TierInput)| {
-            let parts = parts(self.inputs, segment, id);
+            let parts = cost_parts(self.inputs, segment, id);
             let charged = segment.charged_on(TierId(id as u8));
             let rent_us = charged as f64 * self.prices.get(id).copied().unwrap_or(0.0);
             let fits = tier.budget_bytes.is_none_or(|budget| charged <= budget);
@@ -249,16 +271,15 @@ impl<'a> Explainer<'a> {
                 read_us: parts.read_us,
                 rent_us,
                 move_us: parts.move_us,
-                wish_us: parts.wish_us,
-                ahead_us: parts.ahead_us,
+                wish_us: parts.preference_us,
+                ahead_us: parts.delay_us,
                 total_us: parts.sum_us() + rent_us,
             }
         };
         self.inputs.tiers.iter().enumerate().map(option).collect()
     }
 
-    /// What the plan says of the segment at a position, conditions by price; the names of table and column are the
-    /// caller's to fill in.
+    /// Explains the segment at a position, with conditions by price; the caller fills in the names of table and column.
     pub(super) fn explain(&self, at: usize) -> Option<Explanation> {
         let segment = self.inputs.segments.get(at)?;
         let options = self.options(at, segment);
@@ -267,13 +288,13 @@ impl<'a> Explainer<'a> {
         let others = options.iter().enumerate().filter(|(id, option)| option.allowed && *id != usize::from(planned.0));
         let second = others.min_by(|a, b| a.1.total_us.total_cmp(&b.1.total_us));
         let second_id = second.map(|(id, _)| TierId(id as u8));
-        // Where rules leave no choice, the home is what it is weighed against.
+        // Where rules leave no choice, the benefit is computed against the home.
         let against = second_id.unwrap_or_else(|| self.inputs.home());
         let upper = planned.min(against);
         let lower = planned.max(against);
         let read = |tier: TierId| options.get(usize::from(tier.0)).map_or(0.0, |option| option.read_us);
         let benefit_us = read(lower) - read(upper);
-        let rules = [segment.duty.pin, segment.duty.exclusion, segment.duty.preference];
+        let rules = [segment.constraints.pin, segment.constraints.exclusion, segment.constraints.preference];
         let mut explanation = Explanation {
             table: String::new(),
             chunk: segment.key.chunk.0,
@@ -295,12 +316,12 @@ impl<'a> Explainer<'a> {
             why: String::new(),
         };
         explanation.conditions = self.conditions(at, &explanation);
-        self.put_in_words(at, &mut explanation);
+        self.render_text(at, &mut explanation);
         Some(explanation)
     }
 
-    /// Fills in the sentences; once more after the conditions changed.
-    pub(super) fn put_in_words(&self, at: usize, explanation: &mut Explanation) {
+    /// Fills in the sentences; to be called again after the conditions changed.
+    pub(super) fn render_text(&self, at: usize, explanation: &mut Explanation) {
         let texts: Vec<String> = explanation.conditions.iter().map(Condition::text).collect();
         let joined = texts.join(", or ");
         explanation.condition = if joined.starts_with("when ") { format!("leaves {joined}") } else { joined };
@@ -334,29 +355,29 @@ impl<'a> Explainer<'a> {
         conditions
     }
 
-    /// One read of all values for a segment that nobody reads, else its own reads: what is made more or less.
-    pub(super) fn unit(segment: &SegmentInput) -> (crate::heat::decay::SegmentHeat, f64) {
+    /// The segment's own reads or, for a segment that nobody reads, one read of all values.
+    pub(super) fn unit_reads(segment: &SegmentInput) -> UnitReads {
         let reads = f64::from(segment.heat.total());
         if reads > 0.0 {
-            return (segment.heat, reads);
+            return UnitReads { heat: segment.heat, reads };
         }
-        let mut heat = crate::heat::decay::SegmentHeat::default();
-        (heat.accesses, heat.values) = ([1.0, 0.0, 0.0, 0.0], [segment.rows as f32, 0.0, 0.0, 0.0]);
-        (heat, 1.0)
+        let accesses = [1.0, 0.0, 0.0, 0.0];
+        let values = [segment.rows as f32, 0.0, 0.0, 0.0];
+        UnitReads { heat: SegmentHeat { accesses, values, ..SegmentHeat::default() }, reads: 1.0 }
     }
 
     /// Reads per epoch at which a faster tier (`up`) or a slower one would be the cheapest, and which.
     fn reads_to_flip(&self, at: usize, explanation: &Explanation, up: bool) -> Option<(TierId, f64)> {
         let segment = self.inputs.segments.get(at)?;
         let planned = self.placed(at);
-        let (heat, unit) = Self::unit(segment);
-        let scaled = SegmentInput { heat, view: ViewPart::default(), ..segment.clone() };
+        let UnitReads { heat, reads: unit } = Self::unit_reads(segment);
+        let scaled = SegmentInput { heat, view: ViewInfluence::default(), ..segment.clone() };
         let cost = |id: usize| {
             let option = explanation.options.get(id)?;
-            // What hot views add stays as it is.
+            // Only the segment's own reads scale; the extra reads of hot views are part of the fixed cost.
             let own_us = reading_us(self.inputs, segment, TierId(id as u8));
             let fixed = option.total_us - own_us;
-            Some((parts(self.inputs, &scaled, id).read_us / unit, fixed))
+            Some((cost_parts(self.inputs, &scaled, id).read_us / unit, fixed))
         };
         let (slope, fixed) = cost(usize::from(planned.0))?;
         let mut best: Option<(TierId, f64)> = None;
@@ -367,7 +388,7 @@ impl<'a> Explainer<'a> {
             }
             let (other_slope, mut other_fixed) = cost(id)?;
             if up {
-                other_fixed += (self.entry_us(segment, tier) - option.rent_us).max(0.0);
+                other_fixed += (self.displacement_us(segment, tier) - option.rent_us).max(0.0);
             }
             let reads = (other_fixed - fixed) / (slope - other_slope);
             let closer = |known: f64| if up { reads < known } else { reads > known };
@@ -375,15 +396,15 @@ impl<'a> Explainer<'a> {
                 best = Some((tier, reads));
             }
         }
-        // The plan as it stands is on this side, whatever rounding did to its prices.
+        // The current number of reads belongs to the current tier, even where rounded prices say otherwise.
         best.map(|(tier, reads)| (tier, if up { reads.max(explanation.reads) } else { reads.min(explanation.reads) }))
     }
 
-    /// What the segments would lose that have to make room for another on a tier: the rent that it pays in fact. The price
-    /// is the least of what it may come to, and loose where little is at stake.
-    fn entry_us(&self, segment: &SegmentInput, tier: TierId) -> f64 {
-        let Some(cell) = self.ladders.get(usize::from(tier.0)) else { return 0.0 };
-        let (_, holding) = cell.get_or_init(|| self.ladder(tier));
+    /// Time that the segments lose which have to make room for `segment` on a tier: the rent that it really pays. The price
+    /// is a lower bound of it, and loose where little is at stake.
+    fn displacement_us(&self, segment: &SegmentInput, tier: TierId) -> f64 {
+        let Some(cell) = self.demand.get(usize::from(tier.0)) else { return 0.0 };
+        let TierDemand { holding, .. } = cell.get_or_init(|| self.tier_demand(tier));
         let mut need = segment.charged_on(tier).saturating_sub(self.free_bytes(tier));
         let mut lost_us = 0.0;
         for (at, (worth, sum)) in holding.iter().enumerate().rev() {
@@ -391,7 +412,8 @@ impl<'a> Explainer<'a> {
             if need == 0 {
                 break;
             }
-            // A part of a segment makes no room, but room that is left is of use to others.
+            // Only a whole segment makes room, but the bytes that are left over are of use to other segments: so only the
+            // needed part of it is lost.
             let bytes = (sum - before).min(need);
             lost_us += worth.max(0.0) * bytes as f64;
             need -= bytes;
@@ -399,46 +421,47 @@ impl<'a> Explainer<'a> {
         lost_us
     }
 
-    /// Bytes that the budget of a tier has to grow or shrink by.
+    /// Bytes by which the budget of a tier has to grow (`more`) or shrink for the segment to come or leave.
     fn room_to_flip(&self, at: usize, tier: TierId, more: bool) -> Option<u64> {
         let segment = self.inputs.segments.get(at)?;
         let worth = self.worth(segment, tier);
-        let (wanting, holding) = self.ladders.get(usize::from(tier.0))?.get_or_init(|| self.ladder(tier));
+        let TierDemand { wanting, holding } =
+            self.demand.get(usize::from(tier.0))?.get_or_init(|| self.tier_demand(tier));
         let own = segment.charged_on(tier);
         let free = self.free_bytes(tier);
         if free == u64::MAX {
             return None;
         }
         if more {
-            // Without reads worth the move no room brings it.
+            // A segment whose reads are not worth the move does not come, however much room there is.
             let before = wanting.partition_point(|(other, _)| *other > worth);
-            let ahead = before.checked_sub(1).and_then(|i| wanting.get(i)).map_or(0, |(_, sum)| *sum);
-            return (worth > 0.0).then(|| (ahead + own).saturating_sub(free).max(1));
+            let preceding = before.checked_sub(1).and_then(|i| wanting.get(i)).map_or(0, |(_, sum)| *sum);
+            return (worth > 0.0).then(|| (preceding + own).saturating_sub(free).max(1));
         }
-        let kept = holding.partition_point(|(other, _)| *other >= worth);
-        let upto = kept.checked_sub(1).and_then(|i| holding.get(i)).map_or(0, |(_, sum)| *sum);
+        let staying = holding.partition_point(|(other, _)| *other >= worth);
+        let upto = staying.checked_sub(1).and_then(|i| holding.get(i)).map_or(0, |(_, sum)| *sum);
         let all = holding.last().map_or(0, |(_, sum)| *sum);
         Some(free + all.saturating_sub(upto) + 1)
     }
 
-    /// What a byte on `tier` saves against the cheapest other tier, its rent included, in microseconds per epoch.
+    /// Time that a byte on `tier` saves against the cheapest other tier, its rent included, in microseconds per epoch.
     fn worth(&self, segment: &SegmentInput, tier: TierId) -> f64 {
-        let cost = |id: usize| parts(self.inputs, segment, id).sum_us();
+        let cost = |id: usize| cost_parts(self.inputs, segment, id).sum_us();
         let others = (0..self.inputs.tiers.len()).filter(|id| *id != usize::from(tier.0));
-        let others = others.filter(|id| segment.duty.allows(TierId(*id as u8)));
+        let others = others.filter(|id| segment.constraints.allows(TierId(*id as u8)));
         let rent = |id: usize| segment.charged_on(TierId(id as u8)) as f64 * self.price(TierId(id as u8));
         let least = others.map(|id| cost(id) + rent(id)).fold(f64::INFINITY, f64::min);
         (least - cost(usize::from(tier.0))) / segment.charged_on(tier).max(1) as f64
     }
 
-    fn ladder(&self, tier: TierId) -> (Ladder, Ladder) {
+    fn tier_demand(&self, tier: TierId) -> TierDemand {
         let mut wanting = Vec::new();
         let mut holding = Vec::new();
         let home = self.inputs.home();
         for (at, segment) in self.inputs.segments.iter().enumerate() {
             let placed = self.placed(at);
             let charged = segment.charged_on(tier);
-            if segment.duty.needs_memory(home) || !segment.duty.allows(tier) {
+            if segment.constraints.needs_memory(home) || !segment.constraints.allows(tier) {
                 continue;
             }
             if placed == tier {
@@ -447,7 +470,7 @@ impl<'a> Explainer<'a> {
                 wanting.push((self.worth(segment, tier), charged));
             }
         }
-        let summed = |mut list: Ladder| {
+        let summed = |mut list: DemandCurve| {
             list.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
             let mut sum = 0;
             list.iter_mut().for_each(|(_, bytes)| {
@@ -456,7 +479,7 @@ impl<'a> Explainer<'a> {
             });
             list
         };
-        (summed(wanting), summed(holding))
+        TierDemand { wanting: summed(wanting), holding: summed(holding) }
     }
 
     fn sentence(&self, at: usize, explanation: &Explanation) -> Option<String> {
@@ -467,33 +490,35 @@ impl<'a> Explainer<'a> {
             true => format!("stays on {}", self.name(planned)),
             false => format!("goes from {} to {} with the next epoch", self.name(current), self.name(planned)),
         };
-        let duty = &segment.duty;
-        let views = self.inputs.view_words(segment);
+        let constraints = &segment.constraints;
+        let views = self.inputs.view_text(segment);
         if self.gives_way(at) {
-            let rule = self.inputs.rule(duty.hard());
+            let rule = self.inputs.rule(constraints.binding_rule());
             return Some(format!(
                 "{place}: the budgets do not hold all that must lie in memory; {rule} gives way here"
             ));
         }
-        if duty.is_closed(current) && planned != current {
+        if constraints.is_closed(current) && planned != current {
             return Some(format!("{place}: {} is drained", self.name(current)));
         }
-        if duty.pin.is_some() && duty.only() == Some(planned) {
-            return Some(format!("{place}: pinned by {}{views}", self.inputs.rule(duty.pin)));
+        if constraints.pin.is_some() && constraints.only() == Some(planned) {
+            return Some(format!("{place}: pinned by {}{views}", self.inputs.rule(constraints.pin)));
         }
         let Some(runner_up) = &explanation.runner_up else {
-            return Some(match duty.hard() {
+            return Some(match constraints.binding_rule() {
                 Some(rule) => format!("{place}: {} leaves no other tier{views}", self.inputs.rule(Some(rule))),
                 None => format!("{place}: no other tier has a budget that could hold it{views}"),
             });
         };
-        let hard = duty.hard().map_or_else(String::new, |rule| format!("; {} holds", self.inputs.rule(Some(rule))));
+        let hard = constraints
+            .binding_rule()
+            .map_or_else(String::new, |rule| format!("; {} holds", self.inputs.rule(Some(rule))));
         let condition = match explanation.condition.as_str() {
             "" => String::new(),
             text => format!("; {text}"),
         };
-        let ahead = if segment.ahead.total() > 0.0 { "; running statements are about to read it" } else { "" };
-        let expected = segment.expected();
+        let ahead = if segment.expected_reads.total() > 0.0 { "; running statements are about to read it" } else { "" };
+        let expected = segment.heat_with_views();
         let is_read = expected.total() > 0.0;
         if !is_read && !ahead.is_empty() {
             return Some(format!("{place}: not read in recent epochs{ahead}{views}{hard}{condition}"));
@@ -503,7 +528,7 @@ impl<'a> Explainer<'a> {
                 "{place}: not read in recent epochs, so no tier saves anything{views}{hard}{condition}"
             ));
         }
-        let reads = reads(&expected);
+        let reads = reads_text(&expected);
         let other = self.tier_named(runner_up);
         let up = other < planned;
         let upper = other.min(planned);

@@ -1,10 +1,11 @@
-//! How long statements that ran would have taken with another placement. Pure.
+//! Forecasts how long the statements of a workload would have taken with another placement. Pure.
 //!
-//! A scan gives its rows to the rest of the statement as they come, and its reads go on meanwhile: two stages of a pipeline
-//! that hands on one window of reads at a time. It takes as long as the slower stage, and the faster one for a window.
+//! A scan passes its rows on to the rest of the statement as they arrive, and its reads continue meanwhile: two stages of a
+//! pipeline that passes on one window of reads at a time. It takes as long as the slower stage, plus the faster one for
+//! a single window.
 //!
 //! ```text
-//!   work(placement)  = hot + (reading + unpacking + slower memory) / partitions           cores
+//!   work(placement)  = fixed + (reading + unpacking + slower memory) / partitions         cores
 //!   reads(placement) = latency + time of the reads from home                             device, kept busy
 //!   span(placement)  = max(work, reads) + min(work, reads) / windows        windows = bytes / depth of the device
 //!   time(placement)  = measured + sum over scans of (span(placement) - span(as it was))
@@ -12,11 +13,11 @@
 //!
 //! Reading itself costs the cores time (submitting, pages, checksums); it is calibrated as time of all threads.
 //!
-//! `hot` is the span as measured without what its partitions waited, and without the work that the places of that time
-//! took. What the device takes for a read goes by its pattern and size, as calibrated with many reads at once: pages here
-//! and there come slower than whole columns. The bytes that a scan reads from home follow from the segments of each column
-//! it read and the share of the column's reads that go to segments at home, by heat. Nothing here knows of a statement
-//! beyond that.
+//! `fixed` is the measured span minus the time for which its partitions waited, and minus the work that the placement at
+//! that time took. The time of the device for a read depends on its pattern and size, as calibrated with many reads at
+//! once: scattered pages are slower than whole columns. The bytes that a scan reads from home follow from the number of
+//! segments that it read of each column and the share of the column's reads that go to segments at home, by heat. Nothing
+//! else about a statement is used.
 
 use std::collections::HashMap;
 
@@ -30,24 +31,24 @@ use crate::io::Depth;
 use crate::table::{ColumnId, TableId};
 use crate::tier::TierId;
 
-/// What the device of the home gives.
+/// Performance of the home's device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Device {
     /// Time before the first byte of a read, in microseconds.
     pub latency_us: f64,
     /// Bytes per microsecond when it is kept busy with large reads.
     pub bytes_per_us: f64,
-    /// What it takes for reads of each kind.
+    /// Cost of its reads by pattern.
     pub cost: TierCost,
-    /// Bytes in flight that keep it busy: what a scan waits for at a time.
+    /// Bytes in flight that keep it busy: a scan waits for so many at a time.
     pub window_bytes: f64,
     /// Time of cores that a byte costs to read and check, in microseconds.
     pub work_us_per_byte: f64,
 }
 
 impl Device {
-    /// As calibrated.
-    pub(super) fn of(calibration: &Calibration) -> Option<Self> {
+    /// The device as calibrated; `None` without a profile of any tier.
+    pub(super) fn from_calibration(calibration: &Calibration) -> Option<Self> {
         let home = calibration.tiers.last()?;
         let fastest = calibration.tiers.first()?;
         let [sequential, .., point] = home.cost.patterns;
@@ -58,7 +59,7 @@ impl Device {
             bytes_per_us: home.busy.map_or(sequential.bytes_per_us, |busy| busy.bytes_per_us),
             cost: home.cost,
             window_bytes: home.busy.map_or(Depth::LEAST, |busy| busy.depth_bytes) as f64,
-            // Where it is not known: each byte is looked at once more.
+            // Where it is not known, the estimate is one more pass over the bytes in memory.
             work_us_per_byte: if work_us_per_byte > 0.0 {
                 work_us_per_byte
             } else {
@@ -68,22 +69,23 @@ impl Device {
     }
 }
 
-/// What the reads of a segment take, per epoch.
+/// Cost of the reads of a segment, per epoch.
 #[derive(Debug, Clone, Copy, Default)]
 struct SegmentReads {
+    /// Position of the column in [`Forecast::columns`].
     column: u32,
     reads: f64,
-    /// Bytes read from the device, were it at home.
+    /// Bytes read from the device if the segment is at home.
     device_bytes: f64,
     /// Time of the device for them, in microseconds.
     device_us: f64,
-    /// Work of a core on these bytes, in microseconds.
-    taking_us: f64,
-    /// Further time in place on each tier of memory against the fastest one, in microseconds.
+    /// Work of a core to read, check and unpack these bytes, in microseconds.
+    home_work_us: f64,
+    /// Additional time on each memory tier compared with the fastest one, in microseconds.
     slower_us: [f64; MAX_TIERS],
 }
 
-/// The same of a column, per read of one of its segments.
+/// Cost of one read of a segment of a column, on average under a placement.
 #[derive(Debug, Clone, Copy, Default)]
 struct PerRead {
     device_bytes: f64,
@@ -91,30 +93,41 @@ struct PerRead {
     work_us: f64,
 }
 
-/// What a column's reads take where all of it lies on one tier.
+/// Sums of [`SegmentReads`] over a column: its cost where all of it lies on one tier.
 #[derive(Debug, Clone, Copy, Default)]
 struct ColumnSums {
     reads: f64,
-    taking_us: f64,
+    home_work_us: f64,
     device_bytes: f64,
     device_us: f64,
     slower_us: [f64; MAX_TIERS],
 }
 
-/// A statement, ready to be asked.
+/// A statement prepared for forecasts.
 #[derive(Debug)]
 struct Statement {
     elapsed_us: f64,
     scans: Vec<Scan>,
 }
 
+/// A scan prepared for forecasts.
 #[derive(Debug)]
 struct Scan {
-    hot_us: f64,
-    was_us: f64,
+    /// Work without that which depends on the placement, in microseconds.
+    fixed_work_us: f64,
+    /// The span that the model gives for the placement as it was.
+    modelled_us: f64,
     partitions: f64,
-    /// Columns and how many of their segments were read.
+    /// Positions of columns, and the number of their segments that were read.
     reads: Vec<(u32, f64)>,
+}
+
+/// Reads from the device of the home.
+#[derive(Debug, Clone, Copy)]
+struct DeviceReads {
+    bytes: f64,
+    /// Time of the device for them, in microseconds.
+    us: f64,
 }
 
 /// Forecasts for one workload.
@@ -128,7 +141,8 @@ pub(super) struct Forecast {
 }
 
 impl Forecast {
-    /// For a workload over the segments of `inputs`; `stored_bytes` are those in the file of each of them.
+    /// Prepares forecasts for a workload over the segments of `inputs`; `stored_bytes` are the bytes of each of them in its
+    /// file.
     pub(super) fn new(inputs: &Inputs, stored_bytes: &[u64], device: Device, workload: &Workload) -> Self {
         let mut known: HashMap<(TableId, ColumnId), u32> = HashMap::new();
         let mut columns: Vec<ColumnSums> = Vec::new();
@@ -148,7 +162,7 @@ impl Forecast {
         for (segment, stored) in inputs.segments.iter().zip(stored_bytes) {
             let at = known.get(&(segment.key.table, segment.key.column)).copied().unwrap_or_default();
             let heat = if is_read.get(at as usize) == Some(&true) { segment.heat } else { one_read(segment.rows) };
-            let reads = segment_reads(inputs, segment, *stored, (at, heat), device);
+            let reads = segment_reads(inputs, segment, *stored, at, heat, device);
             if let Some(column) = columns.get_mut(at as usize) {
                 column.add(&reads);
             }
@@ -177,7 +191,7 @@ impl Forecast {
         let mut device_bytes = 0.0;
         let mut device_us = 0.0;
         for read in &profile.reads {
-            // A table that was dropped since is left as it was.
+            // A table that was dropped since keeps its measured time.
             let Some(at) = known.get(&(read.table, read.column)).copied() else { continue };
             let Some(column) = self.columns.get(at as usize) else { continue };
             reads.push((at, read.total() as f64));
@@ -188,22 +202,22 @@ impl Forecast {
             }
         }
         let work_us = work_us / partitions;
-        let hot_us = (profile.span_us - profile.wait_us / partitions - work_us).max(0.0);
-        let was_us = self.span_us(hot_us + work_us, (device_bytes, device_us));
-        Scan { hot_us, was_us, partitions, reads }
+        let fixed_work_us = (profile.span_us - profile.wait_us / partitions - work_us).max(0.0);
+        let modelled_us = self.span_us(fixed_work_us + work_us, DeviceReads { bytes: device_bytes, us: device_us });
+        Scan { fixed_work_us, modelled_us, partitions, reads }
     }
 
-    /// The span of a scan with so much work that reads so many bytes from home, for which the device takes so long.
-    fn span_us(&self, work_us: f64, (bytes, device_us): (f64, f64)) -> f64 {
-        if bytes <= 0.0 {
+    /// The span of a scan with work of `work_us` and these reads from home.
+    fn span_us(&self, work_us: f64, reads: DeviceReads) -> f64 {
+        if reads.bytes <= 0.0 {
             return work_us;
         }
-        let reads_us = self.device.latency_us + device_us;
-        let windows = (bytes / self.device.window_bytes.max(1.0)).max(1.0);
+        let reads_us = self.device.latency_us + reads.us;
+        let windows = (reads.bytes / self.device.window_bytes.max(1.0)).max(1.0);
         work_us.max(reads_us) + work_us.min(reads_us) / windows
     }
 
-    /// The time of each statement, in microseconds, with every segment where `placed` says.
+    /// The time of each statement, in microseconds, with each segment on the tier in `placed`.
     pub(super) fn times_us(&self, placed: &[TierId]) -> Vec<f64> {
         let mut per_read = vec![PerRead::default(); self.columns.len()];
         for (segment, tier) in self.segments.iter().zip(placed) {
@@ -216,7 +230,7 @@ impl Forecast {
             if *tier == self.home {
                 column.device_bytes += segment.device_bytes / reads;
                 column.device_us += segment.device_us / reads;
-                column.work_us += segment.taking_us / reads;
+                column.work_us += segment.home_work_us / reads;
             } else {
                 column.work_us += segment.slower_us.get(usize::from(tier.0)).copied().unwrap_or(0.0) / reads;
             }
@@ -231,7 +245,8 @@ impl Forecast {
                 device_us += count * per_read.device_us;
                 work_us += count * per_read.work_us;
             }
-            self.span_us(scan.hot_us + work_us / scan.partitions, (bytes, device_us)) - scan.was_us
+            let reads = DeviceReads { bytes, us: device_us };
+            self.span_us(scan.fixed_work_us + work_us / scan.partitions, reads) - scan.modelled_us
         };
         let time_us = |statement: &Statement| {
             (statement.elapsed_us + statement.scans.iter().map(change_us).sum::<f64>()).max(0.0)
@@ -243,7 +258,7 @@ impl Forecast {
 impl ColumnSums {
     fn add(&mut self, reads: &SegmentReads) {
         self.reads += reads.reads;
-        self.taking_us += reads.taking_us;
+        self.home_work_us += reads.home_work_us;
         self.device_bytes += reads.device_bytes;
         self.device_us += reads.device_us;
         for (sum, us) in self.slower_us.iter_mut().zip(reads.slower_us) {
@@ -251,7 +266,7 @@ impl ColumnSums {
         }
     }
 
-    /// What the device takes for a byte of its reads.
+    /// Time of the device per byte of its reads.
     fn device_us_per_byte(&self, device: Device) -> f64 {
         match self.device_bytes > 0.0 {
             true => self.device_us / self.device_bytes,
@@ -259,10 +274,10 @@ impl ColumnSums {
         }
     }
 
-    /// Work on one read of a segment that lies there, beyond that in the fastest tier.
+    /// Additional work on one read of a segment on `tier`, compared with the fastest tier.
     fn work_us(&self, tier: TierId, home: TierId) -> f64 {
         let sum = match tier == home {
-            true => self.taking_us,
+            true => self.home_work_us,
             false => self.slower_us.get(usize::from(tier.0)).copied().unwrap_or(0.0),
         };
         sum / self.reads.max(f64::MIN_POSITIVE)
@@ -279,11 +294,14 @@ fn one_read(rows: u32) -> SegmentHeat {
     heat
 }
 
+/// Cost of the reads of a segment, of which its file holds `stored` bytes; `column` is its position in
+/// [`Forecast::columns`].
 fn segment_reads(
     inputs: &Inputs,
     segment: &SegmentInput,
     stored: u64,
-    (column, heat): (u32, SegmentHeat),
+    column: u32,
+    heat: SegmentHeat,
     device: Device,
 ) -> SegmentReads {
     let reads = f64::from(heat.total());
@@ -298,7 +316,7 @@ fn segment_reads(
         })
         .sum();
     let device_us = device.cost.expected_us(&heat, at_home);
-    // What planning adds to the bytes of a compressed column is the time to unpack it.
+    // The bytes that planning adds to those of a compressed column stand for the time to unpack it.
     let unpack_us = segment.home_bytes.saturating_sub(stored) as f64 / device.bytes_per_us.max(1e-3);
     let share = if stored > 0 { device_bytes / stored as f64 } else { 0.0 };
     let mut slower_us = [0.0; MAX_TIERS];
@@ -309,8 +327,8 @@ fn segment_reads(
     for (id, slot) in slower_us.iter_mut().enumerate().take(usize::from(inputs.home().0)) {
         *slot = (on(id) - on(0)).max(0.0);
     }
-    let taking_us = share * unpack_us + device_bytes * device.work_us_per_byte;
-    SegmentReads { column, reads, device_bytes, device_us, taking_us, slower_us }
+    let home_work_us = share * unpack_us + device_bytes * device.work_us_per_byte;
+    SegmentReads { column, reads, device_bytes, device_us, home_work_us, slower_us }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! What moves brought: counted, not believed.
+//! Measures the benefit of moves from the counters of their segments.
 //!
-//! A move predicts how much reading time an epoch saves. For so many epochs as it had to pay back in, the counters of its
-//! segment are read: the accesses since the move, at the calibrated cost of the tier it left, minus the same at that of
-//! the tier it lies on, divided by the epochs. So a prediction errs where reads turn out otherwise than the heat said; an
-//! error of the calibration itself is not in it. A segment that moves again, or goes, ends its measurement; so does the
-//! end of the process.
+//! A move predicts how much reading time an epoch saves. For as many epochs as it has to pay back in, the counters of its
+//! segment are read: the accesses since the move at the calibrated cost of the source tier, minus the same accesses at the
+//! cost of the target tier, divided by the epochs. So the prediction error shows where reads differ from what the heat
+//! predicted; an error of the calibration itself is not part of it. A measurement ends when the segment moves again or
+//! disappears, and with the process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -14,40 +14,48 @@ use super::record::{EpochRecord, MoveRecord};
 use crate::heat::PatternCounts;
 use crate::heat::decay::SegmentHeat;
 use crate::table::Segment;
-use crate::tier::Seat;
+use crate::tier::TierIndex;
 
-/// Moves watched at a time; those of the newest epochs.
+/// Largest number of moves watched at a time.
 const MOST: usize = 100_000;
 
-/// A move that was carried out, and the counters when it was.
+/// Cost of a tier, and the size of a segment on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PricedExtent {
+    pub(super) cost: TierCost,
+    pub(super) extent: Extent,
+}
+
+/// A move under measurement.
 #[derive(Debug)]
-struct Watched {
+struct WatchedMove {
     record: MoveRecord,
     segment: Weak<Segment>,
-    at: Option<Seat>,
-    /// Cost and segment where it was, and where it is.
-    from: (TierCost, Extent),
-    to: (TierCost, Extent),
+    /// The memory tier to which it moved; `None`: the home.
+    at: Option<TierIndex>,
+    from: PricedExtent,
+    to: PricedExtent,
+    /// Counters of the segment at the time of the move.
     base: PatternCounts,
 }
 
-/// A move to watch.
-pub(super) struct Watch<'a> {
+/// A move that was carried out, to be watched.
+pub(super) struct DoneMove<'a> {
     pub(super) record: &'a MoveRecord,
     pub(super) segment: &'a Arc<Segment>,
-    /// The memory tier it lies on now; `None`: the home.
-    pub(super) at: Option<Seat>,
-    pub(super) from: (TierCost, Extent),
-    pub(super) to: (TierCost, Extent),
+    /// The memory tier to which it moved; `None`: the home.
+    pub(super) at: Option<TierIndex>,
+    pub(super) from: PricedExtent,
+    pub(super) to: PricedExtent,
 }
 
 /// Moves under measurement, by epoch.
 #[derive(Debug, Default)]
 pub(super) struct Measuring {
-    epochs: BTreeMap<u64, (EpochRecord, Vec<Watched>)>,
+    epochs: BTreeMap<u64, (EpochRecord, Vec<WatchedMove>)>,
 }
 
-/// Records that say more now.
+/// Records with updated measurements.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) epochs: Vec<EpochRecord>,
@@ -56,23 +64,23 @@ pub(super) struct Measured {
 
 impl Measuring {
     /// Watches the moves of an epoch from now on.
-    pub(super) fn begin<'a>(&mut self, epoch: &EpochRecord, moves: impl Iterator<Item = Watch<'a>>) {
+    pub(super) fn begin<'a>(&mut self, epoch: &EpochRecord, moves: impl Iterator<Item = DoneMove<'a>>) {
         let room = MOST.saturating_sub(self.epochs.values().map(|(_, moves)| moves.len()).sum());
-        let watched = |watch: Watch<'_>| Watched {
-            record: watch.record.clone(),
-            segment: Arc::downgrade(watch.segment),
-            at: watch.at,
-            from: watch.from,
-            to: watch.to,
-            base: watch.segment.counters.snapshot(),
+        let watched = |done: DoneMove<'_>| WatchedMove {
+            record: done.record.clone(),
+            segment: Arc::downgrade(done.segment),
+            at: done.at,
+            from: done.from,
+            to: done.to,
+            base: done.segment.counters.snapshot(),
         };
-        let moves: Vec<Watched> = moves.take(room).map(watched).collect();
+        let moves: Vec<WatchedMove> = moves.take(room).map(watched).collect();
         if !moves.is_empty() {
             self.epochs.insert(epoch.id, (epoch.clone(), moves));
         }
     }
 
-    /// One more epoch has passed: what the moves brought so far. Those watched for `most` epochs are done.
+    /// Updates all measurements after one more epoch. Those that have lasted `most` epochs end.
     pub(super) fn advance(&mut self, most: u32) -> Measured {
         let mut measured = Measured::default();
         self.epochs.retain(|_, (epoch, moves)| {
@@ -80,16 +88,17 @@ impl Measuring {
                 watched.advance();
             }
             epoch.measured_epochs += 1;
-            let now = |watched: &Watched| watched.record.measured_us.unwrap_or(0.0);
-            let seen = || moves.iter().filter(|watched| watched.record.measured_us.is_some());
-            if seen().next().is_some() {
-                epoch.measured_us = Some(seen().map(now).sum());
-                epoch.measured_moves_predicted_us = Some(seen().map(|watched| watched.record.benefit_us).sum());
-                let off: f64 = seen().map(|watched| (now(watched) - watched.record.benefit_us).abs()).sum();
-                let all: f64 = seen().map(|watched| watched.record.benefit_us.abs()).sum();
+            let now = |watched: &WatchedMove| watched.record.measured_us.unwrap_or(0.0);
+            let measured_moves = || moves.iter().filter(|watched| watched.record.measured_us.is_some());
+            if measured_moves().next().is_some() {
+                epoch.measured_us = Some(measured_moves().map(now).sum());
+                epoch.measured_moves_predicted_us =
+                    Some(measured_moves().map(|watched| watched.record.benefit_us).sum());
+                let off: f64 = measured_moves().map(|watched| (now(watched) - watched.record.benefit_us).abs()).sum();
+                let all: f64 = measured_moves().map(|watched| watched.record.benefit_us.abs()).sum();
                 epoch.prediction_error = (all > 0.0).then(|| off / all);
                 measured.epochs.push(epoch.clone());
-                measured.moves.extend(seen().map(|watched| watched.record.clone()));
+                measured.moves.extend(measured_moves().map(|watched| watched.record.clone()));
             }
             epoch.measured_epochs < most
         });
@@ -97,7 +106,8 @@ impl Measuring {
     }
 }
 
-impl Watched {
+impl WatchedMove {
+    /// Updates the measurement after one more epoch, or ends it where the segment has moved on.
     fn advance(&mut self) {
         let Some(segment) = self.segment.upgrade() else { return };
         if segment.resident.load().as_ref().map(|resident| &resident.tier) != self.at.as_ref() {
@@ -115,7 +125,7 @@ impl Watched {
         for (sum, (now, base)) in heat.values.iter_mut().zip(now.values.iter().zip(self.base.values)) {
             *sum = now.wrapping_sub(base) as f32 / epochs;
         }
-        let cost = |(cost, extent): &(TierCost, Extent)| cost.expected_us(&heat, *extent);
-        self.record.measured_us = Some(cost(&self.from) - cost(&self.to));
+        let us = |priced: &PricedExtent| priced.cost.expected_us(&heat, priced.extent);
+        self.record.measured_us = Some(us(&self.from) - us(&self.to));
     }
 }

@@ -1,9 +1,9 @@
-//! Counts of the tiering loop, as plain atomics that any thread may read.
+//! Metrics of the tiering loop, as plain atomics that any thread may read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::record::EpochRecord;
-use crate::tier::{MAX_TIERS, Slots, TierId};
+use crate::tier::{MAX_TIERS, TierId, TierRows};
 
 /// A floating-point gauge.
 #[derive(Debug, Default)]
@@ -20,74 +20,74 @@ impl Gauge {
     }
 }
 
-/// What became of columns that were read from home, since the start of the process.
+/// Counts of the merger, which promotes columns that scans read from home; since the start of the process.
 #[derive(Debug, Default)]
 pub struct MergeMetrics {
-    /// Segments that came into memory.
+    /// Segments promoted to memory.
     pub promoted: AtomicU64,
-    /// Their bytes.
+    /// Bytes of promoted segments.
     pub promoted_bytes: AtomicU64,
-    /// Columns that were not worth it, or found no room.
+    /// Columns that were not worth a promotion, or for which there was no room.
     pub declined: AtomicU64,
-    /// Columns that nobody had the time to look at.
+    /// Columns that were dropped from the queue before the merger weighed them.
     pub forgotten: AtomicU64,
-    /// Segments that made room.
+    /// Segments evicted to make room.
     pub made_room: AtomicU64,
-    /// Their bytes.
+    /// Bytes of evicted segments.
     pub made_room_bytes: AtomicU64,
 }
 
-/// Counters by the tier left and the tier reached.
+/// Counters by source and target tier.
 type Moves = [[AtomicU64; MAX_TIERS]; MAX_TIERS];
 
-/// What the loop did since the start of the process, and figures of its last epoch.
+/// Counts of the loop since the start of the process, and figures of its last epoch.
 #[derive(Debug, Default)]
 pub struct TieringMetrics {
     /// Epochs carried out.
     pub epochs: AtomicU64,
-    /// Previews.
+    /// Dry runs of epochs.
     pub dry_runs: AtomicU64,
     /// Epochs that ended with an error.
     pub failures: AtomicU64,
-    /// Moves given up.
+    /// Moves that were planned and not carried out.
     pub moves_skipped: AtomicU64,
     /// Segments that the last epoch could not place as rules ask, for want of room.
     pub given_way_segments: AtomicU64,
-    /// Bytes of these.
+    /// Bytes of these segments.
     pub given_way_bytes: AtomicU64,
     /// Microseconds the last epoch took to weigh and solve.
     pub last_solve_us: AtomicU64,
-    /// Microseconds it took to move.
+    /// Microseconds the last epoch took to move.
     pub last_move_us: AtomicU64,
-    /// Bytes it moved.
+    /// Bytes that the last epoch moved.
     pub last_moved_bytes: AtomicU64,
-    /// When it was decided, in microseconds since the Unix epoch.
+    /// Time at which the last epoch was decided, in microseconds since the Unix epoch.
     pub last_unix_us: AtomicU64,
-    /// Its proven gap, 0 to 1.
+    /// Proven gap of the last plan, 0 to 1.
     pub last_gap: Gauge,
-    /// Reading time it found, in microseconds per epoch.
+    /// Reading time before the last epoch, in microseconds per epoch.
     pub last_before_us: Gauge,
-    /// Reading time it predicts.
+    /// Reading time that the last plan predicts, in microseconds per epoch.
     pub last_after_us: Gauge,
-    /// Moves it proposed.
+    /// Moves that the last epoch proposed.
     pub last_proposed: AtomicU64,
-    /// Reading time per epoch that the moves measured last were to save.
+    /// Predicted saving of the moves measured last, in microseconds of reading time per epoch.
     pub last_predicted_benefit_us: Gauge,
-    /// What they saved.
+    /// Measured saving of these moves, in microseconds of reading time per epoch.
     pub last_measured_benefit_us: Gauge,
-    /// By how much the prediction was off, in parts of it.
+    /// Error of the prediction, as a share of it.
     pub last_prediction_error: Gauge,
-    /// What merging did.
+    /// Counts of the merger.
     pub merge: MergeMetrics,
-    /// Times that room was made at once.
+    /// Number of times that pressure relief made room.
     pub reliefs: AtomicU64,
-    /// Segments dropped then.
+    /// Segments dropped by pressure relief.
     pub relieved_segments: AtomicU64,
-    /// Their bytes.
+    /// Bytes of these segments.
     pub relieved_bytes: AtomicU64,
     moves: Moves,
     moved_bytes: Moves,
-    slots: Slots,
+    slots: TierRows,
 }
 
 impl TieringMetrics {
@@ -96,27 +96,29 @@ impl TieringMetrics {
         self.cell(&self.moves, from, to).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
-    /// Bytes they moved.
+    /// Bytes of the moves carried out between two tiers.
     pub fn moved_bytes(&self, from: TierId, to: TierId) -> u64 {
         self.cell(&self.moved_bytes, from, to).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
     fn cell<'a>(&self, table: &'a Moves, from: TierId, to: TierId) -> Option<&'a AtomicU64> {
-        table.get(self.slots.of(from)?)?.get(self.slots.of(to)?)
+        table.get(self.slots.row_of_tier(from)?)?.get(self.slots.row_of_tier(to)?)
     }
 
-    /// Other tiers are there from now on: the row of each, by position; a row that begins anew is counted from 0.
-    pub(super) fn rearrange(&self, rows: &[u8], anew: Option<u8>) {
-        for table in anew.iter().flat_map(|_| [&self.moves, &self.moved_bytes]) {
+    /// Adapts the counters to changed tiers: `rows` are the rows of all tiers by position; the counters of row `reset`, which
+    /// belonged to a tier that is gone, restart at 0.
+    pub(super) fn change_tiers(&self, rows: &[u8], reset: Option<u8>) {
+        for table in reset.iter().flat_map(|_| [&self.moves, &self.moved_bytes]) {
             for (from, row) in (0_u8..).zip(table) {
-                let cells = (0_u8..).zip(row).filter(|(to, _)| anew == Some(*to) || anew == Some(from));
+                let cells = (0_u8..).zip(row).filter(|(to, _)| reset == Some(*to) || reset == Some(from));
                 cells.for_each(|(_, cell)| cell.store(0, Ordering::Relaxed));
             }
         }
         self.slots.set(rows);
     }
 
-    pub(super) fn moved(&self, from: TierId, to: TierId, bytes: u64) {
+    /// Counts a move.
+    pub(super) fn count_move(&self, from: TierId, to: TierId, bytes: u64) {
         for (table, by) in [(&self.moves, 1), (&self.moved_bytes, bytes)] {
             if let Some(cell) = self.cell(table, from, to) {
                 cell.fetch_add(by, Ordering::Relaxed);
@@ -124,13 +126,15 @@ impl TieringMetrics {
         }
     }
 
-    pub(super) fn relieved(&self, epoch: &EpochRecord) {
+    /// Counts a run of pressure relief.
+    pub(super) fn count_relief(&self, epoch: &EpochRecord) {
         self.reliefs.fetch_add(1, Ordering::Relaxed);
         self.relieved_segments.fetch_add(epoch.moves_done.into(), Ordering::Relaxed);
         self.relieved_bytes.fetch_add(epoch.moved_bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn note(&self, epoch: &EpochRecord) {
+    /// Records an epoch that was carried out.
+    pub(super) fn record_epoch(&self, epoch: &EpochRecord) {
         self.epochs.fetch_add(1, Ordering::Relaxed);
         self.last_solve_us.store(epoch.solve_us, Ordering::Relaxed);
         self.last_move_us.store(epoch.move_us, Ordering::Relaxed);
@@ -142,8 +146,8 @@ impl TieringMetrics {
         self.last_proposed.store(epoch.moves_proposed.into(), Ordering::Relaxed);
     }
 
-    /// The measurement of an epoch's moves is complete.
-    pub(super) fn note_measured(&self, epoch: &EpochRecord) {
+    /// Records the measured saving of an epoch's moves.
+    pub(super) fn record_benefit(&self, epoch: &EpochRecord) {
         let (Some(measured), Some(predicted)) = (epoch.measured_us, epoch.measured_moves_predicted_us) else { return };
         self.last_measured_benefit_us.set(measured);
         self.last_predicted_benefit_us.set(predicted);

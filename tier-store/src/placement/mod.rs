@@ -1,76 +1,123 @@
-//! Placement: which tier each segment should lie on, and the loop that brings it there.
+//! Placement: decides on which tier each segment should lie, and runs the loop that moves it there.
 //!
 //! ```text
 //!   counters -> heat -> epoch::plan (cost x heat, solver) -> moves with reasons -> migrate -> report and log
 //! ```
 //!
-//! What running statements still have to read ([`agenda`]) stays in memory for them. [`explain`] says why, and what would change it; [`mode`], [`control`] and [`order`] are the user's hand on the loop;
-//! [`measure`] says afterwards what moves brought, [`advisor`] beforehand what other budgets would.
+//! The constraints of users come first: room for segments that must lie on a tier is reserved, and a forbidden tier is not
+//! offered. A policy places the other segments. Planning (`epoch`, `policy`, `solver`) is pure: the same inputs give the
+//! same plan, without a clock and without I/O. The loop around it sees tables and tiers through the small trait
+//! [`TieringHost`].
 //!
-//! What users want of the placement ([`duty`]) comes first: room for what must lie on a tier is reserved, what must not is
-//! not offered. A [`policy`] shares out the rest. [`epoch`], [`policy`] and [`solver`] are pure: the same inputs give the same plan, no clock and no I/O. [`tiering`] is
-//! the loop around them; it sees tables and tiers through the small trait [`TieringHost`].
+//! Inputs:
+//!
+//! - [`survey`]: collects the segments and tiers that a plan weighs
+//! - [`cost`]: the cost model, expected time of accesses on a tier
+//! - [`calibrate`]: measures the cost profiles of tiers
+//! - [`active_calibration`]: the calibration in use, saved and corrected
+//! - [`correction`]: corrects the cost of the home by the reads of scans
+//! - [`constraints`]: the tiers that placement rules leave to a segment
+//! - [`expected_reads`]: segments that running statements still have to read
+//! - [`views`]: the effect of hot views on their segments
+//! - [`hysteresis`]: holds back segments that moved a short time ago
+//!
+//! Planning:
+//!
+//! - [`epoch`]: plans an epoch, the moves and their reasons
+//! - [`feasibility`]: tests whether the rules fit the budgets
+//! - [`reserved`]: room of pinned segments, taken before the policy chooses
+//! - [`frozen`]: segments that a plan leaves where they are, and the prepared plan
+//! - [`residual`]: the problem that is left for the policy
+//! - [`policy`]: the policies that place free segments
+//! - [`solver`]: finds the cheapest placement under the budgets
+//!
+//! The loop:
+//!
+//! - [`tiering`]: the threads of the loop, and its host
+//! - [`epoch_steps`]: the steps of an epoch: inputs, plan, moves, records
+//! - [`mode`]: the modes auto, advise and off
+//! - [`control`]: mode and freeze, as users set them
+//! - [`order`]: moves that users order
+//! - [`pressure`]: drops copies at once where room is lacking
+//! - [`merge`]: promotes columns that scans have read from home
+//! - [`tier_set`]: adds, drains and drops tiers
+//! - [`record`]: records of epochs and moves
+//! - [`snapshot`]: the placement after an epoch, for rolling back
+//! - [`measure`]: measures the benefit of moves
+//! - [`metrics`]: counters of the loop
+//!
+//! Queries:
+//!
+//! - [`queries`]: the read-only queries to the loop
+//! - [`explain`]: explains the place of a segment, and what would change it
+//! - [`condition_search`]: confirms these conditions by planning again
+//! - [`query_cost`]: the cost of a statement's reads
+//! - [`advice`]: requests to the advisor and its answers
+//! - [`advisor`]: predicts the effect of other budgets
+//! - [`forecast`]: forecasts the time of statements with another placement
+//! - [`workload`]: profiles of statements that ran
+//! - [`format`](mod@format): number formatting for sentences
 
+mod active_calibration;
 pub mod advice;
 mod advisor;
-mod agenda;
-mod ask;
 pub mod calibrate;
+mod condition_search;
+pub mod constraints;
 mod control;
 pub mod correction;
 pub mod cost;
-pub mod duty;
 pub mod epoch;
+mod epoch_steps;
+mod expected_reads;
 pub mod explain;
-mod flip;
+pub(crate) mod feasibility;
 mod forecast;
-mod gauge;
-pub mod hold;
-mod kept;
+mod format;
+mod frozen;
+pub mod hysteresis;
 mod measure;
 pub mod merge;
 pub mod metrics;
 pub mod mode;
-pub(crate) mod needs;
 pub mod order;
-pub mod outlook;
-pub mod picture;
 pub mod policy;
 pub mod pressure;
+mod queries;
+pub mod query_cost;
 pub mod record;
-mod reserve;
-mod rest;
+mod reserved;
+mod residual;
+pub mod snapshot;
 pub mod solver;
 pub(crate) mod survey;
 mod tier_set;
 pub mod tiering;
-mod turn;
 pub mod views;
-mod words;
 pub mod workload;
 
 pub use advice::{Advice, AdviceRequest, BudgetPoint, Configuration, Goal, MoreRoom, UnreadColumn};
-pub use agenda::{Agenda, ExpectedRead};
 pub use calibrate::{Calibration, Point, TierProfile};
+pub use constraints::{PlacementConstraints, TierMask};
 pub use control::Control;
 pub use correction::{Correction, HomeReads};
 pub use cost::{Extent, PatternCost, TierCost};
-pub use duty::{Duty, TierMask};
+pub use expected_reads::{ExpectedRead, ExpectedReadSource};
 pub use explain::{Basis, Condition, Explanation, Lever, TierOption};
-pub use hold::HoldOptions;
+pub use hysteresis::HysteresisOptions;
 pub use merge::{MergeKind, MergeOptions};
 pub use metrics::TieringMetrics;
 pub use mode::TieringMode;
 pub use order::{Order, OrderOutcome, OrderReport, Scope};
-pub use outlook::{Outlook, ReadPart};
-pub use picture::Picture;
 pub use policy::PolicyKind;
 pub use pressure::Pressure;
+pub use query_cost::{QueryCost, ReadPart};
 pub use record::{EpochRecord, EpochReport, MoveRecord, MoveStatus, SEVERAL, TierPrice};
+pub use snapshot::PlacementSnapshot;
 pub use tier_set::TierState;
 pub(crate) use tier_set::check_name;
 pub use tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost, TieringOptions};
-pub use views::{ViewInput, ViewPart};
+pub use views::{ViewInfluence, ViewInput};
 pub use workload::{ColumnReads, ScanProfile, StatementProfile, Workload};
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who decides where segments lie: the loop by itself, the loop with a person, or nobody.
+//! Tiering modes: whether the loop moves segments, proposes moves, or does nothing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// What the tiering loop does with a table, or with all of them. The more reserved of the two holds.
+/// The mode of the tiering loop for a table, or for all tables. The more restrictive of the two applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TieringMode {
-    /// It moves segments.
+    /// The loop moves segments.
     #[default]
     Auto,
-    /// It plans, and logs as proposed what it would move.
+    /// The loop plans, and logs the moves as proposed.
     Advise,
-    /// It does not weigh them.
+    /// The loop does not weigh the segments.
     Off,
 }
 
 impl TieringMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Advise, Self::Off];
 
     /// Lower-case name, as in SQL and JSON.

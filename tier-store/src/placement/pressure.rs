@@ -1,13 +1,15 @@
-//! Room that is needed now and not with the next epoch: a budget was lowered below what its tier holds, or a load finds no
-//! room for what it brings.
+//! Pressure relief: makes room at once, without waiting for the next epoch, when a budget was lowered below the bytes on
+//! its tier, or when a load finds no room for its segments.
 //!
-//! Victims are chosen as GPU memory is freed in an emergency (Hetero-DB, Zhang et al. 2015, 4.2.2): least cost `e + f s l`
-//! first, where `e` are the bytes that have to be written, `s` those of the segment, `l` its place by last use as a share of
-//! all, and `f` a constant: see [`cost`]. Here every segment has its home, so a copy in memory is dropped and nothing is
-//! written. It is logged as an epoch of its own, with its reasons, and obeys rules, modes and freezes as epochs do.
+//! The victims are chosen as in the emergency eviction of GPU memory (Hetero-DB, Zhang et al. 2015, 4.2.2): least cost
+//! `e + f s l` first, where `e` are the bytes that have to be written, `s` those of the segment, `l` its position in the
+//! order of last use as a share of all, and `f` a constant: see [`eviction_cost`]. Here every segment has its home, so
+//! relief drops the copy in memory and writes nothing. It is logged as an epoch of its own, with its reasons, and obeys
+//! rules, modes and freezes as epochs do.
 //!
-//! An epoch under way is given up for a lowered budget: what is left of its plan was made for another one. A load takes
-//! only what nobody read within the epochs in which moves have to pay back, and nothing that no epoch has seen yet.
+//! For a lowered budget an epoch under way is cancelled, because its remaining plan is for the old budget. A load evicts
+//! only segments that nobody read within the epochs in which moves have to pay back, and none that no epoch has observed
+//! yet.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -16,32 +18,32 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::epoch::{EpochPlan, Inputs, PlannedMove, SegmentInput, TierInput, reading_us};
-use super::kept::{Drawn, origin_table, set_aside};
+use super::format::{bytes, figure, over_budget};
+use super::frozen::{MovableInputs, PreparedPlan, origin_table, remove_frozen};
 use super::mode::TieringMode;
 use super::policy::PolicyKind;
 use super::record::{EpochReport, TierPrice};
 use super::solver::{Method, gap};
 use super::tiering::{EpochRequest, Shared, TieringHost, epoch_record};
-use super::words::{bytes, figure, over_budget};
 use crate::error::{Error, Result};
-use crate::tier::{Seat, TierId};
+use crate::tier::{TierId, TierIndex};
 
-/// What its epochs say asked for them.
+/// Trigger in the records of the epochs that relieve pressure.
 pub(super) const TRIGGER: &str = "memory pressure";
 /// The weight of last use against bytes that have to be written, as in the authors' code.
 const LATENCY_FACTOR: f64 = 0.01;
-/// Segments dropped at a time; the work is bounded, and goes on with those that are left.
-const MOST: usize = 4096;
-/// Before one: more will be needed than the first segment asked for.
-const LOAD_GATHERS: Duration = Duration::from_millis(100);
-/// Between two looks on behalf of loads.
+/// Segments dropped in one pass, which bounds its work; the next pass goes on with the remaining ones.
+const MAX_VICTIMS: usize = 4096;
+/// Time to collect further requests of a load, which brings many segments.
+const LOAD_GATHER_TIME: Duration = Duration::from_millis(100);
+/// Pause between two evictions on behalf of loads.
 const LOAD_PAUSE_US: u64 = 10_000_000;
 /// The least part of a budget that is freed for a load.
 const LOAD_SHARE: u64 = 16;
 
-/// What a victim costs, in bytes: `written` that have to be written out, `size` of it, and its place by last use from just
-/// above 0 (longest ago) to 1.
-fn cost(written: u64, size: u64, last_use: f64) -> f64 {
+/// The cost of evicting a segment, in bytes: from the bytes to write out, its size, and its position in the order of last
+/// use from just above 0 (longest ago) to 1.
+fn eviction_cost(written: u64, size: u64, last_use: f64) -> f64 {
     written as f64 + LATENCY_FACTOR * size as f64 * last_use
 }
 
@@ -50,12 +52,13 @@ fn cost(written: u64, size: u64, last_use: f64) -> f64 {
 pub(super) enum Need {
     /// It holds more than its budget.
     Budget,
-    /// A load found no room for so many bytes.
+    /// A load found no room for this number of bytes.
     Load(u64),
 }
 
 impl Need {
-    fn and(self, other: Self) -> Self {
+    /// Combines two needs of one tier.
+    fn combine(self, other: Self) -> Self {
         match (self, other) {
             (Self::Load(one), Self::Load(other)) => Self::Load(one.saturating_add(other)),
             _ => Self::Budget,
@@ -63,7 +66,7 @@ impl Need {
     }
 }
 
-/// Tiers that need room.
+/// Queue of the tiers that need room.
 #[derive(Debug, Default)]
 pub struct Pressure {
     queue: Mutex<Queue>,
@@ -77,30 +80,31 @@ struct Queue {
 }
 
 impl Pressure {
-    /// A load found no room on a tier for so many bytes. Never waits.
-    pub fn lacks(&self, tier: TierId, bytes: u64) {
+    /// Reports that a load found no room for `bytes` on a tier. Never waits.
+    pub fn report_shortage(&self, tier: TierId, bytes: u64) {
         self.note(tier, Need::Load(bytes));
     }
 
+    /// Adds a need to the queue.
     pub(super) fn note(&self, tier: TierId, need: Need) {
         let mut queue = self.queue.lock();
-        let sum = queue.needs.get(&tier).map_or(need, |known| known.and(need));
+        let sum = queue.needs.get(&tier).map_or(need, |known| known.combine(need));
         queue.needs.insert(tier, sum);
         self.wake.notify_one();
     }
 
-    /// Tiers stand elsewhere now; what was needed on one that is gone is forgotten.
+    /// Moves the needs to the new positions of their tiers and drops those of tiers that are gone.
     pub(super) fn renumber(&self, position: impl Fn(TierId) -> Option<TierId>) {
         let needs = &mut self.queue.lock().needs;
         *needs = std::mem::take(needs).into_iter().filter_map(|(tier, need)| Some((position(tier)?, need))).collect();
     }
 
-    /// The need with what came since.
+    /// Combines `need` with what was added to the queue for the tier since.
     fn with_more(&self, tier: TierId, need: Need) -> Need {
-        self.queue.lock().needs.remove(&tier).map_or(need, |more| need.and(more))
+        self.queue.lock().needs.remove(&tier).map_or(need, |more| need.combine(more))
     }
 
-    /// Forgets what was needed before somebody cared.
+    /// Opens the queue, without needs from before there was a thread to serve them.
     pub(super) fn open(&self) {
         *self.queue.lock() = Queue::default();
     }
@@ -127,9 +131,9 @@ impl Pressure {
 }
 
 impl Shared {
-    /// A budget is lower now than what its tier holds. An epoch under way planned with the one before, and is given up; one
-    /// that begins now sees to it itself. Where slower memory has room for what has to leave, the loop plans an epoch at
-    /// once, which may bring it there.
+    /// Reacts to a budget that is now lower than the bytes on its tier. Cancels an epoch under way, which planned with
+    /// the old budget; an epoch that begins now uses the new one. Where slower memory has room for the surplus, the loop
+    /// runs an epoch at once, which may move it there; else the relief thread evicts it.
     pub(super) fn over_budget(&self, tier: TierId) {
         if self.in_epoch.load(Ordering::Relaxed) {
             self.cancel.store(true, Ordering::Relaxed);
@@ -140,12 +144,12 @@ impl Shared {
         }
     }
 
-    /// Makes room where it is needed, until that ends.
+    /// Serves the queue until it is closed; runs on the relief thread.
     pub(super) fn run_relief(&self) {
         let mut free_at_us = 0;
         while let Some((tier, need)) = self.pressure.wait() {
-            // Positions may change while it waits.
-            let Some(seat) = self.host().ok().and_then(|host| seat(host.as_ref(), tier)) else { continue };
+            // The position of the tier may change while this thread waits; its index follows.
+            let Some(index) = self.host().ok().and_then(|host| tier_index(host.as_ref(), tier)) else { continue };
             let now_us = self.clock.now_us();
             if need != Need::Budget && now_us < free_at_us {
                 continue;
@@ -154,11 +158,11 @@ impl Shared {
                 Need::Budget => need,
                 // A load brings many segments.
                 Need::Load(_) => {
-                    self.clock.sleep(LOAD_GATHERS);
-                    self.pressure.with_more(seat.id(), need)
+                    self.clock.sleep(LOAD_GATHER_TIME);
+                    self.pressure.with_more(index.id(), need)
                 }
             };
-            match self.relieve(seat.id(), need) {
+            match self.relieve(index.id(), need) {
                 Ok(_) => {}
                 Err(Error::Cancelled) => return,
                 Err(error) => tracing::error!(%error, "no room is made before the next epoch"),
@@ -169,19 +173,19 @@ impl Shared {
         }
     }
 
-    /// Makes room on a tier, as far as rules and modes let it; `None` when there was nothing to do.
+    /// Makes room on a tier, as far as rules and modes allow it; `None` when there was nothing to do.
     pub(super) fn relieve(&self, tier: TierId, need: Need) -> Result<Option<EpochReport>> {
-        let Some(seat) = seat(self.host()?.as_ref(), tier) else { return Ok(None) };
-        let mut turn = match need {
-            Need::Budget => self.turn.lock(),
-            // The epoch under way decides better.
-            Need::Load(_) => match self.turn.try_lock() {
-                Some(turn) => turn,
+        let Some(index) = tier_index(self.host()?.as_ref(), tier) else { return Ok(None) };
+        let mut last_epoch = match need {
+            Need::Budget => self.epoch_mutex.lock(),
+            // An epoch under way places segments better than an eviction would.
+            Need::Load(_) => match self.epoch_mutex.try_lock() {
+                Some(last_epoch) => last_epoch,
                 None => return Ok(None),
             },
         };
         let host = self.host()?;
-        let tier = seat.id();
+        let tier = index.id();
         let host = host.as_ref();
         self.cancel.store(false, Ordering::Relaxed);
         if self.is_stopping() {
@@ -193,12 +197,12 @@ impl Shared {
             if !control.is_running() || control.mode != TieringMode::Auto || self.cancel.load(Ordering::Relaxed) {
                 return Ok(last);
             }
-            let id = turn.map_or_else(|| host.last_epoch(), Ok)? + 1;
-            let Some(report) = self.relieve_once(host, (tier, need), id)? else { return Ok(last) };
-            // Should a part of it not be saved, its number is not given again.
-            *turn = Some(id);
-            // Where nothing could be dropped, the same would be tried again.
-            let is_all = report.moves.len() < MOST || report.epoch.moves_done == 0;
+            let id = last_epoch.map_or_else(|| host.last_epoch(), Ok)? + 1;
+            let Some(report) = self.relieve_once(host, tier, need, id)? else { return Ok(last) };
+            // No other epoch gets the number.
+            *last_epoch = Some(id);
+            // If no segment could be dropped, another pass would only try the same segments again.
+            let is_all = report.moves.len() < MAX_VICTIMS || report.epoch.moves_done == 0;
             let is_all = is_all || self.is_stopping() || need != Need::Budget;
             last = Some(report);
             if is_all {
@@ -207,66 +211,65 @@ impl Shared {
         }
     }
 
-    fn relieve_once(
-        &self,
-        host: &dyn TieringHost,
-        (tier, need): (TierId, Need),
-        id: u64,
-    ) -> Result<Option<EpochReport>> {
+    /// Evicts at most [`MAX_VICTIMS`] segments as epoch `id`.
+    fn relieve_once(&self, host: &dyn TieringHost, tier: TierId, need: Need, id: u64) -> Result<Option<EpochReport>> {
         let memory = host.memory_tiers();
         let Some(account) = memory.get(usize::from(tier.0)).map(|tier| tier.account()) else { return Ok(None) };
-        // What is drained leaves with epochs: other memory may be better than home.
+        // Epochs empty a drained tier: other memory may be better for its segments than home.
         if account.is_closed() {
             return Ok(None);
         }
-        let (budget, wanted) = match need {
+        let (budget, wanted_bytes) = match need {
             Need::Budget => (account.limit_bytes(), 0),
             Need::Load(wanted) => (account.limit_bytes(), wanted.max(account.limit_bytes() / LOAD_SHARE)),
         };
-        if account.used_bytes() == 0 || account.used_bytes() + wanted <= budget {
+        if account.used_bytes() == 0 || account.used_bytes() + wanted_bytes <= budget {
             return Ok(None);
         }
         let unix_us = self.clock.unix_us();
         let start_us = self.clock.now_us();
         let mut tables = host.tables();
         tables.sort_by_key(|table| table.id);
-        let seen = self.seen_heat(&tables, true);
-        let (mut inputs, mut origins) = self.inputs(host, &tables, seen.as_ref())?;
+        let preview_heat = self.preview_heat(&tables, true);
+        let (mut inputs, mut origins) = self.inputs(host, &tables, preview_heat.as_ref())?;
         let basis = self.mark(&mut inputs, id);
         let payback_epochs = inputs.payback_epochs;
         let may_leave = |at: usize, segment: &SegmentInput| {
             let idle = || last_use(segment).is_none_or(|epochs| f64::from(epochs) > inputs.payback_epochs);
-            let stays = || self.policy.kind() == PolicyKind::Static || segment.duty.preferred == Some(tier);
+            let stays = || self.policy.kind() == PolicyKind::Static || segment.constraints.preferred == Some(tier);
             let open = || need == Need::Budget || !stays() && idle() && self.heat.read().knows(&segment.key);
             let is_auto = || origin_table(&tables, &origins, at).is_some_and(|t| t.mode == TieringMode::Auto);
-            segment.current == tier && segment.duty.allows(inputs.home()) && is_auto() && open()
+            segment.current == tier && segment.constraints.allows(inputs.home()) && is_auto() && open()
         };
-        let kept: Vec<bool> = inputs.segments.iter().enumerate().map(|(at, segment)| may_leave(at, segment)).collect();
-        // What readers still hold of copies that left goes without us.
-        let lying: u64 = inputs.segments.iter().filter(|s| s.current == tier).map(|s| s.charged_on(tier)).sum();
-        let lacking_bytes = (lying.min(account.used_bytes()) + wanted).saturating_sub(budget);
-        let held = set_aside(&mut inputs, &mut origins, &kept);
+        let movable: Vec<bool> =
+            inputs.segments.iter().enumerate().map(|(at, segment)| may_leave(at, segment)).collect();
+        // Copies that left the tier but that readers still hold free their bytes by themselves: only segments on it count.
+        let resident_bytes: u64 =
+            inputs.segments.iter().filter(|s| s.current == tier).map(|s| s.charged_on(tier)).sum();
+        let lacking_bytes = (resident_bytes.min(account.used_bytes()) + wanted_bytes).saturating_sub(budget);
+        let frozen_bytes = remove_frozen(&mut inputs, &mut origins, &movable);
         let why = |over| match need {
             Need::Budget => over_budget(account.name(), over, budget),
             Need::Load(_) => format!("a load needs {} of {}", bytes(over), account.name()),
         };
-        let (plan, spare_bytes) = plan(&inputs, (tier, lacking_bytes), &why);
+        let Eviction { plan, spare_bytes } = plan_eviction(&inputs, tier, lacking_bytes, &why);
         if plan.moves.is_empty() {
             return Ok(None);
         }
-        let drawn = Drawn::by_hand((inputs, origins, held, basis), plan, self.policy.kind());
+        let movable = MovableInputs { inputs, origins, frozen_bytes, basis };
+        let prepared = PreparedPlan::from_plan(movable, plan, self.policy.kind());
         let request = EpochRequest::now(TRIGGER);
         let solve_us = self.clock.now_us().saturating_sub(start_us);
         let mut report =
-            EpochReport { epoch: epoch_record(id, unix_us, &request, &drawn, solve_us), moves: Vec::new() };
-        report.moves = drawn.records(&report.epoch, &tables);
-        // Of what costs say, nothing was asked.
+            EpochReport { epoch: epoch_record(id, unix_us, &request, &prepared, solve_us), moves: Vec::new() };
+        report.moves = prepared.records(&report.epoch, &tables);
+        // The decision used no prices and no costs, so the records show none.
         for (record, less) in report.moves.iter_mut().zip(spare_bytes) {
             (record.price_ns_per_byte, record.runner_up, record.runner_up_us) = (None, None, None);
             record.condition = condition(account.name(), need, less, payback_epochs);
         }
-        self.finish(host, &request, (&tables, Some(&drawn)), &mut report)?;
-        self.metrics.relieved(&report.epoch);
+        self.finish(host, &request, &tables, Some(&prepared), &mut report)?;
+        self.metrics.count_relief(&report.epoch);
         tracing::info!(
             tier = account.name(),
             segments = report.epoch.moves_done,
@@ -277,11 +280,11 @@ impl Shared {
     }
 }
 
-fn seat(host: &dyn TieringHost, tier: TierId) -> Option<Seat> {
-    host.memory_tiers().get(usize::from(tier.0)).map(|tier| tier.seat().clone())
+fn tier_index(host: &dyn TieringHost, tier: TierId) -> Option<TierIndex> {
+    host.memory_tiers().get(usize::from(tier.0)).map(|tier| tier.index().clone())
 }
 
-/// True when tiers of memory below `tier` have room for all that is too much for it.
+/// True when slower memory tiers have room for the bytes of `tier` above its budget.
 fn slower_has_room(host: &dyn TieringHost, tier: TierId) -> bool {
     let memory = host.memory_tiers();
     let mut accounts = memory.iter().skip(usize::from(tier.0)).map(|tier| tier.account());
@@ -290,7 +293,7 @@ fn slower_has_room(host: &dyn TieringHost, tier: TierId) -> bool {
     room.sum::<u64>() >= over
 }
 
-/// What would have left a victim where it lay, for which it would have had to be `less` that was needed.
+/// The condition under which a victim would have stayed: that `less` bytes fewer had been needed.
 fn condition(tier: &str, need: Need, less: u64, payback_epochs: f64) -> String {
     let unweighed = "no price and no second tier was weighed, only last use and size";
     match need {
@@ -302,53 +305,71 @@ fn condition(tier: &str, need: Need, less: u64, payback_epochs: f64) -> String {
     }
 }
 
-/// Epochs since a segment was last read; what a running statement is about to read is in use.
+/// Epochs since a segment was last read; 0 for a segment that a running statement expects to read.
 fn last_use(segment: &SegmentInput) -> Option<u32> {
-    if segment.ahead.total() > 0.0 { Some(0) } else { segment.heat.idle_epochs }
+    if segment.expected_reads.total() > 0.0 { Some(0) } else { segment.heat.idle_epochs }
 }
 
-/// Segments by cost until `lacking_bytes` are free, without those that turn out not to be needed; and for each by how much
-/// less would have to be lacking for it to stay.
-fn plan(inputs: &Inputs, (tier, lacking_bytes): (TierId, u64), why: &dyn Fn(u64) -> String) -> (EpochPlan, Vec<u64>) {
+/// A segment that may be evicted.
+struct Victim<'a> {
+    cost: f64,
+    /// Position in the order of last use, from 1.
+    place: usize,
+    /// Position in [`Inputs::segments`].
+    at: usize,
+    segment: &'a SegmentInput,
+}
+
+/// A plan of evictions.
+struct Eviction {
+    plan: EpochPlan,
+    /// For each move: by how many bytes less would have to be lacking for the segment to stay.
+    spare_bytes: Vec<u64>,
+}
+
+/// Plans to evict segments by cost until `lacking_bytes` are free, without those that turn out not to be needed.
+fn plan_eviction(inputs: &Inputs, tier: TierId, lacking_bytes: u64, why: &dyn Fn(u64) -> String) -> Eviction {
     let mut by_use: Vec<(usize, &SegmentInput)> = inputs.segments.iter().enumerate().collect();
     by_use.sort_by(|(_, a), (_, b)| {
         let last = |segment: &SegmentInput| last_use(segment).unwrap_or(u32::MAX);
         last(b).cmp(&last(a)).then(a.heat.total().total_cmp(&b.heat.total())).then(a.key.cmp(&b.key))
     });
     let count = by_use.len();
-    let mut victims: Vec<(f64, usize, usize, &SegmentInput)> = (1..)
+    let mut victims: Vec<Victim<'_>> = (1..)
         .zip(by_use)
         .map(|(place, (at, segment))| {
             let last_use = place as f64 / count as f64;
-            // Its home is whole, so nothing has to be written.
-            (cost(0, segment.charged_on(tier), last_use), place, at, segment)
+            // Every segment has all its bytes at home, so nothing has to be written.
+            Victim { cost: eviction_cost(0, segment.charged_on(tier), last_use), place, at, segment }
         })
         .collect();
-    // The less recently used one of two that cost the same.
-    victims.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    // Of two that cost the same, the less recently used one goes first.
+    let by_cost = |a: &Victim<'_>, b: &Victim<'_>| a.cost.total_cmp(&b.cost).then(a.place.cmp(&b.place));
+    victims.sort_by(by_cost);
     let mut freed = 0;
     let mut chosen = Vec::new();
     for victim in victims {
-        if freed >= lacking_bytes || chosen.len() >= MOST {
+        if freed >= lacking_bytes || chosen.len() >= MAX_VICTIMS {
             break;
         }
-        // With so much less lacking, those before it do.
+        // With this number of bytes less lacking, the victims before it would do.
         let less = lacking_bytes - freed;
-        freed += victim.3.charged_on(tier);
+        freed += victim.segment.charged_on(tier);
         chosen.push((victim, less));
     }
-    // Small ones that were used lately cost little and free little.
-    chosen.sort_by_key(|(victim, _)| std::cmp::Reverse(victim.1));
-    chosen.retain(|((.., segment), _)| {
-        let charged = segment.charged_on(tier);
+    // Small segments that were used lately cost little, but free little: the last victim may free enough without them. So
+    // the most recently used ones stay where the others suffice.
+    chosen.sort_by_key(|(victim, _)| std::cmp::Reverse(victim.place));
+    chosen.retain(|(victim, _)| {
+        let charged = victim.segment.charged_on(tier);
         let is_needed = freed < lacking_bytes + charged;
         freed -= if is_needed { 0 } else { charged };
         is_needed
     });
-    chosen.sort_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    chosen.sort_by(|(a, _), (b, _)| by_cost(a, b));
     let (chosen, spare_bytes): (Vec<_>, Vec<u64>) = chosen.into_iter().unzip();
     let home = inputs.home();
-    let planned = |(cost, place, at, segment): (f64, usize, usize, &SegmentInput)| {
+    let planned = |Victim { cost, place, at, segment }: Victim<'_>| {
         let benefit_us = reading_us(inputs, segment, tier) - reading_us(inputs, segment, home);
         PlannedMove {
             segment: at,
@@ -369,16 +390,17 @@ fn plan(inputs: &Inputs, (tier, lacking_bytes): (TierId, u64), why: &dyn Fn(u64)
     let moves: Vec<PlannedMove> = chosen.into_iter().map(planned).collect();
     let before_us: f64 = inputs.segments.iter().map(|segment| reading_us(inputs, segment, tier)).sum();
     let after_us = before_us - moves.iter().map(|planned| planned.benefit_us).sum::<f64>();
-    let left: u64 = moves.iter().filter_map(|m| inputs.segments.get(m.segment)).map(|s| s.charged_on(tier)).sum();
+    let evicted_bytes: u64 =
+        moves.iter().filter_map(|m| inputs.segments.get(m.segment)).map(|s| s.charged_on(tier)).sum();
     let price = |(id, tier_input): (u8, &TierInput)| {
         let on = |segment: &&SegmentInput| segment.current == TierId(id);
         let before_bytes = inputs.segments.iter().filter(on).map(|s| s.charged_on(TierId(id))).sum();
-        let gone = if TierId(id) == tier { left } else { 0 };
+        let moved_bytes = if TierId(id) == tier { evicted_bytes } else { 0 };
         Some(TierPrice {
             tier: tier_input.name.clone(),
             budget_bytes: tier_input.budget_bytes?,
             before_bytes,
-            planned_bytes: before_bytes - gone,
+            planned_bytes: before_bytes - moved_bytes,
             price_ns_per_byte: 0.0,
         })
     };
@@ -388,14 +410,14 @@ fn plan(inputs: &Inputs, (tier, lacking_bytes): (TierId, u64), why: &dyn Fn(u64)
         before_us,
         after_us,
         objective_us: after_us,
-        // Nothing is proven.
+        // No bound is proven.
         bound_us: 0.0,
         gap: gap(after_us, 0.0),
         method: Method::Ranked,
         prices,
         given_way: Vec::new(),
     };
-    (plan, spare_bytes)
+    Eviction { plan, spare_bytes }
 }
 
 #[cfg(test)]

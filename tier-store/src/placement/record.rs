@@ -1,8 +1,8 @@
-//! What an epoch decided and did, in a form that is logged, listed and explained: names, not ids.
+//! Records of epochs and moves, as they are logged, listed and explained: with names, not ids.
 
 use serde::{Deserialize, Serialize};
 
-/// What happened to a planned move.
+/// The status of a planned move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MoveStatus {
@@ -12,7 +12,7 @@ pub enum MoveStatus {
     Done,
     /// Not carried out; [`MoveRecord::why`] says why.
     Skipped,
-    /// Decided where the loop only advises: for a person to do.
+    /// Decided where the loop only advises: left to a person.
     Proposed,
 }
 
@@ -31,7 +31,7 @@ impl MoveStatus {
 /// One change of the placement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MoveRecord {
-    /// The epoch that decided it.
+    /// The epoch that decided the move.
     pub epoch: u64,
     /// Position in the epoch's order of execution, from 0.
     pub number: u32,
@@ -45,7 +45,7 @@ pub struct MoveRecord {
     pub from: String,
     /// Name of the tier it goes to.
     pub to: String,
-    /// Segments it is about: 1, or more where a row sums up moves that were made between epochs.
+    /// Number of segments: 1, or more where a row sums up moves that were made between epochs.
     #[serde(default = "one")]
     pub segments: u64,
     /// Bytes of the segment's image.
@@ -54,36 +54,36 @@ pub struct MoveRecord {
     pub benefit_us: f64,
     /// `benefit_us` per byte, in nanoseconds.
     pub benefit_ns_per_byte: f64,
-    /// Price of a byte of the faster of the two tiers it was decided between, in nanoseconds; of a row that sums up what was
-    /// merged on read, what each byte that came took from what made room. `None` where no price was part of it:
-    /// [`MoveRecord::condition`] says so.
+    /// Price of a byte of the faster of the two tiers between which it was decided, in nanoseconds; in a row that sums up
+    /// merges on read, the benefit that the segments lost which made room, per byte that came. `None` where no price was
+    /// part of the decision: [`MoveRecord::condition`] says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_ns_per_byte: Option<f64>,
     /// Name of the second best tier; `None` where no second was weighed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner_up: Option<String>,
-    /// How much more it would cost there, in microseconds per epoch.
+    /// Additional cost on the second best tier, in microseconds per epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner_up_us: Option<f64>,
-    /// What would have changed the decision.
+    /// The condition under which the decision would have been another.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
-    /// Reading time saved per epoch since it was carried out, as the counters say; see [`super::measure`].
+    /// Reading time saved per epoch since it was carried out, measured from the counters; see [`super::measure`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_us: Option<f64>,
-    /// Epochs over which that was measured.
+    /// Epochs over which `measured_us` was measured.
     #[serde(default)]
     pub measured_epochs: u32,
-    /// Why, in one sentence with figures.
+    /// The reason, in one sentence with figures.
     pub reason: String,
-    /// What happened.
+    /// Its status.
     pub status: MoveStatus,
-    /// Why it was skipped.
+    /// The reason why it was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// When it ended, in microseconds since the Unix epoch; for a planned one when it was decided.
+    /// End of the move, in microseconds since the Unix epoch; for a planned move the time of the decision.
     pub unix_us: u64,
-    /// How long it took, in microseconds; 0 when not carried out.
+    /// Duration, in microseconds; 0 when not carried out.
     pub took_us: u64,
 }
 
@@ -91,12 +91,12 @@ fn one() -> u64 {
     1
 }
 
-/// Stands for several tables or columns in a row that sums up moves.
+/// Name of the table and the column in a row that sums up moves of several.
 pub const SEVERAL: &str = "*";
 
 impl MoveRecord {
-    /// A row that sums up moves of several segments.
-    pub(super) fn of_several(epoch: u64, number: u32, (from, to): (String, String)) -> Self {
+    /// Makes a row that sums up moves of several segments.
+    pub(super) fn for_several(epoch: u64, number: u32, from: String, to: String) -> Self {
         Self {
             epoch,
             number,
@@ -124,7 +124,7 @@ impl MoveRecord {
     }
 }
 
-/// What room on one tier was worth in an epoch.
+/// Price and use of one tier in an epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TierPrice {
     /// Name of the tier.
@@ -133,25 +133,25 @@ pub struct TierPrice {
     pub budget_bytes: u64,
     /// Bytes of segments on it before the epoch.
     pub before_bytes: u64,
-    /// Bytes of segments on it as planned.
+    /// Bytes of segments on it after the planned moves.
     pub planned_bytes: u64,
     /// Nanoseconds per epoch that one more byte of it would save; 0 when it has room left, and under policies
     /// that know no prices.
     pub price_ns_per_byte: f64,
 }
 
-/// One turn of the tiering loop.
+/// One epoch of the tiering loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochRecord {
     /// Grows by one with each epoch that was carried out; a dry run shows the number it would have had.
     pub id: u64,
-    /// When it was decided, in microseconds since the Unix epoch.
+    /// Time of the decision, in microseconds since the Unix epoch.
     pub unix_us: u64,
-    /// What asked for it: "interval", "restart", or the caller's words.
+    /// Its trigger: "interval", "restart", or the caller's text.
     pub trigger: String,
-    /// True when nothing was to be changed.
+    /// True for a dry run, which changes nothing.
     pub dry_run: bool,
-    /// Segments weighed.
+    /// Segments that were weighed.
     pub segments: u64,
     /// Moves decided.
     pub moves: u32,
@@ -168,7 +168,7 @@ pub struct EpochRecord {
     pub moved_bytes: u64,
     /// Expected reading time of the placement as found, in microseconds per epoch.
     pub before_us: f64,
-    /// The same as planned.
+    /// Expected reading time of the planned placement.
     pub after_us: f64,
     /// The solver's objective: `after_us` plus the amortised cost of the moves.
     pub objective_us: f64,
@@ -176,8 +176,8 @@ pub struct EpochRecord {
     pub bound_us: f64,
     /// (objective - bound) / objective; 0 = proven optimal.
     pub gap: f64,
-    /// "lagrange", or "greedy" when the solver gave up; "lagrange until deadline" or "greedy at deadline" where its time was
-    /// over; "ranked" under other policies than "optimal".
+    /// "lagrange", or "greedy" when the solver gave up; "lagrange until deadline" or "greedy at deadline" where its time
+    /// was over; "ranked" under other policies than "optimal".
     pub solver: String,
     /// Name of the policy that decided.
     #[serde(default = "optimal")]
@@ -188,24 +188,24 @@ pub struct EpochRecord {
     pub move_us: u64,
     /// One per tier with a budget that binds placement.
     pub prices: Vec<TierPrice>,
-    /// Reading time per epoch that its moves save as predicted, of those carried out.
+    /// Predicted reading time per epoch that the moves carried out save.
     #[serde(default)]
     pub predicted_us: f64,
-    /// The same as measured, of those that could be; see [`super::measure`].
+    /// Measured reading time per epoch that moves save, of those that could be measured; see [`super::measure`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_us: Option<f64>,
-    /// What these were predicted to save.
+    /// Predicted saving of the moves that `measured_us` covers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_moves_predicted_us: Option<f64>,
-    /// Sum of the differences between measured and predicted, in parts of the predicted; 0 = as predicted.
+    /// Sum of the differences between measured and predicted savings, as a part of the predicted ones; 0 = as predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prediction_error: Option<f64>,
-    /// Epochs over which that was measured.
+    /// Epochs over which `measured_us` was measured.
     #[serde(default)]
     pub measured_epochs: u32,
 }
 
-/// What decided before there was a choice.
+/// The policy of epochs that were stored before there was a choice.
 fn optimal() -> String {
     super::PolicyKind::Optimal.name().into()
 }

@@ -3,11 +3,17 @@
 //! A multiple-choice knapsack with several capacities. Steps: prices per byte of each tier that maximise the Lagrangian
 //! bound ([`dual`]); a feasible choice near the one that these prices make ([`round`]); and
 //! an exact search over the few segments that are closest to indifferent ([`exact`]). The bound proves how far from
-//! optimal the answer can be. A pure function, no randomness; effort is bounded by counts, and by a [`deadline`] where there
-//! is one.
+//! optimal the answer can be. A pure function, no randomness; effort is bounded by counts, and by a [`deadline`] where
+//! there is one.
 //!
-//! Why a bound is cheap: at the best prices only about as many segments are undecided as there are capacities, so the
+//! The bound is tight because at the best prices only about as many segments are undecided as there are capacities, so the
 //! gap of 100,000 segments is that of a handful.
+//!
+//! - [`dual`]: the prices and the bound, by cutting planes
+//! - [`peak`]: the highest point under the cutting planes, by the simplex method
+//! - [`round`]: feasible choices from prices or by density
+//! - [`exact`]: branch and bound over the core
+//! - [`deadline`]: limits of the solver's work
 
 mod deadline;
 mod dual;
@@ -16,7 +22,7 @@ mod peak;
 mod round;
 
 pub use deadline::{Deadline, Work};
-use round::Rounded;
+use round::{Placement, Rounded};
 
 use crate::error::{Error, Result};
 
@@ -31,7 +37,7 @@ pub struct Instance {
     pub bytes: Vec<f64>,
 }
 
-/// How much work the solver may do.
+/// Limits of the solver's work, in counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     /// Evaluations of the Lagrangian over all segments.
@@ -46,18 +52,18 @@ impl Default for Effort {
     }
 }
 
-/// Which way led to the answer.
+/// The method that found the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// Prices, rounding, exact search.
     Lagrange,
-    /// The same, as far as it came until the deadline.
+    /// Like `Lagrange`, interrupted by the deadline.
     LagrangeUntilDeadline,
-    /// By falling benefit per byte, after the first way failed.
+    /// By falling benefit per byte, because `Lagrange` failed.
     Greedy,
-    /// The same, as the deadline left no time for anything else.
+    /// By falling benefit per byte, because the deadline left no time for anything else.
     GreedyAtDeadline,
-    /// In an order that a policy gave; see [`judge`].
+    /// In an order that a policy chose; see [`judge`].
     Ranked,
 }
 
@@ -87,7 +93,7 @@ pub struct Solution {
     pub gap: f64,
     /// Cost saved per further byte of each tier; 0 where room is left.
     pub prices: Vec<f64>,
-    /// Which way led here.
+    /// The method that found it.
     pub method: Method,
 }
 
@@ -107,9 +113,9 @@ impl Instance {
         Rows { costs: &self.costs, bytes: &self.bytes, tiers: self.tiers().max(1) }
     }
 
-    fn row(&self, segment: usize) -> (&[f64], &[f64]) {
+    fn row(&self, segment: usize) -> Row<'_> {
         let range = segment * self.tiers()..(segment + 1) * self.tiers();
-        (self.costs.get(range.clone()).unwrap_or(&[]), self.bytes.get(range).unwrap_or(&[]))
+        Row { costs: self.costs.get(range.clone()).unwrap_or(&[]), bytes: self.bytes.get(range).unwrap_or(&[]) }
     }
 
     pub(super) fn cost(&self, segment: usize, tier: usize) -> f64 {
@@ -120,7 +126,7 @@ impl Instance {
         self.bytes.get(segment * self.tiers() + tier).copied().unwrap_or(f64::INFINITY)
     }
 
-    /// Room of each tier beside `choice`; negative where it is exceeded.
+    /// Room of each tier that `choice` leaves; negative where it is exceeded.
     pub fn room(&self, choice: &[u8]) -> Vec<f64> {
         let mut room = self.capacities.clone();
         for (segment, tier) in choice.iter().enumerate() {
@@ -153,8 +159,8 @@ impl Instance {
         let shape = (1..=usize::from(u8::MAX)).contains(&tiers)
             && self.costs.len() == self.bytes.len()
             && self.costs.len().is_multiple_of(tiers);
-        // No number compares with what is none.
-        let row = |(costs, bytes): (&[f64], &[f64])| {
+        // Comparisons with NaN are false, so these refuse it.
+        let row = |Row { costs, bytes }: Row<'_>| {
             costs.iter().all(|cost| *cost > f64::NEG_INFINITY)
                 && costs.last().is_some_and(|home| home.is_finite())
                 && bytes.iter().all(|bytes| (0.0..f64::INFINITY).contains(bytes))
@@ -166,7 +172,14 @@ impl Instance {
     }
 }
 
-/// See [`Instance::rows`]. Not a `Zip` of chunks: that is a call per row where it is compiled in another unit.
+/// Costs and bytes of one segment, by tier.
+#[derive(Debug, Clone, Copy)]
+struct Row<'a> {
+    costs: &'a [f64],
+    bytes: &'a [f64],
+}
+
+/// See [`Instance::rows`]. Not a `Zip` of chunks, which costs a call per row where it is compiled in another codegen unit.
 #[derive(Debug, Clone)]
 struct Rows<'a> {
     costs: &'a [f64],
@@ -175,7 +188,7 @@ struct Rows<'a> {
 }
 
 impl<'a> Iterator for Rows<'a> {
-    type Item = (&'a [f64], &'a [f64]);
+    type Item = Row<'a>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -187,19 +200,20 @@ impl<'a> Iterator for Rows<'a> {
         let skipped = skipped.saturating_mul(self.tiers);
         let (costs, later_costs) = self.costs.get(skipped..)?.split_at_checked(self.tiers)?;
         let (bytes, later_bytes) = self.bytes.get(skipped..)?.split_at_checked(self.tiers)?;
-        (self.costs, self.bytes) = (later_costs, later_bytes);
-        Some((costs, bytes))
+        self.costs = later_costs;
+        self.bytes = later_bytes;
+        Some(Row { costs, bytes })
     }
 }
 
-/// What a segment chooses at given prices.
+/// The two best tiers of a segment at given prices.
 #[derive(Debug, Clone, Copy)]
 struct Choice {
     tier: usize,
     /// Cost and price of its bytes there.
     reduced: f64,
     second_tier: usize,
-    /// The same on the second best tier.
+    /// Cost and price of its bytes on the second best tier.
     second: f64,
     /// Its bytes on the best.
     bytes: f64,
@@ -208,7 +222,7 @@ struct Choice {
 
 impl Choice {
     #[inline]
-    fn at(prices: &[f64], (costs, bytes): (&[f64], &[f64])) -> Self {
+    fn at(prices: &[f64], Row { costs, bytes }: Row<'_>) -> Self {
         let mut best = Self {
             tier: 0,
             reduced: f64::INFINITY,
@@ -239,9 +253,9 @@ impl Choice {
     }
 }
 
-/// Solves `instance`. `prices` from an earlier, similar instance speed it up. The answer is always feasible; at a deadline it
-/// is the best so far, made feasible. Fails with [`Error::Invalid`] on an instance of a wrong shape or with numbers that are
-/// none.
+/// Solves `instance`. `prices` from an earlier, similar instance speed it up. The answer is always feasible; at a
+/// deadline it is the best so far, made feasible. Fails with [`Error::Invalid`] on an instance of a wrong shape or with
+/// values that are not numbers.
 pub fn solve<'a>(instance: &Instance, prices: Option<&[f64]>, work: impl Into<Work<'a>>) -> Result<Solution> {
     solve_within(instance, prices, work.into())
 }
@@ -256,28 +270,30 @@ fn solve_within(instance: &Instance, prices: Option<&[f64]>, work: Work<'_>) -> 
     }
     if work.is_over() {
         let choice = greedy(&instance);
-        return Ok(proven(&instance, choice, least(&instance), Method::GreedyAtDeadline));
+        return Ok(with_bound(&instance, choice, unlimited_cost(&instance), Method::GreedyAtDeadline));
     }
     let dual = dual::maximise(&instance, prices, work);
     let (prices, bound) = dual.unwrap_or_else(|| (vec![0.0; instance.tiers()], f64::NEG_INFINITY));
-    let Rounded { mut choice, mut room, regrets } = round::by_prices(&instance, &prices);
-    round::fill(&instance, &mut choice, &mut room);
-    let end = exact::improve(&instance, &prices, &regrets, (&mut choice, room), work);
+    let Rounded { mut placement, regrets } = round::by_prices(&instance, &prices);
+    round::fill(&instance, &mut placement);
+    let Placement { mut choice, room } = placement;
+    let end = exact::improve(&instance, &prices, &regrets, &mut choice, room, work);
     if !bound.is_finite() || !instance.is_feasible(&choice) {
         let choice = greedy(&instance);
-        return Ok(Solution { prices, ..proven(&instance, choice, least(&instance), Method::Greedy) });
+        return Ok(Solution { prices, ..with_bound(&instance, choice, unlimited_cost(&instance), Method::Greedy) });
     }
     let (method, bound) = match end {
-        // A search that went through every choice is its own proof.
+        // The search went through every choice, so the objective itself is the bound.
         exact::End::Proven => (Method::Lagrange, instance.objective(&choice)),
         exact::End::Effort => (Method::Lagrange, bound),
         exact::End::Deadline => (Method::LagrangeUntilDeadline, bound),
     };
-    Ok(Solution { prices, ..proven(&instance, choice, bound, method) })
+    Ok(Solution { prices, ..with_bound(&instance, choice, bound, method) })
 }
 
-/// A feasible choice with its bound, which rounding may have lifted by the last bits; prices are 0.
-fn proven(instance: &Instance, choice: Vec<u8>, bound: f64, method: Method) -> Solution {
+/// Makes a solution of a feasible choice and its bound, with prices of 0. Rounding errors may lift the bound above the
+/// objective by the last bits, so it is cut off there.
+fn with_bound(instance: &Instance, choice: Vec<u8>, bound: f64, method: Method) -> Solution {
     let objective = instance.objective(&choice);
     let bound = bound.min(objective);
     let gap = gap(objective, bound);
@@ -285,52 +301,55 @@ fn proven(instance: &Instance, choice: Vec<u8>, bound: f64, method: Method) -> S
     Solution { choice, objective, bound, gap, prices, method }
 }
 
-/// By falling benefit per byte, the room that is left filled up. Always feasible.
+/// Places segments by falling benefit per byte, then fills the room that is left. Always feasible.
 pub fn greedy(instance: &Instance) -> Vec<u8> {
-    let mut choice = round::by_density(instance);
-    let mut room = instance.room(&choice);
-    round::fill(instance, &mut choice, &mut room);
-    choice
+    let choice = round::by_density(instance);
+    let room = instance.room(&choice);
+    let mut placement = Placement { choice, room };
+    round::fill(instance, &mut placement);
+    placement.choice
 }
 
-/// How good a feasible choice made elsewhere is: the bound is that of [`solve`], prices are 0. Fails as [`solve`] does.
+/// Rates a feasible choice that was made elsewhere: the bound is that of [`solve`], prices are 0. Fails as [`solve`] does.
 pub fn judge<'a>(instance: &Instance, choice: Vec<u8>, work: impl Into<Work<'a>>) -> Result<Solution> {
     instance.validate()?;
     let work = work.into();
     let found = if work.is_over() { None } else { dual::maximise(instance, None, work) };
-    let bound = found.map(|(_, bound)| bound).filter(|bound| bound.is_finite()).unwrap_or_else(|| least(instance));
-    Ok(proven(instance, choice, bound, Method::Ranked))
+    let bound =
+        found.map(|(_, bound)| bound).filter(|bound| bound.is_finite()).unwrap_or_else(|| unlimited_cost(instance));
+    Ok(with_bound(instance, choice, bound, Method::Ranked))
 }
 
-/// A lower bound for an instance whose segments may be forbidden the home, as long as they may lie somewhere: the best of
-/// that without capacities, at `prices`, and at the best prices found where the home is open to all at so high a cost that
-/// it is no better than other tiers. At any prices it is a bound; those only have to be good.
+/// A lower bound for an instance whose segments may be forbidden the home, as long as each may lie on some tier: the best
+/// of the cost without capacities, the bound at `prices`, and the bound at prices that are found for a changed instance.
+/// There the home is open to all segments, at so high a cost that it is no better than other tiers. Every vector of
+/// prices gives a bound; good prices only make it tighter.
 pub(super) fn bound(instance: &Instance, prices: &[f64], work: Work<'_>) -> f64 {
     let tiers = instance.tiers();
     let mut opened = instance.clone();
-    let worth = |(costs, bytes): (&[f64], &[f64])| {
+    let worth = |Row { costs, bytes }: Row<'_>| {
         let home = costs.last().copied().filter(|cost| cost.is_finite())?;
         let saved =
             costs.iter().zip(bytes).filter(|(_, bytes)| **bytes > 0.0).map(|(cost, bytes)| (home - cost) / bytes);
         Some(saved.fold(0.0, f64::max))
     };
-    let most = instance.rows().filter_map(worth).fold(0.0, f64::max);
+    let max_worth = instance.rows().filter_map(worth).fold(0.0, f64::max);
     for (costs, bytes) in opened.costs.chunks_exact_mut(tiers.max(1)).zip(instance.bytes.chunks_exact(tiers.max(1))) {
         let dearest = costs.iter().zip(bytes).filter(|(cost, _)| cost.is_finite());
-        let dearest = dearest.map(|(cost, bytes)| cost + most * bytes).fold(0.0, f64::max);
+        let dearest = dearest.map(|(cost, bytes)| cost + max_worth * bytes).fold(0.0, f64::max);
         if let Some(home) = costs.last_mut().filter(|home| home.is_infinite()) {
             *home = 2.0 * dearest;
         }
     }
     let found = if work.is_over() { None } else { dual::maximise(&opened, None, work) };
     let at = |prices: &[f64]| dual::value(instance, prices);
-    let bounds = [Some(at(prices)), found.map(|(prices, _)| at(&prices)), Some(least(instance))];
+    let bounds = [Some(at(prices)), found.map(|(prices, _)| at(&prices)), Some(unlimited_cost(instance))];
     bounds.into_iter().flatten().filter(|bound| bound.is_finite()).fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// What it would cost without any capacity.
-fn least(instance: &Instance) -> f64 {
-    instance.rows().map(|(costs, _)| costs.iter().copied().fold(f64::INFINITY, f64::min)).sum()
+/// The cost if capacities were unlimited.
+fn unlimited_cost(instance: &Instance) -> f64 {
+    instance.rows().map(|row| row.costs.iter().copied().fold(f64::INFINITY, f64::min)).sum()
 }
 
 /// (objective - bound) / objective, at least 0.

@@ -1,21 +1,40 @@
-//! All segments of a store as planning sees them: where they lie, how hot they are, what rules ask of them.
+//! The survey: all segments of a store as inputs of a plan, each with its tier, its heat and the constraints of rules.
 
 use std::sync::Arc;
 
-use super::duty::{Duty, ScopeChunk, Scopes, TierMask};
+use super::constraints::{PlacementConstraints, ScopeChunk, Scopes, TierMask};
 use super::epoch::{Inputs, MAX_TIERS, SegmentInput, TierInput};
 use super::tiering::{TableSnapshot, TieringHost};
-use super::views::ViewPart;
+use super::views::ViewInfluence;
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::table::{Chunk, ChunkEntry, ColumnId, Home, Rules, Segment, TableStatistics};
 use crate::tier::codec::{Part, Rates, unpacked_bytes};
 use crate::tier::{MemoryTier, TierId};
 
-/// The heat of a segment.
-pub(crate) type HeatOf<'a> = &'a dyn Fn(&SegmentKey) -> SegmentHeat;
+/// Looks up the heat of a segment.
+pub(crate) type HeatLookup<'a> = &'a dyn Fn(&SegmentKey) -> SegmentHeat;
 
-/// Where an input segment comes from: table, position of the chunk, column.
-pub(super) type Origin = (u32, u32, u32);
+/// Where an input segment comes from, by positions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// Position of the table among the surveyed ones.
+    pub(super) table: u32,
+    /// Position of the chunk in the table's version.
+    pub(super) chunk: u32,
+    /// Position of the column in the chunk.
+    pub(super) column: u32,
+}
+
+/// Parameters of a survey that hold for all segments.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SurveyOptions {
+    /// Epochs within which a move must pay back.
+    pub(super) payback_epochs: f64,
+    /// Rates of the home device and of decompression; `None`: compressed columns are weighed by their stored bytes alone.
+    pub(super) rates: Option<Rates>,
+    /// Tiers to and from which moves pause.
+    pub(super) paused: TierMask,
+}
 
 /// Names of the tiers, fastest first, the home last.
 pub(crate) fn tier_names(host: &dyn TieringHost) -> Vec<String> {
@@ -23,7 +42,7 @@ pub(crate) fn tier_names(host: &dyn TieringHost) -> Vec<String> {
     memory.iter().map(|tier| tier.name()).chain([host.home().name()]).map(str::to_owned).collect()
 }
 
-/// The rules of a table with what is in their scope, among the chunks of a version.
+/// The rules of a table, each with the chunks of a version that are in its scope.
 pub(crate) fn scopes<'a>(
     rules: &'a Rules,
     tiers: &[String],
@@ -34,10 +53,10 @@ pub(crate) fn scopes<'a>(
     let chunks = chunks.iter().map(|entry| &entry.chunk);
     let chunks: Vec<ScopeChunk<'_>> =
         chunks.map(|chunk| ScopeChunk { ids: std::slice::from_ref(&chunk.id), rows: chunk.rows }).collect();
-    Scopes::of(rules, tiers, &chunks, &|column| statistics.of_id(column))
+    Scopes::new(rules, tiers, &chunks, &|column| statistics.bounds_by_id(column))
 }
 
-/// The name of a column, as its chunks have it.
+/// The name of a column, as the chunks of its table know it.
 pub(crate) fn column_name(chunks: &[ChunkEntry], column: ColumnId) -> String {
     let named = |entry: &ChunkEntry| {
         let at = entry.chunk.columns().iter().position(|segment| segment.column == column)?;
@@ -46,17 +65,17 @@ pub(crate) fn column_name(chunks: &[ChunkEntry], column: ColumnId) -> String {
     chunks.first().and_then(named).unwrap_or_else(|| format!("column {}", column.0))
 }
 
-/// What to plan with, and where each of its segments comes from.
+/// Builds the inputs of a plan from all segments of the tables. Also returns the origin of each segment.
 pub(super) fn survey(
     host: &dyn TieringHost,
     tables: &[TableSnapshot],
     tiers: Vec<TierInput>,
-    (payback_epochs, rates, paused): (f64, Option<Rates>, TierMask),
-    heat: HeatOf<'_>,
+    options: SurveyOptions,
+    heat: HeatLookup<'_>,
 ) -> (Inputs, Vec<Origin>) {
     let memory = host.memory_tiers();
     let names = tier_names(host);
-    let ranks = Ranks::of(tables);
+    let ranks = RuleRanks::for_tables(tables);
     let closed = closed_tiers(&memory);
     let home = TierId(memory.len() as u8);
     let mut segments = Vec::new();
@@ -68,40 +87,50 @@ pub(super) fn survey(
                 if segment.constant.is_some() {
                     continue;
                 }
-                let duty = scopes.duty(position, segment.column).renumbered(|rule| ranks.rank(table, rule));
-                let duty = duty.without(closed);
-                origins.push((table as u32, position as u32, column as u32));
-                let mut input = segment_input(&memory, (heat, rates), &entry.chunk, segment, duty);
-                input.duty = input.duty.during_pause(paused, input.current, home);
+                let constraints =
+                    scopes.constraints(position, segment.column).renumbered(|rule| ranks.rank(table, rule));
+                let constraints = constraints.without(closed);
+                origins.push(Origin { table: table as u32, chunk: position as u32, column: column as u32 });
+                let mut input = segment_input(&memory, heat, options.rates, &entry.chunk, segment, constraints);
+                input.constraints = input.constraints.during_pause(options.paused, input.current, home);
                 segments.push(input);
             }
         }
     }
-    (Inputs { tiers, segments, payback_epochs, rules: ranks.texts, prices: Vec::new(), views: Vec::new() }, origins)
+    let inputs = Inputs {
+        tiers,
+        segments,
+        payback_epochs: options.payback_epochs,
+        rules: ranks.texts,
+        prices: Vec::new(),
+        views: Vec::new(),
+    };
+    (inputs, origins)
 }
 
-/// Tiers that take nothing more.
+/// Memory tiers that accept no further segments because they are drained.
 fn closed_tiers(memory: &[Arc<dyn MemoryTier>]) -> TierMask {
-    mask(memory.iter().map(|tier| tier.account().is_closed()))
+    tier_mask(memory.iter().map(|tier| tier.account().is_closed()))
 }
 
-/// Those of the tiers, fastest first.
-pub(super) fn mask(tiers: impl Iterator<Item = bool>) -> TierMask {
-    let chosen = tiers.enumerate().filter(|(_, chosen)| *chosen);
+/// Builds a mask from one flag per tier, fastest tier first.
+pub(super) fn tier_mask(flags: impl Iterator<Item = bool>) -> TierMask {
+    let chosen = flags.enumerate().filter(|(_, chosen)| *chosen);
     chosen.fold(0, |mask, (id, _)| mask | 1_u8.checked_shl(id as u32).unwrap_or(0))
 }
 
 /// The rules of all tables in the order in which they were made.
-struct Ranks {
-    /// By table and position there.
-    of: Vec<Vec<u32>>,
+struct RuleRanks {
+    /// Rank of each rule, by table and by position among the rules of the table.
+    by_table: Vec<Vec<u32>>,
+    /// Description of each rule, by rank.
     texts: Vec<String>,
 }
 
-impl Ranks {
-    fn of(tables: &[TableSnapshot]) -> Self {
+impl RuleRanks {
+    fn for_tables(tables: &[TableSnapshot]) -> Self {
         let mut made = Vec::new();
-        let mut of: Vec<Vec<u32>> = tables.iter().map(|table| vec![0; table.rules.iter().len()]).collect();
+        let mut by_table: Vec<Vec<u32>> = tables.iter().map(|table| vec![0; table.rules.iter().len()]).collect();
         for (table, snapshot) in tables.iter().enumerate() {
             for (position, rule) in snapshot.rules.iter().enumerate() {
                 let sql = rule.sql(&|column| column_name(&snapshot.chunks, column));
@@ -112,28 +141,29 @@ impl Ranks {
         made.sort_unstable();
         let mut texts = Vec::with_capacity(made.len());
         for (rank, (.., table, position, text)) in (0..).zip(made) {
-            if let Some(slot) = of.get_mut(table).and_then(|table| table.get_mut(position)) {
+            if let Some(slot) = by_table.get_mut(table).and_then(|table| table.get_mut(position)) {
                 *slot = rank;
             }
             texts.push(text);
         }
-        Self { of, texts }
+        Self { by_table, texts }
     }
 
     fn rank(&self, table: usize, position: u32) -> u32 {
-        self.of.get(table).and_then(|table| table.get(position as usize)).copied().unwrap_or(u32::MAX)
+        self.by_table.get(table).and_then(|table| table.get(position as usize)).copied().unwrap_or(u32::MAX)
     }
 }
 
-/// A segment as planning sees it.
+/// Builds the input of a plan for one segment.
 pub(super) fn segment_input(
     memory: &[Arc<dyn MemoryTier>],
-    (heat, rates): (HeatOf<'_>, Option<Rates>),
+    heat: HeatLookup<'_>,
+    rates: Option<Rates>,
     chunk: &Chunk,
     segment: &Segment,
-    duty: Duty,
+    constraints: PlacementConstraints,
 ) -> SegmentInput {
-    let key = SegmentKey::of(chunk, segment);
+    let key = SegmentKey::for_segment(chunk, segment);
     let home = TierId(memory.len() as u8);
     let mut charged_bytes = [0; MAX_TIERS];
     for (slot, tier) in charged_bytes.iter_mut().zip(memory) {
@@ -148,17 +178,17 @@ pub(super) fn segment_input(
         charged_bytes,
         current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier.id()),
         heat: heat(&key),
-        duty,
-        hold: None,
-        ahead: SegmentHeat::default(),
-        view: ViewPart::default(),
+        constraints,
+        hysteresis: None,
+        expected_reads: SegmentHeat::default(),
+        view: ViewInfluence::default(),
     }
 }
 
-/// What a read from home costs, in bytes of its device: those stored, and as many as it would read while a compressed
-/// column is decompressed.
+/// Cost of a read from home, in bytes of the home device: the stored bytes and, for a compressed column, the bytes that the
+/// device could read in the time of the decompression.
 fn home_bytes(home: &Home, rates: Option<Rates>) -> u64 {
     let Some((rates, compression)) = rates.zip(home.encoding.compression()) else { return home.len };
-    let unpack_us = unpacked_bytes(home) as f64 / rates.decompression.of(compression);
+    let unpack_us = unpacked_bytes(home) as f64 / rates.decompression.rate_of(compression);
     home.len + (unpack_us * rates.device) as u64
 }

@@ -1,4 +1,4 @@
-//! A store in memory, for tests of the loop.
+//! A host in memory, for tests of the loop.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Int64Type};
 use parking_lot::Mutex;
 
 use super::control::Control;
-use super::picture::Picture;
+use super::snapshot::PlacementSnapshot;
 use super::*;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
@@ -22,18 +22,18 @@ use crate::tier::codec::StoredColumn;
 use crate::tier::dram::DramTier;
 use crate::tier::{Account, MemoryTier, MemoryTiers, TierId, TierKind};
 
-/// What a store would have on disk.
+/// The durable state of a [`FakeHost`].
 #[derive(Default)]
 pub(super) struct Saved {
     pub(super) epochs: Vec<EpochReport>,
     pub(super) heat: HashMap<TableId, Vec<u8>>,
     pub(super) calibration: Option<Calibration>,
-    pub(super) pictures: std::collections::BTreeMap<u64, Picture>,
+    pub(super) snapshots: std::collections::BTreeMap<u64, PlacementSnapshot>,
     pub(super) control: Control,
-    pub(super) holds: Option<Vec<u8>>,
+    pub(super) move_history: Option<Vec<u8>>,
 }
 
-/// The store: table `public.t` of ten chunks with columns `id` (8,000 bytes) and `word`.
+/// A host with the table `public.t` of ten chunks with columns `id` (8,000 bytes) and `word`.
 pub(super) struct FakeHost {
     pub(super) home: FakeHome,
     pub(super) tiers: MemoryTiers,
@@ -57,12 +57,12 @@ impl FakeHost {
         self.tiering_with(TieringOptions::default())
     }
 
-    /// A loop over it that waits for nothing.
+    /// A loop over this host with short waits.
     pub(super) fn tiering_with(self: &Arc<Self>, options: TieringOptions) -> Tiering {
         self.tiering_on(Arc::new(SystemClock::default()), options)
     }
 
-    /// The same on a clock of the test.
+    /// Like [`FakeHost::tiering_with`], but on a clock of the test.
     pub(super) fn tiering_on(self: &Arc<Self>, clock: Arc<dyn Clock>, options: TieringOptions) -> Tiering {
         let host: Arc<dyn TieringHost> = Arc::clone(self) as _;
         let options = TieringOptions {
@@ -74,13 +74,14 @@ impl FakeHost {
         Tiering::new(Arc::downgrade(&host), clock, options)
     }
 
+    /// Counts reads of a chunk's first column.
     pub(super) fn read(&self, chunk: usize, times: u32) {
         for _ in 0..times {
             self.chunks[chunk].chunk.segments[0].counters.record(Pattern::Sequential, 1000);
         }
     }
 
-    /// Costs as usual, whatever this machine has.
+    /// Saves a calibration with typical costs, whatever this machine has.
     pub(super) fn with_usual_costs(self: Arc<Self>) -> Arc<Self> {
         let profile = |name: &str, kind: TierKind, device: String| {
             TierProfile::given(name, kind, device, TierCost::typical(kind))
@@ -93,7 +94,7 @@ impl FakeHost {
         self
     }
 
-    /// The first value of a chunk's `id`, from wherever that lies.
+    /// The first value of a chunk's `id`, read from memory or from home.
     pub(super) fn first_id(&self, chunk: usize, io: &Arc<Account>) -> i64 {
         let chunk = &self.chunks[chunk].chunk;
         let segment = &chunk.segments[0];
@@ -139,14 +140,14 @@ impl TieringHost for FakeHost {
     fn last_epoch(&self) -> Result<u64> {
         Ok(self.saved.lock().epochs.last().map_or(0, |report| report.epoch.id))
     }
-    fn save_epoch(&self, report: &EpochReport, holds: &[u8]) -> Result<()> {
+    fn save_epoch(&self, report: &EpochReport, move_history: &[u8]) -> Result<()> {
         let mut saved = self.saved.lock();
         saved.epochs.push(report.clone());
-        saved.holds = Some(holds.to_vec());
+        saved.move_history = Some(move_history.to_vec());
         Ok(())
     }
-    fn load_holds(&self) -> Result<Option<Vec<u8>>> {
-        Ok(self.saved.lock().holds.clone())
+    fn load_move_history(&self) -> Result<Option<Vec<u8>>> {
+        Ok(self.saved.lock().move_history.clone())
     }
     fn save_heat(&self, tables: Vec<(TableId, Vec<u8>)>) -> Result<()> {
         self.saved.lock().heat.extend(tables);
@@ -159,7 +160,7 @@ impl TieringHost for FakeHost {
         Ok(self.saved.lock().calibration.clone())
     }
     fn use_calibration(&self, _calibration: &Calibration) {}
-    fn amend(&self, epochs: &[EpochRecord], moves: &[MoveRecord]) -> Result<()> {
+    fn update_records(&self, epochs: &[EpochRecord], moves: &[MoveRecord]) -> Result<()> {
         let mut saved = self.saved.lock();
         for report in &mut saved.epochs {
             if let Some(epoch) = epochs.iter().find(|e| e.id == report.epoch.id) {
@@ -180,15 +181,15 @@ impl TieringHost for FakeHost {
         report.moves.extend((first..).zip(moves).map(|(number, record)| MoveRecord { number, ..record }));
         Ok(())
     }
-    fn save_picture(&self, epoch: u64, picture: &Picture) -> Result<()> {
-        self.saved.lock().pictures.insert(epoch, picture.clone());
+    fn save_placement_snapshot(&self, epoch: u64, snapshot: &PlacementSnapshot) -> Result<()> {
+        self.saved.lock().snapshots.insert(epoch, snapshot.clone());
         Ok(())
     }
-    fn load_picture(&self, epoch: u64) -> Result<Option<Picture>> {
-        Ok(self.saved.lock().pictures.get(&epoch).cloned())
+    fn load_placement_snapshot(&self, epoch: u64) -> Result<Option<PlacementSnapshot>> {
+        Ok(self.saved.lock().snapshots.get(&epoch).cloned())
     }
-    fn pictures(&self) -> Result<Vec<u64>> {
-        Ok(self.saved.lock().pictures.keys().copied().collect())
+    fn placement_snapshots(&self) -> Result<Vec<u64>> {
+        Ok(self.saved.lock().snapshots.keys().copied().collect())
     }
     fn save_control(&self, control: &Control) -> Result<()> {
         self.saved.lock().control = control.clone();

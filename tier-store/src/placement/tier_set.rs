@@ -1,15 +1,15 @@
-//! Tiers that come and go while statements run.
+//! Adding, draining, resuming and dropping memory tiers while statements run.
 //!
 //! ```text
 //!   add ---> active ---drain---> draining ---(epochs move what lies there)---> drained ---drop---> gone
 //!              ^-------------------resume-------------------'
 //! ```
 //!
-//! A tier that is drained is closed: it takes nothing, plans have no room on it, and what lies there goes where the policy
-//! finds it best, in epochs like any others. Only a drained one can be dropped, when neither segments nor readers hold a
-//! byte of it. A new tier is measured and stands behind those that are about as fast. Positions change under the turn of the
-//! loop, and an epoch under way is given up for it: its plan was made for other tiers. All of it holds until the server
-//! stops, as budgets do that are set while it serves; copies in memory do not outlive it either.
+//! A tier that is drained is closed: it takes no segment, plans have no room on it, and ordinary epochs move its segments
+//! to where the policy places them. Only a drained tier can be dropped, when neither segments nor readers hold a byte of
+//! it. A new tier is measured and placed behind those that are about as fast. The positions of tiers change under the
+//! epoch mutex, and an epoch under way is cancelled first: its plan was made for other tiers. Changes last until the
+//! server stops, like budgets that are set while it runs; copies in memory do not outlive it either.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,33 +19,33 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 
 use super::calibrate::{TierProfile, keep_order, measure_tier};
+use super::feasibility::Feasibility;
+use super::format::bytes;
 use super::mode::TieringMode;
-use super::needs::Needs;
 use super::survey::tier_names;
 use super::tiering::{Shared, Tiering, TieringHost};
-use super::words::bytes;
 use crate::error::{Error, Result};
 use crate::tier::{Account, MAX_TIERS, MemoryTier, MemoryTiers, TierId, TierKind};
 
-/// Between two looks at an epoch that is to give way.
-const SOON: Duration = Duration::from_millis(20);
-/// Why the loop goes on at once.
-const GIVEN_UP: &str = "an epoch was given up for nothing";
+/// Interval at which an epoch that shall end is cancelled again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// The reason to wake the loop after a cancelled epoch made way for a change that was then refused.
+const CANCELLED_IN_VAIN: &str = "an epoch was given up for nothing";
 
 /// Whether a tier takes segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TierState {
-    /// It does.
+    /// The tier takes segments.
     Active,
-    /// It takes nothing more, and still holds something.
+    /// The tier takes no more segments, and still holds some.
     Draining,
-    /// It takes nothing more and holds nothing.
+    /// The tier takes no more segments, and holds none.
     Drained,
 }
 
 impl TierState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 3] = [Self::Active, Self::Draining, Self::Drained];
 
     /// Lower-case name, as in system tables and metrics.
@@ -57,8 +57,8 @@ impl TierState {
         }
     }
 
-    /// That of a tier with so many segments.
-    pub(crate) fn of(account: &Account, segments: u64) -> Self {
+    /// The state of a tier with this account and number of segments.
+    pub(crate) fn for_account(account: &Account, segments: u64) -> Self {
         match (account.is_closed(), account.used_bytes() == 0 && segments == 0) {
             (false, _) => Self::Active,
             (true, false) => Self::Draining,
@@ -67,23 +67,23 @@ impl TierState {
     }
 }
 
-/// Names of all tiers that counters know, by their row; the home's is among them.
+/// Names of the tiers that have a row of counters, by row; the home is among them.
 #[derive(Debug, Default)]
-pub(super) struct Rows(Vec<String>);
+pub(super) struct CounterRows(Vec<String>);
 
-impl Rows {
-    /// The rows of the tiers `now`, in this order, and the one that begins anew: that of a tier that is gone, when there
-    /// are no others left. A tier that comes back goes on where it was.
+impl CounterRows {
+    /// The rows of the tiers `now`, in this order, and the row to reset, if any: that of a tier that is gone, reused when
+    /// all rows are taken. A tier that comes back continues in its row.
     fn arrange(&mut self, before: Vec<String>, now: &[String]) -> (Vec<u8>, Option<u8>) {
         if self.0.is_empty() {
             self.0 = before;
         }
-        let mut anew = None;
+        let mut reset = None;
         for name in now.iter().filter(|name| !self.0.contains(name)).cloned().collect::<Vec<_>>() {
             let gone = self.0.iter().position(|known| !now.contains(known));
             match gone.filter(|_| self.0.len() >= MAX_TIERS) {
                 Some(row) => {
-                    anew = Some(row as u8);
+                    reset = Some(row as u8);
                     if let Some(known) = self.0.get_mut(row) {
                         *known = name;
                     }
@@ -92,46 +92,46 @@ impl Rows {
             }
         }
         let row = |name: &String| self.0.iter().position(|known| known == name).unwrap_or(MAX_TIERS) as u8;
-        (now.iter().map(row).collect(), anew)
+        (now.iter().map(row).collect(), reset)
     }
 }
 
 impl Tiering {
-    /// When tiers came or went last, in microseconds since the Unix epoch; 0 when they never did.
+    /// Time of the last change of the set of tiers, in microseconds since the Unix epoch; 0 when there was none.
     pub fn tiers_changed_unix_us(&self) -> u64 {
         self.shared.tiers_changed_unix_us.load(Ordering::Relaxed)
     }
 
-    /// Adds a memory tier, empty, with a budget and the largest one it may have later. It is measured; the next epoch, which
-    /// is asked for at once, may use it.
+    /// Adds an empty memory tier with a budget, and the largest budget it may have later. The tier is measured; the next
+    /// epoch, which is requested at once, may use it.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] for its name; [`Error::Invalid`] when there are as many tiers as there may be, and when it
-    /// takes process memory that there is not beside the budget of DRAM, with the figures.
+    /// [`Error::AlreadyExists`] for its name; [`Error::Invalid`] when there are already [`MAX_TIERS`] tiers, and when it
+    /// takes more process memory than there is beside the budget of DRAM, with the figures.
     pub fn add_tier(&self, tier: Arc<dyn MemoryTier>, budget_bytes: u64, max_budget_bytes: u64) -> Result<()> {
         let shared = &self.shared;
         let host = shared.host()?;
         let host = host.as_ref();
-        // No epoch is given up for what is refused.
+        // Checked before and after the lock: no epoch is cancelled for a tier that is refused anyway.
         shared.check_new(host, tier.as_ref())?;
-        let _turn = shared.turn_before(&shared.in_epoch);
+        let _epoch_lock = shared.interrupt_and_lock(&shared.in_epoch);
         let mut rows = shared.rows.lock();
-        shared.check_new(host, tier.as_ref()).inspect_err(|_| shared.wake(GIVEN_UP))?;
+        shared.check_new(host, tier.as_ref()).inspect_err(|_| shared.wake(CANCELLED_IN_VAIN))?;
         let memory = host.memory_tiers();
         let names = tier_names(host);
         let mut calibration = shared.calibrated(host)?;
         let profile = measure_tier(tier.as_ref(), shared.clock.as_ref());
         tier.account().set_limit_bytes(budget_bytes);
-        let at = place(&profile, &calibration.tiers);
+        let at = position_for(&profile, &calibration.tiers);
         let device = profile.device.clone();
         let measured = profile.measured;
         tracing::info!(tier = tier.name(), position = at, device, measured, "a tier is added");
         calibration.tiers.insert(at, profile);
-        // Of the others nothing becomes untrue: they may outlive it.
+        // Only the tiers before it and its own profile are adjusted: slower tiers may outlive it and keep theirs.
         keep_order(calibration.tiers.get_mut(..=at).unwrap_or_default());
         let mut tiers = memory.as_ref().clone();
         tiers.insert(at, Arc::clone(&tier));
-        shared.change_tiers(host, (names, Arc::new(tiers)), &mut rows, calibration)?;
+        shared.change_tiers(host, names, Arc::new(tiers), &mut rows, calibration)?;
         shared.share_memory(&memory, |most| most.saturating_sub(tier.memory_bytes()));
         shared.max_budget_bytes.lock().insert(tier.name().to_owned(), max_budget_bytes);
         shared.health.forget(tier.name());
@@ -139,16 +139,16 @@ impl Tiering {
         Ok(())
     }
 
-    /// Refuses a tier to come that needs more of the process's memory than there is beside the budget of DRAM.
+    /// Refuses a new tier that needs more of the process's memory than there is beside the budget of DRAM.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the figures.
     pub(crate) fn check_memory(&self, name: &str, need_bytes: u64) -> Result<()> {
-        self.shared.check_memory(&self.shared.host()?.memory_tiers(), (name, need_bytes))
+        self.shared.check_memory(&self.shared.host()?.memory_tiers(), name, need_bytes)
     }
 
-    /// Nothing more comes to a tier from now on; what lies there leaves with the next epochs, the first of which is asked for
-    /// at once. Nothing changes for a tier that is drained already.
+    /// Closes a tier for further segments; the next epochs, the first of which is requested at once, move its segments
+    /// away. Draining a drained tier changes nothing.
     ///
     /// # Errors
     /// [`Error::NotFound`] for the tier; [`Error::Invalid`] for the home, and when placement rules need the room, with the
@@ -160,8 +160,8 @@ impl Tiering {
         if tier.account().is_closed() {
             return Ok(());
         }
-        let needs = Needs::of(host.as_ref(), &host.tables());
-        needs.clone().with_budget(name, 0).check(&needs).map_err(|error| match error {
+        let feasibility = Feasibility::for_tables(host.as_ref(), &host.tables());
+        feasibility.clone().with_budget(name, 0).check(&feasibility).map_err(|error| match error {
             Error::Invalid(why) => Error::Invalid(format!("tier '{name}' cannot be drained: {why}")),
             other => other,
         })?;
@@ -174,7 +174,7 @@ impl Tiering {
         Ok(())
     }
 
-    /// A tier that was drained takes segments again, up to its budget.
+    /// Opens a drained tier for segments again, up to its budget.
     ///
     /// # Errors
     /// [`Error::NotFound`] for the tier.
@@ -190,26 +190,26 @@ impl Tiering {
         Ok(())
     }
 
-    /// Takes a drained tier away. Its pool is unmapped when nobody has it any more.
+    /// Drops a drained tier. Its pool is unmapped with the last reference to it.
     ///
     /// # Errors
-    /// [`Error::NotFound`] for the tier; [`Error::Invalid`] for the home and process memory, for one that was not drained, and
-    /// while segments or readers hold bytes of it, with the figures.
+    /// [`Error::NotFound`] for the tier; [`Error::Invalid`] for the home and process memory, for a tier that was not
+    /// drained, and while segments or readers hold bytes of it, with the figures.
     pub fn drop_tier(&self, name: &str) -> Result<()> {
         let shared = &self.shared;
         let host = shared.host()?;
         let host = host.as_ref();
-        // While it is being drained, the epoch that does so goes on.
+        // Checked before and after the lock: the epoch that is still draining the tier must not be cancelled.
         shared.droppable(host, name)?;
-        let _turn = shared.turn_before(&shared.in_epoch);
+        let _epoch_lock = shared.interrupt_and_lock(&shared.in_epoch);
         let mut rows = shared.rows.lock();
-        let tier = shared.droppable(host, name).inspect_err(|_| shared.wake(GIVEN_UP))?;
+        let tier = shared.droppable(host, name).inspect_err(|_| shared.wake(CANCELLED_IN_VAIN))?;
         let memory = host.memory_tiers();
         let names = tier_names(host);
         let mut calibration = shared.calibrated(host)?;
         calibration.tiers.retain(|profile| profile.name != name);
         let left = memory.iter().filter(|known| known.name() != name).cloned().collect();
-        shared.change_tiers(host, (names, Arc::new(left)), &mut rows, calibration)?;
+        shared.change_tiers(host, names, Arc::new(left), &mut rows, calibration)?;
         shared.share_memory(&memory, |most| most + tier.memory_bytes());
         shared.max_budget_bytes.lock().remove(name);
         shared.tier_bytes_per_s.lock().remove(name);
@@ -220,20 +220,20 @@ impl Tiering {
 }
 
 impl Shared {
-    /// The turn, for somebody who does not wait for an epoch: while `gives_way` says that one is under way, it ends after the
-    /// move it is at. Orders are waited for.
-    pub(super) fn turn_before(&self, gives_way: &AtomicBool) -> MutexGuard<'_, Option<u64>> {
+    /// Locks the epoch mutex without waiting for an epoch to complete: while `gives_way` says that one is under way, it is
+    /// cancelled, and ends after its current move. Orders are waited for.
+    pub(super) fn interrupt_and_lock(&self, gives_way: &AtomicBool) -> MutexGuard<'_, Option<u64>> {
         loop {
             if gives_way.load(Ordering::Relaxed) {
                 self.cancel.store(true, Ordering::Relaxed);
             }
-            if let Some(turn) = self.turn.try_lock_for(SOON) {
-                return turn;
+            if let Some(guard) = self.epoch_mutex.try_lock_for(RETRY_INTERVAL) {
+                return guard;
             }
         }
     }
 
-    /// Refuses a tier to come for its name, for there being too many, and for want of memory.
+    /// Refuses a new tier whose name is taken, that would be one too many, or for which memory is lacking.
     fn check_new(&self, host: &dyn TieringHost, tier: &dyn MemoryTier) -> Result<()> {
         let names = tier_names(host);
         if names.iter().any(|name| name == tier.name()) {
@@ -243,25 +243,26 @@ impl Shared {
             let names = names.join(", ");
             return Err(Error::Invalid(format!("there are {MAX_TIERS} tiers, {names}, and there cannot be more")));
         }
-        self.check_memory(&host.memory_tiers(), (tier.name(), tier.memory_bytes()))
+        self.check_memory(&host.memory_tiers(), tier.name(), tier.memory_bytes())
     }
 
-    /// The tier, if it can be dropped.
+    /// Returns the tier if it can be dropped.
     fn droppable(&self, host: &dyn TieringHost, name: &str) -> Result<Arc<dyn MemoryTier>> {
         let tier = memory_tier(host, name, "dropped")?;
         if tier.kind() == TierKind::Dram {
-            let what = "is process memory and cannot be dropped; drain it, or set its budget to 0";
-            return Err(Error::Invalid(format!("tier '{name}' {what}")));
+            let message = "is process memory and cannot be dropped; drain it, or set its budget to 0";
+            return Err(Error::Invalid(format!("tier '{name}' {message}")));
         }
         self.check_empty(host, tier.as_ref()).map(|()| tier)
     }
 
-    /// These tiers instead of those before, with what is known of them by their positions.
+    /// Replaces the tiers, whose names were `before`, and renumbers all state that is kept by their positions.
     fn change_tiers(
         &self,
         host: &dyn TieringHost,
-        (before, tiers): (Vec<String>, MemoryTiers),
-        rows: &mut Rows,
+        before: Vec<String>,
+        tiers: MemoryTiers,
+        rows: &mut CounterRows,
         calibration: super::Calibration,
     ) -> Result<()> {
         let names: Vec<String> =
@@ -271,12 +272,12 @@ impl Shared {
             Some(TierId(names.iter().position(|known| known == name)? as u8))
         };
         host.save_calibration(&calibration)?;
-        let (rows, anew) = rows.arrange(before.clone(), &names);
-        // Whoever asks something without the turn does so before or after.
-        let _questions = self.questions.write();
+        let (rows, reset) = rows.arrange(before.clone(), &names);
+        // Queries do not take the epoch mutex; this lock lets them see the tiers either before or after the change.
+        let _tier_set = self.tier_set_lock.write();
         let mut known = self.calibration.write();
-        host.set_memory_tiers(tiers, (&rows, anew))?;
-        self.metrics.rearrange(&rows, anew);
+        host.set_memory_tiers(tiers, &rows, reset)?;
+        self.metrics.change_tiers(&rows, reset);
         host.use_calibration(&calibration);
         *known = Some(calibration);
         self.prices.lock().clear();
@@ -286,21 +287,23 @@ impl Shared {
         Ok(())
     }
 
-    /// Refuses while somebody holds a byte of a tier, or might.
+    /// Refuses while the tier is open, or while segments or readers hold a byte of it.
     fn check_empty(&self, host: &dyn TieringHost, tier: &dyn MemoryTier) -> Result<()> {
         let name = tier.name();
         let account = tier.account();
         let mut segments = 0_u64;
-        let mut held = 0;
-        let mut kept = false;
+        let mut held_bytes = 0_u64;
+        // True when a segment belongs to a table that the loop does not move.
+        let mut stays = false;
         for table in host.tables() {
             let found = table.chunks.iter().flat_map(|entry| entry.chunk.segments.iter());
-            let found = found.filter(|s| s.resident.load().as_ref().is_some_and(|r| r.tier == *tier.seat()));
-            let (count, sum) = found.fold((0, 0), |(count, sum), segment| (count + 1, sum + segment.bytes()));
-            (segments, held) = (segments + count, held + sum);
-            kept |= count > 0 && table.mode != TieringMode::Auto;
+            let found = found.filter(|s| s.resident.load().as_ref().is_some_and(|r| r.tier == *tier.index()));
+            let (count, sum) = found.fold((0_u64, 0_u64), |(count, sum), segment| (count + 1, sum + segment.bytes()));
+            segments += count;
+            held_bytes += sum;
+            stays |= count > 0 && table.mode != TieringMode::Auto;
         }
-        let holds = format!("{segments} segment{}, {}", if segments == 1 { "" } else { "s" }, bytes(held));
+        let holds = format!("{segments} segment{}, {}", if segments == 1 { "" } else { "s" }, bytes(held_bytes));
         if !account.is_closed() {
             return Err(Error::Invalid(format!(
                 "tier '{name}' takes segments and holds {holds}; drain it before: ALTER SYSTEM DRAIN TIER {name}"
@@ -311,7 +314,7 @@ impl Shared {
             let how = match (control.frozen_unix_us, control.mode) {
                 (Some(_), _) => "placement is frozen, they leave after UNFREEZE PLACEMENT",
                 (None, TieringMode::Advise) => "tiering is advise, they leave after ALTER SYSTEM SET tiering = auto",
-                _ if kept => "tables keep theirs whose tiering is advise or off; ALTER TABLE .. SET (tiering = auto)",
+                _ if stays => "tables keep theirs whose tiering is advise or off; ALTER TABLE .. SET (tiering = auto)",
                 (None, TieringMode::Off) => "tiering is off, EPOCH NOW moves them",
                 (None, TieringMode::Auto) => "they leave with the next epochs, EPOCH NOW runs one",
             };
@@ -326,8 +329,8 @@ impl Shared {
         }
     }
 
-    /// Refuses a tier that needs process memory which DRAM may have.
-    fn check_memory(&self, memory: &MemoryTiers, (name, need): (&str, u64)) -> Result<()> {
+    /// Refuses a tier that needs process memory which the budget of DRAM may take.
+    fn check_memory(&self, memory: &MemoryTiers, name: &str, need: u64) -> Result<()> {
         let Some(dram) = dram(memory) else { return Ok(()) };
         let Some(most) = self.max_budget_bytes.lock().get(dram.name()).copied() else { return Ok(()) };
         let taken = dram.account().opened_limit_bytes().max(dram.account().used_bytes());
@@ -346,7 +349,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The largest budget of DRAM changes.
+    /// Changes the largest budget of DRAM.
     fn share_memory(&self, memory: &MemoryTiers, change: impl Fn(u64) -> u64) {
         let most = &mut *self.max_budget_bytes.lock();
         if let Some(most) = dram(memory).and_then(|dram| most.get_mut(dram.name())) {
@@ -354,13 +357,15 @@ impl Shared {
         }
     }
 
-    /// Says which tiers held segments when the store was open last, or are named by rules, and are not there now. Nothing is
-    /// lost by it.
-    pub(super) fn note_missing(&self, host: &dyn TieringHost) -> Result<()> {
+    /// Logs the tiers that are missing: those that held segments when the store was open last, and those that rules name.
+    /// No data is lost by their absence.
+    pub(super) fn log_missing_tiers(&self, host: &dyn TieringHost) -> Result<()> {
         let names = tier_names(host);
         let home = host.home().name();
-        let last = host.pictures()?.last().map(|epoch| host.load_picture(*epoch)).transpose()?.flatten();
-        for (tier, segments) in last.iter().flat_map(|picture| picture.held()).filter(|(tier, _)| !names.contains(tier))
+        let last =
+            host.placement_snapshots()?.last().map(|epoch| host.load_placement_snapshot(*epoch)).transpose()?.flatten();
+        for (tier, segments) in
+            last.iter().flat_map(|snapshot| snapshot.resident_segments()).filter(|(tier, _)| !names.contains(tier))
         {
             tracing::warn!(
                 tier,
@@ -371,9 +376,9 @@ impl Shared {
         }
         let mut rules: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for table in host.tables() {
-            for rule in table.rules.iter().filter(|rule| !names.contains(&rule.wish.tier)) {
+            for rule in table.rules.iter().filter(|rule| !names.contains(&rule.spec.tier)) {
                 let named = format!("rule {} of {}", rule.number, table.name);
-                rules.entry(rule.wish.tier.clone()).or_default().push(named);
+                rules.entry(rule.spec.tier.clone()).or_default().push(named);
             }
         }
         for (tier, rules) in rules {
@@ -387,10 +392,10 @@ impl Shared {
     }
 }
 
-/// Where a tier stands among those that are measured, the home last: before the first that is clearly slower. Process
-/// memory stays first, and what could not be measured is last.
-fn place(new: &TierProfile, known: &[TierProfile]) -> usize {
-    /// What is not slower by this is about as fast.
+/// Position of a new tier among the known ones, of which the home is last: before the first that is clearly slower.
+/// Process memory stays first, and a tier that could not be measured is last, before the home.
+fn position_for(new: &TierProfile, known: &[TierProfile]) -> usize {
+    /// A tier that is not slower by this factor is about as fast.
     const CLEARLY: f64 = 1.25;
     let sweep_us = |profile: &TierProfile| profile.cost.sweep_us(1 << 20);
     let memory = known.len().saturating_sub(1);
@@ -400,20 +405,22 @@ fn place(new: &TierProfile, known: &[TierProfile]) -> usize {
     known.iter().take(memory).position(slower).unwrap_or(memory)
 }
 
+/// The tier of process memory.
 fn dram(memory: &MemoryTiers) -> Option<&Arc<dyn MemoryTier>> {
     memory.iter().find(|tier| tier.kind() == TierKind::Dram)
 }
 
+/// Finds a memory tier by its name; `done` is the participle of the command, for the error about the home.
 fn memory_tier(host: &dyn TieringHost, name: &str, done: &str) -> Result<Arc<dyn MemoryTier>> {
     if name == host.home().name() {
-        let what = format!("'{name}' is the home of every segment and cannot be {done}");
-        return Err(Error::Invalid(what));
+        let message = format!("'{name}' is the home of every segment and cannot be {done}");
+        return Err(Error::Invalid(message));
     }
     let found = host.memory_tiers().iter().find(|tier| tier.name() == name).map(Arc::clone);
     found.ok_or_else(|| Error::unknown_tier(name, &tier_names(host)))
 }
 
-/// Refuses what cannot be the name of a tier in SQL, in a path and as a label.
+/// Refuses a name that is not suitable for a tier in SQL, in a path and as a label.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());

@@ -1,6 +1,6 @@
-//! The tiering loop: once per interval, or when asked, one epoch after the other.
+//! The tiering loop: runs one epoch per interval, and one when it is asked to.
 //!
-//! An epoch folds the counters into heat, plans, moves, and saves what it decided and what heat it knew. Epochs never
+//! An epoch folds the counters into heat, plans, moves segments, and saves its report and the heat. Epochs never
 //! overlap; queries never wait for one. The loop sees the store through [`TieringHost`] and holds it weakly, so that a
 //! dropped store ends its loop. A dry run looks at a copy and changes nothing.
 
@@ -12,32 +12,33 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use super::agenda::{Agenda, Agendas};
 use super::calibrate::Calibration;
 use super::control::Control;
 use super::correction::HomeReads;
 use super::epoch::{EpochPlan, Inputs};
-use super::hold::{HoldOptions, Holds};
-use super::kept::Drawn;
+use super::epoch_steps::{PlansByMode, ProposedMove};
+use super::expected_reads::{ExpectedReadSource, ExpectedReadSources};
+use super::feasibility::Feasibility;
+use super::format::bytes;
+use super::frozen::PreparedPlan;
+use super::hysteresis::{HysteresisOptions, MoveHistory};
 use super::measure::Measuring;
-use super::merge::{MergeKind, MergeOptions, Merging, Offers, Until};
+use super::merge::{LogPoint, MergeKind, MergeOptions, MergeState, Offers};
 use super::metrics::TieringMetrics;
 use super::mode::TieringMode;
-use super::needs::Needs;
-use super::picture::Picture;
 use super::policy::{Policy, PolicyKind};
 use super::pressure::{self, Pressure};
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
+use super::snapshot::PlacementSnapshot;
 use super::solver::{Deadline, Effort, Work};
 use super::survey::tier_names;
-use super::tier_set::Rows;
-use super::words::bytes;
+use super::tier_set::CounterRows;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 use crate::heat::{ViewSource, ViewUse};
-use crate::io::{Priority, give_way};
-use crate::migrate::{Crew, Failing, Health, HomeTier, MoveQueue, Relocation, Verdict};
+use crate::io::{Priority, lower_priority};
+use crate::migrate::{Failing, Health, HomeTier, MoveExecutor, MoveQueue, Relocation, Verdict};
 use crate::table::{ChunkEntry, Rules, TableId, TableStatistics};
 use crate::tier::ssd::ReadColumn;
 use crate::tier::{Account, MemoryTiers};
@@ -52,40 +53,41 @@ pub struct TableSnapshot {
     pub name: String,
     /// Chunks of its current version.
     pub chunks: Arc<[ChunkEntry]>,
-    /// Their bounds.
+    /// Bounds of the chunks.
     pub statistics: Arc<TableStatistics>,
-    /// What users want of their placement.
+    /// Placement rules of the table.
     pub rules: Arc<Rules>,
-    /// What the loop does with it.
+    /// Mode of tiering for the table.
     pub mode: TieringMode,
 }
 
-/// What the loop needs of a store.
+/// The interface through which the loop uses a store.
 pub trait TieringHost: Send + Sync {
     /// All tables.
     fn tables(&self) -> Vec<TableSnapshot>;
     /// Byte-addressable tiers, in order of their ids from 0.
     fn memory_tiers(&self) -> MemoryTiers;
-    /// Other tiers are there from now on, in this order; called under the turn of the loop. All know their places when it
-    /// returns. Counters have a row for each position, the home's included, and one may begin anew.
-    fn set_memory_tiers(&self, _tiers: MemoryTiers, _rows: (&[u8], Option<u8>)) -> Result<()> {
+    /// Replaces the memory tiers, in this order. The loop calls it while it holds the epoch mutex; when it returns, every
+    /// tier knows its new position. `rows` gives the row of the counters for each position, the home's included; the
+    /// counters of the row `reset` begin at 0.
+    fn set_memory_tiers(&self, _tiers: MemoryTiers, _rows: &[u8], _reset: Option<u8>) -> Result<()> {
         Err(Error::Unsupported("tiers that come and go".into()))
     }
-    /// Where every segment has its durable bytes; its id follows the last memory tier's.
+    /// The tier where every segment has its durable bytes; its id follows the last memory tier's.
     fn home(&self) -> &dyn HomeTier;
     /// Number of the last epoch saved; 0 when there was none.
     fn last_epoch(&self) -> Result<u64>;
-    /// Makes the record of an epoch durable, and with it what moved a short time ago.
-    fn save_epoch(&self, report: &EpochReport, holds: &[u8]) -> Result<()>;
-    /// What was saved with the last epoch of what moved a short time ago; `None` where that was never saved.
-    fn load_holds(&self) -> Result<Option<Vec<u8>>> {
+    /// Makes the record of an epoch durable, and with it the encoded history of recent moves.
+    fn save_epoch(&self, report: &EpochReport, move_history: &[u8]) -> Result<()>;
+    /// The encoded history of recent moves that was saved with the last epoch; `None` where it was never saved.
+    fn load_move_history(&self) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
-    /// Adds rows to the moves of an epoch, after those that it has; they get their numbers. Epoch 0 is before the first.
+    /// Appends rows to the moves of an epoch; the host assigns their numbers. Epoch 0 is before the first.
     fn append_moves(&self, _epoch: u64, _moves: Vec<MoveRecord>) -> Result<()> {
         Ok(())
     }
-    /// Makes the heat of tables durable, replacing what was saved for each.
+    /// Makes the heat of tables durable, in place of their saved heat.
     fn save_heat(&self, tables: Vec<(TableId, Vec<u8>)>) -> Result<()>;
     /// All heat that was saved.
     fn load_heat(&self) -> Result<Vec<(TableId, Vec<u8>)>>;
@@ -93,45 +95,46 @@ pub trait TieringHost: Send + Sync {
     fn load_calibration(&self) -> Result<Option<Calibration>>;
     /// Makes a calibration durable.
     fn save_calibration(&self, calibration: &Calibration) -> Result<()>;
-    /// What statements read from home so far.
+    /// Counts of the reads that statements made from home so far.
     fn home_reads(&self) -> HomeReads {
         HomeReads::default()
     }
-    /// A calibration is in use from now on.
+    /// Tells the host which calibration is in use from now on.
     fn use_calibration(&self, calibration: &Calibration);
-    /// Makes records of earlier epochs and moves durable that say more now.
-    fn amend(&self, _epochs: &[EpochRecord], _moves: &[MoveRecord]) -> Result<()> {
+    /// Replaces the stored records of earlier epochs and moves by these, which hold measurements in addition.
+    fn update_records(&self, _epochs: &[EpochRecord], _moves: &[MoveRecord]) -> Result<()> {
         Ok(())
     }
-    /// Makes durable where everything lies after an epoch; only the last ones are kept.
-    fn save_picture(&self, _epoch: u64, _picture: &Picture) -> Result<()> {
+    /// Makes the placement snapshot of an epoch durable; the host keeps only the last ones.
+    fn save_placement_snapshot(&self, _epoch: u64, _snapshot: &PlacementSnapshot) -> Result<()> {
         Ok(())
     }
-    /// Where everything lay after an epoch; `None` when that is not kept.
-    fn load_picture(&self, _epoch: u64) -> Result<Option<Picture>> {
+    /// The placement snapshot of an epoch; `None` when the host does not keep it.
+    fn load_placement_snapshot(&self, _epoch: u64) -> Result<Option<PlacementSnapshot>> {
         Ok(None)
     }
-    /// The epochs whose pictures are kept, ascending.
-    fn pictures(&self) -> Result<Vec<u64>> {
+    /// The epochs whose placement snapshots are kept, ascending.
+    fn placement_snapshots(&self) -> Result<Vec<u64>> {
         Ok(Vec::new())
     }
-    /// Makes durable what users said about the loop.
+    /// Makes the users' settings of the loop durable.
     fn save_control(&self, _control: &Control) -> Result<()> {
         Ok(())
     }
-    /// What users said about the loop.
+    /// The users' settings of the loop.
     fn load_control(&self) -> Result<Control> {
         Ok(Control::default())
     }
 }
 
-/// What the loop's own epochs say asked for them.
+/// Trigger in the records of the loop's own epochs.
 pub(super) const INTERVAL: &str = "interval";
 
-/// While one waits for its device, another copies.
+/// Mover threads per core: while one waits for its device, another copies.
 const MOVERS_PER_CORE: usize = 2;
-/// Each holds a mebibyte of reads, or one column, whatever the budget of reads: more would keep no device busier.
-const MOST_MOVERS: usize = 16;
+/// The most mover threads. Each holds a mebibyte of reads, or one column, whatever the budget of reads: more threads would
+/// keep no device busier.
+const MAX_MOVERS: usize = 16;
 
 /// Settings of the loop.
 #[derive(Debug, Clone)]
@@ -140,30 +143,30 @@ pub struct TieringOptions {
     pub half_life_epochs: f64,
     /// Epochs within which a move must pay back.
     pub payback_epochs: f64,
-    /// How long a segment that moved should not turn back, and how firmly it is held.
-    pub hold: HoldOptions,
+    /// How long, and how strongly, a segment that moved is kept from moving back.
+    pub hysteresis: HysteresisOptions,
     /// Bytes per second that epochs of the loop itself read from a device, and write to it, at most; `None`: no limit.
     pub background_bytes_per_s: Option<u64>,
-    /// The same for some tiers, by name; 0: no limit.
+    /// Like `background_bytes_per_s`, for single tiers by name; 0: no limit.
     pub tier_bytes_per_s: HashMap<String, u64>,
     /// How long a move waits for readers to release room.
     pub patience: Duration,
     /// The largest budget that [`Tiering::set_budget`] accepts, by name of tier; a tier not named has none.
     pub max_budget_bytes: HashMap<String, u64>,
-    /// Work of the solver.
+    /// Limits of the solver's work.
     pub effort: Effort,
-    /// Time that it may take for one plan: then the best so far is the answer.
+    /// Time that the solver may take for one plan; at the deadline the best placement so far is the answer.
     pub solver_deadline: Duration,
-    /// What decides where segments lie.
+    /// The policy that decides where segments lie.
     pub policy: PolicyKind,
-    /// What [`PolicyKind::Random`] draws from.
+    /// Seed of [`PolicyKind::Random`].
     pub seed: u64,
-    /// What the loop does with all tables at first; `None`: what was set last.
+    /// Mode of the loop for all tables at first; `None`: the mode that was set last.
     pub mode: Option<TieringMode>,
-    /// What comes into memory between epochs because it was read.
+    /// Settings of merging: segments that come into memory between epochs because they were read.
     pub merge: MergeOptions,
-    /// Threads that carry out moves when no rate holds them back; with a rate it is one, of low priority. 0: it is always
-    /// the thread of the epoch.
+    /// Threads that carry out moves when there is no rate limit; with a rate limit it is one thread of low priority. 0:
+    /// always the thread of the epoch.
     pub movers: usize,
 }
 
@@ -172,7 +175,7 @@ impl Default for TieringOptions {
         Self {
             half_life_epochs: 3.0,
             payback_epochs: 4.0,
-            hold: HoldOptions::default(),
+            hysteresis: HysteresisOptions::default(),
             background_bytes_per_s: Some(512 << 20),
             tier_bytes_per_s: HashMap::new(),
             patience: Duration::from_secs(2),
@@ -183,29 +186,29 @@ impl Default for TieringOptions {
             seed: 0,
             mode: None,
             merge: MergeOptions::default(),
-            movers: MOST_MOVERS.min(MOVERS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from)),
+            movers: MAX_MOVERS.min(MOVERS_PER_CORE * std::thread::available_parallelism().map_or(1, usize::from)),
         }
     }
 }
 
-/// What is asked of one epoch.
+/// A request for one epoch.
 #[derive(Debug, Clone)]
 pub struct EpochRequest {
     /// Plan and explain, but change nothing.
     pub dry_run: bool,
-    /// Who or what asks, for the record.
+    /// Trigger of the epoch, for its record.
     pub reason: String,
-    /// At the rates of the devices, and second to what somebody asks for; else as fast as it goes.
+    /// True: moves keep to the rates of the devices, and the epoch gives way to requested ones. False: as fast as possible.
     pub is_paced: bool,
 }
 
 impl EpochRequest {
-    /// An epoch as fast as it goes.
+    /// Requests an epoch that moves segments as fast as possible.
     pub fn now(reason: impl Into<String>) -> Self {
         Self { dry_run: false, reason: reason.into(), is_paced: false }
     }
 
-    /// A preview.
+    /// Requests a preview.
     pub fn dry_run(reason: impl Into<String>) -> Self {
         Self { dry_run: true, reason: reason.into(), is_paced: false }
     }
@@ -214,7 +217,7 @@ impl EpochRequest {
 /// The loop and its controls. Dropping it stops the loop.
 pub struct Tiering {
     pub(super) shared: Arc<Shared>,
-    /// The loop, who makes room at once and, where something is merged, who does that.
+    /// The threads: epoch loop, pressure relief and, where merging is on, merger.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -223,42 +226,42 @@ pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) options: TieringOptions,
     pub(super) policy: Box<dyn Policy>,
-    /// Held for a whole epoch; the number of the last one.
-    pub(super) turn: Mutex<Option<u64>>,
+    /// Lets one epoch, order or change of tiers run at a time; guards the number of the last epoch, `None`: not loaded yet.
+    pub(super) epoch_mutex: Mutex<Option<u64>>,
     pub(super) heat: RwLock<Heat>,
-    pub(super) holds: Mutex<Holds>,
-    pub(super) agendas: Agendas,
+    pub(super) move_history: Mutex<MoveHistory>,
+    pub(super) expected_reads: ExpectedReadSources,
     view_source: RwLock<Option<Weak<dyn ViewSource>>>,
-    /// What the next plan starts from: see [`Inputs::prices`].
+    /// Prices from which the next plan starts: see [`Inputs::prices`].
     pub(super) prices: Mutex<Vec<f64>>,
-    /// What was proposed last: table, chunk, column, tier.
-    pub(super) proposed: Mutex<Vec<(String, u64, String, String)>>,
+    /// The moves that were proposed last.
+    pub(super) proposed: Mutex<Vec<ProposedMove>>,
     pub(super) calibration: RwLock<Option<Calibration>>,
-    pub(super) gauging: Mutex<()>,
-    /// Up to where reads from home have been compared with it.
-    pub(super) compared: Mutex<HomeReads>,
-    /// Held while tiers come, go, or are drained: rows of their counters.
-    pub(super) rows: Mutex<Rows>,
-    /// Held by questions, which do without the turn; tiers change between them.
-    pub(super) questions: RwLock<()>,
+    pub(super) calibrating: Mutex<()>,
+    /// Reads from home that have been compared with the calibration already.
+    pub(super) compared_home_reads: Mutex<HomeReads>,
+    /// Held while tiers come, go, or are drained; guards the rows of their counters.
+    pub(super) rows: Mutex<CounterRows>,
+    /// Read-locked by explanations and advice, which run without the epoch mutex; tiers change only between them.
+    pub(super) tier_set_lock: RwLock<()>,
     /// The largest budget of each tier that may have one, by name.
     pub(super) max_budget_bytes: Mutex<HashMap<String, u64>>,
     /// Rates of the tiers that have their own, by name; 0: no limit.
     pub(super) tier_bytes_per_s: Mutex<HashMap<String, u64>>,
     pub(super) tiers_changed_unix_us: AtomicU64,
     pub(super) offers: Offers,
-    pub(super) merging: Mutex<Merging>,
+    pub(super) merging: Mutex<MergeState>,
     pub(super) pressure: Arc<Pressure>,
     pub(super) health: Health,
     pub(super) metrics: TieringMetrics,
     pub(super) control: RwLock<Control>,
     pub(super) measuring: Mutex<Measuring>,
     pub(super) cancel: AtomicBool,
-    /// Number of the epoch or order that is under way; 0: none. Dry runs change nothing and are none.
+    /// Number of the epoch or order that is under way; 0: none. Dry runs change nothing and do not count.
     pub(super) under_way: AtomicU64,
-    /// An epoch is under way; an order that has the turn is none.
+    /// True while an epoch is under way; false during an order that holds the epoch mutex.
     pub(super) in_epoch: AtomicBool,
-    /// That it is one of the loop's own: it gives way to one that somebody asks for.
+    /// True while the epoch under way is one of the loop's own: it gives way to a requested one.
     pub(super) in_background: AtomicBool,
     signal: Mutex<Signal>,
     wake: Condvar,
@@ -268,7 +271,7 @@ pub(super) struct Shared {
 struct Signal {
     stop: bool,
     interval: Duration,
-    /// An epoch is wanted at once, and why.
+    /// The trigger of an epoch that is wanted at once.
     wanted: Option<&'static str>,
 }
 
@@ -279,25 +282,25 @@ impl std::fmt::Debug for Tiering {
 }
 
 impl Tiering {
-    /// A loop that is not running yet; epochs can be asked for at once.
+    /// Makes a loop that is not running yet; [`Tiering::run_epoch`] works at once.
     pub fn new(host: Weak<dyn TieringHost>, clock: Arc<dyn Clock>, options: TieringOptions) -> Self {
         let queue_bytes = options.merge.queue_bytes;
         let shared = Shared {
             host,
             clock,
             policy: options.policy.policy(options.seed),
-            turn: Mutex::new(None),
+            epoch_mutex: Mutex::new(None),
             heat: RwLock::default(),
-            holds: Mutex::new(Holds::new(options.hold)),
-            agendas: Agendas::default(),
+            move_history: Mutex::new(MoveHistory::new(options.hysteresis)),
+            expected_reads: ExpectedReadSources::default(),
             view_source: RwLock::default(),
             prices: Mutex::default(),
             proposed: Mutex::default(),
             calibration: RwLock::default(),
-            compared: Mutex::default(),
-            gauging: Mutex::default(),
+            compared_home_reads: Mutex::default(),
+            calibrating: Mutex::default(),
             rows: Mutex::default(),
-            questions: RwLock::default(),
+            tier_set_lock: RwLock::default(),
             max_budget_bytes: Mutex::new(options.max_budget_bytes.clone()),
             tier_bytes_per_s: Mutex::new(options.tier_bytes_per_s.clone()),
             tiers_changed_unix_us: AtomicU64::new(0),
@@ -319,9 +322,9 @@ impl Tiering {
         Self { shared: Arc::new(shared), threads: Mutex::default() }
     }
 
-    /// Takes up saved heat, holds and calibration (measuring when there is none for these tiers). Call once after opening; the
-    /// hottest segments return with the first epoch, which [`Tiering::start`] then runs at once. Returns the tables whose
-    /// heat is known. A blob that cannot be read is logged and left out.
+    /// Loads the saved heat, the move history and the calibration (measures when none is saved for these tiers). Call once
+    /// after opening; the hottest segments return with the first epoch, which [`Tiering::start`] then runs at once. Returns
+    /// the number of tables whose heat is known. A blob that cannot be read is logged and left out.
     pub fn restore(&self) -> Result<usize> {
         let host = self.shared.host()?;
         let known = host.load_control()?;
@@ -337,18 +340,18 @@ impl Tiering {
             }
         }
         drop(heat);
-        if let Some(blob) = host.load_holds()?
-            && let Err(error) = self.shared.holds.lock().restore(&blob)
+        if let Some(blob) = host.load_move_history()?
+            && let Err(error) = self.shared.move_history.lock().restore(&blob)
         {
             tracing::warn!(%error, "segments that moved before the restart may turn back at once");
         }
         self.shared.signal.lock().wanted = (restored > 0).then_some("restart");
-        self.shared.note_missing(host.as_ref())?;
+        self.shared.log_missing_tiers(host.as_ref())?;
         self.shared.calibrated(host.as_ref())?;
         Ok(restored)
     }
 
-    /// Starts the loop on its own thread, or changes the interval of the running one. From now on columns that are offered
+    /// Starts the loop on its own thread, or changes the interval of the running loop. From now on columns that are offered
     /// may come into memory.
     pub fn start(&self, interval: Duration) -> Result<()> {
         let mut threads = self.threads.lock();
@@ -373,34 +376,34 @@ impl Tiering {
         Ok(())
     }
 
-    /// Where loads say that they find no room.
+    /// The queue to which loads report that they find no room.
     pub fn pressure(&self) -> &Arc<Pressure> {
         &self.shared.pressure
     }
 
-    /// True when somebody looks at what is offered.
+    /// True when a thread looks at offered columns.
     pub fn takes_offers(&self) -> bool {
         self.shared.offers.is_open()
     }
 
-    /// Offers columns that were read from home, once their access is counted and nobody needs them any more: those that
+    /// Offers columns that were read from home, once their access is counted and no reader needs them any more: those that
     /// are worth it come into memory without being read again. Never waits.
     pub fn offer(&self, columns: impl Iterator<Item = ReadColumn>) {
         let forgotten = self.shared.offers.add(columns);
         self.shared.metrics.merge.forgotten.fetch_add(forgotten, Ordering::Relaxed);
     }
 
-    /// Takes offers without a thread of its own: [`Tiering::merge_now`] looks at them. For simulations.
+    /// Accepts offers without starting a thread: [`Tiering::merge_now`] looks at them. For simulations.
     pub(crate) fn open_offers(&self) {
         self.shared.offers.open();
     }
 
-    /// Looks at what was offered, on the caller's thread.
+    /// Runs one merge round over the offers, on the caller's thread.
     pub(crate) fn merge_now(&self) -> Result<()> {
         self.shared.merge_round()
     }
 
-    /// Ends the loop: cancels what it does after the move under way and waits for it.
+    /// Ends the loop: cancels its epoch after the move under way and waits for its threads.
     pub fn stop(&self) {
         self.shared.signal.lock().stop = true;
         self.shared.cancel.store(true, Ordering::Relaxed);
@@ -409,16 +412,17 @@ impl Tiering {
         self.shared.pressure.close();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
-            // The last owner of the store may be the loop itself; it ends by the flag then.
+            // The loop itself may be the last owner of the store: it cannot join itself, and ends by the flag.
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
                 tracing::error!("the tiering thread ended abnormally");
             }
         }
     }
 
-    /// Runs one epoch now and returns when its moves have ended. One with a rate, and a dry run, wait for an epoch under way;
-    /// others wait for what somebody asked for, and end one of the loop after the move it is at. Fails when the store is
-    /// closing, when the plan cannot be made, or when its record cannot be saved (its moves are done then).
+    /// Runs one epoch now and returns when its moves have ended. An epoch with a rate, and a dry run, wait for an epoch
+    /// under way; others wait for requested epochs and orders, but end an epoch of the loop after its current move. Fails
+    /// when the store is closing, when the plan cannot be made, or when its record cannot be saved (its moves are done
+    /// then).
     pub fn run_epoch(&self, request: EpochRequest) -> Result<EpochReport> {
         self.shared.run_epoch(&request, true)
     }
@@ -428,23 +432,24 @@ impl Tiering {
         self.shared.wake(reason);
     }
 
-    /// Gives up what is left of an epoch under way; done moves stay.
+    /// Cancels the remaining moves of an epoch under way; moves that are done stay.
     pub fn cancel(&self) {
         self.shared.cancel.store(true, Ordering::Relaxed);
     }
 
-    /// Sets the budget of a tier in bytes. What is above a lowered budget leaves at once where the loop runs, else with the
-    /// next epoch; until then nothing new is admitted. Fails on an unknown tier, above its maximum, and below what placement rules need.
+    /// Sets the budget of a tier in bytes. Segments above a lowered budget leave at once where the loop runs, else with the
+    /// next epoch; until then the tier admits nothing new. Fails on an unknown tier, above its maximum, and below what
+    /// placement rules need.
     pub fn set_budget(&self, tier: &str, bytes: u64) -> Result<()> {
         let host = self.shared.host()?;
         if bytes < account(host.as_ref(), tier)?.limit_bytes() {
-            let needs = Needs::of(host.as_ref(), &host.tables());
-            needs.clone().with_budget(tier, bytes).check(&needs)?;
+            let now = Feasibility::for_tables(host.as_ref(), &host.tables());
+            now.clone().with_budget(tier, bytes).check(&now)?;
         }
         self.set_first_budget(tier, bytes)
     }
 
-    /// As [`Tiering::set_budget`], for a budget that the server starts with: what placement rules need gives way to it.
+    /// Like [`Tiering::set_budget`], for a budget that the server starts with: it may be lower than placement rules need.
     pub fn set_first_budget(&self, tier: &str, bytes: u64) -> Result<()> {
         let host = self.shared.host()?;
         let account = account(host.as_ref(), tier)?;
@@ -456,15 +461,15 @@ impl Tiering {
         }
         account.set_limit_bytes(bytes);
         let tier = host.memory_tiers().iter().find(|memory| memory.name() == tier).map(|memory| memory.id());
-        // What is drained leaves at its own pace.
+        // Epochs empty a drained tier at their own pace.
         if let Some(tier) = tier.filter(|_| account.used_bytes() > bytes && !account.is_closed()) {
             self.shared.over_budget(tier);
         }
         Ok(())
     }
 
-    /// Sets what the loop's own moves read from the device of a tier, and write to it, per second at most, until the server
-    /// stops; 0: no limit. It holds from the next epoch on. Fails on an unknown tier and on a percentage.
+    /// Limits the bytes per second that the loop's own moves read from the device of a tier, and write to it, until the
+    /// server stops; 0: no limit. The limit applies from the next epoch on. Fails on an unknown tier and on a percentage.
     pub fn set_rate_limit(&self, tier: &str, rate: Size) -> Result<()> {
         account(self.shared.host()?.as_ref(), tier)?;
         let Size::Bytes(bytes_per_s) = rate else {
@@ -476,12 +481,13 @@ impl Tiering {
         Ok(())
     }
 
-    /// What the loop's own moves read from the device of a tier, and write to it, per second at most; `None`: no limit.
+    /// Bytes per second that the loop's own moves read from the device of a tier, and write to it, at most; `None`: no
+    /// limit.
     pub fn rate_limit(&self, tier: &str) -> Option<u64> {
         self.shared.rate_limit(tier)
     }
 
-    /// Why moves to and from a tier pause; `None` while its device is well.
+    /// The failure for which moves to and from a tier pause; `None` while its device works.
     pub fn failing(&self, tier: &str) -> Option<Failing> {
         self.shared.health.failing(tier)
     }
@@ -496,19 +502,19 @@ impl Tiering {
         look(&self.shared.heat.read())
     }
 
-    /// Asks a statement what it still has to read when it is decided where segments lie; as long as it lives.
-    pub fn follow(&self, agenda: Weak<dyn Agenda>) {
-        self.shared.agendas.follow(agenda);
+    /// Registers a statement's source of expected reads: each plan takes them into account as long as the source lives.
+    pub fn add_expected_read_source(&self, source: Weak<dyn ExpectedReadSource>) {
+        self.shared.expected_reads.add(source);
     }
 
-    /// Asks `source` for the hot views whenever it is decided where segments lie; as long as it lives.
-    pub fn follow_views(&self, source: Weak<dyn ViewSource>) {
+    /// Registers the source of hot views: each plan takes them into account as long as the source lives.
+    pub fn set_view_source(&self, source: Weak<dyn ViewSource>) {
         *self.shared.view_source.write() = Some(source);
     }
 
-    /// What running statements still have to read of what lies in memory, one read each at most.
-    pub fn ahead(&self) -> HashMap<SegmentKey, SegmentHeat> {
-        self.shared.agendas.ahead()
+    /// Reads that running statements still expect of segments in memory; at most one per segment and statement.
+    pub fn expected_reads(&self) -> HashMap<SegmentKey, SegmentHeat> {
+        self.shared.expected_reads.collect()
     }
 
     /// Counts and last figures.
@@ -516,16 +522,16 @@ impl Tiering {
         &self.shared.metrics
     }
 
-    /// Folds the counters, saves the heat, and logs what rounds did since the last epoch: call before the store closes.
+    /// Folds the counters, saves the heat, and logs the merge rounds since the last epoch: call before the store closes.
     pub fn checkpoint(&self) -> Result<()> {
-        let turn = self.shared.turn.lock();
+        let last_epoch = self.shared.epoch_mutex.lock();
         let host = self.shared.host()?;
         let tables = host.tables();
         let views = self.shared.views();
         self.shared.observe(&mut self.shared.heat.write(), &tables, &views);
         self.shared.save_heat(host.as_ref(), &tables)?;
-        let last = turn.map_or_else(|| host.last_epoch(), Ok)?;
-        let merged = self.shared.merged(host.as_ref(), Until::Stop(last), 0);
+        let last = last_epoch.map_or_else(|| host.last_epoch(), Ok)?;
+        let merged = self.shared.merge_records(host.as_ref(), LogPoint::Stop(last), 0);
         if merged.is_empty() { Ok(()) } else { host.append_moves(last, merged) }
     }
 }
@@ -547,7 +553,7 @@ fn account(host: &dyn TieringHost, name: &str) -> Result<Arc<Account>> {
 }
 
 impl Shared {
-    /// As [`Tiering::wake`].
+    /// See [`Tiering::wake`].
     pub(super) fn wake(&self, reason: &'static str) {
         self.signal.lock().wanted = Some(reason);
         self.wake.notify_all();
@@ -563,7 +569,7 @@ impl Shared {
         tier_names(host).iter().map(|tier| self.rate_limit(tier)).collect()
     }
 
-    /// What a plan that begins now may take.
+    /// Limits of effort and time for a plan that begins now.
     pub(super) fn work(&self) -> Work<'_> {
         let deadline = Deadline::after(self.clock.as_ref(), self.options.solver_deadline);
         Work { effort: self.options.effort, deadline: Some(deadline) }
@@ -574,7 +580,7 @@ impl Shared {
     }
 
     fn run_loop(&self) {
-        give_way(Priority::Planning);
+        lower_priority(Priority::Planning);
         loop {
             let mut signal = self.signal.lock();
             if signal.stop {
@@ -605,10 +611,10 @@ impl Shared {
 
     fn run_epoch(&self, request: &EpochRequest, fold: bool) -> Result<EpochReport> {
         let background = request.is_paced && self.rates(self.host()?.as_ref()).iter().any(Option::is_some);
-        let mut turn = match background || request.dry_run {
-            true => self.turn.lock(),
-            // Where cores are scarce the loop's own epoch takes its time.
-            false => self.turn_before(&self.in_background),
+        let mut last_epoch = match background || request.dry_run {
+            true => self.epoch_mutex.lock(),
+            // Where cores are scarce, a background epoch takes long: it is interrupted instead of waited for.
+            false => self.interrupt_and_lock(&self.in_background),
         };
         let host = self.host()?;
         self.cancel.store(false, Ordering::Relaxed);
@@ -620,7 +626,7 @@ impl Shared {
         }
         self.in_epoch.store(true, Ordering::Relaxed);
         self.in_background.store(background, Ordering::Relaxed);
-        let report = self.turn(host.as_ref(), request, fold, &mut turn);
+        let report = self.run_epoch_locked(host.as_ref(), request, fold, &mut last_epoch);
         self.in_epoch.store(false, Ordering::Relaxed);
         self.in_background.store(false, Ordering::Relaxed);
         let failed = u64::from(report.is_err());
@@ -628,7 +634,8 @@ impl Shared {
         report
     }
 
-    fn turn(
+    /// Runs one epoch while the caller holds the epoch mutex; `last` is the value that it guards.
+    fn run_epoch_locked(
         &self,
         host: &dyn TieringHost,
         request: &EpochRequest,
@@ -647,12 +654,12 @@ impl Shared {
             self.measure(host)?;
             self.correct(host)?;
         }
-        let (acting, advising) = self.draw_by_mode(host, &tables, id, fold && request.dry_run)?;
+        let PlansByMode { acting, advising } = self.prepare_by_mode(host, &tables, id, fold && request.dry_run)?;
         let solve_us = self.clock.now_us().saturating_sub(start_us);
         let main = acting.as_ref().or(advising.as_ref()).ok_or(Error::Cancelled)?;
         let mut report = EpochReport { epoch: epoch_record(id, unix_us, request, main, solve_us), moves: Vec::new() };
         match &acting {
-            Some(drawn) => report.moves = drawn.records(&report.epoch, &tables),
+            Some(prepared) => report.moves = prepared.records(&report.epoch, &tables),
             None => report.epoch.moves = 0,
         }
         self.propose(&mut report, &tables, advising.as_ref());
@@ -660,17 +667,17 @@ impl Shared {
             self.metrics.dry_runs.fetch_add(1, Ordering::Relaxed);
             return Ok(report);
         }
-        let merged = self.merged(host, Until::Epoch(id), report.moves.len());
+        let merged = self.merge_records(host, LogPoint::Epoch(id), report.moves.len());
         report.moves.extend(merged);
         self.note_given_way(&main.inputs, &main.plan);
-        // Should a part of it not be saved, its number is not given again.
+        // Set before saving: even if a part of the report cannot be saved, no other epoch gets the number.
         *last = Some(id);
-        self.finish(host, request, (&tables, acting.as_ref()), &mut report)?;
-        self.metrics.note(&report.epoch);
+        self.finish(host, request, &tables, acting.as_ref(), &mut report)?;
+        self.metrics.record_epoch(&report.epoch);
         Ok(report)
     }
 
-    /// Counts what rules ask and the budgets do not allow, and says so when it changes.
+    /// Counts the segments whose rules the budgets do not allow, and logs a change of their bytes.
     pub(super) fn note_given_way(&self, inputs: &Inputs, plan: &EpochPlan) {
         let segments = plan.given_way.iter().filter_map(|at| inputs.segments.get(*at));
         let (segments, unmet_bytes) = segments.fold((0, 0), |(n, sum), segment| (n + 1, sum + segment.bytes));
@@ -709,12 +716,12 @@ impl Shared {
             cancel: &self.cancel,
             rates: &rates,
             patience: self.options.patience,
-            crew: match (self.options.movers, has_rate) {
-                (0, _) => Crew::Caller,
-                // Loads wait for the room.
-                (_, true) if urgent => Crew::Caller,
-                (_, true) => Crew::Background,
-                (threads, false) => Crew::Threads(threads),
+            executor: match (self.options.movers, has_rate) {
+                (0, _) => MoveExecutor::Caller,
+                // Loads wait for the room, so the copies are dropped at once.
+                (_, true) if urgent => MoveExecutor::Caller,
+                (_, true) => MoveExecutor::Background,
+                (threads, false) => MoveExecutor::Threads(threads),
             },
             urgent,
         };
@@ -727,7 +734,7 @@ impl Shared {
                     (record.status, record.took_us) = (MoveStatus::Done, took_us);
                     epoch.moves_done += 1;
                     epoch.moved_bytes += record.bytes;
-                    self.metrics.moved(relocation.from, relocation.to, record.bytes);
+                    self.metrics.count_move(relocation.from, relocation.to, record.bytes);
                 }
                 Verdict::Skipped(why) => {
                     (record.status, record.why) = (MoveStatus::Skipped, Some(why));
@@ -758,9 +765,15 @@ impl Shared {
     }
 }
 
-pub(super) fn epoch_record(id: u64, unix_us: u64, request: &EpochRequest, drawn: &Drawn, solve_us: u64) -> EpochRecord {
-    let inputs = &drawn.inputs;
-    let plan = &drawn.plan;
+pub(super) fn epoch_record(
+    id: u64,
+    unix_us: u64,
+    request: &EpochRequest,
+    prepared: &PreparedPlan,
+    solve_us: u64,
+) -> EpochRecord {
+    let inputs = &prepared.inputs;
+    let plan = &prepared.plan;
     EpochRecord {
         id,
         unix_us,
@@ -779,10 +792,10 @@ pub(super) fn epoch_record(id: u64, unix_us: u64, request: &EpochRequest, drawn:
         bound_us: plan.bound_us,
         gap: plan.gap,
         solver: plan.method.name().into(),
-        policy: drawn.policy.name().into(),
+        policy: prepared.policy.name().into(),
         solve_us,
         move_us: 0,
-        prices: drawn.prices(),
+        prices: prepared.prices(),
         predicted_us: 0.0,
         measured_us: None,
         measured_moves_predicted_us: None,

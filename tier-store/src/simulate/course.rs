@@ -1,4 +1,4 @@
-//! One run's reads and events, and what they would cost at best: the same for every policy.
+//! The reads and events of one run, and their cost under the best placements: the same for every policy.
 
 use super::scenario::Scenario;
 use super::world::{ROWS, SEGMENTS, TIERS, World};
@@ -7,18 +7,18 @@ use crate::heat::{Pattern, SegmentHeat};
 use crate::placement::Extent;
 use crate::placement::solver::{Effort, Instance, solve};
 
-/// What happens in a run.
+/// The reads and events of a run.
 #[derive(Debug)]
 pub struct Course {
     /// Its scenario.
     pub scenario: Scenario,
-    /// What was drawn from.
+    /// Seed of the draws.
     pub seed: u64,
     /// Scans per epoch and segment.
     pub(super) reads: Vec<Vec<u32>>,
-    /// Reading time of each epoch under the best placement for it, moved for nothing, in microseconds.
+    /// Reading time of each epoch under the best placement for it, with free moves, in microseconds.
     pub(super) best_us: Vec<f64>,
-    /// The same under the one placement that is best for the whole run.
+    /// Reading time of each epoch under the one placement that is best for the whole run.
     pub(super) fixed_us: Vec<f64>,
 }
 
@@ -33,7 +33,7 @@ impl Course {
         }
         let mut all = vec![0; SEGMENTS];
         reads.iter().for_each(|reads| all.iter_mut().zip(reads).for_each(|(sum, reads)| *sum += reads));
-        // Before the first event: the one placement has all devices.
+        // Epoch 0 is before the first event, so this placement has all devices.
         let fixed = solve(&instance(&world, scenario, 0, &all), None, Effort::default())?.choice;
         let fixed_us =
             reads.iter().map(|reads| reading_us(&world, reads, |at| fixed.get(at).map_or(0, |t| (*t).into())));
@@ -47,29 +47,29 @@ impl Course {
     }
 }
 
-/// Microseconds that these scans take where `place` has the segments.
+/// Microseconds that the scans in `reads` take with the placement `place`.
 pub(super) fn reading_us(world: &World, reads: &[u32], place: impl Fn(usize) -> usize) -> f64 {
     reads.iter().enumerate().map(|(at, scans)| scan_us(world, at, *scans, place(at))).sum()
 }
 
-/// Microseconds of so many scans of one segment on a tier.
+/// Microseconds that `scans` scans of one segment take on a tier.
 pub(super) fn scan_us(world: &World, at: usize, scans: u32, tier: usize) -> f64 {
     let mut heat = SegmentHeat::default();
     let sequential = Pattern::Sequential as usize;
     if let (Some(accesses), Some(values)) = (heat.accesses.get_mut(sequential), heat.values.get_mut(sequential)) {
         (*accesses, *values) = (scans as f32, (scans * ROWS) as f32);
     }
-    let (_, bytes) = world.bytes(at, tier);
+    let bytes = world.read_bytes(at, tier);
     world.cost(tier).map_or(0.0, |cost| cost.expected_us(&heat, Extent { bytes, rows: ROWS, whole: true }))
 }
 
-/// The problem of a clairvoyant: no costs of moves, and the devices that are there.
+/// The placement problem of one epoch with known reads: without costs of moves, with the devices that are not lost.
 fn instance(world: &World, scenario: Scenario, epoch: u32, reads: &[u32]) -> Instance {
     let budget = |(tier, bytes): (usize, &u64)| if scenario.is_lost(tier, epoch) { 0.0 } else { *bytes as f64 };
     let capacities = world.budgets().iter().enumerate().map(budget).chain([f64::INFINITY]).collect();
     let cells = || (0..SEGMENTS).flat_map(|at| (0..TIERS.len()).map(move |tier| (at, tier)));
     let scans = |at: usize| reads.get(at).copied().unwrap_or(0);
     let costs = cells().map(|(at, tier)| scan_us(world, at, scans(at), tier)).collect();
-    let bytes = cells().map(|(at, tier)| world.bytes(at, tier).0 as f64).collect();
+    let bytes = cells().map(|(at, tier)| world.charged_bytes(at, tier) as f64).collect();
     Instance { capacities, costs, bytes }
 }

@@ -1,7 +1,8 @@
-//! The reads of an epoch one by one, where each may bring what it read into memory at once ([`MergeKind`]).
+//! The reads of an epoch one by one, where each may bring its segment into memory at once
+//! ([`crate::placement::MergeKind`]).
 //!
-//! Rounds are those of a server ([`crate::placement::merge`]) on virtual time: after each read from home what it read is
-//! offered, and a round looks at it.
+//! Rounds are those of a server ([`crate::placement::merge`]) on virtual time: each read from home offers its column, and a
+//! round looks at the offer.
 
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -13,9 +14,9 @@ use super::world::World;
 use crate::error::Result;
 use crate::placement::Tiering;
 
-/// Carries out the reads of an epoch in an order drawn for the course, spread over the time to the next one; the
-/// microseconds that they take, each from where the segment lies at that moment.
-pub(super) fn read_one_by_one(world: &World, tiering: &Tiering, (course, epoch): (&Course, u32)) -> Result<f64> {
+/// Carries out the reads of an epoch in an order drawn for the course, spread over the time to the next epoch. Returns the
+/// microseconds that they take, each from the segment's tier at that moment.
+pub(super) fn read_one_by_one(world: &World, tiering: &Tiering, course: &Course, epoch: u32) -> Result<f64> {
     let reads = course.reads.get(epoch as usize).map_or(&[][..], Vec::as_slice);
     let mut order: Vec<usize> =
         reads.iter().enumerate().flat_map(|(at, scans)| std::iter::repeat_n(at, *scans as usize)).collect();

@@ -1,13 +1,21 @@
 //! Placement on virtual time: the real tiering loop over simulated devices and seeded workloads.
 //!
 //! ```text
-//!   Scenario, seed -> Course (reads and events of every epoch, and what a clairvoyant would pay for them)
+//!   Scenario, seed -> Course (reads and events of every epoch, and their cost under the best placement)
 //!   Course, policy -> World (chunks, tiers, a home, a clock) -> Tiering::run_epoch, again and again -> Outcome
 //! ```
 //!
-//! Nothing of the loop is copied: counters, heat, survey, policy, merging, queue and mover are those of a server; only the devices
-//! and the clock are stand-ins, so thousands of epochs take a second. A segment of 8 KB stands for one of 1 MiB. The same
-//! scenario, seed and policy give the same outcome. For tests of the crate, and for `terrace-bench run simulation`.
+//! Nothing of the loop is copied: counters, heat, survey, policy, merging, queue and mover are those of a server; only
+//! the devices and the clock are stand-ins, so thousands of epochs take a second. A segment of 8 KB stands for one of
+//! 1 MiB. The same scenario, seed and policy give the same outcome. For tests of the crate, and for
+//! `terrace-bench run simulation`.
+//!
+//! - [`course`]: the reads of a run, and their cost at best
+//! - [`merging`]: reads one by one, with merging between epochs
+//! - [`outcome`]: runs a policy over a course and sums up
+//! - [`scenario`]: the workloads
+//! - [`mod@trace`]: renders a run as text
+//! - [`world`]: the simulated store
 
 mod course;
 mod merging;

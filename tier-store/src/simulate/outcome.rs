@@ -1,4 +1,4 @@
-//! A run of a policy over a course, and what it came to.
+//! Runs a policy over a course, and sums up the outcome.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,32 +17,32 @@ use crate::error::Result;
 use crate::heat::{Pattern, SegmentKey};
 use crate::placement::solver::Effort;
 use crate::placement::{
-    Agenda, EpochReport, EpochRequest, ExpectedRead, MergeKind, MergeOptions, MoveStatus, PolicyKind, Tiering,
-    TieringHost, TieringOptions,
+    EpochReport, EpochRequest, ExpectedRead, ExpectedReadSource, MergeKind, MergeOptions, MoveStatus, PolicyKind,
+    Tiering, TieringHost, TieringOptions,
 };
 use crate::table::Chunk;
 
-/// Between two epochs, in virtual time.
+/// Virtual time between two epochs.
 pub(super) const INTERVAL: Duration = Duration::from_secs(60);
-/// Enough for so few segments; most of an epoch's time is this.
+/// Effort of the solver, enough for this small number of segments; the solver takes most of an epoch's time.
 const EFFORT: Effort = Effort { evaluations: 16, nodes: 2_000 };
-/// Epochs at the start that are not measured: everything comes from home.
+/// Epochs at the start that are not measured, because all segments begin at home.
 const WARM_UP: usize = 10;
-/// A segment that turns back within so many epochs flips.
+/// A segment that moves back within this number of epochs flips.
 pub const FLIP_EPOCHS: u64 = 4;
 /// A flip is earned when the heat of the segment changed by this factor in between.
 pub const FLIP_FACTOR: f64 = 2.0;
 
-/// What a run came to, the first epochs left out.
+/// The outcome of a run, without its first epochs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Outcome {
     /// Epochs measured.
     pub epochs: u64,
     /// Time of all reads, in microseconds.
     pub reading_us: f64,
-    /// The same if every epoch had begun with the best placement for it: no policy can do better.
+    /// Time of all reads if every epoch had begun with the best placement for it: no policy can do better.
     pub best_us: f64,
-    /// The same under the one placement that is best for the run as a whole.
+    /// Time of all reads under the one placement that is best for the run as a whole.
     pub fixed_us: f64,
     /// Moves carried out.
     pub moves: u64,
@@ -52,18 +52,18 @@ pub struct Outcome {
     pub moved_bytes: u64,
     /// Time of the moves, in microseconds.
     pub moving_us: u64,
-    /// Moves that turn back within [`FLIP_EPOCHS`].
+    /// Moves that reverse an earlier one within [`FLIP_EPOCHS`].
     pub flips: u64,
-    /// Those of segments whose own heat changed by less than [`FLIP_FACTOR`] in between: the heat of others moved them.
+    /// Flips of segments whose own heat changed by less than [`FLIP_FACTOR`] in between: the heat of others moved them.
     pub unearned_flips: u64,
     /// Segments that came into memory between epochs because they were read.
     pub promoted: u64,
-    /// Segments that made room for them.
+    /// Segments that made room for promoted ones.
     pub made_room: u64,
 }
 
 impl Outcome {
-    /// Reading time above that of a clairvoyant, as a part of it.
+    /// Reading time above `best_us`, as a part of it.
     pub fn regret(&self) -> f64 {
         self.reading_us / self.best_us.max(f64::MIN_POSITIVE) - 1.0
     }
@@ -74,7 +74,7 @@ impl Outcome {
     }
 }
 
-/// One epoch of a run, as it ended.
+/// One epoch of a run, after its moves.
 pub(super) struct Step<'a> {
     pub(super) epoch: u32,
     pub(super) world: &'a World,
@@ -85,19 +85,20 @@ pub(super) struct Step<'a> {
 
 /// Runs `policy` over a course. Fails when an epoch does.
 pub fn run(course: &Course, policy: PolicyKind) -> Result<Outcome> {
-    run_with(course, (policy, MergeKind::Never), |_| {})
+    run_with(course, policy, MergeKind::Never, |_| {})
 }
 
-/// As [`run`], and what is read from home may come into memory at once. Reads go one by one then, in an order drawn from
-/// the seed of the course: the same for every policy.
+/// Like [`run`], with merging: segments that are read from home may come into memory at once. Reads are carried out one by
+/// one then, in an order drawn from the seed of the course: the same for every policy.
 pub fn run_merging(course: &Course, policy: PolicyKind, merge: MergeKind) -> Result<Outcome> {
-    run_with(course, (policy, merge), |_| {})
+    run_with(course, policy, merge, |_| {})
 }
 
-/// As [`run_merging`], and shows every epoch.
+/// Like [`run_merging`], and calls `show` after every epoch.
 pub(super) fn run_with(
     course: &Course,
-    (policy, merge): (PolicyKind, MergeKind),
+    policy: PolicyKind,
+    merge: MergeKind,
     mut show: impl FnMut(&Step<'_>),
 ) -> Result<Outcome> {
     let world = World::new()?;
@@ -113,9 +114,9 @@ pub(super) fn run_with(
         ..TieringOptions::default()
     };
     let tiering = Tiering::new(Arc::downgrade(&host), clock as Arc<dyn Clock>, options);
-    let scan = Arc::new(Scan { world: Arc::clone(&world), untaken: Mutex::default() });
-    let agenda: Weak<Scan> = Arc::downgrade(&scan);
-    tiering.follow(agenda);
+    let scan = Arc::new(Scan { world: Arc::clone(&world), pending_chunks: Mutex::default() });
+    let source: Weak<Scan> = Arc::downgrade(&scan);
+    tiering.add_expected_read_source(source);
     let merges = merge != MergeKind::Never;
     if merges {
         tiering.open_offers();
@@ -133,14 +134,14 @@ pub(super) fn run_with(
                 Event::Lost(lost) => world.lose(tier, lost),
                 Event::Fails(fails) => world.fail(tier, fails),
             }
-            // What moves because a device comes or goes is no flip.
+            // Moves because a device comes or goes are no flips.
             flips = Flips::default();
         }
         let reading_us = match merges {
-            true => read_one_by_one(&world, &tiering, (course, epoch))?,
+            true => read_one_by_one(&world, &tiering, course, epoch)?,
             false => read_all(&world, reads),
         };
-        *scan.untaken.lock() = course.scenario.untaken(epoch);
+        *scan.pending_chunks.lock() = course.scenario.pending_chunks(epoch);
         let request = EpochRequest { dry_run: false, reason: "interval".into(), is_paced: true };
         let report = tiering.run_epoch(request)?;
         let (turned, unearned) = flips.note(&world, &tiering, &report);
@@ -149,7 +150,7 @@ pub(super) fn run_with(
             merged_before = merged();
             continue;
         }
-        let at = |of: &[f64]| of.get(epoch as usize).copied().unwrap_or(0.0);
+        let at = |times_us: &[f64]| times_us.get(epoch as usize).copied().unwrap_or(0.0);
         outcome.epochs += 1;
         outcome.reading_us += reading_us;
         outcome.best_us += at(&course.best_us);
@@ -169,7 +170,8 @@ pub(super) fn run_with(
     Ok(outcome)
 }
 
-/// Carries out all reads of an epoch, each from where its segment lies at the beginning; the microseconds they take.
+/// Carries out all reads of an epoch, each from its segment's tier at the beginning. Returns the microseconds that they
+/// take.
 fn read_all(world: &World, reads: &[u32]) -> f64 {
     let sum_us = reading_us(world, reads, |at| world.place(at));
     reads.iter().enumerate().for_each(|(at, scans)| scan(world, at, *scans));
@@ -184,15 +186,16 @@ pub(super) fn scan(world: &World, at: usize, scans: u32) {
     (0..scans).for_each(|_| segment.counters.record(Pattern::Sequential, ROWS.into()));
 }
 
-/// A statement that is under way.
+/// A running scan.
 struct Scan {
     world: Arc<World>,
-    untaken: Mutex<Range<usize>>,
+    /// Chunks that it has still to read.
+    pending_chunks: Mutex<Range<usize>>,
 }
 
-impl Agenda for Scan {
-    fn tell(&self, note: &mut dyn FnMut(&Chunk, usize, ExpectedRead)) {
-        let chunks = self.untaken.lock().clone();
+impl ExpectedReadSource for Scan {
+    fn report(&self, note: &mut dyn FnMut(&Chunk, usize, ExpectedRead)) {
+        let chunks = self.pending_chunks.lock().clone();
         for at in chunks.start * COLUMNS.len()..chunks.end * COLUMNS.len() {
             if let Some((chunk, column)) = self.world.segment(at) {
                 note(chunk, column, ExpectedRead { pattern: Pattern::Sequential, values: ROWS.into() });
@@ -204,12 +207,20 @@ impl Agenda for Scan {
 /// The last move of every segment.
 #[derive(Default)]
 struct Flips {
-    /// By chunk and column: when, whether up, and how hot.
-    last: HashMap<(u64, usize), (u64, bool, f64)>,
+    /// By chunk and column.
+    last: HashMap<(u64, usize), LastMove>,
+}
+
+/// The last move of a segment.
+#[derive(Clone, Copy)]
+struct LastMove {
+    epoch: u64,
+    up: bool,
+    heat: f64,
 }
 
 impl Flips {
-    /// Takes note of an epoch's moves; how many turned back, and how many of these for no good reason.
+    /// Notes an epoch's moves. Returns the number of flips, and that of flips without a sufficient change of heat.
     fn note(&mut self, world: &World, tiering: &Tiering, report: &EpochReport) -> (u64, u64) {
         let mut flips = 0;
         let mut unearned = 0;
@@ -219,13 +230,13 @@ impl Flips {
             let at = record.chunk as usize * COLUMNS.len() + column;
             let Some((chunk, column)) = world.segment(at).filter(|_| at < SEGMENTS) else { continue };
             let Some(segment) = chunk.segments.get(column) else { continue };
-            let heat = f64::from(tiering.heat(&SegmentKey::of(chunk, segment)).total());
+            let heat = f64::from(tiering.heat(&SegmentKey::for_segment(chunk, segment)).total());
             let up = rank(&record.to) < rank(&record.from);
-            let now = (report.epoch.id, up, heat);
-            let Some((epoch, was_up, before)) = self.last.insert((record.chunk, column), now) else { continue };
-            if was_up != up && report.epoch.id - epoch <= FLIP_EPOCHS {
+            let now = LastMove { epoch: report.epoch.id, up, heat };
+            let Some(before) = self.last.insert((record.chunk, column), now) else { continue };
+            if before.up != up && now.epoch - before.epoch <= FLIP_EPOCHS {
                 flips += 1;
-                unearned += u64::from(heat.max(before) < FLIP_FACTOR * heat.min(before));
+                unearned += u64::from(heat.max(before.heat) < FLIP_FACTOR * heat.min(before.heat));
             }
         }
         (flips, unearned)

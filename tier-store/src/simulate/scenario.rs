@@ -1,4 +1,4 @@
-//! What users do to a store, epoch by epoch: seeded draws from shares that may change with time.
+//! The workloads: seeded draws of reads, epoch by epoch, from shares that may change with time.
 
 use std::ops::Range;
 
@@ -10,24 +10,35 @@ use super::world::{CHUNKS, COLUMNS, SEGMENTS, TIERS};
 
 /// Scans per epoch.
 const READS: u32 = 400;
-/// Share of a segment that belongs to no hot set, against one that does.
+/// Share of a segment outside the hot set, relative to one in it.
 const BACKGROUND: f64 = 0.01;
-/// Chunks of a hot set: about what DRAM holds.
+/// Chunks of a hot set: about as many as DRAM holds.
 const HOT: usize = 8;
-/// Epochs in which the hot range stays before it goes on by one chunk.
+/// Epochs in which the hot range stays before it moves on by one chunk.
 const STAY: u32 = 6;
 /// Epochs of one phase of the periodic scenario.
 const PHASE: u32 = 12;
-/// Tenants, each with as many chunks.
+/// Tenants, each with the same number of chunks.
 const TENANTS: usize = 10;
-/// When the one-off scan reads everything, or begins to.
+/// Epoch in which the one-off scan reads everything, or begins to.
 pub(super) const SCAN_EPOCH: u32 = 20;
 /// Chunks that the long scan reads in an epoch.
 const LONG_SCAN_CHUNKS: usize = 5;
-/// When the second tier is lost and when it is back; then the same of the home.
-pub(super) const LOSSES: [(usize, u32, u32); 2] = [(1, 15, 21), (2, 26, 30)];
-/// When the second tier takes no writes and when it does again; then the same of reads from the home.
-pub(super) const FAULTS: [(usize, u32, u32); 2] = [(1, 10, 17), (2, 22, 29)];
+/// Losses of devices: of the second tier, then of the home.
+pub(super) const LOSSES: [Outage; 2] = [Outage { tier: 1, from: 15, to: 21 }, Outage { tier: 2, from: 26, to: 30 }];
+/// Failures of devices: of the second tier, then of the home.
+pub(super) const FAULTS: [Outage; 2] = [Outage { tier: 1, from: 10, to: 17 }, Outage { tier: 2, from: 22, to: 29 }];
+
+/// Epochs in which a device is lost or fails.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Outage {
+    /// Position of the tier.
+    pub(super) tier: usize,
+    /// The first epoch of the outage.
+    pub(super) from: u32,
+    /// The first epoch after it.
+    pub(super) to: u32,
+}
 
 /// A kind of workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,7 +51,7 @@ pub enum Scenario {
     Periodic,
     /// Stable, and one scan of everything.
     FullScan,
-    /// Stable, and one scan of everything that goes on for many epochs; these know what it still has to read.
+    /// Stable, and one scan of everything that takes many epochs; the loop knows its expected reads.
     LongScan,
     /// Ten tenants with binomial shares of the queries (Dreseler 2021, section 7.2.3).
     Tenants,
@@ -48,16 +59,16 @@ pub enum Scenario {
     Alternation,
     /// Stable; the second tier is lost and returns, then the home cannot be read for some epochs.
     Loss,
-    /// A hot range that moves on, while the second tier fails for some epochs, and later the home: what lies there stays.
+    /// A hot range that moves on, while the second tier fails for some epochs, and later the home: segments there stay.
     Faults,
 }
 
-/// What happens to a device.
+/// A change of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// It is gone with what lies on it, or back and empty.
+    /// True: the device is gone with its segments. False: it is back, and empty.
     Lost(bool),
-    /// It fails whatever is asked of it, or does not any more; what lies on it stays.
+    /// True: all operations fail. False: they work again. Its segments stay.
     Fails(bool),
 }
 
@@ -90,27 +101,28 @@ impl Scenario {
         }
     }
 
-    /// What happens to the devices before an epoch, by tier.
+    /// The changes of devices before an epoch, by tier.
     pub(super) fn events(self, epoch: u32) -> impl Iterator<Item = (usize, Event)> {
-        let (times, event): (&[_], fn(bool) -> Event) = match self {
+        let (outages, event): (&[Outage], fn(bool) -> Event) = match self {
             Self::Loss => (&LOSSES, Event::Lost),
             Self::Faults => (&FAULTS, Event::Fails),
             _ => (&[], Event::Lost),
         };
-        times.iter().filter_map(move |(tier, from, to)| match epoch {
-            e if e == *from => Some((*tier, event(true))),
-            e if e == *to => Some((*tier, event(false))),
+        outages.iter().filter_map(move |outage| match epoch {
+            e if e == outage.from => Some((outage.tier, event(true))),
+            e if e == outage.to => Some((outage.tier, event(false))),
             _ => None,
         })
     }
 
     /// True while a tier is lost.
     pub(super) fn is_lost(self, tier: usize, epoch: u32) -> bool {
-        self == Self::Loss && LOSSES.iter().any(|(lost, from, to)| *lost == tier && (*from..*to).contains(&epoch))
+        let has_outage = |outage: &Outage| outage.tier == tier && (outage.from..outage.to).contains(&epoch);
+        self == Self::Loss && LOSSES.iter().any(has_outage)
     }
 
-    /// The event before an epoch in words.
-    pub(super) fn words(self, epoch: u32) -> Option<String> {
+    /// Description of the event before an epoch.
+    pub(super) fn event_text(self, epoch: u32) -> Option<String> {
         if self == Self::FullScan && epoch == SCAN_EPOCH {
             return Some("one scan of everything".into());
         }
@@ -130,7 +142,7 @@ impl Scenario {
     }
 
     /// Chunks that a scan under way has yet to read at the end of an epoch.
-    pub(super) fn untaken(self, epoch: u32) -> Range<usize> {
+    pub(super) fn pending_chunks(self, epoch: u32) -> Range<usize> {
         let begun = self == Self::LongScan && epoch >= SCAN_EPOCH;
         if begun { scanned(epoch).end..CHUNKS } else { 0..0 }
     }
@@ -165,7 +177,7 @@ impl Scenario {
         reads
     }
 
-    /// How often a segment is read, against the others.
+    /// The share of the reads that go to a segment, relative to the others.
     fn share(self, epoch: u32, at: usize, skew: &[f64]) -> f64 {
         let chunk = at / COLUMNS.len();
         let hot = |first: usize| if (chunk + CHUNKS - first % CHUNKS) % CHUNKS < HOT { 1.0 } else { BACKGROUND };
@@ -188,7 +200,7 @@ fn scanned(epoch: u32) -> Range<usize> {
     upto(past as usize)..upto(past as usize + 1)
 }
 
-/// Zipf's shares, dealt out to the segments.
+/// Zipf's shares, assigned to the segments at random.
 fn skew(rng: &mut StdRng) -> Vec<f64> {
     let mut shares: Vec<f64> = (1..=SEGMENTS).map(|rank| 1.0 / rank as f64).collect();
     shares.shuffle(rng);

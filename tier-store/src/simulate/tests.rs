@@ -1,15 +1,16 @@
-//! What every workload must come to under `optimal`, and its story as a text.
+//! Bounds of every workload's outcome under `optimal`, and its trace as text.
 //!
-//! The texts lie in `traces/`. A policy that decides otherwise fails here; where that is meant, run the tests with
+//! The traces lie in `traces/`. A policy that decides otherwise fails here; where that is intended, run the tests with
 //! `TERRACE_TEST_REWRITE_TRACES=1` and read the difference. Seeds that once broke a bound are kept in [`FOUND`];
-//! `TERRACE_SEEDS=300 cargo test --release -p terrace-tier-store --lib optimal_keeps` looks for more, and prints what to add.
+//! `TERRACE_SEEDS=300 cargo test --release -p terrace-tier-store --lib optimal_keeps` looks for more, and prints what to
+//! add.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::path::Path;
 
 use super::*;
 use crate::placement::{MergeKind, MoveRecord, MoveStatus, PolicyKind};
-use crate::seeds::asked_for;
+use crate::seeds::requested_seeds;
 
 const EPOCHS: u32 = 120;
 
@@ -29,7 +30,7 @@ const SEEDS: std::ops::Range<u64> = 1..5;
 fn bounds(scenario: Scenario) -> [f64; 4] {
     match scenario {
         Scenario::Stable | Scenario::FullScan | Scenario::LongScan => [0.25, 0.04, 0.03, 0.03],
-        // What few queries a tenant has may double from one epoch to the next.
+        // The few queries of a tenant may double from one epoch to the next.
         Scenario::Tenants => [0.25, 0.04, 0.08, 0.03],
         Scenario::Loss => [0.25, 0.08, 0.03, 0.03],
         Scenario::Drift => [0.6, -0.5, 0.12, 0.12],
@@ -40,8 +41,8 @@ fn bounds(scenario: Scenario) -> [f64; 4] {
 }
 
 fn courses(scenario: Scenario) -> impl Iterator<Item = Course> {
-    let found = FOUND.iter().filter(move |(of, _)| *of == scenario).map(|(_, seed)| *seed);
-    let seeds = asked_for().unwrap_or_else(|| SEEDS.chain(found).collect());
+    let found = FOUND.iter().filter(move |(found, _)| *found == scenario).map(|(_, seed)| *seed);
+    let seeds = requested_seeds().unwrap_or_else(|| SEEDS.chain(found).collect());
     seeds.into_iter().map(move |seed| Course::new(scenario, seed, EPOCHS).unwrap())
 }
 
@@ -91,12 +92,12 @@ fn one_scan_of_everything_does_not_displace_the_hot_set() {
     }
 }
 
-/// What it is about to read stays, what is hot stays or comes, and nothing comes because of it alone.
+/// Segments that the scan is about to read stay, hot segments stay or come, and none comes because of the scan alone.
 #[test]
 fn a_long_scan_brings_nothing_into_memory_that_only_it_reads() {
     let course = Course::new(Scenario::LongScan, 1, 40).unwrap();
     let mut rose = Vec::new();
-    outcome::run_with(&course, (PolicyKind::Optimal, MergeKind::Never), |step| {
+    outcome::run_with(&course, PolicyKind::Optimal, MergeKind::Never, |step| {
         let rank = |name: &str| world::TIERS.iter().position(|tier| *tier == name);
         for record in step.report.moves.iter().filter(|record| rank(&record.to) < rank(&record.from)) {
             let column = world::COLUMNS.iter().position(|name| *name == record.column).unwrap();
@@ -116,12 +117,12 @@ fn a_long_scan_brings_nothing_into_memory_that_only_it_reads() {
 fn a_lost_device_comes_back_into_use() {
     let course = Course::new(Scenario::Loss, 2, 60).unwrap();
     let mut by_epoch = Vec::new();
-    outcome::run_with(&course, (PolicyKind::Optimal, MergeKind::Never), |step| {
+    outcome::run_with(&course, PolicyKind::Optimal, MergeKind::Never, |step| {
         let on_nvm = (0..world::SEGMENTS).filter(|at| step.world.place(*at) == 1).count();
         by_epoch.push((on_nvm, step.report.epoch.moves_skipped));
     })
     .unwrap();
-    let [(_, from, to), (_, home_from, home_to)] = scenario::LOSSES.map(|(tier, a, b)| (tier, a as usize, b as usize));
+    let [(from, to), (home_from, home_to)] = scenario::LOSSES.map(|outage| (outage.from as usize, outage.to as usize));
     assert!(by_epoch[from..to].iter().all(|(on_nvm, _)| *on_nvm == 0), "{by_epoch:?}");
     assert!(by_epoch[to].0 > 10, "at once: {by_epoch:?}");
     let given_up = |range: std::ops::Range<usize>| by_epoch[range].iter().map(|(_, skipped)| skipped).sum::<u32>();
@@ -133,26 +134,28 @@ fn moves_of_a_failing_device_pause_are_tried_now_and_then_and_go_on() {
     for seed in SEEDS {
         let course = Course::new(Scenario::Faults, seed, 60).unwrap();
         let mut by_epoch = Vec::new();
-        outcome::run_with(&course, (PolicyKind::Optimal, MergeKind::Never), |step| {
+        outcome::run_with(&course, PolicyKind::Optimal, MergeKind::Never, |step| {
             let failing = world::TIERS.map(|tier| step.tiering.failing(tier).is_some());
             let moves = |done: bool, tier: &str| {
                 let status = if done { MoveStatus::Done } else { MoveStatus::Skipped };
-                let of = |m: &&MoveRecord| m.status == status && (m.from == tier || m.to == tier);
-                step.report.moves.iter().filter(of).count()
+                let is_counted = |m: &&MoveRecord| m.status == status && (m.from == tier || m.to == tier);
+                step.report.moves.iter().filter(is_counted).count()
             };
-            let tried = ["nothing", "cannot write nvm", "cannot read ssd"].map(|what| {
-                let said = |m: &&MoveRecord| m.why.as_deref().is_some_and(|why| why.starts_with(what));
-                step.report.moves.iter().filter(said).count()
+            let tried = ["nothing", "cannot write nvm", "cannot read ssd"].map(|start| {
+                let failed = |m: &&MoveRecord| m.why.as_deref().is_some_and(|why| why.starts_with(start));
+                step.report.moves.iter().filter(failed).count()
             });
             by_epoch.push((failing, [moves(true, "nvm"), moves(true, "dram")], moves(false, "nvm"), tried));
         })
         .unwrap();
         let case = format!("seed {seed}: {by_epoch:?}");
-        for (tier, from, to) in scenario::FAULTS.map(|(tier, from, to)| (tier, from as usize, to as usize)) {
+        for scenario::Outage { tier, from, to } in scenario::FAULTS {
+            let from = from as usize;
+            let to = to as usize;
             assert!(by_epoch[..from].iter().all(|(failing, ..)| !failing[tier]), "{case}");
             let paused = by_epoch[from..to].iter().position(|(failing, ..)| failing[tier]);
             let paused = from + paused.unwrap_or_else(|| panic!("{tier} never fails; {case}"));
-            // Three failures, then one try after each pause; what goes home is looked for there at any time.
+            // Three failures, then one try after each pause; moves to the home check it at any time.
             let tried: usize = by_epoch[from..to].iter().map(|(.., tried)| tried[tier]).sum();
             let most = if tier == 1 { 3 + to - paused } else { usize::MAX };
             assert!((3..=most).contains(&tried), "{tried} tries; {case}");
@@ -161,8 +164,8 @@ fn moves_of_a_failing_device_pause_are_tried_now_and_then_and_go_on() {
             let again = to + 2 * (to - from);
             assert!(by_epoch[again..].iter().all(|(failing, ..)| !failing[tier]), "{case}");
         }
-        let (_, from, to) = scenario::FAULTS[0];
-        // All memory is full, so what goes to DRAM takes the place of another segment there.
+        let scenario::Outage { from, to, .. } = scenario::FAULTS[0];
+        // All memory is full, so a segment that goes to DRAM takes the place of another one there.
         let paused = by_epoch[from as usize..to as usize].iter().filter(|(failing, ..)| failing[1]);
         let used: usize = paused.map(|(_, [_, dram], ..)| dram).sum();
         assert!(used > 0, "others go on: {case}");
@@ -186,12 +189,12 @@ fn the_stories_are_as_written() {
     let optimal = Scenario::ALL.map(|scenario| (scenario, PolicyKind::Optimal));
     let mut changed = Vec::new();
     for (scenario, policy) in optimal.into_iter().chain([(Scenario::FullScan, PolicyKind::Lru)]) {
-        let told = trace(&Course::new(scenario, 1, 36).unwrap(), policy).unwrap();
+        let text = trace(&Course::new(scenario, 1, 36).unwrap(), policy).unwrap();
         let file = folder.join(format!("{}-{}.txt", scenario.name(), policy.name()));
         if rewrite {
-            std::fs::write(&file, &told).unwrap();
+            std::fs::write(&file, &text).unwrap();
         }
-        if std::fs::read_to_string(&file).unwrap_or_default() != told {
+        if std::fs::read_to_string(&file).unwrap_or_default() != text {
             changed.push(file);
         }
     }

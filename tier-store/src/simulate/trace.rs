@@ -1,4 +1,4 @@
-//! A run as a text that a person reads: where everything lies after each epoch that moved something, and why.
+//! Renders a run as text: the placement after each epoch that moved something, and the reasons.
 
 use super::course::Course;
 use super::outcome::{Step, run_with};
@@ -6,10 +6,10 @@ use super::world::{CHUNKS, COLUMNS, TIERS};
 use crate::error::Result;
 use crate::placement::{MergeKind, MoveRecord, PolicyKind};
 
-/// Moves of an epoch that are told one by one.
-const TOLD: usize = 2;
+/// Moves of an epoch that are shown one by one.
+const MOVES_SHOWN: usize = 2;
 
-/// The story of a policy over a course. Fails when an epoch does.
+/// Runs a policy over a course and renders its epochs. Fails when an epoch does.
 pub fn trace(course: &Course, policy: PolicyKind) -> Result<String> {
     let mut text = format!(
         "{}, seed {}, policy {}: where the {} columns of {} chunks lie (D dram, n nvm, . ssd), time of the reads\nof each \
@@ -20,7 +20,7 @@ pub fn trace(course: &Course, policy: PolicyKind) -> Result<String> {
         COLUMNS.len(),
         CHUNKS
     );
-    let outcome = run_with(course, (policy, MergeKind::Never), |step| text += &told(course, step))?;
+    let outcome = run_with(course, policy, MergeKind::Never, |step| text += &render_step(course, step))?;
     text += &format!(
         "\nafter the warm-up: regret {:.1} % to the best of each epoch, {:.1} % to the best fixed placement; {} moves, {} \
          given up,\n{} bytes moved, {} turned back within a few epochs, {} of them without much change of heat\n",
@@ -35,8 +35,10 @@ pub fn trace(course: &Course, policy: PolicyKind) -> Result<String> {
     Ok(text)
 }
 
-fn told(course: &Course, step: &Step<'_>) -> String {
-    let mut text = course.scenario.words(step.epoch).map_or_else(String::new, |words| format!("      -- {words} --\n"));
+/// Renders one epoch; empty when nothing happened.
+fn render_step(course: &Course, step: &Step<'_>) -> String {
+    let mut text =
+        course.scenario.event_text(step.epoch).map_or_else(String::new, |event| format!("      -- {event} --\n"));
     if step.report.moves.is_empty() {
         return text;
     }
@@ -63,10 +65,10 @@ fn told(course: &Course, step: &Step<'_>) -> String {
     if !failing.is_empty() {
         text += &format!("      moves of {} pause\n", failing.join(" and "));
     }
-    // One that goes and one that comes say more than two alike.
+    // A promotion and a demotion show more than two moves of one direction.
     let first = step.report.moves.first();
     let other = step.report.moves.iter().find(|record| first.is_some_and(|first| is_up(record) != is_up(&first)));
-    for record in first.into_iter().chain(other).take(TOLD) {
+    for record in first.into_iter().chain(other).take(MOVES_SHOWN) {
         let MoveRecord { chunk, column, from, to, reason, why, .. } = record;
         text += &format!("      chunk {chunk} {column}, {from} to {to}: {reason}\n");
         text += &why.as_ref().map_or_else(String::new, |why| format!("        given up: {why}\n"));

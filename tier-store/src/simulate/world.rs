@@ -1,4 +1,4 @@
-//! A store of one table on simulated devices: tiers and a home that take virtual time and can be lost.
+//! A store of one table on simulated devices: its tiers and its home take virtual time and can be lost.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::table::{
 use crate::tier::codec::DecompressionRates;
 use crate::tier::dram::DramTier;
 use crate::tier::ssd::{ReadColumn, SsdTier};
-use crate::tier::{Account, MemoryTier, MemoryTiers, Seat, SegmentBytes, TierId, TierKind, codec};
+use crate::tier::{Account, MemoryTier, MemoryTiers, SegmentBytes, TierId, TierIndex, TierKind, codec};
 
 /// Chunks of the table.
 pub(super) const CHUNKS: usize = 40;
@@ -32,10 +32,10 @@ pub(super) const ROWS: u32 = 1000;
 pub(super) const TIERS: [&str; 3] = ["dram", "nvm", "ssd"];
 /// Budgets of the memory tiers, as shares of all bytes.
 const SHARES: [f64; 2] = [0.2, 0.2];
-/// Bytes that one byte stands for.
+/// Real bytes that one simulated byte stands for.
 const SCALE: f64 = 128.0;
 
-/// What a tier of this kind costs here.
+/// The cost profile of a simulated tier.
 fn cost(kind: TierKind) -> TierCost {
     let mut cost = TierCost::typical(kind);
     cost.patterns.iter_mut().for_each(|pattern| pattern.bytes_per_us /= SCALE);
@@ -62,7 +62,7 @@ impl Device {
         Arc::new(Self { name, cost: cost(kind), clock: Arc::clone(clock), lost: AtomicBool::new(false) })
     }
 
-    /// Takes the time of one sweep over so many bytes.
+    /// Advances the clock by the time of one sweep over `bytes` bytes.
     fn sweep(&self, action: &'static str, bytes: usize) -> Result<()> {
         if self.lost.load(Ordering::Relaxed) {
             return Err(lost(action, self.name));
@@ -81,8 +81,8 @@ struct SimulatedTier {
 }
 
 impl MemoryTier for SimulatedTier {
-    fn seat(&self) -> &Seat {
-        self.memory.seat()
+    fn index(&self) -> &TierIndex {
+        self.memory.index()
     }
 
     fn name(&self) -> &str {
@@ -115,7 +115,7 @@ impl MemoryTier for SimulatedTier {
     }
 }
 
-/// The home: one file that all chunks share.
+/// The home tier: one file that all chunks share.
 struct SimulatedHome {
     device: Arc<Device>,
     account: Arc<Account>,
@@ -160,9 +160,9 @@ impl SimulatedHome {
     }
 }
 
-/// The store.
+/// The simulated store.
 pub(super) struct World {
-    /// Its time.
+    /// The virtual clock.
     pub(super) clock: Arc<ManualClock>,
     devices: Vec<Arc<Device>>,
     tiers: MemoryTiers,
@@ -173,7 +173,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Everything at home; budgets as shares of all bytes.
+    /// Makes a store with all segments at home; budgets are shares of all bytes.
     pub(super) fn new() -> Result<Arc<Self>> {
         let clock = Arc::new(ManualClock::default());
         let (batch, encoded) = file()?;
@@ -207,19 +207,19 @@ impl World {
         Ok(Arc::new(Self { clock, devices, tiers, budgets, home, chunks, statistics }))
     }
 
-    /// Chunk and position of the column of a segment.
+    /// The chunk of a segment, and the position of its column.
     pub(super) fn segment(&self, at: usize) -> Option<(&Arc<Chunk>, usize)> {
         Some((&self.chunks.get(at / COLUMNS.len())?.chunk, at % COLUMNS.len()))
     }
 
-    /// The tier a segment lies on.
+    /// Position of the tier of a segment.
     pub(super) fn place(&self, at: usize) -> usize {
         let segment = self.segment(at).and_then(|(chunk, column)| chunk.segments.get(column));
         let resident = segment.and_then(|segment| segment.resident.load_full());
         resident.map_or(self.tiers.len(), |resident| usize::from(resident.tier.id().0))
     }
 
-    /// What a scan of a segment leaves that lies at home; `None` where it lies in memory, or the home is lost.
+    /// Reads a segment from home as a scan does; `None` where it lies in memory, or the home is lost.
     pub(super) fn read_from_home(&self, at: usize) -> Result<Option<ReadColumn>> {
         let Some((chunk, column)) = self.segment(at) else { return Ok(None) };
         let Some(segment) = chunk.segments.get(column) else { return Ok(None) };
@@ -229,20 +229,25 @@ impl World {
         self.home.read_column(chunk, column).map(Some)
     }
 
-    /// Bytes that the memory tiers may hold, when all are there.
+    /// Budgets of the memory tiers, when none is lost.
     pub(super) fn budgets(&self) -> &[u64] {
         &self.budgets
     }
 
-    /// Bytes that a segment is charged on a tier, and those that a read of it moves there.
-    pub(super) fn bytes(&self, at: usize, tier: usize) -> (u64, u64) {
-        let Some(segment) = self.segment(at).and_then(|(chunk, column)| chunk.segments.get(column)) else {
-            return (0, 0);
-        };
-        match self.tiers.get(tier) {
-            Some(tier) => (tier.charged_bytes(segment.bytes() as usize), segment.bytes()),
-            None => (0, segment.home.len),
-        }
+    /// Bytes that a segment is charged on a tier; 0 at home.
+    pub(super) fn charged_bytes(&self, at: usize, tier: usize) -> u64 {
+        let segment = self.segment(at).and_then(|(chunk, column)| chunk.segments.get(column));
+        let Some((segment, tier)) = segment.zip(self.tiers.get(tier)) else { return 0 };
+        tier.charged_bytes(segment.bytes() as usize)
+    }
+
+    /// Bytes that a read of a segment moves on a tier.
+    pub(super) fn read_bytes(&self, at: usize, tier: usize) -> u64 {
+        let segment = self.segment(at).and_then(|(chunk, column)| chunk.segments.get(column));
+        segment.map_or(0, |segment| match self.tiers.get(tier) {
+            Some(_) => segment.bytes(),
+            None => segment.home.len,
+        })
     }
 
     /// The cost profile of a tier.
@@ -250,14 +255,14 @@ impl World {
         self.devices.get(tier).map(|device| &device.cost)
     }
 
-    /// Lets a device fail whatever is asked of it, or not any more. What lies on it stays, and is read.
+    /// Makes all operations of a device fail, or work again. Its segments stay, and scans still read them.
     pub(super) fn fail(&self, tier: usize, fails: bool) {
         if let Some(device) = self.devices.get(tier) {
             device.lost.store(fails, Ordering::Relaxed);
         }
     }
 
-    /// Takes a device away, with what lies on it, or gives it back empty. A home that is lost keeps what it has.
+    /// Removes a device with its segments, or brings it back empty. A lost home keeps its bytes.
     pub(super) fn lose(&self, tier: usize, lost: bool) {
         let Some(device) = self.devices.get(tier) else { return };
         device.lost.store(lost, Ordering::Relaxed);

@@ -1,13 +1,13 @@
-//! ALTER: another definition for a table that keeps its chunk files.
+//! ALTER: changes the definition of a table, which keeps its chunk files.
 //!
 //! ```text
 //! lock the head -> queue one commit (table, delta rows under the new columns) -> the old table takes no more writes
-//! -> wait for the disk -> successor in place
+//! -> wait for the disk -> the new table replaces the old one
 //! ```
 //!
-//! The chunks of the successor share segments and files with those before; a new column reads its constant in them. Who
-//! has the old table goes on reading its last version, and is refused as a writer ([`Error::Conflict`]). Keys that are to
-//! be enforced from now on are compared before, beside writers but for the last rows.
+//! The chunks of the new table share segments and files with those of the old one; a new column reads its constant for
+//! them. Readers of the old table continue to read its last version; its writers are refused ([`Error::Conflict`]).
+//! Before a key becomes enforced, the keys of all rows are compared, without blocking writers except for the last rows.
 
 use std::sync::Arc;
 
@@ -25,6 +25,7 @@ use crate::table::{
 };
 
 impl Core {
+    /// Applies changes to a table's definition; see [`super::Store::alter_table`].
     pub(super) fn alter_table(&self, name: &TableName, changes: &[Alteration]) -> Result<Arc<Table>> {
         let _ddl = self.ddl.lock();
         let old = self.table(name)?;
@@ -33,7 +34,7 @@ impl Core {
             return Err(Error::AlreadyExists { kind: "table", name: definition.name.to_string() });
         }
         let enforces = definition.options.enforce_primary_key && !old.options().enforce_primary_key;
-        let mut keys = if enforces { Some(ExistingKeys::of(&old)?) } else { None };
+        let mut keys = if enforces { Some(ExistingKeys::for_table(&old)?) } else { None };
         keys.as_mut().map_or(Ok(()), |keys| keys.prepare(self, &old))?;
         let mut head = old.lock_head();
         let before = Arc::clone(&head.version);
@@ -44,7 +45,7 @@ impl Core {
         let same_columns = definition.schema == *old.schema() && same_ids(&definition, old.definition());
         let version = match same_columns {
             true => TableVersion { number: before.number + 1, ..before.as_ref().clone() },
-            false => self.version_under(&before, old.definition(), &definition)?,
+            false => self.version_with_definition(&before, old.definition(), &definition)?,
         };
         let mut commit = Commit::default();
         commit.put(Space::Tables, key(&[old.id().0]), encode(&TableRecord::new(&definition)?)?);
@@ -74,31 +75,32 @@ impl Core {
         Ok(table)
     }
 
-    /// The rows of `before` under another definition.
-    fn version_under(
+    /// Makes a version with the rows of `before` and the columns of another definition.
+    fn version_with_definition(
         &self,
         before: &TableVersion,
         from: &TableDefinition,
         to: &TableDefinition,
     ) -> Result<TableVersion> {
-        let under = |entry: &ChunkEntry| ChunkEntry {
-            chunk: Arc::new(entry.chunk.under(&to.schema, &to.columns)),
+        let convert = |entry: &ChunkEntry| ChunkEntry {
+            chunk: Arc::new(entry.chunk.with_definition(&to.schema, &to.columns)),
             deletions: entry.deletions.clone(),
             place: entry.place,
         };
-        let chunks = before.chunks.iter().map(under).collect();
-        let statistics = Arc::new(before.statistics.under(to));
+        let chunks = before.chunks.iter().map(convert).collect();
+        let statistics = Arc::new(before.statistics.with_definition(to));
         let mut delta = Vec::with_capacity(before.delta.len());
         for rows in before.delta.iter() {
-            let entry = Arc::new(rows.entry.under(&self.delta, rows_under(rows.batch(), from, to)?));
+            let entry = Arc::new(rows.entry.with_columns(&self.delta, rows_with_definition(rows.batch(), from, to)?));
             delta.push(DeltaRows { entry, deletions: rows.deletions.clone() });
         }
-        let rules = Arc::new(before.rules.under(to));
+        let rules = Arc::new(before.rules.with_definition(to));
         Ok(TableVersion { number: before.number + 1, chunks, delta: delta.into(), statistics, rules })
     }
 }
 
-/// Writes the delta's rows to the catalog where they differ from those it holds, or where it is to hold them from now on.
+/// Adds the delta's rows to the commit where they differ from those in the catalog, and where the catalog does not have
+/// them yet but the new definition logs inserts.
 fn log_delta(
     commit: &mut Commit,
     old: &Table,
@@ -108,8 +110,8 @@ fn log_delta(
 ) -> Result<()> {
     for rows in version.delta.iter() {
         let logged = rows.entry.is_logged();
-        let late = !logged && definition.options.durability == Durability::Full;
-        if late || (logged && !same_columns) {
+        let newly_logged = !logged && definition.options.durability == Durability::Full;
+        if newly_logged || (logged && !same_columns) {
             let key = key(&[old.id().0, rows.entry.sequence]);
             commit.put(Space::Delta, key.clone(), encode_batches(&definition.schema, &[rows.batch().clone()])?);
             if let Some(deletions) = &rows.deletions {
@@ -124,7 +126,7 @@ fn same_ids(a: &TableDefinition, b: &TableDefinition) -> bool {
     a.columns.iter().map(|column| column.id).eq(b.columns.iter().map(|column| column.id))
 }
 
-/// Rows that are there cannot lack a value in a new column that takes no null.
+/// Refuses a new NOT NULL column without a DEFAULT: the present rows would have no value in it.
 fn refuse_missing_values(before: &TableDefinition, definition: &TableDefinition) -> Result<()> {
     let lacking = |(column, field): &(&Column, &FieldRef)| {
         let new = before.columns.iter().all(|known| known.id != column.id);
@@ -140,8 +142,8 @@ fn refuse_missing_values(before: &TableDefinition, definition: &TableDefinition)
     }
 }
 
-/// Delta rows with the columns of another definition, by their ids.
-fn rows_under(batch: &RecordBatch, from: &TableDefinition, to: &TableDefinition) -> Result<RecordBatch> {
+/// Converts delta rows to the columns of another definition; columns are matched by their ids.
+fn rows_with_definition(batch: &RecordBatch, from: &TableDefinition, to: &TableDefinition) -> Result<RecordBatch> {
     let mut arrays = Vec::with_capacity(to.columns.len());
     for (column, field) in to.columns.iter().zip(to.schema.fields()) {
         let known = from.columns.iter().position(|c| c.id == column.id).and_then(|at| batch.columns().get(at));
@@ -155,7 +157,7 @@ fn rows_under(batch: &RecordBatch, from: &TableDefinition, to: &TableDefinition)
     Ok(RecordBatch::try_new_with_options(Arc::clone(&to.schema), arrays, &options)?)
 }
 
-/// Copies of dropped columns leave the faster tiers now, however long somebody keeps the old table.
+/// Releases the resident copies of dropped columns at once, even while readers keep the old table.
 fn release_dropped(before: &TableVersion, new: &Table) {
     let kept = |segment: &Segment| new.definition().columns.iter().any(|column| column.id == segment.column);
     for entry in before.chunks.iter() {

@@ -1,4 +1,4 @@
-//! Background tasks of the store: threads that work, pause, and end with their owner.
+//! Background tasks of the store: threads that work, pause, and end when their owner is dropped.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,7 +14,7 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Calls `work` again and again, after the pause that it returned each time.
+    /// Starts a thread that calls `work` repeatedly and pauses after each call for the time that it returned.
     #[allow(clippy::disallowed_methods)]
     pub(super) fn start(name: &str, mut work: impl FnMut() -> Duration + Send + 'static) -> Self {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));

@@ -1,13 +1,14 @@
-//! Backups: a copy of all tables as of one commit, made while statements run; and back.
+//! Backup and restore: copies all tables as of one commit while statements run.
 //!
 //! ```text
-//!   hold      one read transaction of the catalog, and the chunks of the versions around it: their files stay
-//!   copy      into <target>.partial: each chunk file, verified on the way; a fresh catalog with the same entries
-//!   appear    fsync of files and folders, then one rename: the target is there whole, or not at all
+//!   pin       open one read transaction of the catalog and keep its chunks alive, so that their files stay
+//!   copy      into <target>.partial: each chunk file, verified on the way, and a fresh catalog with the same entries
+//!   rename    fsync files and folders, then rename once: the target appears complete or not at all
 //! ```
 //!
-//! A backup is a data directory with a manifest (`backup.json`); restoring is the same copy the other way. Files are
-//! copied, not linked: a link would share the disk's damage. Rows of tables with `durability = 'none'` are sealed first.
+//! A backup is a data directory with a manifest (`backup.json`); a restore is the same copy in the other direction.
+//! Files are copied, not linked: a link would share the disk's damage. Rows of tables with `durability = 'none'` are
+//! sealed first.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use crate::catalog::records::decode;
 use crate::catalog::{Catalog, Snapshot, Space, TableRecord, key_part};
 use crate::error::{Error, Result};
 use crate::io::AlignedBuffer;
-use crate::io::files::{FileSystem, RealFiles, private_folder};
+use crate::io::files::{FileSystem, RealFiles, create_private_folder};
 use crate::table::{Chunk, ChunkId, TableId};
 use crate::tier::codec;
 use crate::tier::ssd::cold;
@@ -33,15 +34,15 @@ use crate::tier::ssd::files::free_bytes;
 const MANIFEST_FILE: &str = "backup.json";
 const FORMAT_VERSION: u32 = 1;
 const CACHE_BYTES: usize = 32 << 20;
-/// How often chunks may be replaced between looking at the tables and at the catalog before a backup gives up.
+/// Number of attempts to pin a commit before a backup gives up because chunks are replaced too fast.
 const ATTEMPTS: usize = 10;
-/// How often versions are looked at for one commit.
-const LOOKS: usize = 20;
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Number of times the table versions are read for one catalog snapshot.
+const CHECKS_PER_COMMIT: usize = 20;
+const CHECK_PAUSE: Duration = Duration::from_millis(5);
 /// Room left free on the target's disk for file system metadata.
 const SLACK_BYTES: u64 = 1 << 20;
 
-/// What a backup or a restore copied; also the manifest of a backup.
+/// Result of a backup or a restore; also the manifest of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupReport {
     /// Layout of the backup.
@@ -52,7 +53,7 @@ pub struct BackupReport {
     pub tables: u64,
     /// Sealed chunks.
     pub chunks: u64,
-    /// Rows of these.
+    /// Rows of these chunks.
     pub rows: u64,
     /// Bytes of all files.
     pub bytes: u64,
@@ -62,10 +63,10 @@ pub struct BackupReport {
 ///
 /// # Errors
 /// [`Error::Locked`], [`Error::NotFound`], [`Error::AlreadyExists`] for the target, [`Error::Io`] for a full disk,
-/// [`Error::Corrupt`] when a file is damaged. The target is absent then.
+/// [`Error::Corrupt`] when a file is damaged. The target is absent after an error.
 pub fn backup(data_dir: &Path, target: &Path, watch: Watch<'_>) -> Result<BackupReport> {
-    let core = whole(data_dir)?;
-    // What is sealed counts as good from then on.
+    let core = open_complete(data_dir)?;
+    // A sealed catalog proves its values by their checksums; an older one is verified page by page.
     if !core.catalog.is_sealed() {
         Catalog::verify(core.catalog.path(), CACHE_BYTES)?;
     }
@@ -75,18 +76,18 @@ pub fn backup(data_dir: &Path, target: &Path, watch: Watch<'_>) -> Result<Backup
 /// Copies a backup to a new data directory, which must not exist or be empty. Every byte is verified.
 ///
 /// # Errors
-/// [`Error::Invalid`] when the source is no backup, and as of [`backup`].
+/// [`Error::Invalid`] when the source is no backup, and the errors of [`backup`].
 pub fn restore(source: &Path, data_dir: &Path, watch: Watch<'_>) -> Result<BackupReport> {
-    let manifest = manifest(source)?;
+    let manifest = read_manifest(source)?;
     Catalog::verify(&source.join(CATALOG_FILE), CACHE_BYTES)?;
-    let core = whole(source)?;
-    let held = core.hold()?;
+    let core = open_complete(source)?;
+    let commit = core.pin_commit()?;
     let created_unix_us = manifest.created_unix_us;
-    Copying { core: &core, held: &held, created_unix_us, with_manifest: false }.to(data_dir, watch)
+    CopyJob { core: &core, commit: &commit, created_unix_us, with_manifest: false }.copy_to(data_dir, watch)
 }
 
-/// Opens a directory and insists that all of its tables load.
-fn whole(dir: &Path) -> Result<Core> {
+/// Opens a directory; fails with the first error when one of its tables cannot be loaded.
+fn open_complete(dir: &Path) -> Result<Core> {
     let inspection = recovery::inspect(dir)?;
     match inspection.broken.into_iter().next() {
         Some((_, error)) => Err(error),
@@ -94,7 +95,7 @@ fn whole(dir: &Path) -> Result<Core> {
     }
 }
 
-fn manifest(source: &Path) -> Result<BackupReport> {
+fn read_manifest(source: &Path) -> Result<BackupReport> {
     let path = source.join(MANIFEST_FILE);
     let foreign = |why: String| {
         Error::Invalid(format!("{} is no backup: {why}. Name the folder that `terrace backup` made", source.display()))
@@ -108,8 +109,8 @@ fn manifest(source: &Path) -> Result<BackupReport> {
     Ok(manifest)
 }
 
-/// One commit, and the chunks it names: while they are held, their files stay.
-struct Held {
+/// A catalog snapshot and the chunks that it names. The files of these chunks are not deleted while this lives.
+struct PinnedCommit {
     snapshot: Snapshot,
     chunks: Vec<Arc<Chunk>>,
 }
@@ -120,31 +121,34 @@ impl Core {
         if absolute(target)?.starts_with(absolute(&self.data_dir)?) {
             return Err(Error::Invalid(format!("{} is inside of the data directory", target.display())));
         }
-        let held = self.hold()?;
+        let commit = self.pin_commit()?;
         let created_unix_us = self.clock.unix_us();
-        Copying { core: self, held: &held, created_unix_us, with_manifest: true }.to(target, watch)
+        CopyJob { core: self, commit: &commit, created_unix_us, with_manifest: true }.copy_to(target, watch)
     }
 
-    /// The catalog reads one commit; versions are looked at before and after, so that chunks that come or go around that
-    /// moment are among them. Only one that came and went in between is missing, and then it is tried again.
-    fn hold(&self) -> Result<Held> {
+    /// Takes a catalog snapshot and references to all of its chunks.
+    ///
+    /// Table versions are read before and after the snapshot, so chunks that are added or removed around it are found.
+    /// Only a chunk that was added and removed between the two reads can be missing; then all of it is tried again.
+    fn pin_commit(&self) -> Result<PinnedCommit> {
         for _ in 0..ATTEMPTS {
             let mut known = HashMap::new();
-            self.remember(&mut known);
+            self.add_current_chunks(&mut known);
             let snapshot = self.catalog.snapshot()?;
-            for _ in 0..LOOKS {
-                self.remember(&mut known);
-                if let Some(chunks) = named(&snapshot, &known)? {
-                    return Ok(Held { snapshot, chunks });
+            for _ in 0..CHECKS_PER_COMMIT {
+                self.add_current_chunks(&mut known);
+                if let Some(chunks) = chunks_of_snapshot(&snapshot, &known)? {
+                    return Ok(PinnedCommit { snapshot, chunks });
                 }
-                // A commit is in the catalog a moment before its version is there.
-                self.clock.sleep(LOOK_AGAIN);
+                // The catalog has a commit shortly before the table publishes its version.
+                self.clock.sleep(CHECK_PAUSE);
             }
         }
         Err(Error::Invalid("tables change too fast for a backup; try again".into()))
     }
 
-    fn remember(&self, known: &mut Chunks) {
+    /// Adds the chunks of the current version of each table.
+    fn add_current_chunks(&self, known: &mut KnownChunks) {
         for table in self.tables() {
             let chunks = table.version().chunks.clone();
             known.extend(chunks.iter().map(|entry| ((table.id(), entry.chunk.id), Arc::clone(&entry.chunk))));
@@ -152,10 +156,10 @@ impl Core {
     }
 }
 
-type Chunks = HashMap<(TableId, ChunkId), Arc<Chunk>>;
+type KnownChunks = HashMap<(TableId, ChunkId), Arc<Chunk>>;
 
-/// The chunks that a commit names; `None` when one of them is not known.
-fn named(snapshot: &Snapshot, known: &Chunks) -> Result<Option<Vec<Arc<Chunk>>>> {
+/// Looks up the chunks that a snapshot names; `None` when one of them is not in `known`.
+fn chunks_of_snapshot(snapshot: &Snapshot, known: &KnownChunks) -> Result<Option<Vec<Arc<Chunk>>>> {
     let mut chunks = Vec::new();
     let mut complete = true;
     snapshot.scan(Space::Chunks, &[], |k, _| {
@@ -168,55 +172,55 @@ fn named(snapshot: &Snapshot, known: &Chunks) -> Result<Option<Vec<Arc<Chunk>>>>
     Ok(complete.then_some(chunks))
 }
 
-/// A copy to be made.
-struct Copying<'a> {
+/// A copy of a pinned commit, for a backup or a restore.
+struct CopyJob<'a> {
     core: &'a Core,
-    held: &'a Held,
+    commit: &'a PinnedCommit,
     created_unix_us: u64,
     with_manifest: bool,
 }
 
-impl Copying<'_> {
-    /// Copies what is held to `target`, whole or not at all.
-    fn to(&self, target: &Path, watch: Watch<'_>) -> Result<BackupReport> {
+impl CopyJob<'_> {
+    /// Copies the pinned commit to `target`; on an error the target stays absent.
+    fn copy_to(&self, target: &Path, watch: Watch<'_>) -> Result<BackupReport> {
         check_target(target)?;
-        let partial = partial(target);
+        let partial = partial_path(target);
         let parent = absolute(target)?.parent().map(Path::to_path_buf).unwrap_or_default();
-        private_folder(&partial).map_err(|error| match error.kind() {
+        create_private_folder(&partial).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => Error::Invalid(format!(
                 "{} is there: another copy to this place is running, or one was interrupted. Delete it and try again",
                 partial.display()
             )),
             _ => Error::io("create", &partial, &error),
         })?;
-        let copied = self.fill(&partial, watch).and_then(|report| {
+        let copied = self.write_files(&partial, watch).and_then(|report| {
             RealFiles.rename(&partial, target)?;
             RealFiles.sync_folder(&parent)?;
             Ok(report)
         });
         if copied.is_err() {
-            // The first error is the one to report; what stays is named by the next try.
+            // The first error is reported; if files remain, the next attempt refuses and names the folder.
             let _ = std::fs::remove_dir_all(&partial);
         }
         copied
     }
 
-    /// Writes everything into an empty folder; all of it is durable on return.
-    fn fill(&self, folder: &Path, watch: Watch<'_>) -> Result<BackupReport> {
-        let Self { core, held, created_unix_us, with_manifest } = *self;
+    /// Writes all files into an empty folder; they are durable on return.
+    fn write_files(&self, folder: &Path, watch: Watch<'_>) -> Result<BackupReport> {
+        let Self { core, commit, created_unix_us, with_manifest } = *self;
         let catalog_bytes = std::fs::metadata(core.data_dir.join(CATALOG_FILE)).map_or(0, |m| m.len());
-        let total_bytes = held.chunks.iter().map(|c| c.file_bytes).sum::<u64>() + catalog_bytes;
+        let total_bytes = commit.chunks.iter().map(|c| c.file_bytes).sum::<u64>() + catalog_bytes;
         check_space(folder, total_bytes + SLACK_BYTES)?;
         let ssd = folder.join(SSD_FOLDER);
         RealFiles.create_folder(&ssd)?;
         let mut done_bytes = 0;
         let mut rows = 0;
         let mut folders = BTreeSet::from([folder.to_owned(), ssd.clone()]);
-        for chunk in &held.chunks {
+        for chunk in &commit.chunks {
             let path = ssd.join(core.ssd.relative(&chunk.path)?);
             let table = path.parent().unwrap_or(&ssd).to_owned();
             RealFiles.create_folder(&table)?;
-            RealFiles.write(&path, verified(core, chunk)?.as_slice())?;
+            RealFiles.write(&path, load_verified_file(core, chunk)?.as_slice())?;
             folders.insert(table);
             done_bytes += chunk.file_bytes;
             rows += u64::from(chunk.rows);
@@ -224,11 +228,11 @@ impl Copying<'_> {
                 return Err(Error::Cancelled);
             }
         }
-        let tables = describe(held, folder)?;
+        let tables = write_descriptions(commit, folder)?;
         let catalog = folder.join(CATALOG_FILE);
-        held.snapshot.copy_to(&catalog, CACHE_BYTES)?;
+        commit.snapshot.copy_to(&catalog, CACHE_BYTES)?;
         let bytes = done_bytes + std::fs::metadata(&catalog).map_or(0, |m| m.len());
-        let chunks = held.chunks.len() as u64;
+        let chunks = commit.chunks.len() as u64;
         let report = BackupReport { format_version: FORMAT_VERSION, created_unix_us, tables, chunks, rows, bytes };
         if with_manifest {
             let text =
@@ -240,8 +244,8 @@ impl Copying<'_> {
     }
 }
 
-/// The bytes of a chunk's file, if they are what was written.
-fn verified(core: &Core, chunk: &Chunk) -> Result<AlignedBuffer> {
+/// Reads a chunk's file and verifies its size, the checksums of its columns and its stamp.
+fn load_verified_file(core: &Core, chunk: &Chunk) -> Result<AlignedBuffer> {
     let file = core.ssd.load_file(chunk)?;
     let damaged = |what: String| Error::Corrupt {
         path: chunk.path.clone(),
@@ -251,8 +255,8 @@ fn verified(core: &Core, chunk: &Chunk) -> Result<AlignedBuffer> {
         return Err(damaged(format!("it has {} bytes, {} were written", file.as_slice().len(), chunk.file_bytes)));
     }
     for (column, segment) in chunk.segments.iter().enumerate() {
-        let stored = codec::stored(&segment.home, file.as_slice()).unwrap_or_default();
-        cold::verified(chunk, column, stored).map_err(|error| match error {
+        let stored = codec::stored_bytes(&segment.home, file.as_slice()).unwrap_or_default();
+        cold::verify_column(chunk, column, stored).map_err(|error| match error {
             Error::Corrupt { what, .. } => damaged(what),
             other => other,
         })?;
@@ -264,11 +268,11 @@ fn verified(core: &Core, chunk: &Chunk) -> Result<AlignedBuffer> {
     Ok(file)
 }
 
-/// Writes the descriptions of the tables of the held commit; returns their number.
-fn describe(held: &Held, folder: &Path) -> Result<u64> {
-    let descriptions = Descriptions::of(Arc::new(RealFiles), folder);
+/// Writes the description of each table of the pinned commit; returns the number of tables.
+fn write_descriptions(commit: &PinnedCommit, folder: &Path) -> Result<u64> {
+    let descriptions = Descriptions::new(Arc::new(RealFiles), folder);
     let mut tables = 0;
-    held.snapshot.scan(Space::Tables, &[], |k, v| {
+    commit.snapshot.scan(Space::Tables, &[], |k, v| {
         descriptions.write(TableId(key_part(k, 0)), &decode::<TableRecord>(v, "a table")?)?;
         tables += 1;
         Ok(true)
@@ -276,7 +280,7 @@ fn describe(held: &Held, folder: &Path) -> Result<u64> {
     Ok(tables)
 }
 
-/// Only a place where nothing is may become a backup or a data directory.
+/// Refuses a target that is a file or a folder with entries.
 fn check_target(target: &Path) -> Result<()> {
     match std::fs::read_dir(target).map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),
@@ -289,20 +293,20 @@ fn check_target(target: &Path) -> Result<()> {
     }
 }
 
-fn partial(target: &Path) -> PathBuf {
+fn partial_path(target: &Path) -> PathBuf {
     let mut name = target.components().as_path().as_os_str().to_owned();
     name.push(".partial");
     name.into()
 }
 
-/// The path from the root, with the links of what exists of it resolved.
+/// Makes a path absolute and resolves the links of its longest existing ancestor.
 fn absolute(path: &Path) -> Result<PathBuf> {
     let full = std::path::absolute(path).map_err(|e| Error::io("resolve", path, &e))?;
     let existing = full.ancestors().find_map(|a| Some((a.canonicalize().ok()?, full.strip_prefix(a).ok()?.to_owned())));
     Ok(existing.map_or(full, |(existing, rest)| existing.join(rest)))
 }
 
-/// Refuses a disk without the room at once instead of at its end.
+/// Fails early when the disk has too little free space for the copy.
 fn check_space(folder: &Path, needed_bytes: u64) -> Result<()> {
     match free_bytes(folder) {
         Some(free_bytes) if free_bytes < needed_bytes => {

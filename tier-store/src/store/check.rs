@@ -1,16 +1,17 @@
-//! Checking a store: everything that can be verified, and for each finding what to do.
+//! Checks a store: verifies everything that can be verified, and gives advice for each finding.
 //!
 //! ```text
-//!   catalog        pages against redb's checksums (offline), every value against its own, every record decodes and
-//!                  belongs to a table
-//!   chunk files    there, of the right size; each column against its checksums; header, footer and padding against
-//!                  the file's stamp; the header against the catalog
+//!   catalog        pages against redb's checksums (offline), every value against its own checksum; every record
+//!                  decodes and belongs to a table
+//!   chunk files    they exist and have the right size; each column against its checksums; header, footer and padding
+//!                  against the file's stamp; the header against the catalog
 //!   statistics     the stored bounds against those of the data
-//!   folder         files that no table knows, files of others, descriptions of tables
+//!   folder         files that no table knows, foreign files, descriptions of tables
 //! ```
 //!
 //! The same code checks a directory that no server uses ([`check`]) and a store in use, on a snapshot of its tables
-//! ([`super::Store::check`]). Nothing is modified, except that the latter marks damaged columns and heals them when asked.
+//! ([`super::Store::check`]). Nothing is modified, except that the latter marks damaged columns and heals them when
+//! asked.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::core::Core;
-use super::heal::decoded;
+use super::description::FoundDescription;
+use super::heal::decode_columns;
 use super::recovery::{self, CATALOG_FILE, Inspection};
 use crate::catalog::records::{decode, decode_batches, decode_rows};
 use crate::catalog::{Catalog, CatalogFault, ChunkRecord, Commit, Snapshot, Space, TableRecord, key_part};
@@ -30,13 +32,13 @@ use crate::table::{Chunk, ChunkEntry, ChunkStatistics, Sketch, Table, TableId, T
 use crate::tier::codec::{self, Stamp};
 use crate::tier::ssd::cold;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Stored data is lost, or would be without action.
     Damage,
-    /// It was damage, and was healed.
+    /// Damage that was healed.
     Healed,
     /// Worth knowing; nothing is lost.
     Notice,
@@ -45,23 +47,23 @@ pub enum Severity {
 /// Something a check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// The file.
     pub path: PathBuf,
-    /// The table, where one is concerned.
+    /// The table that it concerns, if any.
     pub table: Option<String>,
-    /// The chunk, where one is concerned.
+    /// The chunk that it concerns, if any.
     pub chunk: Option<u64>,
-    /// The column, where one is concerned.
+    /// The column that it concerns, if any.
     pub column: Option<String>,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What to do about it.
+    /// Advice how to solve the problem.
     pub advice: String,
 }
 
-/// What was checked of a table.
+/// Totals of a checked table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckedTable {
     /// Schema and name.
@@ -76,14 +78,14 @@ pub struct CheckedTable {
     pub damaged: u64,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CheckReport {
     /// True when the contents of files were not read.
     pub quick: bool,
-    /// By name.
+    /// Checked tables, by name.
     pub tables: Vec<CheckedTable>,
-    /// In the order of the tables, those of no table last.
+    /// Findings in the order of the tables, those of no table last.
     pub findings: Vec<Finding>,
     /// Bytes of files that were read and verified.
     pub verified_bytes: u64,
@@ -96,16 +98,16 @@ impl CheckReport {
     }
 }
 
-/// What to do in a check.
+/// Options of a check.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CheckOptions {
-    /// Look at sizes and headers only, do not read columns.
+    /// Check sizes and headers only, without reading columns.
     pub quick: bool,
-    /// Heal what can be healed (a store in use only).
+    /// Heal damage where possible (only of a store in use).
     pub repair: bool,
 }
 
-/// How far a long operation is.
+/// Progress of a long operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes done.
@@ -114,14 +116,14 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// Hears of progress after each file; false ends the operation with [`Error::Cancelled`]. It may sleep, to leave the
-/// device to others.
+/// Callback that gets the progress after each file; false ends the operation with [`Error::Cancelled`]. It may sleep,
+/// to leave the device to others.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
 
 /// Checks a data directory that no server uses, without changing anything in it.
 ///
 /// # Errors
-/// [`Error::Locked`] while a server uses it, [`Error::NotFound`] when there is none. Damage is no error but a finding.
+/// [`Error::Locked`] while a server uses it, [`Error::NotFound`] when there is none. Damage is a finding, not an error.
 pub fn check(data_dir: &Path, options: CheckOptions, watch: Watch<'_>) -> Result<CheckReport> {
     let catalog = data_dir.join(CATALOG_FILE);
     let checked = |watch: Watch<'_>| -> Result<CheckReport> {
@@ -129,20 +131,21 @@ pub fn check(data_dir: &Path, options: CheckOptions, watch: Watch<'_>) -> Result
         let mut check = Check::new(&core, CheckOptions { repair: false, ..options });
         broken.iter().for_each(|(id, error)| check.broken_table(*id, error));
         check.run(watch)?;
-        check.format();
-        check.folder(&broken.iter().map(|(id, _)| *id).collect())?;
+        check.check_format();
+        check.check_folders(&broken.iter().map(|(id, _)| *id).collect())?;
         Ok(check.report)
     };
     let verified = match options.quick || !catalog.is_file() {
         true => Ok(()),
-        false => recovery::with_holder(&RealFiles, data_dir, Catalog::verify(&catalog, CACHE_BYTES)),
+        false => recovery::name_lock_holder(&RealFiles, data_dir, Catalog::verify(&catalog, CACHE_BYTES)),
     };
-    // The keys of damaged values say more than that some page is damaged.
+    // Prefer findings that name the damaged values to one that says that some page is damaged.
     let is_damage = |error: &Error| matches!(error, Error::Corrupt { .. } | Error::Catalog(_));
     match verified {
         Ok(()) => {}
         Err(error) if is_damage(&error) => {
-            let mut report = checked(watch).or_else(|error| only(options, named_faults(&catalog, &error)))?;
+            let mut report =
+                checked(watch).or_else(|error| catalog_only_report(options, catalog_faults(&catalog, &error)))?;
             let is_named = report.findings.iter().any(|finding| finding.path == catalog);
             if !is_named {
                 report.findings.insert(0, catalog_finding(catalog, error.to_string()));
@@ -152,19 +155,19 @@ pub fn check(data_dir: &Path, options: CheckOptions, watch: Watch<'_>) -> Result
         Err(error) => return Err(error),
     }
     match checked(watch) {
-        Err(error) if is_damage(&error) => only(options, named_faults(&catalog, &error)),
+        Err(error) if is_damage(&error) => catalog_only_report(options, catalog_faults(&catalog, &error)),
         done => done,
     }
 }
 
-/// A report of a directory whose catalog cannot be used.
-fn only(options: CheckOptions, findings: Vec<Finding>) -> Result<CheckReport> {
+/// The report of a directory whose catalog cannot be used: findings of the catalog only.
+fn catalog_only_report(options: CheckOptions, findings: Vec<Finding>) -> Result<CheckReport> {
     Ok(CheckReport { quick: options.quick, tables: Vec::new(), findings, verified_bytes: 0 })
 }
 
-/// What is damaged in a catalog that cannot be used because of `error`.
-fn named_faults(catalog: &Path, error: &Error) -> Vec<Finding> {
-    let snapshot = Catalog::open_frozen(catalog, CACHE_BYTES).and_then(|catalog| catalog.snapshot());
+/// Finds the damaged values of a catalog that cannot be used because of `error`.
+fn catalog_faults(catalog: &Path, error: &Error) -> Vec<Finding> {
+    let snapshot = Catalog::open_read_only(catalog, CACHE_BYTES).and_then(|catalog| catalog.snapshot());
     let faults = snapshot.map(|snapshot| snapshot.faults(&Space::ALL)).unwrap_or_default();
     match faults.is_empty() {
         true => vec![catalog_finding(catalog.to_owned(), error.to_string())],
@@ -182,8 +185,8 @@ impl Core {
         Ok(check.report)
     }
 
-    /// Removes a damaged value that statements do without.
-    fn forget_spare(&self, fault: &CatalogFault) -> Result<()> {
+    /// Removes a damaged value that statements do not need.
+    fn remove_damaged_value(&self, fault: &CatalogFault) -> Result<()> {
         let key = fault.key.clone().ok_or_else(|| Error::Invalid("a damaged page is not mended".into()))?;
         let mut commit = Commit::default();
         commit.delete(fault.space, key);
@@ -204,7 +207,7 @@ impl<'a> Check<'a> {
     }
 
     fn run(&mut self, watch: Watch<'_>) -> Result<()> {
-        self.catalog()?;
+        self.check_catalog()?;
         let versions: Vec<_> = self.core.tables().into_iter().map(|table| (table.version(), table)).collect();
         let bytes = |version: &TableVersion| version.chunks.iter().map(|entry| entry.chunk.file_bytes).sum::<u64>();
         let total_bytes = versions.iter().map(|(version, _)| bytes(version)).sum();
@@ -212,7 +215,7 @@ impl<'a> Check<'a> {
         for (version, table) in &versions {
             let before = self.report.count(Severity::Damage);
             for (position, entry) in version.chunks.iter().enumerate() {
-                self.chunk(table, version, position, entry);
+                self.check_chunk(table, version, position, entry);
                 done_bytes += entry.chunk.file_bytes;
                 if !watch(Progress { done_bytes, total_bytes }) {
                     return Err(Error::Cancelled);
@@ -229,15 +232,15 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Every value is what was written; every record decodes and belongs to a table.
-    fn catalog(&mut self) -> Result<()> {
+    /// Verifies that every value is the one that was written, and that every record decodes and belongs to a table.
+    fn check_catalog(&mut self) -> Result<()> {
         let path = self.core.data_dir.join(CATALOG_FILE);
         match self.core.descriptions.files().is_simulated() {
-            true => self.snapshot(&path, &self.core.catalog.snapshot()?),
+            true => self.check_snapshot(&path, &self.core.catalog.snapshot()?),
             false => match self.core.catalog.on_disk() {
-                Ok(on_disk) => self.snapshot(&path, &on_disk.snapshot),
+                Ok(on_disk) => self.check_snapshot(&path, &on_disk.snapshot),
                 Err(error @ (Error::Corrupt { .. } | Error::Catalog(_))) => {
-                    // One that is closed cannot be told from a damaged one.
+                    // A catalog that was closed after a failure gives the same error as a damaged one.
                     self.core.catalog.failure().map_or(Ok(()), Err)?;
                     self.report.findings.push(catalog_finding(path, error.to_string()));
                     Ok(())
@@ -247,23 +250,24 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn snapshot(&mut self, path: &Path, snapshot: &Snapshot) -> Result<()> {
+    /// Verifies the values and records of one snapshot of the catalog.
+    fn check_snapshot(&mut self, path: &Path, snapshot: &Snapshot) -> Result<()> {
         let names: HashMap<TableId, String> =
             self.core.tables().iter().map(|table| (table.id(), table.name().to_string())).collect();
         let damaged = snapshot.faults(&Space::ALL);
         for fault in &damaged {
             let name = fault.table().and_then(|table| names.get(&table)).cloned();
             let mut finding = fault_finding(path, fault, name);
-            if self.options.repair && fault.is_spare() {
-                match self.core.forget_spare(fault) {
+            if self.options.repair && fault.is_expendable() {
+                match self.core.remove_damaged_value(fault) {
                     Ok(()) => (finding.severity, finding.advice) = (Severity::Healed, "nothing to do".to_owned()),
                     Err(error) => finding.advice = format!("cannot be removed: {error}"),
                 }
             }
             self.report.findings.push(finding);
         }
-        // Behind a damaged page nothing more can be said of a space.
-        let is_readable = |space: Space| !damaged.iter().any(|fault| fault.space == space && fault.is_of_pages());
+        // A scan of a space ends at a damaged page, so what lies behind it cannot be verified.
+        let is_readable = |space: Space| !damaged.iter().any(|fault| fault.space == space && fault.is_page_damage());
         if !is_readable(Space::Tables) {
             return Ok(());
         }
@@ -271,7 +275,7 @@ impl<'a> Check<'a> {
         let mut faults = Vec::new();
         snapshot.scan_all(Space::Tables, &[], |k, v| {
             let record = v.ok().and_then(|v| decode::<TableRecord>(v, "a table").ok());
-            // Tables that cannot be read were found when they were loaded.
+            // Records that cannot be read were reported when the tables were loaded.
             tables.insert(key_part(k, 0), record.and_then(|record| Some(record.definition().ok()?.schema)));
             Ok(true)
         })?;
@@ -301,8 +305,8 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// One of the version before is no damage.
-    fn format(&mut self) {
+    /// Adds a notice when the catalog has the format of an earlier version, which is no damage.
+    fn check_format(&mut self) {
         if !self.core.catalog.is_sealed() {
             let path = self.core.data_dir.join(CATALOG_FILE);
             let what = "it was written by an earlier version: its values have no checksums";
@@ -318,8 +322,8 @@ impl<'a> Check<'a> {
         self.report.findings.push(catalog_finding(path, format!("table {} cannot be loaded: {error}", id.0)));
     }
 
-    /// Heals a chunk's file, and looks at it again.
-    fn healed(&self, chunk: &Chunk) -> Result<()> {
+    /// Heals a chunk's file, then verifies it again.
+    fn heal_and_verify(&self, chunk: &Chunk) -> Result<()> {
         self.core.heal(chunk)?;
         match file_faults(self.core, chunk, &self.core.ssd.load_file(chunk)?).is_empty() {
             true => Ok(()),
@@ -327,7 +331,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn chunk(&mut self, table: &Table, version: &TableVersion, position: usize, entry: &ChunkEntry) {
+    /// Checks the file of a chunk and its stored bounds, and heals the file when asked.
+    fn check_chunk(&mut self, table: &Table, version: &TableVersion, position: usize, entry: &ChunkEntry) {
         let chunk = &entry.chunk;
         let mut faults = if self.options.quick { header_faults(self.core, chunk) } else { Vec::new() };
         let mut wrong_bounds = false;
@@ -339,7 +344,7 @@ impl<'a> Check<'a> {
                     if faults.is_empty() {
                         faults.extend(statistics_fault(version, position, chunk, &file));
                         wrong_bounds = !faults.is_empty();
-                        // What a reader once saw was not on the disk.
+                        // A reader once found damage, but the file is good: the damage was not on the disk.
                         if chunk.damaged_segments() > 0 {
                             chunk.file.store(None);
                         }
@@ -351,16 +356,16 @@ impl<'a> Check<'a> {
         if faults.is_empty() {
             return;
         }
-        // Wrong bounds lie in the catalog: a new file would not mend them.
-        let healed = (self.options.repair && !wrong_bounds).then(|| self.healed(chunk));
+        // Wrong bounds lie in the catalog: a new file would not correct them.
+        let healed = (self.options.repair && !wrong_bounds).then(|| self.heal_and_verify(chunk));
         for fault in faults {
             let finding = fault.finding(table, chunk, healed.as_ref());
             self.report.findings.push(finding);
         }
     }
 
-    /// Files in the folders that belong to nothing; only when nobody writes any.
-    fn folder(&mut self, broken: &HashSet<TableId>) -> Result<()> {
+    /// Finds files that belong to no table, and missing or wrong descriptions. Only for a directory without a writer.
+    fn check_folders(&mut self, broken: &HashSet<TableId>) -> Result<()> {
         let tables = self.core.tables();
         let ids: HashMap<TableId, &Arc<Table>> = tables.iter().map(|table| (table.id(), table)).collect();
         let chunks =
@@ -378,7 +383,7 @@ impl<'a> Check<'a> {
             self.report.findings.push(notice(file.path, what, advice));
         }
         let mut described = HashSet::new();
-        for (id, path, record) in self.core.descriptions.list()? {
+        for FoundDescription { id, path, record } in self.core.descriptions.list()? {
             described.insert(id);
             let what = match (record, ids.get(&id)) {
                 (Err(error), _) => error.to_string(),
@@ -396,9 +401,9 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Damage of a chunk, before it has its place in the report.
+/// Damage of a chunk, before it becomes a [`Finding`].
 struct Fault {
-    /// `None`: outside of the columns.
+    /// The damaged column; `None` for damage outside of the columns.
     column: Option<usize>,
     what: String,
     advice: &'static str,
@@ -441,10 +446,10 @@ impl Fault {
     }
 }
 
-/// A finding of a damaged value or page of the catalog.
+/// Makes a finding of a damaged value or page of the catalog.
 fn fault_finding(path: &Path, fault: &CatalogFault, table: Option<String>) -> Finding {
     let finding = catalog_finding(path.to_owned(), fault.to_string());
-    match fault.is_spare() {
+    match fault.is_expendable() {
         true => {
             let advice = "statements go on without it: it is made anew, or was a line of a log. `terrace check --repair` on \
                           the running server removes it";
@@ -465,18 +470,18 @@ fn notice(path: PathBuf, what: &str, advice: &str) -> Finding {
     Finding { severity: Severity::Notice, path, table: None, chunk: None, column: None, what, advice }
 }
 
-/// The file is there, has its size and begins as a chunk file.
+/// Checks that the file exists, has its size and begins like a chunk file; reports columns marked as damaged.
 fn header_faults(core: &Core, chunk: &Chunk) -> Vec<Fault> {
     match core.ssd.chunk_file(chunk) {
         Ok(_) => {
-            let marked = |column| Some(Fault::of_column(column, what(chunk.damage(column)?)));
+            let marked = |column| Some(Fault::of_column(column, message_without_path(chunk.damage(column)?)));
             (0..chunk.segments.len()).filter_map(marked).collect()
         }
-        Err(error) => vec![Fault::of_file(what(error))],
+        Err(error) => vec![Fault::of_file(message_without_path(error))],
     }
 }
 
-/// What is wrong with a file's bytes; marks damaged columns.
+/// Verifies a file's bytes; returns the faults and marks damaged columns.
 fn file_faults(core: &Core, chunk: &Chunk, file: &AlignedBuffer) -> Vec<Fault> {
     let bytes = file.as_slice();
     if bytes.len() as u64 != chunk.file_bytes {
@@ -484,27 +489,27 @@ fn file_faults(core: &Core, chunk: &Chunk, file: &AlignedBuffer) -> Vec<Fault> {
     }
     let mut faults = Vec::new();
     for (column, segment) in chunk.segments.iter().enumerate() {
-        let stored = codec::stored(&segment.home, bytes).unwrap_or_default();
-        if let Err(error) = cold::verified(chunk, column, stored) {
+        let stored = codec::stored_bytes(&segment.home, bytes).unwrap_or_default();
+        if let Err(error) = cold::verify_column(chunk, column, stored) {
             if let Ok(open) = core.ssd.chunk_file(chunk) {
                 open.mark(segment.column, &error);
             }
-            faults.push(Fault::of_column(column, what(error)));
+            faults.push(Fault::of_column(column, message_without_path(error)));
         }
     }
-    // The stamp covers the columns too, so it tells of the rest only when they are good.
+    // The stamp covers the columns too, so it proves header, footer and padding only when the columns are good.
     if faults.is_empty() {
         faults.extend(frame_fault(chunk, bytes));
     }
     faults
 }
 
-/// What is wrong outside of the columns.
+/// Verifies header, footer and padding.
 fn frame_fault(chunk: &Chunk, file: &[u8]) -> Option<Fault> {
     let header = match codec::check_stamp(file).and_then(|stamp| Ok((stamp, codec::read_header(file)?))) {
         // A file of an earlier version has no stamp; its header is compared with the catalog all the same.
-        Ok((Stamp::Whole | Stamp::Missing, header)) => header,
-        Err(error) => return Some(Fault::of_header(what(error))),
+        Ok((Stamp::Valid | Stamp::Missing, header)) => header,
+        Err(error) => return Some(Fault::of_header(message_without_path(error))),
     };
     // The file may have columns that the table dropped, and other names for those it renamed.
     let mut homes = chunk.segments.iter().filter(|s| s.constant.is_none()).map(|segment| &segment.home);
@@ -515,11 +520,11 @@ fn frame_fault(chunk: &Chunk, file: &[u8]) -> Option<Fault> {
 /// Compares the stored bounds of a chunk with those of its data.
 fn statistics_fault(version: &TableVersion, position: usize, chunk: &Chunk, file: &AlignedBuffer) -> Option<Fault> {
     let compare = || -> Result<Option<usize>> {
-        let computed = ChunkStatistics::bounds(&decoded(chunk, file.as_slice())?)?;
-        let computed = computed.by_column();
+        let computed = ChunkStatistics::bounds(&decode_columns(chunk, file.as_slice())?)?;
+        let computed = computed.column_bounds();
         for column in 0..chunk.columns().len() {
             let stored = version.statistics.column(column)?;
-            if !computed(column).is_some_and(|computed| stored.holds(position, &computed)) {
+            if !computed(column).is_some_and(|computed| stored.agrees_with(position, &computed)) {
                 return Ok(Some(column));
             }
         }
@@ -537,8 +542,8 @@ fn statistics_fault(version: &TableVersion, position: usize, chunk: &Chunk, file
     }
 }
 
-/// The sentence of an error without the path, which a finding has beside it.
-fn what(error: Error) -> String {
+/// The message of an error without the path, which a finding has in a field of its own.
+fn message_without_path(error: Error) -> String {
     match error {
         Error::Corrupt { what, .. } => what,
         other => other.to_string(),

@@ -1,7 +1,8 @@
 //! Commits: changes of one or several tables that become durable, and then visible, together.
 //!
 //! ```text
-//!   lock heads (by table id) -> drafts, conflicts, duplicate keys? -> queue the catalog commit -> heads move on -> unlock
+//!   lock heads (by table id) -> make drafts; check conflicts and duplicate keys -> queue the catalog commit
+//!   -> move the heads on -> unlock
 //!   -> wait for the disk -> publish everything durable, in the order of the queue
 //! ```
 //!
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 
 use super::core::Core;
-use super::draft::{Draft, Holder, NextVersion};
+use super::draft::{Draft, NextVersion, RowHolder};
 use super::unique::NewKeys;
 use crate::catalog::records::encode_batches;
 use crate::catalog::{Commit, PendingCommit};
@@ -22,17 +23,18 @@ use crate::error::{Error, Result};
 use crate::table::ingest::SealedChunk;
 use crate::table::{Chunk, DeltaRows, Durability, Table, TableVersion};
 
-/// What a commit does to one table.
+/// Changes that a commit makes to one table.
 #[derive(Debug)]
 pub(super) struct TableWrites {
     pub(super) table: Arc<Table>,
-    /// Rows to delete, by what held them when they were read.
-    pub(super) deleted: Vec<(Holder, RoaringBitmap)>,
-    /// New chunks with the rows of them that are deleted already.
+    /// Rows to delete, by the chunk or delta entry that held them when they were read.
+    pub(super) deleted: Vec<(RowHolder, RoaringBitmap)>,
+    /// New chunks, each with its rows that are deleted already.
     pub(super) chunks: Vec<(SealedChunk, Option<Arc<RoaringBitmap>>)>,
     /// New rows for the delta.
     pub(super) delta: Vec<DeltaRows>,
-    /// The version with which the keys of the new rows were compared, and these among themselves; `None`: neither.
+    /// The version whose keys the new rows were compared with, as well as among themselves; `None`: not compared at
+    /// all.
     pub(super) compared: Option<Arc<TableVersion>>,
 }
 
@@ -46,7 +48,7 @@ impl TableWrites {
         self.deleted.is_empty() && self.chunks.is_empty() && self.delta.is_empty()
     }
 
-    /// A table may opt out of logging its inserts; what else a commit does is logged, and then all of it.
+    /// False for inserts into a table that opted out of logging. A commit with any other change is logged as a whole.
     fn needs_log(&self) -> bool {
         let volatile = self.table.options().durability == Durability::None;
         !volatile || !self.deleted.is_empty() || !self.chunks.is_empty()
@@ -71,7 +73,7 @@ pub(super) struct Publications {
 #[derive(Debug)]
 struct Waiting {
     number: u64,
-    /// False when nothing of it goes to the disk.
+    /// False when no part of the commit is written to the disk.
     is_logged: bool,
     versions: Versions,
 }
@@ -85,14 +87,16 @@ pub(super) struct Submitted {
 }
 
 impl Core {
-    /// Commits all of `writes` or nothing, and publishes the new versions.
+    /// Commits all of `writes` or none of them, and publishes the new versions.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when a row to delete was deleted by somebody else, or a table dropped; [`Error::DuplicateKey`].
+    /// [`Error::Conflict`] when a row to delete was deleted by another commit, or a table was dropped;
+    /// [`Error::DuplicateKey`].
     pub(super) fn commit(&self, writes: Vec<TableWrites>) -> Result<()> {
         let done = self.try_commit(writes);
         if let Err(Error::Conflict { .. } | Error::DuplicateKey { .. }) = done {
-            // What was in the way may still wait for the disk; who tries again must see it.
+            // The conflicting commit may still wait for the disk. Wait for it too: a caller that tries again must see
+            // it.
             let submitted = self.submit(Commit::default(), Vec::new());
             self.complete(submitted)?;
         }
@@ -106,7 +110,7 @@ impl Core {
         let tables: Vec<Arc<Table>> = writes.iter().map(|w| Arc::clone(&w.table)).collect();
         let encode = |w: &TableWrites| if logged { w.encoded_rows() } else { Ok(vec![None; w.delta.len()]) };
         let encoded = writes.iter().map(encode).collect::<Result<Vec<_>>>()?;
-        let mut keys = writes.iter().map(NewKeys::of).collect::<Result<Vec<_>>>()?;
+        let mut keys = writes.iter().map(NewKeys::from_writes).collect::<Result<Vec<_>>>()?;
         for (keys, writes) in keys.iter_mut().zip(&writes) {
             keys.as_mut().map_or(Ok(()), |keys| keys.prepare(self, writes))?;
         }
@@ -140,57 +144,58 @@ impl Core {
         Ok(())
     }
 
-    /// Queues a commit and the versions it makes durable. The caller holds the heads of these and has moved them on.
+    /// Queues a commit and the versions it makes durable. The caller holds the locks of their heads and has
+    /// moved the heads on.
     pub(super) fn submit(&self, commit: Commit, versions: Versions) -> Submitted {
-        // Also if it fails: whether it reached the disk is known at the next start, which removes orphans.
-        versions.iter().flat_map(|(_, next)| &next.added).for_each(|chunk| chunk.keep());
+        // Even if the commit fails: only the next start can tell whether it reached the disk, and it removes orphans.
+        versions.iter().flat_map(|(_, next)| &next.added).for_each(|chunk| chunk.keep_file());
         let mut publications = self.publications.lock();
         let number = publications.next;
         publications.next += 1;
-        // What is not logged need not wait, unless it builds on something that does.
+        // An unlogged commit need not wait, unless it builds on a commit that does.
         let volatile = commit.is_empty() && publications.waiting.is_empty();
         publications.waiting.push_back(Waiting { number, is_logged: !volatile, versions });
         let pending = (!volatile).then(|| self.catalog.submit_numbered(commit, number));
         Submitted { number, pending }
     }
 
-    /// Waits until a commit is durable and publishes it, with all that was queued before it.
+    /// Waits until a commit is durable and publishes it, with all commits queued before it.
     pub(super) fn complete(&self, submitted: Submitted) -> Result<()> {
         if let Some(pending) = submitted.pending {
             pending.wait()?;
         }
         // Dropped after the locks: the last reader of a chunk deletes its file.
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         let mut publications = self.publications.lock();
         let _list = self.tables.write();
         let now = self.clock.now_us();
         while let Some(waiting) = publications.waiting.pop_front_if(|waiting| waiting.number <= submitted.number) {
-            self.publish(waiting.versions, now, &mut gone);
+            self.publish(waiting.versions, now, &mut removed);
         }
         Ok(())
     }
 
-    fn publish(&self, versions: Versions, now_us: u64, gone: &mut Vec<Arc<Chunk>>) {
+    fn publish(&self, versions: Versions, now_us: u64, removed: &mut Vec<Arc<Chunk>>) {
         for (table, next) in versions {
             table.publish(next.version, now_us);
             for chunk in next.removed {
-                chunk.doom(&self.ssd);
+                chunk.mark_for_deletion(&self.ssd);
                 table.forget_chunk(chunk.id);
-                gone.push(chunk);
+                removed.push(chunk);
             }
         }
     }
 
-    /// Opens the catalog again after the disk refused a write. Tables go on from the last version that is durable: what was
-    /// queued behind the failure is forgotten, and its new files go.
+    /// Opens the catalog again after the disk refused a write. Tables continue from their last durable version: commits
+    /// queued behind the failure are forgotten, and their new files are deleted.
     ///
     /// # Errors
-    /// Why it cannot be written yet.
+    /// The reason why the catalog cannot be written yet.
     pub(super) fn reopen_catalog(&self) -> Result<()> {
-        // A definition that is being changed has its answer before this goes on.
+        // Wait until a change of a definition under way has got its result.
         let _ddl = self.ddl.lock();
         if self.catalog.failure().is_none() {
-            // Somebody else did it: heads may be ahead of what is published again.
+            // Another thread reopened it: heads may be ahead of the published versions again.
             return Ok(());
         }
         self.catalog.reopen(self.descriptions.files())?;
@@ -198,7 +203,7 @@ impl Core {
         tables.sort_by_key(|table| table.id());
         let mut heads: Vec<_> = tables.iter().map(|table| table.lock_head()).collect();
         // Dropped after the locks: the last reader of a chunk deletes its file.
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         let mut forgotten = Vec::new();
         let mut publications = self.publications.lock();
         let list = self.tables.write();
@@ -206,19 +211,19 @@ impl Core {
         let now = self.clock.now_us();
         let is_durable = |waiting: &mut Waiting| !waiting.is_logged || Some(waiting.number) <= durable;
         while let Some(waiting) = publications.waiting.pop_front_if(is_durable) {
-            self.publish(waiting.versions, now, &mut gone);
+            self.publish(waiting.versions, now, &mut removed);
         }
         forgotten.extend(publications.waiting.drain(..).flat_map(|waiting| waiting.versions));
         for (table, next) in &forgotten {
             let kept = table.version();
             let is_kept = |chunk: &Chunk| kept.chunks.iter().any(|entry| entry.chunk.path == chunk.path);
-            next.added.iter().filter(|chunk| !is_kept(chunk)).for_each(|chunk| chunk.doom(&self.ssd));
+            next.added.iter().filter(|chunk| !is_kept(chunk)).for_each(|chunk| chunk.mark_for_deletion(&self.ssd));
         }
         for (table, head) in tables.iter().zip(&mut heads) {
             head.version = table.version();
             head.dropped = false;
-            // Where their rows were to go, they did not.
-            head.version.chunks.iter().for_each(|entry| entry.chunk.whereabouts.moved.clear());
+            // The commit that moved these rows did not happen.
+            head.version.chunks.iter().for_each(|entry| entry.chunk.forwarding.moved.clear());
             head.version.delta.iter().for_each(|rows| rows.entry.moved.clear());
         }
         self.catalog.resume();
@@ -226,7 +231,7 @@ impl Core {
         Ok(())
     }
 
-    /// Seals a delta that has grown enough. The commit that made it grow is durable whatever comes of this.
+    /// Seals a delta that has grown enough. The commit that made it grow stays durable even if this fails.
     fn seal_if_full(&self, table: &Arc<Table>) {
         let version = table.version();
         let full = version.delta_rows() >= u64::from(table.options().chunk_rows);

@@ -1,4 +1,4 @@
-//! What the store's tasks share: tables, tiers, catalog.
+//! State shared by the store's tasks: tables, tiers, catalog.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,15 +18,15 @@ use super::compact::CompactionCounters;
 use super::description::Descriptions;
 use super::retry::Retry;
 use crate::catalog::records::{decode, encode};
-use crate::catalog::{CALIBRATION_KEY, Catalog, Commit, HOLDS_KEY, Space, TableRecord, key};
+use crate::catalog::{CALIBRATION_KEY, Catalog, Commit, HYSTERESIS_KEY, Space, TableRecord, key};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::heat::{AccessTotals, Pattern};
 use crate::migrate::{Failing, HomeTier};
-use crate::placement::picture::KEPT_PICTURES;
+use crate::placement::snapshot::KEPT_SNAPSHOTS;
 use crate::placement::{
-    Calibration, Control, EpochRecord, EpochReport, HomeReads, MoveRecord, Picture, Pressure, TableSnapshot, TierCost,
-    TierState, TieringHost,
+    Calibration, Control, EpochRecord, EpochReport, HomeReads, MoveRecord, PlacementSnapshot, Pressure, TableSnapshot,
+    TierCost, TierState, TieringHost,
 };
 use crate::table::delta::SealRule;
 use crate::table::{
@@ -51,29 +51,29 @@ pub struct TierInfo {
     pub kind: TierKind,
     /// True when ordinary memory stands in for the device.
     pub emulated: bool,
-    /// What it stands on.
+    /// The memory or device that it uses.
     pub description: String,
-    /// Whether it takes segments.
+    /// State: whether it takes segments.
     pub state: TierState,
-    /// Why moves to and from it pause; `None` while its device is well.
+    /// Why moves to and from it are paused; `None` while its device works.
     pub failing: Option<Failing>,
-    /// What the loop's own moves read from its device, and write to it, per second at most; `None`: no limit.
+    /// Most bytes per second that the loop's own moves read from its device, and write to it; `None`: no limit.
     pub rate_limit_bytes_per_s: Option<u64>,
-    /// Byte limit; 0 while it is drained.
+    /// Byte limit; 0 while the tier is drained.
     pub budget_bytes: u64,
-    /// Bytes charged, those held by readers of replaced copies included.
+    /// Bytes charged, including replaced copies that readers still use.
     pub used_bytes: u64,
-    /// Bytes of segments whose fastest copy lies here.
+    /// Bytes of segments whose fastest copy lies on this tier.
     pub placed_bytes: u64,
-    /// Bytes of all copies that lie here.
+    /// Bytes of all copies on this tier.
     pub stored_bytes: u64,
-    /// Segments whose fastest copy lies here.
+    /// Segments whose fastest copy lies on this tier.
     pub segments: u64,
-    /// The longest hole between two pieces of a file that is read through; of tiers that are read by pieces.
+    /// The longest hole between two pieces of a file that is read instead of skipped; `None` for memory tiers.
     pub read_gap_bytes: Option<u64>,
 }
 
-/// Tables with a version of each, by name.
+/// All tables, each with one of its versions, by name.
 pub type Snapshot = Vec<(Arc<Table>, Arc<TableVersion>)>;
 
 /// Tables, tiers and catalog of an open store.
@@ -87,25 +87,25 @@ pub struct Core {
     pub(super) delta: Arc<Account>,
     pub(super) filters: FilterPool,
     pub(super) access_totals: Arc<AccessTotals>,
-    /// What reads cost on each tier, once measured.
+    /// Cost of reads on each tier; typical values until measured.
     pub(super) costs: ArcSwap<Vec<TierCost>>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) seal: SealRule,
     pub(crate) ingest_threads: usize,
     pub(crate) ingest_memory: Arc<IngestMemory>,
-    /// Where new chunks that find no room say so.
+    /// Receives the tiers on which new chunks find no room.
     pub(super) pressure: OnceLock<Arc<Pressure>>,
-    /// How new files are compressed; not at all before it is known what the device does.
+    /// Compression of new files; unset, and so none, until the device is calibrated.
     pub(super) packing: OnceLock<Packing<'static>>,
-    /// Locked for writing while tables come and go and while versions are published.
+    /// Locked for writing while tables are added or removed and while versions are published.
     pub(super) tables: RwLock<BTreeMap<TableName, Arc<Table>>>,
     pub(super) publications: Mutex<Publications>,
-    /// When the catalog is opened again after a failure.
+    /// State of the retries to open the catalog again after a failure.
     pub(super) retry: Retry,
     pub(super) compactions: CompactionCounters,
-    /// Held while the set of tables changes.
+    /// Locked while the set of tables changes.
     pub(super) ddl: Mutex<()>,
-    /// Held while a mark is given out.
+    /// Locked while a mark is allocated.
     pub(super) marks: Mutex<()>,
     pub(super) next_table: AtomicU64,
     pub(super) schema_version: AtomicU64,
@@ -116,7 +116,7 @@ impl Core {
         self.tables.read().values().cloned().collect()
     }
 
-    /// All tables with their current versions, by name: of every commit all or nothing.
+    /// All tables with their current versions, by name. Each commit is visible in all of its tables or in none.
     pub(super) fn snapshot(&self) -> Snapshot {
         self.tables.read().values().map(|table| (Arc::clone(table), table.version())).collect()
     }
@@ -126,8 +126,8 @@ impl Core {
         self.tables.read().get(name).cloned().ok_or_else(missing)
     }
 
-    /// Describes a table anew after a change. A failure is told and no error: the change is in the catalog, and the
-    /// next start describes again.
+    /// Writes the description of a table after a change. A failure is logged, not returned: the change is in the
+    /// catalog, and the next start writes the description again.
     pub(super) fn describe(&self, table: &Table) {
         let described = TableRecord::new(table.definition()).and_then(|r| self.descriptions.write(table.id(), &r));
         if let Err(error) = described {
@@ -143,23 +143,24 @@ impl Core {
         self.schema_version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Where the home stands: after the last memory tier.
+    /// The position of the home tier: after the last memory tier.
     pub(crate) fn home_tier(&self) -> TierId {
         TierId(self.memory_tiers.load().len() as u8)
     }
 
-    /// Where new rows of a table start; `None`: at home.
+    /// The tier on which new rows of a table start; `None`: at home.
     pub(crate) fn admission(&self, table: &Table) -> Option<TierId> {
         let dram = self.memory_tiers.load().iter().find(|t| t.kind() == TierKind::Dram).map(|t| t.id());
         dram.filter(|_| table.options().admission == ChunkAdmission::Auto)
     }
 
-    /// How the files of new chunks are compressed.
+    /// Compression of the files of new chunks.
     pub(crate) fn packing(&self) -> Packing<'static> {
         self.packing.get().copied().unwrap_or_default()
     }
 
-    /// Gives each column of a new chunk, not the bits of its marks, a copy on the tier that `tiers` says; a full budget is normal and leaves it at home.
+    /// Stores a copy of each column of a new chunk on its tier in `tiers`; bits of marks get none. A full budget is
+    /// normal: the column stays at home.
     pub(crate) fn admit(&self, chunk: &Chunk, file: &[u8], tiers: &[Option<TierId>]) -> Result<()> {
         let memory = self.memory_tiers.load();
         for ((segment, field), tier) in chunk.columns().iter().zip(chunk.schema.fields()).zip(tiers) {
@@ -168,7 +169,7 @@ impl Core {
             let Some(stored) = file.get(range) else { continue };
             if !tier.has_room(segment.bytes()) {
                 if let Some(pressure) = self.pressure.get().filter(|_| !tier.account().is_closed()) {
-                    pressure.lacks(tier.id(), tier.charged_bytes(segment.bytes() as usize));
+                    pressure.report_shortage(tier.id(), tier.charged_bytes(segment.bytes() as usize));
                 }
                 continue;
             }
@@ -177,13 +178,13 @@ impl Core {
             let image = codec::unpacked(home, Buffer::from(stored), &Arc::default())?;
             match tier.store(&image) {
                 Ok(bytes) => {
-                    // SAFETY: a copy of what was just written at this home.
+                    // SAFETY: the bytes are a copy of those just written at this home.
                     let column =
                         unsafe { StoredColumn::decode_unpacked(home, field.data_type(), rows, &bytes.buffer)? };
                     segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier.clone(), column, bytes })));
                 }
                 Err(Error::BudgetExceeded { .. }) => {}
-                // The rows are safe at home.
+                // A failing tier is no error of the ingest: the rows are safe at home.
                 Err(error) if error.is_device_fault() => {
                     tracing::debug!(%error, tier = tier.name(), "a new segment stays at home");
                 }
@@ -193,7 +194,7 @@ impl Core {
         Ok(())
     }
 
-    /// Columns of a chunk, from wherever they lie. Blocks while those that are in no memory are read.
+    /// Returns columns of a chunk from whichever tier has them. Blocks while columns that no memory tier has are read.
     pub(super) fn columns(&self, chunk: &Arc<Chunk>, wanted: &[usize]) -> Result<Vec<ArrayRef>> {
         let mut columns = Vec::with_capacity(wanted.len());
         for column in wanted {
@@ -216,7 +217,8 @@ impl Core {
         columns.into_iter().map(|column| column.ok_or(Error::Cancelled)).collect()
     }
 
-    /// Columns of a chunk for the check of a key, counted as an access from end to end if it is the first of its check.
+    /// Returns columns of a chunk for the check of a key. The first read of a check is counted as a sequential access;
+    /// further reads only add to its values.
     pub(super) fn read_keys(&self, chunk: &Arc<Chunk>, wanted: &[usize], is_first: bool) -> Result<Vec<ArrayRef>> {
         if !cfg!(feature = "no-counters") {
             for segment in wanted.iter().filter_map(|column| chunk.segments.get(*column)) {
@@ -260,7 +262,7 @@ impl Core {
             }
         }
         for (info, tier) in infos.iter_mut().zip(memory.iter()) {
-            info.state = TierState::of(tier.account(), info.segments);
+            info.state = TierState::for_account(tier.account(), info.segments);
         }
         infos.push(TierInfo {
             id: home,
@@ -282,7 +284,7 @@ impl Core {
     }
 
     /// Calls `visit` with each record of a log, oldest first, until it returns false.
-    pub(super) fn log<T: DeserializeOwned>(
+    pub(super) fn visit_log<T: DeserializeOwned>(
         &self,
         space: Space,
         visit: &mut dyn FnMut(T) -> Result<bool>,
@@ -290,7 +292,8 @@ impl Core {
         self.catalog.scan(space, &[], |_, value| visit(parse(value)?))
     }
 
-    pub(super) fn log_back<T: DeserializeOwned>(&self, space: Space, limit: usize) -> Result<Vec<T>> {
+    /// The newest records of a log, newest first.
+    pub(super) fn newest_records<T: DeserializeOwned>(&self, space: Space, limit: usize) -> Result<Vec<T>> {
         let mut found = Vec::new();
         self.catalog.scan_back(space, &[], |_, value| {
             if found.len() < limit {
@@ -329,8 +332,8 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| Error::Catalog(format!("cannot read a log record: {e}")))
 }
 
-/// A version of a table as the tiering loop sees it.
-pub(super) fn snapshot_of(table: &Table, version: &TableVersion) -> TableSnapshot {
+/// Makes the snapshot of a table version for the tiering loop.
+pub(super) fn table_snapshot(table: &Table, version: &TableVersion) -> TableSnapshot {
     TableSnapshot {
         id: table.id(),
         name: table.name().to_string(),
@@ -343,19 +346,19 @@ pub(super) fn snapshot_of(table: &Table, version: &TableVersion) -> TableSnapsho
 
 impl TieringHost for Core {
     fn tables(&self) -> Vec<TableSnapshot> {
-        self.tables.read().values().map(|table| snapshot_of(table, &table.version())).collect()
+        self.tables.read().values().map(|table| table_snapshot(table, &table.version())).collect()
     }
 
     fn memory_tiers(&self) -> MemoryTiers {
         self.memory_tiers.load_full()
     }
 
-    fn set_memory_tiers(&self, tiers: MemoryTiers, (rows, anew): (&[u8], Option<u8>)) -> Result<()> {
+    fn set_memory_tiers(&self, tiers: MemoryTiers, rows: &[u8], reset: Option<u8>) -> Result<()> {
         let before = self.memory_tiers.swap(Arc::clone(&tiers));
-        (0..).map(TierId).zip(tiers.iter()).for_each(|(id, tier)| tier.seat().set(Some(id)));
-        let is_gone = |tier: &&Arc<dyn MemoryTier>| !tiers.iter().any(|known| known.seat() == tier.seat());
-        before.iter().filter(is_gone).for_each(|tier| tier.seat().set(None));
-        self.access_totals.rearrange(rows, anew);
+        (0..).map(TierId).zip(tiers.iter()).for_each(|(id, tier)| tier.index().set(Some(id)));
+        let is_gone = |tier: &&Arc<dyn MemoryTier>| !tiers.iter().any(|known| known.index() == tier.index());
+        before.iter().filter(is_gone).for_each(|tier| tier.index().set(None));
+        self.access_totals.rearrange(rows, reset);
         Ok(())
     }
 
@@ -363,11 +366,11 @@ impl TieringHost for Core {
         self.ssd.as_ref()
     }
 
-    fn save_epoch(&self, report: &EpochReport, holds: &[u8]) -> Result<()> {
+    fn save_epoch(&self, report: &EpochReport, move_history: &[u8]) -> Result<()> {
         let id = report.epoch.id;
         let mut commit = Commit::default();
         commit.put(Space::Epochs, key(&[id]), json(&report.epoch)?);
-        commit.put(Space::Meta, HOLDS_KEY.to_vec(), holds.to_vec());
+        commit.put(Space::Meta, HYSTERESIS_KEY.to_vec(), move_history.to_vec());
         for record in &report.moves {
             commit.put(Space::Moves, key(&[id, u64::from(record.number)]), json(record)?);
         }
@@ -381,11 +384,11 @@ impl TieringHost for Core {
         self.catalog.commit(commit)
     }
 
-    fn load_holds(&self) -> Result<Option<Vec<u8>>> {
-        self.catalog.get(Space::Meta, HOLDS_KEY)
+    fn load_move_history(&self) -> Result<Option<Vec<u8>>> {
+        self.catalog.get(Space::Meta, HYSTERESIS_KEY)
     }
 
-    fn amend(&self, epochs: &[EpochRecord], moves: &[MoveRecord]) -> Result<()> {
+    fn update_records(&self, epochs: &[EpochRecord], moves: &[MoveRecord]) -> Result<()> {
         let mut commit = Commit::default();
         for epoch in epochs {
             commit.put(Space::Epochs, key(&[epoch.id]), json(epoch)?);
@@ -410,20 +413,20 @@ impl TieringHost for Core {
         self.catalog.commit(commit)
     }
 
-    fn save_picture(&self, epoch: u64, picture: &Picture) -> Result<()> {
+    fn save_placement_snapshot(&self, epoch: u64, snapshot: &PlacementSnapshot) -> Result<()> {
         let mut commit = Commit::default();
-        commit.put(Space::Placements, key(&[epoch]), encode(picture)?);
-        if let Some(old) = epoch.checked_sub(KEPT_PICTURES) {
+        commit.put(Space::Placements, key(&[epoch]), encode(snapshot)?);
+        if let Some(old) = epoch.checked_sub(KEPT_SNAPSHOTS) {
             commit.delete(Space::Placements, key(&[old]));
         }
         self.catalog.commit(commit)
     }
 
-    fn load_picture(&self, epoch: u64) -> Result<Option<Picture>> {
+    fn load_placement_snapshot(&self, epoch: u64) -> Result<Option<PlacementSnapshot>> {
         self.catalog.get(Space::Placements, &key(&[epoch]))?.map(|bytes| decode(&bytes, "a placement")).transpose()
     }
 
-    fn pictures(&self) -> Result<Vec<u64>> {
+    fn placement_snapshots(&self) -> Result<Vec<u64>> {
         let mut kept = Vec::new();
         self.catalog.scan(Space::Placements, &[], |k, _| {
             kept.push(crate::catalog::key_part(k, 0));
@@ -484,8 +487,8 @@ impl TieringHost for Core {
         if let Some(busy) = calibration.tiers.last().and_then(|home| home.busy) {
             self.ssd.io().depth().set(busy.depth_bytes);
         }
-        if let Some(cost) = calibration.tiers.last().and_then(ReadCost::of) {
-            self.ssd.read_gap().measured(cost);
+        if let Some(cost) = calibration.tiers.last().and_then(ReadCost::from_profile) {
+            self.ssd.read_gap().set_measured(cost);
         }
     }
 

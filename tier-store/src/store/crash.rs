@@ -1,12 +1,16 @@
-//! Simulated crashes: a drawn workload on a simulated disk that dies at a drawn operation, again and again.
+//! Simulated crashes: a random workload on a simulated disk that loses power at a random operation, again and again.
 //!
-//! After each crash the store is opened from what the disk kept, and everything it says is compared with a [`model`] of
-//! what was acknowledged: what was is there, the one operation that was under way is there whole or not at all, nothing
-//! else is. All work is done on one thread after the other, so a seed replays (docs/design/crash-tests.md).
+//! After each crash the store is opened from the surviving files, and its whole content is compared with a [`model`] of
+//! the acknowledged operations: all of them are there, the one operation that was under way is there completely or not
+//! at all, and nothing else is. Only one thread works at a time, so a seed replays (docs/design/crash-tests.md).
+//!
+//! - `faults`: disks that fail while they have power
+//! - `model`: the expected content of the store
+//! - `workload`: random operations on the store and the model
 //!
 //! ```text
 //! TERRACE_SEED=17 ...                                  this seed alone, with each operation printed
-//! TERRACE_CRASHES=1000000 ...                          more of them
+//! TERRACE_CRASHES=1000000 ...                          more crashes
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -28,28 +32,28 @@ use super::{Store, StoreOptions};
 use crate::clock::ManualClock;
 use crate::error::{Error, Result};
 use crate::io::files::{DiskFaults, Outage, SimulatedFiles};
-use crate::seeds::{Named, setting};
+use crate::seeds::{SeedReport, setting};
 use model::{Model, State};
 use workload::Operation;
 
 const DATA_DIR: &str = "/srv/terrace";
 /// Crashes in a row on one disk.
 const CRASHES_PER_SEED: u64 = 20;
-/// Crashes that the test suite runs; `TERRACE_CRASHES` changes it.
+/// Number of crashes in the test suite; `TERRACE_CRASHES` changes it.
 const CRASHES: u64 = 10_000;
-/// Of its seeds, so many are new in each run.
+/// Number of its seeds that are new in each run.
 const FRESH_SEEDS: u64 = 20;
-/// A crash comes after at most so many changes of the disk.
+/// Most changes of the disk before a crash.
 const LONGEST_RUN: f64 = 1_000.0;
 
-/// A machine with a disk: what a test opens stores on.
+/// A machine with a disk, on which a test opens stores.
 struct Machine {
     seed: u64,
     random: StdRng,
     clock: Arc<ManualClock>,
     disk: SimulatedFiles,
     model: Model,
-    /// What the disk does wrong while it has power.
+    /// Faults of the disk while it has power.
     faults: Option<DiskFaults>,
     verbose: bool,
 }
@@ -64,14 +68,14 @@ fn options(disk: &SimulatedFiles, clock: &Arc<ManualClock>) -> StoreOptions {
     options.dram_budget_bytes = 48 << 10;
     options.delta_budget_bytes = 128 << 10;
     options.catalog_cache_bytes = 4 << 20;
-    // The sealer's own thread never wakes.
+    // The sealer's own thread never seals.
     options.seal.age_us = u64::MAX;
     options.tiering.patience = Duration::ZERO;
     options
 }
 
 impl Machine {
-    /// With `template`, a disk on which a store was opened and closed before; without, an empty one.
+    /// With `template`, the disk is a copy of it, on which a store was opened and closed before; without, it is empty.
     fn new(seed: u64, template: Option<&SimulatedFiles>) -> Self {
         let clock = Arc::<ManualClock>::default();
         let disk = match template {
@@ -90,18 +94,18 @@ impl Machine {
         Store::open(options(&self.disk, &self.clock))
     }
 
-    fn calm(&self) {
+    fn clear_faults(&self) {
         self.disk.set_faults(DiskFaults::default());
     }
 
-    /// Opens the store after an outage, checks all of it, and takes up which of the possible states it is.
+    /// Opens the store after an outage, checks all of its content, and updates the model to the state that was found.
     fn recover(&mut self, possible: Vec<State>) -> Option<Arc<Store>> {
-        // A disk that fails may refuse an open, but nothing is lost by that.
+        // A failing disk may refuse an open, but nothing is lost: without faults the next open succeeds.
         let opened = self.open().or_else(|error| {
-            self.calm();
+            self.clear_faults();
             if self.disk.is_dead() || self.faults.is_none() { Err(error) } else { self.open() }
         });
-        self.calm();
+        self.clear_faults();
         let store = match opened {
             Ok(store) => store,
             Err(_) if self.disk.is_dead() => {
@@ -110,14 +114,15 @@ impl Machine {
             }
             Err(error) => panic!("seed {}: the store does not open: {error}", self.seed),
         };
-        match self.model.recovered(&store, possible) {
+        match self.model.check_recovered(&store, possible) {
             Ok(()) => Some(store),
             Err(_) if self.disk.is_dead() => None,
             Err(what) => panic!("seed {}: {what}", self.seed),
         }
     }
 
-    /// Works until the power goes or the catalog fails; leaves in the model what may be there afterwards.
+    /// Runs operations until the power is cut or the catalog fails; sets the states that are possible afterwards in the
+    /// model.
     fn work(&mut self, store: Arc<Store>) {
         let mut open = Some(store);
         while let (Some(store), false) = (open.clone(), self.disk.is_dead()) {
@@ -128,10 +133,10 @@ impl Machine {
             let before = self.model.state.clone();
             let after = operation.expected(&before);
             let reopened = options(&self.disk, &self.clock);
-            // The operation holds the only handle, or it could not close the store.
+            // The operation must have the only handle, or `Reopen` could not close the store.
             drop(store);
             match operation.run(&mut self.model, &mut open, reopened) {
-                Ok(()) => open.iter().for_each(|store| self.model.acknowledged(store, after.clone())),
+                Ok(()) => open.iter().for_each(|store| self.model.acknowledge(store, after.clone())),
                 Err(error) => {
                     if self.verbose {
                         println!("        {error}");
@@ -141,7 +146,7 @@ impl Machine {
                         (Some(store), Error::ReadOnly { .. }) if !stopped => {
                             self.model.possible = vec![before, after];
                             faults::check_refusal(self, store);
-                            if !faults::goes_on(self, store) {
+                            if !faults::check_recovery(self, store) {
                                 return;
                             }
                         }
@@ -157,9 +162,9 @@ impl Machine {
         self.model.possible = vec![self.model.state.clone()];
     }
 
-    /// Crashes `count` times; returns a digest of all that happened to the disks.
+    /// Crashes `count` times; returns a digest of all operations on the disks.
     fn crash(&mut self, count: u64) -> u32 {
-        let _named = Named(self.seed);
+        let _seed_report = SeedReport(self.seed);
         let mut digest = 0;
         for _ in 0..count {
             let run = LONGEST_RUN.powf(self.random.random_range(0.0..1.0)) as u64;
@@ -170,7 +175,7 @@ impl Machine {
                 self.disk.set_faults(self.faults.clone().unwrap_or_default());
                 self.work(store);
             }
-            self.model.held.clear();
+            self.model.pinned.clear();
             let outage = if self.random.random_bool(0.75) { Outage::Machine } else { Outage::Process };
             if self.verbose {
                 println!("seed {}: {outage:?} out after {} changes of the disk", self.seed, self.disk.operations());
@@ -186,20 +191,22 @@ impl Machine {
 
 fn create_root(disk: &SimulatedFiles) {
     use crate::io::FileSystem;
-    // The data directory itself is the store's to make.
+    // Only the parent: the store itself creates the data directory.
     let root = Path::new(DATA_DIR).parent().unwrap();
     disk.create_folder(root).unwrap();
     disk.sync_folder(Path::new("/")).unwrap();
 }
 
-/// A disk with an empty store: measuring the devices at a first start takes much longer than all the rest.
+/// Makes a disk with an empty store. Machines copy it, because calibration at a first start takes much longer than a
+/// test.
 fn template() -> SimulatedFiles {
     let machine = Machine::new(0, None);
     machine.open().unwrap().close().unwrap();
     machine.disk
 }
 
-/// Runs machines with known and fresh seeds on two threads until there were `crashes`; with `TERRACE_SEED` that one.
+/// Runs machines with known and fresh seeds on two threads until `crashes` happened; with `TERRACE_SEED`, runs only
+/// that seed.
 fn run_seeds(crashes: u64, faults: impl Fn(u64) -> Option<DiskFaults> + Sync) {
     let template = template();
     let machine = |seed: u64| {

@@ -1,13 +1,14 @@
-//! Descriptions of tables in small files, so that a catalog can be rebuilt: chunk files know their columns, but not the
-//! name, key and settings of their table.
+//! Descriptions of tables in small files, from which a catalog can be rebuilt: chunk files contain their columns, but
+//! not the name, key and settings of their table.
 //!
 //! ```text
 //!   <data>/tables/t7.json   {"format_version":1,"id":7,"table":"public.sales","columns":["k Int64",..],
 //!                            "record":"<the catalog's record, hexadecimal>","crc32c":"<of the record>"}
 //! ```
 //!
-//! The file is durable before the table's first commit and goes after the commit that drops it. The start of a store
-//! writes what is missing or old and removes what no table needs, so a crash in between does no harm.
+//! The file is durable before the table's first commit and is removed after the commit that drops the table. The start
+//! of a store writes descriptions that are missing or old and removes those of no table, so a crash in between does no
+//! harm.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,31 +31,38 @@ const FORMAT_VERSION: u32 = 1;
 struct Description {
     format_version: u32,
     id: u64,
-    /// For people; the record decides.
+    /// For people only; a rebuild reads the record.
     table: String,
-    /// For people; the record decides.
+    /// For people only; a rebuild reads the record.
     columns: Vec<String>,
+    /// The catalog's record, in hexadecimal.
     record: String,
     crc32c: String,
 }
 
-/// The descriptions of a data directory.
+/// Reads and writes the descriptions of a data directory.
 #[derive(Debug)]
 pub(super) struct Descriptions {
     files: Arc<dyn FileSystem>,
     dir: PathBuf,
 }
 
-/// A description as found: the table's number by the file's name, and what the file says.
-pub(super) type Found = (TableId, PathBuf, Result<TableRecord>);
+/// A description file that was found.
+pub(super) struct FoundDescription {
+    /// The table's number, from the file's name.
+    pub(super) id: TableId,
+    pub(super) path: PathBuf,
+    /// The record in the file, or why it cannot be read.
+    pub(super) record: Result<TableRecord>,
+}
 
 impl Descriptions {
-    /// Those of the data directory `data_dir`.
-    pub(super) fn of(files: Arc<dyn FileSystem>, data_dir: &Path) -> Self {
+    /// The descriptions of the data directory `data_dir`.
+    pub(super) fn new(files: Arc<dyn FileSystem>, data_dir: &Path) -> Self {
         Self { files, dir: data_dir.join(FOLDER) }
     }
 
-    /// Where they are written.
+    /// The file system that they are written to.
     pub(super) fn files(&self) -> &dyn FileSystem {
         self.files.as_ref()
     }
@@ -64,10 +72,10 @@ impl Descriptions {
         self.dir.join(format!("t{}.json", id.0))
     }
 
-    /// Makes a description durable, in place of an older one. One that says the same already is left alone.
+    /// Writes a description durably, in place of an older one; does nothing when the file has the same content already.
     pub(super) fn write(&self, id: TableId, record: &TableRecord) -> Result<()> {
         let path = self.path(id);
-        let bytes = text(id, record)?;
+        let bytes = to_json(id, record)?;
         if self.files.read(&path).is_ok_and(|found| found == bytes) {
             return Ok(());
         }
@@ -75,15 +83,15 @@ impl Descriptions {
         replace_durably(self.files.as_ref(), &path, &bytes)
     }
 
-    /// Removes the description of a table that is gone. What cannot be removed now, the next start removes.
+    /// Removes the description of a dropped table. If that fails, the next start removes it.
     pub(super) fn remove(&self, id: TableId) {
         if let Err(error) = self.files.remove_file(&self.path(id)) {
             tracing::warn!(%error, table = id.0, "the description of a dropped table stays behind");
         }
     }
 
-    /// All descriptions, by number. Files of other names are not ours and left out.
-    pub(super) fn list(&self) -> Result<Vec<Found>> {
+    /// All descriptions, by number of the table. Files with other names are not descriptions and left out.
+    pub(super) fn list(&self) -> Result<Vec<FoundDescription>> {
         if !self.files.is_folder(&self.dir) {
             return Ok(Vec::new());
         }
@@ -91,16 +99,16 @@ impl Descriptions {
         let mut found = Vec::new();
         for entry in self.files.list(&self.dir)? {
             if let Some(id) = number(&entry.path).map(TableId) {
-                let record = self.files.read(&entry.path).and_then(|bytes| read(id, &entry.path, &bytes));
-                found.push((id, entry.path, record));
+                let record = self.files.read(&entry.path).and_then(|bytes| parse(id, &entry.path, &bytes));
+                found.push(FoundDescription { id, path: entry.path, record });
             }
         }
-        found.sort_by_key(|(id, ..)| *id);
+        found.sort_by_key(|description| description.id);
         Ok(found)
     }
 }
 
-fn text(id: TableId, record: &TableRecord) -> Result<Vec<u8>> {
+fn to_json(id: TableId, record: &TableRecord) -> Result<Vec<u8>> {
     let (schema, _) = decode_batches(&record.schema)?;
     let bytes = encode(record)?;
     let description = Description {
@@ -114,7 +122,7 @@ fn text(id: TableId, record: &TableRecord) -> Result<Vec<u8>> {
     serde_json::to_vec(&description).map_err(|e| Error::Invalid(format!("cannot describe a table: {e}")))
 }
 
-fn read(id: TableId, path: &Path, bytes: &[u8]) -> Result<TableRecord> {
+fn parse(id: TableId, path: &Path, bytes: &[u8]) -> Result<TableRecord> {
     let corrupt = |what: &str| Error::Corrupt { path: path.to_owned(), what: what.to_owned() };
     let description: Description =
         serde_json::from_slice(bytes).map_err(|e| corrupt(&format!("it is not the description of a table: {e}")))?;

@@ -1,4 +1,4 @@
-//! Sketches of distinct values follow the chunks: sealed, loaded, rewritten, dropped, reopened.
+//! Sketches of distinct values match the chunks after seals, loads, rewrites, drops and reopens.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,20 +29,20 @@ fn load(store: &Arc<Store>, name: &str, range: std::ops::Range<i64>) -> Arc<Tabl
     table(store, name)
 }
 
-fn delete(store: &Arc<Store>, table: &Arc<Table>, doomed: &[i64]) {
+fn delete(store: &Arc<Store>, table: &Arc<Table>, to_delete: &[i64]) {
     let mut transaction = store.begin();
-    delete_keys(store, &mut transaction, table, doomed);
+    delete_keys(store, &mut transaction, table, to_delete);
     transaction.commit().unwrap();
 }
 
-/// The sketches of a version are those of the rows of its chunks.
+/// Checks that the sketches of a version are those of the rows of its chunks.
 fn assert_right(store: &Store, version: &TableVersion) {
     let items = items(store, version).unwrap();
     for column in 0..2 {
         let arrays = || items.iter().map(|batch| batch.column(column));
-        let expected = Sketch::of(arrays().take(version.chunks.len())).unwrap();
+        let expected = Sketch::from_arrays(arrays().take(version.chunks.len())).unwrap();
         assert_eq!(version.statistics.sketch(column).unwrap(), Some(&expected), "column {column}");
-        let all = Sketch::of(arrays()).unwrap().estimate().min(version.live_rows() as f64);
+        let all = Sketch::from_arrays(arrays()).unwrap().estimate().min(version.live_rows() as f64);
         assert_eq!(version.distinct(column).unwrap(), Some(all), "column {column}");
     }
 }
@@ -92,7 +92,7 @@ fn sketches_follow_the_chunks() {
                     drop((t, store));
                     store = open(dir.path());
                 }
-                // Not always asked: a version is made of ones that were not read.
+                // Not in every step, so that versions are also made from versions whose sketches were not loaded.
                 _ => assert_right(&store, &t.version()),
             }
         }
@@ -175,7 +175,7 @@ fn nothing_is_said_of_chunks_without_sketches_until_they_are_written_again() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let t = load(&store, "t", 0..2_500);
-    // As an earlier version left it.
+    // As an earlier version of the program left it.
     let mut commit = Commit::default();
     commit.delete_prefix(Space::Sketches, Vec::new());
     store.catalog().commit(commit).unwrap();

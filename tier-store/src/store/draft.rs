@@ -1,8 +1,8 @@
-//! The next version of a table, being made under its head's lock.
+//! Drafts: the next version of a table, made under the lock of its head.
 //!
-//! A draft starts as the head. Rows are deleted wherever they lie by now, chunks and delta entries are added, sealed
-//! entries leave; then [`Draft::finish`] gives the version and says what the catalog has to store for it. Chunks and
-//! entries without a live row are left out, so that their bytes go with the last reader.
+//! A draft starts as the head. Callers delete rows wherever these lie by now, add chunks and delta entries, and remove
+//! sealed entries; then [`Draft::finish`] returns the version and adds its records to a catalog commit. Chunks and
+//! entries without a live row are left out, so that their bytes are released with the last reader.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use crate::error::{Error, Result};
 use crate::table::delta::{DeltaEntry, Moved};
 use crate::table::ingest::SealedChunk;
 use crate::table::{
-    Chunk, ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, Head, Marked, Table, TableVersion, Whereabouts, sketch_key,
+    Chunk, ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, Forwarding, Head, Marked, Table, TableVersion, sketch_key,
 };
 
-/// What holds rows: a version of a table names them by it.
+/// The chunk or delta entry that held rows in some version of a table.
 #[derive(Debug, Clone)]
-pub(super) enum Holder {
-    Chunk(Arc<Whereabouts>),
+pub(super) enum RowHolder {
+    Chunk(Arc<Forwarding>),
     Delta(Arc<DeltaEntry>),
 }
 
-/// A version to be committed.
+/// A version that is ready to be committed.
 #[derive(Debug)]
 pub(super) struct NextVersion {
     pub(super) version: Arc<TableVersion>,
-    /// Chunks that enter the catalog with it.
+    /// Chunks that the commit adds to the catalog.
     pub(super) added: Vec<Arc<Chunk>>,
-    /// Chunks that leave it.
+    /// Chunks that the commit removes from the catalog.
     pub(super) removed: Vec<Arc<Chunk>>,
 }
 
@@ -45,24 +45,34 @@ pub(super) struct Draft<'a> {
     head: Arc<TableVersion>,
     chunks: Vec<ChunkEntry>,
     delta: Vec<DeltaRows>,
-    /// Statistics of the chunks beyond those of the head.
+    /// Statistics of the chunks added to those of the head.
     bounds: Vec<ChunkStatistics>,
-    /// Rows of the entries beyond those of the head, encoded; `None` for those the catalog does not hold.
+    /// Encoded rows of the entries added to those of the head; `None` for entries that are not logged.
     rows: Vec<Option<Vec<u8>>>,
-    /// Positions in `chunks` and `delta` where rows were deleted.
-    touched: (BTreeSet<usize>, BTreeSet<usize>),
-    /// Positions in `chunks` of those that know other marks.
+    /// Positions in `chunks` where rows were deleted.
+    touched_chunks: BTreeSet<usize>,
+    /// Positions in `delta` where rows were deleted.
+    touched_entries: BTreeSet<usize>,
+    /// Positions in `chunks` of chunks whose marks were changed.
     marked: BTreeSet<usize>,
+    /// Sequence numbers of sealed entries.
     sealed: HashSet<u64>,
     replaced: HashSet<ChunkId>,
-    /// Chunks that were replaced together, and those that hold their rows now.
-    heirs: Vec<(Vec<ChunkId>, Vec<ChunkId>)>,
-    /// Positions by id; made when the first row is deleted.
-    index: Option<(HashMap<ChunkId, usize>, HashMap<u64, usize>)>,
+    /// Chunks that were replaced together, and the chunks that have their rows now.
+    replacements: Vec<(Vec<ChunkId>, Vec<ChunkId>)>,
+    /// Built when the first row is deleted.
+    index: Option<PositionIndex>,
+}
+
+/// Positions in a draft's `chunks` and `delta`.
+struct PositionIndex {
+    chunks: HashMap<ChunkId, usize>,
+    /// By sequence number.
+    entries: HashMap<u64, usize>,
 }
 
 impl<'a> Draft<'a> {
-    /// A draft on the head.
+    /// Starts a draft from the head.
     ///
     /// # Errors
     /// [`Error::Conflict`] when the table was altered, dropped or replaced.
@@ -82,48 +92,49 @@ impl<'a> Draft<'a> {
             delta,
             bounds: Vec::new(),
             rows: Vec::new(),
-            touched: Default::default(),
+            touched_chunks: BTreeSet::new(),
+            touched_entries: BTreeSet::new(),
             marked: BTreeSet::new(),
             sealed: HashSet::new(),
             replaced: HashSet::new(),
-            heirs: Vec::new(),
+            replacements: Vec::new(),
             index: None,
         })
     }
 
-    /// Deletes rows wherever they are now.
+    /// Deletes rows, following them to where folds, seals and compactions moved them.
     ///
     /// # Errors
     /// [`Error::Conflict`] when one of them is deleted already.
-    pub(super) fn delete(&mut self, holder: &Holder, rows: &RoaringBitmap) -> Result<()> {
+    pub(super) fn delete(&mut self, holder: &RowHolder, rows: &RoaringBitmap) -> Result<()> {
         let (of_chunk, of_entry) = match holder {
-            Holder::Chunk(chunk) => (chunk.moved.get(), None),
-            Holder::Delta(entry) => (None, entry.moved.get()),
+            RowHolder::Chunk(chunk) => (chunk.moved.get(), None),
+            RowHolder::Delta(entry) => (None, entry.moved.get()),
         };
         let map = match of_entry.as_deref() {
             Some(Moved::Folded { into, first, dropped }) => {
-                let rows = folded(rows, *first, dropped.as_deref()).ok_or_else(|| self.conflict())?;
-                return self.delete(&Holder::Delta(Arc::clone(into)), &rows);
+                let rows = rows_after_fold(rows, *first, dropped.as_deref()).ok_or_else(|| self.conflict())?;
+                return self.delete(&RowHolder::Delta(Arc::clone(into)), &rows);
             }
             Some(Moved::Sealed(map)) => Some(map),
             None => of_chunk.as_deref(),
         };
         if let Some(map) = map {
-            let places = map.follow(rows).ok_or_else(|| self.conflict())?;
-            return places.into_iter().try_for_each(|(chunk, rows)| self.delete(&Holder::Chunk(chunk), &rows));
+            let places = map.translate(rows).ok_or_else(|| self.conflict())?;
+            return places.into_iter().try_for_each(|(chunk, rows)| self.delete(&RowHolder::Chunk(chunk), &rows));
         }
-        let (chunks, entries) = self.index.get_or_insert_with(|| {
-            let chunks = self.chunks.iter().zip(0..).map(|(c, i)| (c.chunk.id, i));
-            (chunks.collect(), self.delta.iter().zip(0..).map(|(d, i)| (d.entry.sequence, i)).collect())
+        let index = self.index.get_or_insert_with(|| PositionIndex {
+            chunks: self.chunks.iter().zip(0..).map(|(c, i)| (c.chunk.id, i)).collect(),
+            entries: self.delta.iter().zip(0..).map(|(d, i)| (d.entry.sequence, i)).collect(),
         });
         let (found, touched) = match holder {
-            Holder::Chunk(chunk) => {
-                let at = chunks.get(&chunk.chunk).copied();
-                (at.and_then(|i| Some((i, &mut self.chunks.get_mut(i)?.deletions))), &mut self.touched.0)
+            RowHolder::Chunk(chunk) => {
+                let at = index.chunks.get(&chunk.chunk).copied();
+                (at.and_then(|i| Some((i, &mut self.chunks.get_mut(i)?.deletions))), &mut self.touched_chunks)
             }
-            Holder::Delta(entry) => {
-                let at = entries.get(&entry.sequence).copied();
-                (at.and_then(|i| Some((i, &mut self.delta.get_mut(i)?.deletions))), &mut self.touched.1)
+            RowHolder::Delta(entry) => {
+                let at = index.entries.get(&entry.sequence).copied();
+                (at.and_then(|i| Some((i, &mut self.delta.get_mut(i)?.deletions))), &mut self.touched_entries)
             }
         };
         match found {
@@ -136,12 +147,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The version it started from.
+    /// The version that the draft started from.
     pub(super) fn head(&self) -> &Arc<TableVersion> {
         &self.head
     }
 
-    /// The rows of the head without those deleted since.
+    /// The rows of the head without those that the draft deleted.
     pub(super) fn content(&self) -> Content<'_> {
         let chunks = self.chunks.get(..self.head.chunks.len()).unwrap_or_default();
         let delta = self.delta.get(..self.head.delta.len()).unwrap_or_default();
@@ -155,24 +166,26 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Rows of a sealed entry that were deleted since `seen`.
+    /// Rows of an entry that were deleted since `seen`.
     pub(super) fn deleted_since(&self, seen: &DeltaRows) -> RoaringBitmap {
         let now = self.delta.iter().find(|d| d.entry.sequence == seen.entry.sequence);
-        since(now.map(|d| &d.deletions), &seen.deletions, seen.batch().num_rows() as u32)
+        deleted_between(now.map(|d| &d.deletions), &seen.deletions, seen.batch().num_rows() as u32)
     }
 
     /// Rows of a chunk that were deleted since `seen`.
     pub(super) fn deleted_of_chunk_since(&self, seen: &ChunkEntry) -> RoaringBitmap {
         let now = self.chunks.iter().find(|c| c.chunk.id == seen.chunk.id);
-        since(now.map(|c| &c.deletions), &seen.deletions, seen.chunk.rows)
+        deleted_between(now.map(|c| &c.deletions), &seen.deletions, seen.chunk.rows)
     }
 
-    /// Puts chunks in the place of others that hold the same rows.
+    /// Replaces chunks by others that have the same rows.
     pub(super) fn replace(&mut self, old: &[ChunkEntry], new: Vec<(SealedChunk, Option<Arc<RoaringBitmap>>)>) {
         let last = self.chunks.iter().map(|c| c.place).max().unwrap_or(0);
         self.replaced.extend(old.iter().map(|c| c.chunk.id));
-        self.heirs.push((old.iter().map(|c| c.chunk.id).collect(), new.iter().map(|(c, _)| c.chunk.id).collect()));
-        // A place may have been given away since: its chunk lost its last row, and another one came to the end.
+        self.replacements
+            .push((old.iter().map(|c| c.chunk.id).collect(), new.iter().map(|(c, _)| c.chunk.id).collect()));
+        // The place of an old chunk may be taken by now: the chunk lost its last row, and another chunk was added at
+        // the end.
         let others = self.chunks.iter().filter(|c| !self.replaced.contains(&c.chunk.id));
         let taken: HashSet<u64> = others.map(|c| c.place).collect();
         let places = old.iter().map(|c| c.place).filter(|place| !taken.contains(place)).chain(last + 1..);
@@ -182,7 +195,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Puts chunks that know other marks in the place of those before; these, each with the one before.
+    /// Replaces chunks by the results of `change`, which know other marks; returns pairs of the old and the new chunk.
     pub(super) fn change_marks(&mut self, change: impl Fn(&Chunk) -> Option<Chunk>) -> Vec<(Arc<Chunk>, Arc<Chunk>)> {
         let mut changed = Vec::new();
         for (at, entry) in self.chunks.iter_mut().enumerate() {
@@ -194,46 +207,47 @@ impl<'a> Draft<'a> {
         changed
     }
 
-    /// Takes out an entry whose rows are added as chunks.
+    /// Removes an entry whose rows are added as chunks or as part of another entry.
     pub(super) fn remove_sealed(&mut self, entry: &DeltaEntry) {
         self.sealed.insert(entry.sequence);
     }
 
-    /// Adds a chunk that is written.
+    /// Adds a chunk whose file is written.
     pub(super) fn add_chunk(&mut self, sealed: SealedChunk, deletions: Option<Arc<RoaringBitmap>>) {
         let place = self.chunks.last().map_or(0, |last| last.place + 1);
         self.chunks.push(ChunkEntry { chunk: sealed.chunk, deletions, place });
         self.bounds.push(sealed.statistics);
     }
 
-    /// Adds rows to the delta; `encoded` is what the catalog stores of them.
+    /// Adds rows to the delta; `encoded` are the bytes that the catalog stores for them, `None` when they are not
+    /// logged.
     pub(super) fn add_rows(&mut self, rows: DeltaRows, encoded: Option<Vec<u8>>) {
         self.delta.push(rows);
         self.rows.push(encoded);
     }
 
-    /// The version, and in `commit` what has to be durable before anybody may read it.
+    /// Returns the version and adds to `commit` the records that have to be durable before a reader may see it.
     pub(super) fn finish(mut self, commit: &mut Commit) -> Result<NextVersion> {
         let chunks = self.finish_chunks(commit)?;
         let delta = self.finish_delta(commit)?;
         let kept: HashSet<ChunkId> = chunks.iter().map(|c| c.chunk.id).collect();
         let old = &self.head.chunks;
         let mut removed = Vec::new();
-        let mut gone = BTreeSet::new();
+        let mut removed_places = BTreeSet::new();
         for entry in old.iter().filter(|c| !kept.contains(&c.chunk.id)) {
             removed.push(Arc::clone(&entry.chunk));
-            gone.insert(entry.place);
+            removed_places.insert(entry.place);
         }
         let new = self.chunks.get(old.len()..).unwrap_or_default();
         let bounds = std::mem::take(&mut self.bounds);
         let new: Vec<_> = new.iter().zip(bounds).filter(|(c, _)| kept.contains(&c.chunk.id)).collect();
         self.finish_sketches(commit, &kept, &new);
         let added = new.iter().map(|(c, _)| Arc::clone(&c.chunk)).collect();
-        let statistics = match new.is_empty() && gone.is_empty() {
+        let statistics = match new.is_empty() && removed_places.is_empty() {
             true => Arc::clone(&self.head.statistics),
             false => {
                 let new: Vec<_> = new.into_iter().map(|(c, bounds)| (c.place, bounds)).collect();
-                let (statistics, groups) = self.head.statistics.changed(&gone, &new)?;
+                let (statistics, groups) = self.head.statistics.changed(&removed_places, &new)?;
                 for (group, batch) in groups {
                     let key = self.key(group);
                     match batch {
@@ -249,10 +263,10 @@ impl<'a> Draft<'a> {
         };
         let chunks = chunks.into();
         let delta = delta.into();
-        // A new chunk whose rows all went meanwhile is none.
-        let mut heirs = std::mem::take(&mut self.heirs);
-        heirs.iter_mut().for_each(|(_, new)| new.retain(|chunk| kept.contains(chunk)));
-        let rules = match self.head.rules.following(&heirs, removed.iter().map(|chunk| chunk.id)) {
+        // New chunks whose rows were all deleted meanwhile are not part of the version.
+        let mut replacements = std::mem::take(&mut self.replacements);
+        replacements.iter_mut().for_each(|(_, new)| new.retain(|chunk| kept.contains(chunk)));
+        let rules = match self.head.rules.after_replacement(&replacements, removed.iter().map(|chunk| chunk.id)) {
             Some(rules) => {
                 log_rules(commit, self.table.id(), &rules)?;
                 Arc::new(rules)
@@ -263,7 +277,8 @@ impl<'a> Draft<'a> {
         Ok(NextVersion { version: Arc::new(version), added, removed })
     }
 
-    /// Removes the sketches of chunks that go, then adds those of new ones, some of which take their places.
+    /// Deletes the sketches of removed chunks, then adds those of new chunks. The order matters: new chunks may take
+    /// the places of removed ones, and keys contain the place.
     fn finish_sketches(&self, commit: &mut Commit, kept: &HashSet<ChunkId>, new: &[(&ChunkEntry, ChunkStatistics)]) {
         let table = self.table.id();
         let old = &self.head.chunks;
@@ -294,7 +309,7 @@ impl<'a> Draft<'a> {
             if is_new || self.marked.contains(&at) {
                 commit.put(Space::Chunks, key.clone(), encode(&self.record(entry)?)?);
             }
-            if let Some(deletions) = entry.deletions.as_ref().filter(|_| is_new || self.touched.0.contains(&at)) {
+            if let Some(deletions) = entry.deletions.as_ref().filter(|_| is_new || self.touched_chunks.contains(&at)) {
                 commit.put(Space::Deletions, key, encode_rows(deletions)?);
             }
             kept.push(entry.clone());
@@ -330,7 +345,8 @@ impl<'a> Draft<'a> {
             let is_new = at >= self.head.delta.len();
             let bytes = if is_new { encoded.next().flatten() } else { None };
             if rows.live_rows() == 0 || self.sealed.contains(&rows.entry.sequence) {
-                // What is not logged need not be taken back, and nobody waits for the disk then.
+                // An entry that is not logged has no record to delete, so the commit may stay empty and need not wait
+                // for the disk.
                 if !is_new && rows.entry.is_logged() {
                     commit.delete(Space::Delta, key.clone()).delete(Space::DeltaDeletions, key);
                 }
@@ -341,7 +357,7 @@ impl<'a> Draft<'a> {
                 rows.entry.set_logged();
                 commit.put(Space::Delta, key.clone(), bytes);
             }
-            let touched = logged && (is_new || self.touched.1.contains(&at));
+            let touched = logged && (is_new || self.touched_entries.contains(&at));
             if let Some(deletions) = rows.deletions.as_ref().filter(|_| touched) {
                 commit.put(Space::DeltaDeletions, key, encode_rows(deletions)?);
             }
@@ -355,8 +371,9 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Where rows lie that were kept, one after the other, from `first` on; `None` when one of them was dropped before.
-fn folded(rows: &RoaringBitmap, first: u32, dropped: Option<&RoaringBitmap>) -> Option<RoaringBitmap> {
+/// Maps rows of an entry to their rows in the entry that it was folded into: the rows that were kept follow each other
+/// from `first` on. `None` when one of the rows was dropped by the fold.
+fn rows_after_fold(rows: &RoaringBitmap, first: u32, dropped: Option<&RoaringBitmap>) -> Option<RoaringBitmap> {
     let place = |row: u32| match dropped {
         Some(dropped) if dropped.contains(row) => None,
         Some(dropped) => Some(first + row - dropped.rank(row) as u32),
@@ -365,8 +382,13 @@ fn folded(rows: &RoaringBitmap, first: u32, dropped: Option<&RoaringBitmap>) -> 
     rows.iter().map(place).collect()
 }
 
-/// Rows deleted `now` and not `before`; all rows of a holder that is gone, since only one without live rows goes.
-fn since(now: Option<&Option<Arc<RoaringBitmap>>>, before: &Option<Arc<RoaringBitmap>>, rows: u32) -> RoaringBitmap {
+/// Rows deleted `now` and not `before`. `now` is `None` for a chunk or entry that was removed: then all of its rows
+/// were deleted, since only one without live rows is removed.
+fn deleted_between(
+    now: Option<&Option<Arc<RoaringBitmap>>>,
+    before: &Option<Arc<RoaringBitmap>>,
+    rows: u32,
+) -> RoaringBitmap {
     let mut deleted = match now {
         Some(now) => now.as_deref().cloned().unwrap_or_default(),
         None => (0..rows).collect(),

@@ -1,13 +1,15 @@
-//! Folding: many small entries of a delta become one, so that scans and plans do not meet each single insert until the seal.
+//! Folding: merges many small entries of a delta into one, so that scans and plans do not process each single insert
+//! until the seal.
 //!
 //! ```text
 //!   rows of the entries   256 16 16 16 1 1 1 1 1 1 1 40 1 1 1 1 1 1 1 1 1
 //!   after                 256 16 16 16 40 16
 //! ```
 //!
-//! The smallest entries are folded when together they have at least [`FAN`] times the rows of the largest of them. So each time
-//! a row is written again it lies in an entry so many times larger, and that is seldom: three times in 4,096 single-row inserts.
-//! The rows move as by a seal: one commit, old versions keep the old entries, writers follow the row maps.
+//! The smallest entries are folded when together they have at least [`FOLD_FACTOR`] times the rows of the largest of
+//! them. So each time a row is rewritten its entry becomes that many times larger, and rewriting is rare: three times
+//! in 4,096 single-row inserts. The rows move like those of a seal: one commit, old versions keep the old entries,
+//! writers follow the row maps.
 
 use std::sync::Arc;
 
@@ -23,15 +25,16 @@ use crate::table::delta::{DeltaEntry, Moved};
 use crate::table::{DeltaRows, Table};
 use crate::tier::codec;
 
-/// Entries of so many bytes are large enough.
+/// Entries of this size or more are not folded.
 const LARGE_BYTES: u64 = 64 << 10;
-/// The new entry has so many times the rows of each that becomes part of it.
-const FAN: u64 = 16;
+/// The new entry has at least this many times the rows of each entry that it replaces.
+const FOLD_FACTOR: u64 = 16;
 
 impl Core {
-    /// Folds the delta where it has many small entries, once: nobody waits for what others keep on adding.
+    /// Folds the delta once if it has many small entries. It does not repeat for entries added meanwhile, so the caller
+    /// does not wait for other writers.
     pub(super) fn fold_if_many(&self, table: &Arc<Table>) {
-        if smallest(&table.version().delta).is_some()
+        if entries_to_fold(&table.version().delta).is_some()
             && let Err(error) = self.fold(table)
         {
             tracing::warn!(table = %table.name(), %error, "cannot fold a delta");
@@ -39,15 +42,15 @@ impl Core {
     }
 
     fn fold(&self, table: &Arc<Table>) -> Result<()> {
-        // A seal takes all of them.
+        // A seal under way takes all entries, so there is nothing to fold.
         let Some(_sealing) = table.try_lock_sealing() else { return Ok(()) };
         let submitted = {
             let mut head = table.lock_head();
             let version = Arc::clone(&head.version);
-            let Some(old) = smallest(&version.delta).filter(|_| !head.dropped) else { return Ok(()) };
+            let Some(old) = entries_to_fold(&version.delta).filter(|_| !head.dropped) else { return Ok(()) };
             let live = old.iter().map(|rows| live_batch(rows)).collect::<Result<Vec<_>>>()?;
             let batch = codec::normalize(&concat_batches(table.schema(), &live)?)?;
-            // Rows that need not be logged may be.
+            // If one entry is logged, the new one is too: rows that need not be logged may be.
             let logged = old.iter().any(|rows| rows.entry.is_logged());
             let encoded = logged.then(|| encode_batches(table.schema(), std::slice::from_ref(&batch))).transpose()?;
             let since_us = old.iter().map(|rows| rows.entry.since_us).min().unwrap_or_default();
@@ -62,7 +65,7 @@ impl Core {
             for rows in old {
                 let into = Arc::clone(&entry);
                 let dropped = rows.deletions.clone();
-                // Only a seal sets it beside this, and not at the same time.
+                // Besides this only a seal sets it, and the sealing lock keeps the two apart.
                 rows.entry.moved.set(Moved::Folded { into, first, dropped });
                 first += rows.live_rows() as u32;
             }
@@ -72,14 +75,15 @@ impl Core {
     }
 }
 
-/// The entries that become one: of the smallest as few as will do. Their order in the delta means nothing.
-fn smallest(delta: &[DeltaRows]) -> Option<Vec<&DeltaRows>> {
+/// The entries to fold into one: the fewest of the smallest entries that have enough rows together; `None` when there
+/// are none. The order of entries in the delta has no meaning.
+fn entries_to_fold(delta: &[DeltaRows]) -> Option<Vec<&DeltaRows>> {
     let mut small: Vec<_> = delta.iter().filter(|rows| rows.entry.bytes() < LARGE_BYTES).collect();
     small.sort_by_key(|rows| rows.live_rows());
     let mut sum = 0;
     let enough = |rows: &&DeltaRows| {
         sum += rows.live_rows();
-        sum >= FAN * rows.live_rows()
+        sum >= FOLD_FACTOR * rows.live_rows()
     };
     let last = small.iter().position(enough)?;
     small.truncate(last + 1);

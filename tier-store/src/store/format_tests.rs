@@ -1,4 +1,5 @@
-//! Data directories and backups of earlier formats, as their builds wrote them (tests/fixtures), and damage of the catalog.
+//! Data directories and backups of earlier formats, written by their builds (tests/fixtures), and damage of the
+//! catalog.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -7,7 +8,9 @@ use std::path::{Path, PathBuf};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::maintenance_tests::{checked, contents, copy_files, image, loaded, rows, table, unwatched};
+use super::maintenance_tests::{
+    contents, copy_files, directory_contents, ignore_progress, make_store, rows, run_check, table,
+};
 use super::recovery::CATALOG_FILE;
 use super::*;
 use crate::Error;
@@ -27,14 +30,14 @@ fn counts(store: &Store) -> Vec<(String, u64)> {
     store.tables().iter().map(|table| (table.name().name.clone(), table.version().live_rows())).collect()
 }
 
-/// What tests/fixtures/make.py writes.
+/// Tables and rows that tests/fixtures/make.py writes.
 fn expected() -> Vec<(String, u64)> {
     [("altered", 101), ("empty", 0), ("every_type", 440 - 63), ("keyed", 202)]
         .map(|(n, rows)| (n.to_owned(), rows))
         .into()
 }
 
-/// A stored JSON record, and what this build would store after it has read the record.
+/// A stored JSON record, and the record that this build would store after it has read it.
 fn rewritten<T: serde::Serialize + serde::de::DeserializeOwned>(
     value: &[u8],
 ) -> (serde_json::Value, serde_json::Value) {
@@ -45,7 +48,7 @@ fn rewritten<T: serde::Serialize + serde::de::DeserializeOwned>(
 #[test]
 fn records_in_json_keep_their_fields() {
     let fixture = unpacked("format-4.tar.gz");
-    let catalog = Catalog::open_frozen(&fixture.path().join("data").join(CATALOG_FILE), 1 << 20).unwrap();
+    let catalog = Catalog::open_read_only(&fixture.path().join("data").join(CATALOG_FILE), 1 << 20).unwrap();
     let value = catalog.get(Space::Meta, CALIBRATION_KEY).unwrap().unwrap();
     let (before, after) = rewritten::<crate::placement::Calibration>(&value);
     assert_eq!(before, after);
@@ -73,12 +76,12 @@ fn of_catalog(report: &CheckReport) -> Vec<&Finding> {
 fn a_data_directory_of_format_3_opens_and_is_rewritten() {
     let fixture = unpacked("format-3.tar.gz");
     let data = fixture.path().join("data");
-    let before = image(&data);
-    let report = checked(&data, false);
+    let before = directory_contents(&data);
+    let report = run_check(&data, false);
     assert_eq!(report.count(Severity::Damage), 0, "{:?}", report.findings);
     assert!(of_catalog(&report)[0].what.contains("earlier version"), "{:?}", report.findings);
     assert_eq!(usage(&data).unwrap().tables.len(), 4);
-    assert!(image(&data) == before, "looking changed something");
+    assert!(directory_contents(&data) == before, "looking changed something");
 
     let good = {
         let store = Store::open(StoreOptions::new(&data)).unwrap();
@@ -91,13 +94,13 @@ fn a_data_directory_of_format_3_opens_and_is_rewritten() {
         assert_eq!(store.objects("view").unwrap().len(), 1);
         assert!(!store.epochs(10).unwrap().is_empty());
         assert!(!store.rule_statuses(&|_| true).is_empty());
-        assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings, []);
+        assert_eq!(store.check(CheckOptions::default(), &mut ignore_progress).unwrap().findings, []);
         store.close().unwrap();
         counts(&store)
     };
-    let report = checked(&data, false);
+    let report = run_check(&data, false);
     assert!(of_catalog(&report).is_empty(), "{:?}", report.findings);
-    let catalog = Catalog::open_frozen(&data.join(CATALOG_FILE), 1 << 20).unwrap();
+    let catalog = Catalog::open_read_only(&data.join(CATALOG_FILE), 1 << 20).unwrap();
     assert!(catalog.is_sealed() && FORMAT_VERSION == 4);
     drop(catalog);
     assert_eq!(counts(&Store::open(StoreOptions::new(&data)).unwrap()), good);
@@ -107,18 +110,18 @@ fn a_data_directory_of_format_3_opens_and_is_rewritten() {
 fn the_tools_know_both_formats() {
     let fixture = unpacked("format-3.tar.gz");
     let path = |name: &str| fixture.path().join(name);
-    // A backup of the earlier build, and one that this build makes of its directory.
-    restore(&path("backup"), &path("restored"), &mut unwatched).unwrap();
-    backup(&path("data"), &path("copy"), &mut unwatched).unwrap();
-    restore(&path("copy"), &path("copied"), &mut unwatched).unwrap();
+    // A backup of the earlier build, and a backup that this build makes of the earlier directory.
+    restore(&path("backup"), &path("restored"), &mut ignore_progress).unwrap();
+    backup(&path("data"), &path("copy"), &mut ignore_progress).unwrap();
+    restore(&path("copy"), &path("copied"), &mut ignore_progress).unwrap();
     for name in ["restored", "copied"] {
-        assert_eq!(of_catalog(&checked(&path(name), false)), Vec::<&Finding>::new());
+        assert_eq!(of_catalog(&run_check(&path(name), false)), Vec::<&Finding>::new());
         assert_eq!(counts(&Store::open(StoreOptions::new(path(name))).unwrap()), expected(), "{name}");
     }
-    let report = rebuild_catalog(&path("data"), true, 1, &mut unwatched).unwrap();
+    let report = rebuild_catalog(&path("data"), true, 1, &mut ignore_progress).unwrap();
     assert_eq!((report.tables.len(), report.rows_of_lost_tables), (4, Some(0)));
     assert!(report.objects > 0 && report.tables.iter().all(|table| table.difference.is_some()));
-    assert_eq!(checked(&path("data"), false).count(Severity::Damage), 0);
+    assert_eq!(run_check(&path("data"), false).count(Severity::Damage), 0);
 }
 
 #[test]
@@ -131,9 +134,9 @@ fn a_backup_of_a_damaged_directory_of_format_3_is_refused() {
     assert!(!views.is_empty());
     views.iter().for_each(|at| bytes[at + 7] ^= 1);
     std::fs::write(&file, &bytes).unwrap();
-    let error = backup(&path("data"), &path("copy"), &mut unwatched).unwrap_err();
+    let error = backup(&path("data"), &path("copy"), &mut ignore_progress).unwrap_err();
     assert!(matches!(error, Error::Corrupt { .. }) && !path("copy").exists(), "{error}");
-    let report = rebuild_catalog(&path("data"), false, 1, &mut unwatched).unwrap();
+    let report = rebuild_catalog(&path("data"), false, 1, &mut ignore_progress).unwrap();
     let said = |part: &str| report.skipped.iter().any(|skipped| skipped.path == file && skipped.why.contains(part));
     assert!(said("Views and rules may not be what was written"), "{:?}", report.skipped);
 }
@@ -141,14 +144,14 @@ fn a_backup_of_a_damaged_directory_of_format_3_is_refused() {
 #[test]
 fn a_rebuild_keeps_what_it_can_read_and_names_the_rest() {
     let dir = tempfile::tempdir().unwrap();
-    loaded(dir.path());
+    make_store(dir.path());
     let path = dir.path().join(CATALOG_FILE);
     {
         let store = Store::open(StoreOptions::new(dir.path())).unwrap();
         (0..300).for_each(|n| store.put_object("view", &format!("public.w{n:03}"), &"sql ".repeat(20)).unwrap());
         store.close().unwrap();
     }
-    // Rules of one table that do not decode, between those of others.
+    // Rules of one table do not decode; those of the tables before and after it do.
     let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
     let mut commit = crate::catalog::Commit::default();
     let rules = crate::catalog::records::encode(&crate::table::Rules::default()).unwrap();
@@ -158,7 +161,7 @@ fn a_rebuild_keeps_what_it_can_read_and_names_the_rest() {
     catalog.commit(commit).unwrap();
     drop(catalog);
     crate::catalog::tests::damage_pages(&path, b"public.w200");
-    let report = checked(dir.path(), false);
+    let report = run_check(dir.path(), false);
     let finding = report.findings.iter().find(|f| f.what.starts_with("objects")).unwrap();
     assert!(finding.severity == Severity::Damage && finding.advice.contains("rebuild-catalog"), "{finding:?}");
     let old = super::old_catalog::OldCatalog::read(dir.path()).unwrap();
@@ -166,9 +169,9 @@ fn a_rebuild_keeps_what_it_can_read_and_names_the_rest() {
     assert_eq!(old.rules.iter().map(|(table, _)| table.0).collect::<Vec<_>>(), [1, 3]);
     let said = |part: &str| old.damaged.iter().any(|what| what.contains(part));
     assert!(said("objects") && said("table 2") && old.damaged.len() == 2, "{:?}", old.damaged);
-    let report = rebuild_catalog(dir.path(), true, 1, &mut unwatched).unwrap();
+    let report = rebuild_catalog(dir.path(), true, 1, &mut ignore_progress).unwrap();
     assert_eq!((report.objects, report.skipped.len()), (old.objects.len() as u64, 2), "{:?}", report.skipped);
-    // Of one that does not open nothing is known, and that is said.
+    // A catalog that does not open gives no figures, and the report says so.
     std::fs::write(&path, b"no catalog at all, but long enough to be looked at").unwrap();
     let old = super::old_catalog::OldCatalog::read(dir.path()).unwrap();
     assert!(old.objects.is_empty() && old.damaged.len() == 1, "{:?}", old.damaged);
@@ -177,7 +180,7 @@ fn a_rebuild_keeps_what_it_can_read_and_names_the_rest() {
 #[test]
 fn a_damaged_page_of_a_log_is_not_said_to_be_mended() {
     let dir = tempfile::tempdir().unwrap();
-    loaded(dir.path());
+    make_store(dir.path());
     let path = dir.path().join(CATALOG_FILE);
     let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
     let mut commit = crate::catalog::Commit::default();
@@ -187,7 +190,7 @@ fn a_damaged_page_of_a_log_is_not_said_to_be_mended() {
     crate::catalog::tests::damage_pages(&path, b"an epoch that is stored");
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     for repair in [false, true] {
-        let report = store.check(CheckOptions { quick: false, repair }, &mut unwatched).unwrap();
+        let report = store.check(CheckOptions { quick: false, repair }, &mut ignore_progress).unwrap();
         let [finding] = report.findings.as_slice() else { panic!("{:?}", report.findings) };
         assert!(finding.severity == Severity::Damage && finding.what.starts_with("epochs"), "{finding:?}");
         assert!(finding.advice.contains("restore a backup, or rebuild"), "{finding:?}");
@@ -197,19 +200,19 @@ fn a_damaged_page_of_a_log_is_not_said_to_be_mended() {
 #[test]
 fn a_check_of_a_closed_catalog_is_an_error_and_no_finding() {
     let dir = tempfile::tempdir().unwrap();
-    loaded(dir.path());
+    make_store(dir.path());
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     store.catalog().fail_closed(&Error::ReadOnly { errno: Some(libc::EIO), what: "the disk failed".into() });
-    let error = store.check(CheckOptions::default(), &mut unwatched).unwrap_err();
+    let error = store.check(CheckOptions::default(), &mut ignore_progress).unwrap_err();
     assert!(matches!(error, Error::ReadOnly { errno: Some(libc::EIO), .. }), "{error}");
     store.core.reopen_catalog().unwrap();
-    assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings, []);
+    assert_eq!(store.check(CheckOptions::default(), &mut ignore_progress).unwrap().findings, []);
 }
 
 #[test]
 fn a_first_start_that_is_killed_loses_nothing() {
-    // The process is killed after the rewrite is durable, or in the middle of it: the file then is as before, or as some
-    // state in between that the catalog's own test goes through. Here the directory of a killed server is opened, left
+    // A process may be killed after the rewrite is durable, or in the middle of it: then the file is as before, or in a
+    // state in between, which the catalog's own test covers. Here the directory of a killed server is opened, left
     // without a close, and opened again from a copy of its files.
     let fixture = unpacked("format-3.tar.gz");
     let data = fixture.path().join("data");
@@ -223,7 +226,7 @@ fn a_first_start_that_is_killed_loses_nothing() {
 #[test]
 fn start_and_both_checks_name_a_damaged_value() {
     let dir = tempfile::tempdir().unwrap();
-    loaded(dir.path());
+    make_store(dir.path());
     let path = dir.path().join(CATALOG_FILE);
     let places = [
         (Space::Chunks, key(&[1, 2]), "chunks, key 1/2 (of table 1)"),
@@ -238,7 +241,7 @@ fn start_and_both_checks_name_a_damaged_value() {
         let key = if space == Space::Delta { first_key(&catalog, space, &key[..8]) } else { key };
         catalog.damage(space, &key, number);
         drop(catalog);
-        let report = checked(dir.path(), false);
+        let report = run_check(dir.path(), false);
         let found = of_catalog(&report);
         let damage = found.iter().find(|f| f.what.starts_with(name));
         let damage = damage.unwrap_or_else(|| panic!("{name}: {:?}", report.findings));
@@ -246,16 +249,16 @@ fn start_and_both_checks_name_a_damaged_value() {
         let refused = Store::open(StoreOptions::new(dir.path())).unwrap_err();
         let Error::Corrupt { path: file, what } = &refused else { panic!("{refused}") };
         assert!(*file == path && what.starts_with(name) && what.contains("terrace rebuild-catalog"), "{refused}");
-        // A backup copies no damage.
-        assert!(backup(dir.path(), &dir.path().with_extension("b"), &mut unwatched).is_err());
+        // A backup of a damaged directory fails.
+        assert!(backup(dir.path(), &dir.path().with_extension("b"), &mut ignore_progress).is_err());
         let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
         catalog.damage(space, &key, number);
     }
-    // The same bits again: it is good.
+    // The same bits flipped back: the file is good.
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
-    assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings, []);
+    assert_eq!(store.check(CheckOptions::default(), &mut ignore_progress).unwrap().findings, []);
     store.catalog().damage(Space::Chunks, &key(&[1, 2]), 9);
-    let report = store.check(CheckOptions::default(), &mut unwatched).unwrap();
+    let report = store.check(CheckOptions::default(), &mut ignore_progress).unwrap();
     let [finding] = report.findings.as_slice() else { panic!("{:?}", report.findings) };
     assert!(finding.what.starts_with("chunks, key 1/2") && finding.table.as_deref() == Some("public.a"), "{finding:?}");
 }
@@ -263,10 +266,10 @@ fn start_and_both_checks_name_a_damaged_value() {
 #[test]
 fn the_check_of_a_running_store_reads_the_disk() {
     let dir = tempfile::tempdir().unwrap();
-    let good = loaded(dir.path());
+    let good = make_store(dir.path());
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
-    assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings, []);
-    // All of it is in the server's memory. A view's text is easily found in the file.
+    assert_eq!(store.check(CheckOptions::default(), &mut ignore_progress).unwrap().findings, []);
+    // The whole catalog is in the server's cache. The text of a view is easily found in the file.
     let path = dir.path().join(CATALOG_FILE);
     let mut bytes = std::fs::read(&path).unwrap();
     let places: Vec<usize> =
@@ -274,12 +277,12 @@ fn the_check_of_a_running_store_reads_the_disk() {
     places.iter().for_each(|at| bytes[at + 3] ^= 1);
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
-    let report = store.check(CheckOptions::default(), &mut unwatched).unwrap();
+    let report = store.check(CheckOptions::default(), &mut ignore_progress).unwrap();
     let [finding] = report.findings.as_slice() else { panic!("{:?}", report.findings) };
     assert!(finding.what.starts_with("objects, key 'view public.v'"), "{finding:?}");
     assert!(contents(&store) == good, "the store goes on");
     store.insert(&table(&store, "a"), &[rows(7_000..7_010)]).unwrap();
-    assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings.len(), 1);
+    assert_eq!(store.check(CheckOptions::default(), &mut ignore_progress).unwrap().findings.len(), 1);
 }
 
 fn first_key(catalog: &Catalog, space: Space, prefix: &[u8]) -> Vec<u8> {
@@ -296,30 +299,30 @@ fn first_key(catalog: &Catalog, space: Space, prefix: &[u8]) -> Vec<u8> {
 #[test]
 fn what_is_made_anew_is_passed_over_and_removed_when_asked() {
     let dir = tempfile::tempdir().unwrap();
-    loaded(dir.path());
+    make_store(dir.path());
     let path = dir.path().join(CATALOG_FILE);
     let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
     let sketch = first_key(&catalog, Space::Sketches, &[]);
     catalog.damage(Space::Sketches, &sketch, 50);
     catalog.damage(Space::Meta, CALIBRATION_KEY, 8);
     drop(catalog);
-    assert_eq!(checked(dir.path(), false).count(Severity::Damage), 2);
+    assert_eq!(run_check(dir.path(), false).count(Severity::Damage), 2);
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     let a = store.tables().remove(0);
     assert!(a.version().statistics.sketch(0).is_ok());
     drop(a);
     let repair = CheckOptions { quick: false, repair: true };
-    let report = store.check(repair, &mut unwatched).unwrap();
+    let report = store.check(repair, &mut ignore_progress).unwrap();
     assert_eq!((report.count(Severity::Damage), report.findings.len()), (0, report.count(Severity::Healed)));
     assert!(
         report.findings.iter().any(|finding| finding.what.starts_with("sketches, key 1/")),
         "{:?}",
         report.findings
     );
-    assert_eq!(store.check(repair, &mut unwatched).unwrap().findings, []);
+    assert_eq!(store.check(repair, &mut ignore_progress).unwrap().findings, []);
     store.close().unwrap();
     drop(store);
-    assert_eq!(checked(dir.path(), false).findings, []);
+    assert_eq!(run_check(dir.path(), false).findings, []);
 }
 
 /// Bytes of a file that are worth flipping: pages of redb that were never used are zeros.
@@ -331,7 +334,7 @@ fn used_bytes(file: &[u8]) -> Vec<usize> {
 #[test]
 fn a_flipped_bit_of_the_catalog_changes_no_answer() {
     let source = tempfile::tempdir().unwrap();
-    let good = loaded(source.path());
+    let good = make_store(source.path());
     let bytes = std::fs::read(source.path().join(CATALOG_FILE)).unwrap();
     let places = used_bytes(&bytes);
     let mut random = StdRng::seed_from_u64(7);
@@ -346,7 +349,7 @@ fn a_flipped_bit_of_the_catalog_changes_no_answer() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 1 << bit;
         std::fs::write(&path, &damaged).unwrap();
-        let damage = checked(dir.path(), false).count(Severity::Damage);
+        let damage = run_check(dir.path(), false).count(Severity::Damage);
         found += usize::from(damage > 0);
         match Store::open(StoreOptions::new(dir.path())) {
             Ok(store) => {

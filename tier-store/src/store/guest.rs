@@ -1,8 +1,8 @@
-//! A store on the disk and the NVDIMM of a virtual machine that is killed while it works: run by `tests/dax/run.sh`.
+//! A store on the disk and the NVDIMM of a virtual machine that is killed while it works. `tests/dax/run.sh` runs it.
 //!
-//! The operations are fixed, so that their number says what must be there. Each is printed when it is acknowledged; the
-//! host keeps the console, kills the machine, boots it again and tells the last number it saw. The state must be the
-//! one after that operation, or after the next one, whose line did not make it out.
+//! The operations are fixed, so that the number of operations determines the state. Each number is printed when the
+//! operation is acknowledged; the host keeps the console, kills the machine, boots it again and passes the last number
+//! it saw. The state must be the one after that operation, or after the next one, whose line may not have been printed.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -20,6 +20,7 @@ use crate::tier::nvm::NvmBacking;
 use arrow::array::cast::AsArray;
 use arrow::datatypes::Int64Type;
 
+/// Keys that an operation inserts.
 fn added(operation: i64) -> std::ops::Range<i64> {
     let start = operation * 10_000;
     match operation % 10 {
@@ -29,11 +30,12 @@ fn added(operation: i64) -> std::ops::Range<i64> {
     }
 }
 
-/// The operation whose rows this one deletes.
+/// The operation whose rows an operation deletes, if it deletes any.
 fn deletes(operation: i64) -> Option<i64> {
     (operation % 10 == 8).then_some(operation - 5)
 }
 
+/// Keys after the first `done` operations.
 fn state(done: i64) -> BTreeSet<i64> {
     let gone: BTreeSet<i64> = (0..done).filter_map(deletes).collect();
     (0..done).filter(|operation| !gone.contains(operation)).flat_map(added).collect()
@@ -41,13 +43,13 @@ fn state(done: i64) -> BTreeSet<i64> {
 
 fn perform(store: &Arc<Store>, table: &Arc<Table>, operation: i64) {
     let batch = rows(added(operation));
-    if let Some(doomed) = deletes(operation) {
+    if let Some(to_delete) = deletes(operation) {
         let version = table.version();
-        let doomed = added(doomed);
+        let to_delete = added(to_delete);
         let mut positions = RoaringTreemap::new();
         for (batch, item) in items(store, &version).unwrap().iter().zip(0..) {
             for (key, row) in batch.column(0).as_primitive::<Int64Type>().values().iter().zip(0..) {
-                if doomed.contains(key) {
+                if to_delete.contains(key) {
                     positions.insert(TableVersion::position(item, row));
                 }
             }

@@ -1,8 +1,8 @@
-//! Healing: a damaged chunk file is made again from what is left of it and from copies on faster tiers.
+//! Healing: rebuilds a damaged chunk file from its good columns and from copies on faster tiers.
 //!
-//! The new file has, byte for byte, what the old one had when it was written: columns keep their places and checksums,
-//! so the catalog has nothing to change. It takes the old one's name when it is durable, in one rename. Every byte is
-//! proven before: columns by their checksums in the catalog, the file by its stamp.
+//! The new file has, byte for byte, the content that the old one was written with: columns keep their places and
+//! checksums, so the catalog does not change. When the new file is durable, one rename replaces the old file. Every
+//! byte is verified before: columns by their checksums in the catalog, the file by its stamp.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,17 +17,17 @@ use crate::table::{Chunk, Home, Segment};
 use crate::tier::codec::{self, Compression, Packing, Stamp};
 
 impl Core {
-    /// Makes the file of a chunk whole again. Segments that nobody moves meanwhile need not be resident: a column is
-    /// taken from the file where it is good there.
+    /// Repairs the file of a chunk. Columns that are good in the file are taken from there, so only damaged ones have
+    /// to be resident.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] naming the first column that has no good copy anywhere; nothing changed then.
+    /// [`Error::Corrupt`] naming the first column that has no good copy anywhere. An error changes nothing.
     pub(super) fn heal(&self, chunk: &Chunk) -> Result<()> {
-        // A file that cannot be read at all has nothing left.
+        // A file that cannot be read at all gives no columns.
         let old = self.ssd.load_file(chunk).ok();
-        let mut file = with_columns(chunk, old.as_ref().map_or(&[], |bytes| bytes.as_slice()))?;
-        if !matches!(codec::check_stamp(&file), Ok(Stamp::Whole)) {
-            file = encoded(chunk, &file)?;
+        let mut file = restore_columns(chunk, old.as_ref().map_or(&[], |bytes| bytes.as_slice()))?;
+        if !matches!(codec::check_stamp(&file), Ok(Stamp::Valid)) {
+            file = encode_again(chunk, &file)?;
         }
         self.ssd.replace_file(chunk, &file)?;
         self.ssd.counters().healed.fetch_add(1, Ordering::Relaxed);
@@ -36,20 +36,20 @@ impl Core {
     }
 }
 
-/// The old file, as long as it was written, with every column good.
-fn with_columns(chunk: &Chunk, old: &[u8]) -> Result<Vec<u8>> {
+/// Returns the old file, in the length that it was written with, with every damaged column replaced by a good copy.
+fn restore_columns(chunk: &Chunk, old: &[u8]) -> Result<Vec<u8>> {
     let mut file = old.to_vec();
     file.resize(chunk.file_bytes as usize, 0);
     for (column, segment) in chunk.segments.iter().enumerate() {
         let home = &segment.home;
-        if codec::stored(home, &file).is_some_and(|stored| codec::verify(home, stored).is_ok()) {
+        if codec::stored_bytes(home, &file).is_some_and(|stored| codec::verify(home, stored).is_ok()) {
             continue;
         }
         let start = home.offset as usize;
         match (file.get_mut(start..start + home.len as usize), good_copy(chunk, column)) {
             (Some(place), Some(stored)) => place.copy_from_slice(&stored),
             _ => {
-                let place = chunk.place(column);
+                let place = chunk.column_label(column);
                 let what = format!("{place} has no good copy on any tier; restore a backup, or load the table again");
                 return Err(Error::Corrupt { path: chunk.path.clone(), what });
             }
@@ -58,8 +58,8 @@ fn with_columns(chunk: &Chunk, old: &[u8]) -> Result<Vec<u8>> {
     Ok(file)
 }
 
-/// The stored bytes of a column from its resident copy, which may be wider: they are encoded again, as in a file without
-/// compression and as in one with it, and count only when they are those that were written.
+/// Encodes the stored bytes of a column again from its resident copy, which may be wider: without compression, and with
+/// the compression of the file. Returns the result that matches the checksums of the written bytes.
 fn good_copy(chunk: &Chunk, column: usize) -> Option<Vec<u8>> {
     let segment = chunk.segments.get(column)?;
     let array = segment.resident.load_full()?.column.widened().ok()?;
@@ -67,30 +67,31 @@ fn good_copy(chunk: &Chunk, column: usize) -> Option<Vec<u8>> {
     let home = &segment.home;
     let compression = home.encoding.compression().unwrap_or(Compression::Lz4);
     [Packing::Raw, Packing::Like(compression, &[home])].into_iter().find_map(|packing| {
-        let encoded = codec::encode_again(&batch, packing, &[home]).ok()?;
-        let stored = codec::stored(encoded.homes.first()?, &encoded.bytes)?;
+        let encoded = codec::reencode_chunk(&batch, packing, &[home]).ok()?;
+        let stored = codec::stored_bytes(encoded.homes.first()?, &encoded.bytes)?;
         codec::verify(home, stored).is_ok().then(|| stored.to_vec())
     })
 }
 
-/// The file written anew; the same build makes the same bytes of the same columns, and another may not. Nor can it where
-/// the table has dropped a column of the file, or forgotten a mark.
-fn encoded(chunk: &Chunk, columns: &[u8]) -> Result<Vec<u8>> {
+/// Encodes the whole file again from its columns. The same build makes the same bytes of the same columns; another
+/// build may not. It also fails when the table has dropped a column of the file, or forgotten a mark.
+fn encode_again(chunk: &Chunk, columns: &[u8]) -> Result<Vec<u8>> {
     // Columns added later are not in the file.
     let there = |(_, segment): &(usize, &Arc<Segment>)| segment.constant.is_none();
     let stored: Vec<(usize, &Arc<Segment>)> = chunk.segments.iter().enumerate().filter(there).collect();
     let mut fields = Vec::with_capacity(stored.len());
     let mut arrays = Vec::with_capacity(stored.len());
     for (position, segment) in &stored {
-        let field =
-            chunk.field(*position).ok_or_else(|| Error::Invalid(format!("{} has no type", chunk.place(*position))))?;
+        let field = chunk
+            .field(*position)
+            .ok_or_else(|| Error::Invalid(format!("{} has no type", chunk.column_label(*position))))?;
         arrays.push(codec::decode_stored(&segment.home, field.data_type(), chunk.rows as usize, columns)?);
         fields.push(field);
     }
-    let batch = batch(&Arc::new(Schema::new(fields)), arrays, chunk.rows as usize)?;
+    let batch = batch_with_rows(&Arc::new(Schema::new(fields)), arrays, chunk.rows as usize)?;
     let homes: Vec<&Home> = stored.iter().map(|(_, segment)| &segment.home).collect();
     let batch = with_ids(&batch, stored.iter().map(|(_, segment)| segment.column))?;
-    let encoded = codec::encode_again(&batch, Packing::like(&homes), &homes)?;
+    let encoded = codec::reencode_chunk(&batch, Packing::like(&homes), &homes)?;
     let same = encoded.homes.iter().eq(stored.iter().map(|(_, segment)| &segment.home));
     if same && encoded.bytes.len() as u64 == chunk.file_bytes {
         return Ok(encoded.bytes);
@@ -99,18 +100,18 @@ fn encoded(chunk: &Chunk, columns: &[u8]) -> Result<Vec<u8>> {
     Err(Error::Corrupt { path: chunk.path.clone(), what: what.into() })
 }
 
-/// All columns of a chunk from its file's bytes, without bits of marks.
-pub(super) fn decoded(chunk: &Chunk, file: &[u8]) -> Result<RecordBatch> {
+/// Decodes all columns of a chunk from its file's bytes, without bits of marks.
+pub(super) fn decode_columns(chunk: &Chunk, file: &[u8]) -> Result<RecordBatch> {
     let rows = chunk.rows as usize;
     let columns = chunk.segments.iter().zip(chunk.schema.fields()).map(|(segment, field)| match &segment.constant {
         Some(constant) => constant.array(rows),
         None => codec::decode_stored(&segment.home, field.data_type(), rows, file),
     });
-    batch(&chunk.schema, columns.collect::<Result<Vec<_>>>()?, rows)
+    batch_with_rows(&chunk.schema, columns.collect::<Result<Vec<_>>>()?, rows)
 }
 
-/// A batch, of any number of columns.
-pub(super) fn batch(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+/// Makes a batch of `rows` rows, also when it has no column.
+pub(super) fn batch_with_rows(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }

@@ -20,7 +20,7 @@ use crate::table::{Alteration, Chunk, ChunkAdmission, Durability, TableVersion};
 use crate::tier::codec::Compression;
 use crate::tier::ssd::{Admission, ColdRead};
 
-/// Rows with all that chunk files can be made of: fixed widths, bits, nulls, long texts, lists.
+/// Rows with all kinds of columns in chunk files: fixed widths, bits, nulls, long texts, lists.
 pub(super) fn rows(range: std::ops::Range<i64>) -> RecordBatch {
     let lists = range.clone().map(|i| (i % 5 != 0).then(|| (0..i % 4).map(Some).collect::<Vec<_>>()));
     let columns: [(&str, ArrayRef); 5] = [
@@ -40,9 +40,10 @@ fn definition(name: &str) -> TableDefinition {
     definition
 }
 
-/// Two tables with sealed chunks and a delta, and a view; closed. Some buffers are compressed, some are not.
-pub(super) fn loaded(dir: &Path) -> BTreeMap<String, RecordBatch> {
-    loaded_as(dir, CompressionChoice::Always(Compression::Zstd))
+/// Makes a closed store with two tables, with sealed chunks and a delta, and a view. Some buffers are compressed, some
+/// are not.
+pub(super) fn make_store(dir: &Path) -> BTreeMap<String, RecordBatch> {
+    make_store_with(dir, CompressionChoice::Always(Compression::Zstd))
 }
 
 const CHOICES: [CompressionChoice; 3] = [
@@ -51,7 +52,7 @@ const CHOICES: [CompressionChoice; 3] = [
     CompressionChoice::Always(Compression::Zstd),
 ];
 
-fn loaded_as(dir: &Path, compression: CompressionChoice) -> BTreeMap<String, RecordBatch> {
+fn make_store_with(dir: &Path, compression: CompressionChoice) -> BTreeMap<String, RecordBatch> {
     let store = Store::open(StoreOptions { compression, ..StoreOptions::new(dir) }).unwrap();
     for (name, count) in [("a", 1_700), ("b", 900)] {
         let mut ingest = store.ingest_new(definition(name), false).unwrap();
@@ -74,7 +75,7 @@ fn read(store: &Store, version: &TableVersion) -> Result<RecordBatch> {
     let mut batches = Vec::new();
     for entry in version.chunks.iter() {
         let chunk = &entry.chunk;
-        let cold: Vec<usize> = (0..chunk.segments.len()).filter(|i| !chunk.segments[*i].is_in_reach()).collect();
+        let cold: Vec<usize> = (0..chunk.segments.len()).filter(|i| !chunk.segments[*i].is_in_memory()).collect();
         let read = store.ssd().read_columns(chunk, &cold, Admission::Guaranteed)?.map(ColdRead::wait).transpose()?;
         let mut columns = read.map(|c| c.columns.clone()).unwrap_or_default().into_iter();
         let columns = chunk.segments.iter().map(|s| match (s.resident.load_full(), &s.constant) {
@@ -101,12 +102,12 @@ pub(super) fn contents(store: &Store) -> BTreeMap<String, RecordBatch> {
 }
 
 /// Every file of a directory with its bytes.
-pub(super) fn image(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(super) fn directory_contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         match path.is_dir() {
-            true => files.extend(image(&path)),
+            true => files.extend(directory_contents(&path)),
             false => drop(files.insert(path.clone(), std::fs::read(&path).unwrap())),
         }
     }
@@ -114,32 +115,32 @@ pub(super) fn image(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 pub(super) fn copy_files(from: &Path, to: &Path) {
-    for (path, bytes) in image(from) {
+    for (path, bytes) in directory_contents(from) {
         let to = to.join(path.strip_prefix(from).unwrap());
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
         std::fs::write(to, bytes).unwrap();
     }
 }
 
-pub(super) fn unwatched(_: Progress) -> bool {
+pub(super) fn ignore_progress(_: Progress) -> bool {
     true
 }
 
-pub(super) fn checked(dir: &Path, quick: bool) -> CheckReport {
-    check(dir, CheckOptions { quick, repair: false }, &mut unwatched).unwrap()
+pub(super) fn run_check(dir: &Path, quick: bool) -> CheckReport {
+    check(dir, CheckOptions { quick, repair: false }, &mut ignore_progress).unwrap()
 }
 
 fn chunk_files(dir: &Path) -> Vec<PathBuf> {
-    image(dir).into_keys().filter(|path| path.extension().is_some_and(|e| e == "arrow")).collect()
+    directory_contents(dir).into_keys().filter(|path| path.extension().is_some_and(|e| e == "arrow")).collect()
 }
 
 #[test]
 fn a_sound_directory_is_found_sound_and_not_touched() {
     let dir = tempfile::tempdir().unwrap();
-    loaded(dir.path());
-    let before = image(dir.path());
+    make_store(dir.path());
+    let before = directory_contents(dir.path());
     for quick in [false, true] {
-        let report = checked(dir.path(), quick);
+        let report = run_check(dir.path(), quick);
         assert!(report.findings.is_empty(), "{:?}", report.findings);
         let tables: Vec<_> = report.tables.iter().map(|t| (t.table.as_str(), t.rows, t.chunks)).collect();
         assert_eq!(tables, [("public.a", 1_700, 4), ("public.b", 930, 2), ("public.empty", 0, 0)]);
@@ -150,13 +151,13 @@ fn a_sound_directory_is_found_sound_and_not_touched() {
         before.iter().filter(|(p, _)| p.extension().unwrap() == "arrow").map(|(_, b)| b.len() as u64).sum();
     assert_eq!(usage.tables.iter().map(|t| t.file_bytes).sum::<u64>(), files);
     assert_eq!((usage.tables[1].delta_rows, usage.unowned_files, usage.tables[1].delta_bytes > 500), (30, 0, true));
-    assert!(image(dir.path()) == before, "looking changed something");
+    assert!(directory_contents(dir.path()) == before, "looking changed something");
     let _store = Store::open(StoreOptions::new(dir.path())).unwrap();
     for error in [
-        check(dir.path(), CheckOptions::default(), &mut unwatched).unwrap_err(),
+        check(dir.path(), CheckOptions::default(), &mut ignore_progress).unwrap_err(),
         super::usage(dir.path()).unwrap_err(),
-        backup(dir.path(), &dir.path().with_extension("b"), &mut unwatched).unwrap_err(),
-        rebuild_catalog(dir.path(), true, 0, &mut unwatched).unwrap_err(),
+        backup(dir.path(), &dir.path().with_extension("b"), &mut ignore_progress).unwrap_err(),
+        rebuild_catalog(dir.path(), true, 0, &mut ignore_progress).unwrap_err(),
     ] {
         assert!(matches!(&error, Error::Locked { holder, .. } if *holder == std::process::id().to_string()), "{error}");
     }
@@ -171,7 +172,7 @@ fn columns_of_all_types_are_found_sound() {
         TableDefinition::new(TableName::new("public", "all_types"), batch_of_all_types(0, 0, 0.0).schema());
     definition.options.chunk_rows = 300;
     let mut ingest = store.ingest_new(definition, false).unwrap();
-    // Chunks of several parts, and of a slice.
+    // Chunks made from several batches, and from a slice of one.
     for (seed, rows, nulls) in [(1, 200, 0.2), (2, 250, 0.0), (3, 20, 1.0), (4, 270, 0.5)] {
         ingest.write(batch_of_all_types(seed, rows, nulls)).unwrap();
     }
@@ -181,24 +182,24 @@ fn columns_of_all_types_are_found_sound() {
     store.seal(&t).unwrap();
     store.insert(&t, &[batch_of_all_types(7, 20, 0.1)]).unwrap();
     for repair in [false, true] {
-        let report = store.check(CheckOptions { quick: false, repair }, &mut unwatched).unwrap();
+        let report = store.check(CheckOptions { quick: false, repair }, &mut ignore_progress).unwrap();
         assert!(report.findings.is_empty(), "{:?}", report.findings);
     }
     store.optimize(&t).unwrap();
     store.insert(&t, &[batch_of_all_types(8, 20, 0.1)]).unwrap();
     store.close().unwrap();
     drop((t, store));
-    let report = checked(dir.path(), false);
+    let report = run_check(dir.path(), false);
     assert!(report.findings.is_empty(), "{:?}", report.findings);
-    rebuild_catalog(dir.path(), true, 0, &mut unwatched).unwrap();
-    assert_eq!(checked(dir.path(), false).findings, []);
+    rebuild_catalog(dir.path(), true, 0, &mut ignore_progress).unwrap();
+    assert_eq!(run_check(dir.path(), false).findings, []);
 }
 
 #[test]
 fn bounds_that_say_less_are_no_damage() {
     use crate::catalog::records::{decode_batches, encode_batches};
     let dir = tempfile::tempdir().unwrap();
-    loaded(dir.path());
+    make_store(dir.path());
     {
         let catalog = Catalog::open(&crate::io::files::RealFiles, &dir.path().join(CATALOG_FILE), 1 << 20).unwrap();
         let key = crate::catalog::key(&[1, 0]);
@@ -216,33 +217,33 @@ fn bounds_that_say_less_are_no_damage() {
         commit.put(Space::Statistics, key, bytes);
         catalog.commit(commit).unwrap();
     }
-    assert_eq!(checked(dir.path(), false).findings, []);
+    assert_eq!(run_check(dir.path(), false).findings, []);
 }
 
 #[test]
 fn a_crash_is_no_damage() {
     let dir = tempfile::tempdir().unwrap();
-    loaded(dir.path());
+    make_store(dir.path());
     let copy = tempfile::tempdir().unwrap();
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     store.insert(&table(&store, "a"), &[rows(5_000..5_010)]).unwrap();
-    // What the disk has at this moment, as after a kill: the catalog was never closed.
+    // Copy the files at this moment, as after a kill: the catalog was not closed.
     copy_files(dir.path(), copy.path());
     std::fs::write(copy.path().join("ssd/t1/c9.arrow.tmp"), "half").unwrap();
     std::fs::write(copy.path().join("ssd/notes.txt"), "mine").unwrap();
-    let before = image(copy.path());
-    let report = checked(copy.path(), false);
+    let before = directory_contents(copy.path());
+    let report = run_check(copy.path(), false);
     let found: Vec<_> =
         report.findings.iter().map(|f| (f.severity, f.path.file_name().unwrap().to_str().unwrap())).collect();
     assert_eq!(report.count(Severity::Damage), 0, "{:?}", report.findings);
     assert!(found.len() == 2 && found.contains(&(Severity::Notice, "notes.txt")), "{found:?}");
     assert_eq!(report.tables[0].rows, 1_710);
-    assert!(image(copy.path()) == before, "looking changed something");
+    assert!(directory_contents(copy.path()) == before, "looking changed something");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
-    /// One flipped bit anywhere in any chunk file: the check names the file, and the column or the header.
+    /// Flips one bit anywhere in any chunk file: the check names the file, and the column or the header.
     #[test]
     fn a_check_names_the_place_of_a_flipped_bit(seed in any::<u64>()) {
         static LOADED: [std::sync::OnceLock<tempfile::TempDir>; 3] = [const { std::sync::OnceLock::new() }; 3];
@@ -251,7 +252,7 @@ proptest! {
         let choice = (seed % 3) as usize;
         let dir = LOADED[choice].get_or_init(|| {
             let dir = tempfile::tempdir().unwrap();
-            loaded_as(dir.path(), CHOICES[choice]);
+            make_store_with(dir.path(), CHOICES[choice]);
             dir
         });
         let mut random = StdRng::seed_from_u64(seed);
@@ -259,7 +260,7 @@ proptest! {
         let path = &files[random.random_range(0..files.len())];
         let good = std::fs::read(path).unwrap();
         let header = crate::tier::codec::read_header(&good).unwrap();
-        // Half of the flips go to the ends, as header and footer are a small part of a file.
+        // Half of the flips hit the ends, because header and footer are a small part of a file.
         let at = match random.random_range(0..4) {
             0 => random.random_range(0..800),
             1 => good.len() - 1 - random.random_range(0..1_500),
@@ -270,8 +271,8 @@ proptest! {
         let mut bad = good.clone();
         bad[at] ^= 1 << random.random_range(0..8);
         std::fs::write(path, &bad).unwrap();
-        let report = checked(dir.path(), false);
-        let skipped = rebuild_catalog(dir.path(), false, 0, &mut unwatched).unwrap().skipped;
+        let report = run_check(dir.path(), false);
+        let skipped = rebuild_catalog(dir.path(), false, 0, &mut ignore_progress).unwrap().skipped;
         std::fs::write(path, &good).unwrap();
         let found: Vec<_> = report.findings.iter().map(|f| (f.severity, &f.path, f.column.clone())).collect();
         prop_assert_eq!(found, vec![(Severity::Damage, path, expected)], "byte {} of {}: {:?}", at, good.len(), &report.findings);
@@ -280,27 +281,28 @@ proptest! {
         prop_assert_eq!(report.tables.iter().map(|t| t.damaged).sum::<u64>(), 1);
     }
 
-    /// A damaged catalog is told from a sound one, and never ends the process. (A flip in a free page is no damage.)
+    /// A damaged catalog is distinguished from a good one, and never ends the process. (A flip in a free page is no
+    /// damage.)
     #[test]
     fn a_check_survives_a_damaged_catalog(seed in any::<u64>()) {
         static LOADED: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
         let dir = tempfile::tempdir().unwrap();
         let source = LOADED.get_or_init(|| {
             let dir = tempfile::tempdir().unwrap();
-            loaded(dir.path());
+            make_store(dir.path());
             dir
         });
         copy_files(source.path(), dir.path());
         let path = dir.path().join(CATALOG_FILE);
         let mut bytes = std::fs::read(&path).unwrap();
         let mut random = StdRng::seed_from_u64(seed);
-        // Whole pages, so that live ones are hit.
+        // Overwrite whole pages, so that some of them are in use.
         for _ in 0..8 {
             let page = random.random_range(0..bytes.len() / 4096) * 4096;
             bytes[page..page + 4096].fill(0x5a);
         }
         std::fs::write(&path, &bytes).unwrap();
-        let report = checked(dir.path(), false);
+        let report = run_check(dir.path(), false);
         if report.count(Severity::Damage) == 0 {
             let found: Vec<_> = report.tables.iter().map(|t| t.rows).collect();
             prop_assert_eq!(found, vec![1_700, 930, 0]);
@@ -312,33 +314,33 @@ proptest! {
 #[test]
 fn other_damage_is_named_too() {
     let dir = tempfile::tempdir().unwrap();
-    loaded(dir.path());
+    make_store(dir.path());
     let files = chunk_files(dir.path());
     std::fs::remove_file(&files[0]).unwrap();
     std::fs::OpenOptions::new().write(true).open(&files[1]).unwrap().set_len(500).unwrap();
     std::fs::copy(&files[3], &files[2]).unwrap();
     let table_file = dir.path().join("tables/t1.json");
     std::fs::write(&table_file, "{}").unwrap();
-    let report = checked(dir.path(), false);
+    let report = run_check(dir.path(), false);
     let of = |path: &Path| report.findings.iter().filter(|f| f.path == path).collect::<Vec<_>>();
     assert!(of(&files[0])[0].what.contains("No such file"));
     assert!(of(&files[1])[0].what.contains("500 bytes"));
     assert!(!of(&files[2]).is_empty());
     assert_eq!(of(&table_file)[0].severity, Severity::Notice);
-    assert!(checked(dir.path(), true).count(Severity::Damage) >= 2, "sizes are looked at quickly too");
+    assert!(run_check(dir.path(), true).count(Severity::Damage) >= 2, "sizes are looked at quickly too");
     let missing = dir.path().join("nothing");
-    assert!(matches!(check(&missing, CheckOptions::default(), &mut unwatched), Err(Error::NotFound { .. })));
+    assert!(matches!(check(&missing, CheckOptions::default(), &mut ignore_progress), Err(Error::NotFound { .. })));
 }
 
 #[test]
 fn wrong_bounds_are_found() {
     let dir = tempfile::tempdir().unwrap();
-    loaded(dir.path());
+    make_store(dir.path());
     {
         let catalog = Catalog::open(&crate::io::files::RealFiles, &dir.path().join(CATALOG_FILE), 1 << 20).unwrap();
         let stored = |table: u64| catalog.get(Space::Statistics, &crate::catalog::key(&[table, 0])).unwrap().unwrap();
         let (schema, batches) = crate::catalog::records::decode_batches(&stored(1)).unwrap();
-        // The bounds of chunks 0 and 1 exchanged.
+        // Exchange the bounds of chunks 0 and 1.
         let order = arrow::array::UInt32Array::from(vec![1, 0, 2, 3]);
         let swapped = arrow::compute::take_record_batch(&batches[0], &order).unwrap();
         let bytes = crate::catalog::records::encode_batches(&schema, &[swapped]).unwrap();
@@ -347,14 +349,14 @@ fn wrong_bounds_are_found() {
         commit.put(Space::Chunks, crate::catalog::key(&[77, 0]), vec![1]);
         catalog.commit(commit).unwrap();
     }
-    let report = checked(dir.path(), false);
+    let report = run_check(dir.path(), false);
     let found: Vec<_> = report.findings.iter().map(|f| (f.chunk, f.column.as_deref())).collect();
     assert_eq!(found, [(None, None), (Some(0), Some("k")), (Some(1), Some("k"))], "{:?}", report.findings);
     assert!(report.findings[0].what.contains("table 77: it belongs to no table"), "{:?}", report.findings[0]);
 }
 
 /// Flips one byte in the middle of a column.
-fn rot(chunk: &Chunk, column: usize) {
+fn flip_byte(chunk: &Chunk, column: usize) {
     let home = &chunk.segments[column].home;
     let mut bytes = std::fs::read(&chunk.path).unwrap();
     bytes[(home.offset + home.len / 2) as usize] ^= 0x10;
@@ -368,14 +370,14 @@ fn damage_is_marked_not_read_again_and_healed_from_a_copy() {
 
 fn damage_is_healed(compression: CompressionChoice) {
     let dir = tempfile::tempdir().unwrap();
-    let good = loaded_as(dir.path(), compression);
+    let good = make_store_with(dir.path(), compression);
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     let a = table(&store, "a");
     let chunk = Arc::clone(&a.version().chunks[1].chunk);
     let written = std::fs::read(&chunk.path).unwrap();
     let packed = chunk.segments.iter().filter(|segment| segment.home.encoding.compression().is_some()).count();
     assert_eq!(packed > 0, compression != CompressionChoice::None, "{packed} columns are compressed");
-    rot(&chunk, 3);
+    flip_byte(&chunk, 3);
     let fails = || read(&store, &a.version()).unwrap_err().to_string();
     let first = fails();
     let reads = store.ssd().io().stats().reads.load(Ordering::Relaxed);
@@ -384,17 +386,17 @@ fn damage_is_healed(compression: CompressionChoice) {
     assert_eq!((again.as_str(), store.ssd().io().stats().reads.load(Ordering::Relaxed)), (first.as_str(), reads));
     assert!(store.ssd().read_columns(&chunk, &[2], Admission::Guaranteed).is_ok(), "other columns are read");
 
-    // Nowhere a copy: repair says so and changes nothing.
+    // Without a copy anywhere, repair reports that and changes nothing.
     let repair = CheckOptions { quick: false, repair: true };
-    let report = store.check(repair, &mut unwatched).unwrap();
+    let report = store.check(repair, &mut ignore_progress).unwrap();
     assert_eq!((report.count(Severity::Damage), report.count(Severity::Healed)), (1, 0));
     assert!(report.findings[0].advice.contains("no good copy"), "{:?}", report.findings[0]);
     assert_eq!(fails(), first);
 
     // A copy in DRAM from before the damage.
-    let mut whole = written.clone();
-    std::fs::write(&chunk.path, &whole).unwrap();
-    assert_eq!(store.check(repair, &mut unwatched).unwrap().findings, []);
+    let mut file = written.clone();
+    std::fs::write(&chunk.path, &file).unwrap();
+    assert_eq!(store.check(repair, &mut ignore_progress).unwrap().findings, []);
     let dram = Arc::clone(&store.memory_tiers()[0]);
     let promote = |column: usize| crate::migrate::Relocation {
         chunk: Arc::clone(&chunk),
@@ -407,26 +409,26 @@ fn damage_is_healed(compression: CompressionChoice) {
             crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote(column)).unwrap();
         assert_eq!(moved, crate::migrate::Outcome::Moved);
     }
-    rot(&chunk, 3);
-    assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().count(Severity::Damage), 1);
+    flip_byte(&chunk, 3);
+    assert_eq!(store.check(CheckOptions::default(), &mut ignore_progress).unwrap().count(Severity::Damage), 1);
     let demote = crate::migrate::Relocation { from: crate::tier::TierId(0), to: crate::tier::TierId(1), ..promote(3) };
     let refused = crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &demote);
     assert!(matches!(refused.map_err(Error::from), Err(Error::Corrupt { .. })), "the only good copy stays");
-    let report = store.check(repair, &mut unwatched).unwrap();
+    let report = store.check(repair, &mut ignore_progress).unwrap();
     assert_eq!((report.count(Severity::Damage), report.count(Severity::Healed)), (0, 1), "{:?}", report.findings);
     assert!(std::fs::read(&chunk.path).unwrap() == written, "byte for byte as before");
 
-    // Header and footer, then the whole file.
+    // Damage header and footer, then the whole file.
     for damage in [0, 1, 2] {
         match damage {
-            0 => whole[20] ^= 1,
-            1 => whole.truncate(300),
+            0 => file[20] ^= 1,
+            1 => file.truncate(300),
             _ => std::fs::remove_file(&chunk.path).unwrap(),
         }
         if damage < 2 {
-            std::fs::write(&chunk.path, &whole).unwrap();
+            std::fs::write(&chunk.path, &file).unwrap();
         }
-        let report = store.check(repair, &mut unwatched).unwrap();
+        let report = store.check(repair, &mut ignore_progress).unwrap();
         assert_eq!((report.count(Severity::Damage), report.count(Severity::Healed)), (0, 1), "{:?}", report.findings);
         assert!(std::fs::read(&chunk.path).unwrap() == written);
     }
@@ -437,22 +439,22 @@ fn damage_is_healed(compression: CompressionChoice) {
         crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &back).unwrap();
     }
     assert!(contents(&store) == good);
-    assert!(image(dir.path()).keys().all(|path| path.extension().unwrap() != "tmp"));
+    assert!(directory_contents(dir.path()).keys().all(|path| path.extension().unwrap() != "tmp"));
 }
 
 #[test]
 fn a_backup_holds_one_commit_and_comes_back_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let good = loaded(dir.path());
+    let good = make_store(dir.path());
     let target = dir.path().with_extension("backup");
     let back = dir.path().with_extension("back");
-    let before = image(dir.path());
-    let report = backup(dir.path(), &target, &mut unwatched).unwrap();
+    let before = directory_contents(dir.path());
+    let report = backup(dir.path(), &target, &mut ignore_progress).unwrap();
     assert_eq!((report.tables, report.chunks, report.rows), (3, 6, 2_600));
-    assert!(image(dir.path()) == before);
-    assert!(checked(&target, false).findings.is_empty(), "a backup is a data directory");
+    assert!(directory_contents(dir.path()) == before);
+    assert!(run_check(&target, false).findings.is_empty(), "a backup is a data directory");
     assert_eq!(
-        restore(&target, &back, &mut unwatched).unwrap(),
+        restore(&target, &back, &mut ignore_progress).unwrap(),
         BackupReport { bytes: report.bytes, ..report.clone() }
     );
     for folder in [&target, &back] {
@@ -467,12 +469,12 @@ fn a_backup_holds_one_commit_and_comes_back_whole() {
     drop(store);
 
     let exists = |error: Error| matches!(error, Error::AlreadyExists { .. });
-    assert!(exists(backup(dir.path(), &target, &mut unwatched).unwrap_err()));
-    assert!(exists(restore(&target, &back, &mut unwatched).unwrap_err()));
-    let foreign = restore(dir.path(), &dir.path().with_extension("x"), &mut unwatched).unwrap_err().to_string();
+    assert!(exists(backup(dir.path(), &target, &mut ignore_progress).unwrap_err()));
+    assert!(exists(restore(&target, &back, &mut ignore_progress).unwrap_err()));
+    let foreign = restore(dir.path(), &dir.path().with_extension("x"), &mut ignore_progress).unwrap_err().to_string();
     assert!(foreign.contains("is no backup"), "{foreign}");
 
-    // Stopped half way, and from a damaged source: nothing appears.
+    // Stopped half way, and with a damaged source: no target appears.
     let third = dir.path().with_extension("third");
     let mut files = 0;
     let stopped = backup(dir.path(), &third, &mut |_| {
@@ -485,18 +487,18 @@ fn a_backup_holds_one_commit_and_comes_back_whole() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(file, bytes).unwrap();
-    let damaged = restore(&target, &third, &mut unwatched).unwrap_err();
+    let damaged = restore(&target, &third, &mut ignore_progress).unwrap_err();
     assert!(matches!(&damaged, Error::Corrupt { path, .. } if path == file), "{damaged}");
     let partial = third.with_extension("third.partial");
     assert!(!third.exists() && !partial.exists());
     std::fs::create_dir(&partial).unwrap();
-    assert!(backup(dir.path(), &third, &mut unwatched).unwrap_err().to_string().contains("Delete it"));
+    assert!(backup(dir.path(), &third, &mut ignore_progress).unwrap_err().to_string().contains("Delete it"));
     for path in [&target, &back, &partial] {
         std::fs::remove_dir_all(path).unwrap();
     }
 }
 
-/// Rows are inserted and tables replaced while backups are made: each backup is one commit, whole.
+/// Rows are inserted and tables replaced while backups are made: each backup has exactly the state of one commit.
 #[test]
 fn a_backup_while_tables_change_is_consistent() {
     let dir = tempfile::tempdir().unwrap();
@@ -507,7 +509,7 @@ fn a_backup_while_tables_change_is_consistent() {
         definition.options.admission = ChunkAdmission::Ssd;
         store.create_table(definition).unwrap();
     }
-    let inside = store.backup(&dir.path().join("data/x"), &mut unwatched).unwrap_err().to_string();
+    let inside = store.backup(&dir.path().join("data/x"), &mut ignore_progress).unwrap_err().to_string();
     assert!(inside.contains("inside of the data directory"), "{inside}");
     let stop = AtomicBool::new(false);
     let backups = std::thread::scope(|scope| {
@@ -516,7 +518,7 @@ fn a_backup_while_tables_change_is_consistent() {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
-                // `b` gets its rows after `a`, so a backup has at most one batch more in `a`.
+                // `b` gets its rows after `a`, so `a` has at most one batch more in a backup.
                 store.insert(&table(&store, "a"), &[rows(start..start + 40)]).unwrap();
                 store.insert(&table(&store, "b"), &[rows(start..start + 40)]).unwrap();
                 let mut ingest = store.ingest_new(definition("replaced"), true).unwrap();
@@ -527,7 +529,7 @@ fn a_backup_while_tables_change_is_consistent() {
         let backups: Vec<PathBuf> = (0..6)
             .map(|n| {
                 let target = dir.path().join(format!("backup{n}"));
-                store.backup(&target, &mut unwatched).unwrap();
+                store.backup(&target, &mut ignore_progress).unwrap();
                 target
             })
             .collect();
@@ -536,8 +538,8 @@ fn a_backup_while_tables_change_is_consistent() {
     });
     for (n, target) in backups.iter().enumerate() {
         let back = dir.path().join(format!("back{n}"));
-        restore(target, &back, &mut unwatched).unwrap();
-        assert_eq!(checked(&back, false).count(Severity::Damage), 0);
+        restore(target, &back, &mut ignore_progress).unwrap();
+        assert_eq!(run_check(&back, false).count(Severity::Damage), 0);
         let store = Store::open(StoreOptions::new(&back)).unwrap();
         let all = contents(&store);
         let count = |name: &str| all.get(&format!("public.{name}")).map_or(0, RecordBatch::num_rows);
@@ -549,7 +551,7 @@ fn a_backup_while_tables_change_is_consistent() {
 #[test]
 fn a_catalog_is_rebuilt_from_the_files() {
     let dir = tempfile::tempdir().unwrap();
-    let mut good = loaded(dir.path());
+    let mut good = make_store(dir.path());
     {
         let store = Store::open(StoreOptions::new(dir.path())).unwrap();
         store.seal(&table(&store, "b")).unwrap();
@@ -562,28 +564,31 @@ fn a_catalog_is_rebuilt_from_the_files() {
         good = contents(&store).into_iter().chain(good.split_off("public.zz")).collect();
     }
     let catalog = dir.path().join(CATALOG_FILE);
-    let before = image(dir.path());
-    let look = rebuild_catalog(dir.path(), false, 7, &mut unwatched).unwrap();
-    assert!(!look.written && look.skipped.is_empty() && image(dir.path()) == before);
+    let before = directory_contents(dir.path());
+    let look = rebuild_catalog(dir.path(), false, 7, &mut ignore_progress).unwrap();
+    assert!(!look.written && look.skipped.is_empty() && directory_contents(dir.path()) == before);
     assert_eq!(look.tables.iter().map(|t| t.rows).collect::<Vec<_>>(), [1_700, 930, 0, 0]);
     for lost in [false, true] {
         if lost {
             std::fs::remove_file(&catalog).unwrap();
-            let files = image(dir.path());
+            let files = directory_contents(dir.path());
             for empty in [false, true] {
                 if empty {
                     std::fs::write(&catalog, b"").unwrap();
                 }
                 let refused = Store::open(StoreOptions::new(dir.path())).unwrap_err().to_string();
                 assert!(refused.contains("rebuild-catalog"), "{refused}");
-                assert_eq!(checked(dir.path(), false).count(Severity::Damage), 1);
+                assert_eq!(run_check(dir.path(), false).count(Severity::Damage), 1);
             }
             std::fs::remove_file(&catalog).unwrap();
-            assert!(image(dir.path()) == files, "a start without a catalog must not take the files for leftovers");
+            assert!(
+                directory_contents(dir.path()) == files,
+                "a start without a catalog must not take the files for leftovers"
+            );
         }
-        let report = rebuild_catalog(dir.path(), true, 7 + u64::from(lost), &mut unwatched).unwrap();
+        let report = rebuild_catalog(dir.path(), true, 7 + u64::from(lost), &mut ignore_progress).unwrap();
         assert_eq!((report.objects, report.old_catalog.is_some(), report.tables.len()), (u64::from(!lost), !lost, 4));
-        assert!(checked(dir.path(), false).findings.iter().all(|f| f.severity == Severity::Notice));
+        assert!(run_check(dir.path(), false).findings.iter().all(|f| f.severity == Severity::Notice));
         let store = Store::open(StoreOptions::new(dir.path())).unwrap();
         assert!(contents(&store) == good);
         let found = table(&store, "volatile");
@@ -596,11 +601,11 @@ fn a_catalog_is_rebuilt_from_the_files() {
     assert!(dir.path().join(format!("{CATALOG_FILE}.old-7")).is_file());
 }
 
-/// A table whose files have columns that it dropped or renamed and lack those it added, with deleted rows.
+/// A table with deleted rows, whose files have columns that it dropped or renamed and lack columns that it added.
 #[test]
 fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
-    loaded(dir.path());
+    make_store(dir.path());
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     let name = TableName::new("public", "a");
     let added = arrow::datatypes::Field::new("y", arrow::datatypes::DataType::Int64, true);
@@ -609,21 +614,21 @@ fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
         Alteration::DropColumn("x".into()),
         Alteration::RenameColumn { from: "s".into(), to: "t".into() },
         Alteration::AddColumn { field: added, default: None, value: Some(value) },
-        // Another column of an old name: files are found by numbers, not by names.
+        // Another column gets an old name: columns of files are found by ids, not by names.
         Alteration::RenameColumn { from: "b".into(), to: "x".into() },
     ];
     let a = store.alter_table(&name, &changes).unwrap();
-    assert_eq!(store.check(CheckOptions::default(), &mut unwatched).unwrap().findings, []);
-    let whole = contents(&store);
+    assert_eq!(store.check(CheckOptions::default(), &mut ignore_progress).unwrap().findings, []);
+    let before = contents(&store);
     let mut transaction = store.begin();
     let seen = a.version();
-    let doomed = (0..600).map(|row| TableVersion::position((row % 4) as u32, row as u32 / 4));
-    transaction.change(&a, &seen, &doomed.collect(), None).unwrap();
+    let to_delete = (0..600).map(|row| TableVersion::position((row % 4) as u32, row as u32 / 4));
+    transaction.change(&a, &seen, &to_delete.collect(), None).unwrap();
     transaction.commit().unwrap();
     let good = contents(&store);
     assert_eq!(good["public.a"].num_rows(), 1_100);
 
-    // Columns of altered chunks are healed too; the header is not, as it has a dropped column.
+    // Columns of altered chunks are healed too; the header is not, because it has a dropped column.
     let chunk = Arc::clone(&table(&store, "a").version().chunks[2].chunk);
     let written = std::fs::read(&chunk.path).unwrap();
     let dram = Arc::clone(&store.memory_tiers()[0]);
@@ -632,45 +637,45 @@ fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
         let to = crate::tier::TierId(0);
         let promote = crate::migrate::Relocation { chunk: Arc::clone(&chunk), column, from, to };
         crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote).unwrap();
-        rot(&chunk, column);
+        flip_byte(&chunk, column);
     }
-    let report = store.check(CheckOptions { quick: false, repair: true }, &mut unwatched).unwrap();
+    let report = store.check(CheckOptions { quick: false, repair: true }, &mut ignore_progress).unwrap();
     let found: Vec<_> = report.findings.iter().map(|f| (f.severity, f.column.as_deref())).collect();
     assert_eq!(found, [(Severity::Healed, Some("k")), (Severity::Healed, Some("t"))], "{:?}", report.findings);
     assert!(std::fs::read(&chunk.path).unwrap() == written);
     store.close().unwrap();
     drop((store, a, seen, chunk));
 
-    assert!(checked(dir.path(), false).findings.is_empty());
+    assert!(run_check(dir.path(), false).findings.is_empty());
     let target = dir.path().with_extension("backup");
     let back = dir.path().with_extension("back");
-    backup(dir.path(), &target, &mut unwatched).unwrap();
-    restore(&target, &back, &mut unwatched).unwrap();
+    backup(dir.path(), &target, &mut ignore_progress).unwrap();
+    restore(&target, &back, &mut ignore_progress).unwrap();
     let store = Store::open(StoreOptions::new(&back)).unwrap();
     assert!(contents(&store) == good);
     drop(store);
-    // A file of a load that did not end.
+    // A file of an unfinished load.
     let files = chunk_files(&back);
     std::fs::copy(&files[0], files[0].with_file_name("c77.arrow")).unwrap();
-    let look = rebuild_catalog(&back, false, 3, &mut unwatched).unwrap();
+    let look = rebuild_catalog(&back, false, 3, &mut ignore_progress).unwrap();
     let of_a = look.tables.iter().find(|t| t.table == "public.a").and_then(|t| t.difference).unwrap();
     assert_eq!((of_a.undeleted_rows, of_a.lost_rows), (600, 0));
     assert!(of_a.unnamed_rows > 0);
     std::fs::remove_file(files[0].with_file_name("c77.arrow")).unwrap();
-    let report = rebuild_catalog(&back, true, 3, &mut unwatched).unwrap();
+    let report = rebuild_catalog(&back, true, 3, &mut ignore_progress).unwrap();
     let of_b = report.tables.iter().find(|t| t.table == "public.b").and_then(|t| t.difference).unwrap();
     assert_eq!((of_b.undeleted_rows, of_b.unnamed_rows), (0, 0));
     assert_eq!(of_b.lost_rows, good["public.b"].num_rows() as u64 - report.tables[1].rows);
-    assert!(checked(&back, false).findings.is_empty());
+    assert!(run_check(&back, false).findings.is_empty());
     let store = Store::open(StoreOptions::new(&back)).unwrap();
-    assert!(contents(&store)["public.a"] == whole["public.a"], "deleted rows are in the files, as the command says");
+    assert!(contents(&store)["public.a"] == before["public.a"], "deleted rows are in the files, as the command says");
     drop(store);
     for path in [&target, &back] {
         std::fs::remove_dir_all(path).unwrap();
     }
 }
 
-/// Makes a file that was changed vouch for itself again.
+/// Writes a valid stamp into a file that was changed.
 fn stamp_again(file: &mut [u8]) {
     let (rest, tail) = file.split_at(file.len() - 10);
     let start = rest.len() - i32::from_le_bytes(tail[..4].try_into().unwrap()) as usize;
@@ -682,11 +687,11 @@ fn stamp_again(file: &mut [u8]) {
     file[at..at + 8].copy_from_slice(digits.as_bytes());
 }
 
-/// Files that vouch for themselves are nobody's proof that their values are values.
+/// A valid stamp does not prove that the values of a file can be decoded.
 #[test]
 fn a_rebuild_takes_no_text_that_is_none() {
     let dir = tempfile::tempdir().unwrap();
-    loaded_as(dir.path(), CompressionChoice::None);
+    make_store_with(dir.path(), CompressionChoice::None);
     let path = &chunk_files(dir.path())[1];
     let mut file = std::fs::read(path).unwrap();
     stamp_again(&mut file);
@@ -695,7 +700,7 @@ fn a_rebuild_takes_no_text_that_is_none() {
     file[at + 3] = 0xff;
     stamp_again(&mut file);
     std::fs::write(path, &file).unwrap();
-    let report = rebuild_catalog(dir.path(), true, 1, &mut unwatched).unwrap();
+    let report = rebuild_catalog(dir.path(), true, 1, &mut ignore_progress).unwrap();
     let skipped: Vec<_> = report.skipped.iter().map(|s| (&s.path, s.why.contains("Utf8View"))).collect();
     assert_eq!(skipped, [(path, true)], "{:?}", report.skipped);
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
@@ -705,9 +710,9 @@ fn a_rebuild_takes_no_text_that_is_none() {
 #[test]
 fn a_rebuild_names_what_it_leaves_out() {
     let dir = tempfile::tempdir().unwrap();
-    loaded(dir.path());
+    make_store(dir.path());
     let files = chunk_files(dir.path());
-    // A table that was replaced just before: its description is still there, under the same name.
+    // A table that was replaced just before: its description still exists, with the same table name.
     let description = std::fs::read_to_string(dir.path().join("tables/t1.json")).unwrap();
     std::fs::write(dir.path().join("tables/t0.json"), description.replace("\"id\":1", "\"id\":0")).unwrap();
     std::fs::create_dir(dir.path().join("ssd/t50")).unwrap();
@@ -716,7 +721,7 @@ fn a_rebuild_names_what_it_leaves_out() {
     std::fs::write(dir.path().join("ssd/t1/c9.arrow.tmp"), "half").unwrap();
     std::fs::write(dir.path().join("tables/t2.json"), "{}").unwrap();
     std::fs::write(dir.path().join(CATALOG_FILE), "garbage").unwrap();
-    let report = rebuild_catalog(dir.path(), true, 1, &mut unwatched).unwrap();
+    let report = rebuild_catalog(dir.path(), true, 1, &mut ignore_progress).unwrap();
     assert!(report.tables.iter().all(|t| t.difference.is_none()), "of a lost catalog nobody knows");
     let name = |s: &SkippedFile| s.path.strip_prefix(dir.path()).unwrap().display().to_string();
     let mut skipped: Vec<(String, &str)> = report.skipped.iter().map(|s| (name(s), s.why.as_str())).collect();

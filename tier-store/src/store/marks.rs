@@ -1,7 +1,7 @@
-//! Marks of hot views: giving them out, noting what is known of chunks, rearranging rows by them.
+//! Marks of hot views: allocates them, records what chunks know of them, rearranges rows by them.
 //!
-//! What is noted is a new version of the table in one commit, over the same files. Compactions of the table wait
-//! meanwhile: what they carry over to new chunks is what is known at their end.
+//! A change of marks is a new version of the table in one commit, over the same files. Compactions of the table wait
+//! meanwhile, so that they carry the present marks over to the new chunks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,18 +13,29 @@ use arrow::compute::{concat, filter};
 use super::compact::Compacted;
 use super::core::Core;
 use super::draft::Draft;
-use super::write::live_rows_of;
+use super::write::live_rows_mask;
 use crate::catalog::{Commit, Space, key, key_part};
 use crate::error::{Error, Result};
 use crate::table::mark::ConstantMarks;
 use crate::table::{Arrangement, Chunk, ChunkEntry, ChunkId, MarkId, Marked, Segment, Table};
 
+/// Knowledge of all rows of a chunk: they may fulfil a mark, or none of them does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkMark {
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// The mark.
+    pub mark: MarkId,
+    /// True when all rows may fulfil the mark, false when none does.
+    pub may_fulfil: bool,
+}
+
 pub(super) const NEXT_MARK_KEY: &[u8] = b"next_mark";
 
 impl Core {
-    /// A mark that was never given before; durable on return.
+    /// Allocates a mark that was never used before; durable on return.
     pub(super) fn new_mark(&self) -> Result<MarkId> {
-        let _giving = self.marks.lock();
+        let _allocating = self.marks.lock();
         let next = self.catalog.get(Space::Meta, NEXT_MARK_KEY)?.map_or(0, |bytes| key_part(&bytes, 0));
         let mark = u32::try_from(next).ok().filter(|mark| *mark < MarkId::COUNT);
         let mark = mark.ok_or_else(|| Error::Invalid("all marks of hot views are given out".into()))?;
@@ -34,20 +45,24 @@ impl Core {
         Ok(MarkId(mark))
     }
 
-    pub(super) fn set_marks(&self, table: &Arc<Table>, known: &[(ChunkId, MarkId, bool)]) -> Result<u64> {
+    /// Records for chunks and marks whether all rows may fulfil the mark or none does; see [`super::Store::set_marks`].
+    pub(super) fn set_marks(&self, table: &Arc<Table>, known: &[ChunkMark]) -> Result<u64> {
         let mut constants = ConstantMarks::default();
         let mut by_chunk: HashMap<ChunkId, BTreeMap<MarkId, Arc<Segment>>> = HashMap::new();
-        for (chunk, mark, all) in known {
-            by_chunk.entry(*chunk).or_default().insert(*mark, constants.get(*mark, *all));
+        for ChunkMark { chunk, mark, may_fulfil } in known {
+            by_chunk.entry(*chunk).or_default().insert(*mark, constants.get(*mark, *may_fulfil));
         }
-        self.change_marks(table, |chunk| Some(chunk.knowing(by_chunk.get(&chunk.id)?.values().cloned().collect())))
+        self.change_marks(table, |chunk| {
+            Some(chunk.with_added_marks(by_chunk.get(&chunk.id)?.values().cloned().collect()))
+        })
     }
 
+    /// Removes marks from all chunks of a table.
     pub(super) fn forget_marks(&self, table: &Arc<Table>, marks: &[MarkId]) -> Result<()> {
-        self.change_marks(table, |chunk| chunk.forgetting(marks)).map(drop)
+        self.change_marks(table, |chunk| chunk.without_marks(marks)).map(drop)
     }
 
-    /// A new version of the table in which chunks know other marks; how many do.
+    /// Commits a new version of the table in which `change` replaced chunks; returns the number of replaced chunks.
     fn change_marks(&self, table: &Arc<Table>, change: impl Fn(&Chunk) -> Option<Chunk>) -> Result<u64> {
         let _compacting = table.lock_compacting();
         let (submitted, changed) = {
@@ -63,7 +78,7 @@ impl Core {
             (self.submit(commit, vec![(Arc::clone(table), next)]), changed)
         };
         self.complete(submitted)?;
-        // Copies of bits that nobody needs any more leave the faster tiers now, however long somebody reads the old version.
+        // Release the resident copies of removed bits at once, even while readers keep the old version.
         for (before, after) in &changed {
             let is_kept = |segment: &Arc<Segment>| after.mark_segments().iter().any(|kept| Arc::ptr_eq(kept, segment));
             before.mark_segments().iter().filter(|segment| !is_kept(segment)).for_each(|s| s.resident.store(None));
@@ -71,22 +86,22 @@ impl Core {
         Ok(changed.len() as u64)
     }
 
-    /// What is known of the rows of a chunk, one bit for each.
-    pub(super) fn bits(&self, chunk: &Arc<Chunk>, mark: MarkId) -> Result<BooleanArray> {
+    /// One bit for each row of a chunk: whether it may fulfil a mark; all true when the chunk does not know the mark.
+    pub(super) fn mark_bits(&self, chunk: &Arc<Chunk>, mark: MarkId) -> Result<BooleanArray> {
         let all = |value| BooleanArray::from(vec![value; chunk.rows as usize]);
-        match (chunk.marked(mark), chunk.position_of(mark)) {
+        match (chunk.marked(mark), chunk.mark_position(mark)) {
             (Marked::Some, Some(position)) => {
                 let columns = self.columns(chunk, &[position])?;
                 let bits = columns.first().and_then(|bits| bits.as_boolean_opt()).cloned();
-                bits.ok_or_else(|| Error::Invalid(format!("{} has no bits", chunk.place(position))))
+                bits.ok_or_else(|| Error::Invalid(format!("{} has no bits", chunk.column_label(position))))
             }
             (Marked::None, _) => Ok(all(false)),
             _ => Ok(all(true)),
         }
     }
 
-    /// What is known of the live rows of a group, one chunk behind the other: of marks that each of its chunks knows.
-    pub(super) fn known_of(&self, group: &[ChunkEntry]) -> Result<Vec<(MarkId, BooleanArray)>> {
+    /// The marks that each chunk of a group knows, with their bits for the live rows of the group, chunk after chunk.
+    pub(super) fn known_marks(&self, group: &[ChunkEntry]) -> Result<Vec<(MarkId, BooleanArray)>> {
         let Some(first) = group.first() else { return Ok(Vec::new()) };
         let known = |mark: &MarkId| group.iter().all(|entry| entry.chunk.marked(*mark) != Marked::Unknown);
         let marks = first.chunk.marks().map(|(mark, _)| mark).filter(known);
@@ -98,14 +113,16 @@ impl Core {
         marks.map(bits).collect()
     }
 
+    /// The bits of a mark for the live rows of a chunk.
     fn live_bits(&self, entry: &ChunkEntry, mark: MarkId) -> Result<BooleanArray> {
-        let bits = self.bits(&entry.chunk, mark)?;
-        match live_rows_of(bits.len(), entry.deletions.as_deref()) {
+        let bits = self.mark_bits(&entry.chunk, mark)?;
+        match live_rows_mask(bits.len(), entry.deletions.as_deref()) {
             Some(live) => Ok(filter(&bits, &live)?.as_boolean().clone()),
             None => Ok(bits),
         }
     }
 
+    /// Rewrites a group of chunks in another arrangement; see [`super::Store::rearrange`].
     pub(super) fn rearrange(
         &self,
         table: &Arc<Table>,
@@ -114,6 +131,7 @@ impl Core {
     ) -> Result<Compacted> {
         let _compacting = table.lock_compacting();
         let version = table.version();
+        // The present entries: rows may have been deleted since the caller read the group.
         let mut now: Vec<ChunkEntry> = Vec::with_capacity(group.len());
         for wanted in group {
             let found = version.chunks.iter().find(|entry| entry.chunk.id == wanted.chunk.id);
@@ -126,7 +144,7 @@ impl Core {
             }
             now.push(found.clone());
         }
-        if now.is_empty() { Ok(Compacted::default()) } else { self.replace(table, &now, arrange) }
+        if now.is_empty() { Ok(Compacted::default()) } else { self.replace_group(table, &now, arrange) }
     }
 }
 

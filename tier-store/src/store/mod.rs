@@ -1,8 +1,38 @@
 //! The facade: one open data directory with its tables, tiers and background tasks.
 //!
-//! [`Core`] holds what the tasks share (tables, tiers, catalog); [`Store`] adds the tasks themselves (tiering, sealing)
-//! and stops them when it is dropped. All calls that write block; reading versions, statistics and resident arrays does
-//! not.
+//! [`Core`] has the state that the tasks share (tables, tiers, catalog); [`Store`] adds the tasks themselves (tiering,
+//! sealing) and stops them when it is dropped. All calls that write block; reading versions, statistics and resident
+//! arrays does not.
+//!
+//! - `core`: tables, tiers and catalog, shared by the tasks
+//! - `options`: options with which a store is opened
+//! - `recovery`: opens a data directory and removes leftover files
+//! - `background`: background threads that end with the store
+//! - `write`: inserts, seals, bulk publishes, creating and dropping tables
+//! - `draft`: the next version of a table while it is made
+//! - `commit`: makes changes of one or several tables durable and visible together
+//! - `transaction`: changes that only their owner sees until they are committed
+//! - `unique`: enforces primary keys
+//! - `alter`: ALTER of a table that keeps its chunk files
+//! - `fold`: merges many small delta entries
+//! - `compact`: rewrites chunks with deleted rows and small chunks
+//! - `marks`: marks of hot views
+//! - `rules`: placement rules of a table
+//! - `new_tier`: adds a memory tier to an open store
+//! - `retry`: opens the catalog again after a refused write
+//! - `check`: verifies a store
+//! - `heal`: repairs a damaged chunk file from good copies
+//! - `backup`: backup and restore
+//! - `rebuild`: rebuilds a catalog from the files of a data directory
+//! - `old_catalog`: reads the catalog that a rebuild replaces
+//! - `description`: descriptions of tables in files, for a rebuild
+//! - `usage`: disk usage
+//! - `crash`: simulated crashes (tests)
+//! - `guest`: a store in a virtual machine that is killed (tests)
+//! - `distinct_tests`: tests of distinct counts and sketches
+//! - `format_tests`: tests with stores of earlier format versions
+//! - `maintenance_tests`: tests of check, heal, backup and rebuild
+//! - `tests`: tests of inserting, sealing and reopening
 
 mod alter;
 mod background;
@@ -48,7 +78,8 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 pub use self::core::{Core, Snapshot, TierInfo};
 pub use backup::{BackupReport, backup, restore};
 pub use check::{CheckOptions, CheckReport, CheckedTable, Finding, Progress, Severity, Watch, check};
-pub use new_tier::{NewTier, TierOrder};
+pub use marks::ChunkMark;
+pub use new_tier::{NewTier, NewTierSpec};
 pub use options::{CompressionChoice, NvmOptions, ReadGapChoice, StoreOptions};
 pub use rebuild::{Difference, RebuildReport, RebuiltTable, SkippedFile, rebuild_catalog};
 pub use recovery::CATALOG_FILE;
@@ -62,8 +93,8 @@ use crate::migrate::Failing;
 use crate::placement::{EpochRecord, MergeOptions, MoveRecord, TierCost, Tiering, TieringHost, TieringOptions};
 use crate::table::ingest::SealedChunk;
 use crate::table::{
-    Alteration, Arrangement, Chunk, ChunkEntry, ChunkId, DeltaRows, FilterPool, Ingest, IngestMemory, MarkId, NewRows,
-    NewRule, Rule, RuleChoice, Table, TableDefinition, TableName, TableVersion,
+    Alteration, Arrangement, Chunk, ChunkEntry, DeltaRows, FilterPool, Ingest, IngestMemory, MarkId, NewRows, NewRule,
+    Rule, RuleChoice, Table, TableDefinition, TableName, TableVersion,
 };
 use crate::tier::ssd::{ColdColumns, SsdTier};
 use crate::tier::{Account, MemoryTiers, TierId};
@@ -71,8 +102,8 @@ use background::Background;
 use commit::TableWrites;
 pub use compact::{Compacted, CompactionCounters};
 
-/// The part of the I/O budget that finished reads may hold while they wait to come into memory.
-const OFFERED_SHARE: u64 = 8;
+/// Finished reads that are offered to a memory tier may use the I/O budget divided by this.
+const OFFER_DIVISOR: u64 = 8;
 
 /// An open store.
 #[derive(Debug)]
@@ -83,7 +114,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a data directory, or makes one. Tables are queryable at once, from their home.
+    /// Opens a data directory, or creates one. Tables can be queried at once, from their home.
     ///
     /// # Errors
     /// [`Error::Locked`] when another process has it open; [`Error::Io`] when it cannot be written;
@@ -97,8 +128,8 @@ impl Store {
         let io_budget_bytes = options.io_budget_bytes;
         let core = Arc::new(recovery::open(options)?);
         let host: Arc<dyn TieringHost> = Arc::<Core>::clone(&core);
-        // What waits to come into memory holds the charge of its read.
-        let merge = MergeOptions { queue_bytes: io_budget_bytes / OFFERED_SHARE, ..tiering_options.merge };
+        // An offered read keeps its charge to the I/O budget until it is taken.
+        let merge = MergeOptions { queue_bytes: io_budget_bytes / OFFER_DIVISOR, ..tiering_options.merge };
         let tiering_options = TieringOptions { merge, ..tiering_options };
         let tiering = Tiering::new(Arc::downgrade(&host), Arc::clone(&core.clock), tiering_options);
         let _ = core.pressure.set(Arc::clone(tiering.pressure()));
@@ -133,12 +164,12 @@ impl Store {
         self.core.table(name)
     }
 
-    /// Grows with each change of the set of tables or objects; for caches of plans.
+    /// A number that grows with each change of the set of tables or objects; for caches of plans.
     pub fn schema_version(&self) -> u64 {
         self.core.schema_version()
     }
 
-    /// All tables with their current versions, by name: of every commit all or nothing.
+    /// All tables with their current versions, by name. Each commit is visible in all of its tables or in none.
     pub fn snapshot(&self) -> Snapshot {
         self.core.snapshot()
     }
@@ -160,16 +191,16 @@ impl Store {
         Ok(table)
     }
 
-    /// Drops a table; readers that have a version of it finish, then its files go.
+    /// Drops a table. Its files are deleted when the last reader of a version has finished.
     pub fn drop_table(&self, name: &TableName) -> Result<()> {
         self.core.drop_table(name)
     }
 
-    /// Changes a table's definition, in one commit and without writing a file. Readers that have the table go on with what
-    /// they have; writers that have it get [`crate::Error::Conflict`].
+    /// Changes a table's definition, in one commit and without writing a file. Readers of the old table continue with
+    /// their version; writers of the old table get [`crate::Error::Conflict`].
     ///
     /// # Errors
-    /// What [`TableDefinition::altered`] says; a new NOT NULL column of a table with rows needs a value.
+    /// The errors of [`TableDefinition::altered`]; a new NOT NULL column of a table with rows needs a value.
     pub fn alter_table(&self, name: &TableName, changes: &[Alteration]) -> Result<Arc<Table>> {
         let table = self.core.alter_table(name, changes)?;
         if changes.iter().any(|change| matches!(change, Alteration::SetOptions(_))) {
@@ -178,14 +209,14 @@ impl Store {
         Ok(table)
     }
 
-    /// Makes a placement rule, durable when it returns; segments follow with the next epoch, which is asked for at once.
-    /// Of the chunks it names only those that exist are part of it.
+    /// Adds a placement rule, durable when it returns. Segments move with the next epoch, which is requested at once.
+    /// Chunks that the rule names and that do not exist are left out.
     ///
     /// # Errors
-    /// [`crate::Error::NotFound`] for table and tier; [`crate::Error::Invalid`] when what must lie in memory would not
-    /// fit there, with the figures, or when no chunk that it names exists.
-    pub fn add_rule(&self, table: &TableName, wish: NewRule) -> Result<Rule> {
-        let rule = self.core.add_rule(table, wish)?;
+    /// [`crate::Error::NotFound`] for table and tier; [`crate::Error::Invalid`] when the segments that must lie in
+    /// memory would not fit there, with the figures, or when no chunk that it names exists.
+    pub fn add_rule(&self, table: &TableName, new: NewRule) -> Result<Rule> {
+        let rule = self.core.add_rule(table, new)?;
         self.tiering.wake("placement rules");
         Ok(rule)
     }
@@ -193,7 +224,7 @@ impl Store {
     /// Drops placement rules of a table and returns them.
     ///
     /// # Errors
-    /// [`crate::Error::NotFound`] for the table, and for a number or a scope that no rule has.
+    /// [`crate::Error::NotFound`] for the table, and when no rule has the number or the scope.
     pub fn drop_rules(&self, table: &TableName, choice: &RuleChoice) -> Result<Vec<Rule>> {
         let dropped = self.core.drop_rules(table, choice)?;
         if !dropped.is_empty() {
@@ -202,13 +233,13 @@ impl Store {
         Ok(dropped)
     }
 
-    /// The placement rules of the tables that `wanted` says, with what they come to now.
+    /// The placement rules of the tables for which `wanted` is true, each with its present effect.
     pub fn rule_statuses(&self, wanted: &dyn Fn(&TableName) -> bool) -> Vec<RuleStatus> {
         self.core.rule_statuses(wanted)
     }
 
-    /// By chunk and column of a version: the placement rule that decides where the segment lies, in words. Nothing for a
-    /// table without rules.
+    /// By chunk and column of a version: the text of the placement rule that decides the tier of the segment. Empty for
+    /// a table without rules.
     pub fn deciding_rules(&self, table: &Table, version: &TableVersion) -> Vec<Vec<Option<Arc<str>>>> {
         self.core.deciding_rules(table, version)
     }
@@ -221,10 +252,11 @@ impl Store {
         self.core.insert(table, batches)
     }
 
-    /// Seals a table's delta and rewrites chunks with deleted rows and small chunks, until nothing is left to gain.
+    /// Seals a table's delta and rewrites chunks with deleted rows and small chunks, until no group is worth rewriting.
     ///
     /// # Errors
-    /// [`crate::Error::Conflict`] when the table is altered or dropped meanwhile; what was compacted before stays so.
+    /// [`crate::Error::Conflict`] when the table is altered or dropped meanwhile; groups compacted before stay
+    /// compacted.
     pub fn optimize(&self, table: &Arc<Table>) -> Result<Compacted> {
         self.core.seal(table)?;
         let mut sum = Compacted::default();
@@ -234,12 +266,13 @@ impl Store {
         Ok(sum)
     }
 
-    /// One step of [`Store::optimize`] after its seal: rewrites a group of chunks; `None` when nothing is left to gain.
+    /// One step of [`Store::optimize`] after its seal: rewrites a group of chunks; `None` when no group is worth
+    /// rewriting.
     pub fn optimize_step(&self, table: &Arc<Table>) -> Result<Option<Compacted>> {
         self.core.optimize_step(table)
     }
 
-    /// A mark for a version of a hot view: never given before, durable when it returns.
+    /// Allocates a mark for a version of a hot view: never used before, durable when it returns.
     ///
     /// # Errors
     /// When the catalog cannot be written.
@@ -247,42 +280,46 @@ impl Store {
         self.core.new_mark()
     }
 
-    /// Notes that all rows of chunks (true) may fulfil marks, or no row (false) does, in one commit, in place of what was known
-    /// of the same marks. Chunks that are gone are skipped; how many were marked. Waits for a compaction of the table.
+    /// Records for chunks and marks that all rows of the chunk may fulfil the mark or that no row does, in one commit.
+    /// It replaces earlier knowledge of the same marks. Chunks that no longer exist are skipped. Returns the number of
+    /// chunks that were marked. Waits for a compaction of the table.
     ///
     /// # Errors
     /// [`crate::Error::Conflict`] when the table was altered or dropped.
-    pub fn set_marks(&self, table: &Arc<Table>, known: &[(ChunkId, MarkId, bool)]) -> Result<u64> {
+    pub fn set_marks(&self, table: &Arc<Table>, known: &[ChunkMark]) -> Result<u64> {
         self.core.set_marks(table, known)
     }
 
-    /// Takes marks away from all chunks of a table; bytes that they have in files go with the files.
+    /// Removes marks from all chunks of a table. Their bytes in files stay until the files are deleted.
     ///
     /// # Errors
-    /// As of [`Store::set_marks`].
+    /// The errors of [`Store::set_marks`].
     pub fn forget_marks(&self, table: &Arc<Table>, marks: &[MarkId]) -> Result<()> {
         self.core.forget_marks(table, marks)
     }
 
-    /// What is known of the rows of a chunk, one bit for each: all true where nothing is known. Blocks while bits are read.
-    pub fn bits(&self, chunk: &Arc<Chunk>, mark: MarkId) -> Result<BooleanArray> {
-        self.core.bits(chunk, mark)
+    /// One bit for each row of a chunk: whether it may fulfil a mark; all true when the chunk does not know the mark.
+    /// Blocks while bits are read.
+    pub fn mark_bits(&self, chunk: &Arc<Chunk>, mark: MarkId) -> Result<BooleanArray> {
+        self.core.mark_bits(chunk, mark)
     }
 
-    /// Columns of a chunk by their positions, deleted rows included, from wherever they lie; counts no access. Blocks while
-    /// those that no memory has are read.
+    /// Returns columns of a chunk by their positions, deleted rows included, from whichever tier has them; counts no
+    /// access. Blocks while columns that no memory tier has are read.
     pub fn columns(&self, chunk: &Arc<Chunk>, wanted: &[usize]) -> Result<Vec<ArrayRef>> {
         self.core.columns(chunk, wanted)
     }
 
-    /// Writes the rows of a group of chunks anew, as `arrange` says of those that are not deleted, and puts the new chunks in
-    /// its place. Readers and writers go on meanwhile; rows deleted meanwhile stay deleted. Other marks are carried over where
-    /// every chunk of the group knows them. The bytes of the group are charged to the delta's memory.
+    /// Rewrites the live rows of a group of chunks in the arrangement that `arrange` returns for them, and replaces the
+    /// group by the new chunks. Readers and writers are not blocked; rows deleted meanwhile stay deleted. Other marks
+    /// are carried over if every chunk of the group knows them. The bytes of the group are charged to the delta's
+    /// memory.
     ///
     /// # Errors
-    /// [`crate::Error::Conflict`] when chunks of the group were replaced, when placement rules do not name all of them
-    /// alike, when the table was altered or dropped; [`crate::Error::BudgetExceeded`] when the group is too large for the delta's
-    /// memory now; [`crate::Error::Invalid`] for an arrangement that does not keep each row. Nothing has changed then.
+    /// [`crate::Error::Conflict`] when chunks of the group were replaced, when not all of them are named by the same
+    /// placement rules, when the table was altered or dropped; [`crate::Error::BudgetExceeded`] when the group is too
+    /// large for the delta's memory now; [`crate::Error::Invalid`] for an arrangement that does not keep each row. An
+    /// error changes nothing.
     pub fn rearrange(
         &self,
         table: &Arc<Table>,
@@ -292,7 +329,7 @@ impl Store {
         self.core.rearrange(table, group, arrange)
     }
 
-    /// What compactions did.
+    /// Counters of compactions.
     pub fn compactions(&self) -> &CompactionCounters {
         &self.core.compactions
     }
@@ -307,7 +344,8 @@ impl Store {
         Ingest::into_existing(Arc::clone(self), Arc::clone(table))
     }
 
-    /// Starts a bulk ingest into a table that appears, whole, when it finishes; `replace` drops one of that name.
+    /// Starts a bulk ingest into a new table, which appears with all of its rows when the ingest finishes; `replace`
+    /// drops an existing table of that name.
     pub fn ingest_new(self: &Arc<Self>, definition: TableDefinition, replace: bool) -> Result<Ingest> {
         let table = self.core.new_table(definition, replace)?;
         Ok(Ingest::into_new(Arc::clone(self), table, replace))
@@ -318,15 +356,15 @@ impl Store {
         self.core.memory_tiers.load_full()
     }
 
-    /// Notes that `bytes` of a segment are read in place on `tier`: an emulated device takes its time for it. Once for each
-    /// slice of a scan, so nothing is shared for it.
+    /// Reports that `bytes` of a segment are read in place on `tier`, so that an emulated device can take its time.
+    /// Called for each slice of a scan, so it touches no shared reference count.
     pub fn touch(&self, tier: TierId, bytes: u64) {
         if let Some(tier) = self.core.memory_tiers.load().get(usize::from(tier.0)) {
             tier.touch(bytes, 0);
         }
     }
 
-    /// Where the home stands among them: after the last.
+    /// The position of the home tier: after the last memory tier.
     pub fn home_tier(&self) -> TierId {
         self.core.home_tier()
     }
@@ -336,7 +374,7 @@ impl Store {
         &self.core.ssd
     }
 
-    /// What reads cost on each tier, the home last: as measured, and before that as usual.
+    /// Cost of reads on each tier, the home last: typical values until measured.
     pub fn costs(&self) -> Arc<Vec<TierCost>> {
         self.core.costs.load_full()
     }
@@ -361,10 +399,11 @@ impl Store {
         &self.core.filters
     }
 
-    /// Lets go of columns that a scan has read, after it counted its access: see [`Tiering::offer`].
-    pub fn let_go(&self, read: ColdColumns) {
+    /// Releases columns that a scan has read, after it counted its access. While the tiering loop takes offers, they
+    /// are offered to a memory tier: see [`Tiering::offer`].
+    pub fn release_columns(&self, read: ColdColumns) {
         if self.tiering.takes_offers() {
-            self.tiering.offer(read.into_read());
+            self.tiering.offer(read.into_read_columns());
         }
     }
 
@@ -378,7 +417,7 @@ impl Store {
         &self.core.catalog
     }
 
-    /// Why nothing can be stored, and when that is tried again; `None` while it can.
+    /// Why nothing can be stored, and when it is tried again; `None` while the catalog can be written.
     pub fn catalog_failing(&self) -> Option<Failing> {
         self.core.catalog_failing()
     }
@@ -400,17 +439,17 @@ impl Store {
 
     /// The last epochs, newest first.
     pub fn epochs(&self, limit: usize) -> Result<Vec<EpochRecord>> {
-        self.core.log_back(Space::Epochs, limit)
+        self.core.newest_records(Space::Epochs, limit)
     }
 
     /// The last moves, newest epoch first.
     pub fn moves(&self, limit: usize) -> Result<Vec<MoveRecord>> {
-        self.core.log_back(Space::Moves, limit)
+        self.core.newest_records(Space::Moves, limit)
     }
 
     /// Calls `visit` with each move that is logged, oldest first, until it returns false.
     pub fn walk_moves(&self, mut visit: impl FnMut(MoveRecord) -> Result<bool>) -> Result<()> {
-        self.core.log(Space::Moves, &mut visit)
+        self.core.visit_log(Space::Moves, &mut visit)
     }
 
     /// Stores a named object (a view, an external table, a schema) as JSON text.
@@ -450,7 +489,7 @@ impl Store {
     /// Verifies all tables as they are now, and heals damage when asked; see [`check`].
     ///
     /// # Errors
-    /// When the catalog cannot be read, or `watch` ends it. Damage is no error but a finding.
+    /// When the catalog cannot be read, or `watch` cancels. Damage is a finding, not an error.
     pub fn check(&self, options: CheckOptions, watch: Watch<'_>) -> Result<CheckReport> {
         self.core.check(options, watch)
     }
@@ -458,13 +497,13 @@ impl Store {
     /// Copies the store, as of one commit, to `target` while statements run; see [`backup`].
     ///
     /// # Errors
-    /// As of [`backup`].
+    /// The errors of [`backup`].
     pub fn backup(&self, target: &std::path::Path, watch: Watch<'_>) -> Result<BackupReport> {
         self.core.seal_volatile()?;
         self.core.backup(target, watch)
     }
 
-    /// Where the bytes of the data directory are.
+    /// Disk usage of the data directory.
     ///
     /// # Errors
     /// When the catalog or a folder cannot be read.
@@ -479,7 +518,7 @@ impl Store {
         self.core.seal_volatile()
     }
 
-    /// Commits rows that were written.
+    /// Commits rows that an ingest wrote.
     pub(crate) fn add_rows(&self, rows: NewRows) -> Result<()> {
         let chunks = rows.chunks.into_iter().map(|chunk| (chunk, None)).collect();
         let delta = rows.delta.into_iter().collect();

@@ -1,4 +1,4 @@
-//! A memory tier that comes while the store is open.
+//! Adds a memory tier while the store is open.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,31 +12,31 @@ use crate::tier::nvm::{Limiter, NvmBacking, NvmTier};
 use crate::tier::{Account, TierId};
 use crate::units::Size;
 
-/// What a new tier stands on. Nothing of it is kept: the next start knows the tiers that it is configured with.
+/// A memory tier to add. It is not stored: the next start has only the tiers of its configuration.
 #[derive(Debug, Clone)]
 pub struct NewTier {
     /// Name, as in SQL: lower-case letters, digits and `_`.
     pub name: String,
-    /// What the pool stands on.
+    /// The file, device or memory of the pool.
     pub backing: NvmBacking,
     /// Size of the pool in bytes.
     pub capacity_bytes: u64,
     /// Bytes that segments may take; `None`: all of the pool.
     pub budget_bytes: Option<u64>,
-    /// Slows hand-outs down to a slower device's speed, for experiments.
+    /// Slows reads down to a slower device's speed, for experiments.
     pub limiter: Option<Limiter>,
 }
 
 /// A new tier as people write it, in SQL, over HTTP and on the command line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TierOrder {
+#[serde(deny_unknown_fields, expecting = "struct TierOrder")]
+pub struct NewTierSpec {
     /// Name.
     pub name: String,
     /// A pool file on a DAX mount, a folder there, a file on tmpfs, or a devdax device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// Memory of this process in place of a device.
+    /// Use memory of this process instead of a device.
     #[serde(default)]
     pub emulated: bool,
     /// Size of the pool; a percentage, here and below, is of the bytes of all sealed data.
@@ -44,16 +44,16 @@ pub struct TierOrder {
     /// Bytes that segments may take; `None`: all of the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Size>,
-    /// Slows it down to the speed of a persistent memory module, for experiments.
+    /// Slows the tier down to the speed of a persistent memory module, for experiments.
     #[serde(default)]
     pub slow: bool,
 }
 
-impl TierOrder {
-    /// With its sizes in bytes.
+impl NewTierSpec {
+    /// Resolves sizes to bytes; percentages are of `data_bytes`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless it says one thing that the tier stands on.
+    /// [`Error::Invalid`] unless it has either a path or `emulated`.
     pub fn resolve(self, data_bytes: u64) -> Result<NewTier> {
         let backing = match (self.path, self.emulated) {
             (Some(path), false) => NvmBacking::Path(path),
@@ -74,16 +74,16 @@ impl TierOrder {
 }
 
 impl Store {
-    /// Bytes of all sealed data, each segment counted once: what a percentage in a budget is of.
+    /// Bytes of all sealed data, each segment counted once. Percentages in budgets are of this.
     pub fn data_bytes(&self) -> u64 {
         self.tier_infos().iter().map(|tier| tier.placed_bytes).sum()
     }
 
-    /// Maps a pool and adds it as a tier, beside statements; see [`crate::placement::Tiering::add_tier`].
+    /// Maps a pool and adds it as a tier while statements run; see [`crate::placement::Tiering::add_tier`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a name that is none, a budget above the capacity, a pool that cannot be opened, and what
-    /// [`crate::placement::Tiering::add_tier`] refuses.
+    /// [`Error::Invalid`] for an invalid name, a budget above the capacity and a pool that cannot be opened; the errors
+    /// of [`crate::placement::Tiering::add_tier`].
     pub fn add_tier(&self, new: NewTier) -> Result<()> {
         let NewTier { name, backing, capacity_bytes, budget_bytes, limiter } = new;
         check_name(&name)?;
@@ -99,7 +99,7 @@ impl Store {
         if backing.takes_memory() {
             self.tiering().check_memory(&name, capacity_bytes)?;
         }
-        // With the whole pool while it is measured.
+        // The measurement may use the whole pool; the budget is set afterwards.
         let account = Account::new(name.clone(), capacity_bytes);
         let last = TierId(self.home_tier().0);
         let tier = NvmTier::open(last, name.clone(), &backing, capacity_bytes, limiter, Arc::clone(&account));

@@ -1,11 +1,12 @@
-//! What a rebuild takes from the catalog that it replaces, as far as that can still be read: views and the like, and
-//! what it knows of rows, so that the report can say what a rebuild gives back and what it loses.
+//! Reads the catalog that a rebuild replaces, as far as possible: named objects such as views and placement rules,
+//! which the rebuild takes over, and row counts, so that the report can count the rows that a rebuild restores or
+//! loses.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use super::marks::NEXT_MARK_KEY;
-use super::recovery::{CATALOG_FILE, with_holder};
+use super::recovery::{CATALOG_FILE, name_lock_holder};
 use crate::catalog::records::{ChunkRecord, decode, decode_batches, decode_rows};
 use crate::catalog::{Catalog, Space, key_part};
 use crate::error::{Error, Result};
@@ -17,34 +18,41 @@ const CACHE_BYTES: usize = 32 << 20;
 /// The catalog before a rebuild.
 #[derive(Debug, Default)]
 pub(super) struct OldCatalog {
-    /// Views, schemas and external tables, key and value.
+    /// Keys and values of views, schemas and external tables.
     pub(super) objects: Vec<(Vec<u8>, Vec<u8>)>,
     /// Placement rules by table.
     pub(super) rules: Vec<(TableId, Rules)>,
-    /// What of it cannot be read or may be wrong, in words.
+    /// Messages: what cannot be read or may be wrong.
     pub(super) damaged: Vec<String>,
-    /// The next mark of a hot view; `None` when that cannot be told.
+    /// The next mark of a hot view; `None` when unknown.
     pub(super) next_mark: Option<u64>,
     rows: Option<KnownRows>,
 }
 
-/// What it knows of rows.
+/// Row counts in the old catalog.
 #[derive(Debug, Default)]
 struct KnownRows {
-    /// Rows of each chunk it names, and how many of these are deleted.
-    chunks: HashMap<(TableId, ChunkId), (u64, u64)>,
+    chunks: HashMap<(TableId, ChunkId), ChunkRows>,
     /// Rows that are in the catalog only.
     unsealed: HashMap<TableId, u64>,
 }
 
+/// Row counts of a chunk.
+#[derive(Debug)]
+struct ChunkRows {
+    /// All rows, deleted ones included.
+    rows: u64,
+    deleted: u64,
+}
+
 impl OldCatalog {
-    /// Reads what can be read. One that is missing or damaged knows nothing.
+    /// Reads the old catalog as far as possible. The result for a missing or damaged catalog is empty.
     ///
     /// # Errors
     /// [`Error::Locked`] while a server uses the directory.
     pub(super) fn read(data_dir: &Path) -> Result<Self> {
         let path = data_dir.join(CATALOG_FILE);
-        let catalog = match with_holder(&RealFiles, data_dir, Catalog::open_frozen(&path, CACHE_BYTES)) {
+        let catalog = match name_lock_holder(&RealFiles, data_dir, Catalog::open_read_only(&path, CACHE_BYTES)) {
             Err(error @ Error::Locked { .. }) => return Err(error),
             Err(_) if !path.exists() => return Ok(Self::default()),
             Err(error) => return Ok(Self { damaged: vec![error.to_string()], ..Self::default() }),
@@ -57,7 +65,8 @@ impl OldCatalog {
             let unproven = |error| format!("{error}. Views and rules may not be what was written");
             damaged.extend(Catalog::verify(&path, CACHE_BYTES).err().map(unproven));
         }
-        let behind =
+        // A scan ends at a damaged page.
+        let lost_behind =
             |space: Space, error: Error| format!("{}: what is behind a damaged page is lost ({error})", space.name());
         let scanned = catalog.snapshot().and_then(|snapshot| {
             snapshot.scan_all(Space::Objects, &[], |k, v| {
@@ -68,7 +77,7 @@ impl OldCatalog {
                 Ok(true)
             })
         });
-        damaged.extend(scanned.err().map(|error| behind(Space::Objects, error)));
+        damaged.extend(scanned.err().map(|error| lost_behind(Space::Objects, error)));
         let scanned = catalog.snapshot().and_then(|snapshot| {
             snapshot.scan_all(Space::Rules, &[], |k, v| {
                 let table = TableId(key_part(k, 0));
@@ -80,48 +89,50 @@ impl OldCatalog {
                 Ok(true)
             })
         });
-        damaged.extend(scanned.err().map(|error| behind(Space::Rules, error)));
+        damaged.extend(scanned.err().map(|error| lost_behind(Space::Rules, error)));
         let next_mark = catalog.get(Space::Meta, NEXT_MARK_KEY).ok();
         let next_mark = next_mark.map(|next| next.map_or(0, |bytes| key_part(&bytes, 0)));
-        Ok(Self { objects, rules, damaged, next_mark, rows: KnownRows::of(&catalog).ok() })
+        Ok(Self { objects, rules, damaged, next_mark, rows: KnownRows::read(&catalog).ok() })
     }
 
-    /// Deleted rows of a chunk; `Some(None)` when it names no such chunk, `None` when that cannot be told.
+    /// Deleted rows of a chunk; `Some(None)` when the catalog names no such chunk, `None` when the catalog is
+    /// unreadable.
     pub(super) fn deleted_rows(&self, table: TableId, chunk: ChunkId) -> Option<Option<u64>> {
-        self.rows.as_ref().map(|rows| rows.chunks.get(&(table, chunk)).map(|(_, deleted)| *deleted))
+        self.rows.as_ref().map(|rows| rows.chunks.get(&(table, chunk)).map(|chunk| chunk.deleted))
     }
 
-    /// Live rows of chunks that it names and for which `found` is false; `None` when that cannot be told.
+    /// Live rows of chunks in the catalog for which `found` is false; `None` when the catalog is unreadable.
     pub(super) fn rows_not_found(&self, found: impl Fn(TableId, ChunkId) -> bool) -> Option<u64> {
         let chunks = self.rows.as_ref()?.chunks.iter();
         let missing = chunks.filter(|((table, chunk), _)| !found(*table, *chunk));
-        Some(missing.map(|(_, (rows, deleted))| rows.saturating_sub(*deleted)).sum())
+        Some(missing.map(|(_, chunk)| chunk.rows.saturating_sub(chunk.deleted)).sum())
     }
 
-    /// Rows of a table that are in no file; `None` when that cannot be told.
+    /// Rows of a table that are in no file; `None` when the catalog is unreadable.
     pub(super) fn unsealed_rows(&self, table: TableId) -> Option<u64> {
         self.rows.as_ref().map(|rows| rows.unsealed.get(&table).copied().unwrap_or(0))
     }
 }
 
 impl KnownRows {
-    fn of(catalog: &Catalog) -> Result<Self> {
+    fn read(catalog: &Catalog) -> Result<Self> {
         let mut rows = Self::default();
         let chunk = |k: &[u8]| (TableId(key_part(k, 0)), ChunkId(key_part(k, 1)));
         catalog.scan(Space::Chunks, &[], |k, v| {
-            rows.chunks.insert(chunk(k), (u64::from(decode::<ChunkRecord>(v, "a chunk")?.rows), 0));
+            let counts = ChunkRows { rows: decode::<ChunkRecord>(v, "a chunk")?.rows.into(), deleted: 0 };
+            rows.chunks.insert(chunk(k), counts);
             Ok(true)
         })?;
         catalog.scan(Space::Deletions, &[], |k, v| {
             let deleted = decode_rows(v)?.len();
-            rows.chunks.entry(chunk(k)).and_modify(|(_, known)| *known = deleted);
+            rows.chunks.entry(chunk(k)).and_modify(|known| known.deleted = deleted);
             Ok(true)
         })?;
-        let mut count = |space, of: &dyn Fn(&[u8]) -> Result<u64>, more: bool| {
+        let mut count = |space, rows_in: &dyn Fn(&[u8]) -> Result<u64>, add: bool| {
             catalog.scan(space, &[], |k, v| {
                 let table = rows.unsealed.entry(TableId(key_part(k, 0))).or_default();
-                let found = of(v)?;
-                *table = if more { *table + found } else { table.saturating_sub(found) };
+                let found = rows_in(v)?;
+                *table = if add { *table + found } else { table.saturating_sub(found) };
                 Ok(true)
             })
         };

@@ -1,4 +1,4 @@
-//! What a store is opened with.
+//! Options with which a store is opened.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,27 +15,28 @@ use crate::tier::ssd::ReadGap;
 /// An NVM tier.
 #[derive(Debug, Clone)]
 pub struct NvmOptions {
-    /// What the pool stands on.
+    /// The file, device or memory of the pool.
     pub backing: NvmBacking,
     /// Size of the pool in bytes.
     pub capacity_bytes: u64,
-    /// Slows hand-outs down to a slower device's speed, for experiments.
+    /// Slows reads down to a slower device's speed, for experiments.
     pub limiter: Option<Limiter>,
 }
 
-/// Which buffers of new chunk files are compressed.
+/// Selects the buffers of new chunk files that are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CompressionChoice {
-    /// Those for which it pays on the device, as it was measured.
+    /// Buffers for which compression pays on the device, by its calibration.
     Auto,
     /// None.
     #[default]
     None,
-    /// All that shrink.
+    /// All buffers that shrink.
     Always(Compression),
 }
 
 impl CompressionChoice {
+    /// The packing of new chunk files; `Auto` needs the calibration, without it files are not compressed.
     pub(super) fn packing(self, calibration: Option<&Calibration>) -> Packing<'static> {
         match self {
             Self::None => Packing::Raw,
@@ -48,12 +49,12 @@ impl CompressionChoice {
     }
 }
 
-/// How far apart two pieces of a file are read as two.
+/// The gap between two pieces of a file above which they are read separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadGapChoice {
-    /// As is quickest on the device, once that is measured.
+    /// The fastest gap on the device, once it is calibrated.
     Auto,
-    /// Further than so many bytes.
+    /// A fixed gap in bytes.
     Fixed(u64),
 }
 
@@ -63,7 +64,7 @@ impl Default for ReadGapChoice {
     }
 }
 
-/// What a store is opened with. Byte limits are obeyed always.
+/// Options of a store. Byte limits are never exceeded.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
     /// Folder of the catalog and, below `ssd/`, of the chunk files.
@@ -74,31 +75,31 @@ pub struct StoreOptions {
     pub nvm: Option<NvmOptions>,
     /// Limit of the chunk files; `None`: the file system's.
     pub ssd_budget_bytes: Option<u64>,
-    /// Which buffers of new chunk files are compressed.
+    /// Selects the buffers of new chunk files that are compressed.
     pub compression: CompressionChoice,
-    /// How far apart two pieces of a file are read as two.
+    /// The gap between two pieces of a file above which they are read separately.
     pub read_gap: ReadGapChoice,
     /// Bytes of cold reads in flight or ready.
     pub io_budget_bytes: u64,
     /// Bytes of all deltas.
     pub delta_budget_bytes: u64,
-    /// Bytes of all membership filters; 0: none are built.
+    /// Bytes of all membership filters; 0: no filters are built.
     pub filter_budget_bytes: u64,
     /// Cache of the catalog.
     pub catalog_cache_bytes: usize,
-    /// When deltas are sealed.
+    /// Age and size at which deltas are sealed.
     pub seal: SealRule,
     /// Most bytes per second that background compaction writes; 0: compaction on request only.
     pub compaction_bytes_per_s: u64,
-    /// Where all files are written.
+    /// File system of all files.
     pub files: Arc<dyn FileSystem>,
     /// Engine of cold reads; `None`: the best one this machine has.
     pub io: Option<Arc<dyn BlockIo>>,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
-    /// Threads of one bulk ingest that encode and write; 0: the thread that brings the rows does it.
+    /// Threads of one bulk ingest that encode and write; 0: the thread that supplies the rows does it.
     pub ingest_threads: usize,
-    /// Bytes that these threads work on at a time, over all ingests; above it only while one chunk needs more.
+    /// Bytes that these threads work on at a time, over all ingests; exceeded only while a single chunk needs more.
     pub ingest_budget_bytes: u64,
     /// Time between epochs; `None`: only on request.
     pub epoch_interval: Option<Duration>,
@@ -107,7 +108,8 @@ pub struct StoreOptions {
 }
 
 impl StoreOptions {
-    /// A small store for tests and tools: 256 MiB of DRAM, no NVM, no compression, epochs and compactions only on request.
+    /// A small store for tests and tools: 256 MiB of DRAM, no NVM, no compression, epochs and compactions only on
+    /// request.
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: data_dir.into(),
@@ -125,7 +127,7 @@ impl StoreOptions {
             files: Arc::new(RealFiles),
             io: None,
             clock: Arc::new(SystemClock::default()),
-            // One more than can work: one of them waits for the disk.
+            // One more than the machine has cores: one of them waits for the disk.
             ingest_threads: std::thread::available_parallelism().map_or(2, usize::from) + 1,
             ingest_budget_bytes: 256 << 20,
             epoch_interval: None,

@@ -1,14 +1,14 @@
-//! Rebuilding a catalog from the files of a data directory.
+//! Rebuilds a catalog from the files of a data directory.
 //!
-//! The descriptions ([`super::description`]) say which tables there are, the chunk files what is in them; each file
-//! proves itself by its stamp. Checksums, bounds and sketches are computed anew. The old catalog is moved aside, never deleted.
+//! The descriptions ([`super::description`]) name the tables, the chunk files have their rows; each file is verified by
+//! its stamp. Checksums, bounds and sketches are computed again. The old catalog is moved aside, never deleted.
 //!
-//! Only in the catalog, and so lost: rows not yet sealed, deletions of rows, the history of epochs and moves, heat, what
-//! is known of hot views. Views,
-//! external tables and placement rules are taken from the old catalog where it can still be read ([`OldCatalog`]). A chunk file that was
-//! written but not committed, or replaced but not yet deleted, when the server died comes back: the files do not tell it
-//! from others, so rebuild only when there is neither a good catalog nor a backup. The report counts these rows where the
-//! old catalog knows them. As rows come back, no key is enforced any more.
+//! Lost is everything that only the catalog has: rows not yet sealed, deletions of rows, the history of epochs and
+//! moves, heat, the marks of hot views. Views, external tables and placement rules are taken from the old catalog where
+//! it can still be read ([`OldCatalog`]). A chunk file that was written but not committed, or replaced but not yet
+//! deleted, when the server died comes back: nothing in the files distinguishes it from others. So rebuild only without
+//! a good catalog and without a backup. The report counts these rows where the old catalog knows them. Because deleted
+//! rows may come back, keys are no longer enforced.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use arrow::array::RecordBatch;
 use serde::Serialize;
 
 use super::check::{Progress, Watch};
-use super::description::Descriptions;
-use super::heal::batch;
+use super::description::{Descriptions, FoundDescription};
+use super::heal::batch_with_rows;
 use super::marks::NEXT_MARK_KEY;
 use super::old_catalog::OldCatalog;
 use super::recovery::{CATALOG_FILE, NEXT_TABLE_KEY, SSD_FOLDER};
@@ -36,34 +36,34 @@ use crate::tier::ssd::files::{self, StoredFile};
 
 const CACHE_BYTES: usize = 32 << 20;
 
-/// A table that was found.
+/// A table of the rebuilt catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RebuiltTable {
     /// Schema and name.
     pub table: String,
     /// Sealed chunks.
     pub chunks: u64,
-    /// Rows of these, deleted ones included.
+    /// Rows of these chunks, deleted ones included.
     pub rows: u64,
     /// Bytes of their files.
     pub file_bytes: u64,
-    /// In what these rows differ from those of the old catalog; `None` when it cannot be read.
+    /// Differences from the rows of the old catalog; `None` when it cannot be read.
     pub difference: Option<Difference>,
-    /// Its key was enforced and is so no longer: deleted rows may have come back.
+    /// True when its key was enforced before: it no longer is, because deleted rows may have come back.
     pub key_released: bool,
 }
 
-/// What a rebuild does to the rows of a table, compared with the old catalog.
+/// Differences between the rows of a table after a rebuild and those in the old catalog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Deleted rows that come back.
     pub undeleted_rows: u64,
-    /// Rows that come back, or come for the first time, with files that the old catalog does not name: of loads that did
-    /// not end, and of chunks that were rewritten.
+    /// Rows that come back, or appear for the first time, with files that the old catalog does not name: files of
+    /// unfinished loads, and of chunks that were rewritten.
     pub unnamed_rows: u64,
-    /// Rows that are lost: they were not yet sealed, so no file has them.
+    /// Rows that are lost because they were not yet sealed, so that no file has them.
     pub lost_rows: u64,
-    /// Rows that are lost: their files are missing or damaged.
+    /// Rows that are lost because their files are missing or damaged.
     pub missing_rows: u64,
 }
 
@@ -72,32 +72,32 @@ pub struct Difference {
 pub struct SkippedFile {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// What a rebuild found and did.
+/// Result of a rebuild.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RebuildReport {
-    /// By number.
+    /// The tables, by number.
     pub tables: Vec<RebuiltTable>,
     /// Files that are not part of the new catalog.
     pub skipped: Vec<SkippedFile>,
     /// Rows of tables of the old catalog that are not found at all; `None` when it cannot be read.
     pub rows_of_lost_tables: Option<u64>,
-    /// Views and the like that the old catalog still knew.
+    /// Named objects, such as views, that could be read from the old catalog.
     pub objects: u64,
-    /// Where the old catalog lies now; `None` when there was none, or nothing was changed.
+    /// Path that the old catalog was moved to; `None` when there was none, or nothing was changed.
     pub old_catalog: Option<PathBuf>,
-    /// False when this was only a look.
+    /// False when the rebuild was only a dry run.
     pub written: bool,
 }
 
-/// Reads all files of a data directory; with `write` a catalog is made of them and takes the old one's place.
+/// Reads all files of a data directory; with `write`, makes a catalog from them that replaces the old one.
 ///
 /// # Errors
-/// [`Error::Locked`] while a server uses the directory, [`Error::NotFound`] when there is none, [`Error::Io`]. The old
-/// catalog is in its place then.
+/// [`Error::Locked`] while a server uses the directory, [`Error::NotFound`] when there is none, [`Error::Io`]. After an
+/// error the old catalog is still in its place.
 pub fn rebuild_catalog(data_dir: &Path, write: bool, now_unix_us: u64, watch: Watch<'_>) -> Result<RebuildReport> {
     let ssd = data_dir.join(SSD_FOLDER);
     if !ssd.is_dir() {
@@ -105,10 +105,10 @@ pub fn rebuild_catalog(data_dir: &Path, write: bool, now_unix_us: u64, watch: Wa
     }
     let old = OldCatalog::read(data_dir)?;
     refuse_holder(data_dir)?;
-    let mut found = Found { ssd, tables: BTreeMap::new(), skipped: Vec::new() };
+    let mut found = FoundFiles { ssd, tables: BTreeMap::new(), skipped: Vec::new() };
     old.damaged.iter().for_each(|what| found.skip(data_dir.join(CATALOG_FILE), what));
-    found.descriptions(data_dir)?;
-    found.chunks(watch)?;
+    found.read_descriptions(data_dir)?;
+    found.read_chunks(watch)?;
     let mut report = RebuildReport {
         tables: found.tables.iter().map(|(id, table)| table.report(*id, &old)).collect(),
         rows_of_lost_tables: old.rows_not_found(|table, _| found.tables.contains_key(&table)),
@@ -127,7 +127,8 @@ pub fn rebuild_catalog(data_dir: &Path, write: bool, now_unix_us: u64, watch: Wa
     Ok(report)
 }
 
-/// A server whose catalog was deleted under it holds no lock that could be seen, but still the file.
+/// Refuses a directory whose catalog a running process has open. A server whose catalog file was deleted has no lock on
+/// the present file, but still has the deleted one open.
 fn refuse_holder(data_dir: &Path) -> Result<()> {
     let catalog = data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_owned()).join(CATALOG_FILE);
     let deleted = PathBuf::from(format!("{} (deleted)", catalog.display()));
@@ -145,6 +146,7 @@ fn refuse_holder(data_dir: &Path) -> Result<()> {
     }
 }
 
+/// A described table and its chunks.
 struct FoundTable {
     definition: TableDefinition,
     key_released: bool,
@@ -179,23 +181,24 @@ impl FoundTable {
     }
 }
 
-struct Found {
+/// Tables and chunk files of a data directory.
+struct FoundFiles {
     ssd: PathBuf,
     tables: BTreeMap<TableId, FoundTable>,
     skipped: Vec<SkippedFile>,
 }
 
-impl Found {
+impl FoundFiles {
     fn skip(&mut self, path: PathBuf, why: impl ToString) {
         self.skipped.push(SkippedFile { path, why: why.to_string() });
     }
 
-    /// Tables by their descriptions; of two with one name the younger, which replaced the other.
-    fn descriptions(&mut self, data_dir: &Path) -> Result<()> {
+    /// Adds the described tables. Of two tables with one name only the younger is added: it replaced the other.
+    fn read_descriptions(&mut self, data_dir: &Path) -> Result<()> {
         let mut names: HashMap<String, TableId> = HashMap::new();
-        let mut described = Descriptions::of(Arc::new(RealFiles), data_dir).list()?;
+        let mut described = Descriptions::new(Arc::new(RealFiles), data_dir).list()?;
         described.reverse();
-        for (id, path, record) in described {
+        for FoundDescription { id, path, record } in described {
             match record.and_then(TableRecord::definition) {
                 Err(error) => self.skip(path, error),
                 Ok(mut definition) => match names.get(&definition.name.to_string()) {
@@ -211,14 +214,15 @@ impl Found {
         Ok(())
     }
 
-    fn chunks(&mut self, watch: Watch<'_>) -> Result<()> {
+    /// Adds all chunk files to their tables.
+    fn read_chunks(&mut self, watch: Watch<'_>) -> Result<()> {
         let mut files = files::list(&RealFiles, &self.ssd)?;
         files.sort_by_key(|file| file.chunk);
         let total_bytes = files.iter().map(|file| file.bytes).sum();
         let mut done_bytes = 0;
         for file in files {
             done_bytes += file.bytes;
-            self.chunk(file);
+            self.add_chunk(file);
             if !watch(Progress { done_bytes, total_bytes }) {
                 return Err(Error::Cancelled);
             }
@@ -226,7 +230,8 @@ impl Found {
         Ok(())
     }
 
-    fn chunk(&mut self, file: StoredFile) {
+    /// Verifies a chunk file and adds it to its table, or to the skipped files.
+    fn add_chunk(&mut self, file: StoredFile) {
         let Some((table, chunk)) = file.chunk else {
             let why = if file.unfinished { "it was never finished" } else { "it is not a file of Terrace" };
             return self.skip(file.path, why);
@@ -243,7 +248,7 @@ impl Found {
     }
 }
 
-/// Record and bounds of a chunk, from a file that proves itself.
+/// Reads a chunk file and verifies it by its stamp; returns the record and the bounds of the chunk.
 fn read_chunk(path: &Path, name: &str, definition: &TableDefinition) -> Result<(ChunkRecord, ChunkStatistics)> {
     let corrupt = |what: String| Error::Corrupt { path: path.to_owned(), what };
     let file = IoFile::open(path)?;
@@ -252,12 +257,12 @@ fn read_chunk(path: &Path, name: &str, definition: &TableDefinition) -> Result<(
     codec::check_stamp(bytes).map_err(|error| codec::locate(error, path, "header or footer"))?;
     let header = codec::read_header(bytes).map_err(|error| codec::locate(error, path, "header"))?;
     let same = header.schema.fields() == definition.schema.fields();
-    // A file that does not number its columns has them as the table was created.
+    // A file without column ids has the columns of the table when it was created.
     let columns = ids_of(&header.schema).or_else(|| same.then(|| definition.columns.iter().map(|c| c.id).collect()));
     let columns: Vec<ColumnId> = columns.ok_or_else(|| corrupt("its columns are not those of its table".into()))?;
-    let statistics = ChunkStatistics::compute(&decoded(&header, &columns, definition, bytes)?)?;
+    let statistics = ChunkStatistics::compute(&decode_rows(&header, &columns, definition, bytes)?)?;
     let ChunkHeader { rows, homes, .. } = header;
-    // Which marks are still of a hot view, the files do not tell.
+    // Leave out bits of marks: the files do not show which marks still belong to a hot view.
     let of_table = |(column, _): &(ColumnId, Home)| column.mark().is_none();
     let (columns, homes) = columns.into_iter().zip(homes).filter(of_table).unzip();
     let file = name.to_owned();
@@ -265,8 +270,13 @@ fn read_chunk(path: &Path, name: &str, definition: &TableDefinition) -> Result<(
     Ok((ChunkRecord { file, file_bytes, rows, place: 0, columns, homes, marks: Vec::new() }, statistics))
 }
 
-/// The rows of a file with the columns that its table has now.
-fn decoded(header: &ChunkHeader, ids: &[ColumnId], definition: &TableDefinition, file: &[u8]) -> Result<RecordBatch> {
+/// Decodes the rows of a file with the present columns of its table.
+fn decode_rows(
+    header: &ChunkHeader,
+    ids: &[ColumnId],
+    definition: &TableDefinition,
+    file: &[u8],
+) -> Result<RecordBatch> {
     let rows = header.rows as usize;
     let mut columns = Vec::with_capacity(definition.columns.len());
     for (column, field) in definition.columns.iter().zip(definition.schema.fields()) {
@@ -284,18 +294,18 @@ fn decoded(header: &ChunkHeader, ids: &[ColumnId], definition: &TableDefinition,
             },
         });
     }
-    batch(&definition.schema, columns, rows)
+    batch_with_rows(&definition.schema, columns, rows)
 }
 
-/// Writes a whole catalog; durable on return, but for its name.
+/// Writes a complete catalog. Its content is durable on return, its name is not.
 fn write_catalog(path: &Path, tables: &BTreeMap<TableId, FoundTable>, old: OldCatalog, now_unix_us: u64) -> Result<()> {
     RealFiles.remove_file(path)?;
     let catalog = Catalog::open(&RealFiles, path, CACHE_BYTES)?;
     let mut commit = Commit::default();
     let next = tables.keys().next_back().map_or(1, |last| last.0 + 1);
     commit.put(Space::Meta, NEXT_TABLE_KEY.to_vec(), key(&[next]));
-    // Hot views may come back that name marks: these must not be given again. Marks are given seldom, so that no store had
-    // one for each minute until now.
+    // Hot views may come back that use marks, so these marks must not be allocated again. If the old catalog does not
+    // tell the next mark, take the minutes since 1970: marks are allocated so rarely that no store has used as many.
     let next_mark = old.next_mark.unwrap_or(now_unix_us / 60_000_000);
     commit.put(Space::Meta, NEXT_MARK_KEY.to_vec(), key(&[next_mark]));
     for (k, v) in old.objects {
@@ -303,9 +313,9 @@ fn write_catalog(path: &Path, tables: &BTreeMap<TableId, FoundTable>, old: OldCa
     }
     for (id, rules) in old.rules {
         let Some(table) = tables.get(&id) else { continue };
-        let rules = rules.under(&table.definition);
+        let rules = rules.with_definition(&table.definition);
         let lost: Vec<ChunkId> = rules.named_chunks().filter(|chunk| !table.chunks.contains_key(chunk)).collect();
-        log_rules(&mut commit, id, &rules.following(&[], lost.iter().copied()).unwrap_or(rules))?;
+        log_rules(&mut commit, id, &rules.after_replacement(&[], lost.iter().copied()).unwrap_or(rules))?;
     }
     for (id, table) in tables {
         commit.put(Space::Tables, key(&[id.0]), encode(&TableRecord::new(&table.definition)?)?);
@@ -328,20 +338,20 @@ fn write_catalog(path: &Path, tables: &BTreeMap<TableId, FoundTable>, old: OldCa
     catalog.commit(commit)
 }
 
-/// Keeps the old catalog under another name and puts the new one in its place; returns where the old one is. There is a
-/// catalog at every moment: a rebuild that dies in between can be run again and finds the views where it found them.
+/// Keeps the old catalog under another name and renames the new one to its place; returns the path of the old one. A
+/// catalog is in place at every moment, so a rebuild that dies in between can be run again and finds the same views.
 fn put_in_place(data_dir: &Path, new: &Path, now_unix_us: u64) -> Result<Option<PathBuf>> {
     let catalog = data_dir.join(CATALOG_FILE);
     let aside = data_dir.join(format!("{CATALOG_FILE}.old-{now_unix_us}"));
-    let old = RealFiles.len(&catalog)?.map(|_| keep(&catalog, &aside)).transpose()?.map(|()| aside);
+    let old = RealFiles.len(&catalog)?.map(|_| link_or_copy(&catalog, &aside)).transpose()?.map(|()| aside);
     RealFiles.sync_folder(data_dir)?;
     RealFiles.rename(new, &catalog)?;
     RealFiles.sync_folder(data_dir)?;
     Ok(old)
 }
 
-/// Gives a file a second name, or, where the file system has no such thing, a copy.
-fn keep(file: &Path, aside: &Path) -> Result<()> {
+/// Makes a hard link to a file, or a copy where the file system has no hard links.
+fn link_or_copy(file: &Path, aside: &Path) -> Result<()> {
     match std::fs::hard_link(file, aside) {
         Ok(()) => Ok(()),
         Err(_) => RealFiles.write(aside, &RealFiles.read(file)?),
@@ -359,7 +369,7 @@ mod tests {
         let catalog = dir.path().join(CATALOG_FILE);
         let new = dir.path().join("new");
         std::fs::write(&catalog, "old").unwrap();
-        // It ends before the last step, for which the new catalog is missing.
+        // Fails before the last step, because the new catalog is missing.
         put_in_place(dir.path(), &new, 1).unwrap_err();
         assert_eq!(std::fs::read(&catalog).unwrap(), b"old");
         std::fs::write(&new, "new").unwrap();

@@ -1,10 +1,9 @@
-//! Opening a data directory: lock, catalog, tables, orphans.
+//! Opens a data directory: takes the lock, opens the catalog, loads the tables, removes orphaned files.
 //!
-//! Nothing but the catalog is read, and all of it that answers depend on is compared with its checksums. Chunks are
-//! queryable from their home at once, bounds load at first use. Files in the
-//! SSD folder that no table knows are left over from a crash if they carry our names, and removed; any other file is
-//! named in the log and left alone. A chunk file that is missing or has another size is named; only statements that
-//! read it fail.
+//! Only the catalog is read, and every part of it that query results depend on is verified by its checksums. Chunks can
+//! be queried from their home at once; bounds load at first use. A file in the SSD folder that no table knows is left
+//! over from a crash if it has a name of ours, and is removed; any other file is logged and left alone. A chunk file
+//! that is missing or has another size is logged; only statements that read it fail.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ use crate::catalog::{Catalog, ChunkRecord, Commit, LOST_CATALOG, Space, key, key
 use crate::error::{Error, Result};
 use crate::heat::AccessTotals;
 use crate::io::best_engine;
-use crate::io::files::{FileSystem, close_to_others, create_folders, parent, raise_open_files};
+use crate::io::files::{FileSystem, create_folders, parent, raise_open_file_limit, revoke_access_of_others};
 use crate::placement::TierCost;
 use crate::table::delta::DeltaEntry;
 use crate::table::mark::ConstantMarks;
@@ -43,43 +42,45 @@ pub const CATALOG_FILE: &str = "catalog.redb";
 pub(super) const HOLDER_FILE: &str = "server.pid";
 pub(super) const SSD_FOLDER: &str = "ssd";
 pub(super) const NEXT_TABLE_KEY: &[u8] = b"next_table";
-/// Table ids are reserved in the catalog by this many, so that none is used twice.
+/// Number of table ids that each start reserves in the catalog, so that no id is used twice.
 const RESERVED_TABLES: u64 = 1 << 20;
 
+/// Opens a data directory, or creates one.
 pub(super) fn open(options: StoreOptions) -> Result<Core> {
-    raise_open_files();
+    raise_open_file_limit();
     let dir = options.data_dir.as_path();
     let ssd_dir = dir.join(SSD_FOLDER);
     let files = options.files.as_ref();
     create_folders(files, &ssd_dir)?;
     let has_tables = refuse_lost_catalog(&options.files, dir)?;
     if files.len(&dir.join(CATALOG_FILE))?.is_none() {
-        // A first start may have been stopped after it made the folder. What is above may be closed to us.
+        // A first start may have been stopped after it created the folder, so make its name durable. We may have no
+        // right to open the parent folder, so errors are ignored.
         let _ = files.sync_folder(parent(dir));
     }
-    close_to_others(dir);
+    revoke_access_of_others(dir);
     let catalog = open_catalog(files, dir, options.catalog_cache_bytes, has_tables)?;
     catalog.refuse_damage()?;
     let next_table = reserve_table_ids(&catalog)?;
     let mut core = assemble(&options, catalog, next_table)?;
     let tables = load_tables(&core)?.into_iter().map(|(_, table)| table.map(|t| (t.name().clone(), t)));
     let tables = tables.collect::<Result<BTreeMap<_, _>>>()?;
-    sweep(&core, tables.values())?;
+    remove_orphans(&core, tables.values())?;
     refresh_descriptions(&core, tables.values())?;
     core.tables = RwLock::new(tables);
     Ok(core)
 }
 
-/// A data directory opened for looking at it: nothing in it changes, and no server can open it meanwhile.
+/// A data directory opened read-only: nothing in it changes, and no server can open it meanwhile.
 #[derive(Debug)]
 pub(super) struct Inspection {
     /// The tables that could be loaded.
     pub(super) core: Core,
-    /// The others, and why.
+    /// The tables that could not be loaded, and why.
     pub(super) broken: Vec<(TableId, Error)>,
 }
 
-/// Opens a data directory for looking at it.
+/// Opens a data directory read-only.
 pub(super) fn inspect(dir: &Path) -> Result<Inspection> {
     let catalog = dir.join(CATALOG_FILE);
     let ssd_dir = dir.join(SSD_FOLDER);
@@ -91,7 +92,7 @@ pub(super) fn inspect(dir: &Path) -> Result<Inspection> {
     }
     let options = StoreOptions::new(dir);
     let catalog =
-        with_holder(options.files.as_ref(), dir, Catalog::open_frozen(&catalog, options.catalog_cache_bytes))?;
+        name_lock_holder(options.files.as_ref(), dir, Catalog::open_read_only(&catalog, options.catalog_cache_bytes))?;
     let mut core = assemble(&options, Arc::new(catalog), 0)?;
     let mut broken = Vec::new();
     let mut tables = BTreeMap::new();
@@ -105,11 +106,12 @@ pub(super) fn inspect(dir: &Path) -> Result<Inspection> {
     Ok(Inspection { core, broken })
 }
 
-/// With a new catalog every file would look like a leftover, and be removed. True when there are files of tables.
+/// Fails when there are files of tables but no catalog: with a new catalog every file would look orphaned and be
+/// removed. Returns true when there are files of tables.
 fn refuse_lost_catalog(files: &Arc<dyn FileSystem>, dir: &Path) -> Result<bool> {
     let catalog = dir.join(CATALOG_FILE);
     let chunks = ssd::files::list(files.as_ref(), &dir.join(SSD_FOLDER))?.iter().any(|file| file.chunk.is_some());
-    let has_tables = chunks || !Descriptions::of(Arc::clone(files), dir).list()?.is_empty();
+    let has_tables = chunks || !Descriptions::new(Arc::clone(files), dir).list()?.is_empty();
     match has_tables && files.len(&catalog)?.is_none_or(|bytes| bytes == 0) {
         true => Err(lost_catalog(catalog)),
         false => Ok(has_tables),
@@ -120,7 +122,7 @@ fn lost_catalog(path: PathBuf) -> Error {
     Error::Corrupt { path, what: LOST_CATALOG.into() }
 }
 
-/// A store without tables over an open catalog.
+/// Makes a store without tables over an open catalog.
 fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> Result<Core> {
     let dir = options.data_dir.as_path();
     let io = options.io.clone().unwrap_or_else(best_engine);
@@ -138,7 +140,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
     let costs = kinds.map(TierCost::typical).collect();
     Ok(Core {
         data_dir: dir.to_owned(),
-        descriptions: Descriptions::of(Arc::clone(&options.files), dir),
+        descriptions: Descriptions::new(Arc::clone(&options.files), dir),
         memory_tiers: ArcSwap::from_pointee(memory_tiers),
         delta: Account::new("the delta", options.delta_budget_bytes),
         filters: FilterPool::new(options.filter_budget_bytes, Arc::clone(&options.clock)),
@@ -163,8 +165,9 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
     })
 }
 
-/// Opens the catalog, whose lock is the lock of the directory; the holder's process id is kept beside it for the error.
-/// On return the names of catalog and SSD folder are durable, also when an earlier start was stopped short of that.
+/// Opens the catalog, whose lock is the lock of the directory, and writes our process id to a file for the error
+/// message of other processes. On return the names of catalog and SSD folder are durable, even if an earlier start was
+/// stopped before it got there.
 fn open_catalog(files: &dyn FileSystem, dir: &Path, cache_bytes: usize, has_tables: bool) -> Result<Arc<Catalog>> {
     let holder_file = dir.join(HOLDER_FILE);
     let path = dir.join(CATALOG_FILE);
@@ -172,18 +175,18 @@ fn open_catalog(files: &dyn FileSystem, dir: &Path, cache_bytes: usize, has_tabl
         true => Catalog::open_existing(files, &path, cache_bytes),
         false => Catalog::open(files, &path, cache_bytes),
     };
-    let catalog = with_holder(files, dir, opened)?;
+    let catalog = name_lock_holder(files, dir, opened)?;
     files.write(&holder_file, std::process::id().to_string().as_bytes())?;
     files.sync_folder(dir)?;
     Ok(Arc::new(catalog))
 }
 
-/// Names the holder of a locked directory.
-pub(super) fn with_holder<T>(files: &dyn FileSystem, dir: &Path, opened: Result<T>) -> Result<T> {
+/// Adds the process id of the lock holder to an [`Error::Locked`].
+pub(super) fn name_lock_holder<T>(files: &dyn FileSystem, dir: &Path, opened: Result<T>) -> Result<T> {
     opened.map_err(|error| match error {
         Error::Locked { path, holder } => {
-            let named = files.read(&dir.join(HOLDER_FILE)).map(|id| String::from_utf8_lossy(&id).trim().to_owned());
-            Error::Locked { path, holder: named.unwrap_or(holder) }
+            let recorded = files.read(&dir.join(HOLDER_FILE)).map(|id| String::from_utf8_lossy(&id).trim().to_owned());
+            Error::Locked { path, holder: recorded.unwrap_or(holder) }
         }
         other => other,
     })
@@ -208,7 +211,7 @@ fn memory_tiers(options: &StoreOptions) -> Result<Vec<Arc<dyn MemoryTier>>> {
     Ok(tiers)
 }
 
-/// Every table, or why it cannot be loaded.
+/// Loads every table; a table that cannot be loaded has its error.
 fn load_tables(core: &Core) -> Result<Vec<(TableId, Result<Arc<Table>>)>> {
     let mut records = Vec::new();
     core.catalog.snapshot()?.scan_all(Space::Tables, &[], |k, v| {
@@ -233,7 +236,7 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
         let number = ChunkId(key_part(k, 1));
         let file = Chunk::new(id, number, record.rows, Arc::clone(schema), path, record.file_bytes, segments);
         let known = record.marks.into_iter().map(|(mark, all)| constants.get(mark, all)).collect();
-        let chunk = file.under(schema, &definition.columns).knowing(known);
+        let chunk = file.with_definition(schema, &definition.columns).with_added_marks(known);
         core.ssd.adopt_file(&chunk.path, chunk.file_bytes);
         let deletions = deletions.remove(&number.0);
         chunks.push(ChunkEntry { chunk: Arc::new(chunk), deletions, place: record.place });
@@ -246,7 +249,7 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
     core.catalog.scan(Space::Delta, &key(&[id.0]), |k, v| {
         for batch in decode_batches(v)?.1 {
             let sequence = key_part(k, 1);
-            // Columns decoded from one message share its memory, and each would be charged all of it.
+            // Columns decoded from one message share its memory, and each would be charged for all of it.
             let batch = codec::normalize(&batch)?;
             let entry = Arc::new(DeltaEntry::restored(&core.delta, sequence, batch, now));
             delta.push(DeltaRows { entry, deletions: deletions.remove(&sequence) });
@@ -270,23 +273,23 @@ fn load_deletions(core: &Core, space: Space, table: TableId) -> Result<HashMap<u
     Ok(found)
 }
 
-/// Writes the descriptions that are missing or old, removes those of tables that are gone.
+/// Writes the descriptions that are missing or old, and removes those of dropped tables.
 fn refresh_descriptions<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>) -> Result<()> {
     let mut known = HashSet::new();
     for table in tables {
         core.describe(table);
         known.insert(table.id());
     }
-    for (id, ..) in core.descriptions.list()? {
-        if !known.contains(&id) {
-            core.descriptions.remove(id);
+    for found in core.descriptions.list()? {
+        if !known.contains(&found.id) {
+            core.descriptions.remove(found.id);
         }
     }
     Ok(())
 }
 
-/// Removes files of ours that no table knows; names damaged and foreign ones.
-fn sweep<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>) -> Result<()> {
+/// Removes our files that no table knows; logs damaged and foreign files.
+fn remove_orphans<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>) -> Result<()> {
     let mut known = HashSet::new();
     for table in tables {
         for entry in table.version().chunks.iter() {

@@ -1,8 +1,8 @@
-//! Opening the catalog again after the disk refused a write, with back-off.
+//! Reopens the catalog after the disk refused a write, with back-off.
 //!
 //! ```text
-//!   well --a write fails--> failing --after a pause--> tried --it works--> well
-//!                              ^-----fails: twice the pause---'
+//!   writable --a write fails--> failing --after a pause--> reopen --success--> writable
+//!                                  ^----failure: pause doubles----'
 //! ```
 
 use std::time::Duration;
@@ -12,24 +12,30 @@ use parking_lot::Mutex;
 use super::core::Core;
 use crate::migrate::Failing;
 
-/// The first pause, and the longest. Nothing can be stored meanwhile, so they are shorter than those of a tier's device.
-const PAUSES_US: (u64, u64) = (1_000_000, 60_000_000);
-/// Between two looks at whether there is anything to do.
-const LOOK: Duration = Duration::from_millis(500);
+/// The first pause. Nothing can be stored meanwhile, so pauses are shorter than those of a tier's device.
+const FIRST_PAUSE_US: u64 = 1_000_000;
+/// The longest pause.
+const LONGEST_PAUSE_US: u64 = 60_000_000;
+/// Interval at which the background task checks whether a retry is due.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// When the catalog is tried again.
+/// The state of retries; `None` while the catalog can be written.
 #[derive(Debug, Default)]
 pub(super) struct Retry(Mutex<Option<Pause>>);
 
+/// A pause before the next retry.
 #[derive(Debug, Clone, Copy)]
 struct Pause {
+    /// Time of the failure.
     since_unix_us: u64,
     pause_us: u64,
+    /// Time of the next retry, on the store's clock.
     retry_us: u64,
 }
 
 impl Core {
-    /// Why nothing can be stored, and when that is tried again; `None` while it can.
+    /// Why nothing can be stored, and when it is tried again; `None` while the catalog can be written. The first call
+    /// after a failure starts the first pause.
     pub(super) fn catalog_failing(&self) -> Option<Failing> {
         let error = self.catalog.failure()?.to_string();
         let mut pause = self.retry.0.lock();
@@ -37,14 +43,14 @@ impl Core {
         let unix_us = self.clock.unix_us();
         let pause = pause.get_or_insert_with(|| Pause {
             since_unix_us: unix_us,
-            pause_us: PAUSES_US.0,
-            retry_us: now_us + PAUSES_US.0,
+            pause_us: FIRST_PAUSE_US,
+            retry_us: now_us + FIRST_PAUSE_US,
         });
         let retry_unix_us = unix_us + pause.retry_us.saturating_sub(now_us);
         Some(Failing { since_unix_us: pause.since_unix_us, retry_unix_us, error })
     }
 
-    /// Tries a catalog that cannot be written, if it is time for it.
+    /// Reopens a catalog that cannot be written, if a retry is due.
     pub(super) fn retry_catalog(&self) {
         if self.catalog_failing().is_none() {
             return;
@@ -62,7 +68,7 @@ impl Core {
             }
             Err(error) => {
                 if let Some(pause) = self.retry.0.lock().as_mut() {
-                    pause.pause_us = (2 * pause.pause_us).min(PAUSES_US.1);
+                    pause.pause_us = (2 * pause.pause_us).min(LONGEST_PAUSE_US);
                     pause.retry_us = self.clock.now_us() + pause.pause_us;
                     let retry_s = pause.pause_us / 1_000_000;
                     tracing::warn!(%error, retry_s, "the catalog cannot be written yet");
@@ -71,9 +77,9 @@ impl Core {
         }
     }
 
-    /// Does so from time to time; returns the time to the next look.
+    /// One step of the background task: retries if due; returns the time until the next step.
     pub(super) fn watch_catalog(&self) -> Duration {
         self.retry_catalog();
-        LOOK
+        CHECK_INTERVAL
     }
 }

@@ -1,21 +1,21 @@
-//! Placement rules of a table: making and dropping them, what they come to, where new chunks start under them.
+//! Placement rules of a table: adds and drops rules, reports their status, chooses the tiers on which new chunks start.
 //!
-//! A change of rules is a new version of the table in one commit: after a crash the old rules are there or the new ones.
-//! A rule that the budgets cannot satisfy now is refused; when data grows until they cannot, rules give way (see
+//! A change of rules is a new version of the table in one commit: after a crash the old rules are there or the new
+//! ones. A rule that the budgets cannot satisfy now is refused; when data grows until they cannot, rules give way (see
 //! [`crate::placement`]).
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::core::{Core, snapshot_of};
+use super::core::{Core, table_snapshot};
 use super::draft::NextVersion;
 use crate::catalog::records::encode;
 use crate::catalog::{Commit, Space, key};
 use crate::error::{Error, Result};
 use crate::placement::TieringHost;
-use crate::placement::duty::{ScopeChunk, Scopes};
-use crate::placement::needs::Needs;
+use crate::placement::constraints::{ScopeChunk, Scopes};
+use crate::placement::feasibility::Feasibility;
 use crate::placement::survey::{scopes, tier_names};
 use crate::table::{
     ChunkEntry, ChunkId, ChunkSet, ChunkStatistics, NewRule, Rule, RuleChoice, RuleKind, RuleRows, Rules, Table,
@@ -23,12 +23,12 @@ use crate::table::{
 };
 use crate::tier::TierId;
 
-/// A rule and what it comes to now.
+/// A rule and how far it is met now.
 #[derive(Debug, Clone, Serialize)]
 pub struct RuleStatus {
     /// Full name of the table.
     pub table: String,
-    /// The same in its parts.
+    /// Name of the table in its parts.
     #[serde(skip)]
     pub table_name: TableName,
     /// Number of the rule within the table.
@@ -45,45 +45,46 @@ pub struct RuleStatus {
     pub made_unix_us: u64,
     /// Segments in its scope.
     pub segments: u64,
-    /// Bytes of these.
+    /// Bytes of these segments.
     pub bytes: u64,
-    /// Bytes where the rule wants them.
+    /// Bytes on a tier that the rule wants.
     pub met_bytes: u64,
-    /// Bytes where it does not.
+    /// Bytes on a tier that the rule does not want.
     pub unmet_bytes: u64,
-    /// Bytes for which a later rule holds instead; part of neither.
+    /// Bytes for which a later rule is in force instead; neither met nor unmet.
     pub overruled_bytes: u64,
     /// Bytes in its scope by tier, fastest first, the home last.
     pub bytes_by_tier: Vec<u64>,
-    /// True when nothing in its scope lies where it should not.
+    /// True when no segment in its scope lies on a tier that the rule does not want.
     pub met: bool,
 }
 
 impl Core {
-    /// Makes a rule; see [`super::Store::add_rule`].
-    pub(super) fn add_rule(&self, name: &TableName, mut wish: NewRule) -> Result<Rule> {
+    /// Adds a rule; see [`super::Store::add_rule`].
+    pub(super) fn add_rule(&self, name: &TableName, mut new: NewRule) -> Result<Rule> {
         let _ddl = self.ddl.lock();
         let table = self.table(name)?;
         let tiers = tier_names(self);
-        if !tiers.contains(&wish.tier) {
-            return Err(Error::unknown_tier(wish.tier, &tiers));
+        if !tiers.contains(&new.tier) {
+            return Err(Error::unknown_tier(new.tier, &tiers));
         }
         let version = table.version();
-        if let RuleRows::Chunks(chunks) = &mut wish.rows {
-            *chunks = existing(chunks, &version)?;
+        if let RuleRows::Chunks(chunks) = &mut new.rows {
+            *chunks = existing_chunks(chunks, &version)?;
         }
-        let (rules, rule) = version.rules.with(wish, self.clock.unix_us());
-        self.check_needs(&table, TableVersion { rules: Arc::new(rules), ..version.as_ref().clone() })?;
+        let (rules, rule) = version.rules.with(new, self.clock.unix_us());
+        self.check_feasibility(&table, TableVersion { rules: Arc::new(rules), ..version.as_ref().clone() })?;
         self.change_rules(&table, |version| {
-            let mut wish = rule.wish.clone();
-            if let RuleRows::Chunks(chunks) = &mut wish.rows {
-                *chunks = existing(chunks, version)?;
+            // Chunks may have been replaced since the version above was read.
+            let mut new = rule.spec.clone();
+            if let RuleRows::Chunks(chunks) = &mut new.rows {
+                *chunks = existing_chunks(chunks, version)?;
             }
-            Ok(version.rules.with(wish, rule.made_unix_us))
+            Ok(version.rules.with(new, rule.made_unix_us))
         })
     }
 
-    /// Drops rules and says which.
+    /// Drops rules and returns them.
     pub(super) fn drop_rules(&self, name: &TableName, choice: &RuleChoice) -> Result<Vec<Rule>> {
         let _ddl = self.ddl.lock();
         let table = self.table(name)?;
@@ -94,7 +95,7 @@ impl Core {
         self.change_rules(&table, |version| version.rules.without(name, choice))
     }
 
-    /// A new version of the table with other rules. The set of tables does not change meanwhile.
+    /// Commits a new version of the table with other rules. The caller holds the lock of the set of tables.
     fn change_rules<T>(&self, table: &Arc<Table>, change: impl Fn(&TableVersion) -> Result<(Rules, T)>) -> Result<T> {
         let (submitted, answer) = {
             let mut head = table.lock_head();
@@ -111,47 +112,52 @@ impl Core {
         Ok(answer)
     }
 
-    /// Refuses a version whose rules need more memory than there is, where they need more than those before.
-    fn check_needs(&self, table: &Table, version: TableVersion) -> Result<()> {
+    /// Refuses a version whose rules need more memory than the budgets have, unless they need no more than the present
+    /// rules.
+    fn check_feasibility(&self, table: &Table, version: TableVersion) -> Result<()> {
         let mut tables = TieringHost::tables(self);
-        let before = Needs::of(self, &tables);
+        let before = Feasibility::for_tables(self, &tables);
         if let Some(slot) = tables.iter_mut().find(|known| known.id == table.id()) {
-            *slot = snapshot_of(table, &version);
+            *slot = table_snapshot(table, &version);
         }
-        Needs::of(self, &tables).check(&before)
+        Feasibility::for_tables(self, &tables).check(&before)
     }
 
-    /// Where the columns of a new chunk start that would start where `usual` says; its `rows` come from `parents`.
-    pub(crate) fn start(
+    /// Chooses the tier on which each column of a new chunk starts: `default_tier`, as far as the rules of the table
+    /// allow it. The chunk has `rows` rows, which come from the chunks `parents`.
+    pub(crate) fn starting_tiers(
         &self,
         table: &Table,
         statistics: &ChunkStatistics,
-        (rows, parents): (u32, &[ChunkId]),
-        usual: &dyn Fn(usize) -> Option<TierId>,
+        rows: u32,
+        parents: &[ChunkId],
+        default_tier: &dyn Fn(usize) -> Option<TierId>,
     ) -> Vec<Option<TierId>> {
         let columns = &table.definition().columns;
         let rules = Arc::clone(&table.version().rules);
         if rules.is_empty() {
-            return (0..columns.len()).map(usual).collect();
+            return (0..columns.len()).map(default_tier).collect();
         }
         let tiers = tier_names(self);
-        let bounds = statistics.by_column();
+        let bounds = statistics.column_bounds();
         let position = |id| columns.iter().position(|column| column.id == id);
         let scopes =
-            Scopes::of(&rules, &tiers, &[ScopeChunk { ids: parents, rows }], &|id| position(id).and_then(&bounds));
+            Scopes::new(&rules, &tiers, &[ScopeChunk { ids: parents, rows }], &|id| position(id).and_then(&bounds));
         let home = TierId(tiers.len().saturating_sub(1) as u8);
-        let start = |(at, column): (usize, &crate::table::Column)| scopes.duty(0, column.id).start(usual(at), home);
+        let start = |(at, column): (usize, &crate::table::Column)| {
+            scopes.constraints(0, column.id).starting_tier(default_tier(at), home)
+        };
         columns.iter().enumerate().map(start).collect()
     }
 
-    /// All rules of all tables, or of some, and what they come to now.
+    /// The status of each rule of the tables for which `wanted` is true.
     pub(super) fn rule_statuses(&self, wanted: &dyn Fn(&TableName) -> bool) -> Vec<RuleStatus> {
         let tables = self.tables();
         let tables = tables.iter().filter(|table| wanted(table.name()));
-        tables.flat_map(|table| self.statuses_of(table)).collect()
+        tables.flat_map(|table| self.table_rule_statuses(table)).collect()
     }
 
-    fn statuses_of(&self, table: &Table) -> Vec<RuleStatus> {
+    fn table_rule_statuses(&self, table: &Table) -> Vec<RuleStatus> {
         let version = table.version();
         let tiers = tier_names(self);
         let scopes = scopes(&version.rules, &tiers, &version.chunks, &version.statistics);
@@ -164,17 +170,22 @@ impl Core {
                         continue;
                     }
                     let home = TierId(tiers.len().saturating_sub(1) as u8);
-                    let lies = segment.resident.load().as_ref().map_or(home, |resident| resident.tier.id());
-                    let duty = scopes.duty(at, segment.column);
-                    // A rule on a tier that is not there now asks for nothing.
-                    let holds = wanted.is_none()
-                        || match rule.wish.kind {
-                            RuleKind::Pin => duty.pin == Some(position),
-                            RuleKind::Exclude => wanted.is_some_and(|tier| !duty.allows(tier)),
-                            RuleKind::Prefer => duty.preference == Some(position),
+                    let tier = segment.resident.load().as_ref().map_or(home, |resident| resident.tier.id());
+                    let constraints = scopes.constraints(at, segment.column);
+                    // A rule for a tier that does not exist now demands nothing.
+                    let in_force = wanted.is_none()
+                        || match rule.spec.kind {
+                            RuleKind::Pin => constraints.pin == Some(position),
+                            RuleKind::Exclude => wanted.is_some_and(|tier| !constraints.allows(tier)),
+                            RuleKind::Prefer => constraints.preference == Some(position),
                         };
-                    let there = wanted == Some(lies);
-                    status.count(segment.bytes(), lies, (holds, there != (rule.wish.kind == RuleKind::Exclude)));
+                    let on_named_tier = wanted == Some(tier);
+                    let outcome = match on_named_tier != (rule.spec.kind == RuleKind::Exclude) {
+                        _ if !in_force => Outcome::Overruled,
+                        true => Outcome::Met,
+                        false => Outcome::Unmet,
+                    };
+                    status.count(segment.bytes(), tier, outcome);
                 }
             }
             status.met = status.unmet_bytes == 0 && wanted.is_some();
@@ -185,7 +196,8 @@ impl Core {
 }
 
 impl Core {
-    /// By chunk and column of a version: the rule that decides where the segment lies, in words; nothing without rules.
+    /// By chunk and column of a version: the text of the rule that decides the tier of the segment; empty without
+    /// rules.
     pub(super) fn deciding_rules(&self, table: &Table, version: &TableVersion) -> Vec<Vec<Option<Arc<str>>>> {
         if version.rules.is_empty() {
             return Vec::new();
@@ -196,13 +208,23 @@ impl Core {
         let texts = version.rules.iter().map(|rule| Arc::from(format!("rule {}: {}", rule.number, rule.sql(&names))));
         let texts: Vec<Arc<str>> = texts.collect();
         let rule = |at: usize, column| {
-            let duty = scopes.duty(at, column);
-            duty.hard().or(duty.preference).and_then(|rule| texts.get(rule as usize).cloned())
+            let constraints = scopes.constraints(at, column);
+            constraints.binding_rule().or(constraints.preference).and_then(|rule| texts.get(rule as usize).cloned())
         };
         let chunk =
             |(at, entry): (usize, &ChunkEntry)| entry.chunk.segments.iter().map(|s| rule(at, s.column)).collect();
         version.chunks.iter().enumerate().map(chunk).collect()
     }
+}
+
+/// Effect of a rule on a segment in its scope.
+enum Outcome {
+    /// A later rule is in force instead.
+    Overruled,
+    /// The segment lies on a tier that the rule wants.
+    Met,
+    /// The segment lies on a tier that the rule does not want.
+    Unmet,
 }
 
 impl RuleStatus {
@@ -212,9 +234,9 @@ impl RuleStatus {
             table: table.name().to_string(),
             table_name: table.name().clone(),
             rule: rule.number,
-            kind: rule.wish.kind.name(),
-            tier: rule.wish.tier.clone(),
-            columns: rule.wish.columns.iter().map(|column| names(*column)).collect(),
+            kind: rule.spec.kind.name(),
+            tier: rule.spec.tier.clone(),
+            columns: rule.spec.columns.iter().map(|column| names(*column)).collect(),
             definition: rule.sql(&names),
             made_unix_us: rule.made_unix_us,
             segments: 0,
@@ -227,16 +249,16 @@ impl RuleStatus {
         }
     }
 
-    fn count(&mut self, bytes: u64, lies: TierId, (holds, as_wanted): (bool, bool)) {
+    fn count(&mut self, bytes: u64, tier: TierId, outcome: Outcome) {
         self.segments += 1;
         self.bytes += bytes;
-        if let Some(sum) = self.bytes_by_tier.get_mut(usize::from(lies.0)) {
+        if let Some(sum) = self.bytes_by_tier.get_mut(usize::from(tier.0)) {
             *sum += bytes;
         }
-        match (holds, as_wanted) {
-            (false, _) => self.overruled_bytes += bytes,
-            (true, true) => self.met_bytes += bytes,
-            (true, false) => self.unmet_bytes += bytes,
+        match outcome {
+            Outcome::Overruled => self.overruled_bytes += bytes,
+            Outcome::Met => self.met_bytes += bytes,
+            Outcome::Unmet => self.unmet_bytes += bytes,
         }
     }
 }
@@ -247,8 +269,8 @@ pub(super) fn log_rules(commit: &mut Commit, table: TableId, rules: &Rules) -> R
     Ok(())
 }
 
-/// Those of the chunks that the version has.
-fn existing(chunks: &ChunkSet, version: &TableVersion) -> Result<ChunkSet> {
+/// The chunks of a set that a version has; an error when it has none of them.
+fn existing_chunks(chunks: &ChunkSet, version: &TableVersion) -> Result<ChunkSet> {
     let known: ChunkSet = version.chunks.iter().map(|entry| entry.chunk.id).filter(|id| chunks.contains(*id)).collect();
     if known.is_empty() {
         let all: ChunkSet = version.chunks.iter().map(|entry| entry.chunk.id).collect();

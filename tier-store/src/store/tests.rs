@@ -1,4 +1,4 @@
-//! The store as a user of the crate sees it: what is acknowledged is there after a reopen, what is not is gone.
+//! Tests of the public interface: acknowledged changes are there after a reopen, others are gone.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -32,7 +32,7 @@ pub(super) fn definition(name: &str) -> TableDefinition {
     definition
 }
 
-/// The rows of each item of a version, the deleted ones included, from wherever they lie.
+/// The rows of each chunk and delta entry of a version, deleted ones included, from whichever tier has them.
 pub(super) fn items(store: &Store, version: &TableVersion) -> Result<Vec<RecordBatch>> {
     let mut batches: Vec<RecordBatch> = Vec::new();
     for entry in version.chunks.iter() {

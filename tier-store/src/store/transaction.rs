@@ -1,12 +1,13 @@
-//! Transactions: changes of tables that only their owner sees until all of them are committed.
+//! Transactions: changes of tables that are visible only to their owner until all of them are committed.
 //!
 //! For each table that it changes, a transaction has the version it started from (its *base*) and that version with its
 //! own changes on top (its *view*), which its next statement reads. The view keeps the base's chunks and delta entries
-//! in their places, with more deleted rows, and has its own behind them; so the difference between the two is all there
-//! is to commit. Rows of its own lie in chunk files and delta entries that nobody else knows and that go with it.
+//! in their positions, with more deleted rows, and has its own behind them; so a commit writes the difference between
+//! the two. Rows of its own lie in chunk files and delta entries that no other transaction knows and that are deleted
+//! with it.
 //!
-//! Snapshot isolation: the first committer of a deletion wins, the other gets [`Error::Conflict`]. Inserts conflict only
-//! where the table enforces its key.
+//! Snapshot isolation: the first committer of a deletion wins, the other gets [`Error::Conflict`]. Inserts conflict
+//! only where the table enforces its key.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -18,8 +19,8 @@ use roaring::{RoaringBitmap, RoaringTreemap};
 
 use super::Store;
 use super::commit::TableWrites;
-use super::draft::Holder;
-use super::unique::{Place, check_statement};
+use super::draft::RowHolder;
+use super::unique::{ItemPosition, check_statement};
 use super::write::live_batch;
 use crate::error::{Error, Result};
 use crate::table::ingest::SealedChunk;
@@ -29,21 +30,21 @@ use crate::table::{ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, NewRows, Tab
 #[derive(Debug)]
 pub struct Transaction {
     store: Arc<Store>,
-    tables: BTreeMap<TableId, Changed>,
+    tables: BTreeMap<TableId, ChangedTable>,
 }
 
-/// A state of a transaction to return to.
+/// A state of a transaction that it can return to.
 #[derive(Debug, Clone)]
-pub struct Savepoint(BTreeMap<TableId, Changed>);
+pub struct Savepoint(BTreeMap<TableId, ChangedTable>);
 
 /// A table with changes of the transaction.
 #[derive(Debug, Clone)]
-struct Changed {
+struct ChangedTable {
     table: Arc<Table>,
     base: Arc<TableVersion>,
     view: Arc<TableVersion>,
     /// Bounds of its own chunks.
-    own: BTreeMap<ChunkId, ChunkStatistics>,
+    own_bounds: BTreeMap<ChunkId, ChunkStatistics>,
 }
 
 impl Transaction {
@@ -51,16 +52,16 @@ impl Transaction {
         Self { store, tables: BTreeMap::new() }
     }
 
-    /// The table with this transaction's changes; `None` while it has none there.
+    /// The table with this transaction's changes; `None` without changes of the table.
     pub fn view(&self, table: &Table) -> Option<Arc<TableVersion>> {
         self.tables.get(&table.id()).map(|changed| Arc::clone(&changed.view))
     }
 
-    /// Deletes the rows at positions of `seen` and adds rows, together. `seen` is the transaction's view of the table, or,
-    /// at its first change there, the version that it started from.
+    /// Deletes the rows at positions of `seen` and adds rows, together. `seen` is the transaction's view of the table,
+    /// or, at its first change of the table, the version that it started from.
     ///
     /// # Errors
-    /// As of [`Transaction::prepare`] and [`Change::complete`]. Nothing has changed then.
+    /// The errors of [`Transaction::prepare`] and [`Change::complete`]. An error changes nothing.
     pub fn change(
         &mut self,
         table: &Arc<Table>,
@@ -73,8 +74,8 @@ impl Transaction {
         self.apply(change)
     }
 
-    /// The first step of [`Transaction::change`], which is quick: a change that is not part of the transaction yet. It is to
-    /// be completed, without the transaction, and then applied.
+    /// The first step of [`Transaction::change`], which is fast: makes a change that is not part of the transaction
+    /// yet. The caller completes it, without access to the transaction, and then applies it.
     ///
     /// # Errors
     /// [`Error::Invalid`] for positions of another version, or rows of another table.
@@ -87,9 +88,9 @@ impl Transaction {
     ) -> Result<Change> {
         let mut changed = match self.tables.get(&table.id()) {
             Some(changed) => changed.clone(),
-            None => Changed::new(table, seen),
+            None => ChangedTable::new(table, seen),
         };
-        // Another object of the same table has other columns: rows and positions of one do not fit the other.
+        // ALTER makes a new `Table` with the same id and other columns: rows and positions of one do not fit the other.
         let rows_of = added.as_ref().map(|rows| &rows.table);
         if !Arc::ptr_eq(&changed.table, table)
             || rows_of.is_some_and(|t| t.id() == table.id() && !Arc::ptr_eq(t, table))
@@ -98,29 +99,37 @@ impl Transaction {
             return Err(Error::Conflict { table, what: "it was altered" });
         }
         if !Arc::ptr_eq(&changed.view, seen) {
-            return Err(not_seen());
+            return Err(wrong_version());
         }
         if added.as_ref().is_some_and(|rows| rows.table.id() != table.id()) {
             return Err(Error::Invalid(format!("the rows were written for another table than '{}'", table.name())));
         }
         let is_empty = deleted.is_empty() && added.is_none();
         changed.delete(deleted)?;
-        let old = (changed.view.chunks.len(), changed.view.delta.len());
+        let old_chunks = changed.view.chunks.len();
+        let old_entries = changed.view.delta.len();
         if let Some(rows) = added {
             changed.add(rows)?;
         }
-        Ok(Change { store: Arc::clone(&self.store), seen: Arc::clone(seen), changed, old, is_empty })
+        Ok(Change {
+            store: Arc::clone(&self.store),
+            seen: Arc::clone(seen),
+            changed,
+            old_chunks,
+            old_entries,
+            is_empty,
+        })
     }
 
     /// Makes a completed change part of the transaction.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the table was changed by another one since it was prepared.
+    /// [`Error::Invalid`] when another change of the table was applied since this one was prepared.
     pub fn apply(&mut self, change: Change) -> Result<()> {
         let id = change.changed.table.id();
         let now = self.tables.get(&id).map_or(&change.changed.base, |now| &now.view);
         if !Arc::ptr_eq(now, &change.seen) {
-            return Err(not_seen());
+            return Err(wrong_version());
         }
         if !change.is_empty {
             self.tables.insert(id, change.changed);
@@ -133,12 +142,12 @@ impl Transaction {
         !self.tables.is_empty()
     }
 
-    /// Marks the present state.
+    /// Returns a savepoint of the present state.
     pub fn savepoint(&self) -> Savepoint {
         Savepoint(self.tables.clone())
     }
 
-    /// Returns to a state marked earlier in this transaction.
+    /// Returns to an earlier savepoint of this transaction.
     pub fn roll_back_to(&mut self, savepoint: Savepoint) {
         self.tables = savepoint.0;
     }
@@ -146,55 +155,57 @@ impl Transaction {
     /// Makes all changes durable, then visible, at once.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when another transaction deleted one of its rows first, or a table is no more; nothing has
-    /// changed then, and the same work may be done again on the present state. [`Error::DuplicateKey`] when another one
-    /// committed a row with the same key first.
+    /// [`Error::Conflict`] when another transaction deleted one of its rows first, or a table was dropped or altered;
+    /// nothing has changed then, and the caller may repeat its work on the present state. [`Error::DuplicateKey`] when
+    /// another transaction committed a row with the same key first.
     pub fn commit(self) -> Result<()> {
-        let writes = self.tables.into_values().map(Changed::into_writes).collect::<Result<Vec<_>>>()?;
+        let writes = self.tables.into_values().map(ChangedTable::into_writes).collect::<Result<Vec<_>>>()?;
         self.store.core.commit(writes)
     }
 }
 
-/// A change of a table on its way into a transaction.
+/// A change of a table that is not part of its transaction yet.
 #[derive(Debug)]
 pub struct Change {
     store: Arc<Store>,
     seen: Arc<TableVersion>,
-    changed: Changed,
-    /// Chunks and delta entries of the view without the new rows.
-    old: (usize, usize),
+    changed: ChangedTable,
+    /// Number of chunks of the view before the new rows.
+    old_chunks: usize,
+    /// Number of delta entries of the view before the new rows.
+    old_entries: usize,
     is_empty: bool,
 }
 
 impl Change {
-    /// Does what takes time: compares the keys of the new rows where the table enforces its key, and writes many small
-    /// inserts as chunks. Blocks.
+    /// Does the slow part: compares the keys of the new rows if the table enforces its key, and writes the
+    /// transaction's delta rows as chunks once they fill one. Blocks.
     ///
     /// # Errors
-    /// [`Error::DuplicateKey`]; what writing says.
+    /// [`Error::DuplicateKey`]; the errors of writing.
     pub fn complete(&mut self) -> Result<()> {
         if self.is_empty {
             return Ok(());
         }
-        let (chunks, delta) = self.old;
-        let is_new = |place: Place| match place {
-            Place::Chunk(at) => at >= chunks,
-            Place::Delta(at) => at >= delta,
+        let is_new = |position: ItemPosition| match position {
+            ItemPosition::Chunk(at) => at >= self.old_chunks,
+            ItemPosition::Delta(at) => at >= self.old_entries,
         };
         check_statement(self.store.core(), &self.changed.table, &self.changed.view, is_new)?;
-        self.changed.seal_own(&self.store)
+        self.changed.seal_own_rows(&self.store)
     }
 }
 
-fn not_seen() -> Error {
+fn wrong_version() -> Error {
     Error::Invalid("the positions are not of the version that the transaction sees".into())
 }
 
-impl Changed {
+impl ChangedTable {
     fn new(table: &Arc<Table>, base: &Arc<TableVersion>) -> Self {
-        Self { table: Arc::clone(table), base: Arc::clone(base), view: Arc::clone(base), own: BTreeMap::new() }
+        Self { table: Arc::clone(table), base: Arc::clone(base), view: Arc::clone(base), own_bounds: BTreeMap::new() }
     }
 
+    /// Marks rows of the view as deleted.
     fn delete(&mut self, positions: &RoaringTreemap) -> Result<()> {
         if positions.is_empty() {
             return Ok(());
@@ -238,16 +249,16 @@ impl Changed {
         for SealedChunk { chunk, statistics } in sealed {
             let place = chunks.last().map_or(0, |last| last.place + 1);
             bounds.push((place, statistics.clone()));
-            self.own.insert(chunk.id, statistics);
+            self.own_bounds.insert(chunk.id, statistics);
             chunks.push(ChunkEntry { chunk, deletions: None, place });
         }
-        view.statistics = Arc::new(view.statistics.changed(&BTreeSet::new(), &bounds)?.0.holding(&bounds));
+        view.statistics = Arc::new(view.statistics.changed(&BTreeSet::new(), &bounds)?.0.with_own_chunks(&bounds));
         view.chunks = chunks.into();
         Ok(())
     }
 
-    /// Writes its own delta rows as chunks once they fill one: they cannot be sealed by anybody else.
-    fn seal_own(&mut self, store: &Store) -> Result<()> {
+    /// Writes its own delta rows as chunks once they fill one: no seal of the table sees these rows.
+    fn seal_own_rows(&mut self, store: &Store) -> Result<()> {
         let own = self.own_delta();
         if own.iter().map(DeltaRows::live_rows).sum::<u64>() < u64::from(self.table.options().chunk_rows) {
             return Ok(());
@@ -270,17 +281,17 @@ impl Changed {
         let view = &self.view;
         for (old, new) in base.chunks.iter().zip(view.chunks.iter()) {
             if let Some(rows) = newly_deleted(&old.deletions, &new.deletions) {
-                writes.deleted.push((Holder::Chunk(Arc::clone(&old.chunk.whereabouts)), rows));
+                writes.deleted.push((RowHolder::Chunk(Arc::clone(&old.chunk.forwarding)), rows));
             }
         }
         for (old, new) in base.delta.iter().zip(view.delta.iter()) {
             if let Some(rows) = newly_deleted(&old.deletions, &new.deletions) {
-                writes.deleted.push((Holder::Delta(Arc::clone(&old.entry)), rows));
+                writes.deleted.push((RowHolder::Delta(Arc::clone(&old.entry)), rows));
             }
         }
         for entry in view.chunks.iter().skip(base.chunks.len()) {
             let unknown = || Error::Invalid("a chunk of the transaction has no bounds".into());
-            let statistics = self.own.get(&entry.chunk.id).cloned().ok_or_else(unknown)?;
+            let statistics = self.own_bounds.get(&entry.chunk.id).cloned().ok_or_else(unknown)?;
             let chunk = SealedChunk { chunk: Arc::clone(&entry.chunk), statistics };
             writes.chunks.push((chunk, entry.deletions.clone()));
         }
@@ -290,7 +301,7 @@ impl Changed {
     }
 }
 
-/// Rows that are deleted in `new` and not in `old`; `None` without such.
+/// Rows that are deleted in `new` and not in `old`; `None` if there are none.
 fn newly_deleted(old: &Option<Arc<RoaringBitmap>>, new: &Option<Arc<RoaringBitmap>>) -> Option<RoaringBitmap> {
     match (old, new) {
         (_, None) => None,

@@ -1,4 +1,4 @@
-//! Disk usage: where the bytes of a data directory are.
+//! Disk usage of a data directory, by table.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::recovery::{self, CATALOG_FILE};
 use crate::catalog::{Space, key_part};
 use crate::error::Result;
 
-/// The bytes of one table.
+/// Disk usage of one table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableUsage {
     /// Schema and name.
@@ -23,28 +23,29 @@ pub struct TableUsage {
     pub file_bytes: u64,
     /// Rows not yet sealed.
     pub delta_rows: u64,
-    /// Bytes of these in the catalog.
+    /// Bytes of these rows in the catalog.
     pub delta_bytes: u64,
-    /// Bytes of all else that the catalog knows of the table: homes, checksums, bounds, heat.
+    /// Bytes of all other catalog records of the table: homes, checksums, bounds, heat.
     pub catalog_bytes: u64,
 }
 
-/// The bytes of a data directory.
+/// Disk usage of a data directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// By name.
+    /// Usage of each table, by name.
     pub tables: Vec<TableUsage>,
     /// Size of the catalog's file, free pages included.
     pub catalog_file_bytes: u64,
-    /// Files of ours that no table has (yet): interrupted writes, loads under way, tables dropped while being read.
+    /// Our files that no table has (yet): of interrupted writes, of loads under way, of tables dropped while they are
+    /// read.
     pub unowned_files: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub unowned_bytes: u64,
     /// Tables that cannot be loaded; `terrace check` says why.
     pub broken_tables: u64,
 }
 
-/// The usage of a data directory that no server uses; nothing in it changes.
+/// Disk usage of a data directory that no server uses; nothing in it changes.
 ///
 /// # Errors
 /// [`crate::Error::Locked`] while a server uses it, [`crate::Error::NotFound`] when there is none.
@@ -54,7 +55,7 @@ pub fn usage(data_dir: &Path) -> Result<Usage> {
 }
 
 impl Core {
-    /// The usage as it is now.
+    /// Disk usage of the open store now.
     pub(super) fn usage(&self) -> Result<Usage> {
         let snapshot = self.catalog.snapshot()?;
         let mut catalog: BTreeMap<u64, (u64, u64)> = BTreeMap::new();

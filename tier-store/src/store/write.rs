@@ -1,7 +1,7 @@
-//! How versions change: inserts, seals, bulk publishes, creating and dropping tables.
+//! Changes of table versions: inserts, seals, bulk publishes, creating and dropping tables.
 //!
-//! Order of every change: write files and fsync them, commit the catalog, publish the version. A crash before the commit
-//! leaves orphan files, which the next start removes; after it, everything is there.
+//! Order of every change: write files and fsync them, commit the catalog, publish the version. A crash before the
+//! commit leaves orphan files, which the next start removes; after it, everything is there.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::table::{
 use crate::tier::{TierId, codec};
 
 impl Core {
-    /// A table that exists in memory only, until [`Core::publish_table`].
+    /// Makes a table that exists in memory only, until [`Core::publish_table`].
     pub(super) fn new_table(&self, mut definition: TableDefinition, replace: bool) -> Result<Arc<Table>> {
         definition.check()?;
         if !replace && self.tables.read().contains_key(&definition.name) {
@@ -41,7 +41,7 @@ impl Core {
         Ok(Arc::new(Table::new(id, definition, Vec::new(), statistics, Vec::new(), Rules::default())))
     }
 
-    /// Commits a new table with its chunks; with `replace` the old one of that name goes in the same commit.
+    /// Commits a new table with its chunks; with `replace` the same commit drops the old table of that name.
     pub(super) fn publish_table(&self, table: &Arc<Table>, sealed: Vec<SealedChunk>, replace: bool) -> Result<()> {
         unique::check_new_table(self, table, &sealed)?;
         let _ddl = self.ddl.lock();
@@ -51,7 +51,7 @@ impl Core {
             Some(_) if !replace => {
                 return Err(Error::AlreadyExists { kind: "table", name: table.name().to_string() });
             }
-            Some(old) => forget(old, &mut commit),
+            Some(old) => delete_table_records(old, &mut commit),
             None => {}
         }
         let record = TableRecord::new(table.definition())?;
@@ -74,7 +74,7 @@ impl Core {
         self.tables.write().insert(table.name().clone(), Arc::clone(table));
         self.schema_changed();
         if let Some(old) = old {
-            self.doom(&old);
+            self.mark_table_for_deletion(&old);
         }
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Core {
         let _ddl = self.ddl.lock();
         let table = self.table(name)?;
         let mut commit = Commit::default();
-        forget(&table, &mut commit);
+        delete_table_records(&table, &mut commit);
         let submitted = {
             let mut head = table.lock_head();
             head.dropped = true;
@@ -92,14 +92,14 @@ impl Core {
         self.complete(submitted)?;
         self.tables.write().remove(name);
         self.schema_changed();
-        self.doom(&table);
+        self.mark_table_for_deletion(&table);
         Ok(())
     }
 
-    /// The description of a dropped table goes, its files with the last reader.
-    fn doom(&self, table: &Table) {
+    /// Removes the description of a dropped table, and lets its files be deleted with their last reader.
+    fn mark_table_for_deletion(&self, table: &Table) {
         self.descriptions.remove(table.id());
-        table.version().chunks.iter().for_each(|entry| entry.chunk.doom(&self.ssd));
+        table.version().chunks.iter().for_each(|entry| entry.chunk.mark_for_deletion(&self.ssd));
     }
 
     pub(super) fn insert(&self, table: &Arc<Table>, batches: &[RecordBatch]) -> Result<u64> {
@@ -109,7 +109,7 @@ impl Core {
         Ok(count)
     }
 
-    /// Rows as an entry of the delta, charged but not yet part of the table; `None` without rows.
+    /// Makes a delta entry of rows, charged but not yet part of the table; `None` without rows.
     pub(super) fn delta_rows(&self, table: &Arc<Table>, batches: &[RecordBatch]) -> Result<Option<DeltaRows>> {
         batches.iter().try_for_each(|batch| table.check_rows(batch))?;
         let batch = codec::normalize(&concat_batches(table.schema(), batches)?)?;
@@ -120,14 +120,14 @@ impl Core {
         Ok(Some(DeltaRows { entry, deletions: None }))
     }
 
-    /// Charges the delta account; when it is full, seals this table and then the others to make room.
+    /// Charges the delta account for rows; when it is full, seals this table and then the others to make room.
     fn charge_delta(&self, table: &Arc<Table>, batch: RecordBatch) -> Result<DeltaEntry> {
         let now = self.clock.now_us();
         let sequence = table.allocate_delta();
         let charge = |batch| DeltaEntry::charged(&self.delta, sequence, batch, now);
         match charge(batch.clone()) {
             Err(Error::BudgetExceeded { .. }) => {
-                // A table that cannot be sealed is no reason to refuse rows of another that there is room for.
+                // A table that cannot be sealed must not refuse rows of another table that have room.
                 let own = self.seal(table);
                 let others: Vec<_> = self.tables().iter().map(|other| self.seal(other)).collect();
                 let failed = others.into_iter().chain([own]).find_map(Result::err);
@@ -137,7 +137,8 @@ impl Core {
         }
     }
 
-    /// Seals the delta that is there now. Rows inserted meanwhile stay in the delta; rows deleted meanwhile stay deleted.
+    /// Seals the present delta entries of a table. Rows inserted meanwhile stay in the delta; rows deleted meanwhile
+    /// stay deleted.
     pub(super) fn seal(&self, table: &Arc<Table>) -> Result<()> {
         let _sealing = table.lock_sealing();
         let delta = Arc::clone(&table.version().delta);
@@ -147,7 +148,7 @@ impl Core {
         let live = delta.iter().map(live_batch).collect::<Result<Vec<_>>>()?;
         let sealed = self.write_chunks(table, &live)?;
         self.sync_names(&sealed)?;
-        let chunks = NewChunks::of(sealed.iter().map(|sealed| sealed.chunk.as_ref()));
+        let chunks = NewChunks::from_chunks(sealed.iter().map(|sealed| sealed.chunk.as_ref()));
         let mut first = 0;
         let map = |rows: &DeltaRows| {
             let map = RowMap { chunks: Arc::clone(&chunks), first, dropped: rows.deletions.clone(), sorted: None };
@@ -158,13 +159,13 @@ impl Core {
         let submitted = {
             let mut head = table.lock_head();
             if head.dropped {
-                // Altered or dropped meanwhile: the rows are no longer this table's.
+                // The table was altered or dropped meanwhile, so the rows do not belong to it any more.
                 return Ok(());
             }
             let mut draft = Draft::new(self, table, &head)?;
             let mut late: HashMap<ChunkId, RoaringBitmap> = HashMap::new();
             for (rows, map) in delta.iter().zip(&maps) {
-                let moved = map.follow(&draft.deleted_since(rows)).unwrap_or_default();
+                let moved = map.translate(&draft.deleted_since(rows)).unwrap_or_default();
                 moved.into_iter().for_each(|(new, rows)| *late.entry(new.chunk).or_default() |= rows);
                 draft.remove_sealed(&rows.entry);
             }
@@ -176,7 +177,7 @@ impl Core {
             let next = draft.finish(&mut commit)?;
             head.version = Arc::clone(&next.version);
             for (rows, map) in delta.iter().zip(maps) {
-                // Only a fold sets it beside this, and not at the same time.
+                // Besides this only a fold sets it, and the sealing lock keeps the two apart.
                 rows.entry.moved.set(Moved::Sealed(map));
             }
             self.submit(commit, vec![(Arc::clone(table), next)])
@@ -184,37 +185,40 @@ impl Core {
         self.complete(submitted)
     }
 
-    /// Writes rows as chunks that are not yet part of the table; they start where the table's admission says.
+    /// Writes rows as chunks that are not yet part of the table; they start on the tier of the table's admission.
     pub(super) fn write_chunks(&self, table: &Table, batches: &[RecordBatch]) -> Result<Vec<SealedChunk>> {
         let all = concat_batches(table.schema(), batches)?;
-        let chunk_rows = Arrangement::as_they_are(all.num_rows(), table.options().chunk_rows).chunk_rows;
-        self.write_chunks_on(table, (&all, &[]), &chunk_rows, &[], &|_| self.admission(table))
+        let chunk_rows = Arrangement::in_current_order(all.num_rows(), table.options().chunk_rows).chunk_rows;
+        self.write_derived_chunks(table, &all, &[], &chunk_rows, &[], &|_| self.admission(table))
     }
 
-    /// The same for rows of the chunks `parents`, in chunks of `chunk_rows`, with what is known of each row; each column
-    /// starts on the tier that `tier` gives, if rules allow it and it has room.
-    pub(super) fn write_chunks_on(
+    /// Like [`Core::write_chunks`], but for rows that come from the chunks `parents`. The new chunks have `chunk_rows`
+    /// rows each and carry the bits of `marks`, one bit for each row of `rows`. Each column starts on the tier that
+    /// `tier` gives, if rules allow it and the tier has room.
+    pub(super) fn write_derived_chunks(
         &self,
         table: &Table,
-        (rows, marks): (&RecordBatch, &[(MarkId, BooleanArray)]),
+        rows: &RecordBatch,
+        marks: &[(MarkId, BooleanArray)],
         chunk_rows: &[u32],
         parents: &[ChunkId],
         tier: &dyn Fn(usize) -> Option<TierId>,
     ) -> Result<Vec<SealedChunk>> {
         let mut first = 0;
         let sealed = chunk_rows.iter().map(|count| {
-            let span = (first, *count as usize);
-            first += span.1;
-            let marks = marks.iter().map(|(mark, bits)| (*mark, bits.slice(span.0, span.1))).collect();
-            let part = MarkedRows { batches: vec![rows.slice(span.0, span.1)], marks };
-            write_chunk(self, table, (table.allocate_chunk(), parents), part, tier)
+            let start = first;
+            let len = *count as usize;
+            first += len;
+            let marks = marks.iter().map(|(mark, bits)| (*mark, bits.slice(start, len))).collect();
+            let part = MarkedRows { batches: vec![rows.slice(start, len)], marks };
+            write_chunk(self, table, table.allocate_chunk(), parents, part, tier)
         });
         sealed.collect()
     }
 
-    /// Makes the names of a table's new files durable; files of no commit yet, so nobody waits for it.
+    /// Makes the names of a table's new files durable. No commit has them yet, so no other thread waits for it.
     pub(super) fn sync_names<'a>(&self, sealed: impl IntoIterator<Item = &'a SealedChunk>) -> Result<()> {
-        // They share a folder.
+        // All files of a table share a folder.
         let first = sealed.into_iter().next();
         first.map_or(Ok(()), |sealed| self.ssd.sync_names(sealed.chunk.table))
     }
@@ -225,7 +229,7 @@ impl Core {
         self.tables().iter().filter(|t| volatile(t)).try_for_each(|t| self.seal(t))
     }
 
-    /// Seals every delta whose oldest row is older than the rule says.
+    /// Seals every delta whose oldest row is older than the seal rule allows.
     pub(super) fn seal_aged(&self) {
         let now = self.clock.now_us();
         for table in self.tables() {
@@ -239,8 +243,8 @@ impl Core {
     }
 }
 
-/// Adds to a commit the removal of everything the catalog knows of a table.
-fn forget(table: &Table, commit: &mut Commit) {
+/// Adds the deletion of all catalog records of a table to a commit.
+fn delete_table_records(table: &Table, commit: &mut Commit) {
     let id = key(&[table.id().0]);
     commit.delete(Space::Tables, id.clone());
     commit.delete(Space::Heat, id.clone());
@@ -255,21 +259,21 @@ pub(super) fn live_batch(rows: &DeltaRows) -> Result<RecordBatch> {
     without_deleted(rows.batch(), rows.deletions.as_deref())
 }
 
-/// The rows of `batch` but those at `deleted` positions.
+/// The rows of `batch` without those at `deleted` positions.
 pub(super) fn without_deleted(batch: &RecordBatch, deleted: Option<&RoaringBitmap>) -> Result<RecordBatch> {
-    match live_rows_of(batch.num_rows(), deleted) {
+    match live_rows_mask(batch.num_rows(), deleted) {
         Some(live) => Ok(filter_record_batch(batch, &live)?),
         None => Ok(batch.clone()),
     }
 }
 
-/// Of `rows` rows those that are not at `deleted` positions; `None`: all.
-pub(super) fn live_rows_of(rows: usize, deleted: Option<&RoaringBitmap>) -> Option<BooleanArray> {
+/// A mask of `rows` rows, true for those not at `deleted` positions; `None` when no row is deleted.
+pub(super) fn live_rows_mask(rows: usize, deleted: Option<&RoaringBitmap>) -> Option<BooleanArray> {
     deleted.map(|deleted| (0..rows as u32).map(|row| Some(!deleted.contains(row))).collect())
 }
 
-/// Dictionaries are stored as their values. What clients say of a column is kept, but for keys of ours: in a file, these
-/// say how its column is encoded.
+/// The schema in which a table is stored: dictionary columns become columns of their values. Metadata of clients is
+/// kept except keys with the prefix `terrace.`: in a file, these name the encoding of the column.
 fn stored_schema(schema: &Schema) -> Schema {
     let field = |field: &Arc<Field>| {
         let data_type = match field.data_type() {

@@ -1,7 +1,7 @@
 //! Changes of a table's definition that leave its chunk files alone.
 //!
-//! An alteration is applied to a [`TableDefinition`] and gives the next one, or says why it cannot be. What it means for
-//! the chunks follows from the ids of the columns alone (see [`super::Chunk::under`]).
+//! An alteration is applied to a [`TableDefinition`] and gives the next one, or an error. Its effect on the chunks
+//! follows from the ids of the columns alone (see [`super::Chunk::with_definition`]).
 
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ pub enum Alteration {
     AddColumn {
         /// Name, type, whether it takes nulls.
         field: Field,
-        /// SQL text of the value of later rows that name none.
+        /// SQL text of the value for later rows that name none.
         default: Option<String>,
-        /// What the rows that are there read, as one row; `None`: null.
+        /// The value for existing rows, as one row; `None`: null.
         value: Option<ArrayRef>,
     },
-    /// A column goes, and with it a key that has it, which is no longer enforced; `cluster_by` loses it.
+    /// Drops a column, and with it a key that has it, which is no longer enforced; `cluster_by` loses the column.
     DropColumn(String),
     /// A column gets another name, in the key and in `cluster_by` too.
     RenameColumn {
-        /// As it is.
+        /// The current name.
         from: String,
-        /// As it will be.
+        /// The new name.
         to: String,
     },
     /// A column takes nulls from now on.
@@ -46,11 +46,11 @@ pub enum Alteration {
     Rename(TableName),
     /// Other settings.
     SetOptions(TableOptions),
-    /// Words for people on the table, or on one of its columns.
+    /// Sets the comment of the table, or of one of its columns.
     Comment {
         /// `None`: the table itself.
         column: Option<String>,
-        /// `None` takes the words away.
+        /// `None` removes the comment.
         text: Option<String>,
     },
 }

@@ -1,12 +1,13 @@
 //! Chunks and segments: an immutable slice of a table, one segment per column.
 //!
 //! A segment always has a *home* (its range of the chunk's Arrow IPC file) and at most one *resident* copy on a
-//! byte-addressable tier. The resident handle is replaced atomically by moves; whoever loaded it before keeps reading
+//! byte-addressable tier. Moves replace the resident handle atomically; a reader that loaded it before keeps reading
 //! the old copy, whose charge ends with its last reader (architecture, decision 1).
 //!
-//! A chunk belongs to one definition of its table. [`Chunk::under`] gives the same rows under another one: the segments
-//! and the file are shared, a column the file lacks is a constant segment, which has no bytes and is never placed. Behind
-//! the columns stand the marks that the chunk knows ([`super::mark`]), which come and go in the same way.
+//! A chunk belongs to one definition of its table. [`Chunk::with_definition`] makes a chunk with the same rows for
+//! another one. Both share the segments and the file; a column that the file lacks is a constant segment, which has no
+//! bytes and is never placed. The segments of marks ([`super::mark`]) follow those of the columns; they come and go in
+//! the same way.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,30 +21,30 @@ use parking_lot::Mutex;
 use super::column::{Column, ColumnId, Constant};
 use super::filter::FilterSlot;
 use super::page_bounds::PageBounds;
-use super::row_map::Whereabouts;
+use super::row_map::Forwarding;
 use crate::error::Error;
 use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
-use crate::tier::Seat;
+use crate::tier::TierIndex;
 use crate::tier::codec::{self, ColumnLayout, Encoding, StoredColumn};
-use crate::tier::ssd::{Flight, SsdTier};
+use crate::tier::ssd::{SharedRead, SsdTier};
 
 /// Number of a chunk within its table; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ChunkId(pub u64);
 
-/// Where a segment's durable bytes lie in the chunk's file.
+/// The place of a segment's durable bytes in the chunk's file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Home {
     /// First byte of the column, from the start of the file; a multiple of 64.
     pub offset: u64,
     /// Bytes stored.
     pub len: u64,
-    /// How they relate to the column's image in memory, and that to the values.
+    /// How the stored bytes encode the column's image in memory, and how the image encodes the values.
     pub encoding: Encoding,
-    /// Bytes of the values in their declared type; of texts that are stored as keys, those of the keys.
+    /// Bytes of the values in their declared type; for strings that are stored as dictionary keys, bytes of the keys.
     pub wide_bytes: u64,
-    /// How the stored bytes are cut into Arrow buffers.
+    /// How the stored bytes are divided into Arrow buffers.
     pub layout: ColumnLayout,
     /// crc32c of each 16 KiB block stored, counted from `offset`; the last block may be short.
     pub checksums: Box<[u32]>,
@@ -53,7 +54,7 @@ pub struct Home {
 #[derive(Debug)]
 pub struct Resident {
     /// The byte-addressable tier it lies on.
-    pub tier: Seat,
+    pub tier: TierIndex,
     /// The whole column of the chunk; its buffers own the tier's charge.
     pub column: StoredColumn,
     /// The image itself, for copying to another tier.
@@ -67,40 +68,40 @@ pub struct Segment {
     pub column: ColumnId,
     /// Durable place; empty for a constant.
     pub home: Home,
-    /// The value of all rows, where the chunk is older than the column.
+    /// The value of all rows when the chunk is older than the column.
     pub constant: Option<Arc<Constant>>,
     /// Copy on a faster tier, if any. `None`: the segment is read from its home.
     pub resident: ArcSwapOption<Resident>,
     /// Accesses since the start of the process.
     pub counters: SegmentCounters,
-    /// What is known of its values beyond their bounds.
+    /// Its membership filter.
     pub(crate) filter: FilterSlot,
-    /// Empty until they were learned.
+    /// Empty until a scan computed them.
     pub(super) page_bounds: OnceLock<PageBounds>,
-    /// Its texts were found not to lie where texts of about one length would.
+    /// Set when a read found that the lengths of its strings vary too much to interpolate their positions.
     pub(crate) is_uneven: AtomicBool,
 }
 
 impl Segment {
-    /// Bytes of its image in memory, on whichever tier: what placement weighs.
+    /// Bytes of its image in memory, on any tier; placement weighs these.
     pub fn bytes(&self) -> u64 {
         codec::image_bytes(&self.home)
     }
 
-    /// Bytes of its values as a scan gives them out.
+    /// Bytes of its values as scans return them.
     pub fn scanned_bytes(&self) -> u64 {
         let rows = self.home.layout.nodes.first().map_or(0, |(rows, _)| u64::from(*rows));
-        // Of keys the views; the text is shared.
-        self.home.encoding.words().map_or(self.home.wide_bytes, |_| rows * size_of::<u128>() as u64)
+        // A dictionary column is returned as views that share the strings.
+        self.home.encoding.dictionary().map_or(self.home.wide_bytes, |_| rows * size_of::<u128>() as u64)
     }
 
-    /// Bytes of its values at most when they are written anew.
+    /// Upper bound of the bytes of its values when they are rewritten.
     pub(crate) fn rewritten_bytes(&self) -> u64 {
         let rows = self.home.layout.nodes.first().map_or(0, |(rows, _)| u64::from(*rows));
-        self.home.encoding.words().map_or(self.home.wide_bytes, |words| rows * words.most_row_bytes())
+        self.home.encoding.dictionary().map_or(self.home.wide_bytes, |dictionary| rows * dictionary.most_row_bytes())
     }
 
-    /// A segment that lies at its home only.
+    /// Makes a segment without a resident copy.
     pub fn new(column: ColumnId, home: Home) -> Self {
         let resident = ArcSwapOption::empty();
         let counters = SegmentCounters::default();
@@ -110,22 +111,22 @@ impl Segment {
         Self { column, home, constant: None, resident, counters, filter, page_bounds, is_uneven }
     }
 
-    /// The bounds of its pages, once they were learned.
+    /// The bounds of its pages; `None` until a scan computed them.
     pub fn page_bounds(&self) -> Option<&PageBounds> {
         self.page_bounds.get()
     }
 
-    /// Learns the bounds of its pages from all of its values.
+    /// Computes the bounds of its pages from all of its values.
     pub fn learn_page_bounds(&self, values: &StoredColumn) {
         if self.page_bounds.get().is_none()
-            && let Some(bounds) = PageBounds::of(values)
+            && let Some(bounds) = PageBounds::from_column(values)
         {
-            // Others may have learned them meanwhile: they are the same.
+            // Another thread may have set them meanwhile: they are equal.
             let _ = self.page_bounds.set(bounds);
         }
     }
 
-    /// Segments of the columns of a file, `ids` in its order.
+    /// Makes the segments of a file's columns; `ids` are in the order of the file.
     pub fn of_file(ids: impl IntoIterator<Item = ColumnId>, homes: impl IntoIterator<Item = Home>) -> Box<[Arc<Self>]> {
         ids.into_iter().zip(homes).map(|(column, home)| Arc::new(Self::new(column, home))).collect()
     }
@@ -135,8 +136,8 @@ impl Segment {
         self.filter.get().as_ref().map(|filter| filter.bytes())
     }
 
-    /// True when no read is needed for its values.
-    pub fn is_in_reach(&self) -> bool {
+    /// True when its values are in memory, so that no read is needed.
+    pub fn is_in_memory(&self) -> bool {
         self.constant.is_some() || self.resident.load().is_some()
     }
 
@@ -146,32 +147,32 @@ impl Segment {
     }
 }
 
-/// A chunk's file, open for cold reads, with the damage that they found in it. A file that is healed is opened anew, so
-/// a read of the old one that is still under way marks nothing.
+/// A chunk's file, open for cold reads, with the damage that they found. A healed file is opened anew as another
+/// `ChunkFile`, so a read of the old one that is still running does not mark the new one as damaged.
 #[derive(Debug)]
 pub struct ChunkFile {
     /// The file.
     pub io: Arc<IoFile>,
-    /// Whole columns that somebody reads or holds.
-    pub(crate) flights: Mutex<BTreeMap<ColumnId, Weak<Flight>>>,
+    /// Reads of whole columns that are running, or whose bytes are still in use.
+    pub(crate) running_reads: Mutex<BTreeMap<ColumnId, Weak<SharedRead>>>,
     damage: Mutex<BTreeMap<ColumnId, Error>>,
 }
 
 impl ChunkFile {
-    /// A file without known damage.
+    /// Makes a file without known damage.
     pub fn new(io: Arc<IoFile>) -> Self {
-        Self { io, flights: Mutex::default(), damage: Mutex::default() }
+        Self { io, running_reads: Mutex::default(), damage: Mutex::default() }
     }
 
-    /// What is wrong with a column's home, as far as anybody noticed.
+    /// The damage of a column's home, if a read or a check found any.
     pub fn damage(&self, column: ColumnId) -> Option<Error> {
         self.damage.lock().get(&column).cloned()
     }
 
-    /// Remembers damage, so that nobody reads it again. Any other error may pass and is not remembered.
+    /// Records damage, so that the column is not read again. Other errors may be temporary and are not recorded.
     pub fn mark(&self, column: ColumnId, error: &Error) {
         if let Error::Corrupt { .. } = error {
-            // The first finding stands; a second reader says the same.
+            // Keeps the first error; a second reader finds the same.
             self.damage.lock().entry(column).or_insert_with(|| error.clone());
         }
     }
@@ -192,28 +193,28 @@ pub struct Chunk {
     pub path: PathBuf,
     /// Size of that file.
     pub file_bytes: u64,
-    /// One per column of `schema`, then one per mark that it knows (see [`super::MarkId`]).
+    /// One per column of `schema`, then one per mark (see [`super::MarkId`]).
     pub segments: Box<[Arc<Segment>]>,
     /// The open file; opened at the first cold read, and again after it was healed.
     pub file: Arc<ArcSwapOption<ChunkFile>>,
-    /// Whose rows it took over, if it was written by a compaction.
+    /// The chunks whose rows it took over, if a compaction wrote it.
     pub(crate) heritage: OnceLock<Heritage>,
-    /// Where its rows went when other chunks replaced it.
-    pub(crate) whereabouts: Arc<Whereabouts>,
+    /// Forwards its rows to the chunks that replaced it.
+    pub(crate) forwarding: Arc<Forwarding>,
     /// Shared by all chunks over the file.
-    life: Arc<FileLife>,
+    file_guard: Arc<FileGuard>,
 }
 
-/// Deletes the file after its last reader, if told to.
+/// Deletes the file after its last reader, if the chunk was marked for deletion.
 #[derive(Debug)]
-struct FileLife {
+struct FileGuard {
     path: PathBuf,
-    /// Set while the chunk is not (or no longer) in the catalog: its file goes with it.
-    doomed: Mutex<Option<Arc<SsdTier>>>,
+    /// The tier to delete the file from; set while the chunk is not, or no longer, in the catalog.
+    deleted_from: Mutex<Option<Arc<SsdTier>>>,
 }
 
 impl Chunk {
-    /// A chunk whose file is written.
+    /// Makes a chunk whose file is written.
     pub fn new(
         table: super::TableId,
         id: ChunkId,
@@ -223,32 +224,32 @@ impl Chunk {
         file_bytes: u64,
         segments: Box<[Arc<Segment>]>,
     ) -> Self {
-        let life = Arc::new(FileLife { path: path.clone(), doomed: Mutex::new(None) });
+        let file_guard = Arc::new(FileGuard { path: path.clone(), deleted_from: Mutex::new(None) });
         let file = Arc::default();
         let heritage = OnceLock::new();
-        let whereabouts = Whereabouts::of(id);
-        Self { table, id, rows, schema, path, file_bytes, segments, file, heritage, whereabouts, life }
+        let forwarding = Forwarding::new(id);
+        Self { table, id, rows, schema, path, file_bytes, segments, file, heritage, forwarding, file_guard }
     }
 
-    /// The same rows with the columns of another definition, by their ids.
-    pub(crate) fn under(&self, schema: &SchemaRef, columns: &[Column]) -> Self {
+    /// Makes a chunk with the same rows and the columns of another definition, matched by their ids.
+    pub(crate) fn with_definition(&self, schema: &SchemaRef, columns: &[Column]) -> Self {
         let segment = |(position, (column, field)): (usize, (&Column, &FieldRef))| {
-            // Most are where they were.
+            // Most columns keep their position.
             let likely = self.segments.get(position).into_iter();
             let known = likely.chain(self.segments.iter()).find(|segment| segment.column == column.id);
             known.map_or_else(|| Arc::new(Segment::of_constant(column, field.data_type())), Arc::clone)
         };
         let columns = columns.iter().zip(schema.fields()).enumerate().map(segment);
         let marks = self.segments.iter().filter(|segment| segment.column.mark().is_some()).cloned();
-        self.over(schema, columns.collect(), marks)
+        self.with_segments(schema, columns.collect(), marks)
     }
 
-    /// The same rows, of which these marks are known.
+    /// Makes a chunk with the same rows and exactly these marks.
     pub(crate) fn with_marks(&self, marks: impl IntoIterator<Item = Arc<Segment>>) -> Self {
-        self.over(&self.schema, self.columns().to_vec(), marks)
+        self.with_segments(&self.schema, self.columns().to_vec(), marks)
     }
 
-    fn over(
+    fn with_segments(
         &self,
         schema: &SchemaRef,
         mut segments: Vec<Arc<Segment>>,
@@ -269,50 +270,50 @@ impl Chunk {
             segments: segments.into(),
             file: Arc::clone(&self.file),
             heritage: self.heritage.clone(),
-            whereabouts: Arc::clone(&self.whereabouts),
-            life: Arc::clone(&self.life),
+            forwarding: Arc::clone(&self.forwarding),
+            file_guard: Arc::clone(&self.file_guard),
         }
     }
 
-    /// What is wrong with a segment's home, as far as a read or a check noticed.
+    /// The damage of a segment's home, if a read or a check found any.
     pub fn damage_of(&self, segment: &Segment) -> Option<Error> {
         self.file.load().as_ref()?.damage(segment.column)
     }
 
-    /// As [`Chunk::damage_of`], by the position of the column.
+    /// Like [`Chunk::damage_of`], by the position of the column.
     pub fn damage(&self, column: usize) -> Option<Error> {
         self.damage_of(self.segments.get(column)?)
     }
 
-    /// Columns whose home is known to be damaged.
+    /// Number of columns whose home is known to be damaged.
     pub fn damaged_segments(&self) -> usize {
         self.segments.iter().filter(|segment| self.damage_of(segment).is_some()).count()
     }
 
-    /// Chunk and column, for errors.
-    pub(crate) fn place(&self, column: usize) -> String {
+    /// Names the chunk and a column, for errors.
+    pub(crate) fn column_label(&self, column: usize) -> String {
         format!("chunk {}, column '{}'", self.id.0, self.column_name(column))
     }
 
-    /// The file goes when the last reader does.
-    pub(crate) fn doom(&self, tier: &Arc<SsdTier>) {
-        *self.life.doomed.lock() = Some(Arc::clone(tier));
+    /// Marks the chunk for deletion: its file is deleted after its last reader.
+    pub(crate) fn mark_for_deletion(&self, tier: &Arc<SsdTier>) {
+        *self.file_guard.deleted_from.lock() = Some(Arc::clone(tier));
     }
 
-    /// True when it is no part of its table any more, or not yet.
-    pub(crate) fn is_doomed(&self) -> bool {
-        self.life.doomed.lock().is_some()
+    /// True when it is not part of its table, either not yet or no longer.
+    pub(crate) fn is_marked_for_deletion(&self) -> bool {
+        self.file_guard.deleted_from.lock().is_some()
     }
 
-    /// The chunk is in the catalog: its file stays.
-    pub(crate) fn keep(&self) {
-        *self.life.doomed.lock() = None;
+    /// Clears the mark for deletion: the chunk is in the catalog, so its file stays.
+    pub(crate) fn keep_file(&self) {
+        *self.file_guard.deleted_from.lock() = None;
     }
 }
 
-impl Drop for FileLife {
+impl Drop for FileGuard {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.doomed.get_mut().take().map(|tier| tier.remove(&self.path)) {
+        if let Some(Err(error)) = self.deleted_from.get_mut().take().map(|tier| tier.remove(&self.path)) {
             tracing::warn!(%error, "a chunk file stays behind; the next start removes it");
         }
     }

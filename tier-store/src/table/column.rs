@@ -1,8 +1,8 @@
 //! Columns of a table beyond their name and type.
 //!
-//! A column is known by its [`ColumnId`], which outlives renames and is never given to another column: chunk files and
-//! bounds are found by it. A chunk written before a column was added has no bytes for it; its rows read the column's
-//! [`Constant`] instead.
+//! A column is identified by its [`ColumnId`], which outlives renames and is never given to another column: chunk files
+//! and bounds are found by it. A chunk written before a column was added has no bytes for it; its rows read the
+//! column's [`Constant`] instead.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ColumnId(pub u32);
 
-/// Key of the columns' numbers in the metadata of a chunk file's schema, separated by commas, in the file's order.
+/// Key of the column ids in the metadata of a chunk file's schema, separated by commas, in the file's order.
 const COLUMNS_KEY: &str = "terrace.columns";
 
-/// The batch with the numbers of its columns in its metadata, as chunk files have it.
+/// Adds the ids of its columns to the metadata of a batch, as chunk files have them.
 pub(crate) fn with_ids(batch: &RecordBatch, ids: impl Iterator<Item = ColumnId>) -> Result<RecordBatch> {
     let ids: Vec<String> = ids.map(|id| id.0.to_string()).collect();
     let schema = batch.schema_ref().as_ref().clone().with_metadata([(COLUMNS_KEY.to_owned(), ids.join(","))].into());
     Ok(batch.clone().with_schema(Arc::new(schema))?)
 }
 
-/// The numbers of a file's columns; `None` where the file does not say.
+/// Reads the ids of a file's columns; `None` where the file has none.
 pub(crate) fn ids_of(schema: &Schema) -> Option<Vec<ColumnId>> {
     let ids = schema.metadata().get(COLUMNS_KEY)?.split(',').filter(|id| !id.is_empty());
     ids.map(|id| id.parse().ok().map(ColumnId))
@@ -37,16 +37,16 @@ pub(crate) fn ids_of(schema: &Schema) -> Option<Vec<ColumnId>> {
         .filter(|ids| ids.len() == schema.fields().len())
 }
 
-/// What a table records of a column beside the field of its schema.
+/// The properties of a column beyond the field of the table's schema.
 #[derive(Debug, Clone)]
 pub struct Column {
     /// Its number.
     pub id: ColumnId,
     /// SQL text of the value that inserted rows take when they name none.
     pub default: Option<String>,
-    /// Words for people.
+    /// Comment for users.
     pub comment: Option<String>,
-    /// What rows of chunks without the column read; `None` for a column that every chunk has.
+    /// The value for rows of chunks without the column; `None` for a column that every chunk has.
     pub missing: Option<Arc<Constant>>,
 }
 
@@ -65,10 +65,10 @@ pub struct Constant {
 }
 
 impl Constant {
-    /// Rows that are given out without a copy.
+    /// Rows that [`Constant::array`] returns without a copy.
     pub const SHARED_ROWS: usize = 8192;
 
-    /// `value` has one row.
+    /// Makes a constant of `value`, which has one row.
     pub fn new(value: &ArrayRef) -> Result<Self> {
         if value.len() != 1 {
             return Err(Error::Invalid(format!("the value of a column has one row, not {}", value.len())));
@@ -76,17 +76,17 @@ impl Constant {
         Ok(Self { shared: repeated(value, Self::SHARED_ROWS)? })
     }
 
-    /// The value of `shared`, which has it [`Constant::SHARED_ROWS`] times.
-    pub(crate) fn of(shared: ArrayRef) -> Self {
+    /// Makes a constant of an array that has the value [`Constant::SHARED_ROWS`] times.
+    pub(crate) fn from_shared(shared: ArrayRef) -> Self {
         Self { shared }
     }
 
-    /// True for a Boolean that is.
+    /// True for the Boolean value true.
     pub(crate) fn is_true(&self) -> bool {
         self.shared.as_boolean_opt().is_some_and(|values| values.is_valid(0) && values.value(0))
     }
 
-    /// Null in every row.
+    /// Makes a constant null.
     pub fn null(data_type: &DataType) -> Self {
         Self { shared: new_null_array(data_type, Self::SHARED_ROWS) }
     }
@@ -106,13 +106,13 @@ impl Constant {
         if rows <= Self::SHARED_ROWS { Ok(self.shared.slice(0, rows)) } else { repeated(&self.value(), rows) }
     }
 
-    /// As an Arrow IPC stream of one row, for the catalog.
+    /// Encodes it as an Arrow IPC stream of one row, for the catalog.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let schema = Arc::new(Schema::new(vec![Field::new("value", self.shared.data_type().clone(), true)]));
         encode_batches(&schema, &[RecordBatch::try_new(Arc::clone(&schema), vec![self.value()])?])
     }
 
-    /// What [`Constant::encode`] wrote.
+    /// Reads a constant that [`Constant::encode`] wrote.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let (_, batches) = decode_batches(bytes)?;
         let value = batches.first().and_then(|batch| batch.columns().first());

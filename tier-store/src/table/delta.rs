@@ -1,7 +1,7 @@
-//! The delta: the open tail of a table, in DRAM, counted against the store's delta budget, always scanned.
+//! The delta: recent inserts of a table, in DRAM, charged to the store's delta budget, always scanned.
 //!
 //! An entry is one insert, or several small ones that were folded. It is durable before it is visible (unless the table
-//! opted out) and stays until a fold replaces it by a larger entry or a seal by chunks.
+//! opted out) and stays until a fold replaces it by a larger entry, or a seal by chunks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,10 +15,10 @@ use super::row_map::{Destination, RowMap};
 use crate::error::Result;
 use crate::tier::{Account, Charge};
 
-/// Of fewer rows a column is looked at anew by each plan: what would be kept of it is larger.
-const KEPT_ROWS: usize = 64;
+/// Entries of fewer rows keep no [`DeltaColumn`]s, which would be larger than the rows: each plan computes them anew.
+const CACHED_ROWS: usize = 64;
 
-/// When a delta is sealed into chunks, whichever comes first; rows are bounded by the table's `chunk_rows`.
+/// Limits at which a delta is sealed into chunks; its rows are limited by the table's `chunk_rows` too.
 #[derive(Debug, Clone, Copy)]
 pub struct SealRule {
     /// Bytes of the delta.
@@ -33,7 +33,7 @@ impl Default for SealRule {
     }
 }
 
-/// Where the rows of an entry went.
+/// The new place of an entry's rows.
 #[derive(Debug)]
 pub(crate) enum Moved {
     /// Into chunks.
@@ -41,9 +41,9 @@ pub(crate) enum Moved {
     /// Into a larger entry.
     Folded {
         into: Arc<DeltaEntry>,
-        /// Position there of the first row that was kept.
+        /// Position there of the entry's first row that was not deleted.
         first: u32,
-        /// Rows that were deleted before.
+        /// Rows that were deleted before the fold.
         dropped: Option<Arc<RoaringBitmap>>,
     },
 }
@@ -51,19 +51,19 @@ pub(crate) enum Moved {
 /// The rows of one insert, or of several small ones.
 #[derive(Debug)]
 pub struct DeltaEntry {
-    /// Key in the catalog.
+    /// Its key in the catalog.
     pub(crate) sequence: u64,
-    /// The rows, compacted.
+    /// Its rows, compacted.
     pub(crate) batch: RecordBatch,
-    /// When it arrived, on the store's clock.
+    /// Time of the insert, on the store's clock.
     pub(crate) since_us: u64,
-    /// Where its rows went; set when the entry is sealed or folded.
+    /// The new place of its rows; set when the entry is sealed or folded.
     pub(crate) moved: Destination<Moved>,
-    /// Set once the catalog holds it, or is about to.
+    /// Set once it is in the catalog, or on its way there.
     logged: AtomicBool,
-    /// Bounds of its keys; set when they are asked for.
+    /// Bounds of its keys; set at the first use.
     keys: OnceLock<Option<KeyRange>>,
-    /// What plans ask of its columns, where that is worth its memory; found when they do.
+    /// Values of its columns that plans need, computed at the first use; unused in small entries.
     columns: OnceLock<Box<[OnceLock<Arc<DeltaColumn>>]>>,
     charge: Charge,
 }
@@ -75,19 +75,19 @@ impl DeltaEntry {
         Ok(Self::new(sequence, batch, since_us, false, charge))
     }
 
-    /// The entry with other columns, for a table that was altered: the same rows, charged even above the limit.
-    pub(crate) fn under(&self, account: &Arc<Account>, batch: RecordBatch) -> Self {
+    /// Makes an entry of the same rows with other columns, for a table that was altered; charged even above the limit.
+    pub(crate) fn with_columns(&self, account: &Arc<Account>, batch: RecordBatch) -> Self {
         let charge = account.charge_always(batch.get_array_memory_size() as u64);
         Self::new(self.sequence, batch, self.since_us, self.is_logged(), charge)
     }
 
-    /// The rows of other entries, which are there already, so it is charged even above the limit.
+    /// Makes an entry of the rows of other entries. They exist already, so it is charged even above the limit.
     pub(crate) fn folded(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Self {
         let charge = account.charge_always(batch.get_array_memory_size() as u64);
         Self::new(sequence, batch, since_us, false, charge)
     }
 
-    /// An entry read back at start: it exists already, so it is charged even above the limit.
+    /// Makes an entry that was read at start. It exists already, so it is charged even above the limit.
     pub(crate) fn restored(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Self {
         let charge = account.charge_always(batch.get_array_memory_size() as u64);
         Self::new(sequence, batch, since_us, true, charge)
@@ -101,22 +101,22 @@ impl DeltaEntry {
         Self { sequence, batch, since_us, moved, logged, keys, columns, charge }
     }
 
-    /// True when nothing is kept of its columns.
+    /// True when it has too few rows to keep its [`DeltaColumn`]s.
     pub(crate) fn is_small(&self) -> bool {
-        self.batch.num_rows() < KEPT_ROWS
+        self.batch.num_rows() < CACHED_ROWS
     }
 
-    /// What plans ask of a column, deleted rows included.
+    /// Values of a column that plans need, deleted rows included.
     pub(crate) fn column(&self, column: usize) -> Option<Arc<DeltaColumn>> {
         let values = self.batch.columns().get(column)?;
         if self.is_small() {
-            return Some(Arc::new(DeltaColumn::of(values)));
+            return Some(Arc::new(DeltaColumn::from_array(values)));
         }
         let columns = self.columns.get_or_init(|| (0..self.batch.num_columns()).map(|_| OnceLock::new()).collect());
-        Some(Arc::clone(columns.get(column)?.get_or_init(|| Arc::new(DeltaColumn::of(values)))))
+        Some(Arc::clone(columns.get(column)?.get_or_init(|| Arc::new(DeltaColumn::from_array(values)))))
     }
 
-    /// Bounds of its keys, the deleted ones included; `None` without rows. An entry knows one key only: that of its table.
+    /// Bounds of its keys, deleted rows included; `None` without rows. `key` must always be the key of its table.
     pub(crate) fn key_range(&self, key: &Key) -> Result<Option<&KeyRange>> {
         if let Some(range) = self.keys.get() {
             return Ok(range.as_ref());
@@ -130,7 +130,7 @@ impl DeltaEntry {
         key.columns().iter().filter_map(|column| self.batch.columns().get(*column)).cloned().collect()
     }
 
-    /// Whether the catalog holds it: not where its table opted out.
+    /// True when the catalog has it: not if its table opted out of durability.
     pub(crate) fn is_logged(&self) -> bool {
         self.logged.load(Ordering::Relaxed)
     }

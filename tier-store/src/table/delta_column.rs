@@ -1,4 +1,4 @@
-//! What plans ask of a column of a delta entry: found once for an entry of some size, not once per plan.
+//! Values of a delta entry's column that plans need. Larger entries keep them; see `DeltaEntry::column`.
 
 use std::sync::OnceLock;
 
@@ -7,23 +7,24 @@ use arrow::array::{Array, ArrayRef};
 use super::sketch::Sketch;
 use super::statistics::extremes;
 
-/// One column of an entry.
+/// Null count, size, extremes and sketch of one column of a delta entry.
 #[derive(Debug)]
 pub struct DeltaColumn {
-    /// Rows without a value.
+    /// Rows that are null.
     pub nulls: u64,
     /// Bytes in memory.
     pub bytes: u64,
-    /// Has the same least value as the column: one row, or the column itself where its type has no quick way to tell.
+    /// An array with the least value of the column: one row, or the column itself where its type has no quick way to
+    /// find it.
     pub least: ArrayRef,
-    /// The same of the greatest value.
+    /// Like `least`, for the greatest value.
     pub greatest: ArrayRef,
-    /// Its distinct values; found when they are asked for.
+    /// Sketch of its distinct values, made at the first use.
     sketch: OnceLock<Option<Sketch>>,
 }
 
 impl DeltaColumn {
-    pub(crate) fn of(column: &ArrayRef) -> Self {
+    pub(crate) fn from_array(column: &ArrayRef) -> Self {
         let (least, greatest) = extremes(column.as_ref()).unwrap_or_else(|| (column.clone(), column.clone()));
         Self {
             nulls: column.logical_null_count() as u64,
@@ -34,8 +35,8 @@ impl DeltaColumn {
         }
     }
 
-    /// Distinct values of `column`, which it was made of; `None` for types of which these are not counted.
+    /// The sketch of `column`, which it was made of; `None` for types without sketches.
     pub(crate) fn sketch(&self, column: &ArrayRef) -> Option<&Sketch> {
-        self.sketch.get_or_init(|| Sketch::of([column])).as_ref()
+        self.sketch.get_or_init(|| Sketch::from_arrays([column])).as_ref()
     }
 }

@@ -1,52 +1,55 @@
-//! Columns of few different strings, looked at without looking at each row twice.
+//! Finds the distinct values of string columns that have few.
 //!
 //! Modes, flags and states take one of a handful of values. Bounds and sketches of such a column are those of its
-//! different values; finding these costs a comparison a row, where bounds and sketches cost a dozen operations each.
+//! distinct values. Finding these costs one comparison per row, where bounds and sketches cost a dozen operations each.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, StringViewArray};
 use arrow::buffer::ScalarBuffer;
 
-use super::value_hash::{MOST_INLINE, valid};
+use super::value_hash::{MAX_INLINE_BYTES, valid_ranges};
 
-/// Places of the table of values seen last; a value has one place.
-const PLACES: usize = 256;
-/// No view of a short string: its length would be greater.
-const NONE: u128 = u128::MAX;
-/// Rows between two looks at whether it pays.
-const STEP: usize = 4096;
+/// Slots of the table of recently seen values; each value has one slot.
+const SLOTS: usize = 256;
+/// Marks an empty slot: no view of a short string, as its length would be greater.
+const EMPTY: u128 = u128::MAX;
+/// Rows after which the function checks whether the column has few values.
+const CHECK_ROWS: usize = 4096;
 
-/// An array of the same different values, none of them null, of a string column, if it is much shorter than the column.
+/// Makes an array of all distinct values of a string column, some perhaps repeated, without nulls; `None` unless it is
+/// at most a quarter as long as the column.
 pub(super) fn few_values(column: &ArrayRef) -> Option<ArrayRef> {
     let array = column.as_string_view_opt()?;
-    let mut seen = [NONE; PLACES];
-    let mut kept = Vec::<u128>::new();
+    let mut seen = [EMPTY; SLOTS];
+    let mut found = Vec::<u128>::new();
     let mut rows = 0;
-    for range in valid(array) {
-        for views in array.views().get(range)?.chunks(STEP) {
+    for range in valid_ranges(array) {
+        for views in array.views().get(range)?.chunks(CHECK_ROWS) {
             for view in views {
-                let place = seen.get_mut(place(*view))?;
-                // A long string's view says where it lies: it is kept each time.
-                if *place != *view {
-                    kept.push(*view);
-                    *place = if *view as u32 <= MOST_INLINE { *view } else { NONE };
+                let slot = seen.get_mut(slot(*view))?;
+                // The view of a long string has its position in a buffer, not its bytes, so each occurrence counts as
+                // new.
+                if *slot != *view {
+                    found.push(*view);
+                    *slot = if *view as u32 <= MAX_INLINE_BYTES { *view } else { EMPTY };
                 }
             }
             rows += views.len();
-            if kept.len() > rows / 4 {
+            if found.len() > rows / 4 {
                 return None;
             }
         }
     }
-    // SAFETY: the views are some of the array's, with its buffers.
-    let few = unsafe { StringViewArray::new_unchecked(ScalarBuffer::from(kept), array.data_buffers().to_vec(), None) };
+    // SAFETY: the views are views of the array, and its buffers go with them.
+    let few = unsafe { StringViewArray::new_unchecked(ScalarBuffer::from(found), array.data_buffers().to_vec(), None) };
     Some(Arc::new(few))
 }
 
-fn place(view: u128) -> usize {
+/// The slot of a value.
+fn slot(view: u128) -> usize {
     let word = (view as u64 ^ (view >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (word >> (u64::BITS - PLACES.trailing_zeros())) as usize
+    (word >> (u64::BITS - SLOTS.trailing_zeros())) as usize
 }
 
 #[cfg(test)]

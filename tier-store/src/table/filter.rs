@@ -1,11 +1,12 @@
-//! Membership filters: may a segment hold a value?
+//! Membership filters of segments.
 //!
-//! A [`SegmentFilter`] is a binary fuse filter (Graf and Lemire, "Binary fuse filters", 2022) over the hashes of a segment's
-//! values, null not counted: 9 bits per distinct value. It denies no value of the segment and lets one of 256 others pass.
-//! Hashes depend on the value alone (see [`super::value_hash`]), so a literal and a narrowly stored column agree.
+//! A [`SegmentFilter`] is a binary fuse filter (Graf and Lemire, "Binary fuse filters", 2022) over the hashes of a
+//! segment's values except nulls: 9 bits per distinct value. It has no false negatives, and a false positive rate of
+//! 1/256. Hashes depend on the value alone (see [`super::value_hash`]), so a literal and a narrowly stored column
+//! agree.
 //!
-//! Only types whose values are equal when, and only when, their bytes are: no floats (0.0 and -0.0), no intervals, nothing
-//! nested; no booleans, which a filter is of no use for.
+//! Filters exist only for types whose values are equal if and only if their bytes are: no floats (0.0 and -0.0), no
+//! intervals, no nested types. Booleans have none either, as a filter would not help.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,16 +16,16 @@ use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
 use xorf::{BinaryFuse8, Filter};
 
-use super::value_hash::each_hash;
+use super::value_hash::for_each_hash;
 use crate::tier::Charge;
 
-/// The distinct values of a column or a list, by their hashes.
+/// Sorted hashes of the distinct values of a column or a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HashedValues(Vec<u64>);
 
 impl HashedValues {
-    /// The values that are not null; `None` for a type that has no filters.
-    pub fn of(values: &ArrayRef) -> Option<Self> {
+    /// Hashes the values that are not null; `None` for a type that has no filters.
+    pub fn from_array(values: &ArrayRef) -> Option<Self> {
         let data_type = values.data_type();
         let numbers = data_type.is_primitive() && !data_type.is_floating();
         let texts = matches!(
@@ -41,13 +42,13 @@ impl HashedValues {
             return None;
         }
         let mut hashes = Vec::with_capacity(values.len());
-        each_hash(values, &mut |hash| hashes.push(hash))?;
+        for_each_hash(values, &mut |hash| hashes.push(hash))?;
         hashes.sort_unstable();
         hashes.dedup();
         Some(Self(hashes))
     }
 
-    /// Their number.
+    /// Number of distinct values.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -57,19 +58,19 @@ impl HashedValues {
         self.0.is_empty()
     }
 
-    /// True when some value is in both.
-    pub(super) fn meets(&self, others: &Self) -> bool {
+    /// True when both have some value.
+    pub(super) fn intersects(&self, others: &Self) -> bool {
         others.0.iter().any(|hash| self.0.binary_search(hash).is_ok())
     }
 }
 
-/// What a segment's values are among.
+/// The membership filter of a segment.
 pub struct SegmentFilter {
     fuse: BinaryFuse8,
     last_use_us: AtomicU64,
     _charge: Charge,
-    /// Counts those that live.
-    _alive: Arc<()>,
+    /// Its reference counts the filter as long as it lives.
+    _counted: Arc<()>,
 }
 
 impl std::fmt::Debug for SegmentFilter {
@@ -78,13 +79,13 @@ impl std::fmt::Debug for SegmentFilter {
     }
 }
 
-/// A filter on its way to its segment.
+/// A filter that is not charged and not yet attached to a segment.
 pub(super) struct NewFilter(BinaryFuse8);
 
 impl NewFilter {
-    /// The filter of `values`; `None` where none can be made, or none is needed: of no values.
-    pub(super) fn of(values: &HashedValues) -> Option<Self> {
-        // The values are distinct, so this fails with a probability that is no matter.
+    /// Builds the filter of `values`; `None` without values, or when it cannot be built.
+    pub(super) fn from_values(values: &HashedValues) -> Option<Self> {
+        // Construction fails with negligible probability, as the values are distinct.
         if values.is_empty() { None } else { BinaryFuse8::try_from(values.0.as_slice()).ok().map(Self) }
     }
 
@@ -93,9 +94,9 @@ impl NewFilter {
         bytes_of(&self.0)
     }
 
-    /// The filter, paid for.
-    pub(super) fn charged(self, charge: Charge, alive: Arc<()>, now_us: u64) -> SegmentFilter {
-        SegmentFilter { fuse: self.0, last_use_us: AtomicU64::new(now_us), _charge: charge, _alive: alive }
+    /// Adds the memory charge; `counter` counts the filter as long as it lives.
+    pub(super) fn with_charge(self, charge: Charge, counter: Arc<()>, now_us: u64) -> SegmentFilter {
+        SegmentFilter { fuse: self.0, last_use_us: AtomicU64::new(now_us), _charge: charge, _counted: counter }
     }
 }
 
@@ -114,39 +115,39 @@ impl SegmentFilter {
         values.0.iter().any(|hash| self.fuse.contains(hash))
     }
 
-    /// Notes that it was of use.
+    /// Records that the filter excluded its segment.
     pub(super) fn touch(&self, now_us: u64) {
         self.last_use_us.store(now_us, Ordering::Relaxed);
     }
 
-    /// When it was last of use.
+    /// The last time that the filter excluded its segment.
     pub(super) fn last_use_us(&self) -> u64 {
         self.last_use_us.load(Ordering::Relaxed)
     }
 }
 
-/// The filter of a segment, if it has one, and how often one would have been of use.
+/// The filter of a segment, if it has one, and the number of reads that one might have avoided.
 #[derive(Debug, Default)]
 pub(crate) struct FilterSlot {
     filter: ArcSwapOption<SegmentFilter>,
-    vain_reads: AtomicU32,
+    useless_reads: AtomicU32,
 }
 
 impl FilterSlot {
-    /// The filter.
+    /// The filter, if there is one.
     pub(super) fn get(&self) -> Guard<Option<Arc<SegmentFilter>>> {
         self.filter.load()
     }
 
-    /// Puts a filter in its place, or none.
+    /// Sets or removes the filter.
     pub(super) fn set(&self, filter: Option<SegmentFilter>) {
-        self.vain_reads.store(0, Ordering::Relaxed);
+        self.useless_reads.store(0, Ordering::Relaxed);
         self.filter.store(filter.map(Arc::new));
     }
 
-    /// Notes that the segment was read and no row of it wanted; how often that was.
-    pub(super) fn read_in_vain(&self) -> u32 {
-        self.vain_reads.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    /// Counts a read of the segment of which no row was needed; returns the number of such reads.
+    pub(super) fn count_useless_read(&self) -> u32 {
+        self.useless_reads.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 }
 

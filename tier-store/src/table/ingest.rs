@@ -1,4 +1,4 @@
-//! Bulk ingest: a stream of rows becomes chunk files, then one commit makes all of them visible, or none.
+//! Bulk ingest: writes a stream of rows into chunk files; one commit makes all of them visible, or none.
 //!
 //! ```text
 //! write(batch) -> cut to chunk_rows -> workers: encode, compress where it pays, write file, fsync, bounds, DRAM while the budget allows
@@ -6,9 +6,9 @@
 //! drop         -> files removed, charges given back
 //! ```
 //!
-//! Memory is bounded: a chunk is cut at [`CHUNK_BYTES`] too, and what the workers of all ingests need at a time has a
-//! limit ([`super::ingest_memory`]), at which `write` waits. Rows keep the order in which they came. Without workers
-//! (`ingest_threads` is 0, or no thread can be started) the thread that brings the rows does their work.
+//! Memory is bounded: a chunk ends at [`CHUNK_BYTES`] too, and the workers of all ingests share a limit
+//! ([`super::ingest_memory`]), at which `write` waits. Rows keep their order. Without workers (`ingest_threads` is 0,
+//! or no thread can be started) the thread that calls `write` does their work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use arrow::compute::concat;
 use arrow::datatypes::{FieldRef, Schema};
 use parking_lot::Mutex;
 
-use super::ingest_memory::Share;
+use super::ingest_memory::MemoryShare;
 use super::mark::{ChunkMarks, MarkedRows};
 use super::statistics::StatisticsBuilder;
 use super::{Chunk, ChunkId, ChunkStatistics, ColumnId, DeltaRows, Segment, Table, column, row_bytes};
@@ -28,14 +28,14 @@ use crate::error::{Error, Result};
 use crate::store::{Core, Store};
 use crate::tier::{TierId, codec};
 
-/// A chunk written but not yet committed; its file goes with it unless it is published.
+/// A chunk that is written but not committed; dropping it deletes its file.
 #[derive(Debug)]
 pub(crate) struct SealedChunk {
     pub(crate) chunk: Arc<Chunk>,
     pub(crate) statistics: ChunkStatistics,
 }
 
-/// Rows of a table that are written but not committed; they go with it.
+/// Rows of a table that are written but not committed; dropping it deletes them.
 #[derive(Debug)]
 pub struct NewRows {
     pub(crate) table: Arc<Table>,
@@ -44,7 +44,7 @@ pub struct NewRows {
 }
 
 impl NewRows {
-    /// How many there are.
+    /// Number of rows.
     pub fn rows(&self) -> u64 {
         let chunks = self.chunks.iter().map(|c| u64::from(c.chunk.rows)).sum::<u64>();
         chunks + self.delta.as_ref().map_or(0, DeltaRows::live_rows)
@@ -54,18 +54,18 @@ impl NewRows {
 struct Job {
     id: ChunkId,
     batches: Vec<RecordBatch>,
-    _memory: Share,
+    _memory: MemoryShare,
 }
 
-/// Most bytes of rows that become one chunk, unless one row has more.
+/// Maximum bytes of the rows of one chunk, unless a single row is larger.
 pub(crate) const CHUNK_BYTES: u64 = 64 << 20;
-/// What writing a chunk takes, in halves of the size of its rows: these as they came and in one piece, then in one piece
-/// and as the file, which is narrower.
+/// Memory for writing a chunk, in halves of the size of its rows: first the batches and their concatenation, then the
+/// concatenation and the file, which is narrower.
 const WORK_HALVES: u64 = 5;
-/// The same where buffers may be compressed: these and the file made of them come on top.
+/// Like [`WORK_HALVES`], when buffers may be compressed: the compressed buffers and the file made of them add to it.
 const PACKED_WORK_HALVES: u64 = 8;
 
-/// Where the rows go.
+/// The table that receives the rows.
 #[derive(Debug)]
 enum Target {
     Existing,
@@ -85,7 +85,7 @@ pub struct Ingest {
     jobs: Option<SyncSender<Job>>,
     results: Receiver<(ChunkId, Result<SealedChunk>)>,
     sealed: BTreeMap<ChunkId, SealedChunk>,
-    /// Chunks handed to workers.
+    /// Number of chunks given to workers.
     dispatched: usize,
     workers: Vec<JoinHandle<()>>,
 }
@@ -203,15 +203,15 @@ impl Ingest {
             self.store.publish_table(&self.table, sealed, replace)?;
         } else {
             let store = Arc::clone(&self.store);
-            let written = self.written()?;
+            let written = self.into_new_rows()?;
             store.add_rows(written)?;
         }
         Ok(rows)
     }
 
-    /// Writes what is left and hands the rows over to be committed by a [`crate::store::Transaction`]. Few rows stay in the
-    /// delta while it has room.
-    pub fn written(mut self) -> Result<NewRows> {
+    /// Writes the remaining rows and returns all rows, to be committed by a [`crate::store::Transaction`]. If there are
+    /// few rows in all, they go to the delta while it has room.
+    pub fn into_new_rows(mut self) -> Result<NewRows> {
         let small = self.pending_rows < self.table.options().chunk_rows as usize / 8;
         let mut delta = None;
         let table = Arc::clone(&self.table);
@@ -219,7 +219,8 @@ impl Ingest {
             delta = match self.store.delta_rows(&table, &self.pending) {
                 Err(Error::BudgetExceeded { .. }) => None,
                 done => {
-                    (self.pending_rows, self.pending_bytes) = (0, 0);
+                    self.pending_rows = 0;
+                    self.pending_bytes = 0;
                     done?
                 }
             };
@@ -254,6 +255,7 @@ impl Drop for Ingest {
     }
 }
 
+/// Writes chunks until the queue closes.
 fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sender<(ChunkId, Result<SealedChunk>)>) {
     loop {
         let Ok(job) = queue.lock().recv() else { return };
@@ -267,22 +269,25 @@ fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sende
 
 fn write_job(core: &Core, table: &Table, job: Job) -> Result<SealedChunk> {
     let Job { id, batches, _memory } = job;
-    write_chunk(core, table, (id, &[]), batches.into(), &|_| core.admission(table))
+    write_chunk(core, table, id, &[], batches.into(), &|_| core.admission(table))
 }
 
-/// Writes one chunk, with the chunks whose rows it takes over: file and fsync, bounds, a copy of each column on the tier
-/// that `tier` gives, if rules allow it and while it has room. Bits of marks start at home: queries do not read them.
+/// Writes one chunk, which takes over rows of the chunks `parents`: file and fsync, bounds, and a copy of each column
+/// on the tier that `tier` returns for it, if rules allow it and while it has room. Bits of marks get no copy: queries
+/// do not read them.
 pub(crate) fn write_chunk(
     core: &Core,
     table: &Table,
-    (id, parents): (ChunkId, &[ChunkId]),
-    MarkedRows { batches, marks }: MarkedRows,
+    id: ChunkId,
+    parents: &[ChunkId],
+    rows: MarkedRows,
     tier: &dyn Fn(usize) -> Option<TierId>,
 ) -> Result<SealedChunk> {
+    let MarkedRows { batches, marks } = rows;
     let (batch, statistics) = stored_columns(table, &batches)?;
     drop(batches);
     let rows = batch.num_rows() as u32;
-    let marks = ChunkMarks::of(marks);
+    let marks = ChunkMarks::from_marks(marks);
     let columns = table.definition().columns.iter().map(|column| column.id);
     let ids: Vec<ColumnId> = columns.chain(marks.bits.iter().map(|(mark, _)| mark.column())).collect();
     let batch = column::with_ids(&marks.append_to(batch)?, ids.iter().copied())?;
@@ -299,14 +304,14 @@ pub(crate) fn write_chunk(
         file.len() as u64,
         Segment::of_file(ids, encoded.homes),
     );
-    let chunk = chunk.knowing(marks.constants);
-    chunk.doom(&core.ssd);
-    core.admit(&chunk, file, &core.start(table, &statistics, (rows, parents), tier))?;
+    let chunk = chunk.with_added_marks(marks.constants);
+    chunk.mark_for_deletion(&core.ssd);
+    core.admit(&chunk, file, &core.starting_tiers(table, &statistics, rows, parents, tier))?;
     Ok(SealedChunk { chunk: Arc::new(chunk), statistics })
 }
 
-/// The rows as they go to their file. One column after another is put together, looked at and made narrow, so that it
-/// stays in the processor's cache meanwhile.
+/// Makes the batch that goes to the file, and its statistics. Concatenates, analyses and narrows one column after the
+/// other, so that each stays in the processor's cache meanwhile.
 fn stored_columns(table: &Table, batches: &[RecordBatch]) -> Result<(RecordBatch, ChunkStatistics)> {
     let schema = table.schema();
     codec::check_types(schema)?;
@@ -314,7 +319,7 @@ fn stored_columns(table: &Table, batches: &[RecordBatch]) -> Result<(RecordBatch
     let mut columns = Vec::new();
     let mut statistics = StatisticsBuilder::default();
     for (index, field) in schema.fields().iter().enumerate() {
-        let (field, parts) = parts_of(field, batches, index)?;
+        let (field, parts) = column_parts(field, batches, index)?;
         let stored = statistics.add(&parts, |extremes| codec::narrow_column(&field, &parts, extremes))?;
         fields.push(stored.0);
         columns.push(stored.1);
@@ -325,9 +330,9 @@ fn stored_columns(table: &Table, batches: &[RecordBatch]) -> Result<(RecordBatch
     Ok((batch, statistics.finish(schema, rows)?))
 }
 
-/// The values of a column: in parts where these become narrower before they are put together, else in one piece that holds
-/// no bytes but its own.
-fn parts_of(field: &FieldRef, batches: &[RecordBatch], index: usize) -> Result<(FieldRef, Vec<ArrayRef>)> {
+/// The values of a column: in parts if these are narrowed before they are concatenated, else concatenated in an array
+/// of its own buffers.
+fn column_parts(field: &FieldRef, batches: &[RecordBatch], index: usize) -> Result<(FieldRef, Vec<ArrayRef>)> {
     let parts = batches.iter().map(|batch| batch.column(index));
     let some: Vec<ArrayRef> = parts.clone().filter(|part| !part.is_empty()).cloned().collect();
     if codec::may_be_narrow(field.data_type()) && !some.is_empty() {

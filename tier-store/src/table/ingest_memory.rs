@@ -1,13 +1,13 @@
-//! Memory of rows on their way into chunk files: all bulk ingests share one limit and wait for each other.
+//! Limits the memory of rows that bulk ingests write into chunk files. All ingests share one limit and wait for each
+//! other.
 //!
-//! They are served in the order in which they ask, and whoever holds a share finishes without asking for another, so
-//! waiting always ends.
+//! Requests are served in order, and the holder of a share finishes without requesting another, so every wait ends.
 
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-/// The limit and what is in use.
+/// The limit, and the bytes in use.
 #[derive(Debug)]
 pub struct IngestMemory {
     limit_bytes: u64,
@@ -18,15 +18,15 @@ pub struct IngestMemory {
 #[derive(Debug, Default)]
 struct State {
     used_bytes: u64,
-    /// Who asks next gets this number.
-    next: u64,
-    /// Whose turn it is.
-    turn: u64,
+    /// Ticket of the next request.
+    next_ticket: u64,
+    /// Ticket of the request that is served next.
+    now_serving: u64,
 }
 
-/// Bytes in use; dropping it gives them back.
+/// Bytes that an ingest uses; dropping it releases them.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct MemoryShare {
     memory: Arc<IngestMemory>,
     bytes: u64,
 }
@@ -46,24 +46,24 @@ impl IngestMemory {
         self.state.lock().used_bytes
     }
 
-    /// Waits until there is room for `bytes`, or nothing is in use.
-    pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Share {
+    /// Waits until there is room for `bytes`, or no bytes are in use.
+    pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> MemoryShare {
         let mut state = self.state.lock();
-        let number = state.next;
-        state.next += 1;
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
         self.changed.wait_while(&mut state, |state| {
             let full = state.used_bytes > 0 && state.used_bytes.saturating_add(bytes) > self.limit_bytes;
-            state.turn != number || full
+            state.now_serving != ticket || full
         });
-        state.turn += 1;
+        state.now_serving += 1;
         state.used_bytes = state.used_bytes.saturating_add(bytes);
         drop(state);
         self.changed.notify_all();
-        Share { memory: Arc::clone(self), bytes }
+        MemoryShare { memory: Arc::clone(self), bytes }
     }
 }
 
-impl Drop for Share {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
         let mut state = self.memory.state.lock();
         state.used_bytes = state.used_bytes.saturating_sub(self.bytes);

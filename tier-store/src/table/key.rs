@@ -1,4 +1,4 @@
-//! The primary key of a table as bytes: arrow's row format, in which keys are equal, or in order, as their bytes are.
+//! Primary keys as bytes: in Arrow's row format, keys compare like their bytes.
 
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{DataType, SchemaRef};
@@ -15,12 +15,14 @@ pub(crate) struct Key {
     names: Vec<String>,
     /// Positions in the table.
     columns: Vec<usize>,
-    whole: RowConverter,
-    /// Of each column by itself: as a lower bound, where null is below all values, and as an upper one, where it is above.
+    /// Encodes whole keys.
+    converter: RowConverter,
+    /// Encode the bounds of each column: lower bounds, where null is below all values, and upper bounds, where it is
+    /// above.
     bounds: Vec<(RowConverter, RowConverter)>,
 }
 
-/// Bounds of the key columns of some rows, by column: nothing lies below the first, nothing above the second.
+/// Lower and upper bounds of the key columns of some rows, by column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyRange(Box<[(Bound, Bound)]>);
 
@@ -28,12 +30,12 @@ pub(crate) struct KeyRange(Box<[(Bound, Bound)]>);
 type Bound = Box<[u8]>;
 
 impl KeyRange {
-    /// True when one key may lie in both.
-    pub(crate) fn meets(&self, other: &Self) -> bool {
+    /// True when a key may lie in both.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).all(|(a, b)| a.0 <= b.1 && b.0 <= a.1)
     }
 
-    /// Takes another range in.
+    /// Extends it so that it covers another range.
     pub(crate) fn extend(&mut self, other: &Self) {
         for (own, other) in self.0.iter_mut().zip(&other.0) {
             if other.0 < own.0 {
@@ -45,43 +47,43 @@ impl KeyRange {
         }
     }
 
-    /// Bounds of the first column: what ranges are sorted by.
+    /// Bounds of the first column, by which ranges are sorted.
     pub(crate) fn first(&self) -> (&[u8], &[u8]) {
         self.0.first().map_or((&[], &[]), |(low, high)| (low, high))
     }
 }
 
-/// A column's values to look at, of those of some rows; `None`: no limit on that side.
+/// Limits the values of a key column among some rows; `None`: no limit on that side.
 #[derive(Debug)]
 pub(crate) struct Limit {
-    /// Which column of the key.
+    /// Position of the column in the key.
     pub(crate) column: usize,
-    /// The smallest value, as an array of one.
+    /// The smallest value, as an array of one value.
     pub(crate) low: Option<ArrayRef>,
-    /// The largest.
+    /// The largest value, as an array of one value.
     pub(crate) high: Option<ArrayRef>,
 }
 
 impl Key {
-    /// The key of a table that enforces it.
+    /// The key of a table that enforces it; `None` for other tables.
     pub(crate) fn enforced(definition: &TableDefinition) -> Result<Option<Self>> {
-        if definition.options.enforce_primary_key { Self::of(definition).map(Some) } else { Ok(None) }
+        if definition.options.enforce_primary_key { Self::for_table(definition).map(Some) } else { Ok(None) }
     }
 
     /// The declared key of a table.
-    pub(crate) fn of(definition: &TableDefinition) -> Result<Self> {
+    pub(crate) fn for_table(definition: &TableDefinition) -> Result<Self> {
         let position = |name: &String| Ok(definition.schema.index_of(name)?);
         let names = definition.primary_key.clone();
         let columns = names.iter().map(position).collect::<Result<Vec<_>>>()?;
         let types = columns.iter().map(|column| definition.schema.field(*column).data_type().clone());
         let types: Vec<DataType> = types.collect();
-        let whole = RowConverter::new(types.iter().cloned().map(SortField::new).collect())?;
-        let one = |data_type: &DataType, nulls_first| {
+        let converter = RowConverter::new(types.iter().cloned().map(SortField::new).collect())?;
+        let bound = |data_type: &DataType, nulls_first| {
             let options = arrow::compute::SortOptions { descending: false, nulls_first };
             RowConverter::new(vec![SortField::new_with_options(data_type.clone(), options)])
         };
-        let bounds = types.iter().map(|t| Ok((one(t, true)?, one(t, false)?))).collect::<Result<_>>()?;
-        Ok(Self { table: definition.name.to_string(), names, columns, whole, bounds })
+        let bounds = types.iter().map(|t| Ok((bound(t, true)?, bound(t, false)?))).collect::<Result<_>>()?;
+        Ok(Self { table: definition.name.to_string(), names, columns, converter, bounds })
     }
 
     /// Positions of its columns in the table.
@@ -89,18 +91,18 @@ impl Key {
         &self.columns
     }
 
-    /// Room for encoded keys.
-    pub(crate) fn room(&self) -> Rows {
-        self.whole.empty_rows(0, 0)
+    /// An empty buffer for encoded keys.
+    pub(crate) fn empty_rows(&self) -> Rows {
+        self.converter.empty_rows(0, 0)
     }
 
-    /// Encodes keys, in place of what is in `room`.
-    pub(crate) fn encode(&self, columns: &[ArrayRef], room: &mut Rows) -> Result<()> {
-        room.clear();
-        Ok(self.whole.append(room, columns)?)
+    /// Encodes keys into `rows`, which it clears before.
+    pub(crate) fn encode(&self, columns: &[ArrayRef], rows: &mut Rows) -> Result<()> {
+        rows.clear();
+        Ok(self.converter.append(rows, columns)?)
     }
 
-    /// Bounds of rows, given their key columns; `None` without rows.
+    /// Computes the key range of rows from their key columns; `None` without rows.
     pub(crate) fn range(&self, columns: &[ArrayRef]) -> Result<Option<KeyRange>> {
         let mut range = Vec::with_capacity(columns.len());
         for ((low, _), column) in self.bounds.iter().zip(columns) {
@@ -111,31 +113,31 @@ impl Key {
         Ok(Some(KeyRange(range.into())))
     }
 
-    /// Bounds of a chunk that is not part of a table yet.
-    pub(crate) fn range_of(&self, chunk: &ChunkStatistics) -> Result<KeyRange> {
+    /// The key range of a chunk that is not part of a table yet.
+    pub(crate) fn chunk_range(&self, chunk: &ChunkStatistics) -> Result<KeyRange> {
         let of_column = |column: &usize| {
-            let mut bounds = chunk.of_column(*column).cloned();
+            let mut bounds = chunk.column_extremes(*column).cloned();
             let missing = || Error::Invalid(format!("a chunk has no bounds of column {column}"));
             Ok((bounds.next().ok_or_else(missing)?, bounds.next().ok_or_else(missing)?))
         };
         let bounds = self.columns.iter().map(of_column).collect::<Result<Vec<_>>>()?;
-        let ranges = Ranges::new(self, &bounds)?;
+        let ranges = ChunkKeyRanges::new(self, &bounds)?;
         ranges.get(0).ok_or_else(|| Error::Invalid("a chunk has no bounds".into()))
     }
 
-    /// Bounds of the chunks of a version, in order.
-    pub(crate) fn ranges_of(&self, statistics: &TableStatistics) -> Result<Ranges> {
+    /// The key ranges of the chunks of a version, in order.
+    pub(crate) fn version_ranges(&self, statistics: &TableStatistics) -> Result<ChunkKeyRanges> {
         let of_column = |column: &usize| {
             let bounds = statistics.column(*column)?;
             Ok((bounds.min.clone(), bounds.max.clone()))
         };
-        Ranges::new(self, &self.columns.iter().map(of_column).collect::<Result<Vec<_>>>()?)
+        ChunkKeyRanges::new(self, &self.columns.iter().map(of_column).collect::<Result<Vec<_>>>()?)
     }
 
-    /// What has to be looked at of rows with bounds `of` to find those with keys in `range`.
-    pub(crate) fn limits(&self, of: &KeyRange, range: &KeyRange) -> Result<Vec<Limit>> {
+    /// The limits that select, among rows with bounds `known`, those with keys in `range`.
+    pub(crate) fn limits(&self, known: &KeyRange, range: &KeyRange) -> Result<Vec<Limit>> {
         let mut limits = Vec::new();
-        for (column, (((low, high), own), wanted)) in self.bounds.iter().zip(&of.0).zip(&range.0).enumerate() {
+        for (column, (((low, high), own), wanted)) in self.bounds.iter().zip(&known.0).zip(&range.0).enumerate() {
             let value = |converter: &RowConverter, bytes: &[u8]| -> Result<Option<ArrayRef>> {
                 let value = converter.convert_rows([converter.parser().parse(bytes)])?.pop();
                 Ok(value.filter(|value| value.null_count() == 0))
@@ -149,7 +151,7 @@ impl Key {
         Ok(limits)
     }
 
-    /// The error of a key that is there twice; `columns` are key columns with the key in `row`.
+    /// The error of a duplicate key; `columns` are key columns with the key in `row`.
     pub(crate) fn duplicate(&self, columns: &[ArrayRef], row: usize, what: &'static str) -> Error {
         let value = |column: &ArrayRef| array_value_to_string(column, row).unwrap_or_else(|_| "?".into());
         let values: Vec<String> = columns.iter().map(value).collect();
@@ -158,11 +160,11 @@ impl Key {
     }
 }
 
-/// Bounds of the key columns of chunks.
+/// Lower and upper bounds of the key columns of chunks, by column.
 #[derive(Debug)]
-pub(crate) struct Ranges(Vec<(Rows, Rows)>);
+pub(crate) struct ChunkKeyRanges(Vec<(Rows, Rows)>);
 
-impl Ranges {
+impl ChunkKeyRanges {
     fn new(key: &Key, bounds: &[(ArrayRef, ArrayRef)]) -> Result<Self> {
         let encoded = key.bounds.iter().zip(bounds).map(|((low, high), (min, max))| {
             Ok((low.convert_columns(std::slice::from_ref(min))?, high.convert_columns(std::slice::from_ref(max))?))
@@ -171,14 +173,14 @@ impl Ranges {
     }
 
     /// True when a chunk may have a key in `range`.
-    pub(crate) fn meets(&self, chunk: usize, range: &KeyRange) -> bool {
+    pub(crate) fn overlaps(&self, chunk: usize, range: &KeyRange) -> bool {
         self.0.iter().zip(&range.0).all(|((min, max), (low, high))| {
             let known = chunk < min.num_rows() && chunk < max.num_rows();
             !known || (min.row(chunk).as_ref() <= high.as_ref() && low.as_ref() <= max.row(chunk).as_ref())
         })
     }
 
-    /// Those of one chunk.
+    /// The range of one chunk.
     pub(crate) fn get(&self, chunk: usize) -> Option<KeyRange> {
         let of_column = |(min, max): &(Rows, Rows)| {
             let known = chunk < min.num_rows() && chunk < max.num_rows();
@@ -188,7 +190,7 @@ impl Ranges {
     }
 }
 
-/// Refuses to enforce a key that is not there, takes nulls, or has values of which it is not certain when they are equal.
+/// Refuses to enforce a key that is not declared, takes nulls, or has a type without exact equality.
 pub(super) fn check_enforceable(table: &str, schema: &SchemaRef, key: &[String]) -> Result<()> {
     if key.is_empty() {
         return Err(Error::Invalid(format!(

@@ -1,11 +1,12 @@
-//! Marks: which rows may fulfil a version of a hot view.
+//! Marks: which rows may satisfy the condition of a version of a hot view.
 //!
-//! A mark is given once and never again. Of each row it says that it may fulfil the view's condition (true), or that it
-//! surely does not (false). Rows of a chunk that does not know the mark may fulfil it, as those in the delta may. Chunks are
-//! immutable and deletes only take rows away, so what is known stays right.
+//! A mark id is never reused. For each row a mark is true if the row may satisfy the view's condition, and false if it
+//! does not. Rows of a chunk without the mark may satisfy it, as rows of the delta may. Chunks are immutable and
+//! deletes only remove rows, so marks stay valid.
 //!
-//! A chunk knows a mark as one more segment, behind those of its columns: Boolean values in its file, or a constant where
-//! all rows, or none, may fulfil it. A constant has no bytes, so it can be noted of a chunk whose file is written.
+//! A chunk stores a mark as one more segment, after those of its columns: Boolean values in its file, or a constant
+//! when all rows may satisfy the condition or none does. A constant has no bytes, so it can be added to a chunk whose
+//! file is already written.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,41 +25,41 @@ use crate::tier::codec;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MarkId(pub u32);
 
-/// What a chunk knows of a mark.
+/// The knowledge of a chunk about a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marked {
-    /// Nothing: each of its rows may fulfil the view.
+    /// The chunk does not have the mark: each of its rows may satisfy the view.
     Unknown,
-    /// No row fulfils it.
+    /// No row satisfies it.
     None,
     /// Every row may.
     All,
-    /// Some rows may; which, is stored.
+    /// Some rows may; the chunk stores a bit for each row.
     Some,
 }
 
-/// How the rows of a group of chunks are to lie.
+/// A new order of the rows of a group of chunks.
 #[derive(Debug, Clone)]
 pub struct Arrangement {
-    /// Where each new row lies now; `None`: as they are.
+    /// The current position of each row in the new order; `None`: the order stays.
     pub order: Option<UInt32Array>,
-    /// Rows of each new chunk in the new order; they sum up to all.
+    /// Number of rows of each new chunk, in the new order; they sum up to all rows.
     pub chunk_rows: Vec<u32>,
-    /// What is known of the rows in the new order; no nulls.
+    /// Marks of the rows in the new order, without nulls.
     pub marks: Vec<(MarkId, BooleanArray)>,
 }
 
-/// Ids of columns from here on are those of marks.
-const FIRST: u32 = 1 << 31;
+/// Column ids from here on belong to marks.
+const FIRST_MARK_COLUMN: u32 = 1 << 31;
 static BOOLEAN: DataType = DataType::Boolean;
 
 impl MarkId {
-    /// Marks there can be.
-    pub(crate) const COUNT: u32 = FIRST;
+    /// Number of possible marks.
+    pub(crate) const COUNT: u32 = FIRST_MARK_COLUMN;
 
-    /// The column of its bits.
+    /// The id of the column that stores its bits.
     pub fn column(self) -> ColumnId {
-        ColumnId(FIRST | self.0)
+        ColumnId(FIRST_MARK_COLUMN | self.0)
     }
 
     fn field(self) -> FieldRef {
@@ -67,27 +68,28 @@ impl MarkId {
 }
 
 impl ColumnId {
-    /// The mark whose bits these are; `None` for a column of a table.
+    /// The mark that the column belongs to; `None` for a column of a table.
     pub fn mark(self) -> Option<MarkId> {
-        (self.0 >= FIRST).then_some(MarkId(self.0 & !FIRST))
+        (self.0 >= FIRST_MARK_COLUMN).then_some(MarkId(self.0 & !FIRST_MARK_COLUMN))
     }
 
-    /// What people call a column of bits; `None` for a column of a table, which has a name.
+    /// The name of a mark's column for users; `None` for a column of a table, which has a name of its own.
     pub fn mark_name(self) -> Option<String> {
         self.mark().map(|mark| format!("hot view mark {}", mark.0))
     }
 }
 
-/// Segments of chunks in which all rows (no row) may fulfil a mark. They have no bytes and are never placed, so that many
-/// chunks share one.
+/// Segments of marks that all rows of a chunk may satisfy, or none does. They have no bytes and are never placed, so
+/// many chunks share one.
 #[derive(Debug, Default)]
 pub(crate) struct ConstantMarks(BTreeMap<(MarkId, bool), Arc<Segment>>);
 
 impl ConstantMarks {
+    /// The segment of a mark that all rows may satisfy, or none does.
     pub(crate) fn get(&mut self, mark: MarkId, all: bool) -> Arc<Segment> {
         let new = || {
             let values: ArrayRef = Arc::new(BooleanArray::from(vec![all; Constant::SHARED_ROWS]));
-            let constant = Some(Arc::new(Constant::of(values)));
+            let constant = Some(Arc::new(Constant::from_shared(values)));
             Arc::new(Segment { constant, ..Segment::new(mark.column(), Home::default()) })
         };
         Arc::clone(self.0.entry((mark, all)).or_insert_with(new))
@@ -105,29 +107,29 @@ impl Segment {
 }
 
 impl Chunk {
-    /// What it knows of a mark.
+    /// Tells which of its rows may satisfy a mark.
     pub fn marked(&self, mark: MarkId) -> Marked {
-        let known = self.position_of(mark).and_then(|at| self.segments.get(at));
+        let known = self.mark_position(mark).and_then(|at| self.segments.get(at));
         known.map_or(Marked::Unknown, |segment| segment.marked())
     }
 
-    /// The marks it knows, in order of their numbers.
+    /// Its marks, in order of their numbers.
     pub fn marks(&self) -> impl Iterator<Item = (MarkId, Marked)> {
         self.mark_segments().iter().filter_map(|segment| Some((segment.column.mark()?, segment.marked())))
     }
 
-    /// Segments of the columns of its table, in order.
+    /// The segments of the columns of its table, in order.
     pub fn columns(&self) -> &[Arc<Segment>] {
         self.segments.get(..self.width()).unwrap_or_default()
     }
 
-    /// Segments of the marks it knows, in order of their numbers.
+    /// The segments of its marks, in order of their numbers.
     pub fn mark_segments(&self) -> &[Arc<Segment>] {
         self.segments.get(self.width()..).unwrap_or_default()
     }
 
     /// The position of a mark's segment.
-    pub(crate) fn position_of(&self, mark: MarkId) -> Option<usize> {
+    pub(crate) fn mark_position(&self, mark: MarkId) -> Option<usize> {
         let found = self.mark_segments().binary_search_by_key(&mark.column(), |segment| segment.column);
         found.ok().map(|at| self.width() + at)
     }
@@ -153,7 +155,7 @@ impl Chunk {
         }
     }
 
-    /// The column at a position as files have it.
+    /// The field of the column at a position in the schema of chunk files.
     pub(crate) fn field(&self, position: usize) -> Option<FieldRef> {
         match self.schema.fields().get(position) {
             Some(field) => Some(Arc::clone(field)),
@@ -161,22 +163,22 @@ impl Chunk {
         }
     }
 
-    /// The same rows with this known of marks besides; it takes the place of what was known of the same marks.
-    pub(crate) fn knowing(&self, known: Vec<Arc<Segment>>) -> Self {
-        let is_new = |segment: &Segment| known.iter().any(|other| other.column == segment.column);
-        let old: Vec<Arc<Segment>> = self.mark_segments().iter().filter(|s| !is_new(s)).cloned().collect();
-        self.with_marks(old.into_iter().chain(known))
+    /// Makes a chunk with the same rows and more marks, which replace those of the same ids.
+    pub(crate) fn with_added_marks(&self, added: Vec<Arc<Segment>>) -> Self {
+        let is_replaced = |segment: &Segment| added.iter().any(|other| other.column == segment.column);
+        let old: Vec<Arc<Segment>> = self.mark_segments().iter().filter(|s| !is_replaced(s)).cloned().collect();
+        self.with_marks(old.into_iter().chain(added))
     }
 
-    /// The same rows without these marks; `None` when it knows none of them.
-    pub(crate) fn forgetting(&self, marks: &[MarkId]) -> Option<Self> {
-        let is_kept = |segment: &&Arc<Segment>| !segment.column.mark().is_some_and(|mark| marks.contains(&mark));
-        let kept: Vec<Arc<Segment>> = self.mark_segments().iter().filter(is_kept).cloned().collect();
-        (kept.len() < self.mark_segments().len()).then(|| self.with_marks(kept))
+    /// Makes a chunk with the same rows and without these marks; `None` when it has none of them.
+    pub(crate) fn without_marks(&self, marks: &[MarkId]) -> Option<Self> {
+        let stays = |segment: &&Arc<Segment>| !segment.column.mark().is_some_and(|mark| marks.contains(&mark));
+        let left: Vec<Arc<Segment>> = self.mark_segments().iter().filter(stays).cloned().collect();
+        (left.len() < self.mark_segments().len()).then(|| self.with_marks(left))
     }
 }
 
-/// Rows to be written as one chunk, with what is known of them.
+/// Rows to be written as one chunk, with their marks.
 #[derive(Debug, Default)]
 pub(crate) struct MarkedRows {
     pub(crate) batches: Vec<RecordBatch>,
@@ -189,7 +191,7 @@ impl From<Vec<RecordBatch>> for MarkedRows {
     }
 }
 
-/// What is known of the rows of a chunk: bits that go to its file, and what needs none.
+/// The marks of a chunk: bits that go to its file, and constants, which do not.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkMarks {
     pub(crate) bits: Vec<(MarkId, BooleanArray)>,
@@ -197,7 +199,8 @@ pub(crate) struct ChunkMarks {
 }
 
 impl ChunkMarks {
-    pub(crate) fn of(marks: Vec<(MarkId, BooleanArray)>) -> Self {
+    /// Separates the marks that are equal for all rows.
+    pub(crate) fn from_marks(marks: Vec<(MarkId, BooleanArray)>) -> Self {
         let mut split = Self::default();
         let mut constants = ConstantMarks::default();
         for (mark, bits) in marks {
@@ -210,7 +213,7 @@ impl ChunkMarks {
         split
     }
 
-    /// The columns of a file, and behind them the bits.
+    /// Appends the bits to the columns of a file.
     pub(crate) fn append_to(&self, batch: RecordBatch) -> Result<RecordBatch> {
         if self.bits.is_empty() {
             return Ok(batch);
@@ -229,15 +232,15 @@ impl ChunkMarks {
 }
 
 impl Arrangement {
-    /// All rows as they are, in chunks of so many.
-    pub fn as_they_are(rows: usize, chunk_rows: u32) -> Self {
+    /// Keeps the order of the rows and cuts chunks of `chunk_rows`.
+    pub fn in_current_order(rows: usize, chunk_rows: u32) -> Self {
         let full = chunk_rows.max(1);
         let cuts = (0..rows as u32).step_by(full as usize).map(|first| full.min(rows as u32 - first));
         Self { order: None, chunk_rows: cuts.collect(), marks: Vec::new() }
     }
 
-    /// Refuses one that would lose rows or make chunks of more than `most_rows`.
-    pub(crate) fn check(&self, rows: usize, most_rows: u32) -> Result<()> {
+    /// Refuses an arrangement that would lose rows or make chunks of more than `max_rows`.
+    pub(crate) fn check(&self, rows: usize, max_rows: u32) -> Result<()> {
         let wrong = |what: String| Err(Error::Invalid(format!("{rows} rows cannot be arranged: {what}")));
         if let Some(order) = &self.order {
             let mut seen = vec![false; rows];
@@ -246,8 +249,8 @@ impl Arrangement {
                 return wrong("the order does not name each of them once".into());
             }
         }
-        if let Some(bad) = self.chunk_rows.iter().find(|rows| **rows == 0 || **rows > most_rows) {
-            return wrong(format!("a chunk has 1 to {most_rows} of them, not {bad}"));
+        if let Some(bad) = self.chunk_rows.iter().find(|rows| **rows == 0 || **rows > max_rows) {
+            return wrong(format!("a chunk has 1 to {max_rows} of them, not {bad}"));
         }
         let sum: u64 = self.chunk_rows.iter().copied().map(u64::from).sum();
         if sum != rows as u64 {

@@ -2,6 +2,31 @@
 //!
 //! Readers take [`Table::version`] and keep it as long as they like; writers publish a new version after the catalog
 //! commit. A move replaces a segment's resident copy inside a chunk and makes no new version.
+//!
+//! - [`alteration`]: changes of a table's definition that leave its chunk files alone
+//! - [`chunk`]: chunks and segments
+//! - [`chunk_set`]: a set of chunks of a table
+//! - [`column`]: ids, defaults and constants of columns
+//! - [`delta`]: recent inserts that are not sealed yet
+//! - `delta_column`: values of a delta entry's column that plans need
+//! - `few_values`: finds the distinct values of a column that has few
+//! - [`filter`]: membership filters of segments
+//! - [`filter_pool`]: builds and evicts membership filters under a budget
+//! - [`ingest`]: bulk ingest of rows into chunk files
+//! - [`ingest_memory`]: the memory limit of all bulk ingests
+//! - `key`: primary keys as bytes that compare like the keys
+//! - [`mark`]: which rows may satisfy a version of a hot view
+//! - `page_bounds`: smallest and largest values of each page of a column
+//! - [`predicate`]: the conditions by which placement rules select chunks
+//! - `row_bytes`: the bytes that rows take
+//! - `row_map`: translates row positions after a seal or a compaction
+//! - [`rule`]: placement rules
+//! - [`sample`]: samples of columns, for planners
+//! - [`sketch`]: sketches that estimate numbers of distinct values
+//! - [`statistics`]: bounds and sketches of chunks and tables
+//! - `table`: a table, its definition and its versions
+//! - `value_hash`: hashes of values, independent of their type's width
+//! - [`version`]: table versions
 
 pub mod alteration;
 pub mod chunk;
@@ -42,7 +67,7 @@ pub use mark::{Arrangement, MarkId, Marked};
 pub use page_bounds::PageBounds;
 pub use predicate::{Comparison, Literal, Predicate};
 pub use row_bytes::row_bytes;
-pub(crate) use row_map::{NewChunks, RowMap, Whereabouts};
+pub(crate) use row_map::{Forwarding, NewChunks, RowMap};
 pub use rule::{NewRule, Rule, RuleChoice, RuleKind, RuleRows, Rules};
 pub use sketch::Sketch;
 pub(crate) use statistics::sketch_key;

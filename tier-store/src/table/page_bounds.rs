@@ -1,8 +1,8 @@
-//! Bounds of the pages of a column: the least and the greatest value of every 8,192 rows.
+//! Page bounds of a column: the least and the greatest value of every 8,192 rows.
 //!
-//! They are learned when a scan that filters on the column has read all of it from its home: no read is done for them, and
-//! a column that nobody filters on has none. Rows of a chunk never change, so they hold as long as it does; a restart
-//! forgets them. They take 24 bytes for each page.
+//! They are computed when a scan that filters on the column has read all of it from its home: no extra read is done,
+//! and a column that is never filtered on has none. Rows of a chunk never change, so page bounds stay valid as long as
+//! the chunk exists; they do not survive a restart. They take 24 bytes for each page.
 
 use std::ops::Range;
 
@@ -16,13 +16,14 @@ use arrow::datatypes::{
 
 use crate::tier::codec::{PAGE_ROWS, StoredColumn};
 
-/// Numbers as a column has them: decimals without their point, dates and times in the unit of their type.
+/// Least and greatest value of each page; `None` for a page of nulls. Decimals are unscaled, dates and times have the
+/// unit of their type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageBounds(Box<[Option<(i64, i64)>]>);
 
 impl PageBounds {
-    /// Of a column of which all rows are at hand. `None`: of its type there are none, or all of it is one page.
-    pub fn of(column: &StoredColumn) -> Option<Self> {
+    /// Computes them for a whole column; `None` for a type without page bounds, or when the column has only one page.
+    pub fn from_column(column: &StoredColumn) -> Option<Self> {
         let rows = column.rows();
         if rows <= PAGE_ROWS {
             return None;
@@ -32,11 +33,12 @@ impl PageBounds {
         pages.map(|page| bounds(&page)).collect::<Option<_>>().map(Self)
     }
 
-    /// The rows of pages whose bounds (least, greatest) may be those of a row that is wanted, as ascending ranges of
-    /// whole pages. Nulls are not wanted.
-    pub fn rows(&self, rows: usize, may: impl Fn(i64, i64) -> bool) -> Vec<Range<usize>> {
+    /// The rows of the pages for whose bounds (least, greatest) `may_match` is true, as ascending ranges of whole
+    /// pages. Pages of nulls never match.
+    pub fn rows(&self, rows: usize, may_match: impl Fn(i64, i64) -> bool) -> Vec<Range<usize>> {
         let mut ranges = Vec::<Range<usize>>::new();
-        for (page, _) in self.0.iter().enumerate().filter(|(_, bounds)| bounds.is_some_and(|(min, max)| may(min, max)))
+        for (page, _) in
+            self.0.iter().enumerate().filter(|(_, bounds)| bounds.is_some_and(|(min, max)| may_match(min, max)))
         {
             let page = page * PAGE_ROWS..rows.min((page + 1) * PAGE_ROWS);
             match ranges.last_mut().filter(|last| last.end == page.start) {
@@ -48,27 +50,27 @@ impl PageBounds {
     }
 }
 
-/// The least and the greatest value; `Some(None)`: all are null; `None`: not of this type.
+/// The least and the greatest value of a page; `Some(None)`: all are null; `None`: the type has no page bounds.
 fn bounds(page: &ArrayRef) -> Option<Option<(i64, i64)>> {
-    fn of<T: ArrowPrimitiveType<Native: Into<i64>>>(page: &ArrayRef) -> Option<(i64, i64)> {
+    fn extremes<T: ArrowPrimitiveType<Native: Into<i64>>>(page: &ArrayRef) -> Option<(i64, i64)> {
         let page = page.as_primitive::<T>();
         Some((min(page)?.into(), max(page)?.into()))
     }
     Some(match page.data_type() {
-        DataType::Int8 => of::<Int8Type>(page),
-        DataType::Int16 => of::<Int16Type>(page),
-        DataType::Int32 => of::<Int32Type>(page),
-        DataType::Int64 => of::<Int64Type>(page),
-        DataType::UInt8 => of::<UInt8Type>(page),
-        DataType::UInt16 => of::<UInt16Type>(page),
-        DataType::UInt32 => of::<UInt32Type>(page),
-        DataType::Decimal32(..) => of::<Decimal32Type>(page),
-        DataType::Decimal64(..) => of::<Decimal64Type>(page),
-        DataType::Date32 => of::<Date32Type>(page),
-        DataType::Timestamp(TimeUnit::Second, _) => of::<TimestampSecondType>(page),
-        DataType::Timestamp(TimeUnit::Millisecond, _) => of::<TimestampMillisecondType>(page),
-        DataType::Timestamp(TimeUnit::Microsecond, _) => of::<TimestampMicrosecondType>(page),
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => of::<TimestampNanosecondType>(page),
+        DataType::Int8 => extremes::<Int8Type>(page),
+        DataType::Int16 => extremes::<Int16Type>(page),
+        DataType::Int32 => extremes::<Int32Type>(page),
+        DataType::Int64 => extremes::<Int64Type>(page),
+        DataType::UInt8 => extremes::<UInt8Type>(page),
+        DataType::UInt16 => extremes::<UInt16Type>(page),
+        DataType::UInt32 => extremes::<UInt32Type>(page),
+        DataType::Decimal32(..) => extremes::<Decimal32Type>(page),
+        DataType::Decimal64(..) => extremes::<Decimal64Type>(page),
+        DataType::Date32 => extremes::<Date32Type>(page),
+        DataType::Timestamp(TimeUnit::Second, _) => extremes::<TimestampSecondType>(page),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => extremes::<TimestampMillisecondType>(page),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => extremes::<TimestampMicrosecondType>(page),
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => extremes::<TimestampNanosecondType>(page),
         _ => return None,
     })
 }
@@ -92,7 +94,7 @@ mod tests {
             _ => (row == rows - 1).then_some(-7),
         };
         let column = StoredColumn::plain(Arc::new((0..rows).map(value).collect::<Int32Array>()));
-        let bounds = PageBounds::of(&column).unwrap();
+        let bounds = PageBounds::from_column(&column).unwrap();
         assert_eq!(bounds.rows(rows, |min, max| (min..=max).contains(&99)), [0..8192, 16_384..24_576]);
         assert_eq!(bounds.rows(rows, |min, _| min < 0), [24_576..rows]);
         assert_eq!(bounds.rows(rows, |min, max| min <= 0 && max >= -7), [0..8192, 16_384..rows]);
@@ -101,10 +103,10 @@ mod tests {
 
     #[test]
     fn columns_of_one_page_and_of_other_types_have_none() {
-        let of = |array: ArrayRef| PageBounds::of(&StoredColumn::plain(array));
-        assert_eq!(of(Arc::new(Int32Array::from(vec![1; PAGE_ROWS]))), None);
-        assert_eq!(of(Arc::new(Float64Array::from(vec![1.0; PAGE_ROWS + 1]))), None);
-        assert_eq!(of(Arc::new(UInt64Array::from(vec![1; PAGE_ROWS + 1]))), None);
-        assert!(of(Arc::new(Int32Array::from(vec![1; PAGE_ROWS + 1]))).is_some());
+        let page_bounds = |array: ArrayRef| PageBounds::from_column(&StoredColumn::plain(array));
+        assert_eq!(page_bounds(Arc::new(Int32Array::from(vec![1; PAGE_ROWS]))), None);
+        assert_eq!(page_bounds(Arc::new(Float64Array::from(vec![1.0; PAGE_ROWS + 1]))), None);
+        assert_eq!(page_bounds(Arc::new(UInt64Array::from(vec![1; PAGE_ROWS + 1]))), None);
+        assert!(page_bounds(Arc::new(Int32Array::from(vec![1; PAGE_ROWS + 1]))).is_some());
     }
 }

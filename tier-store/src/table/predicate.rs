@@ -1,8 +1,8 @@
-//! A condition on rows by which a placement rule picks chunks.
+//! Predicates by which placement rules select chunks.
 //!
-//! It is made of comparisons of a column with a value, IS NULL and IS NOT NULL, joined by AND and OR, and is decided by
-//! the bounds of the chunks alone: a chunk is out when they prove that it has no such row, and in when nobody can tell.
-//! Columns are named by id, so renames do not concern it.
+//! A predicate consists of comparisons of a column with a value, IS NULL and IS NOT NULL, joined by AND and OR. Only
+//! the bounds of the chunks are consulted: a chunk is selected unless they prove that it has no row which satisfies the
+//! predicate. Columns are named by id, so renames do not affect a predicate.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{ColumnBounds, ColumnId};
 use crate::catalog::records::{decode_batches, encode_batches};
 use crate::error::{Error, Result};
 
-/// How a column is compared with a value.
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Comparison {
@@ -48,7 +48,7 @@ impl Comparison {
 pub struct Literal(Vec<u8>);
 
 impl Literal {
-    /// `value` has one row, of the column's type, and is not null.
+    /// Makes a literal of `value`, which has one row of the column's type that is not null.
     ///
     /// # Errors
     /// [`Error::Invalid`] for anything else.
@@ -67,7 +67,7 @@ impl Literal {
         value.cloned().ok_or_else(|| Error::Catalog("the value of a placement rule is missing".into()))
     }
 
-    /// As SQL that means this value beside a column of its type.
+    /// Formats it as SQL, to be compared with a column of its type.
     fn sql(&self) -> String {
         let Ok(array) = self.array() else { return "?".into() };
         let text = array_value_to_string(&array, 0).unwrap_or_default();
@@ -82,23 +82,23 @@ impl Literal {
 /// A condition on rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Predicate {
-    /// A column against a value.
+    /// The comparison of a column with a value is true.
     Compare(ColumnId, Comparison, Literal),
-    /// The column has no value.
+    /// The column is null.
     IsNull(ColumnId),
-    /// The column has a value.
+    /// The column is not null.
     IsNotNull(ColumnId),
-    /// All of them.
+    /// All of these are true.
     And(Vec<Predicate>),
-    /// One of them.
+    /// At least one of these is true.
     Or(Vec<Predicate>),
 }
 
-/// Bounds of chunks by column, one entry per chunk; `None` where nothing is known of a column.
-pub(crate) type BoundsOf<'a> = &'a dyn Fn(ColumnId) -> Option<ColumnBounds>;
+/// Gives the bounds of a column, one entry per chunk; `None` when they are unknown.
+pub(crate) type BoundsByColumn<'a> = &'a dyn Fn(ColumnId) -> Option<ColumnBounds>;
 
 impl Predicate {
-    /// The same without an AND within an AND or an OR within an OR.
+    /// Merges an AND within an AND, and an OR within an OR.
     #[must_use]
     pub fn flat(self) -> Self {
         match self {
@@ -118,7 +118,7 @@ impl Predicate {
         }
     }
 
-    /// The columns that it needs, some perhaps more than once.
+    /// The columns that it needs, possibly with repetitions.
     pub fn columns(&self) -> Vec<ColumnId> {
         match self {
             Self::Compare(column, ..) | Self::IsNull(column) | Self::IsNotNull(column) => vec![*column],
@@ -126,7 +126,7 @@ impl Predicate {
         }
     }
 
-    /// As SQL, columns named by `name`.
+    /// Formats it as SQL; `name` gives the names of columns.
     pub fn sql(&self, name: &dyn Fn(ColumnId) -> String) -> String {
         let joined = |parts: &[Self], word: &str| {
             let mut text = String::new();
@@ -150,16 +150,16 @@ impl Predicate {
         }
     }
 
-    /// Of chunks with so many `rows`: which can hold a row for which it is true.
-    pub(crate) fn keeps(&self, rows: &[u32], bounds: BoundsOf<'_>) -> Vec<bool> {
+    /// Tells for each chunk, given its number of rows, whether it may have a row that satisfies the predicate.
+    pub(crate) fn may_match(&self, rows: &[u32], bounds: BoundsByColumn<'_>) -> Vec<bool> {
         let unsure = || vec![true; rows.len()];
         match self {
             Self::And(parts) => parts.iter().fold(unsure(), |mut keep, part| {
-                keep.iter_mut().zip(part.keeps(rows, bounds)).for_each(|(keep, part)| *keep &= part);
+                keep.iter_mut().zip(part.may_match(rows, bounds)).for_each(|(keep, part)| *keep &= part);
                 keep
             }),
             Self::Or(parts) => parts.iter().fold(vec![false; rows.len()], |mut keep, part| {
-                keep.iter_mut().zip(part.keeps(rows, bounds)).for_each(|(keep, part)| *keep |= part);
+                keep.iter_mut().zip(part.may_match(rows, bounds)).for_each(|(keep, part)| *keep |= part);
                 keep
             }),
             Self::IsNull(column) => match bounds(*column) {
@@ -176,15 +176,15 @@ impl Predicate {
             },
             Self::Compare(column, comparison, value) => bounds(*column)
                 .zip(value.array().ok())
-                .and_then(|(known, value)| possible(&known, *comparison, value).ok())
+                .and_then(|(known, value)| chunks_may_match(&known, *comparison, value).ok())
                 .filter(|keep| keep.len() == rows.len())
                 .unwrap_or_else(unsure),
         }
     }
 }
 
-/// Which chunks can hold a value that compares so.
-fn possible(known: &ColumnBounds, comparison: Comparison, value: ArrayRef) -> Result<Vec<bool>, ArrowError> {
+/// Tells for each chunk whether it may have a value for which the comparison is true.
+fn chunks_may_match(known: &ColumnBounds, comparison: Comparison, value: ArrayRef) -> Result<Vec<bool>, ArrowError> {
     let value = Scalar::new(value);
     let min = |compare: fn(&dyn arrow::array::Datum, &dyn arrow::array::Datum) -> Result<BooleanArray, ArrowError>| {
         compare(&known.min, &value)
@@ -192,16 +192,16 @@ fn possible(known: &ColumnBounds, comparison: Comparison, value: ArrayRef) -> Re
     let max = |compare: fn(&dyn arrow::array::Datum, &dyn arrow::array::Datum) -> Result<BooleanArray, ArrowError>| {
         compare(&known.max, &value)
     };
-    // A bound that is unknown rules nothing out.
-    let sure = |array: BooleanArray| array.iter().map(|is| is.unwrap_or(true)).collect::<Vec<_>>();
+    // An unknown bound excludes no chunk.
+    let or_unknown = |array: BooleanArray| array.iter().map(|is| is.unwrap_or(true)).collect::<Vec<_>>();
     Ok(match comparison {
-        Comparison::Lt => sure(min(cmp::lt)?),
-        Comparison::LtEq => sure(min(cmp::lt_eq)?),
-        Comparison::Gt => sure(max(cmp::gt)?),
-        Comparison::GtEq => sure(max(cmp::gt_eq)?),
+        Comparison::Lt => or_unknown(min(cmp::lt)?),
+        Comparison::LtEq => or_unknown(min(cmp::lt_eq)?),
+        Comparison::Gt => or_unknown(max(cmp::gt)?),
+        Comparison::GtEq => or_unknown(max(cmp::gt_eq)?),
         Comparison::Eq => {
-            let low = sure(min(cmp::lt_eq)?);
-            let high = sure(max(cmp::gt_eq)?);
+            let low = or_unknown(min(cmp::lt_eq)?);
+            let high = or_unknown(max(cmp::gt_eq)?);
             low.into_iter().zip(high).map(|(low, high)| low && high).collect()
         }
         Comparison::NotEq => {
@@ -322,13 +322,13 @@ mod tests {
             let known = |id: ColumnId| statistics.column(id.0 as usize).ok().cloned();
             for _ in 0..10 {
                 let predicate = predicate(&mut rng, 2);
-                let keep = predicate.keeps(&rows, &known);
+                let keep = predicate.may_match(&rows, &known);
                 for (at, chunk) in chunks.iter().enumerate() {
                     let matches = holds(&predicate, chunk).iter().flatten().any(|row| row);
                     assert!(keep[at] || !matches, "round {round}: {predicate:?} on {chunk:?}");
                     // One chunk by itself is judged as among others.
-                    let alone = bounds[at].1.by_column();
-                    let alone = predicate.keeps(&rows[at..=at], &|id| alone(id.0 as usize));
+                    let alone = bounds[at].1.column_bounds();
+                    let alone = predicate.may_match(&rows[at..=at], &|id| alone(id.0 as usize));
                     assert_eq!(alone, [keep[at]], "round {round}: {predicate:?}");
                     ruled_out += u32::from(!keep[at]);
                     needed += u32::from(matches);

@@ -1,17 +1,18 @@
-//! How many bytes rows take, whatever buffers they share with others: what ingest cuts chunks by and statements report.
+//! Computes the bytes that rows take, whatever buffers they share with other rows. Ingest cuts chunks by them, and
+//! statements report them.
 
 use arrow::array::{Array, ArrayRef, AsArray, GenericListArray, OffsetSizeTrait, RecordBatch};
 use arrow::datatypes::DataType;
 
 use crate::tier::codec;
 
-/// Bytes that the rows of a batch take: of a slice only its own, and the long strings of views with them.
+/// Bytes of the rows of a batch: of a slice only its own rows, and of views also the strings that they refer to.
 pub fn row_bytes(batch: &RecordBatch) -> u64 {
     batch.columns().iter().map(|column| array_bytes(column) as u64).sum()
 }
 
 fn array_bytes(array: &ArrayRef) -> usize {
-    fn of_list<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> usize {
+    fn list_bytes<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> usize {
         let offsets = list.value_offsets();
         let ends = offsets.first().zip(offsets.last()).map(|(first, last)| (first.as_usize(), last.as_usize()));
         let (first, last) = ends.unwrap_or_default();
@@ -20,8 +21,8 @@ fn array_bytes(array: &ArrayRef) -> usize {
     match array.data_type() {
         DataType::Utf8View => 16 * array.len() + codec::long_bytes(array.as_string_view(), 0..array.len()),
         DataType::BinaryView => 16 * array.len() + codec::long_bytes(array.as_binary_view(), 0..array.len()),
-        DataType::List(_) => of_list(array.as_list::<i32>()),
-        DataType::LargeList(_) => of_list(array.as_list::<i64>()),
+        DataType::List(_) => list_bytes(array.as_list::<i32>()),
+        DataType::LargeList(_) => list_bytes(array.as_list::<i64>()),
         DataType::FixedSizeList(..) => array_bytes(array.as_fixed_size_list().values()),
         DataType::Struct(_) => array.as_struct().columns().iter().map(array_bytes).sum(),
         _ => array.to_data().get_slice_memory_size().unwrap_or(0),

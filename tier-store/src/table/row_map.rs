@@ -1,15 +1,16 @@
-//! Where rows went when a delta entry was sealed or chunks were replaced by others.
+//! Translates row positions after a delta entry was sealed or chunks were replaced by others.
 //!
-//! Whoever holds an old version knows rows by their old place. A [`RowMap`] hangs on the old holder (a delta entry, a
-//! chunk), so it lives exactly as long as some version that knows the holder, and a writer that deletes rows of an old
-//! version follows it, several times where rows moved several times.
+//! A statement on an old version names rows by their old holder (a delta entry or a chunk) and position. The old holder
+//! owns a [`RowMap`], which therefore lives exactly as long as some version that contains the holder. A writer that
+//! deletes rows of an old version translates their positions with it, several times if the rows moved several times.
 //!
 //! ```text
 //!   entries       e1: r0 r1 r2   e2: r0 r1        r1 of e1 was deleted before the seal began
 //!   new chunks    c7: e1.r0 e1.r2 | c8: e2.r0 e2.r1      (chunk_rows = 2)
 //! ```
 //!
-//! Of a new chunk only its [`Whereabouts`] are held, which say where its rows went when it was replaced in its turn.
+//! A row map does not keep the new chunks alive but only their [`Forwarding`], which leads on to the chunks that
+//! replaced them in turn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use roaring::RoaringBitmap;
 
 use super::{Chunk, ChunkId};
 
-/// Where the rows of a holder went, once they did. Written under the head's lock of the table.
+/// The destination of a holder's rows, set when they move. Writers hold the lock of the table's head.
 #[derive(Debug)]
 pub(crate) struct Destination<T>(Mutex<Option<Arc<T>>>);
 
@@ -30,57 +31,57 @@ impl<T> Default for Destination<T> {
 }
 
 impl<T> Destination<T> {
-    /// Where they went; `None` while they are where they were.
+    /// The destination; `None` while the rows have not moved.
     pub(crate) fn get(&self) -> Option<Arc<T>> {
         self.0.lock().clone()
     }
 
-    /// They go somewhere; the first place is the one that counts.
+    /// Sets the destination unless there is one already.
     pub(crate) fn set(&self, place: T) {
         self.0.lock().get_or_insert_with(|| Arc::new(place));
     }
 
-    /// They did not: what moved them was not stored.
+    /// Removes the destination: the commit that moved the rows was not stored.
     pub(crate) fn clear(&self) {
         self.0.lock().take();
     }
 }
 
-/// A chunk's name, and where its rows went; outlives the chunk.
+/// Forwards the rows of a chunk to the chunks that replaced it; outlives the chunk.
 #[derive(Debug)]
-pub(crate) struct Whereabouts {
+pub(crate) struct Forwarding {
     /// The chunk.
     pub(crate) chunk: ChunkId,
-    /// Set when other chunks replace it.
+    /// Set when other chunks replace the chunk.
     pub(crate) moved: Destination<RowMap>,
 }
 
-impl Whereabouts {
-    pub(crate) fn of(chunk: ChunkId) -> Arc<Self> {
+impl Forwarding {
+    pub(crate) fn new(chunk: ChunkId) -> Arc<Self> {
         Arc::new(Self { chunk, moved: Destination::default() })
     }
 }
 
-/// The chunks that holders became, one behind the other.
+/// The chunks that replaced old holders, in order.
 #[derive(Debug)]
 pub(crate) struct NewChunks {
-    chunks: Vec<Arc<Whereabouts>>,
-    /// Rows up to the end of each.
+    chunks: Vec<Arc<Forwarding>>,
+    /// Number of rows up to the end of each chunk.
     ends: Vec<u64>,
 }
 
 impl NewChunks {
-    pub(crate) fn of<'a>(chunks: impl Iterator<Item = &'a Chunk>) -> Arc<Self> {
+    pub(crate) fn from_chunks<'a>(chunks: impl Iterator<Item = &'a Chunk>) -> Arc<Self> {
         let mut new = Self { chunks: Vec::new(), ends: Vec::new() };
         for chunk in chunks {
             new.ends.push(new.ends.last().copied().unwrap_or(0) + u64::from(chunk.rows));
-            new.chunks.push(Arc::clone(&chunk.whereabouts));
+            new.chunks.push(Arc::clone(&chunk.forwarding));
         }
         Arc::new(new)
     }
 
-    /// The chunk that has the row at a position of all rows, and where.
-    fn at(&self, position: u64) -> Option<(&Arc<Whereabouts>, u32)> {
+    /// Finds the chunk of the row at `position`, counted over all chunks, and the row within it.
+    fn locate(&self, position: u64) -> Option<(&Arc<Forwarding>, u32)> {
         let at = self.ends.partition_point(|end| *end <= position);
         let chunk = self.chunks.get(at)?;
         let first = at.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
@@ -88,24 +89,24 @@ impl NewChunks {
     }
 }
 
-/// The new places of one holder's rows: they follow each other from `first` on, without those that were dropped, unless
-/// they were sorted anew.
+/// Translates positions of one old holder. Its rows that were not dropped follow each other from `first` on, unless all
+/// rows were sorted.
 #[derive(Debug)]
 pub(crate) struct RowMap {
-    /// What all replaced holders became.
+    /// The chunks that replaced all old holders.
     pub(crate) chunks: Arc<NewChunks>,
-    /// Position of the holder's first kept row in the chunks' rows.
+    /// Position of the holder's first row that was not dropped, counted over the new chunks.
     pub(crate) first: u64,
     /// Rows that were deleted before the rows moved.
     pub(crate) dropped: Option<Arc<RoaringBitmap>>,
-    /// Where the row at each of these positions went when all of them were sorted.
+    /// The position after sorting of each of these positions; `None`: the rows were not sorted.
     pub(crate) sorted: Option<Arc<[u32]>>,
 }
 
 impl RowMap {
-    /// The chunks that took `rows` over, with the rows there; `None` when one of the rows was deleted before.
-    pub(crate) fn follow(&self, rows: &RoaringBitmap) -> Option<Vec<(Arc<Whereabouts>, RoaringBitmap)>> {
-        let mut moved: BTreeMap<ChunkId, (Arc<Whereabouts>, RoaringBitmap)> = BTreeMap::new();
+    /// Translates `rows` of the old holder into rows of the new chunks; `None` when one of them was deleted before.
+    pub(crate) fn translate(&self, rows: &RoaringBitmap) -> Option<Vec<(Arc<Forwarding>, RoaringBitmap)>> {
+        let mut moved: BTreeMap<ChunkId, (Arc<Forwarding>, RoaringBitmap)> = BTreeMap::new();
         for row in rows {
             let before = match &self.dropped {
                 Some(dropped) if dropped.contains(row) => return None,
@@ -117,7 +118,7 @@ impl RowMap {
                 Some(sorted) => u64::from(*sorted.get(position as usize)?),
                 None => position,
             };
-            let (new, row) = self.chunks.at(position)?;
+            let (new, row) = self.chunks.locate(position)?;
             moved.entry(new.chunk).or_insert_with(|| (Arc::clone(new), RoaringBitmap::new())).1.insert(row);
         }
         Some(moved.into_values().collect())

@@ -1,9 +1,9 @@
-//! Placement rules: what a user wants of the placement of a table.
+//! Placement rules: what users demand of the placement of a table.
 //!
-//! A rule says that segments must lie on a tier (pin), must not (exclude), or should (prefer); its scope is columns and
-//! chunks of the table. The rules of a table are part of each of its versions, so they change with it in one commit: when
-//! chunks are replaced by others, these take their place in the rules. Columns are named by id, so renames do not concern
-//! them. Where two rules contradict on a segment, the one that was made later holds.
+//! A rule demands that segments lie on a tier (pin), do not (exclude), or preferably do (prefer); its scope is columns
+//! and chunks of the table. The rules of a table are part of each of its versions, so both change in one commit: when
+//! chunks are replaced by others, these take their place in the rules. Rules name columns by id, so renames do not
+//! affect them. If two rules contradict each other on a segment, the later one applies.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,14 +12,14 @@ use super::predicate::Predicate;
 use super::{ChunkId, ColumnId, TableDefinition, TableName};
 use crate::error::{Error, Result};
 
-/// What a rule wants of a tier.
+/// What a rule demands of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RuleKind {
-    /// To lie there.
+    /// The segments lie on the tier.
     Pin,
-    /// Not to lie there.
+    /// The segments do not lie on the tier.
     Exclude,
-    /// To lie there, as far as it costs others less than one scan of the segment per epoch.
+    /// The segments lie on the tier if that costs other segments less than one scan of the segment per epoch.
     Prefer,
 }
 
@@ -43,25 +43,25 @@ impl RuleKind {
     }
 }
 
-/// Which chunks of the table a rule is about.
+/// The chunks that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum RuleRows {
-    /// All of them, those to come included.
+    /// All chunks, future ones included.
     All,
-    /// These, and those that take their rows over.
+    /// These chunks, and those that take over their rows.
     Chunks(ChunkSet),
-    /// Those that may hold such rows, those to come included.
+    /// Chunks that may have rows which satisfy the predicate, future ones included.
     Where(Predicate),
 }
 
 /// A rule as a user states it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewRule {
-    /// What it wants.
+    /// What it demands.
     pub kind: RuleKind,
     /// Name of the tier.
     pub tier: String,
-    /// Columns; empty: all of them, those to come included.
+    /// Columns; empty: all columns, future ones included.
     pub columns: Vec<ColumnId>,
     /// Chunks.
     pub rows: RuleRows,
@@ -72,21 +72,21 @@ pub struct NewRule {
 pub struct Rule {
     /// Its number within the table; never reused.
     pub number: u64,
-    /// When it was made, in microseconds since the Unix epoch.
+    /// Time of its creation, in microseconds since the Unix epoch.
     pub made_unix_us: u64,
-    /// What it says.
-    pub wish: NewRule,
+    /// The rule as the user stated it.
+    pub spec: NewRule,
 }
 
 impl Rule {
-    /// True when it is about the column.
+    /// True when it applies to the column.
     pub fn has_column(&self, column: ColumnId) -> bool {
-        self.wish.columns.is_empty() || self.wish.columns.contains(&column)
+        self.spec.columns.is_empty() || self.spec.columns.contains(&column)
     }
 
-    /// As SQL after ALTER TABLE, columns named by `name`.
+    /// Formats it as SQL after ALTER TABLE; `name` gives the names of columns.
     pub fn sql(&self, name: &dyn Fn(ColumnId) -> String) -> String {
-        let NewRule { kind, tier, columns, rows } = &self.wish;
+        let NewRule { kind, tier, columns, rows } = &self.spec;
         let mut text = kind.name().to_uppercase();
         if !columns.is_empty() {
             let names: Vec<String> = columns.iter().map(|column| quoted(&name(*column))).collect();
@@ -103,14 +103,14 @@ impl Rule {
     }
 }
 
-/// A name as SQL reads it.
+/// Quotes a name for SQL if necessary.
 fn quoted(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-/// Which rules of a table are to go.
+/// Selects rules of a table to be removed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RuleChoice {
     /// All of them.
@@ -119,7 +119,7 @@ pub enum RuleChoice {
     Number(u64),
     /// All pins.
     Pins,
-    /// The pins of just this scope.
+    /// The pins of exactly this scope.
     PinsOf {
         /// Columns; empty: all.
         columns: Vec<ColumnId>,
@@ -129,22 +129,25 @@ pub enum RuleChoice {
 }
 
 impl RuleChoice {
-    fn takes(&self, rule: &Rule) -> bool {
-        let is_pin = rule.wish.kind == RuleKind::Pin;
+    fn selects(&self, rule: &Rule) -> bool {
+        let is_pin = rule.spec.kind == RuleKind::Pin;
         match self {
             Self::All => true,
             Self::Number(number) => rule.number == *number,
             Self::Pins => is_pin,
-            Self::PinsOf { columns, rows } => is_pin && same(&rule.wish.columns, columns) && rule.wish.rows == *rows,
+            Self::PinsOf { columns, rows } => {
+                is_pin && same_columns(&rule.spec.columns, columns) && rule.spec.rows == *rows
+            }
         }
     }
 }
 
-fn same(a: &[ColumnId], b: &[ColumnId]) -> bool {
+/// True when both have the same columns, in any order.
+fn same_columns(a: &[ColumnId], b: &[ColumnId]) -> bool {
     a.len() == b.len() && a.iter().all(|column| b.contains(column))
 }
 
-/// The rules of a table, in the order in which they were made.
+/// The rules of a table, in the order of their creation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rules {
     rules: Vec<Rule>,
@@ -162,67 +165,68 @@ impl Rules {
         self.rules.is_empty()
     }
 
-    /// With one more rule. One that says the same goes: what is said again is said later.
-    pub(crate) fn with(&self, wish: NewRule, made_unix_us: u64) -> (Self, Rule) {
+    /// Adds a rule. It replaces an equal one, so that a repeated rule is the latest.
+    pub(crate) fn with(&self, spec: NewRule, made_unix_us: u64) -> (Self, Rule) {
         let mut rules = self.clone();
-        let said = |rule: &Rule| {
-            let known = &rule.wish;
-            known.kind == wish.kind
-                && known.tier == wish.tier
-                && same(&known.columns, &wish.columns)
-                && known.rows == wish.rows
+        let is_equal = |rule: &Rule| {
+            let known = &rule.spec;
+            known.kind == spec.kind
+                && known.tier == spec.tier
+                && same_columns(&known.columns, &spec.columns)
+                && known.rows == spec.rows
         };
-        rules.rules.retain(|rule| !said(rule));
+        rules.rules.retain(|rule| !is_equal(rule));
         rules.last += 1;
-        let rule = Rule { number: rules.last, made_unix_us, wish };
+        let rule = Rule { number: rules.last, made_unix_us, spec };
         rules.rules.push(rule.clone());
         (rules, rule)
     }
 
-    /// Without some, and these; they are rules of `table`.
+    /// Removes rules; returns the others and the removed ones. They are rules of `table`.
     ///
     /// # Errors
     /// [`Error::NotFound`] when there is no rule of that number or scope.
     pub(crate) fn without(&self, table: &TableName, choice: &RuleChoice) -> Result<(Self, Vec<Rule>)> {
-        let (gone, rules): (Vec<Rule>, Vec<Rule>) = self.rules.iter().cloned().partition(|rule| choice.takes(rule));
+        let (removed, rules): (Vec<Rule>, Vec<Rule>) =
+            self.rules.iter().cloned().partition(|rule| choice.selects(rule));
         match choice {
-            RuleChoice::Number(number) if gone.is_empty() => {
+            RuleChoice::Number(number) if removed.is_empty() => {
                 Err(Error::not_found("placement rule", number.to_string()))
             }
-            RuleChoice::PinsOf { .. } if gone.is_empty() => {
+            RuleChoice::PinsOf { .. } if removed.is_empty() => {
                 Err(Error::not_found("pin of just this scope on table", table.to_string()))
             }
-            _ => Ok((Self { rules, last: self.last }, gone)),
+            _ => Ok((Self { rules, last: self.last }, removed)),
         }
     }
 
-    /// Under another definition: dropped columns leave them, and a rule that loses its last column, or one that its
-    /// predicate needs, goes.
-    pub(crate) fn under(&self, definition: &TableDefinition) -> Self {
+    /// The rules under another definition, without its dropped columns. Removes rules whose columns were all dropped,
+    /// or whose predicate needs a dropped column.
+    pub(crate) fn with_definition(&self, definition: &TableDefinition) -> Self {
         let exists = |column: &ColumnId| definition.columns.iter().any(|known| known.id == *column);
         let mut rules = self.clone();
         rules.rules.retain_mut(|rule| {
-            let named = !rule.wish.columns.is_empty();
-            rule.wish.columns.retain(exists);
-            let decidable = match &rule.wish.rows {
+            let named = !rule.spec.columns.is_empty();
+            rule.spec.columns.retain(exists);
+            let can_decide = match &rule.spec.rows {
                 RuleRows::Where(predicate) => predicate.columns().iter().all(exists),
                 RuleRows::All | RuleRows::Chunks(_) => true,
             };
-            decidable && !(named && rule.wish.columns.is_empty())
+            can_decide && !(named && rule.spec.columns.is_empty())
         });
         rules
     }
 
-    /// After chunks were replaced by others that hold their rows, and chunks left the table; `None`: nothing changes. A
-    /// rule without a chunk goes.
-    pub(crate) fn following(
+    /// The rules after chunks were replaced by others that have their rows, and chunks were removed; `None`: nothing
+    /// changes. Removes rules that have no chunk left.
+    pub(crate) fn after_replacement(
         &self,
         replaced: &[(Vec<ChunkId>, Vec<ChunkId>)],
         removed: impl Iterator<Item = ChunkId> + Clone,
     ) -> Option<Self> {
         let mut changed = None;
         for (at, rule) in self.rules.iter().enumerate() {
-            let RuleRows::Chunks(chunks) = &rule.wish.rows else { continue };
+            let RuleRows::Chunks(chunks) = &rule.spec.rows else { continue };
             let mut now = chunks.clone();
             for (old, new) in replaced {
                 if old.iter().any(|chunk| chunks.contains(*chunk)) {
@@ -233,27 +237,27 @@ impl Rules {
             if now != *chunks {
                 let rules = changed.get_or_insert_with(|| self.clone());
                 if let Some(rule) = rules.rules.get_mut(at) {
-                    rule.wish.rows = RuleRows::Chunks(now);
+                    rule.spec.rows = RuleRows::Chunks(now);
                 }
             }
         }
         let mut changed = changed?;
-        changed.rules.retain(|rule| !matches!(&rule.wish.rows, RuleRows::Chunks(chunks) if chunks.is_empty()));
+        changed.rules.retain(|rule| !matches!(&rule.spec.rows, RuleRows::Chunks(chunks) if chunks.is_empty()));
         Some(changed)
     }
 
     /// The chunks that rules name.
     pub(crate) fn named_chunks(&self) -> impl Iterator<Item = ChunkId> {
-        let chunks = self.rules.iter().filter_map(|rule| match &rule.wish.rows {
+        let chunks = self.rules.iter().filter_map(|rule| match &rule.spec.rows {
             RuleRows::Chunks(chunks) => Some(chunks.iter()),
             RuleRows::All | RuleRows::Where(_) => None,
         });
         chunks.flatten()
     }
 
-    /// The numbers of the rules that name the chunk.
-    pub fn naming(&self, chunk: ChunkId) -> Vec<u64> {
-        let names = |rule: &&Rule| matches!(&rule.wish.rows, RuleRows::Chunks(chunks) if chunks.contains(chunk));
+    /// The numbers of the rules that name a chunk.
+    pub fn rules_naming(&self, chunk: ChunkId) -> Vec<u64> {
+        let names = |rule: &&Rule| matches!(&rule.spec.rows, RuleRows::Chunks(chunks) if chunks.contains(chunk));
         self.rules.iter().filter(names).map(|rule| rule.number).collect()
     }
 }
@@ -272,7 +276,7 @@ mod tests {
         RuleRows::Chunks(ids.iter().copied().map(ChunkId).collect())
     }
 
-    fn said(rules: &Rules) -> Vec<String> {
+    fn as_text(rules: &Rules) -> Vec<String> {
         rules.iter().map(|rule| format!("{}: {}", rule.number, rule.sql(&|id| format!("c{}", id.0)))).collect()
     }
 
@@ -282,7 +286,7 @@ mod tests {
         let (rules, _) = Rules::default().with(pin(RuleRows::All, &[]), 1);
         let (rules, _) = rules.with(pin(chunks(&[1, 2, 7]), &[0, 1]), 2);
         let (rules, again) = rules.with(pin(RuleRows::All, &[]), 3);
-        assert_eq!(said(&rules), ["2: PIN COLUMNS (c0, c1) CHUNKS 1 TO 2, 7 TO dram", "3: PIN TO dram"]);
+        assert_eq!(as_text(&rules), ["2: PIN COLUMNS (c0, c1) CHUNKS 1 TO 2, 7 TO dram", "3: PIN TO dram"]);
         assert_eq!(again.made_unix_us, 3);
         let (rules, gone) = rules.without(&table, &RuleChoice::Number(3)).unwrap();
         assert_eq!((gone.len(), rules.iter().len()), (1, 1));
@@ -302,11 +306,11 @@ mod tests {
         let (rules, _) = Rules::default().with(pin(chunks(&[1, 2]), &[]), 1);
         let (rules, _) = rules.with(pin(chunks(&[5]), &[]), 1);
         let ids = |ids: &[u64]| ids.iter().copied().map(ChunkId).collect::<Vec<_>>();
-        assert!(rules.following(&[(ids(&[3, 4]), ids(&[9]))], ids(&[3, 4]).into_iter()).is_none());
-        let merged = rules.following(&[(ids(&[2, 3]), ids(&[9, 10]))], ids(&[2, 3]).into_iter()).unwrap();
-        assert_eq!(said(&merged), ["1: PIN CHUNKS 1, 9 TO 10 TO dram", "2: PIN CHUNKS 5 TO dram"]);
-        assert_eq!((merged.naming(ChunkId(10)), merged.naming(ChunkId(2))), (vec![1], vec![]));
-        let emptied = merged.following(&[], ids(&[5]).into_iter()).unwrap();
+        assert!(rules.after_replacement(&[(ids(&[3, 4]), ids(&[9]))], ids(&[3, 4]).into_iter()).is_none());
+        let merged = rules.after_replacement(&[(ids(&[2, 3]), ids(&[9, 10]))], ids(&[2, 3]).into_iter()).unwrap();
+        assert_eq!(as_text(&merged), ["1: PIN CHUNKS 1, 9 TO 10 TO dram", "2: PIN CHUNKS 5 TO dram"]);
+        assert_eq!((merged.rules_naming(ChunkId(10)), merged.rules_naming(ChunkId(2))), (vec![1], vec![]));
+        let emptied = merged.after_replacement(&[], ids(&[5]).into_iter()).unwrap();
         assert_eq!(emptied.iter().len(), 1);
     }
 }

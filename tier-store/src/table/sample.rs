@@ -1,8 +1,8 @@
-//! Samples of columns, for planners that want to know how many rows a predicate keeps.
+//! Samples of columns, from which planners estimate the selectivity of predicates.
 //!
-//! A few rows of every n-th chunk, copied when a planner first asks while the segment is resident, or when a scan first
-//! read it from disk, and kept from then on: estimates, and with them plans, do not depend on where data lies. At most
-//! [`SAMPLED_CHUNKS`] times [`SAMPLE_ROWS`] rows of a column are held.
+//! A sample has a few rows of every n-th chunk. They are copied when a planner first needs them while the segment is
+//! resident, or when a scan first reads the segment from disk, and kept from then on, so that estimates, and with them
+//! plans, do not depend on the placement. A column has at most [`SAMPLED_CHUNKS`] times [`SAMPLE_ROWS`] sampled rows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::catalog::records::{decode_batches, encode_batches};
 use crate::error::{Error, Result};
 use crate::tier::codec::{self, StoredColumn};
 
-/// Most chunks of a table that are sampled.
+/// Maximum number of sampled chunks of a table.
 const SAMPLED_CHUNKS: usize = 16;
-/// Rows of a sample; from the middle of the chunk.
+/// Rows of a sample, taken from the middle of the chunk.
 pub const SAMPLE_ROWS: usize = 1024;
 
 /// The samples of a table.
@@ -26,7 +26,7 @@ pub const SAMPLE_ROWS: usize = 1024;
 pub(crate) struct Samples(Mutex<HashMap<(ChunkId, ColumnId), ArrayRef>>);
 
 impl Samples {
-    /// The sample of a segment; `None` when it was neither resident when asked for nor offered.
+    /// The sample of a segment; `None` when there is none and the segment is not resident.
     pub(crate) fn get(&self, chunk: &Chunk, column: usize) -> Option<ArrayRef> {
         let segment = chunk.segments.get(column)?;
         if let Some(constant) = &segment.constant {
@@ -39,7 +39,7 @@ impl Samples {
         self.take(chunk.id, segment.column, &resident.column)
     }
 
-    /// Takes the sample of a segment from its values unless it is there already.
+    /// Takes the sample of a segment from its values unless there is one already.
     pub(crate) fn offer(&self, chunk: &Chunk, column: usize, values: &StoredColumn) {
         let Some(segment) = chunk.segments.get(column) else { return };
         let known = self.0.lock().contains_key(&(chunk.id, segment.column));
@@ -48,21 +48,21 @@ impl Samples {
         }
     }
 
-    /// Gives up the samples of a chunk that is no more.
+    /// Removes the samples of a dropped chunk.
     pub(crate) fn forget(&self, chunk: ChunkId) {
         self.0.lock().retain(|(known, _), _| *known != chunk);
     }
 
     fn take(&self, chunk: ChunkId, column: ColumnId, values: &StoredColumn) -> Option<ArrayRef> {
         let rows = SAMPLE_ROWS.min(values.rows());
-        let sample = copied(values.slice((values.rows() - rows) / 2, rows).ok()?).ok()?;
+        let sample = deep_copy(values.slice((values.rows() - rows) / 2, rows).ok()?).ok()?;
         self.0.lock().insert((chunk, column), sample.clone());
         Some(sample)
     }
 }
 
-/// A copy that shares no buffer with `array`: a sample must not hold the charge of the tier it was taken from.
-fn copied(array: ArrayRef) -> Result<ArrayRef> {
+/// Copies an array without sharing its buffers: a sample must not keep the charge of the tier it was taken from.
+fn deep_copy(array: ArrayRef) -> Result<ArrayRef> {
     let schema = Arc::new(Schema::new(vec![Field::new("sample", array.data_type().clone(), true)]));
     let compact = codec::normalize(&RecordBatch::try_new(Arc::clone(&schema), vec![array])?)?;
     let (_, batches) = decode_batches(&encode_batches(&schema, &[compact])?)?;
@@ -71,12 +71,12 @@ fn copied(array: ArrayRef) -> Result<ArrayRef> {
 }
 
 impl TableVersion {
-    /// Positions of the chunks that are sampled, evenly spread.
+    /// Positions of the sampled chunks, evenly spread.
     pub fn sampled_chunks(&self) -> impl Iterator<Item = usize> + use<> {
         (0..self.chunks.len()).step_by(self.sample_step())
     }
 
-    /// Whether the chunk at this position is.
+    /// True when the chunk at this position is sampled.
     pub fn is_sampled(&self, position: usize) -> bool {
         position.is_multiple_of(self.sample_step())
     }
@@ -98,7 +98,7 @@ mod tests {
         let account = Account::new("dram", 1 << 20);
         let bytes = DramTier::new(TierId(0), Arc::clone(&account)).store(&[7; 800]).unwrap();
         let array: ArrayRef = Arc::new(Int64Array::new(bytes.buffer.clone().into(), None));
-        let sample = copied(Arc::clone(&array)).unwrap();
+        let sample = deep_copy(Arc::clone(&array)).unwrap();
         assert_eq!(&sample, &array);
         drop((array, bytes));
         assert_eq!(account.used_bytes(), 0);

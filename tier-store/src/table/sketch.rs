@@ -1,22 +1,23 @@
-//! Sketches of distinct values: HyperLogLog with 256 registers of one byte, mergeable by taking the greater register.
+//! Sketches that estimate numbers of distinct values: HyperLogLog with 256 registers of one byte.
 //!
-//! A value's 64 hash bits are a register's number (the first 8) and a rank (leading zeros of the other 56, and one more);
-//! a register holds the greatest rank it saw. The estimate is Ertl's ("New cardinality estimation algorithms for
-//! HyperLogLog sketches", 2017, algorithm 6), unbiased from no value up; its standard error is 1.04 / sqrt(256) = 6.5 %.
+//! The first 8 of a value's 64 hash bits select a register; its rank is one more than the number of leading zeros of
+//! the other 56. A register holds the greatest rank of its values, so two sketches merge by taking the greater
+//! registers. The estimate is Ertl's ("New cardinality estimation algorithms for HyperLogLog sketches", 2017, algorithm
+//! 6), unbiased from no value up; its standard error is 1.04 / sqrt(256) = 6.5 %.
 //!
 //! Registers are stored, so the hashes of [`super::value_hash`] are part of the format.
 
 use arrow::array::ArrayRef;
 
-use super::value_hash::each_hash;
+use super::value_hash::for_each_hash;
 use crate::error::{Error, Result};
 
 /// Registers of a sketch.
 const REGISTERS: usize = 256;
-/// Bits of a hash behind the register's number.
+/// Bits of a hash after the register number.
 const RANK_BITS: usize = 56;
 
-/// The distinct values of some rows, roughly.
+/// A sketch of the distinct values of some rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sketch([u8; REGISTERS]);
 
@@ -27,14 +28,14 @@ impl Default for Sketch {
 }
 
 impl Sketch {
-    /// The values of all arrays; `None` when one has a type that is not counted (nested ones).
-    pub fn of<'a>(arrays: impl IntoIterator<Item = &'a ArrayRef>) -> Option<Self> {
-        let mut seen = Seen([u64::MAX; REGISTERS]);
-        arrays.into_iter().try_for_each(|array| each_hash(array, &mut |hash| seen.hash(hash)))?;
-        Some(seen.sketch())
+    /// Makes the sketch of the values of all arrays; `None` when one has a nested type, which sketches do not support.
+    pub fn from_arrays<'a>(arrays: impl IntoIterator<Item = &'a ArrayRef>) -> Option<Self> {
+        let mut least = LeastHashes([u64::MAX; REGISTERS]);
+        arrays.into_iter().try_for_each(|array| for_each_hash(array, &mut |hash| least.add(hash)))?;
+        Some(least.into_sketch())
     }
 
-    /// Adds the values of another one.
+    /// Adds the values of another sketch.
     pub fn merge(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(mine, other)| *mine = (*mine).max(other));
     }
@@ -42,7 +43,7 @@ impl Sketch {
     /// Estimated number of distinct values.
     pub fn estimate(&self) -> f64 {
         const M: f64 = REGISTERS as f64;
-        // How many registers hold each rank.
+        // Number of registers by rank.
         let mut counts = [0_u32; RANK_BITS + 2];
         for rank in self.0 {
             counts[usize::from(rank)] += 1;
@@ -53,14 +54,14 @@ impl Sketch {
         M * M / (2.0 * std::f64::consts::LN_2 * (sum + M * sigma(f64::from(*empty) / M)))
     }
 
-    /// As the catalog stores it: number and rank of each register in use, or where that is shorter all ranks.
+    /// Encodes it for the catalog: number and rank of each register in use, or all ranks where that is shorter.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let used = (0..=u8::MAX).zip(self.0).filter(|(_, rank)| *rank > 0);
         let pairs: Vec<u8> = used.flat_map(|(number, rank)| [number, rank]).collect();
         if pairs.len() < REGISTERS { pairs } else { self.0.to_vec() }
     }
 
-    /// Reads what [`Sketch::encode`] wrote.
+    /// Reads a sketch that [`Sketch::encode`] wrote.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let mut registers = [0; REGISTERS];
         match bytes.as_chunks::<2>() {
@@ -114,17 +115,18 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-/// The least hash of each register, which has its greatest rank: cheaper to keep than ranks, and without a branch.
-struct Seen([u64; REGISTERS]);
+/// The least hash of each register, which is one of the greatest rank. Cheaper to maintain than ranks, and without a
+/// branch.
+struct LeastHashes([u64; REGISTERS]);
 
-impl Seen {
+impl LeastHashes {
     #[inline]
-    fn hash(&mut self, hash: u64) {
+    fn add(&mut self, hash: u64) {
         let least = &mut self.0[(hash >> RANK_BITS) as usize];
         *least = (*least).min(hash);
     }
 
-    fn sketch(self) -> Sketch {
+    fn into_sketch(self) -> Sketch {
         let guard = 1 << (u64::BITS as usize - RANK_BITS - 1);
         let rank = |least: u64| ((least << (u64::BITS as usize - RANK_BITS)) | guard).leading_zeros() as u8 + 1;
         Sketch(self.0.map(|least| if least == u64::MAX { 0 } else { rank(least) }))

@@ -1,11 +1,15 @@
-//! Statistics of segments: bounds, here, and sketches of distinct values ([`sketches`]).
+//! Statistics of chunks: the bounds of their columns, and sketches of distinct values.
 //!
-//! Bounds are held columnar: one Arrow array per column and statistic, one entry per chunk. They are stored in groups of 256 places and loaded at the first use, so opening a store does not read them. A chunk
-//! keeps its place when others go, so a change rewrites only the groups it touches. Bounds describe the chunk as
-//! written: a deletion may only make them wider than the truth.
+//! Bounds are columnar: one Arrow array per column and statistic, one entry per chunk. The catalog stores them in
+//! groups of 256 places and a table loads them at the first use, so opening a store does not read them. A chunk keeps
+//! its place when others are removed, so a change rewrites only the groups it touches. Bounds describe the chunk as
+//! written, so deletions can only make them too wide.
 //!
-//! A group's batch names its arrays by the ids of the columns, so that it outlives ALTER: those of dropped columns are
-//! passed over, a column that is younger than the chunk has the bounds of its constant.
+//! A group's batch names its arrays by the ids of the columns, so it survives ALTER: the arrays of dropped columns are
+//! ignored, and a column that is younger than the chunk has the bounds of its constant.
+//!
+//! - `extremes`: finds the smallest and the largest value of an array
+//! - `sketches`: sketches of the distinct values of a table's columns
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -33,19 +37,19 @@ use sketches::{ColumnSketches, TableSketches};
 
 /// Places per stored group.
 pub const GROUP_CHUNKS: u64 = 256;
-/// Longer string bounds are cut.
+/// Longer string and binary bounds are cut.
 const MAX_BOUND_BYTES: usize = 64;
 /// Arrays per column in a group's batch: min, max, null count, exact.
 const PER_COLUMN: usize = 4;
-/// The array of a group's batch after those.
+/// Name of the last array of a group's batch: the rows of each chunk.
 const ROWS: &str = "rows";
 
 /// Bounds of one column over the chunks of a version, in order.
 #[derive(Debug, Clone)]
 pub struct ColumnBounds {
-    /// Smallest value of the chunk, or a lower bound; null = unknown.
+    /// Smallest value of the chunk, or a lower bound; null: unknown.
     pub min: ArrayRef,
-    /// Largest value of the chunk, or an upper bound; null = unknown.
+    /// Largest value of the chunk, or an upper bound; null: unknown.
     pub max: ArrayRef,
     /// Nulls in the chunk.
     pub null_counts: UInt64Array,
@@ -54,16 +58,16 @@ pub struct ColumnBounds {
 }
 
 impl ColumnBounds {
-    /// True when the bounds of the chunk at `position` are those that were `computed` of its values, or say less: nothing is
-    /// known of an end. (Other versions cut long values elsewhere.)
-    pub(crate) fn holds(&self, position: usize, computed: &Self) -> bool {
+    /// True when the bounds of the chunk at `position` equal those that were `computed` from its values, or are weaker:
+    /// an end is unknown. (Other versions cut long values at another length.)
+    pub(crate) fn agrees_with(&self, position: usize, computed: &Self) -> bool {
         let exact = self.exact.value(position);
         let same = |stored: &ArrayRef, computed: &ArrayRef| stored.slice(position, 1).as_ref() == computed.as_ref();
-        let says_less = |stored: &ArrayRef| !exact && stored.is_null(position);
+        let is_weaker = |stored: &ArrayRef| !exact && stored.is_null(position);
         self.null_counts.value(position) == computed.null_counts.value(0)
             && (!exact || computed.exact.value(0))
-            && (says_less(&self.min) || same(&self.min, &computed.min))
-            && (says_less(&self.max) || same(&self.max, &computed.max))
+            && (is_weaker(&self.min) || same(&self.min, &computed.min))
+            && (is_weaker(&self.max) || same(&self.max, &computed.max))
     }
 }
 
@@ -75,15 +79,15 @@ pub struct ChunkStatistics {
     sketches: ColumnSketches,
 }
 
-/// A group as the catalog keeps it; `None`: not at all.
+/// The number and batch of a group to be stored; `None`: it is to be deleted.
 type StoredGroup = (u64, Option<RecordBatch>);
 
 /// Statistics of all chunks of a version.
 #[derive(Debug)]
 pub struct TableStatistics {
     schema: SchemaRef,
-    described: Arc<[Column]>,
-    /// By number: that of a place divided by [`GROUP_CHUNKS`].
+    table_columns: Arc<[Column]>,
+    /// Groups by their number, which is a place divided by [`GROUP_CHUNKS`].
     groups: BTreeMap<u64, Arc<Group>>,
     columns: Vec<OnceLock<ColumnBounds>>,
     sketches: TableSketches,
@@ -92,15 +96,16 @@ pub struct TableStatistics {
 /// Up to 256 chunks; the batch is loaded at the first use.
 #[derive(Debug)]
 struct Group {
-    /// Of its chunks, ascending: one per row of the batch.
+    /// Places of its chunks, ascending: one per row of the batch.
     places: Vec<u64>,
     batch: OnceLock<RecordBatch>,
+    /// The catalog and key to load the batch from.
     stored: Option<(Arc<Catalog>, Vec<u8>)>,
 }
 
 impl Group {
     fn batch(&self) -> Result<RecordBatch> {
-        known_or(&self.batch, || self.load()).cloned()
+        get_or_try_init(&self.batch, || self.load()).cloned()
     }
 
     fn load(&self) -> Result<RecordBatch> {
@@ -111,10 +116,11 @@ impl Group {
     }
 }
 
-/// What was made before, or is made now. A failure is not kept: the catalog may be readable the next time.
-fn known_or<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+/// Returns the value of the cell, made at the first use. An error is not kept: the catalog may be readable the next
+/// time.
+fn get_or_try_init<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     match cell.get() {
-        Some(known) => Ok(known),
+        Some(value) => Ok(value),
         None => {
             let made = make()?;
             Ok(cell.get_or_init(|| made))
@@ -125,12 +131,12 @@ fn known_or<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Result<&
 impl TableStatistics {
     /// Statistics of a table without chunks.
     pub fn empty(definition: &TableDefinition) -> Self {
-        Self::of_groups(definition, BTreeMap::new(), TableSketches::new(definition, None))
+        Self::with_groups(definition, BTreeMap::new(), TableSketches::new(definition, None))
     }
 
-    /// The same chunks under another definition of the table.
-    pub(crate) fn under(&self, definition: &TableDefinition) -> Self {
-        Self::of_groups(definition, self.groups.clone(), self.sketches.under(definition))
+    /// The statistics of the same chunks under another definition of the table.
+    pub(crate) fn with_definition(&self, definition: &TableDefinition) -> Self {
+        Self::with_groups(definition, self.groups.clone(), self.sketches.with_definition(definition))
     }
 
     /// Statistics of a stored table with chunks at these places, ascending; nothing is read yet.
@@ -149,44 +155,44 @@ impl TableStatistics {
             (number, Arc::new(Group { places, batch: OnceLock::new(), stored }))
         });
         let sketches = TableSketches::new(definition, Some((Arc::downgrade(catalog), table)));
-        Self::of_groups(definition, groups.collect(), sketches)
+        Self::with_groups(definition, groups.collect(), sketches)
     }
 
-    fn of_groups(definition: &TableDefinition, groups: BTreeMap<u64, Arc<Group>>, sketches: TableSketches) -> Self {
+    fn with_groups(definition: &TableDefinition, groups: BTreeMap<u64, Arc<Group>>, sketches: TableSketches) -> Self {
         let schema = Arc::clone(&definition.schema);
-        let described = definition.columns.as_slice().into();
+        let table_columns = definition.columns.as_slice().into();
         let columns = schema.fields().iter().map(|_| OnceLock::new()).collect();
-        Self { schema, described, groups, columns, sketches }
+        Self { schema, table_columns, groups, columns, sketches }
     }
 
-    /// Chunks described.
+    /// Number of chunks.
     pub fn len(&self) -> usize {
         self.groups.values().map(|g| g.places.len()).sum()
     }
 
-    /// True when no chunk is described.
+    /// True without chunks.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// Bounds of a column by its id, one entry per chunk; `None` when they cannot be read.
-    pub(crate) fn of_id(&self, id: ColumnId) -> Option<ColumnBounds> {
-        let position = self.described.iter().position(|column| column.id == id)?;
+    /// Bounds of the column with this id, one entry per chunk; `None` when they cannot be read.
+    pub(crate) fn bounds_by_id(&self, id: ColumnId) -> Option<ColumnBounds> {
+        let position = self.table_columns.iter().position(|column| column.id == id)?;
         let read =
             self.column(position).inspect_err(|error| tracing::warn!(%error, "the bounds of a column are left out"));
         read.ok().cloned()
     }
 
-    /// Bounds of a column, one entry per chunk; loaded once.
+    /// Bounds of the column at a position, one entry per chunk; loaded once.
     pub fn column(&self, index: usize) -> Result<&ColumnBounds> {
         let cell = self.columns.get(index).ok_or_else(|| Error::Invalid(format!("no column {index}")))?;
-        known_or(cell, || self.concatenate(index))
+        get_or_try_init(cell, || self.concatenate(index))
     }
 
     fn concatenate(&self, index: usize) -> Result<ColumnBounds> {
         let missing = || Error::Invalid(format!("no column {index}"));
         let field = self.schema.field(index);
-        let column = self.described.get(index).ok_or_else(missing)?;
+        let column = self.table_columns.get(index).ok_or_else(missing)?;
         let schema = Arc::new(Schema::new(column_fields(field.data_type(), column.id.0)));
         let mut parts = vec![RecordBatch::new_empty(Arc::clone(&schema))];
         for group in self.groups.values() {
@@ -203,8 +209,8 @@ impl TableStatistics {
         })
     }
 
-    /// These statistics without the chunks at `removed` places and with `added` ones; also returns what is to be stored of
-    /// the groups that changed, by number: nothing of a group without chunks.
+    /// Makes the statistics without the chunks at `removed` places and with `added` ones. Also returns the groups that
+    /// changed, to be stored: `None` for a group that has no chunks any more.
     pub(crate) fn changed(
         &self,
         removed: &BTreeSet<u64>,
@@ -223,9 +229,9 @@ impl TableStatistics {
         }
         let columns = self.columns.iter().map(|_| OnceLock::new()).collect();
         let schema = Arc::clone(&self.schema);
-        let described = Arc::clone(&self.described);
+        let table_columns = Arc::clone(&self.table_columns);
         let sketches = self.sketches.changed(!removed.is_empty(), added);
-        Ok((Self { schema, described, groups, columns, sketches }, stored))
+        Ok((Self { schema, table_columns, groups, columns, sketches }, stored))
     }
 
     fn changed_group<'a>(
@@ -234,10 +240,10 @@ impl TableStatistics {
         removed: &BTreeSet<u64>,
         added: impl Iterator<Item = &'a (u64, ChunkStatistics)>,
     ) -> Result<Option<Group>> {
-        let ids: Vec<u32> = self.described.iter().map(|column| column.id.0).collect();
+        let ids: Vec<u32> = self.table_columns.iter().map(|column| column.id.0).collect();
         let schema = group_schema(&self.schema, &ids);
         let mut batches = Vec::new();
-        // Of each place: which batch and which row of it.
+        // The batch of each place, and the row in it.
         let mut rows: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
         if let Some(old) = old {
             rows.extend(
@@ -257,13 +263,13 @@ impl TableStatistics {
         Ok(Some(Group { places, batch: OnceLock::from(batch), stored: None }))
     }
 
-    /// The batch of a group with the columns the table has now.
+    /// Converts the batch of a group to the columns of the table.
     fn adapted(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
         if batch.schema_ref() == schema {
             return Ok(batch.clone());
         }
         let mut arrays = Vec::with_capacity(schema.fields().len());
-        for (field, column) in self.schema.fields().iter().zip(self.described.iter()) {
+        for (field, column) in self.schema.fields().iter().zip(self.table_columns.iter()) {
             arrays.extend(column_arrays(batch, field.data_type(), column)?);
         }
         arrays.push(rows_of(batch)?);
@@ -271,7 +277,7 @@ impl TableStatistics {
     }
 }
 
-/// Columns of a group's batch: min, max, null count and exactness of each column, then the rows of the chunk.
+/// The schema of a group's batch: min, max, null count and exactness of each column, then the rows of the chunk.
 fn group_schema(schema: &Schema, ids: &[u32]) -> SchemaRef {
     let mut fields: Vec<Field> =
         schema.fields().iter().zip(ids).flat_map(|(field, id)| column_fields(field.data_type(), *id)).collect();
@@ -288,7 +294,7 @@ fn column_fields(data_type: &DataType, id: u32) -> Vec<Field> {
     ]
 }
 
-/// The arrays of one column of a group's batch; of its constant, where the chunks are older than the column.
+/// The arrays of one column of a group's batch; the bounds of its constant when the chunks are older than the column.
 fn column_arrays(batch: &RecordBatch, data_type: &DataType, column: &Column) -> Result<Vec<ArrayRef>> {
     let stored = column_fields(data_type, column.id.0);
     let arrays: Vec<ArrayRef> = stored.iter().filter_map(|f| batch.column_by_name(f.name())).map(Arc::clone).collect();
@@ -298,7 +304,9 @@ fn column_arrays(batch: &RecordBatch, data_type: &DataType, column: &Column) -> 
     let chunks = batch.num_rows();
     let constant = column.missing.as_ref().filter(|constant| !constant.is_null());
     let (bounds, nulls) = match constant {
-        Some(constant) => (Bounds::of(&constant.value())?, Arc::new(UInt64Array::from(vec![0; chunks])) as ArrayRef),
+        Some(constant) => {
+            (Bounds::from_array(&constant.value())?, Arc::new(UInt64Array::from(vec![0; chunks])) as ArrayRef)
+        }
         None => (Bounds::unknown(data_type), rows_of(batch)?),
     };
     let min = Constant::new(&bounds.min)?.array(chunks)?;
@@ -325,18 +333,18 @@ impl ChunkStatistics {
     pub(crate) fn bounds(batch: &RecordBatch) -> Result<Self> {
         let mut builder = StatisticsBuilder::default();
         for column in batch.columns() {
-            builder.add_bounds(column.logical_null_count() as u64, Bounds::of(column)?);
+            builder.add_bounds(column.logical_null_count() as u64, Bounds::from_array(column)?);
         }
         builder.finish(batch.schema_ref(), batch.num_rows())
     }
 
-    /// Smallest and largest value of a column, each an array of one.
-    pub(crate) fn of_column(&self, column: usize) -> impl Iterator<Item = &ArrayRef> {
+    /// The lower and the upper bound of a column, each as an array of one value.
+    pub(crate) fn column_extremes(&self, column: usize) -> impl Iterator<Item = &ArrayRef> {
         self.bounds.columns().iter().skip(column * PER_COLUMN).take(2)
     }
 
-    /// Bounds by position of the column, each of one entry.
-    pub(crate) fn by_column(&self) -> impl Fn(usize) -> Option<ColumnBounds> {
+    /// Returns a function that gives the bounds of a column by its position, as arrays of one value.
+    pub(crate) fn column_bounds(&self) -> impl Fn(usize) -> Option<ColumnBounds> {
         |column| {
             let [min, max, nulls, exact] = self.bounds.columns().get(column * PER_COLUMN..)?.first_chunk()?;
             Some(ColumnBounds {
@@ -349,7 +357,7 @@ impl ChunkStatistics {
     }
 }
 
-/// Statistics of a chunk whose columns come one after another.
+/// Builds the statistics of a chunk column by column.
 #[derive(Debug, Default)]
 pub(crate) struct StatisticsBuilder {
     bounds: Vec<ArrayRef>,
@@ -357,20 +365,20 @@ pub(crate) struct StatisticsBuilder {
 }
 
 impl StatisticsBuilder {
-    /// Adds the next column, whose values come in `parts`. Returns what `store` makes of it, told its extremes where they
-    /// are values of the column: an array of the same values in a perhaps narrower type, which is quicker to sketch.
+    /// Adds the next column, given in `parts`. Calls `store` with its extremes, if they are values of the column, and
+    /// returns its result, which has an array of the same values in a perhaps narrower type, which is faster to sketch.
     pub(crate) fn add<T>(
         &mut self,
         parts: &[ArrayRef],
         store: impl FnOnce(Option<(&ArrayRef, &ArrayRef)>) -> Result<(T, ArrayRef)>,
     ) -> Result<(T, ArrayRef)> {
         let few: Vec<_> = parts.iter().map(few_values).collect();
-        let looked_at: Vec<_> = few.iter().zip(parts).map(|(few, part)| few.as_ref().unwrap_or(part)).collect();
-        let bounds = Bounds::of_parts(&looked_at)?;
+        let values: Vec<_> = few.iter().zip(parts).map(|(few, part)| few.as_ref().unwrap_or(part)).collect();
+        let bounds = Bounds::from_parts(&values)?;
         let stored = store(bounds.exact.then_some((&bounds.min, &bounds.max)))?;
         self.sketches.push(match few.iter().all(Option::is_some) {
-            true => Sketch::of(looked_at),
-            false => Sketch::of([&stored.1]),
+            true => Sketch::from_arrays(values),
+            false => Sketch::from_arrays([&stored.1]),
         });
         self.add_bounds(parts.iter().map(|part| part.logical_null_count() as u64).sum(), bounds);
         Ok(stored)
@@ -382,7 +390,7 @@ impl StatisticsBuilder {
         self.bounds.extend([bounds.min, bounds.max, Arc::new(nulls), Arc::new(exact)]);
     }
 
-    /// The statistics of a chunk of these columns.
+    /// Finishes the statistics of a chunk with this schema.
     pub(crate) fn finish(mut self, schema: &Schema, rows: usize) -> Result<ChunkStatistics> {
         self.bounds.push(Arc::new(UInt64Array::from(vec![rows as u64])));
         let ids: Vec<u32> = (0..schema.fields().len() as u32).collect();
@@ -391,6 +399,7 @@ impl StatisticsBuilder {
     }
 }
 
+/// Bounds of one column of one chunk, as arrays of one value.
 struct Bounds {
     min: ArrayRef,
     max: ArrayRef,
@@ -402,27 +411,27 @@ impl Bounds {
         Self { min: new_null_array(data_type, 1), max: new_null_array(data_type, 1), exact: false }
     }
 
-    /// Those of all `parts` of one column.
-    fn of_parts(parts: &[&ArrayRef]) -> Result<Self> {
+    /// Computes the bounds over all `parts` of one column.
+    fn from_parts(parts: &[&ArrayRef]) -> Result<Self> {
         let some = |part: &&&ArrayRef| part.logical_null_count() < part.len();
         let some: Vec<&ArrayRef> = parts.iter().filter(some).copied().collect();
         if let ([part], _) | ([], [part, ..]) = (some.as_slice(), parts) {
-            return Self::of(part);
+            return Self::from_array(part);
         }
         let mut ends = Vec::with_capacity(2 * some.len());
         for part in &some {
-            let bounds = Self::of(part)?;
+            let bounds = Self::from_array(part)?;
             if !bounds.exact {
                 let parts: Vec<&dyn Array> = some.iter().map(|part| part.as_ref()).collect();
-                return Self::of(&concat(&parts)?);
+                return Self::from_array(&concat(&parts)?);
             }
             ends.extend([bounds.min, bounds.max]);
         }
         let ends: Vec<&dyn Array> = ends.iter().map(|end| end.as_ref()).collect();
-        Self::of(&concat(&ends)?)
+        Self::from_array(&concat(&ends)?)
     }
 
-    fn of(array: &ArrayRef) -> Result<Self> {
+    fn from_array(array: &ArrayRef) -> Result<Self> {
         let data_type = array.data_type();
         if data_type.is_nested()
             || matches!(data_type, DataType::Null)
@@ -443,7 +452,7 @@ impl Bounds {
         }
     }
 
-    /// A prefix is a lower bound; a cut upper bound is unknown.
+    /// Cuts long strings: the prefix of a lower bound is one too, an upper bound becomes unknown.
     fn cut_strings(self, data_type: &DataType) -> Result<Self> {
         let text = |array: &ArrayRef| -> Result<String> {
             Ok(cast(array, &DataType::Utf8View)?
@@ -461,7 +470,8 @@ impl Bounds {
         Ok(Self { min: keep(prefix)?, max, exact })
     }
 
-    /// As [`Self::cut_strings`]. The values' own bytes count: what an array holds in memory depends on where it was taken from.
+    /// Like [`Self::cut_strings`], for binary values. The length of the value counts: the buffers of an array may be
+    /// larger.
     fn cut_binary(self, data_type: &DataType) -> Result<Self> {
         let min = cast(&self.min, &DataType::BinaryView)?;
         let max = cast(&self.max, &DataType::BinaryView)?;
@@ -480,7 +490,7 @@ fn first_by_order(array: &ArrayRef, descending: bool) -> Result<ArrayRef> {
     Ok(take(array, &sort_to_indices(array, Some(options), Some(1))?, None)?)
 }
 
-/// NaN has no place in bounds: comparisons with it would prune rows that match.
+/// True with a NaN, of which there can be no bounds: comparisons with it would prune rows that match.
 fn has_nan(array: &ArrayRef) -> bool {
     match array.data_type() {
         DataType::Float16 => array.as_primitive::<Float16Type>().iter().flatten().any(|v| v.is_nan()),
@@ -562,8 +572,8 @@ mod tests {
                     BinaryArray::from_vec([padding.as_slice(), values.as_slice(), padding.as_slice()].concat());
                 let slice = cast(&others, &data_type).unwrap().slice(1_000, values.len());
                 let parts: Vec<ArrayRef> = (0..values.len()).map(|row| slice.slice(row, 1)).collect();
-                let parts = Bounds::of_parts(&parts.iter().collect::<Vec<_>>()).unwrap();
-                for bounds in [Bounds::of(&whole).unwrap(), Bounds::of(&slice).unwrap(), parts] {
+                let parts = Bounds::from_parts(&parts.iter().collect::<Vec<_>>()).unwrap();
+                for bounds in [Bounds::from_array(&whole).unwrap(), Bounds::from_array(&slice).unwrap(), parts] {
                     let bytes = |array: &ArrayRef| {
                         let views = cast(array, &DataType::BinaryView).unwrap();
                         views.is_valid(0).then(|| views.as_binary_view().value(0).to_vec())
@@ -608,7 +618,7 @@ mod tests {
         assert!(extremes(&empty).is_none() && extremes(&BooleanArray::from(vec![true])).is_none());
     }
 
-    /// Chunks at following places.
+    /// Gives chunks consecutive places.
     fn at(first: u64, chunks: &[ChunkStatistics]) -> Vec<(u64, ChunkStatistics)> {
         (first..).zip(chunks.iter().cloned()).collect()
     }

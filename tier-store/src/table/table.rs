@@ -1,11 +1,11 @@
 //! A table: its definition, its versions, and the one place where they change.
 //!
 //! Writers build on the *head*, under its lock: the newest version, whose commit may still be on its way to the disk.
-//! Readers get the *current* version, which is durable. The head is ahead by what waits for an fsync, so that commits of
-//! several writers to one table share one.
+//! Readers get the *current* version, which is durable. The head is ahead by what waits for an fsync, so that commits
+//! of several writers to one table share one fsync.
 //!
-//! A [`Table`] has one definition for its lifetime. ALTER puts a successor with the same id in its place, which takes
-//! over segments and files; readers of the old one go on with its last version, writers are told to start again.
+//! A [`Table`] has one definition for its lifetime. ALTER replaces it by a successor with the same id, which takes over
+//! segments and files. Readers of the old table go on with its last version; its writers get an error and start again.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +51,7 @@ impl fmt::Display for TableName {
     }
 }
 
-/// What an acknowledged insert promises.
+/// The durability of an acknowledged insert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
@@ -62,7 +62,7 @@ pub enum Durability {
     None,
 }
 
-/// Where new chunks start.
+/// The initial placement of new chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChunkAdmission {
@@ -76,18 +76,18 @@ pub enum ChunkAdmission {
 /// Settings of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableOptions {
-    /// Most rows of a chunk, 1 to 65,536.
+    /// Maximum rows of a chunk, 1 to 65,536.
     pub chunk_rows: u32,
     /// Columns that bulk loads are sorted by.
     pub cluster_by: Vec<String>,
-    /// What an acknowledged insert promises.
+    /// The durability of an acknowledged insert.
     pub durability: Durability,
-    /// Where new chunks start.
+    /// The initial placement of new chunks.
     pub admission: ChunkAdmission,
-    /// No two rows have the same primary key. Stored behind the rest of a table's record.
+    /// No two rows have the same primary key. Stored after the rest of a table's record.
     #[serde(skip)]
     pub enforce_primary_key: bool,
-    /// What the tiering loop does with it. Stored behind the rest of a table's record, too.
+    /// How the tiering loop treats the table. Stored after the rest of a table's record, too.
     #[serde(skip)]
     pub tiering: TieringMode,
 }
@@ -105,20 +105,20 @@ impl Default for TableOptions {
     }
 }
 
-/// What it takes to create a table.
+/// The definition of a table.
 #[derive(Debug, Clone)]
 pub struct TableDefinition {
     /// Schema and name.
     pub name: TableName,
     /// Columns.
     pub schema: SchemaRef,
-    /// What else is known of them, in the order of `schema`.
+    /// Further properties of the columns, in the order of `schema`.
     pub columns: Vec<Column>,
     /// Names of the key columns; enforced if the settings say so.
     pub primary_key: Vec<String>,
     /// Settings.
     pub options: TableOptions,
-    /// Words for people.
+    /// Comment for users.
     pub comment: Option<String>,
     /// Id of the next column to be added.
     pub(crate) next_column: u32,
@@ -169,7 +169,7 @@ impl TableDefinition {
     }
 }
 
-/// What writers of a table build on.
+/// The state of a table that writers build on.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
     /// The newest version, durable or on its way to be.
@@ -178,17 +178,17 @@ pub(crate) struct Head {
     pub(crate) dropped: bool,
 }
 
-/// A version that readers may still hold though another one followed.
+/// A superseded version that readers may still use.
 #[derive(Debug)]
 struct OldVersion {
     version: Weak<TableVersion>,
     since_us: u64,
 }
 
-/// Superseded versions that somebody still reads.
+/// Superseded versions that are still being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OldVersions {
-    /// How many there are.
+    /// Number of such versions.
     pub count: u64,
     /// When the oldest of them was superseded, on the store's clock; `None` without one.
     pub oldest_since_us: Option<u64>,
@@ -204,7 +204,7 @@ pub struct Table {
     shared: Arc<Shared>,
 }
 
-/// What a table and its successors have in common.
+/// State that a table shares with its successors.
 #[derive(Debug, Default)]
 struct Shared {
     old: Mutex<Vec<OldVersion>>,
@@ -216,7 +216,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Notes a version that is no longer current.
+    /// Records a version that is no longer current.
     fn supersede(&self, version: &Arc<TableVersion>, since_us: u64) {
         let mut old = self.old.lock();
         old.retain(|o| o.version.strong_count() > 0);
@@ -242,18 +242,18 @@ impl Table {
         let version = Arc::new(TableVersion { number: 0, chunks, delta, statistics, rules });
         let next_chunk = AtomicU64::new(next_chunk);
         let next_delta = AtomicU64::new(next_delta);
-        Self::at(id, definition, version, Arc::new(Shared { next_chunk, next_delta, ..Shared::default() }))
+        Self::with_version(id, definition, version, Arc::new(Shared { next_chunk, next_delta, ..Shared::default() }))
     }
 
-    fn at(id: TableId, definition: TableDefinition, version: Arc<TableVersion>, shared: Arc<Shared>) -> Self {
+    fn with_version(id: TableId, definition: TableDefinition, version: Arc<TableVersion>, shared: Arc<Shared>) -> Self {
         let current = ArcSwap::new(Arc::clone(&version));
         Self { id, definition, current, head: Mutex::new(Head { version, dropped: false }), shared }
     }
 
-    /// The table that takes this one's place, with `version` as its first version.
+    /// Makes the table that replaces this one, with `version` as its first version.
     pub(crate) fn successor(&self, definition: TableDefinition, version: TableVersion, now_us: u64) -> Self {
         self.shared.supersede(&self.version(), now_us);
-        Self::at(self.id, definition, Arc::new(version), Arc::clone(&self.shared))
+        Self::with_version(self.id, definition, Arc::new(version), Arc::clone(&self.shared))
     }
 
     /// Its number.
@@ -271,7 +271,7 @@ impl Table {
         &self.definition.schema
     }
 
-    /// All that was declared.
+    /// Its definition.
     pub fn definition(&self) -> &TableDefinition {
         &self.definition
     }
@@ -291,12 +291,12 @@ impl Table {
         self.current.load_full()
     }
 
-    /// Some rows of a segment, for estimates; `None` when it was neither resident when asked for nor offered.
+    /// Some rows of a segment, for estimates; `None` when there is no sample and the segment is not resident.
     pub fn sample(&self, chunk: &Chunk, column: usize) -> Option<ArrayRef> {
         self.shared.samples.get(chunk, column)
     }
 
-    /// Takes the sample of a segment from `values`, all of its values, unless there is one.
+    /// Takes the sample of a segment from `values`, which are all of its values, unless there is one.
     pub fn offer_sample(&self, chunk: &Chunk, column: usize, values: &StoredColumn) {
         self.shared.samples.offer(chunk, column, values);
     }
@@ -309,27 +309,27 @@ impl Table {
         self.shared.next_delta.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The head, for a writer. Several tables are locked in order of their ids.
+    /// Locks the head for a writer. Heads of several tables are locked in order of the table ids.
     pub(crate) fn lock_head(&self) -> MutexGuard<'_, Head> {
         self.head.lock()
     }
 
-    /// One seal of a table at a time, so that no row is sealed twice.
+    /// Locks sealing: one seal of a table runs at a time, so that no row is sealed twice.
     pub(crate) fn lock_sealing(&self) -> MutexGuard<'_, ()> {
         self.shared.sealing.lock()
     }
 
-    /// The same, unless somebody else has it.
+    /// Like [`Table::lock_sealing`]; `None` while another thread holds the lock.
     pub(crate) fn try_lock_sealing(&self) -> Option<MutexGuard<'_, ()>> {
         self.shared.sealing.try_lock()
     }
 
-    /// One compaction of a table at a time, so that no chunk is replaced twice.
+    /// Locks compaction: one compaction of a table runs at a time, so that no chunk is replaced twice.
     pub(crate) fn lock_compacting(&self) -> MutexGuard<'_, ()> {
         self.shared.compacting.lock()
     }
 
-    /// Makes a version current. The caller has committed what it says and publishes versions in order.
+    /// Makes a version current. The caller has committed it and publishes versions in order.
     pub(crate) fn publish(&self, version: Arc<TableVersion>, now_us: u64) {
         let previous = self.current.swap(version);
         self.shared.supersede(&previous, now_us);
@@ -342,7 +342,7 @@ impl Table {
         OldVersions { count: old.len() as u64, oldest_since_us: old.iter().map(|o| o.since_us).min() }
     }
 
-    /// Gives up what is held about a chunk that is no more.
+    /// Removes the samples of a dropped chunk.
     pub(crate) fn forget_chunk(&self, chunk: ChunkId) {
         self.shared.samples.forget(chunk);
     }

@@ -1,7 +1,7 @@
-//! Hashes of values: 64 bits that depend on the value alone, neither on the width of its type nor on how an array holds
-//! it. Null is no value.
+//! Hashes values: 64 bits that depend on the value alone, not on the width of its type or the array that holds it.
+//! Nulls have no hash.
 //!
-//! Sketches store what they made of them, so the hashes are part of the format.
+//! Stored sketches are built from these hashes, so they are part of the file format.
 
 use std::ops::Range;
 
@@ -15,38 +15,38 @@ use arrow::datatypes::{
     ArrowNativeType, ArrowPrimitiveType, ByteArrayType, ByteViewType, DataType, Float64Type, ToByteSlice,
 };
 
-/// Strings up to this length lie within an Arrow view.
-pub(super) const MOST_INLINE: u32 = 12;
+/// Longest string that lies within an Arrow view.
+pub(super) const MAX_INLINE_BYTES: u32 = 12;
 
-/// Calls `to` with the hash of each value, in any order, of booleans once per value; `None` for a type that has no
-/// hashes (nested ones).
-pub(super) fn each_hash(array: &ArrayRef, to: &mut impl FnMut(u64)) -> Option<()> {
+/// Calls `visit` with the hash of each value, in any order; for booleans once per distinct value. Returns `None` for
+/// nested types, which have no hashes.
+pub(super) fn for_each_hash(array: &ArrayRef, visit: &mut impl FnMut(u64)) -> Option<()> {
     if array.data_type().is_floating() {
-        numbers::<Float64Type>(cast(array, &DataType::Float64).ok()?.as_primitive(), hash_float, to);
+        numbers::<Float64Type>(cast(array, &DataType::Float64).ok()?.as_primitive(), hash_float, visit);
         return Some(());
     }
     let array = array.as_ref();
     downcast_primitive_array! {
-        array => numbers(array, hash_number, to),
-        DataType::Utf8View => views(array.as_string_view(), to),
-        DataType::BinaryView => views(array.as_binary_view(), to),
-        DataType::Utf8 => bytes(array.as_string::<i32>(), to),
-        DataType::LargeUtf8 => bytes(array.as_string::<i64>(), to),
-        DataType::Binary => bytes(array.as_binary::<i32>(), to),
-        DataType::LargeBinary => bytes(array.as_binary::<i64>(), to),
+        array => numbers(array, hash_number, visit),
+        DataType::Utf8View => views(array.as_string_view(), visit),
+        DataType::BinaryView => views(array.as_binary_view(), visit),
+        DataType::Utf8 => bytes(array.as_string::<i32>(), visit),
+        DataType::LargeUtf8 => bytes(array.as_string::<i64>(), visit),
+        DataType::Binary => bytes(array.as_binary::<i32>(), visit),
+        DataType::LargeBinary => bytes(array.as_binary::<i64>(), visit),
         DataType::FixedSizeBinary(_) => {
-            array.as_fixed_size_binary().iter().flatten().for_each(|value| to(hash_bytes(value)));
+            array.as_fixed_size_binary().iter().flatten().for_each(|value| visit(hash_bytes(value)));
         }
         DataType::Boolean => {
             let values = array.as_boolean();
             if values.true_count() > 0 {
-                to(mix(1));
+                visit(mix(1));
             }
             if values.false_count() > 0 {
-                to(mix(0));
+                visit(mix(0));
             }
         }
-        DataType::Dictionary(_, values) => each_hash(&cast(array, values).ok()?, to)?,
+        DataType::Dictionary(_, values) => for_each_hash(&cast(array, values).ok()?, visit)?,
         _ => return None,
     }
     Some(())
@@ -55,49 +55,49 @@ pub(super) fn each_hash(array: &ArrayRef, to: &mut impl FnMut(u64)) -> Option<()
 fn numbers<T: ArrowPrimitiveType>(
     array: &PrimitiveArray<T>,
     hash: impl Fn(T::Native) -> u64,
-    to: &mut impl FnMut(u64),
+    visit: &mut impl FnMut(u64),
 ) {
-    for range in valid(array) {
-        array.values().get(range).unwrap_or_default().iter().for_each(|value| to(hash(*value)));
+    for range in valid_ranges(array) {
+        array.values().get(range).unwrap_or_default().iter().for_each(|value| visit(hash(*value)));
     }
 }
 
-fn bytes<T: ByteArrayType>(array: &GenericByteArray<T>, to: &mut impl FnMut(u64)) {
-    for row in valid(array).flatten() {
-        to(hash_bytes(array.value(row).as_ref()));
+fn bytes<T: ByteArrayType>(array: &GenericByteArray<T>, visit: &mut impl FnMut(u64)) {
+    for row in valid_ranges(array).flatten() {
+        visit(hash_bytes(array.value(row).as_ref()));
     }
 }
 
-fn views<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>, to: &mut impl FnMut(u64)) {
-    for range in valid(array) {
+fn views<T: ByteViewType + ?Sized>(array: &GenericByteViewArray<T>, visit: &mut impl FnMut(u64)) {
+    for range in valid_ranges(array) {
         for (row, view) in range.clone().zip(array.views().get(range).unwrap_or_default()) {
-            to(match *view as u32 {
-                ..=MOST_INLINE => hash_view(*view),
+            visit(match *view as u32 {
+                ..=MAX_INLINE_BYTES => hash_view(*view),
                 _ => hash_long(array.value(row).as_ref()),
             });
         }
     }
 }
 
-/// Rows that are not null.
-pub(super) fn valid(array: &dyn Array) -> impl Iterator<Item = Range<usize>> {
+/// The ranges of rows that are not null.
+pub(super) fn valid_ranges(array: &dyn Array) -> impl Iterator<Item = Range<usize>> {
     let all = array.nulls().is_none().then_some(0..array.len());
     let parts = array.nulls().into_iter().flat_map(NullBuffer::valid_slices).map(|(start, end)| start..end);
     all.into_iter().chain(parts)
 }
 
-/// A number, a date, a time or an interval.
+/// Hashes a number, a date, a time or an interval.
 #[inline]
 pub(super) fn hash_number<T: ArrowNativeType>(value: T) -> u64 {
     value.to_i64().map_or_else(|| hash_bytes(value.to_byte_slice()), |value| mix(value as u64))
 }
 
-/// One hash for both zeros, and one for all that is no number.
+/// Hashes a float: both zeros have one hash, and all NaNs have one.
 pub(super) fn hash_float(value: f64) -> u64 {
     mix(if value.is_nan() { f64::NAN.to_bits() } else { (value + 0.0).to_bits() })
 }
 
-/// A string that lies within its view: its length and its bytes, zeros behind.
+/// Hashes a string that lies within its view: length, bytes, padding of zeros.
 #[inline]
 fn hash_view(view: u128) -> u64 {
     mix(view as u64 ^ ((view >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -112,14 +112,16 @@ fn mix(word: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// Hashes a string or binary value.
 pub(super) fn hash_bytes(bytes: &[u8]) -> u64 {
-    match bytes.len() <= MOST_INLINE as usize {
+    match bytes.len() <= MAX_INLINE_BYTES as usize {
         true => hash_view(make_view(bytes, 0, 0)),
         false => hash_long(bytes),
     }
 }
 
-/// Blocks of 16 bytes and the last, which overlaps the one before, by a folded multiplication each.
+/// Hashes blocks of 16 bytes by a folded multiplication each; the last block ends at the end and may overlap the one
+/// before.
 #[inline]
 fn hash_long(bytes: &[u8]) -> u64 {
     let fold = |hash: u64, low: u64, high: u64| {

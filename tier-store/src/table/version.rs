@@ -1,7 +1,7 @@
-//! Table versions: what a statement sees, fixed when it starts.
+//! Table versions: the state of a table that a statement sees, fixed when it starts.
 //!
 //! A row of a version has a *position*: the item it lies in (a chunk, or after the chunks a delta entry), and its row
-//! there. Positions mean nothing in another version; a writer translates them with the version they were read from.
+//! there. Positions are valid for their version only; a writer translates them with the version they were read from.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::delta::DeltaEntry;
 use super::{Chunk, DeltaColumn, Rules, Sketch, TableStatistics};
 use crate::error::Result;
 
-/// A chunk as one version sees it.
+/// A chunk in one version.
 #[derive(Debug, Clone)]
 pub struct ChunkEntry {
     /// The chunk.
@@ -30,7 +30,7 @@ impl ChunkEntry {
     }
 }
 
-/// Inserts that are not sealed yet, as one version sees them.
+/// A delta entry in one version.
 #[derive(Debug, Clone)]
 pub struct DeltaRows {
     /// The rows; holds their charge.
@@ -45,7 +45,7 @@ impl DeltaRows {
         &self.entry.batch
     }
 
-    /// What plans ask of a column, deleted rows included.
+    /// Values of a column that plans need, deleted rows included.
     pub fn column(&self, column: usize) -> Option<Arc<DeltaColumn>> {
         self.entry.column(column)
     }
@@ -67,7 +67,7 @@ pub struct TableVersion {
     pub delta: Arc<[DeltaRows]>,
     /// Bounds of the chunks' columns, in the order of `chunks`, and their distinct values.
     pub statistics: Arc<TableStatistics>,
-    /// What users want of its placement.
+    /// The placement rules of users.
     pub rules: Arc<Rules>,
 }
 
@@ -114,7 +114,7 @@ impl TableVersion {
             let Some(sketch) = known.as_ref().and_then(|known| known.sketch(values)) else { return Ok(None) };
             all.merge(sketch);
         }
-        let Some(small) = Sketch::of(small) else { return Ok(None) };
+        let Some(small) = Sketch::from_arrays(small) else { return Ok(None) };
         all.merge(&small);
         Ok(Some(all.estimate().min(self.live_rows() as f64)))
     }

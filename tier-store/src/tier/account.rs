@@ -1,8 +1,8 @@
-//! Byte accounts: a limit, the bytes in use, and charges that end by being dropped.
+//! Byte accounts: a limit, the bytes in use, and charges that end when they are dropped.
 //!
-//! Invariant: a successful [`Account::try_charge`] never lifts `used` above `limit`. Lowering a limit below what is in
-//! use refuses new charges until enough old ones have ended. A closed account takes nothing, as one whose limit is 0, and
-//! keeps its limit for when it is opened again.
+//! Invariant: a successful [`Account::try_charge`] never lifts `used` above `limit`. After a limit was lowered below the
+//! bytes in use, the account refuses new charges until enough old ones have ended. A closed account refuses every charge, even
+//! of 0 bytes, and keeps its limit for when it is opened again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,32 +31,32 @@ impl Account {
         })
     }
 
-    /// Its name in errors and metrics.
+    /// The account's name in errors and metrics.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The limit in bytes; 0 while it is closed.
+    /// The limit in bytes; 0 while the account is closed.
     pub fn limit_bytes(&self) -> u64 {
         if self.is_closed() { 0 } else { self.opened_limit_bytes() }
     }
 
-    /// The limit that holds when it is open.
+    /// The limit that applies while the account is open.
     pub(crate) fn opened_limit_bytes(&self) -> u64 {
         self.limit_bytes.load(Ordering::SeqCst)
     }
 
-    /// True while it takes nothing.
+    /// True while the account refuses all charges.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Takes nothing any more, not even an empty charge; charges already made stay.
+    /// Refuses all charges from now on, even empty ones; charges already made stay.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// Takes charges again, up to the limit.
+    /// Accepts charges again, up to the limit.
     pub(crate) fn open(&self) {
         self.closed.store(false, Ordering::SeqCst);
     }
@@ -99,7 +99,7 @@ impl Account {
         }
     }
 
-    /// Charges `bytes` even above the limit: for what must proceed (one chunk per scan, the delta's last insert).
+    /// Charges `bytes` even above the limit: for work that must proceed (one chunk per scan, the delta's last insert).
     pub fn charge_always(self: &Arc<Self>, bytes: u64) -> Charge {
         let before = self.used_bytes.fetch_add(bytes, Ordering::SeqCst);
         self.peak_bytes.fetch_max(before + bytes, Ordering::Relaxed);
@@ -115,13 +115,13 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Bytes held.
+    /// Bytes of the charge.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// So many more, always.
-    pub(crate) fn further(&self, bytes: u64) -> Self {
+    /// Charges `bytes` more to the same account, even above the limit.
+    pub(crate) fn charge_more(&self, bytes: u64) -> Self {
         self.account.charge_always(bytes)
     }
 }

@@ -3,20 +3,34 @@
 //! A chunk file is an Arrow IPC file (Feather V2) with one record batch, aligned to 64 bytes; the schema's
 //! metadata carries `terrace.format_version`, the footer's a checksum of the whole file ([`check_stamp`]). The buffers
 //! of one column are neighbours in the batch's body; a [`ColumnLayout`] says how to cut them, so that a column decodes
-//! without the file around it. In memory a column is one range of bytes cut the same way, its *image*: what is stored,
+//! without the file around it. In memory a column is one range of bytes cut the same way, its *image*: the stored bytes
 //! without the compression that buffers may have in the file ([`Packing`]). In file and memory alike, integers and decimals may
-//! be narrower than declared ([`Encoding`]), and a column of few different texts is keys of a dictionary ([`Words`]).
+//! be narrower than declared ([`Encoding`]), and a column of few distinct texts is stored as keys of a [`Dictionary`].
 //!
 //! ```text
 //!   file   | magic | schema | batch metadata | body: col 0 | col 1 | ... | footer |
 //!   stored                                        ^home.offset, home.len
 //!   column | validity | offsets | values |  child ...      each at a multiple of 64
 //! ```
+//!
+//! - [`compact`]: batches without foreign bytes and dictionaries, views laid out by pages
+//! - [`compression`]: LZ4 and ZSTD of single buffers
+//! - [`convert`]: numbers to wider and narrower types
+//! - [`decode`]: images to arrays, without copying
+//! - [`dictionary`]: dictionary encoding of texts
+//! - [`encode`]: writes chunk files and reads their headers
+//! - [`narrow`]: narrow storage of numbers, and [`StoredColumn`]
+//! - [`packed`]: decompresses the buffers of a column
+//! - [`packed_file`]: writes files with compressed buffers
+//! - [`packing`]: chooses the buffers to compress
+//! - [`part`]: reads some rows of a column
+//! - [`stamp`]: the checksum of a whole file
 
 mod compact;
 mod compression;
 mod convert;
 mod decode;
+mod dictionary;
 mod encode;
 mod narrow;
 mod packed;
@@ -24,7 +38,6 @@ mod packed_file;
 mod packing;
 mod part;
 mod stamp;
-mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +45,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 
 use crate::error::{Error, Result};
-use crate::io::{TURN_BYTES, let_others_run};
+use crate::io::{QUANTUM_BYTES, let_others_run};
 use crate::table::Home;
 
 pub(crate) use compact::normalize_column;
@@ -40,23 +53,23 @@ pub use compact::{PAGE_ROWS, long_bytes, normalize, slice_column};
 pub use compression::Compression;
 pub use decode::decode_column;
 use decode::{decode_copy, decode_written};
+pub use dictionary::{Dictionary, DictionaryEncoding};
 pub use encode::{
     ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, encode_chunk_as, read_header,
     schema_len,
 };
-pub(crate) use encode::{check_types, encode_again, write_file};
-pub use narrow::{Encoding, StoredColumn, decode_stored, stored};
+pub(crate) use encode::{check_types, reencode_chunk, write_file};
+pub use narrow::{Encoding, StoredColumn, decode_stored, stored_bytes};
 pub(crate) use narrow::{may_be_narrow, narrow_column};
 pub use packed::{Packed, image_bytes, unpacked, unpacked_bytes};
 pub use packing::{DecompressionRates, Packing, Rates};
-pub use part::{Cut, Part};
+pub use part::{Part, PartOptions};
 pub use stamp::{Stamp, check_stamp};
-pub use words::{Worded, Words};
 
 /// Bytes covered by one checksum of [`Home::checksums`].
 pub const CHECKSUM_BLOCK_BYTES: usize = 16 * 1024;
 
-/// Version of chunk files without what the next one knows.
+/// Version of chunk files that have neither compressed buffers nor dictionaries.
 pub const FORMAT_VERSION: u32 = 2;
 /// Version of chunk files with compressed buffers or dictionaries. Both are read.
 pub const PACKED_FORMAT_VERSION: u32 = 3;
@@ -75,8 +88,8 @@ pub struct ColumnLayout {
     pub variadic: Vec<u32>,
 }
 
-/// Blocks that are checked before others are let run.
-const TURN_BLOCKS: usize = TURN_BYTES / CHECKSUM_BLOCK_BYTES;
+/// Blocks that a thread checks between two calls of [`let_others_run`].
+const QUANTUM_BLOCKS: usize = QUANTUM_BYTES / CHECKSUM_BLOCK_BYTES;
 
 /// Checks stored bytes against the checksums of their home. Fails with the number of the first bad 16 KiB block, counted
 /// from their start; a wrong length shows as the first missing block.
@@ -88,11 +101,11 @@ pub fn verify(home: &Home, stored: &[u8]) -> Result<(), usize> {
     verify_blocks(home, 0, stored)
 }
 
-/// Checks some stored bytes, whole blocks that begin at `start`, as [`verify`] does all.
+/// Like [`verify`], but for some of the stored bytes: whole blocks that begin at `start`.
 pub fn verify_blocks(home: &Home, start: usize, stored: &[u8]) -> Result<(), usize> {
     let first = start / CHECKSUM_BLOCK_BYTES;
     let is_bad = |(block, number): &(&[u8], usize)| {
-        if number.is_multiple_of(TURN_BLOCKS) {
+        if number.is_multiple_of(QUANTUM_BLOCKS) {
             let_others_run();
         }
         home.checksums.get(*number).is_none_or(|expected| crc32c::crc32c(block) != *expected)
@@ -106,20 +119,20 @@ pub(crate) fn checksums(image: &[u8]) -> Box<[u32]> {
     image.chunks(CHECKSUM_BLOCK_BYTES).map(crc32c::crc32c).collect()
 }
 
-/// The schema as the table declares it, without what the file format added.
+/// The schema as the table declares it, without the metadata and the types of the file format.
 fn declared_schema(schema: &SchemaRef) -> Result<SchemaRef> {
     let mut metadata: HashMap<String, String> = schema.metadata().clone();
     metadata.remove(FORMAT_VERSION_KEY);
-    let fields = schema.fields().iter().map(narrow::declared).collect::<Result<Vec<_>>>()?;
+    let fields = schema.fields().iter().map(narrow::declared_field).collect::<Result<Vec<_>>>()?;
     Ok(Arc::new(Schema::new_with_metadata(fields, metadata)))
 }
 
-/// Damage found by the codec, which knows no path; callers that do put it in with [`locate`].
+/// An error for damage. The codec knows no path; callers that do add it with [`locate`].
 fn corrupt(what: impl Into<String>) -> Error {
     Error::Corrupt { path: "segment".into(), what: what.into() }
 }
 
-/// Names file and column in an error of the codec.
+/// Adds file and column to an error of the codec.
 pub(crate) fn locate(error: Error, path: &std::path::Path, place: &str) -> Error {
     match error {
         Error::Corrupt { what, .. } => Error::Corrupt { path: path.to_path_buf(), what: format!("{place}: {what}") },

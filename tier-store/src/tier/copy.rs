@@ -1,26 +1,26 @@
-//! Copies of images that leave the caches to queries.
+//! Copies images without filling the processor's caches.
 //!
-//! A move writes what nobody reads at once. Ordinary stores would first fetch every cache line of the target and drive out
-//! lines that queries work on; non-temporal stores do neither, and on persistent memory nothing is left to be flushed. By two
-//! threads they copy 1.1 to 1.3 times what `memcpy` does (docs/design/moves.md).
+//! A move writes bytes that no query reads at once. Ordinary stores would first fetch every cache line of the target and evict
+//! lines that queries work on; non-temporal stores do neither, and on persistent memory no line is left to be flushed. With two
+//! threads they copy 1.1 to 1.3 times the bytes of `memcpy` (docs/design/moves.md).
 
 use std::mem::MaybeUninit;
 
-use crate::io::{TURN_BYTES, let_others_run};
+use crate::io::{QUANTUM_BYTES, let_others_run};
 
-/// Smaller images are copied as ever: they are not worth a wait for the stores.
+/// Smaller images are copied by ordinary stores: they are not worth the wait for the fence.
 const LEAST_BYTES: usize = 16 << 10;
 
 /// Copies `from` to the start of `to`, which is at least as long.
 pub(crate) fn copy_past_caches(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     let Some(to) = to.get_mut(..from.len()) else { return };
-    for (from, to) in from.chunks(TURN_BYTES).zip(to.chunks_mut(TURN_BYTES)) {
-        copy_turn(from, to);
+    for (from, to) in from.chunks(QUANTUM_BYTES).zip(to.chunks_mut(QUANTUM_BYTES)) {
+        copy_quantum(from, to);
         let_others_run();
     }
 }
 
-fn copy_turn(from: &[u8], to: &mut [MaybeUninit<u8>]) {
+fn copy_quantum(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     if from.len() >= LEAST_BYTES {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx") {
@@ -56,7 +56,7 @@ fn streamed(from: &[u8], to: &mut [MaybeUninit<u8>]) {
         at += 2;
     }
     tail.write_copy_of_slice(last);
-    // Whoever is handed the copy sees all of it.
+    // Other threads that get the copy must see all stores.
     _mm_sfence();
 }
 
@@ -77,8 +77,8 @@ mod tests {
     fn any_bytes_to_any_place() {
         let mut rng = StdRng::seed_from_u64(1);
         for _ in 0..200 {
-            let len =
-                [0, 1, 63, LEAST_BYTES - 1, LEAST_BYTES, LEAST_BYTES + 1, TURN_BYTES + 100_000][rng.random_range(0..7)];
+            let len = [0, 1, 63, LEAST_BYTES - 1, LEAST_BYTES, LEAST_BYTES + 1, QUANTUM_BYTES + 100_000]
+                [rng.random_range(0..7)];
             let from: Vec<u8> = (0..len + 64).map(|_| rng.random()).collect();
             let from = &from[rng.random_range(0..64)..][..len];
             let start = rng.random_range(0..130);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Account, MemoryTier, Seat, SegmentBytes, TierId, TierKind};
+use super::{Account, MemoryTier, SegmentBytes, TierId, TierIndex, TierKind};
 use crate::error::Result;
 use crate::io::{AlignedBuffer, BLOCK_BYTES};
 
@@ -12,25 +12,25 @@ const SMALL_ALIGN: usize = 64;
 /// Process memory as a tier.
 #[derive(Debug)]
 pub struct DramTier {
-    seat: Seat,
+    index: TierIndex,
     account: Arc<Account>,
 }
 
 impl DramTier {
     /// A tier that charges `account`.
     pub fn new(id: TierId, account: Arc<Account>) -> Self {
-        Self { seat: Seat::at(id), account }
+        Self { index: TierIndex::new(id), account }
     }
 }
 
-/// Small images go to cache lines, others to whole pages.
+/// Alignment of an image: a cache line for a small one, else a page.
 fn alignment(len: usize) -> usize {
     if len < BLOCK_BYTES { SMALL_ALIGN } else { BLOCK_BYTES }
 }
 
 impl MemoryTier for DramTier {
-    fn seat(&self) -> &Seat {
-        &self.seat
+    fn index(&self) -> &TierIndex {
+        &self.index
     }
 
     fn name(&self) -> &str {
@@ -61,14 +61,14 @@ impl MemoryTier for DramTier {
         let charge = self.account.try_charge(self.charged_bytes(image.len()))?;
         let copy = AlignedBuffer::copy_of(image, alignment(image.len()))?;
         let charged_bytes = charge.bytes();
-        Ok(SegmentBytes { buffer: copy.into_arrow(Some(charge)), tier: self.seat.clone(), charged_bytes })
+        Ok(SegmentBytes { buffer: copy.into_arrow(Some(charge)), tier: self.index.clone(), charged_bytes })
     }
 
-    /// Keeps the blocks just read as they are: no copy; charged are the whole blocks.
+    /// Keeps the blocks of the read without copying, and charges all of their bytes.
     fn adopt(&self, image: AlignedBuffer) -> Result<SegmentBytes> {
         let charge = self.account.try_charge(image.allocated_bytes() as u64)?;
         let charged_bytes = charge.bytes();
-        Ok(SegmentBytes { buffer: image.into_arrow(Some(charge)), tier: self.seat.clone(), charged_bytes })
+        Ok(SegmentBytes { buffer: image.into_arrow(Some(charge)), tier: self.index.clone(), charged_bytes })
     }
 }
 

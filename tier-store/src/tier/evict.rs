@@ -1,9 +1,9 @@
-//! Taking bytes out of the processor's caches, so that what is measured next is the memory behind them.
+//! Evicts bytes from the processor's caches, so that the next measurement reads the memory behind them.
 
-/// Bytes that are in a cache or not together; at most as many as they are on any processor that is built for.
+/// Bytes of a cache line; the smallest line of the supported processors.
 const LINE_BYTES: usize = 64;
 
-/// Takes `bytes` out of all caches; false where this processor is not known to do that.
+/// Evicts `bytes` from all caches; false on processors for which this module has no instruction.
 pub(crate) fn evict(bytes: &[u8]) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -11,12 +11,12 @@ pub(crate) fn evict(bytes: &[u8]) -> bool {
         use std::arch::x86_64::{__cpuid_count, _mm_clflush, _mm_mfence};
         use std::sync::LazyLock;
 
-        // It need not wait for the line before it.
+        // `clflushopt` does not wait for the flush of the line before.
         static HAS_CLFLUSHOPT: LazyLock<bool> = LazyLock::new(|| __cpuid_count(7, 0).ebx >> 23 & 1 == 1);
         let has_clflushopt = *HAS_CLFLUSHOPT;
         for line in bytes.chunks(LINE_BYTES).map(<[u8]>::as_ptr) {
-            // SAFETY: the address is that of a byte that may be read, and the instruction changes no memory; whether the
-            // processor has it was asked, `clflush` each has.
+            // SAFETY: the address is that of a byte that may be read, and the instruction changes no memory. The processor
+            // was asked for `clflushopt`; every x86-64 processor has `clflush`.
             unsafe {
                 match has_clflushopt {
                     true => asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags)),

@@ -4,6 +4,15 @@
 //! every tier; [`codec`] turns an image into an Arrow array without copying. Byte-addressable tiers hand out
 //! [`SegmentBytes`]: an Arrow buffer whose owner holds the tier's [`Charge`], so bytes stay charged until the last
 //! reader is done (architecture, decision 1).
+//!
+//! - [`account`]: byte limits and the charges against them
+//! - [`codec`]: record batches to chunk files, images to Arrow arrays
+//! - [`copy`]: copies images without filling the processor's caches
+//! - [`dram`]: the DRAM tier
+//! - [`evict`]: removes bytes from the processor's caches, for measurements
+//! - [`nvm`]: the NVM tier
+//! - [`ssd`]: the SSD tier, the home of every chunk
+//! - [`tier_index`]: the position of a tier in the list, which changes when tiers come and go
 
 pub mod account;
 pub mod codec;
@@ -11,8 +20,8 @@ mod copy;
 pub mod dram;
 mod evict;
 pub mod nvm;
-mod seat;
 pub mod ssd;
+mod tier_index;
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,8 +31,8 @@ use arrow::buffer::Buffer;
 pub use account::{Account, Charge};
 pub(crate) use copy::copy_past_caches;
 pub(crate) use evict::evict;
-pub use seat::Seat;
-pub(crate) use seat::Slots;
+pub use tier_index::TierIndex;
+pub(crate) use tier_index::TierRows;
 
 use crate::error::Result;
 use crate::io::AlignedBuffer;
@@ -62,8 +71,8 @@ impl fmt::Display for TierKind {
 pub struct SegmentBytes {
     /// The image; starts at least 64-byte aligned.
     pub buffer: Buffer,
-    /// Where it lies.
-    pub tier: Seat,
+    /// Index of the tier that holds it.
+    pub tier: TierIndex,
     /// Bytes charged to the tier (the image and its padding).
     pub charged_bytes: u64,
 }
@@ -73,40 +82,41 @@ pub type MemoryTiers = Arc<Vec<Arc<dyn MemoryTier>>>;
 
 /// A byte-addressable tier (DRAM, NVM).
 pub trait MemoryTier: Send + Sync + fmt::Debug {
-    /// Its place in the list, whatever that is.
-    fn seat(&self) -> &Seat;
-    /// Its place in the list now.
+    /// The shared index of this tier in the store's list.
+    fn index(&self) -> &TierIndex;
+    /// Its position in the list now.
     fn id(&self) -> TierId {
-        self.seat().id()
+        self.index().id()
     }
-    /// Name shown to users.
+    /// The name shown to users.
     fn name(&self) -> &str;
-    /// Its kind.
+    /// The kind of tier.
     fn kind(&self) -> TierKind;
     /// True when ordinary memory stands in for the device.
     fn emulated(&self) -> bool;
-    /// One line on what it stands on (path, MAP_SYNC or not).
+    /// One line about the backing of the tier (path, MAP_SYNC or not).
     fn describe(&self) -> String;
-    /// Its budget and use.
+    /// The account that holds the tier's budget and use.
     fn account(&self) -> &Arc<Account>;
-    /// Bytes that `len` image bytes would be charged.
+    /// Bytes that the tier would charge for an image of `len` bytes.
     fn charged_bytes(&self, len: usize) -> u64;
     /// True when an image of `len` bytes would fit now; nothing is reserved.
     fn has_room(&self, len: u64) -> bool {
         self.account().has_room(self.charged_bytes(len as usize))
     }
-    /// Bytes of this process's memory that it may take whatever its budget is; 0 for a device, and for process memory, whose
-    /// budget says it.
+    /// Bytes of this process's memory that the tier may take independently of its budget; 0 for a device, and for a tier
+    /// in process memory, where the budget is that number.
     fn memory_bytes(&self) -> u64 {
         0
     }
-    /// Copies an image into the tier. Fails with [`crate::Error::BudgetExceeded`] when it does not fit; charges first.
+    /// Charges the account and copies an image into the tier. Fails with [`crate::Error::BudgetExceeded`] when it does not
+    /// fit.
     fn store(&self, image: &[u8]) -> Result<SegmentBytes>;
-    /// Takes an image that was just read. Tiers whose memory is the process's keep it without copying.
+    /// Stores an image that was just read. A tier in process memory keeps the buffer without copying.
     fn adopt(&self, image: AlignedBuffer) -> Result<SegmentBytes> {
         self.store(image.as_slice())
     }
-    /// Called by a scan that reads `bytes` in place (`random_touches` of them in no order): an emulated device takes
-    /// here the time that the real one would take. Does nothing elsewhere.
+    /// Accounts for a scan that reads `bytes` in place, with `random_touches` accesses at random addresses: an emulated
+    /// device delays the caller here by the time that a real device would take. Other tiers do nothing.
     fn touch(&self, _bytes: u64, _random_touches: u64) {}
 }

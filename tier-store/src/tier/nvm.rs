@@ -3,6 +3,11 @@
 //! A pool (a file on a DAX mount, a devdax device, or a memfd that stands in for one) is mapped once; segments are
 //! extents of it. An extent returns to the pool, and its charge ends, when the last Arrow buffer over it is dropped.
 //! Nothing in the pool outlives the process: the durable home of every segment is its chunk file.
+//!
+//! - [`extents`]: the free space of a pool
+//! - [`limiter`]: delays reads of an emulated device
+//! - [`persist`]: makes stores to a mapping durable
+//! - [`pool`]: opens and maps a pool, and writes images to it
 
 mod extents;
 mod limiter;
@@ -17,12 +22,12 @@ use arrow::buffer::Buffer;
 
 pub use limiter::Limiter;
 
-use super::{Account, Charge, MemoryTier, Seat, SegmentBytes, TierId, TierKind};
+use super::{Account, Charge, MemoryTier, SegmentBytes, TierId, TierIndex, TierKind};
 use crate::error::{Error, Result};
 use extents::Extent;
 use pool::Pool;
 
-/// What the NVM tier stands on.
+/// The memory behind the NVM tier.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NvmBacking {
@@ -31,12 +36,12 @@ pub enum NvmBacking {
     Emulated,
     /// A pool file on a DAX mount (a folder gets `terrace.pool`), a file on tmpfs, or a devdax device.
     Path(PathBuf),
-    /// As [`NvmBacking::Path`], on any file system: for trials on machines without such a device.
+    /// Like [`NvmBacking::Path`], but on any file system: for trials on machines without such a device.
     AllowNonDax(PathBuf),
 }
 
 impl NvmBacking {
-    /// True when its pool lies in this machine's memory: its own, or a file system's that is kept there.
+    /// True when the pool lies in this machine's memory: in the process, or on a file system in memory.
     pub fn takes_memory(&self) -> bool {
         match self {
             Self::Emulated => true,
@@ -48,11 +53,11 @@ impl NvmBacking {
 /// A mapped pool as a tier.
 #[derive(Debug)]
 pub struct NvmTier {
-    seat: Seat,
+    index: TierIndex,
     name: String,
     pool: Arc<Pool>,
     limiter: Option<Limiter>,
-    /// Process memory that the pool may take.
+    /// Bytes of process memory that the pool may take.
     memory_bytes: u64,
     account: Arc<Account>,
 }
@@ -66,7 +71,7 @@ struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // SAFETY: the pool gave it to this owner, who is with the last reader of it and goes with him.
+        // SAFETY: the pool gave the extent to this owner, which is dropped after the last reader of the extent.
         unsafe { self.pool.free(self.extent) };
     }
 }
@@ -90,7 +95,7 @@ impl NvmTier {
             NvmBacking::AllowNonDax(path) => Pool::at(path, capacity_bytes, true)?,
         };
         let memory_bytes = if *backing == NvmBacking::Emulated { capacity_bytes } else { 0 };
-        Ok(Self { seat: Seat::at(id), name: name.into(), pool: Arc::new(pool), limiter, memory_bytes, account })
+        Ok(Self { index: TierIndex::new(id), name: name.into(), pool: Arc::new(pool), limiter, memory_bytes, account })
     }
 
     /// True when the kernel granted MAP_SYNC: a flushed cache line is durable without a system call.
@@ -103,15 +108,15 @@ impl NvmTier {
         self.limiter.as_ref()
     }
 
-    /// Bytes of the pool that no segment uses, and the largest piece of them.
+    /// Free bytes of the pool, and the largest free extent.
     pub fn free_bytes(&self) -> (u64, u64) {
         self.pool.free_bytes()
     }
 }
 
 impl MemoryTier for NvmTier {
-    fn seat(&self) -> &Seat {
-        &self.seat
+    fn index(&self) -> &TierIndex {
+        &self.index
     }
 
     fn name(&self) -> &str {
@@ -149,7 +154,11 @@ impl MemoryTier for NvmTier {
         let charge = self.account.try_charge(self.charged_bytes(image.len()))?;
         let charged_bytes = charge.bytes();
         if image.is_empty() {
-            return Ok(SegmentBytes { buffer: Buffer::from(Vec::<u8>::new()), tier: self.seat.clone(), charged_bytes });
+            return Ok(SegmentBytes {
+                buffer: Buffer::from(Vec::<u8>::new()),
+                tier: self.index.clone(),
+                charged_bytes,
+            });
         }
         let extent = self.pool.allocate(charged_bytes).ok_or_else(|| {
             let (free, _) = self.pool.free_bytes();
@@ -161,12 +170,12 @@ impl MemoryTier for NvmTier {
             }
         })?;
         let owner = Owner { pool: Arc::clone(&self.pool), extent, _charge: charge };
-        // SAFETY: the pool has just given it, to nobody else.
+        // SAFETY: the pool has just given the extent to this call alone.
         let start = unsafe { self.pool.write(extent, image)? };
         // SAFETY: the extent lies inside the mapping, was just filled, belongs to `owner` alone until that is dropped,
         // and `owner` keeps the mapping alive.
         let buffer = unsafe { Buffer::from_custom_allocation(start, image.len(), Arc::new(AssertUnwindSafe(owner))) };
-        Ok(SegmentBytes { buffer, tier: self.seat.clone(), charged_bytes })
+        Ok(SegmentBytes { buffer, tier: self.index.clone(), charged_bytes })
     }
 
     fn touch(&self, bytes: u64, random_touches: u64) {

@@ -5,14 +5,20 @@
 //!   <dir>/t<table>/c<chunk>.arrow.tmp    being written; swept at start
 //! ```
 //!
-//! A file appears under its name only when it is whole and on disk (write, fsync, rename, fsync the folder). Cold reads
+//! A file appears under its name only when it is complete and on disk (write, fsync, rename, fsync the folder). Cold reads
 //! are charged to the I/O account from the moment they are queued until their columns leave the scan.
+//!
+//! - [`cold`]: the future of a cold read of several columns
+//! - [`files`]: writes and lists the files of the tier
+//! - [`gap`]: the longest hole that a read includes, by device
+//! - [`planned`]: groups the columns to read into requests
+//! - [`shared_read`]: one column on its way from disk, for all readers that wait for it
 
 pub(crate) mod cold;
 pub(crate) mod files;
-mod flight;
 mod gap;
 mod planned;
+mod shared_read;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -25,12 +31,13 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub use cold::{ColdColumns, ColdRead};
 pub use files::StoredFile;
-pub(crate) use flight::Flight;
-pub use flight::ReadColumn;
 pub use gap::{ReadCost, ReadGap};
-use planned::{Planned, bytes_of, together};
+use planned::{PlannedColumn, group_bytes, group_neighbours};
+use shared_read::ColumnSource;
+pub use shared_read::ReadColumn;
+pub(crate) use shared_read::SharedRead;
 
-use super::codec::{self, Cut, Part};
+use super::codec::{self, Part, PartOptions};
 use super::{Account, Charge};
 
 use crate::clock::Clock;
@@ -40,31 +47,31 @@ use crate::io::files::create_folders;
 use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileBytes, FileSystem, IoFile};
 use crate::table::{Chunk, ChunkFile, ChunkId, Home, Segment, TableId};
 
-/// Whether a cold read may be refused when the I/O account is full.
+/// Says whether a cold read may be refused when the I/O account is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Ahead of use: only with room in the account.
+    /// A read ahead of use: admitted only with room in the account.
     Prefetch,
-    /// Needed now, nothing else under way: always.
+    /// A read that is needed now, with nothing else under way: always admitted.
     Guaranteed,
-    /// For a move: always, but nobody who is in a greater hurry comes to wait for it.
+    /// A read for a move: always admitted, but never shared with statements, which would have to wait for it.
     Move,
 }
 
-/// What the tier read since the start of the process.
+/// Counters of the tier since the start of the process.
 #[derive(Debug, Default)]
 pub struct SsdCounters {
     /// Cold reads finished.
     pub reads: AtomicU64,
-    /// Bytes their blocks had.
+    /// Bytes of the blocks that they read.
     pub read_bytes: AtomicU64,
-    /// Time in which statements waited for them, in microseconds.
+    /// Time in which statements waited for cold reads, in microseconds.
     pub wait_us: AtomicU64,
     /// Bytes of chunk files written.
     pub written_bytes: AtomicU64,
     /// Reads that found damage.
     pub corrupt: AtomicU64,
-    /// Files made whole again.
+    /// Files that were repaired.
     pub healed: AtomicU64,
 }
 
@@ -72,7 +79,7 @@ pub struct SsdCounters {
 #[derive(Debug)]
 pub struct SsdTier {
     dir: PathBuf,
-    /// The device under it.
+    /// Description of the device under the folder.
     device: String,
     files: Arc<dyn FileSystem>,
     io: Arc<dyn BlockIo>,
@@ -81,9 +88,9 @@ pub struct SsdTier {
     stored: Arc<Account>,
     /// The bytes of each file, charged to `stored` while it exists.
     charges: Mutex<HashMap<PathBuf, Charge>>,
-    /// The tables' folders whose names are durable. Held while a file is written into one, so that it stays.
+    /// The tables' folders whose names are durable. A writer of a file holds the read lock, so that the folder stays.
     folders: RwLock<HashSet<PathBuf>>,
-    /// One replacement at a time: two of one file would share its temporary name.
+    /// Locked while a file is replaced: two replacements of one file would share its temporary name.
     replacing: RwLock<()>,
     counters: Arc<SsdCounters>,
     gap: ReadGap,
@@ -112,8 +119,9 @@ impl SsdTier {
         Ok(Self { dir, device, files, io, clock, io_account, stored, charges, folders, replacing, counters, gap })
     }
 
-    /// The same device with accounts and counts of its own: what it reads is nobody's.
-    pub(crate) fn apart(&self) -> Self {
+    /// A tier over the same device with accounts and counters of its own, so that the reads of measurements are not counted
+    /// or charged as those of statements.
+    pub(crate) fn for_measurements(&self) -> Self {
         let files = Arc::clone(&self.files);
         let io = Arc::clone(&self.io);
         let clock = Arc::clone(&self.clock);
@@ -134,81 +142,81 @@ impl SsdTier {
         }
     }
 
-    /// What it stands on, in one line.
+    /// One line about the folder, the device and the engine.
     pub fn describe(&self) -> String {
         let device = if self.device.is_empty() { String::new() } else { format!(" on {}", self.device) };
         format!("{}{device}, read by {} with direct I/O", self.dir.display(), self.io.name())
     }
 
-    /// The folder.
+    /// The folder of the tier.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The layer that files are written through.
+    /// The layer that writes files.
     pub fn files(&self) -> &Arc<dyn FileSystem> {
         &self.files
     }
 
-    /// The engine that reads.
+    /// The engine that reads files.
     pub fn io(&self) -> &Arc<dyn BlockIo> {
         &self.io
     }
 
-    /// Bytes of all files.
+    /// The account of the bytes of all files.
     pub fn stored(&self) -> &Arc<Account> {
         &self.stored
     }
 
-    /// Bytes being read, or read and not yet taken.
+    /// The account of bytes that are being read, or were read and not yet taken.
     pub fn io_account(&self) -> &Arc<Account> {
         &self.io_account
     }
 
-    /// How far apart two pieces of a file are read as two.
+    /// The longest hole between two pieces of a file that one read includes.
     pub fn read_gap(&self) -> &ReadGap {
         &self.gap
     }
 
-    /// What was read so far.
+    /// Counters of reads and writes so far.
     pub fn counters(&self) -> &SsdCounters {
         &self.counters
     }
 
-    /// Where a chunk's file lies.
+    /// The path of a chunk's file.
     pub fn file_name(&self, table: TableId, chunk: ChunkId) -> PathBuf {
         self.dir.join(format!("t{}", table.0)).join(format!("c{}.arrow", chunk.0))
     }
 
-    /// An empty file for [`Self::write_chunk`], in memory that it shares with reads.
+    /// An empty file for [`Self::write_chunk`], in memory of the pool that reads use too.
     pub fn new_file(&self, capacity: usize) -> Result<FileBytes> {
         FileBytes::with_capacity(self.io.pool(), capacity)
     }
 
-    /// Writes a chunk's file and returns its path once its bytes are durable; its name is after
-    /// [`Self::sync_names`]. A failure leaves nothing behind; a full disk and a full budget say so.
+    /// Writes a chunk's file and returns its path once its bytes are durable; its name is durable after
+    /// [`Self::sync_names`]. A failure leaves nothing behind; the error says when the disk or the budget is full.
     pub fn write_chunk(&self, table: TableId, chunk: ChunkId, file: &[u8]) -> Result<PathBuf> {
         let charge = self.stored.try_charge(file.len() as u64)?;
         let path = self.file_name(table, chunk);
-        let _folder = self.hold_folder(path.parent().unwrap_or(&self.dir))?;
+        let _folder = self.lock_folder(path.parent().unwrap_or(&self.dir))?;
         files::replace(self.files.as_ref(), &path, file)?;
         self.charges.lock().insert(path.clone(), charge);
         self.counters.written_bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
         Ok(path)
     }
 
-    /// Makes the names of a table's files durable: before the commit that speaks of them.
+    /// Makes the names of a table's files durable: callers do so before the commit that refers to them.
     pub fn sync_names(&self, table: TableId) -> Result<()> {
         self.files.sync_folder(&self.dir.join(format!("t{}", table.0)))
     }
 
-    /// Counts a file that was there before this process.
+    /// Charges a file that existed before this process started.
     pub fn adopt_file(&self, path: &Path, bytes: u64) {
         let charge = self.stored.charge_always(bytes);
         self.charges.lock().insert(path.to_path_buf(), charge);
     }
 
-    /// A file's path as the catalog records it: relative to the tier's folder, so that the folder can move.
+    /// A file's path as the catalog records it: relative to the tier's folder, so that users can move the folder.
     pub fn relative(&self, path: &Path) -> Result<String> {
         let inside = path.strip_prefix(&self.dir).ok().and_then(Path::to_str);
         inside.map(str::to_owned).ok_or_else(|| Error::Invalid(format!("{} is outside the tier", path.display())))
@@ -218,8 +226,8 @@ impl SsdTier {
     pub fn remove(&self, path: &Path) -> Result<()> {
         self.files.remove_file(path)?;
         self.charges.lock().remove(path);
-        // The table's folder goes with its last file; the call refuses while there are others. One that somebody
-        // writes into stays.
+        // Delete the table's folder with its last file; the call fails while there are others. A folder that a writer has
+        // locked stays.
         if let (Some(folder), Some(mut folders)) = (path.parent(), self.folders.try_write())
             && folder != self.dir
             && self.files.remove_folder(folder).is_ok()
@@ -234,8 +242,8 @@ impl SsdTier {
         self.files.len(path)
     }
 
-    /// Makes a table's folder unless it is there with a durable name; it stays while the answer is held.
-    fn hold_folder(&self, folder: &Path) -> Result<RwLockReadGuard<'_, HashSet<PathBuf>>> {
+    /// Makes a table's folder unless it exists with a durable name, and returns a lock: nobody deletes the folder meanwhile.
+    fn lock_folder(&self, folder: &Path) -> Result<RwLockReadGuard<'_, HashSet<PathBuf>>> {
         let known = self.folders.read();
         if known.contains(folder) && self.files.is_folder(folder) {
             return Ok(known);
@@ -261,7 +269,7 @@ impl SsdTier {
     /// Reads, verifies and decompresses columns, blocking: for moves.
     pub fn load(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>> {
         let read = self.read_columns(chunk, columns, Admission::Move)?.map(ColdRead::wait).transpose()?;
-        Ok(read.into_iter().flat_map(ColdColumns::into_read).collect())
+        Ok(read.into_iter().flat_map(ColdColumns::into_read_columns).collect())
     }
 
     /// The whole file of a chunk, unverified: for checks and repairs.
@@ -271,10 +279,10 @@ impl SsdTier {
         self.io.read_as(Class::Move, &file, 0, len).wait()
     }
 
-    /// Puts `bytes` in the place of a chunk's file: readers of the old one finish, later ones open the new one. The old
-    /// file is there until the new one is durable.
+    /// Replaces the bytes of a chunk's file: readers of the old file finish, later readers open the new one. The old file
+    /// exists until the new one is durable.
     pub(crate) fn replace_file(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
-        let _turn = self.replacing.write();
+        let _guard = self.replacing.write();
         files::replace_durably(self.files.as_ref(), &chunk.path, bytes)?;
         chunk.file.store(None);
         Ok(())
@@ -290,9 +298,9 @@ impl SsdTier {
         self.read_rows(chunk, columns, None, admission)
     }
 
-    /// As [`Self::read_columns`]; of columns that can be cut, and where it saves enough, only what the `wanted` rows
-    /// (ascending ranges) need. The other rows of such a column are zero or empty. Whole columns that somebody reads, or
-    /// has read and still holds, are shared.
+    /// Like [`Self::read_columns`], but reads only the bytes that the `wanted` rows (ascending ranges) need, for columns
+    /// where that is possible and saves enough. The other rows of such a column are zero or empty. A whole column that
+    /// another reader reads, or has read and still holds, is shared.
     pub fn read_rows(
         &self,
         chunk: &Arc<Chunk>,
@@ -301,35 +309,36 @@ impl SsdTier {
         admission: Admission,
     ) -> Result<Option<ColdRead>> {
         let file = self.chunk_file(chunk)?;
-        let known = file.flights.lock();
-        let mut flights = Vec::with_capacity(columns.len());
+        let known = file.running_reads.lock();
+        let mut shared_reads = Vec::with_capacity(columns.len());
         let mut planned = Vec::with_capacity(columns.len());
         for (slot, column) in columns.iter().enumerate() {
-            let flight = known.get(&segment(chunk, *column)?.column).and_then(Weak::upgrade);
-            // A move takes what is there, and no part in getting it: it may run at low priority.
-            let flight =
-                flight.filter(|flight| if admission == Admission::Move { flight.is_there() } else { !flight.failed() });
-            if flight.is_none() {
-                let (home, declared) = undamaged(&file, chunk, *column)?;
-                let part = wanted.and_then(|wanted| self.part((chunk, *column), (home, declared), wanted));
-                planned.push(Planned { slot, column: *column, home, part });
+            let read = known.get(&segment(chunk, *column)?.column).and_then(Weak::upgrade);
+            // A move shares a column that is decoded, but takes no part in decoding: it may run at low priority, and
+            // statements would wait for its thread.
+            let read =
+                read.filter(|read| if admission == Admission::Move { read.is_decoded() } else { !read.failed() });
+            if read.is_none() {
+                let (home, declared) = home_unless_damaged(&file, chunk, *column)?;
+                let part = wanted.and_then(|wanted| self.part(chunk, *column, home, declared, wanted));
+                planned.push(PlannedColumn { slot, column: *column, home, part });
             }
-            flights.push(flight);
+            shared_reads.push(read);
         }
-        // Who moves, perhaps at low priority, holds up nobody while it submits.
+        // A move gives the lock back before it submits, so that its low priority delays no statement.
         let mut known = (admission != Admission::Move).then_some(known);
         let class = match (admission, wanted) {
             (Admission::Move, _) => Class::Move,
-            // Rows that passed are wanted at once.
+            // A statement reads some rows of a column when others have passed its filter: it needs them now.
             (Admission::Guaranteed, _) | (_, Some(_)) => Class::Needed,
             (Admission::Prefetch, None) => Class::Prefetch,
         };
         let mut bytes_read = 0;
         let mut charged_bytes = 0;
         let mut groups = Vec::new();
-        for group in together(planned, &self.gap) {
-            let read = bytes_of(&group);
-            let bytes = read + group.iter().map(Planned::own_bytes).sum::<u64>();
+        for group in group_neighbours(planned, &self.gap) {
+            let read = group_bytes(&group);
+            let bytes = read + group.iter().map(PlannedColumn::image_bytes).sum::<u64>();
             let charge = match (self.io_account.try_charge(bytes), admission) {
                 (Ok(charge), _) => charge,
                 (Err(_), Admission::Prefetch) => return Ok(None),
@@ -339,65 +348,68 @@ impl SsdTier {
             groups.push((group, Arc::new(charge)));
         }
         let windows: Vec<Vec<(u64, usize)>> =
-            groups.iter().map(|(group, _)| group.iter().flat_map(Planned::windows).collect()).collect();
+            groups.iter().map(|(group, _)| group.iter().flat_map(PlannedColumn::windows).collect()).collect();
         let requests = groups.iter().zip(&windows).flat_map(|((group, _), windows)| match group.as_slice() {
-            // Its ranges are apart.
-            [Planned { part: Some(_), .. }] => windows.chunks(1),
+            // The ranges of a part are apart from each other: a request for each.
+            [PlannedColumn { part: Some(_), .. }] => windows.chunks(1),
             _ => windows.chunks(windows.len().max(1)),
         });
         let requests: Vec<&[(u64, usize)]> = requests.collect();
         let mut reads = self.io.read_all(class, &file.io, &requests).into_iter();
         for (group, charge) in groups {
-            for Planned { slot, column, part, .. } in group {
+            for PlannedColumn { slot, column, part, .. } in group {
                 let count = part.as_ref().map_or(1, |part| part.ranges().len());
-                let shared = part.is_none();
-                let place = (Arc::clone(chunk), Arc::clone(&file));
-                let memory = (Arc::clone(&self.io), Arc::clone(&charge));
+                let is_whole = part.is_none();
+                let source = ColumnSource { chunk: Arc::clone(chunk), file: Arc::clone(&file), column };
                 let reads = reads.by_ref().take(count).collect();
-                let flight = Flight::new(place, (column, part), reads, memory, Arc::clone(&self.counters));
-                if let Some(known) = known.as_mut().filter(|_| shared) {
-                    known.insert(segment(chunk, column)?.column, Arc::downgrade(&flight));
+                let io = Arc::clone(&self.io);
+                let read = SharedRead::new(source, part, reads, io, Arc::clone(&charge), Arc::clone(&self.counters));
+                if let Some(known) = known.as_mut().filter(|_| is_whole) {
+                    known.insert(segment(chunk, column)?.column, Arc::downgrade(&read));
                 }
-                if let Some(place) = flights.get_mut(slot) {
-                    *place = Some(flight);
+                if let Some(place) = shared_reads.get_mut(slot) {
+                    *place = Some(read);
                 }
             }
         }
-        let flights = flights.into_iter().flatten().collect();
+        let shared_reads = shared_reads.into_iter().flatten().collect();
         let clock = Arc::clone(&self.clock);
         let counters = Arc::clone(&self.counters);
         let for_move = admission == Admission::Move;
-        Ok(Some(ColdRead::new(flights, (bytes_read, charged_bytes), clock, counters, for_move)))
+        Ok(Some(ColdRead::new(shared_reads, bytes_read, charged_bytes, clock, counters, for_move)))
     }
 
-    /// Stored bytes of a column that [`Self::read_rows`] would ask for.
+    /// Stored bytes of a column that [`Self::read_rows`] would read.
     pub fn bytes_to_read(&self, chunk: &Chunk, column: usize, wanted: Option<&[Range<usize>]>) -> u64 {
-        let Ok((home, declared)) = cold::described(chunk, column) else { return 0 };
-        let part = wanted.and_then(|wanted| self.part((chunk, column), (home, declared), wanted));
+        let Ok((home, declared)) = cold::home_and_type(chunk, column) else { return 0 };
+        let part = wanted.and_then(|wanted| self.part(chunk, column, home, declared, wanted));
         part.map_or(home.len, |part| part.bytes() as u64)
     }
 
     fn part(
         &self,
-        (chunk, column): (&Chunk, usize),
-        (home, declared): (&Home, &DataType),
+        chunk: &Chunk,
+        column: usize,
+        home: &Home,
+        declared: &DataType,
         wanted: &[Range<usize>],
     ) -> Option<Part> {
         let is_uneven = |segment: &Arc<Segment>| segment.is_uneven.load(Ordering::Relaxed);
         let guess = !chunk.segments.get(column).is_some_and(is_uneven);
-        Part::of(home, declared, chunk.rows as usize, wanted, Cut { gap: usize_of(self.gap.bytes()), guess })
+        let options = PartOptions { gap: saturating_usize(self.gap.bytes()), guess };
+        Part::for_rows(home, declared, chunk.rows as usize, wanted, options)
     }
 
     /// The open file of a chunk.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when it has not the length that was written, or its first bytes are not those of a chunk file.
+    /// [`Error::Corrupt`] when the file does not have the length that was written, or does not start like a chunk file.
     pub(crate) fn chunk_file(&self, chunk: &Chunk) -> Result<Arc<ChunkFile>> {
         if let Some(file) = chunk.file.load_full() {
             return Ok(file);
         }
-        // Not while the file is replaced, or the old one would be put back in use.
-        let _turn = self.replacing.read();
+        // Wait while the file is replaced, else the old one would be put back in use.
+        let _guard = self.replacing.read();
         let file = self.open(&chunk.path)?;
         if file.len != chunk.file_bytes {
             let what = format!("it has {} bytes, {} were written", file.len, chunk.file_bytes);
@@ -405,13 +417,13 @@ impl SsdTier {
         }
         check_version(&file).map_err(|error| codec::locate(error, &chunk.path, "header"))?;
         let opened = Arc::new(ChunkFile::new(file));
-        // Marks belong to the file that everybody uses, so the first one to open it wins.
+        // Marks of damage belong to the file that all readers share, so the first thread to open it wins.
         let before = chunk.file.compare_and_swap(&None::<Arc<ChunkFile>>, Some(Arc::clone(&opened)));
         Ok((*before).clone().unwrap_or(opened))
     }
 }
 
-/// Refuses what another version of Terrace wrote, and what nobody did.
+/// Refuses files of another version of Terrace and files of other programs.
 fn check_version(file: &IoFile) -> Result<()> {
     let first = file.read_start((file.len as usize).min(BLOCK_BYTES))?;
     let prefix = first.as_slice().get(..codec::PREFIX_BYTES).unwrap_or_default();
@@ -431,15 +443,15 @@ fn enclosing_bytes(offset: u64, len: u64) -> u64 {
     if len == 0 { 0 } else { (offset + len).next_multiple_of(block) - (offset - offset % block) }
 }
 
-fn usize_of(bytes: u64) -> usize {
+fn saturating_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Home and declared type of a column; a damaged one is not read: the error is the one that its first reader got.
-fn undamaged<'a>(file: &ChunkFile, chunk: &'a Chunk, column: usize) -> Result<(&'a Home, &'a DataType)> {
+/// Home and declared type of a column. For a column that is known to be damaged it fails with the error of its first reader.
+fn home_unless_damaged<'a>(file: &ChunkFile, chunk: &'a Chunk, column: usize) -> Result<(&'a Home, &'a DataType)> {
     match file.damage(segment(chunk, column)?.column) {
         Some(damage) => Err(damage),
-        None => cold::described(chunk, column),
+        None => cold::home_and_type(chunk, column),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Ways to the bytes of one file: direct reads, io_uring, the store's I/O engine, the page cache, a map.
+//! Methods of reading one file: direct reads, io_uring, the store's I/O engine, the page cache, a map.
 //!
-//! Every way adds up the words of each block, so that with all of them the bytes have reached the processor. What copies
-//! goes round in the same amount of memory.
+//! Every method adds up the words of each block, so that the bytes reach the processor. Methods that copy use the same
+//! amount of memory in turn.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,31 +17,31 @@ use memmap2::Mmap;
 use terrace_tier_store::io::{BlockIo, IoFile};
 
 use super::super::device::{AlignedVec, abandon};
-use super::places::Places;
+use super::offsets::BlockOffsets;
 use crate::error::{Error, Result};
 
-/// Reads the blocks at all places.
+/// Reads the blocks at all offsets.
 pub trait Reader: Send {
     /// Reads blocks of `block` bytes, all of which lie in the file.
-    fn read(&mut self, places: &mut Places, block: usize) -> Result<()>;
+    fn read(&mut self, offsets: &mut BlockOffsets, block: usize) -> Result<()>;
 }
 
 fn add_up(bytes: &[u8]) {
     black_box(bytes.as_chunks::<8>().0.iter().fold(0, |sum: u64, word| sum.wrapping_add(u64::from_le_bytes(*word))));
 }
 
-/// One read after the other; around the page cache when the file was opened so.
+/// One read after the other; around the page cache when the file was opened with O_DIRECT.
 pub struct Pread {
     /// The file.
     pub file: Arc<File>,
-    /// Where blocks go, in turn.
+    /// Memory for blocks, used in turn.
     pub memory: AlignedVec,
 }
 
 impl Reader for Pread {
-    fn read(&mut self, places: &mut Places, block: usize) -> Result<()> {
+    fn read(&mut self, offsets: &mut BlockOffsets, block: usize) -> Result<()> {
         let slots = self.memory.len() / block;
-        for (number, offset) in places.enumerate() {
+        for (number, offset) in offsets.enumerate() {
             let Some(slot) = self.memory.slot(number % slots, block) else { continue };
             self.file
                 .read_exact_at(slot, offset)
@@ -56,7 +56,7 @@ impl Reader for Pread {
 pub struct Ring {
     /// The file, opened with O_DIRECT.
     pub file: Arc<File>,
-    /// Where blocks go, in turn: at least as many as are in flight.
+    /// Memory for blocks, used in turn: at least for as many as are in flight.
     pub memory: AlignedVec,
     /// Reads in flight.
     pub depth: usize,
@@ -65,12 +65,12 @@ pub struct Ring {
 }
 
 impl Reader for Ring {
-    fn read(&mut self, places: &mut Places, block: usize) -> Result<()> {
+    fn read(&mut self, offsets: &mut BlockOffsets, block: usize) -> Result<()> {
         let slots = self.memory.len() / block;
         let mut free: VecDeque<usize> = (0..slots).collect();
         loop {
             while slots - free.len() < self.depth {
-                let Some(offset) = places.next() else { break };
+                let Some(offset) = offsets.next() else { break };
                 let Some(number) = free.pop_front() else { break };
                 let Some(slot) = self.memory.slot(number, block) else { continue };
                 let entry = opcode::Read::new(types::Fd(self.file.as_raw_fd()), slot.as_mut_ptr(), block as u32)
@@ -112,12 +112,12 @@ pub struct Engine {
 }
 
 impl Reader for Engine {
-    fn read(&mut self, places: &mut Places, block: usize) -> Result<()> {
+    fn read(&mut self, offsets: &mut BlockOffsets, block: usize) -> Result<()> {
         let mut running = FuturesUnordered::new();
         futures::executor::block_on(async {
             loop {
                 while running.len() < self.depth {
-                    let Some(offset) = places.next() else { break };
+                    let Some(offset) = offsets.next() else { break };
                     running.push(self.engine.read(&self.file, offset, block));
                 }
                 match running.next().await {
@@ -133,8 +133,8 @@ impl Reader for Engine {
 pub struct Mapped(pub Arc<Mmap>);
 
 impl Reader for Mapped {
-    fn read(&mut self, places: &mut Places, block: usize) -> Result<()> {
-        for offset in places {
+    fn read(&mut self, offsets: &mut BlockOffsets, block: usize) -> Result<()> {
+        for offset in offsets {
             let start = offset as usize;
             add_up(self.0.get(start..start + block).unwrap_or_default());
         }

@@ -1,4 +1,5 @@
-//! What clients ask: rounds of three analytical queries and a hundred by key, of which a share asks for hot lines only.
+//! Queries of clients: rounds of three analytical queries and a hundred by key, of which a share asks for hot lines
+//! only.
 
 use std::sync::Arc;
 
@@ -14,14 +15,14 @@ use crate::side::parameters;
 /// Queries of a round by key.
 pub const BY_KEY: usize = 100;
 
-/// The kinds of queries, of the paper's listings 3 and 4.
+/// The kinds of queries, from the paper's listings 3 and 4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// CH-benCHmark query 1.
     Pricing,
-    /// Custom query 1: what a warehouse sold since.
+    /// Custom query 1: the sales of a warehouse since a time.
     Warehouse,
-    /// Custom query 2: what an item sold for.
+    /// Custom query 2: the sales of an item.
     Item,
     /// All lines of an order.
     Order,
@@ -31,7 +32,7 @@ impl Kind {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Pricing, Self::Warehouse, Self::Item, Self::Order];
 
-    /// For samples.
+    /// Its name in samples.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pricing => "pricing",
@@ -41,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// As a statement to be prepared.
+    /// Its statement, to be prepared.
     pub const fn sql(self) -> &'static str {
         match self {
             Self::Pricing => {
@@ -61,16 +62,16 @@ impl Kind {
 /// One query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Query {
-    /// Which.
+    /// The kind of the query.
     pub kind: Kind,
-    /// Whether it asks for hot lines only.
+    /// True when it asks for hot lines only.
     pub hot: bool,
     numbers: [i32; 3],
     time_us: i64,
 }
 
 impl Query {
-    /// What to bind.
+    /// Parameters to bind.
     pub fn parameters(&self) -> Result<RecordBatch> {
         let [order, district, warehouse] = self.numbers;
         let number = |value: i32| -> ArrayRef { Arc::new(Int32Array::from(vec![value])) };
@@ -83,7 +84,7 @@ impl Query {
         }
     }
 
-    fn draw((kind, hot): (Kind, bool), shape: Shape, bounds: &Hot, rng: &mut StdRng) -> Self {
+    fn draw(kind: Kind, hot: bool, shape: Shape, bounds: &Hot, rng: &mut StdRng) -> Self {
         let listed = |rng: &mut StdRng, of: &Split| {
             let from = if hot { &of.hot } else { &of.cold };
             from.choose(rng).copied().unwrap_or_default()
@@ -95,9 +96,9 @@ impl Query {
     }
 }
 
-/// So many rounds; of the queries of analysis and of those by key each the share asks for hot lines only, to the nearest whole
-/// number, in an order that is drawn.
-pub fn rounds(shape: Shape, bounds: &Hot, (share, count): (f64, usize), seed: u64) -> Vec<Vec<Query>> {
+/// `count` rounds in random order. Of the analytical queries and of those by key, a share of `share` each asks for hot
+/// lines only, rounded to whole queries.
+pub fn rounds(shape: Shape, bounds: &Hot, share: f64, count: usize, seed: u64) -> Vec<Vec<Query>> {
     let mut rng = StdRng::seed_from_u64(seed);
     let deck = |of: usize, rng: &mut StdRng| {
         let hot = (of as f64 * share).round() as usize;
@@ -111,7 +112,7 @@ pub fn rounds(shape: Shape, bounds: &Hot, (share, count): (f64, usize), seed: u6
         let first = [Kind::Pricing, Kind::Warehouse, Kind::Item].into_iter().zip(analysis.by_ref());
         let mut drawn: Vec<(Kind, bool)> = first.collect();
         drawn.extend(by_key.by_ref().take(BY_KEY).map(|hot| (Kind::Order, hot)));
-        drawn.into_iter().map(|drawn| Query::draw(drawn, shape, bounds, &mut rng)).collect()
+        drawn.into_iter().map(|(kind, hot)| Query::draw(kind, hot, shape, bounds, &mut rng)).collect()
     };
     (0..count).map(|_| round()).collect()
 }
@@ -122,9 +123,9 @@ mod tests {
 
     #[test]
     fn rounds_have_the_share_asked_for_and_are_drawn_again_alike() {
-        let shape = Shape::of(0.02);
+        let shape = Shape::for_scale(0.02);
         let bounds = shape.hot(0.1);
-        let drawn = rounds(shape, &bounds, (0.65, 20), 3);
+        let drawn = rounds(shape, &bounds, 0.65, 20, 3);
         assert_eq!(drawn.len(), 20);
         for round in &drawn {
             let kinds: Vec<Kind> = round.iter().take(4).map(|query| query.kind).collect();
@@ -141,7 +142,7 @@ mod tests {
             };
             assert_eq!(hot, query.hot, "{query:?}");
         }
-        assert_eq!(drawn, rounds(shape, &bounds, (0.65, 20), 3));
-        assert_ne!(drawn, rounds(shape, &bounds, (0.65, 20), 4));
+        assert_eq!(drawn, rounds(shape, &bounds, 0.65, 20, 3));
+        assert_ne!(drawn, rounds(shape, &bounds, 0.65, 20, 4));
     }
 }

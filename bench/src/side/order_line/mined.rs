@@ -1,4 +1,4 @@
-//! Views that the engine makes of what clients ask, and what noting that costs them.
+//! Views that the engine mines from clients' queries, and the cost of recording queries.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -14,8 +14,8 @@ use crate::side::ms_since;
 use crate::statistics::median;
 
 impl Clients {
-    /// Rounds and the end of an epoch, so often; then each view that came of it puts its rows together.
-    pub(super) fn mine(&self, (share, count, seed): (f64, usize, u64), epochs: u64) -> Result<Sample> {
+    /// Runs rounds and ends an epoch, `epochs` times; then refreshes each mined view, so that its rows are clustered.
+    pub(super) fn mine(&self, share: f64, count: usize, seed: u64, epochs: u64) -> Result<Sample> {
         let store = self.terrace.engine.store();
         let written = || store.ssd().counters().written_bytes.load(Ordering::Relaxed);
         let start = Instant::now();
@@ -27,7 +27,7 @@ impl Clients {
             epoch_ms.push(ms_since(start));
         }
         let before = written();
-        let views = self.made()?;
+        let views = self.view_names()?;
         for view in &views {
             self.terrace.sql(&format!("ALTER HOT VIEW {view} REFRESH"))?;
         }
@@ -37,8 +37,8 @@ impl Clients {
             .with("written_bytes", (written() - before) as f64))
     }
 
-    /// Names of the views there are.
-    fn made(&self) -> Result<Vec<String>> {
+    /// The names of all hot views.
+    fn view_names(&self) -> Result<Vec<String>> {
         let [_, session] = &self.sessions;
         let batches: Vec<_> = self.terrace.runtime.block_on(async {
             let running = session.prepare("SELECT view_name FROM system.hot_views").await?.query(None).await?;
@@ -48,17 +48,18 @@ impl Clients {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// Median times of queries by key, each asked of this engine, which notes it, and of another on the same store.
+    /// Median times of queries by key, each run on this engine, which records it, and on another engine on the same
+    /// store.
     pub(super) fn hook(&self, count: usize, seed: u64) -> Result<Sample> {
         let (Some(plain), Some(noting)) = (&self.plain, self.clients.first()) else {
             return Err(Error::failed("this side does not learn"));
         };
-        let rounds = draw::rounds(self.shape, &self.hot, (0.5, count.div_ceil(draw::BY_KEY)), seed);
+        let rounds = draw::rounds(self.shape, &self.hot, 0.5, count.div_ceil(draw::BY_KEY), seed);
         let by_key = rounds.iter().flatten().filter(|query| query.kind == Kind::Order).take(count);
         let start = Instant::now();
         let mut times = [Vec::new(), Vec::new()];
         for (number, query) in by_key.enumerate() {
-            // In turn the one that is first, which has what the query reads to fetch from memory.
+            // Alternate the order, because the first engine has to load the data of the query into the caches.
             let mut turns = [(0, plain), (1, noting)];
             turns.rotate_left(number % 2);
             for (at, client) in turns {

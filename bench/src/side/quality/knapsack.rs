@@ -1,9 +1,11 @@
-//! The knapsack of two tiers by branch and bound over all its items (Horowitz and Sahni), as the solver of the thesis does it.
+//! The knapsack of two tiers by branch and bound over all its items (Horowitz and Sahni), as the solver of the thesis
+//! does it.
 //!
-//! Items go by falling value per byte. Forward: all that fit are taken. At the end, or where even a part of the next item
-//! would not beat the best answer so far, back to the last item that was taken, and on without it.
+//! Items are ordered by falling value per byte. Forward, the search takes all items that fit. At the end, or when even
+//! a part of the next item would not beat the best answer so far, it goes back to the last item that was taken and
+//! continues without it.
 
-/// Value per byte decides the order.
+/// An item; value per byte decides the order.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item {
     pub(super) segment: usize,
@@ -13,7 +15,7 @@ pub(super) struct Item {
 
 /// Two sums that differ by less than this part are the same.
 const EPSILON: f64 = 1e-13;
-/// Steps between two looks at the clock.
+/// Steps between two reads of the clock.
 const STEPS: usize = 4096;
 
 /// A search that can be interrupted.
@@ -32,7 +34,7 @@ pub(super) struct Knapsack {
 }
 
 impl Knapsack {
-    /// Nothing is taken yet.
+    /// A search in which nothing is taken yet.
     pub(super) fn new(mut items: Vec<Item>, capacity: f64) -> Self {
         items.retain(|item| item.value > 0.0 && item.bytes <= capacity);
         items.sort_by(|a, b| (b.value * a.bytes).total_cmp(&(a.value * b.bytes)).then(a.segment.cmp(&b.segment)));
@@ -47,7 +49,7 @@ impl Knapsack {
         Self { items, before, taken, value: 0.0, room: capacity, next: 0, best, best_value: 0.0, done: false }
     }
 
-    /// True when no answer is better.
+    /// True when the search has ended, so that no answer is better.
     pub(super) fn is_done(&self) -> bool {
         self.done
     }
@@ -57,7 +59,7 @@ impl Knapsack {
         self.best.iter().filter_map(|at| self.items.get(*at)).map(|item| item.segment)
     }
 
-    /// Goes on until the search ends or `until` says so.
+    /// Searches until the end or until `until` returns true.
     pub(super) fn search(&mut self, mut until: impl FnMut() -> bool) {
         while !self.done {
             for _ in 0..STEPS {
@@ -73,35 +75,35 @@ impl Knapsack {
     }
 
     fn step(&mut self) {
-        let fit = self.fit();
-        if self.value + self.rest(fit) <= self.best_value * (1.0 + EPSILON) {
-            return self.back();
+        let fit = self.first_unfitting();
+        if self.value + self.upper_bound(fit) <= self.best_value * (1.0 + EPSILON) {
+            return self.backtrack();
         }
         for (at, item) in self.items.iter().enumerate().take(fit).skip(self.next) {
             self.taken.push(at);
             self.value += item.value;
             self.room -= item.bytes;
         }
-        // The first that does not fit is left out.
+        // Leave out the first item that does not fit.
         self.next = fit + 1;
         if self.next >= self.items.len() {
             if self.value > self.best_value {
                 self.best_value = self.value;
                 self.best.clone_from(&self.taken);
             }
-            self.back();
+            self.backtrack();
         }
     }
 
     /// The first item from the next one on that does not fit beside those before it.
-    fn fit(&self) -> usize {
+    fn first_unfitting(&self) -> usize {
         let (_, base) = self.sum(self.next);
         let upto = self.before.partition_point(|(_, bytes)| bytes - base <= self.room);
         upto.saturating_sub(1).max(self.next).min(self.items.len())
     }
 
-    /// The most that the items from the next one on can be worth, if all up to `fit` are taken: a part of that one, too.
-    fn rest(&self, fit: usize) -> f64 {
+    /// An upper bound of the value of the items from the next one on: all items before `fit`, and a part of that one.
+    fn upper_bound(&self, fit: usize) -> f64 {
         let from = self.sum(self.next);
         let upto = self.sum(fit);
         let room = self.room - (upto.1 - from.1);
@@ -113,8 +115,8 @@ impl Knapsack {
         self.before.get(at).or(self.before.last()).copied().unwrap_or((0.0, 0.0))
     }
 
-    /// On without the last item that was taken.
-    fn back(&mut self) {
+    /// Continues without the last item that was taken.
+    fn backtrack(&mut self) {
         let Some(at) = self.taken.pop() else {
             self.done = true;
             return;

@@ -1,4 +1,4 @@
-//! What the advisor's predictions are checked with: all in DRAM before the first query, predictions, budgets.
+//! Requests that check the advisor's predictions: all data in DRAM before the first query, predictions, budgets.
 
 use std::time::Instant;
 
@@ -11,12 +11,12 @@ use crate::error::{Error, Result};
 use crate::row::Sample;
 use crate::side::ms_since;
 
-/// Epochs after which a placement that still moves is taken as it is.
+/// Most epochs until a placement is accepted although it still moves.
 const MOST_EPOCHS: u32 = 5;
 
 impl Terrace {
     /// Brings every segment to DRAM, so that no query ever reads from disk.
-    pub(super) fn fill(&self) -> Result<Sample> {
+    pub(super) fn bring_all_to_dram(&self) -> Result<Sample> {
         let start = Instant::now();
         let store = self.engine.store();
         let budget = total_bytes(store) as f64 * 1.1 + 67e6;
@@ -29,7 +29,7 @@ impl Terrace {
         Ok(Sample::new(ms_since(start)).with("budget_bytes", budget.floor()))
     }
 
-    /// Queries from now on are what advice is about.
+    /// Starts the history: advice is about queries from now on.
     pub(super) fn mark(&mut self) -> Sample {
         self.marked = Some(Instant::now());
         Sample::default()
@@ -81,7 +81,7 @@ impl Terrace {
         Ok(Sample::new(ms_since(start)).with("moves", f64::from(moves)))
     }
 
-    /// Fails when a query of the history did not end well: predictions would be about others than were measured.
+    /// Fails when a query of the history failed, because predictions would be about other queries than were measured.
     pub(super) fn check_history(&self) -> Result<Sample> {
         let records = self.engine.statements();
         let bad =

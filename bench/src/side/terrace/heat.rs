@@ -1,10 +1,10 @@
-//! What the access counters of all segments say.
+//! The access counters of all segments.
 
 use super::Terrace;
 use crate::row::Sample;
 
 impl Terrace {
-    /// For each segment "accesses/table/column/position of its chunk" and, of the same name, "bytes/.." .
+    /// For each segment the counts "accesses/TABLE/COLUMN/POSITION OF ITS CHUNK" and "bytes/.." with the same path.
     pub(super) fn heat(&self) -> Sample {
         let mut sample = Sample::default();
         for table in self.engine.store().tables() {

@@ -1,4 +1,4 @@
-//! The tables of a store under DataFusion alone, behind leaves: what their storage costs, with nothing else of Terrace.
+//! The tables of a store behind leaves, under DataFusion's own plans: measures the cost of storage alone.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,10 +16,10 @@ use crate::side::leaf::LeafTable;
 use crate::tpch::TABLES;
 
 impl Terrace {
-    /// A query by the rules of DataFusion alone.
+    /// Runs a query with only DataFusion's own rules.
     pub(super) fn leaf(&self, sql: &'static str) -> Result<Sample> {
         let store = self.engine.store();
-        // The batches and thresholds of the peer.
+        // The same batch size and thresholds as the peer.
         let config = session_config(SessionConfig::new()).with_target_partitions(self.threads);
         let context = SessionContext::new_with_config(config);
         for table in TABLES {

@@ -1,4 +1,4 @@
-//! Everything to one tier; and how far apart pieces of a file are read as two.
+//! Moves of all tables to one tier; and the read gap.
 
 use std::time::Instant;
 
@@ -10,7 +10,8 @@ use crate::row::Sample;
 use crate::side::ms_since;
 
 impl Terrace {
-    /// Pins all tables to a tier and lets one epoch move them; `bytes` are those read where they came from.
+    /// Pins all tables to a tier and lets one epoch move them; `bytes` counts the bytes read from their
+    /// former tiers.
     pub(super) fn send(&self, tier: &str) -> Result<Sample> {
         let store = self.engine.store();
         let total = total_bytes(store);
@@ -35,12 +36,12 @@ impl Terrace {
             .with("image_bytes", epoch.moved_bytes as f64))
     }
 
-    /// The longest hole that is read through.
+    /// The longest gap that is read rather than skipped.
     pub(super) fn gap(&self) -> Sample {
         Sample::default().with("bytes", self.engine.store().ssd().read_gap().bytes() as f64)
     }
 
-    /// Sets it, whatever was measured.
+    /// Sets the gap, independent of measurements.
     pub(super) fn fix_gap(&self, bytes: u64) -> Result<Sample> {
         self.engine.store().ssd().read_gap().fix(bytes);
         Ok(self.gap())

@@ -1,4 +1,4 @@
-//! A file to be written: under another name until it is whole, always through the folder that was judged.
+//! Files being written: each has a temporary name until it is complete, in a folder that was checked and is open.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -11,35 +11,35 @@ use datafusion::object_store::{self, MultipartUpload, PutPayload, PutResult, Upl
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
-use super::opened::{Folder, failed};
-use super::store::{blocking, refused};
+use super::opened::{Folder, errno_error};
+use super::store::{blocking, to_store_error};
 use crate::error::{Error, Result};
 
-const MAKE: OFlags =
+const CREATE_FILE: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Files of one name that are written at the same time, or were left over.
+/// Most drafts of one name, being written or left over.
 const MOST_DRAFTS: u32 = 10_000;
 
-/// A name in a judged folder, for what is to be written there.
+/// A name in a checked and opened folder, to be written.
 #[derive(Debug)]
-pub struct Place {
+pub struct OutputPath {
     folder: Folder,
     name: OsString,
     shown: PathBuf,
 }
 
-impl Place {
+impl OutputPath {
     pub(super) fn new(folder: Folder, name: OsString, shown: PathBuf) -> Self {
         Self { folder, name, shown }
     }
 
-    /// The path by which this process reaches it, whatever becomes of the folders above; while this lives.
+    /// The path by which this process reaches it as long as this value lives, even if folders above are renamed.
     pub fn path(&self) -> PathBuf {
         self.folder.path().join(&self.name)
     }
 
-    /// The path as people know it, for messages in which [`Place::path`] stands.
-    pub fn named(&self, message: &str) -> String {
+    /// Replaces [`OutputPath::path`] in a message by the path that users know.
+    pub fn with_shown_path(&self, message: &str) -> String {
         let inner = self.folder.path();
         let shown = self.shown.parent().unwrap_or(Path::new("/"));
         message.replace(&*inner.to_string_lossy(), &shown.to_string_lossy())
@@ -49,7 +49,7 @@ impl Place {
 /// A file that is being written.
 #[derive(Debug)]
 pub(super) struct Draft {
-    place: Place,
+    output_path: OutputPath,
     temporary: OsString,
     file: Arc<File>,
     replace: bool,
@@ -57,51 +57,51 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn new(place: Place, replace: bool) -> Result<Self> {
+    pub(super) fn new(output_path: OutputPath, replace: bool) -> Result<Self> {
         for number in 1..=MOST_DRAFTS {
-            // Listings of folders leave out what ends so.
-            let mut temporary = place.name.clone();
+            // Listings skip names with such an ending.
+            let mut temporary = output_path.name.clone();
             temporary.push(format!("#{number}"));
-            match openat(&place.folder, &temporary, MAKE, Mode::from_raw_mode(0o666)) {
+            match openat(&output_path.folder, &temporary, CREATE_FILE, Mode::from_raw_mode(0o666)) {
                 Ok(file) => {
                     let file = Arc::new(File::from(file));
-                    return Ok(Self { place, temporary, file, replace, is_done: false });
+                    return Ok(Self { output_path, temporary, file, replace, is_done: false });
                 }
                 Err(Errno::EXIST) => {}
-                Err(error) => return Err(failed("write", &place.shown, error)),
+                Err(error) => return Err(errno_error("write", &output_path.shown, error)),
             }
         }
-        Err(failed("write", &place.shown, Errno::EXIST))
+        Err(errno_error("write", &output_path.shown, Errno::EXIST))
     }
 
     pub(super) fn write(&self, payload: &PutPayload, mut offset: u64) -> Result<()> {
-        write_all(&self.file, payload, &mut offset).map_err(|error| self.unwritten(&error))
+        write_all(&self.file, payload, &mut offset).map_err(|error| self.write_error(&error))
     }
 
-    /// Gives the file its name, all at once.
+    /// Gives the file its final name, atomically.
     pub(super) fn finish(mut self) -> Result<()> {
-        let Place { folder, name, shown } = &self.place;
-        let named = if self.replace {
+        let OutputPath { folder, name, shown } = &self.output_path;
+        let renamed = if self.replace {
             renameat(folder, &self.temporary, folder, name)
         } else {
             match renameat_with(folder, &self.temporary, folder, name, RenameFlags::NOREPLACE) {
-                Err(Errno::INVAL | Errno::NOSYS) => linked(folder, &self.temporary, name),
+                Err(Errno::INVAL | Errno::NOSYS) => link_and_unlink(folder, &self.temporary, name),
                 done => done,
             }
         };
-        named.map_err(|error| failed("write", shown, error))?;
+        renamed.map_err(|error| errno_error("write", shown, error))?;
         self.is_done = true;
         Ok(())
     }
 
-    fn unwritten(&self, error: &std::io::Error) -> Error {
+    fn write_error(&self, error: &std::io::Error) -> Error {
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
-        failed("write", &self.place.shown, errno)
+        errno_error("write", &self.output_path.shown, errno)
     }
 }
 
-/// Names a file where the file system cannot rename without replacing.
-fn linked(folder: &Folder, temporary: &OsStr, name: &OsStr) -> std::result::Result<(), Errno> {
+/// Gives a file its final name where the file system cannot rename without replacing.
+fn link_and_unlink(folder: &Folder, temporary: &OsStr, name: &OsStr) -> std::result::Result<(), Errno> {
     linkat(folder, temporary, folder, name, AtFlags::empty())?;
     unlinkat(folder, temporary, AtFlags::empty())
 }
@@ -117,7 +117,7 @@ fn write_all(file: &File, payload: &PutPayload, offset: &mut u64) -> std::io::Re
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.is_done {
-            let _ = unlinkat(&self.place.folder, &self.temporary, AtFlags::empty());
+            let _ = unlinkat(&self.output_path.folder, &self.temporary, AtFlags::empty());
         }
     }
 }
@@ -140,13 +140,13 @@ impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let mut offset = self.offset;
         self.offset += data.content_length() as u64;
-        let place = self.draft.as_ref().map(|draft| (Arc::clone(&draft.file), draft.place.shown.clone()));
+        let output_path = self.draft.as_ref().map(|draft| (Arc::clone(&draft.file), draft.output_path.shown.clone()));
         Box::pin(async move {
-            let Some((file, shown)) = place else { return Err(ended()) };
+            let Some((file, shown)) = output_path else { return Err(upload_ended()) };
             blocking(move || {
                 write_all(&file, &data, &mut offset).map_err(|error| {
                     let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                    refused(&shown, failed("write", &shown, errno))
+                    to_store_error(&shown, errno_error("write", &shown, errno))
                 })
             })
             .await
@@ -154,9 +154,9 @@ impl MultipartUpload for Upload {
     }
 
     async fn complete(&mut self) -> object_store::Result<PutResult> {
-        let Some(draft) = self.draft.take() else { return Err(ended()) };
-        let shown = draft.place.shown.clone();
-        blocking(move || draft.finish().map_err(|error| refused(&shown, error))).await?;
+        let Some(draft) = self.draft.take() else { return Err(upload_ended()) };
+        let shown = draft.output_path.shown.clone();
+        blocking(move || draft.finish().map_err(|error| to_store_error(&shown, error))).await?;
         Ok(PutResult { e_tag: None, version: None })
     }
 
@@ -166,6 +166,6 @@ impl MultipartUpload for Upload {
     }
 }
 
-fn ended() -> object_store::Error {
+fn upload_ended() -> object_store::Error {
     object_store::Error::Generic { store: "files", source: "the file was written or given up before".into() }
 }

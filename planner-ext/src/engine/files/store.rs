@@ -1,7 +1,8 @@
-//! The files of this machine as DataFusion sees them: every one is judged when it is opened.
+//! The object store through which DataFusion reaches local files: it checks every file when it is opened.
 //!
-//! COPY, external tables and what else names files ends here, so no spelling of a path goes around [`FileAccess`]. Listings
-//! give names only; a link in a listed folder that leads to a file that may not be read fails the statement that reads it.
+//! COPY, external tables and everything else that names files end here, so no spelling of a path bypasses [`FileAccess`].
+//! Listings return names without a check. If a link in a listed folder leads to a file that may not be read, the
+//! statement fails when it reads the file.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -29,11 +30,11 @@ use crate::error::{Error, ErrorKind};
 /// The scheme under which files are replaced; no user can write it.
 pub(in crate::engine) const REPLACING: &str = "replace://";
 
-/// Files that are judged when they are opened.
+/// Local files that are checked when they are opened.
 #[derive(Debug)]
 pub(in crate::engine) struct CheckedFiles {
     access: Arc<FileAccess>,
-    /// For the names in folders, and for the form that paths have here.
+    /// Lists folders and converts locations to paths.
     names: LocalFileSystem,
     /// Whether a file that is there may be replaced.
     replace: bool,
@@ -50,15 +51,17 @@ impl CheckedFiles {
 
     fn check_folder(&self, prefix: Option<&ObjectPath>) -> Result<()> {
         let path = prefix.map_or_else(|| Ok(PathBuf::from("/")), |prefix| self.path(prefix))?;
-        self.access.check_read(&path).map_err(|error| refused(&path, error))
+        self.access.check_read(&path).map_err(|error| to_store_error(&path, error))
     }
 
     async fn draft(&self, location: &ObjectPath, replace: bool) -> Result<Draft> {
         let path = self.path(location)?;
         let access = Arc::clone(&self.access);
         blocking(move || {
-            let made = access.place_to_write(&path, replace, true).and_then(|place| Draft::new(place, replace));
-            made.map_err(|error| refused(&path, error))
+            let made = access
+                .output_path_with_folders(&path, replace, true)
+                .and_then(|output_path| Draft::new(output_path, replace));
+            made.map_err(|error| to_store_error(&path, error))
         })
         .await
     }
@@ -77,7 +80,7 @@ impl ObjectStore for CheckedFiles {
         let draft = self.draft(location, replace).await?;
         let path = self.path(location)?;
         let write = move || draft.write(&payload, 0).and_then(|()| draft.finish());
-        blocking(move || write().map_err(|error| refused(&path, error))).await?;
+        blocking(move || write().map_err(|error| to_store_error(&path, error))).await?;
         Ok(PutResult { e_tag: None, version: None })
     }
 
@@ -122,7 +125,7 @@ impl ObjectStore for CheckedFiles {
         &self,
         locations: BoxStream<'static, Result<ObjectPath>>,
     ) -> BoxStream<'static, Result<ObjectPath>> {
-        locations.map(|_| Err(not_offered("delete files"))).boxed()
+        locations.map(|_| Err(unsupported("delete files"))).boxed()
     }
 
     fn list(&self, prefix: Option<&ObjectPath>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -147,25 +150,25 @@ impl ObjectStore for CheckedFiles {
     }
 
     async fn copy_opts(&self, _: &ObjectPath, _: &ObjectPath, _: CopyOptions) -> Result<()> {
-        Err(not_offered("copy files"))
+        Err(unsupported("copy files"))
     }
 }
 
-/// Whether a name in a folder of data is none of data: `_SUCCESS`, `.crc` files, unlike the folder `_day=1` of a column.
+/// Whether a name in a data folder is no data: `_SUCCESS` and `.crc` files, but not the folder `_day=1` of a column.
 fn is_hidden(name: &PathPart<'_>) -> bool {
     let name = name.as_ref();
     name.starts_with('.') || name.starts_with('_') && !name.contains('=')
 }
 
 fn opened(access: &FileAccess, path: &Path, location: ObjectPath) -> Result<(File, ObjectMeta)> {
-    let file = access.open_file(path).map_err(|error| refused(path, error))?;
+    let file = access.open_file(path).map_err(|error| to_store_error(path, error))?;
     let found = file.metadata().map_err(|error| generic(Box::new(error)))?;
     let last_modified = found.modified().unwrap_or(SystemTime::UNIX_EPOCH).into();
     let meta = ObjectMeta { location, last_modified, size: found.len(), e_tag: Some(e_tag(&found)), version: None };
     Ok((file, meta))
 }
 
-/// As the names that a listing gives have it.
+/// The entity tag of a file, in the format of `LocalFileSystem`, whose listings hold it too.
 fn e_tag(found: &Metadata) -> String {
     let modified = found.modified().ok().and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
     let modified_us = modified.unwrap_or(Duration::ZERO).as_micros();
@@ -180,8 +183,8 @@ fn read(file: &File, range: Range<u64>, file_bytes: u64) -> Result<Bytes> {
     Ok(read.into())
 }
 
-/// Our errors in the form in which they come back through DataFusion; [`Error::from`] finds them again.
-pub(super) fn refused(path: &Path, error: Error) -> StoreError {
+/// Wraps an error of the engine in one of the object store; [`Error::from`] unwraps it.
+pub(super) fn to_store_error(path: &Path, error: Error) -> StoreError {
     let kind = error.kind();
     let path = path.display().to_string();
     let source = Box::new(error);
@@ -197,12 +200,12 @@ fn generic(source: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
     StoreError::Generic { store: "files", source }
 }
 
-fn not_offered(what: &str) -> StoreError {
+fn unsupported(what: &str) -> StoreError {
     let source = Error::new(ErrorKind::Unimplemented, format!("statements do not {what}"));
     StoreError::NotSupported { source: Box::new(source) }
 }
 
-/// Runs what waits for a disk where it holds up nobody.
+/// Runs work that waits for a disk on a thread for blocking calls, if there is a runtime.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => runtime.spawn_blocking(work).await.map_err(|error| generic(Box::new(error)))?,

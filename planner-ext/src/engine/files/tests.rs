@@ -23,7 +23,7 @@ impl World {
             std::fs::write(top.path().join(file), "x").unwrap();
         }
         let protected = ["data", "terrace.toml"].map(|own| top.path().join(own)).to_vec();
-        let access = Arc::new(FileAccess::open(protected));
+        let access = Arc::new(FileAccess::unrestricted(protected));
         Self { top, access }
     }
 
@@ -35,7 +35,7 @@ impl World {
         symlink(self.path(target), self.path(link)).unwrap();
     }
 
-    /// What the four doors say of a path: reading, writing, a pool, and what DataFusion opens and puts there.
+    /// Results of all checks of a path: reading, writing, a pool, an output path, and DataFusion's get and put.
     fn answers(&self, path: &Path) -> Vec<Result<()>> {
         let store = CheckedFiles::new(Arc::clone(&self.access), true);
         let (get, put) = match ObjectPath::from_absolute_path(path) {
@@ -52,7 +52,7 @@ impl World {
             self.access.check_read(path),
             self.access.check_write(path, true),
             self.access.check_pool(path).map(|_| ()),
-            self.access.place(path).map(|_| ()),
+            self.access.output_path(path).map(|_| ()),
             get.map_err(from_store),
             put.map_err(from_store),
         ]
@@ -107,14 +107,18 @@ fn nothing_new_is_made_among_the_servers_files() {
     for path in ["data/new", "data/deep/new", "data/ssd/7/2.arrow", "users/inner/new", "backup/new", "backup/ssd/new"] {
         let path = world.path(path);
         assert_eq!(kind(world.access.check_write(&path, false)), ErrorKind::PermissionDenied, "{path:?}");
-        assert_eq!(kind(world.access.place(&path)), ErrorKind::PermissionDenied, "{path:?}");
+        assert_eq!(kind(world.access.output_path(&path)), ErrorKind::PermissionDenied, "{path:?}");
     }
     assert!(!world.path("data/deep").exists());
-    // Else nobody could write beside it, or read it, any more.
+    // Otherwise the folder would count as a data directory, and statements could no longer use it.
     for path in ["users/catalog.redb", "users/new/catalog.redb", "users/catalog.redb/x.csv"] {
         let path = world.path(path);
         assert_eq!(kind(world.access.check_write(&path, false)), ErrorKind::PermissionDenied, "{path:?}");
-        assert_eq!(kind(world.access.place_to_write(&path, false, true)), ErrorKind::PermissionDenied, "{path:?}");
+        assert_eq!(
+            kind(world.access.output_path_with_folders(&path, false, true)),
+            ErrorKind::PermissionDenied,
+            "{path:?}"
+        );
     }
     world.access.check_write(&world.path("users/b.csv"), false).unwrap();
     for path in ["users/../data/new", "users/dangling"] {
@@ -203,12 +207,12 @@ fn a_name_that_was_taken_meanwhile_is_not_replaced_and_nothing_is_left() {
 fn a_folder_that_is_swapped_for_a_link_after_the_check_leads_nowhere_else() {
     let world = World::new();
     std::fs::create_dir(world.path("users/out")).unwrap();
-    let place = world.access.place(&world.path("users/out/new")).unwrap();
+    let output_path = world.access.output_path(&world.path("users/out/new")).unwrap();
     std::fs::rename(world.path("users/out"), world.path("users/moved")).unwrap();
     world.link("data", "users/out");
-    std::fs::write(place.path(), "y").unwrap();
+    std::fs::write(output_path.path(), "y").unwrap();
     assert!(world.path("users/moved/new").exists() && !world.path("data/new").exists());
-    let message = place.named(&format!("cannot write {}", place.path().display()));
+    let message = output_path.with_shown_path(&format!("cannot write {}", output_path.path().display()));
     assert_eq!(message, format!("cannot write {}", world.path("users/out/new").display()));
 }
 

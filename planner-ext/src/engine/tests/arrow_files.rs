@@ -1,4 +1,4 @@
-//! Arrow files of others: read, and refused where they announce what is not in them.
+//! Foreign Arrow files: read, and refused where their lengths exceed their content.
 
 use arrow::array::BooleanArray;
 use arrow_ipc::CompressionType;

@@ -177,12 +177,12 @@ async fn parameters_of_changes_are_bound_row_by_row_or_not_at_all() {
     };
     assert_eq!(update.update(Some(rows(vec![Some(1), Some(2), Some(2), Some(70), None]))).await.unwrap(), 3);
     assert_eq!(server.rows("SELECT n FROM t WHERE k < 3 ORDER BY k").await, ["2.75", "5.00"]);
-    // The last row does not fit: nothing of the others is kept.
+    // The last row does not fit, so none of the rows is stored.
     let delete = server.session.prepare("DELETE FROM t WHERE k = 2 / $1").await.unwrap();
     let divisors = batch(vec![("d", Arc::new(Int64Array::from(vec![1, 2, 0])) as ArrayRef)]);
     assert_eq!(delete.update(Some(divisors)).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert_eq!(server.keys().await, "1 2 3 4 5 6 7 8 9");
-    // A key that the column cannot hold is none of its keys.
+    // A key that the column cannot hold equals none of its keys.
     let delete = server.session.prepare("DELETE FROM t WHERE k = $1").await.unwrap();
     let keys = batch(vec![("k", Arc::new(Int64Array::from(vec![1, 2, 1, 1 << 40])) as ArrayRef)]);
     assert_eq!(delete.update(Some(keys)).await.unwrap(), 2);
@@ -301,7 +301,7 @@ async fn concurrent_statements_run_again_until_each_counts() {
     assert!(total[0] > 15 && total[1] == 15, "{total:?}");
 }
 
-/// Somebody alters the table that a transaction writes to.
+/// Another statement alters the table that a transaction writes to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_for_a_table_that_was_altered_meanwhile_are_refused() {
     let server = with_rows().await;
@@ -320,7 +320,7 @@ async fn rows_for_a_table_that_was_altered_meanwhile_are_refused() {
     assert_eq!(server.rows("SELECT y + z FROM a").await, ["5"]);
 }
 
-/// A statement that is dropped in the middle leaves nothing or all of it in its transaction, never a part, and not late.
+/// A statement that is dropped while it runs leaves all of its changes in the transaction or none, and no change later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_dropped_statement_leaves_its_transaction_as_it_was() {
     let server = with_rows().await;
@@ -329,9 +329,9 @@ async fn a_dropped_statement_leaves_its_transaction_as_it_was() {
         server.run("BEGIN").await.unwrap();
         let keys = batch(vec![("k", Arc::new(Int64Array::from_iter_values(1..10)) as ArrayRef)]);
         let done = tokio::time::timeout(Duration::from_millis(wait_ms), delete.update(Some(keys))).await;
-        // Waits for whoever still writes.
+        // Waits until no other statement writes.
         server.run("DELETE FROM t WHERE k < 0").await.unwrap();
-        // It may have been done when its caller let it go.
+        // The statement may have been done when it was dropped.
         let possible: &[&str] = if done.is_ok() { &["0"] } else { &["0", "9"] };
         let left = server.rows("SELECT count(*) FROM t").await.concat();
         assert!(possible.contains(&left.as_str()), "dropped after {wait_ms} ms: {left} rows are left");

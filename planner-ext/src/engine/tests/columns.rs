@@ -1,4 +1,4 @@
-//! Columns as clients announce and ingest them: metadata, extension types, names of types.
+//! Columns as clients declare and ingest them: metadata, extension types, names of types.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn create(table: &str) -> IngestRequest {
     IngestRequest { schema: None, table: table.into(), mode: IngestMode::Create, options: HashMap::new() }
 }
 
-/// A UUID, a JSON text and a number with words of its own; and what a server said of the column it came from.
+/// A UUID, a JSON text and a number with metadata of the client, and metadata that a server added to the column.
 fn annotated(rows: usize) -> RecordBatch {
     let uuids = arrow::array::FixedSizeBinaryArray::try_from_iter((0..rows).map(|row| [row as u8; 16])).unwrap();
     let texts = StringArray::from_iter_values((0..rows).map(|row| format!("{{\"row\": {row}}}")));
@@ -96,7 +96,7 @@ async fn rows_of_another_shape_find_a_table_that_exists() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "a value is no shape: {error}");
 }
 
-/// What Flight's GetXdbcTypeInfo lists can be the type of a column and of a literal.
+/// Each type that Flight's GetXdbcTypeInfo lists can be the type of a column and of a literal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn types_that_are_announced_can_be_created() {
     let server = Server::new();

@@ -139,7 +139,7 @@ async fn queries_during_alter_see_the_old_table_or_the_new_one() {
         let mut seen = 0;
         while !done.load(Ordering::Relaxed) {
             let batches = match server.batches("SELECT * FROM t WHERE a % 7 = 0").await {
-                // Altered between planning and running.
+                // The table was altered between planning and execution.
                 Err(error) if error.kind() == ErrorKind::FailedPrecondition => continue,
                 result => result.unwrap(),
             };
@@ -272,7 +272,7 @@ async fn what_is_declared_is_shown_and_recreates_itself() {
     server.fails("DESCRIBE nope", ErrorKind::NotFound, "nope").await;
     server.fails("SHOW CREATE TABLE nope", ErrorKind::NotFound, "nope").await;
 
-    // What cannot be planned any more does not hide the rest, and a view may look at the tables that list it.
+    // A view that can no longer be planned does not hide the others, and a view may read the tables that list it.
     server.run("CREATE VIEW mirror AS SELECT table_name, column_name FROM information_schema.columns").await.unwrap();
     server.run("DROP TABLE odd").await.unwrap();
     assert_eq!(

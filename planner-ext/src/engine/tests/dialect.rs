@@ -1,4 +1,4 @@
-//! What statements and stored texts mean.
+//! Meaning of statements and stored texts in the dialect.
 
 use super::*;
 
@@ -22,13 +22,13 @@ async fn distinct_from_ends_before_and() {
     assert_eq!(ids("NOT paid IS DISTINCT FROM FALSE AND n > 5").await, ["3"]);
     assert_eq!(ids("n IS DISTINCT FROM 8 + 1 AND paid").await, ["1"]);
     assert_eq!(ids("(n IS DISTINCT FROM 9) IS TRUE AND paid IS NULL").await, ["5"]);
-    // Views and hot views say the same.
+    // The same in views and hot views.
     server.run("CREATE VIEW v AS SELECT id FROM t WHERE paid IS DISTINCT FROM FALSE AND n > 5").await.unwrap();
     assert_eq!(server.rows("SELECT id FROM v ORDER BY id").await, ["2", "4"]);
     server.run("CREATE HOT VIEW h AS SELECT id FROM t WHERE n IS DISTINCT FROM 1 AND id > 2").await.unwrap();
     let checked = server.rows("EXPLAIN HOT VIEWS SELECT id FROM t WHERE n IS DISTINCT FROM 1 AND id > 2").await;
     assert!(!checked.iter().any(|row| row.contains("not proven")), "{checked:?}");
-    // So does a default.
+    // The same in a default.
     server.run("ALTER TABLE t ADD COLUMN d BOOLEAN DEFAULT 1 IS DISTINCT FROM 2 AND FALSE").await.unwrap();
     server.run("INSERT INTO t (id) VALUES (6)").await.unwrap();
     assert_eq!(server.rows("SELECT d FROM t WHERE id = 6").await, ["false"]);
@@ -202,7 +202,7 @@ async fn statements_are_prepared_by_name() {
     server.run("DEALLOCATE p").await.unwrap();
     server.fails("EXECUTE p(1)", ErrorKind::NotFound, "PREPARE").await;
     server.fails("PREPARE c AS CREATE TABLE x (a INT)", ErrorKind::Unimplemented, "PREPARE takes").await;
-    // Another session has its own.
+    // Another session has its own statements.
     let other = server.engine.open_session("other");
     assert!(other.prepare("EXECUTE q(1, 2)").await.is_err());
 }
@@ -218,7 +218,7 @@ async fn decimal_literals_are_decimals() {
     for (sql, wanted) in [
         ("SELECT d FROM t WHERE f < 1", "12345678901234567890.1234567891"),
         ("SELECT f FROM t WHERE d = 9999999999.99", "1000.0"),
-        // Beside a float, the float that is nearest.
+        // Beside a float, the literal becomes the nearest float.
         ("SELECT count(*) FROM t WHERE f = 0.12345678901234567", "1"),
         ("SELECT count(*) FROM t WHERE f IN (0.12345678901234567, 2.5)", "1"),
         ("SELECT count(*) FROM t WHERE i = 2.5", "0"),
@@ -231,7 +231,7 @@ async fn decimal_literals_are_decimals() {
         ("SELECT count(*) FROM t WHERE d < 9999999999.991", "1"),
         ("SELECT 0.1 + 0.2 = 0.3", "true"),
         ("SELECT arrow_typeof(1e3), arrow_typeof(-2E-1), 1e300", "Float64|Float64|1e300"),
-        // With a float, a float: DECIMAL(30, 15) would have neither 1e300 nor infinity.
+        // A decimal and a float give a float: DECIMAL(30, 15) has neither 1e300 nor infinity.
         ("SELECT count(*) FROM t WHERE f * 1e300 > 0.5", "2"),
         ("SELECT count(*) FROM t WHERE f / 0e0 IN (0.5, 1e300)", "0"),
         ("SELECT count(*) FROM t WHERE f * 1e300 BETWEEN 0.5 AND 1e303", "2"),
@@ -306,7 +306,7 @@ async fn stored_texts_keep_what_numbers_were_when_they_were_made() {
         }
     }
     server.run(&format!("SET {DECIMALS} = true")).await.unwrap();
-    // A default that is shown makes the same one again.
+    // The text of a default that is shown recreates the same default.
     let shown = server.rows("SHOW CREATE TABLE decimals_t").await.concat();
     assert!(shown.contains("DEFAULT 0.5") && shown.contains("DECIMAL(30,10)"), "{shown}");
     let sql = "EXPLAIN HOT VIEWS SELECT * FROM decimals_t WHERE d > 12345678901234567890.1";

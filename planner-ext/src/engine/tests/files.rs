@@ -1,4 +1,4 @@
-//! Files of the server as tables and into tables: folders that name columns, text as others write it, damaged files.
+//! Files of the server as tables and loaded into tables: partition folders, text of other programs, damaged files.
 
 use std::path::Path;
 
@@ -50,7 +50,7 @@ async fn folders_named_like_columns_are_columns() {
     server.run("CREATE TABLE c (k BIGINT, n INT)").await.unwrap();
     server.run(&format!("COPY c FROM '{}' (FORMAT csv)", csv.display())).await.unwrap();
     assert_eq!(server.rows("SELECT * FROM c ORDER BY k").await, ["10|1", "20|2"]);
-    // By a pattern of folders DataFusion finds nothing, and says nothing.
+    // With a pattern of folders DataFusion finds no file and reports no error.
     let pattern = format!("COPY c FROM '{}/n=*/*.csv'", csv.display());
     server.fails(&pattern, ErrorKind::InvalidArgument, "name the folder itself").await;
     let external = format!("CREATE EXTERNAL TABLE x STORED AS CSV LOCATION '{}/n=*/*.csv'", csv.display());

@@ -1,4 +1,4 @@
-//! Runs of hot views: what chunks know after them, when they run, what they leave alone.
+//! Runs of hot views: the marks of chunks after a run, when runs happen, and the chunks that they do not change.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicUsize;
@@ -12,7 +12,7 @@ use crate::views::Definition;
 
 const FEW: &str = "customer IN (3, 57, 111, 165, 219, 273, 327, 381, 435, 489)";
 const MATTERS: &str = "status = 'open' OR urgency = 99";
-/// As fast as it goes.
+/// No limit of the byte rate.
 const UNLIMITED: u64 = 1 << 50;
 const DAY_US: i64 = 86_400_000_000;
 
@@ -43,14 +43,14 @@ impl Server {
         self.engine.store().table(&TableName::new("public", "orders")).unwrap()
     }
 
-    /// How many chunks know that of the newest version of a view.
-    fn marked(&self, view: &str, as_what: Marked) -> usize {
+    /// Number of chunks whose mark of the newest version of a view has this state.
+    fn chunks_marked(&self, view: &str, as_what: Marked) -> usize {
         let mark = self.view(view).mark;
         let is_so = |entry: &&ChunkEntry| mark.map_or(Marked::Unknown, |mark| entry.chunk.marked(mark)) == as_what;
         self.chunks().iter().filter(is_so).count()
     }
 
-    /// What EXPLAIN ALTER HOT VIEW says in these columns.
+    /// Numbers that EXPLAIN ALTER HOT VIEW gives in these columns.
     async fn forecast(&self, view: &str, columns: &[&str]) -> Vec<u64> {
         let rows = self.batches(&format!("EXPLAIN ALTER HOT VIEW {view} REFRESH")).await.unwrap();
         let column = |name: &&str| {
@@ -60,7 +60,7 @@ impl Server {
         columns.iter().map(column).collect()
     }
 
-    /// The answers of some queries, with views and without.
+    /// Checks that queries give the same rows with views and without.
     async fn same_answers(&self, queries: &[&str]) {
         for query in queries {
             let with = self.rows(query).await;
@@ -81,8 +81,8 @@ impl Server {
         panic!("{what}: {:?}", self.rows("SELECT view_name, state, last_error FROM system.hot_views").await);
     }
 
-    /// The definition with a mark that no chunk knows.
-    fn begun(&self, view: &str) -> Arc<Definition> {
+    /// Stores the definition of a view with a new mark, which no chunk has.
+    fn store_new_mark(&self, view: &str) -> Arc<Definition> {
         self.engine.hot_views.put(&Definition { mark: None, ..self.view(view).as_ref().clone() }).unwrap();
         self.view(view)
     }
@@ -115,7 +115,11 @@ async fn a_run_does_what_it_said_and_then_has_nothing_to_do() {
     ];
     let told = server.forecast("few", &columns).await;
     let [chunks, _, some, rewritten, written, now, then, read] = told[..] else { panic!() };
-    assert_eq!((chunks, now, server.marked("few", Marked::Unknown)), (60, 6000, 60), "a forecast changes nothing");
+    assert_eq!(
+        (chunks, now, server.chunks_marked("few", Marked::Unknown)),
+        (60, 6000, 60),
+        "a forecast changes nothing"
+    );
     assert!(some > 10 && rewritten == some && then < 100, "{told:?}");
 
     let expected = server.rows(QUERIES[0]).await;
@@ -125,8 +129,8 @@ async fn a_run_does_what_it_said_and_then_has_nothing_to_do() {
     assert_eq!((runs.chunks_in(), runs.chunks_out(), runs.chunks_read()), (rewritten, written, read));
     assert_eq!((runs.runs(), runs.failed(), runs.chunks_left()), (1, 0, 0));
     assert_eq!(server.chunks().len() as u64, 60 - rewritten + written);
-    let hot = server.marked("few", Marked::All);
-    assert_eq!((hot, server.marked("few", Marked::None)), (1, server.chunks().len() - 1));
+    let hot = server.chunks_marked("few", Marked::All);
+    assert_eq!((hot, server.chunks_marked("few", Marked::None)), (1, server.chunks().len() - 1));
     assert_eq!(server.rows("SELECT rows, unknown_chunks FROM system.hot_views").await, [format!("{then}|0")]);
     assert_eq!(server.rows(QUERIES[0]).await, expected);
     assert!(server.engine.view_tally().pruned_chunks() >= 50);
@@ -141,7 +145,7 @@ async fn a_run_does_what_it_said_and_then_has_nothing_to_do() {
         server.chunks().iter().flat_map(|entry| entry.chunk.marks()).map(|(mark, _)| mark).collect::<Vec<_>>();
     assert!(of_chunks.iter().all(|mark| Some(*mark) == server.view("few").mark), "the older mark is forgotten");
 
-    // What is known of a condition serves as long as it is the same.
+    // Marks stay in use as long as the condition is the same.
     server
         .run(&format!("CREATE OR REPLACE HOT VIEW few AS SELECT id, customer FROM orders WHERE {FEW}"))
         .await
@@ -182,7 +186,7 @@ async fn windows_move_and_new_chunks_are_looked_at_in_the_background() {
     let published = |server: &Server| server.view("fresh").published.as_ref().map(|published| published.version);
     server.eventually("the first run", |server| published(server) == Some(1)).await;
     // A window over rows in its order is decided by bounds.
-    assert_eq!((server.marked("fresh", Marked::None), server.marked("fresh", Marked::Unknown)), (90, 0));
+    assert_eq!((server.chunks_marked("fresh", Marked::None), server.chunks_marked("fresh", Marked::Unknown)), (90, 0));
     let runs = server.engine.view_runs();
     assert_eq!((runs.chunks_in(), runs.chunks_read() <= 1), (0, true));
     assert_eq!(server.rows("SELECT refresh FROM system.hot_views").await, ["2h"]);
@@ -190,28 +194,28 @@ async fn windows_move_and_new_chunks_are_looked_at_in_the_background() {
     let insert = "INSERT INTO orders SELECT value, DATE '1970-04-11' FROM generate_series(10000, 10299)";
     server.run(insert).await.unwrap();
     server.engine.store().seal(&server.orders()).unwrap();
-    assert_eq!(server.marked("fresh", Marked::Unknown), 3);
+    assert_eq!(server.chunks_marked("fresh", Marked::Unknown), 3);
     let hours = |hours: i64| clock.jump(100 * DAY_US + hours * DAY_US / 24);
     hours(3);
-    server.engine.runs.wake();
+    server.engine.hot_view_runner.wake();
     server.eventually("the window moves", |server| published(server) == Some(2)).await;
-    assert_eq!((server.marked("fresh", Marked::None), server.marked("fresh", Marked::Unknown)), (90, 0));
+    assert_eq!((server.chunks_marked("fresh", Marked::None), server.chunks_marked("fresh", Marked::Unknown)), (90, 0));
     hours(5 * 24);
-    server.engine.runs.wake();
+    server.engine.hot_view_runner.wake();
     server.eventually("it moves again", |server| published(server) == Some(3)).await;
-    assert_eq!((server.marked("fresh", Marked::None), runs.chunks_in()), (95, 0));
+    assert_eq!((server.chunks_marked("fresh", Marked::None), runs.chunks_in()), (95, 0));
     server.same_answers(&["SELECT count(*) FROM orders WHERE placed >= DATE '1970-04-07'"]).await;
 
-    // One that does not move is looked at as well, and keeps its version.
+    // A view whose window does not move is checked as well, and keeps its version.
     server.run("CREATE HOT VIEW late AS SELECT * FROM orders WHERE id % 1000 >= 900").await.unwrap();
     let late = |server: &Server| server.view("late").published.as_ref().map(|published| published.version);
     server.eventually("the run of another view", |server| late(server) == Some(1)).await;
     server.run(&insert.replace("10000, 10299", "10300, 10499")).await.unwrap();
     server.engine.store().seal(&server.orders()).unwrap();
-    assert_eq!(server.marked("late", Marked::Unknown), 2);
+    assert_eq!(server.chunks_marked("late", Marked::Unknown), 2);
     hours(7 * 24);
-    server.engine.runs.wake();
-    server.eventually("new chunks are known", |server| server.marked("late", Marked::Unknown) == 0).await;
+    server.engine.hot_view_runner.wake();
+    server.eventually("new chunks are known", |server| server.chunks_marked("late", Marked::Unknown) == 0).await;
     assert_eq!(late(&server), Some(1));
 }
 
@@ -235,15 +239,15 @@ async fn views_of_one_table_keep_their_rows_apart() {
     assert!(written_rows[0] * 2 > table_rows && written_rows[1] * 10 < table_rows, "{written_rows:?} of {table_rows}");
     let chunks = server.chunks().len();
     for view in ["few", "matters"] {
-        let none = server.marked(view, Marked::None);
-        assert_eq!(server.marked(view, Marked::Unknown), 0, "{view}");
+        let none = server.chunks_marked(view, Marked::None);
+        assert_eq!(server.chunks_marked(view, Marked::Unknown), 0, "{view}");
         assert!(none * 10 >= chunks * 9, "{view}: {none} of {chunks} chunks have no row of it");
     }
-    // Compactions keep what chunks know.
+    // Compactions keep the marks of chunks.
     server.run("DELETE FROM orders WHERE id % 3 = 0").await.unwrap();
     server.run("OPTIMIZE orders").await.unwrap();
     for view in ["few", "matters"] {
-        assert_eq!(server.marked(view, Marked::Unknown), 0, "{view}");
+        assert_eq!(server.chunks_marked(view, Marked::Unknown), 0, "{view}");
     }
     server.same_answers(&QUERIES).await;
     server.run("DROP HOT VIEW few").await.unwrap();
@@ -304,8 +308,8 @@ async fn runs_beside_writers_change_no_answer() {
     server.same_answers(&QUERIES).await;
     assert_eq!(server.rows("SELECT count(*) FROM orders").await, [rows.into_inner().to_string()]);
     server.run("ALTER HOT VIEW few REFRESH").await.unwrap();
-    assert_eq!(server.marked("few", Marked::Unknown), 0);
-    assert!(server.marked("few", Marked::None) > 20, "seed {seed}");
+    assert_eq!(server.chunks_marked("few", Marked::Unknown), 0);
+    assert!(server.chunks_marked("few", Marked::None) > 20, "seed {seed}");
     server.same_answers(&QUERIES).await;
 }
 
@@ -314,16 +318,16 @@ async fn a_run_goes_on_where_it_was_ended() {
     let server = Server::new();
     orders(&server, 60).await;
     server.run(&format!("CREATE HOT VIEW few AS SELECT * FROM orders WHERE {FEW}")).await.unwrap();
-    let definition = server.begun("few");
+    let definition = server.store_new_mark("few");
     let engine = Arc::clone(&server.engine);
     let left = AtomicUsize::new(40);
-    // The pace is asked once for each chunk that is read, and for each group written.
+    // The run calls `pace` once for each chunk that it reads, and for each group that it writes.
     let stops = move |_| left.fetch_sub(1, Ordering::Relaxed) > 1;
     let ended = tokio::task::block_in_place(|| engine.hot_views.job(&definition)?.run(engine.view_runs(), &stops));
     drop(engine);
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::Cancelled);
-    let none = server.marked("few", Marked::None);
-    assert!(none > 0 && server.marked("few", Marked::Unknown) > 20, "{none}");
+    let none = server.chunks_marked("few", Marked::None);
+    assert!(none > 0 && server.chunks_marked("few", Marked::Unknown) > 20, "{none}");
     assert_eq!(server.rows("SELECT state FROM system.hot_views").await, ["pending"]);
     server.same_answers(&QUERIES).await;
 
@@ -332,7 +336,7 @@ async fn a_run_goes_on_where_it_was_ended() {
     assert_eq!((server.view("few").mark, server.view("few").version), (definition.mark, 1));
     let read = server.engine.view_runs().chunks_read() as usize;
     assert!(read <= 60 - none, "{read} chunks are read after {none} of 60 were known");
-    assert_eq!(server.marked("few", Marked::Unknown), 0);
+    assert_eq!(server.chunks_marked("few", Marked::Unknown), 0);
     server.same_answers(&QUERIES).await;
 }
 
@@ -355,22 +359,22 @@ async fn what_a_run_is_about_may_go_meanwhile() {
             (job.run(engine.view_runs(), &pace), job.is_there())
         })
     };
-    // A chunk is replaced while the others are looked at.
-    let definition = server.begun("few");
+    // A chunk is replaced while the run reads the others.
+    let definition = server.store_new_mark("few");
     let store = server.engine.store();
     let compact = || {
         let table = server.orders();
         let arrange =
-            |rows: &RecordBatch| Ok(terrace_tier_store::table::Arrangement::as_they_are(rows.num_rows(), 100));
+            |rows: &RecordBatch| Ok(terrace_tier_store::table::Arrangement::in_current_order(rows.num_rows(), 100));
         store.rearrange(&table, &table.version().chunks[..4], &arrange).unwrap();
     };
     let (ran, is_there) = run(&definition, &compact);
     ran.unwrap();
     assert!(is_there);
-    assert_eq!(server.marked("few", Marked::Unknown), 0);
+    assert_eq!(server.chunks_marked("few", Marked::Unknown), 0);
     server.run("ALTER HOT VIEW few REFRESH").await.unwrap();
-    // It is altered: this job ends, another one finds the same chunks.
-    let definition = server.begun("few");
+    // The table is altered: this job ends, and another one finds the same chunks.
+    let definition = server.store_new_mark("few");
     let more = || {
         let field = Field::new("more", DataType::Int64, true);
         let change = terrace_tier_store::table::Alteration::AddColumn { field, default: None, value: None };
@@ -379,10 +383,10 @@ async fn what_a_run_is_about_may_go_meanwhile() {
     let (ran, is_there) = run(&definition, &more);
     assert!(ran.is_err_and(|error| error.kind() == ErrorKind::Aborted) && is_there);
     server.run("ALTER HOT VIEW few REFRESH").await.unwrap();
-    assert_eq!(server.marked("few", Marked::Unknown), 0);
+    assert_eq!(server.chunks_marked("few", Marked::Unknown), 0);
     server.same_answers(&QUERIES).await;
-    // The table goes.
-    let definition = server.begun("few");
+    // The table is dropped.
+    let definition = server.store_new_mark("few");
     let (ran, is_there) = run(&definition, &|| store.drop_table(&TableName::new("public", "orders")).unwrap());
     assert!(ran.is_err() && !is_there);
     server.fails("ALTER HOT VIEW few REFRESH", ErrorKind::NotFound, "orders").await;
@@ -396,7 +400,7 @@ async fn conditions_that_fail_on_a_row_leave_its_chunk_to_be_read() {
     server.run("CREATE HOT VIEW shares AS SELECT * FROM orders WHERE 6000 / id > 5").await.unwrap();
     server.run("ALTER HOT VIEW shares REFRESH").await.unwrap();
     // Row 0 is in the first of 20 chunks, whose other rows and some of the next nine fulfil it.
-    assert_eq!(server.marked("shares", Marked::Unknown), 0);
-    assert!(server.marked("shares", Marked::None) >= 9);
+    assert_eq!(server.chunks_marked("shares", Marked::Unknown), 0);
+    assert!(server.chunks_marked("shares", Marked::None) >= 9);
     server.same_answers(&["SELECT count(*), sum(id) FROM orders WHERE id > 0 AND 6000 / id > 5"]).await;
 }

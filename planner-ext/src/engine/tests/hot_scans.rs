@@ -1,48 +1,52 @@
-//! Scans that hot views serve: what they leave out, and that answers stay the same.
+//! Scans that use hot views: the chunks that they skip, and that their rows stay the same.
+//!
+//! - [`answers`]: random queries over a table with views and its twin without
+//! - [`promises`]: the chunks that scans skip
 
 use arrow::array::{Array, BooleanArray, UInt32Array};
 use arrow::compute::{not, prep_null_mask_filter};
+use terrace_tier_store::store::ChunkMark;
 use terrace_tier_store::table::{Arrangement, MarkId, Marked, Table};
 
 use super::*;
 use crate::views::tests::Planner;
-use crate::views::{Definition, Published};
+use crate::views::{Definition, PublishedVersion};
 
 mod answers;
 mod promises;
 
-/// What a publication gets wrong, to see that tests notice.
+/// A fault of a publication, to test that the tests notice it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lie {
-    No,
-    /// The check takes every view for implied.
+enum Fault {
+    None,
+    /// The check believes that every filter implies every view.
     Implied,
-    /// Marks say the opposite.
+    /// Marks are inverted.
     Marks,
 }
 
-/// How a chunk becomes known to a mark.
+/// How a chunk gets a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Written anew: rows of the view in chunks of their own.
+enum Marking {
+    /// Rewritten, with rows of the view in chunks of their own.
     Apart,
-    /// Written anew as it is, with a bit for each row.
+    /// Rewritten in the same order, with a bit for each row.
     AsItIs,
-    /// Marked as it is: its rows may be of the view.
+    /// Marked without a rewrite: its rows may belong to the view.
     May,
     /// Not at all.
     Unknown,
 }
 
-/// How a group of chunks is to be written: rows that fulfil the condition in front, perhaps.
-fn arranged(mark: MarkId, fulfil: BooleanArray, apart: bool, chunk_rows: u32) -> Arrangement {
-    let plain = Arrangement::as_they_are(fulfil.len(), chunk_rows);
+/// Arrangement of the rows of a group of chunks; with `apart`, rows that fulfil the condition come first.
+fn arrangement(mark: MarkId, fulfil: BooleanArray, apart: bool, chunk_rows: u32) -> Arrangement {
+    let plain = Arrangement::in_current_order(fulfil.len(), chunk_rows);
     let is_hot = |row: &u32| fulfil.value(*row as usize);
     let (hot, cold): (Vec<u32>, Vec<u32>) = (0..fulfil.len() as u32).partition(is_hot);
     if !apart || hot.is_empty() || cold.is_empty() {
         return Arrangement { marks: vec![(mark, fulfil)], ..plain };
     }
-    let chunks = |rows: usize| Arrangement::as_they_are(rows, chunk_rows).chunk_rows;
+    let chunks = |rows: usize| Arrangement::in_current_order(rows, chunk_rows).chunk_rows;
     Arrangement {
         chunk_rows: chunks(hot.len()).into_iter().chain(chunks(cold.len())).collect(),
         marks: vec![(mark, (0..fulfil.len()).map(|row| Some(row < hot.len())).collect())],
@@ -55,9 +59,9 @@ impl Server {
         self.engine.store().table(&TableName::new("public", name)).unwrap()
     }
 
-    /// The rows that fulfil a condition, as a planner says that knows of no views.
+    /// The rows that fulfil a condition, evaluated without views.
     fn fulfil(&self, condition: &str, rows: &RecordBatch) -> BooleanArray {
-        let planner = Planner::of(&rows.schema());
+        let planner = Planner::with_columns(&rows.schema());
         let expr = planner.state.create_physical_expr(planner.simplified(condition), &planner.schema).unwrap();
         let values = expr.evaluate(rows).unwrap();
         let values = values.into_array(rows.num_rows()).unwrap();
@@ -65,38 +69,39 @@ impl Server {
         if values.null_count() > 0 { prep_null_mask_filter(&values) } else { values }
     }
 
-    /// A tiering run of the simplest kind, over groups of `group` chunks; `way` says of each how it becomes known.
-    fn publish(&self, view: &str, lie: Lie, group: usize, mut way: impl FnMut() -> Way) {
+    /// A simple run of a view over groups of `group` chunks; `marking` decides for each group how it gets the mark.
+    fn publish(&self, view: &str, fault: Fault, group: usize, mut marking: impl FnMut() -> Marking) {
         let views = self.engine.hot_views.current().unwrap();
         let definition = views.get(&TableName::new("public", view)).unwrap().definition.as_ref().clone();
         let store = self.engine.store();
         let table = self.table(&definition.table.name);
         let mark = store.new_mark().unwrap();
         for group in table.version().chunks.chunks(group) {
-            let way = way();
+            let marking = marking();
             let arrange = |rows: &RecordBatch| {
                 let fulfil = self.fulfil(&definition.predicate, rows);
-                let fulfil = if lie == Lie::Marks { not(&fulfil).unwrap() } else { fulfil };
-                Ok(arranged(mark, fulfil, way == Way::Apart, table.options().chunk_rows))
+                let fulfil = if fault == Fault::Marks { not(&fulfil).unwrap() } else { fulfil };
+                Ok(arrangement(mark, fulfil, marking == Marking::Apart, table.options().chunk_rows))
             };
-            match way {
-                Way::Unknown => {}
-                Way::May => {
-                    let known: Vec<_> = group.iter().map(|entry| (entry.chunk.id, mark, true)).collect();
+            match marking {
+                Marking::Unknown => {}
+                Marking::May => {
+                    let known = group.iter().map(|entry| ChunkMark { chunk: entry.chunk.id, mark, may_fulfil: true });
+                    let known: Vec<_> = known.collect();
                     assert_eq!(store.set_marks(&table, &known).unwrap(), known.len() as u64);
                 }
-                Way::Apart | Way::AsItIs => drop(store.rearrange(&table, group, &arrange).unwrap()),
+                Marking::Apart | Marking::AsItIs => drop(store.rearrange(&table, group, &arrange).unwrap()),
             }
         }
         let version = definition.version;
         let bound_at_us = definition.bound_at_us;
-        let published = Some(Published { mark, version, bound_at_us, at_us: bound_at_us });
+        let published = Some(PublishedVersion { mark, version, bound_at_us, at_us: bound_at_us });
         let before: Vec<MarkId> = definition.marks().collect();
         self.engine.hot_views.put(&Definition { published, mark: Some(mark), ..definition }).unwrap();
         store.forget_marks(&table, &before).unwrap();
     }
 
-    /// Chunks that scans left out because of views since the server started.
+    /// Chunks that scans skipped because of views since the server started.
     fn left_out(&self) -> u64 {
         self.engine.view_tally().pruned_chunks()
     }

@@ -1,4 +1,4 @@
-//! Hot views as SQL says them: what is kept, what is refused, which queries ask for their rows only.
+//! Hot views in SQL: stored definitions, refusals, and which queries a view serves.
 
 use super::*;
 
@@ -51,7 +51,7 @@ async fn definitions_are_kept_shown_and_dropped() {
     server.fails("DROP HOT VIEW nothing", missing, "hot view 'nothing' does not exist").await;
     server.run("DROP HOT VIEW IF EXISTS nothing, dear").await.unwrap();
     assert_eq!(server.rows(&shown).await, [all[1]]);
-    // Names of hot views are their own: neither a table nor a view takes one.
+    // Hot views have a namespace of their own: tables and views do not conflict with them.
     server.run("CREATE TABLE open_orders (a INT)").await.unwrap();
     server.run("CREATE VIEW dear AS SELECT 1 AS one").await.unwrap();
     server.run("CREATE HOT VIEW dear AS SELECT id FROM orders WHERE id > 3").await.unwrap();
@@ -100,7 +100,7 @@ async fn queries_are_checked_scan_by_scan() {
         ("SELECT id FROM orders", vec![no]),
         ("SELECT id, note FROM orders WHERE status = 'O'", vec!["open_orders: true [] outside [note]"]),
         ("SELECT id FROM orders WHERE status = 'O' AND amount > 3", vec!["open_orders: true [] outside [amount]"]),
-        // Through a join, what is said of one side holds for the other.
+        // A condition on one side of a join holds for the other side too.
         (
             "SELECT o.id FROM orders o JOIN parts p ON o.id = p.order_id WHERE o.id > 2000 AND o.status = 'O'",
             vec![yes, "late_parts: true [] outside []"],
@@ -179,13 +179,13 @@ async fn hot_views_go_with_what_they_are_about() {
     server.run("ALTER TABLE orders DROP COLUMN status CASCADE").await.unwrap();
     assert!(server.rows(&shown).await.is_empty());
 
-    // One that follows its table loses no column; it goes with the table.
+    // A view of all columns survives the loss of a column; it is dropped with the table.
     server.run("CREATE HOT VIEW late AS SELECT * FROM orders WHERE id > 100").await.unwrap();
     server.run("ALTER TABLE orders DROP COLUMN more").await.unwrap();
     server.run("DROP TABLE orders").await.unwrap();
     assert!(server.rows(&shown).await.is_empty());
 
-    // A table in place of another one keeps them where they fit it.
+    // A table that replaces another one keeps the views that fit it.
     server.run("CREATE TABLE t AS SELECT 1 AS a, 2 AS b").await.unwrap();
     server.run("CREATE HOT VIEW on_a AS SELECT * FROM t WHERE a > 0").await.unwrap();
     server.run("CREATE HOT VIEW on_b AS SELECT * FROM t WHERE b > 0").await.unwrap();

@@ -1,11 +1,11 @@
-//! Hot views and placement: what their scans are expected to read, and what their budgets leave of DRAM.
+//! Hot views and placement: expected reads of their scans, and the effect of their budgets on DRAM.
 
 use terrace_tier_store::placement::{EpochRequest, Scope};
 use terrace_tier_store::table::{ChunkEntry, Table};
 
 use super::*;
 
-const ASKED: &str = "SELECT count(*), sum(id) FROM orders WHERE customer = 111";
+const VIEW_QUERY: &str = "SELECT count(*), sum(id) FROM orders WHERE customer = 111";
 
 impl Server {
     fn table_of_orders(&self) -> Arc<Table> {
@@ -24,7 +24,7 @@ impl Server {
         self.rows("SELECT dram_bytes FROM system.hot_views").await[0].parse().unwrap()
     }
 
-    /// Columns of a chunk that lie in memory.
+    /// Columns of a chunk that are in memory.
     fn in_memory(&self, entry: &ChunkEntry) -> Vec<usize> {
         let columns = entry.chunk.columns().iter().enumerate();
         columns.filter(|(_, segment)| segment.resident.load().is_some()).map(|(at, _)| at).collect()
@@ -49,11 +49,11 @@ async fn orders() -> Server {
     server
 }
 
-/// A chunk of the view that nobody has read, after so many scans of the view.
+/// A new chunk of the view that was never read, after so many scans of the view.
 async fn with_new_chunk(scans: usize) -> Server {
     let server = orders().await;
     for _ in 0..scans {
-        server.rows(ASKED).await;
+        server.rows(VIEW_QUERY).await;
     }
     server
         .run("INSERT INTO orders SELECT value, 111, value % 7, value % 11 FROM generate_series(30000, 30999)")
@@ -84,7 +84,7 @@ async fn a_new_chunk_of_a_view_comes_into_memory_before_anybody_read_it() {
         "SELECT count(*) > 0 FROM system.moves WHERE reason LIKE '%scans of hot view public.few are expected%'";
     assert_eq!(server.rows(by_view).await, ["true"]);
     assert!(server.dram_bytes().await > 0);
-    // What was counted is not what is expected: the advisor and the records go by it.
+    // Expected reads are not counted accesses, which the advisor and the records use.
     let store = server.engine.store();
     let explained = store.tiering().explain("public.orders", &Scope::all()).unwrap();
     let found = explained.iter().find(|found| found.chunk == new.chunk.id.0 && found.column == "id").unwrap();
@@ -106,7 +106,7 @@ async fn a_budget_bounds_what_a_view_takes_of_dram() {
     assert!(all > 0);
     for budget in [all / 2, 0] {
         server.run(&format!("ALTER HOT VIEW few SET (budget = '{budget}')")).await.unwrap();
-        server.rows(ASKED).await;
+        server.rows(VIEW_QUERY).await;
         server.epoch();
         let taken = server.dram_bytes().await;
         assert!(taken <= budget && (taken > 0) == (budget > 0), "{taken} of {budget}");
@@ -120,14 +120,14 @@ async fn a_budget_bounds_what_a_view_takes_of_dram() {
     assert!(shown.contains("WITH (budget = '0', refresh = "), "{shown}");
     server.run("ALTER HOT VIEW few SET (budget = 'none')").await.unwrap();
     for _ in 0..10 {
-        server.rows(ASKED).await;
+        server.rows(VIEW_QUERY).await;
     }
     server.epoch();
     assert_eq!(
         (server.dram_bytes().await, server.rows("SELECT budget_bytes FROM system.hot_views").await.concat()),
         (all, String::new())
     );
-    // More than there is bounds nothing.
+    // A budget above the size of DRAM limits nothing.
     server.run("ALTER HOT VIEW few SET (budget = '100 TB')").await.unwrap();
     server.epoch();
     assert_eq!(server.dram_bytes().await, all);

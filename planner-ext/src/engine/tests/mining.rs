@@ -1,11 +1,11 @@
-//! Mined views: what statements teach the server, and what it does with that.
+//! Mined views: what the server learns from statements, and the views that it proposes and makes.
 
 use super::*;
 
 const SHOWN: &str = "SELECT view_name, state, predicate FROM system.hot_view_proposals ORDER BY proposed_at, view_name";
 const OPEN: &str = "SELECT sum(amount) FROM orders WHERE outcome = 'open'";
 
-/// Bounds do not know them, wherever they lie.
+/// Values that the bounds of chunks do not exclude, wherever their rows are.
 const FEW: &str = "SELECT sum(amount) FROM orders WHERE customer IN (3, 157, 411, 665, 919)";
 
 /// 400 chunks of 100 rows, of which 2 % are open, anywhere.
@@ -55,7 +55,7 @@ async fn a_proposal_serves_the_statements_that_it_came_from() {
     let server = orders(|_| {}).await;
     server.epochs(1, &[OPEN, OPEN]).await;
     assert!(server.rows(SHOWN).await.is_empty(), "one epoch is no habit");
-    // Neither is what EXPLAIN only plans; and what bounds exclude pays for nothing.
+    // Queries of EXPLAIN do not count, and a view gains nothing where bounds exclude the chunks anyway.
     let others = ["EXPLAIN SELECT * FROM orders WHERE customer = 3", "SELECT count(*) FROM orders WHERE id < 500"];
     server.epochs(2, &[OPEN, OPEN, others[0], others[1]]).await;
     assert_eq!(server.rows(SHOWN).await, ["auto_orders_1|proposed|outcome = 'open'"]);
@@ -142,18 +142,18 @@ async fn the_server_makes_views_and_drops_them_again() {
     server.run("SET terrace.hot_views = false").await.unwrap();
     assert_eq!(server.rows(FEW).await, answer);
     server.run("RESET terrace.hot_views").await.unwrap();
-    // It stays while it is asked for.
+    // The view stays while queries use it.
     server.epochs(12, &[FEW, FEW]).await;
     let views = "SELECT view_name FROM system.hot_views ORDER BY 1";
     assert_eq!(server.rows(views).await, ["auto_orders_1", "own"]);
-    // A new habit: within the epochs that count it is served, and the old view goes.
+    // Other queries begin: within the epochs that count, a view serves them and the old view is dropped.
     server.epochs(12, &[OPEN, "SELECT 1"]).await;
     assert_eq!(server.rows(views).await, ["auto_orders_2", "own"]);
     let states = server.rows("SELECT view_name, state FROM system.hot_view_proposals ORDER BY 1").await;
     assert_eq!(states, ["auto_orders_1|retired", "auto_orders_2|created"]);
     let why = server.rows("SELECT reason FROM system.hot_view_proposals WHERE state = 'retired'").await;
     assert!(why[0].contains("for 2 epochs it left out less than 10 %"), "{why:?}");
-    // No chunk knows the mark of the view that is gone.
+    // No chunk has the mark of the dropped view.
     server.published("auto_orders_2").await;
     let table = server.engine.store().table(&TableName::new("public", "orders")).unwrap();
     let marks = server.engine.hot_views.current().unwrap().iter().flat_map(|s| s.definition.marks()).count();
@@ -170,7 +170,7 @@ async fn there_are_no_more_mined_views_than_may_be() {
     let one = "SELECT sum(amount) FROM orders WHERE customer = 77";
     server.epochs(5, &[OPEN, one, one]).await;
     assert_eq!(server.rows("SELECT predicate FROM system.hot_views").await, ["customer = 77"]);
-    // What saves much more takes its place.
+    // A view that saves much more replaces it.
     server.epochs(8, &[[OPEN; 14].as_slice(), &[one, one]].concat()).await;
     assert_eq!(server.rows("SELECT predicate FROM system.hot_views").await, ["outcome = 'open'"]);
 }

@@ -1,4 +1,4 @@
-//! Bound values are values: nothing is cut off, and comparisons with columns stay comparisons of columns.
+//! Bound values: none is truncated, and a comparison with a column happens in the type of the column.
 
 use arrow::array::{Date32Array, Decimal128Array, Float64Array, TimestampMicrosecondArray, TimestampNanosecondArray};
 
@@ -27,7 +27,7 @@ fn decimal(digits: i128, precision: u8, scale: i8) -> ArrayRef {
 }
 
 impl Server {
-    /// Rows of a query with one row of parameters; the announced columns are those of the rows.
+    /// Rows of a query with one row of parameters; checks that the announced columns are those of the rows.
     async fn bound(&self, sql: &str, parameters: Vec<ArrayRef>) -> Result<String> {
         let prepared = self.session.prepare(sql).await?;
         let parameters = row(parameters);

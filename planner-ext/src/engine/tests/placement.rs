@@ -1,4 +1,4 @@
-//! Placement rules as SQL says them, and as the catalog gives them back.
+//! Placement rules in SQL, and their text as the catalog returns it.
 
 use super::*;
 
@@ -37,7 +37,7 @@ async fn conditions_become_comparisons_and_read_as_they_were_meant() {
         server.run(&format!("ALTER TABLE t PIN COLUMNS (n) WHERE {condition} TO dram")).await.unwrap();
         let said = server.rows("SELECT definition FROM system.placement_rules").await;
         assert_eq!(said, [format!("PIN COLUMNS (n) WHERE {stored} TO dram")], "{condition}");
-        // What is shown can be said again, and is the same rule.
+        // The text that is shown is a statement that makes the same rule.
         server.run(&format!("ALTER TABLE t {}", said[0])).await.unwrap();
         assert_eq!(server.rows("SELECT definition FROM system.placement_rules").await, said);
         server.run(&format!("ALTER TABLE t UNPIN COLUMNS (n) WHERE {stored}")).await.unwrap();

@@ -1,10 +1,10 @@
-//! The type that is announced for a result, that a view or a new table has, and that its rows have: one.
+//! The announced type of a result is that of its rows, and of a view or a table made from it.
 
 use arrow::datatypes::{DataType, TimeUnit};
 
 use super::*;
 
-/// Queries whose analysis widens what the planner says, with their type and their rows.
+/// Queries whose analysis widens the planner's type, with their type and their rows.
 fn widened() -> Vec<(&'static str, DataType, Vec<&'static str>)> {
     let timestamp = DataType::Timestamp(TimeUnit::Nanosecond, None);
     vec![

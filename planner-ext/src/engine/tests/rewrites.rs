@@ -1,4 +1,4 @@
-//! What the rewriting of changes must not do: misprint them, or let them see the names it adds.
+//! Rewrites of changes must not misprint them, nor expose the hidden names.
 
 use terrace_tier_store::table::ColumnBounds;
 

@@ -1,4 +1,4 @@
-//! Which transaction a statement belongs to, and what it may do in it.
+//! The transaction that a statement belongs to, and what the statement may do in it.
 
 use super::*;
 
@@ -12,7 +12,7 @@ async fn a_statement_stays_where_it_started() {
     server.run("INSERT INTO s VALUES (1)").await.unwrap();
     let other = server.engine.open_session("other");
     let run = async |sql: &str| other.prepare(sql).await.unwrap().update(None).await.unwrap();
-    // Whoever has the only turn keeps it until its rows are taken.
+    // The query with the only slot keeps it until its rows are read.
     let long = "SELECT value FROM generate_series(1, 10000000)";
     let holder = other.prepare(long).await.unwrap().query(None).await.unwrap();
     let update = server.session.prepare("UPDATE t SET k = k + 10 WHERE EXISTS (SELECT 1 FROM s)").await.unwrap();
@@ -20,7 +20,7 @@ async fn a_statement_stays_where_it_started() {
     while server.engine.queued() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // It is planned and waits. These need no turn; after the first it has to run again.
+    // The statement is planned and waits. These need no slot; after the first, the statement has to run again.
     run("ALTER TABLE t ADD COLUMN v INT").await;
     server.run("BEGIN").await.unwrap();
     server.run("TRUNCATE s").await.unwrap();

@@ -1,4 +1,4 @@
-//! Lists with a zero: the same answer wherever the rows lie.
+//! Zeros, infinities and NaN: the same rows wherever the data is stored.
 
 use arrow::array::Float64Array;
 use arrow::datatypes::{DataType, Field, Schema};

@@ -1,4 +1,4 @@
-//! What a scan reads, and what it leaves behind.
+//! The segments that a scan reads, its metrics and its plans.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,8 @@ async fn bounds_prune_chunks_and_only_the_needed_columns_are_read() {
     assert_eq!(lines(&found).len(), 1001);
     assert_eq!((metric(&plan, "chunks_total"), metric(&plan, "chunks_pruned")), (20, 18));
     assert_eq!(metric(&plan, "segments_ssd"), 4);
-    // What filters is counted as read from end to end, the other column by its survivors: here one half, in a row.
+    // The filter's column is counted as read from end to end, the other column by its survivors: here one half,
+    // adjacent.
     let counts = fixture.version.chunks[4].chunk.segments.iter().map(|s| s.counters.snapshot());
     let counts: Vec<_> = counts.map(|c| (c.accesses, c.values)).collect();
     assert_eq!(counts[0], ([1, 0, 0, 0], [1000, 0, 0, 0]));
@@ -42,7 +43,7 @@ async fn bounds_prune_chunks_and_only_the_needed_columns_are_read() {
     fixture.assert_idle().await;
 }
 
-/// Filters come first: the other columns of a chunk are read where rows passed, and only these rows' pages.
+/// Filters run first: the other columns of a chunk are read only if rows passed, and only the pages of these rows.
 #[tokio::test]
 async fn the_rest_of_a_chunk_is_read_for_rows_that_passed() {
     let fixture = Fixture::new(&mut Rng(11), 100_000, 50_000, 0);
@@ -58,7 +59,7 @@ async fn the_rest_of_a_chunk_is_read_for_rows_that_passed() {
         assert_eq!(lines(&batches), lines(&run(&oracle, &sql).await.1));
         found.push((metric(&plan, "bytes_ssd"), metric(&plan, "bytes_skipped"), metric(&plan, "segments_ssd")));
     }
-    // Bounds exclude nothing here: `i` has no such value, but they do not know.
+    // Bounds exclude nothing here: no row of `i` has the value, but it lies between the bounds.
     let k = column(0, 0) + column(1, 0);
     assert_eq!((found[0].0, found[0].2), (0, 0), "pruned by bounds");
     assert!(
@@ -93,7 +94,7 @@ async fn the_rest_of_a_chunk_is_read_for_rows_that_passed() {
     fixture.assert_idle().await;
 }
 
-/// Bounds of pages are learned from what filters read; after that, pages in which no row can pass are not read.
+/// Page bounds are learned from columns that filters read; after that, pages in which no row can pass are not read.
 #[tokio::test]
 async fn pages_without_a_wanted_row_are_read_once() {
     let mut fixture = Fixture::new(&mut Rng(14), 120_000, 60_000, 300);
@@ -109,12 +110,12 @@ async fn pages_without_a_wanted_row_are_read_once() {
         assert_eq!(lines(&batches), lines(&run(&oracle, &sql).await.1), "{sql}");
         read.push((metric(&plan, "bytes_ssd"), metric(&plan, "bytes_skipped")));
     }
-    // Zone maps leave one chunk, and say nothing of its pages.
+    // Zone maps leave one chunk, but do not cover its pages.
     assert!(read[0].0 >= key, "{read:?}");
     for (pages, spared) in &read[1..] {
         assert!(*pages < key / 2 + stored(6) / 4 && *spared > key / 2, "{read:?}");
     }
-    // Slices that are not pages, ranges, what no row fulfils; twice, as the first time learns.
+    // Slices that are not pages, ranges, conditions that no row fulfils; twice, as the first run learns the bounds.
     run(&context, "SET datafusion.execution.batch_size = 1000").await;
     for wanted in [
         "k BETWEEN 68000 AND 70000",
@@ -134,14 +135,14 @@ async fn pages_without_a_wanted_row_are_read_once() {
             assert_eq!(lines(&run(&context, &sql).await.1), lines(&run(&oracle, &sql).await.1), "{sql}");
         }
     }
-    // Rows that were not read would fail: nobody asks them.
+    // The filter would fail on the rows that are not read: it is not evaluated on them.
     let among = "k > 70000 AND k < 70100";
     let asked = run(&context, &format!("SELECT k FROM t WHERE 900000 / k > 3 AND {among}")).await.1;
     assert_eq!(lines(&asked), lines(&run(&oracle, &format!("SELECT k FROM t WHERE {among}")).await.1));
     fixture.assert_idle().await;
 }
 
-/// A top-k reads columns that are worked on below it where a row may be among the first.
+/// A top-k reads the columns of expressions below it only for rows that may be among the first k.
 #[tokio::test]
 async fn top_k_reads_wide_columns_of_few_chunks() {
     let fixture = Fixture::new(&mut Rng(12), 400_000, 10_000, 0);
@@ -154,7 +155,7 @@ async fn top_k_reads_wide_columns_of_few_chunks() {
     fixture.assert_idle().await;
 }
 
-/// `ORDER BY .. LIMIT` reads what it orders by, and the other columns of the rows that are left by their positions.
+/// `ORDER BY .. LIMIT` reads the columns of the order, and fetches the other columns of the remaining rows by position.
 #[tokio::test]
 async fn the_rows_of_a_top_k_are_fetched_by_position() {
     let mut fixture = Fixture::new(&mut Rng(13), 400_000, 40_000, 500);
@@ -269,7 +270,7 @@ async fn a_limit_stops_reading() {
     }
 }
 
-/// A scan with one partition is a limit's only keeper: nothing above counts rows again.
+/// A scan with one partition alone enforces a limit: no operator above counts rows again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_above_a_filter_counts_rows_that_pass() {
     let fixture = Fixture::new(&mut Rng(6), 3_000, 1000, 500);
@@ -383,7 +384,7 @@ async fn moves_during_a_scan_change_nothing() {
     fixture.assert_idle().await;
 }
 
-/// What EXPLAIN says of the tiers, and as many partitions as the rows are worth.
+/// EXPLAIN shows the tiers, and the number of partitions that pay for the rows.
 #[tokio::test]
 async fn a_plan_says_how_each_tier_is_read_and_small_tables_stay_on_one_core() {
     let fixture = Fixture::new(&mut Rng(5), 3000, 1000, 0);
@@ -410,13 +411,14 @@ async fn a_plan_says_how_each_tier_is_read_and_small_tables_stay_on_one_core() {
     let found = datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
     assert!(found.contains("ssd: 4 segments") && found.contains("fetched, filters first]"), "{found}");
 
-    // Not as measured here and now.
+    // Fixed costs, not those measured on this machine.
     let costs = [TierKind::Dram, TierKind::Nvm, TierKind::Ssd].map(TierCost::typical);
-    let worth = |fixture: &Fixture, columns: &[usize]| scan_of(fixture, columns.to_vec(), 8).reach().partitions(&costs);
+    let worth =
+        |fixture: &Fixture, columns: &[usize]| scan_of(fixture, columns.to_vec(), 8).residency().partitions(&costs);
     assert_eq!(worth(&fixture, &[0]), 1);
     let large = Fixture::new(&mut Rng(6), 400_000, 65_536, 0);
     assert!(worth(&large, &[0, 1, 2]) > 2);
-    // A slower tier is worth more of them.
+    // On a slower tier more partitions pay.
     let cold = worth(&large, &[3]);
     large.place_all(|_, column| if column == 3 { 0 } else { 2 });
     assert!(worth(&large, &[3]) < cold);

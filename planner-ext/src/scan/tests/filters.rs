@@ -10,7 +10,7 @@ fn fixture() -> Fixture {
     Fixture::new(&mut Rng(21), 20_000, 100, 50)
 }
 
-/// Chunks in which `wanted` is true for some row.
+/// Number of chunks in which `wanted` is true for some row.
 async fn chunks_with(fixture: &Fixture, wanted: &str) -> usize {
     let sql = format!("SELECT count(DISTINCT k / 100) FROM t WHERE k < 20000 AND ({wanted})");
     run(&fixture.oracle(), &sql).await.1[0].column(0).as_primitive::<Int64Type>().value(0) as usize
@@ -45,7 +45,7 @@ async fn the_third_time_only_chunks_with_the_value_are_read() {
     }
 }
 
-/// The dictionaries of chunks say at once whether a value is there.
+/// The dictionaries of chunks show without a read whether a chunk has a value.
 #[tokio::test]
 async fn chunks_without_a_value_in_their_dictionary_are_not_read() {
     let mut fixture = fixture();

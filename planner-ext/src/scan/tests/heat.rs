@@ -1,4 +1,4 @@
-//! What statements leave in the counters, and what they say they still have to read.
+//! Access counters after statements, and the expected reads that running statements report.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use terrace_tier_store::heat::{Pattern, PatternCounts};
 use terrace_tier_store::placement::EpochRequest;
 
 use super::{Fixture, Rng, lines, run};
-use crate::scan::journal::Journal;
+use crate::scan::expected_reads::StatementScans;
 
-/// The surroundings of one statement, as the engine makes them.
+/// The task context of one statement, as in the engine.
 fn surroundings(context: &SessionContext, batch_rows: usize) -> Arc<TaskContext> {
     let task = TaskContext::from(&context.state());
-    let journal = Arc::new(Journal::default());
-    let config = task.session_config().clone().with_batch_size(batch_rows).with_extension(journal);
+    let scans = Arc::new(StatementScans::default());
+    let config = task.session_config().clone().with_batch_size(batch_rows).with_extension(scans);
     Arc::new(task.with_session_config(config))
 }
 
@@ -24,7 +24,7 @@ async fn planned(context: &SessionContext, sql: &str) -> Arc<dyn ExecutionPlan> 
     context.sql(sql).await.unwrap().create_physical_plan().await.unwrap()
 }
 
-/// Runs a statement; the rows, as lines.
+/// Runs a statement and returns its rows as lines.
 async fn execute(context: &SessionContext, sql: &str, batch_rows: usize) -> Vec<String> {
     let plan = planned(context, sql).await;
     lines(&collect(plan, surroundings(context, batch_rows)).await.unwrap())
@@ -39,14 +39,14 @@ fn accesses(fixture: &Fixture) -> Vec<u64> {
     (0..7).flat_map(|column| counts(fixture, column)).map(|counts| counts.accesses.iter().sum()).collect()
 }
 
-/// A table that is large enough for columns to be fetched: rows, and rows of a chunk.
+/// Rows and chunk rows of a table that is large enough for columns to be fetched.
 const LARGE: (usize, u32) = (400_000, 50_000);
 
-/// Rows of the first chunk in an order that has nothing to do with that of the table; so few that `f` is fetched.
+/// Selects rows of the first chunk in an order unrelated to that of the table, so few that `f` is fetched.
 const SCATTERED: &str =
     "SELECT f FROM t ORDER BY CASE WHEN k < 50000 THEN (k * 7919) % 99991 ELSE 1000000 END, k LIMIT 20";
 
-/// The same in the order of the table, and few of them.
+/// Like the query above, but in the order of the table and with fewer rows.
 const IN_ORDER: &str = "SELECT f FROM t ORDER BY CASE WHEN k < 50000 THEN k % 2000 ELSE 1000000 END, k LIMIT 20";
 const A_FEW: &str = "SELECT f FROM t ORDER BY CASE WHEN k < 50000 THEN k % 2000 ELSE 1000000 END, k LIMIT 6";
 
@@ -108,7 +108,7 @@ async fn all_that_a_statement_reads_of_a_segment_is_in_its_values() {
     assert_eq!(found[0].values.iter().sum::<u64>(), 20);
 }
 
-/// Each pattern, as the selection of a query shows it; wherever the segments lie.
+/// Each pattern is recognised by the selection of a query, on every tier.
 #[tokio::test]
 async fn the_pattern_is_that_of_the_rows_that_are_selected() {
     let sequential = [1, 0, 0, 0];
@@ -160,7 +160,7 @@ async fn the_pattern_is_that_of_the_rows_that_are_selected() {
     }
 }
 
-/// A scan that is under way keeps in memory what it has yet to read, against what is read a little.
+/// Segments that a running scan still has to read stay in memory, rather than segments that are read a little.
 #[tokio::test]
 async fn an_epoch_in_the_middle_of_a_scan_leaves_what_it_is_about_to_read() {
     let fixture = Fixture::new(&mut Rng(24), 40_000, 1000, 0);
@@ -175,7 +175,7 @@ async fn an_epoch_in_the_middle_of_a_scan_leaves_what_it_is_about_to_read() {
     place(2);
     execute(&context, "SELECT f FROM t", 8192).await;
     (0..2).for_each(|_| drop(tiering.run_epoch(EpochRequest::now("test")).unwrap()));
-    // Too little for both columns. Of them, only `f` was ever read.
+    // The budget is too small for both columns. Only `f` was read before.
     tiering.set_budget("dram", budget).unwrap();
     tiering.set_budget("nvm", 0).unwrap();
     let leaving = || {
@@ -187,11 +187,11 @@ async fn an_epoch_in_the_middle_of_a_scan_leaves_what_it_is_about_to_read() {
 
     let plan = planned(&context, "SELECT i FROM t").await;
     let mut stream = plan.execute(0, surroundings(&context, 8192)).unwrap();
-    assert_eq!(tiering.ahead().len(), 40, "a scan that begins");
+    assert_eq!(tiering.expected_reads().len(), 40, "a scan that begins");
     for _ in 0..10 {
         assert_eq!(stream.next().await.unwrap().unwrap().num_rows(), 1000);
     }
-    let ahead = tiering.ahead();
+    let ahead = tiering.expected_reads();
     let first = |chunk: usize| counts(&fixture, 1)[chunk].accesses[0];
     assert_eq!(ahead.len(), 30, "what was read is in the counters");
     for chunk in 0..40 {
@@ -204,7 +204,7 @@ async fn an_epoch_in_the_middle_of_a_scan_leaves_what_it_is_about_to_read() {
                 );
                 assert_eq!(first(chunk), 0);
             }
-            // The one that is given out now counts when it is done.
+            // The chunk that is being emitted is counted when it is done.
             None => assert!(first(chunk) == 1 || chunk == 9, "chunk {chunk}"),
         }
     }
@@ -215,7 +215,7 @@ async fn an_epoch_in_the_middle_of_a_scan_leaves_what_it_is_about_to_read() {
 
     let rest = stream.by_ref().map(|batch| batch.unwrap().num_rows()).collect::<Vec<_>>().await;
     assert_eq!(rest.len(), 30);
-    assert!(tiering.ahead().is_empty(), "nothing is left");
+    assert!(tiering.expected_reads().is_empty(), "nothing is left");
     assert!((0..39).all(|chunk| first(chunk) == 1));
 }
 
@@ -226,7 +226,7 @@ async fn what_is_to_come_is_told_once_and_as_the_rows_so_far_let_it_expect() {
     let context = fixture.session(1);
     let tiering = fixture.store.tiering();
     let of = |column: u32| {
-        let found = tiering.ahead();
+        let found = tiering.expected_reads();
         let mut found: Vec<_> = found
             .iter()
             .filter(|(key, _)| key.column.0 == column)
@@ -239,12 +239,12 @@ async fn what_is_to_come_is_told_once_and_as_the_rows_so_far_let_it_expect() {
     let both = planned(&context, "SELECT i FROM t UNION ALL SELECT i FROM t").await;
     let statement = surroundings(&context, 8192);
     let streams: Vec<_> = (0..2).map(|at| both.execute(at, Arc::clone(&statement)).unwrap()).collect();
-    assert_eq!(tiering.ahead().len(), 38, "of those in memory");
+    assert_eq!(tiering.expected_reads().len(), 38, "of those in memory");
     assert_eq!(of(1), (1, Some(([1.0, 0.0, 0.0, 0.0], [1000.0, 0.0, 0.0, 0.0]))));
     let other = planned(&context, "SELECT i FROM t").await.execute(0, surroundings(&context, 8192)).unwrap();
     assert_eq!(of(1).1, Some(([2.0, 0.0, 0.0, 0.0], [2000.0, 0.0, 0.0, 0.0])), "two statements");
     drop((streams, other));
-    assert!(tiering.ahead().is_empty(), "withdrawn");
+    assert!(tiering.expected_reads().is_empty(), "withdrawn");
 
     let plan = planned(&context, "SELECT u FROM t WHERE i % 10 = 3 AND k >= 0").await;
     let mut stream = plan.execute(0, surroundings(&context, 8)).unwrap();
@@ -259,10 +259,10 @@ async fn what_is_to_come_is_told_once_and_as_the_rows_so_far_let_it_expect() {
     assert!((20.0..200.0).contains(&values[1]), "{values:?}");
     drop(stream);
 
-    // A limit says nothing of how far it goes.
+    // A scan with a limit reports no expected reads.
     let plan = planned(&context, "SELECT u FROM t WHERE i % 10 = 3 LIMIT 5000").await;
     let stream = plan.execute(0, surroundings(&context, 8192)).unwrap();
-    assert!(tiering.ahead().is_empty());
+    assert!(tiering.expected_reads().is_empty());
     drop(stream);
     fixture.assert_idle().await;
 }

@@ -1,4 +1,10 @@
-//! The scan against DataFusion's `MemTable`: the same rows, wherever the segments lie.
+//! Tests of the scan against DataFusion's `MemTable`: the rows are the same, on whichever tiers the segments lie.
+//!
+//! - `behaviour`: the segments that a scan reads, its metrics and its plans
+//! - `filters`: membership filters
+//! - `heat`: access counters and expected reads
+//! - `oracle`: random tables and queries
+//! - `statistics`: statistics for the planner
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -31,7 +37,7 @@ use terrace_tier_store::{Store, StoreOptions, store::NvmOptions};
 use super::TierScanExec;
 use crate::TierTable;
 
-/// A small generator: failures name the seed, and that is all it takes to repeat them.
+/// A small random generator: failures name the seed, which is enough to repeat them.
 pub struct Rng(pub u64);
 
 impl Rng {
@@ -84,7 +90,7 @@ pub fn rows(rng: &mut Rng, first: i64, count: usize) -> RecordBatch {
     RecordBatch::try_new(schema(), columns).unwrap()
 }
 
-/// A table and the rows it must show.
+/// A table and its expected rows.
 pub struct Fixture {
     pub store: Arc<Store>,
     pub table: Arc<Table>,
@@ -94,13 +100,13 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// `chunk_rows` per chunk, all on SSD; `delta` rows on top.
+    /// A table with `chunk_rows` rows per chunk, all on SSD, and `delta` rows in its delta.
     pub fn new(rng: &mut Rng, count: usize, chunk_rows: u32, delta: usize) -> Self {
-        Self::merging(rng, count, (chunk_rows, delta), MergeKind::Never)
+        Self::merging(rng, count, chunk_rows, delta, MergeKind::Never)
     }
 
-    /// The same; what is read may come into memory at once.
-    pub fn merging(rng: &mut Rng, count: usize, (chunk_rows, delta): (u32, usize), merge: MergeKind) -> Self {
+    /// Like `new`, but columns that are read may come into memory at once.
+    pub fn merging(rng: &mut Rng, count: usize, chunk_rows: u32, delta: usize, merge: MergeKind) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = StoreOptions::new(dir.path());
         options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes: 64 << 20, limiter: None });
@@ -124,7 +130,7 @@ impl Fixture {
         Self { store, table, version, expected, _dir: dir }
     }
 
-    /// Brings a segment to a tier; 2 is its home.
+    /// Moves a segment to a tier; 2 is the home tier.
     pub fn place(&self, chunk: usize, column: usize, tier: usize) {
         let chunk = &self.version.chunks[chunk].chunk;
         let segment = &chunk.segments[column];
@@ -136,7 +142,7 @@ impl Fixture {
         assert_eq!(moved.unwrap(), Outcome::Moved);
     }
 
-    /// Brings every segment to the tier that `tier` says.
+    /// Moves every segment to the tier given by `tier`.
     pub fn place_all(&self, mut tier: impl FnMut(usize, usize) -> usize) {
         for chunk in 0..self.version.chunks.len() {
             (0..schema().fields().len()).for_each(|column| self.place(chunk, column, tier(chunk, column)));
@@ -169,7 +175,7 @@ impl Fixture {
         self.with_dimension(context)
     }
 
-    /// The same with the expected rows in a `MemTable`.
+    /// Like `session`, but with the expected rows in a `MemTable`.
     pub fn oracle(&self) -> SessionContext {
         let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
         let table = MemTable::try_new(schema(), vec![self.expected.clone()]).unwrap();
@@ -185,14 +191,14 @@ impl Fixture {
         context
     }
 
-    /// No read is under way and no byte is charged to the I/O budget.
+    /// Asserts that no read is in flight and no byte is charged to the I/O budget.
     pub async fn assert_idle(&self) {
         let start = std::time::Instant::now();
         let idle = || {
             let in_flight = &self.store.ssd().io().stats().in_flight;
             in_flight.load(std::sync::atomic::Ordering::SeqCst) == 0 && self.store.ssd().io_account().used_bytes() == 0
         };
-        // A withdrawn read that the kernel works on ends by itself, an aborted task when the runtime gets its turn.
+        // A cancelled read that the kernel executes ends by itself, an aborted task when the runtime polls it.
         while !idle() {
             assert!(start.elapsed().as_secs() < 5, "{} bytes in use", self.store.ssd().io_account().used_bytes());
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;

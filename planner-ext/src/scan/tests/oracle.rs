@@ -1,5 +1,5 @@
-//! Random tables, placements, deletions and queries give what `MemTable` gives; also the third time, when membership
-//! filters were built by the first two, and while what is read comes into memory.
+//! Random tables, placements, deletions and queries give the same rows as `MemTable`; also when they run a third time,
+//! after the first two runs built membership filters, and while columns that are read come into memory.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn predicate(rng: &mut Rng, rows: u64) -> String {
         18 => format!("s <> '{0:02} some longer text {0}' OR s IS NULL", rng.below(60)),
         _ => format!("k = {}", rng.below(rows)),
     };
-    // A guard guards what stands beside it; whether it does below an OR or NOT depends on the rows of a batch.
+    // A guard protects the conditions beside it; below an OR or NOT that depends on the rows of a batch.
     let plain = |rng: &mut Rng| loop {
         let atom = atom(rng);
         if !atom.contains('/') {
@@ -93,11 +93,11 @@ proptest! {
         let delta = rng.below(3) as usize * 700;
         let chunk_rows = [300, 1000, 8192, 9000, 20_000][rng.below(5) as usize];
         let merge = MergeKind::ALL[rng.below(3) as usize];
-        let mut fixture = Fixture::merging(&mut rng, rows, (chunk_rows, delta), merge);
+        let mut fixture = Fixture::merging(&mut rng, rows, chunk_rows, delta, merge);
         let mixed = rng.below(4);
         fixture.place_all(|_, _| if mixed == 3 { rng.below(3) as usize } else { mixed as usize });
         if merge != MergeKind::Never {
-            // What comes needs the room of what is there.
+            // New copies need the room of existing ones.
             let dram = Arc::clone(fixture.store.memory_tiers()[0].account());
             dram.set_limit_bytes(dram.used_bytes() * 3 / 4 + (256 << 10));
         }
@@ -109,7 +109,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
         for _ in 0..12 {
             let sql = query(&mut rng, (rows + delta) as u64);
-            // A division by zero is an error here as well as there, or in neither.
+            // A division by zero is an error in both sessions or in neither.
             let expected = runtime.block_on(async { oracle.sql(&sql).await?.collect().await });
             let Ok(expected) = expected else { continue };
             for time in 1..=3 {

@@ -1,4 +1,4 @@
-//! Statistics taken as answers are answers.
+//! Statistics that are used as answers equal the answers of queries.
 
 use datafusion::common::stats::Precision;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
@@ -67,7 +67,7 @@ async fn distinct_counts_are_estimates_that_filters_lower() {
     let near = |found: usize, count: usize| found.abs_diff(count) * 100 <= count * 20;
     let all = distinct("SELECT k, i, s, b FROM t").await;
     assert!(near(all[0], 20_000) && near(all[1], 1000) && near(all[2], 50) && all[3] == 2, "{all:?}");
-    // A tenth of the keys; nearly all numbers are still there, and all texts.
+    // A tenth of the keys remains; nearly all numbers remain, and all texts.
     let some = distinct("SELECT k, i, s, b FROM t WHERE k < 2050").await;
     assert!(near(some[0], 2050) && near(some[1], 870) && near(some[2], 50) && some[3] == 2, "{some:?}");
     let one = distinct("SELECT k, b FROM t WHERE k = 7").await;

@@ -1,4 +1,4 @@
-//! A view that might pay: patterns of conditions, with all the values that the scans to be served asked for.
+//! Candidates for views: patterns of conditions, with all values that the scans to be served asked for.
 
 use super::pattern::{Pattern, Shape, Slot};
 use super::scan::Scan;
@@ -6,18 +6,18 @@ use super::sql;
 use super::window::{interval, lower_us};
 use crate::views::domain::Domain;
 
-/// Values that a view may list.
+/// Most values that a view may list.
 const MOST_VALUES: usize = 1_000;
 
-/// What a slot of a view allows.
+/// The values that a slot of a view allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum SlotValues {
     Values(Domain),
-    /// All from so many microseconds ago on.
+    /// All times since this many microseconds ago.
     Window(u64),
 }
 
-/// Patterns in their order, and for each slot of theirs whether its lower end moves with the clock.
+/// Sorted patterns, and for each of their slots whether its lower end moves with the clock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Template {
     pub(super) patterns: Vec<Pattern>,
@@ -25,7 +25,7 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// Its slots in order, each with whether it moves.
+    /// The slots in order, each with whether it moves.
     pub(super) fn slots(&self) -> impl Iterator<Item = (&Slot, bool)> {
         self.patterns.iter().flat_map(Pattern::slots).zip(self.moving.iter().copied())
     }
@@ -36,19 +36,19 @@ impl Template {
         Some(found.into_iter().flatten().collect())
     }
 
-    /// What a view of one scan alone would have room for.
-    pub(super) fn rooms(&self, scan: &Scan) -> Option<Vec<Room>> {
-        let room = |((slot, moving), domain): ((&Slot, bool), &Domain)| {
+    /// The slot values of a view for this scan alone.
+    pub(super) fn slot_values(&self, scan: &Scan) -> Option<Vec<SlotValues>> {
+        let slot_values = |((slot, moving), domain): ((&Slot, bool), &Domain)| {
             if !moving {
-                return Some(Room::Values(domain.clone()));
+                return Some(SlotValues::Values(domain.clone()));
             }
             let ago = i128::from(scan.at_us).checked_sub(lower_us(domain, &slot.data_type)?)?;
-            u64::try_from(ago).ok().map(Room::Window)
+            u64::try_from(ago).ok().map(SlotValues::Window)
         };
-        self.slots().zip(self.domains(scan)?).map(room).collect()
+        self.slots().zip(self.domains(scan)?).map(slot_values).collect()
     }
 
-    /// A name for it that stays the same over restarts.
+    /// A name of the template that stays the same over restarts.
     pub(super) fn key(&self) -> String {
         let mut slots = self.slots().map(|(slot, moving)| {
             Some(match (&slot.shape, moving) {
@@ -69,65 +69,69 @@ impl Template {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) template: Template,
-    rooms: Vec<Room>,
+    slot_values: Vec<SlotValues>,
 }
 
 impl Candidate {
-    /// Room for all of some scans; `None` for none of them.
-    pub(super) fn of<'a>(template: &Template, parts: impl IntoIterator<Item = &'a Vec<Room>>) -> Option<Self> {
+    /// Merges the slot values of several scans; `None` without any scan.
+    pub(super) fn merge<'a>(template: &Template, parts: impl IntoIterator<Item = &'a Vec<SlotValues>>) -> Option<Self> {
         let mut parts = parts.into_iter();
-        let mut rooms = parts.next()?.clone();
-        // Points of many scans are put together at once.
-        let mut points: Vec<Vec<Domain>> = vec![Vec::new(); rooms.len()];
+        let mut slot_values = parts.next()?.clone();
+        // The points of many scans are united at the end, as uniting them one by one would be quadratic.
+        let mut points: Vec<Vec<Domain>> = vec![Vec::new(); slot_values.len()];
         let slots: Vec<&Slot> = template.slots().map(|(slot, _)| slot).collect();
         for other in parts {
-            for (((room, other), slot), points) in rooms.iter_mut().zip(other).zip(&slots).zip(&mut points) {
-                match (room, other) {
-                    (Room::Window(us), Room::Window(other)) => *us = (*us).max(*other),
-                    (Room::Values(_), Room::Values(other)) if slot.shape == Shape::Points => points.push(other.clone()),
-                    (Room::Values(values), Room::Values(other)) => *values = slot.shape.joined(values, other),
+            for (((allowed, other), slot), points) in slot_values.iter_mut().zip(other).zip(&slots).zip(&mut points) {
+                match (allowed, other) {
+                    (SlotValues::Window(us), SlotValues::Window(other)) => *us = (*us).max(*other),
+                    (SlotValues::Values(_), SlotValues::Values(other)) if slot.shape == Shape::Points => {
+                        points.push(other.clone())
+                    }
+                    (SlotValues::Values(values), SlotValues::Values(other)) => {
+                        *values = slot.shape.joined(values, other)
+                    }
                     _ => return None,
                 }
             }
         }
-        for (room, points) in rooms.iter_mut().zip(points) {
-            match room {
-                Room::Values(values) if !points.is_empty() => {
+        for (allowed, points) in slot_values.iter_mut().zip(points) {
+            match allowed {
+                SlotValues::Values(values) if !points.is_empty() => {
                     *values = Domain::union(points.into_iter().chain([values.clone()]));
                 }
-                Room::Values(_) => {}
-                Room::Window(us) => *us = interval(*us).0,
+                SlotValues::Values(_) => {}
+                SlotValues::Window(us) => *us = interval(*us).0,
             }
         }
-        Some(Self { template: template.clone(), rooms })
+        Some(Self { template: template.clone(), slot_values })
     }
 
-    /// True when it lists no more values than a view should.
+    /// True when it lists no more values than a view may.
     pub(super) fn is_small(&self) -> bool {
-        let values = |room: &Room| match room {
-            Room::Values(domain) => domain.spans().len(),
-            Room::Window(_) => 1,
+        let values = |slot: &SlotValues| match slot {
+            SlotValues::Values(domain) => domain.spans().len(),
+            SlotValues::Window(_) => 1,
         };
-        self.rooms.iter().map(values).sum::<usize>() <= MOST_VALUES
+        self.slot_values.iter().map(values).sum::<usize>() <= MOST_VALUES
     }
 
-    /// True when all rows that the scan asks for are its rows, were it bound when the scan ran.
+    /// True when all rows that the scan asks for would belong to the view, had it been bound when the scan ran.
     pub(super) fn covers(&self, scan: &Scan) -> bool {
-        let Some(asked) = self.template.rooms(scan) else { return false };
-        self.rooms.iter().zip(&asked).all(|(room, asked)| match (room, asked) {
-            (Room::Values(values), Room::Values(asked)) => asked.is_within(values),
-            (Room::Window(us), Room::Window(asked)) => asked <= us,
+        let Some(asked) = self.template.slot_values(scan) else { return false };
+        self.slot_values.iter().zip(&asked).all(|(allowed, asked)| match (allowed, asked) {
+            (SlotValues::Values(values), SlotValues::Values(asked)) => asked.is_within(values),
+            (SlotValues::Window(us), SlotValues::Window(asked)) => asked <= us,
             _ => false,
         })
     }
 
-    /// Its condition; `None` for what SQL cannot say here.
+    /// The condition as SQL; `None` if it cannot be written in SQL.
     pub(super) fn predicate(&self) -> Option<String> {
-        let mut said = self.template.slots().zip(&self.rooms).map(|((slot, _), room)| match room {
-            Room::Window(us) => Some(format!("{} >= now() - INTERVAL '{}'", slot.term, interval(*us).1)),
-            Room::Values(domain) => sql::domain(&slot.term, &slot.data_type, domain),
+        let mut conditions = self.template.slots().zip(&self.slot_values).map(|((slot, _), allowed)| match allowed {
+            SlotValues::Window(us) => Some(format!("{} >= now() - INTERVAL '{}'", slot.term, interval(*us).1)),
+            SlotValues::Values(domain) => sql::domain(&slot.term, &slot.data_type, domain),
         });
         let patterns = &self.template.patterns;
-        Some(patterns.iter().map(|pattern| pattern.sql(&mut said)).collect::<Option<Vec<_>>>()?.join(" AND "))
+        Some(patterns.iter().map(|pattern| pattern.sql(&mut conditions)).collect::<Option<Vec<_>>>()?.join(" AND "))
     }
 }

@@ -1,10 +1,10 @@
-//! What was learned since the server started, for metrics.
+//! Counts of mining since the server started, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::proposal::{Proposal, State};
 
-/// Counts of scans and of views, and proposals as they are now.
+/// Counts of scans and of views, and the present number of proposals by state.
 #[derive(Debug, Default)]
 pub struct MiningCounters {
     noted: AtomicU64,
@@ -15,12 +15,12 @@ pub struct MiningCounters {
 }
 
 impl MiningCounters {
-    /// Executions of scans that were noted, and those for which there was no room.
+    /// Executions of scans that were logged, and those for which the log had no room.
     pub fn scans(&self) -> [(&'static str, u64); 2] {
         [("noted", self.noted.load(Ordering::Relaxed)), ("missed", self.missed.load(Ordering::Relaxed))]
     }
 
-    /// Views that the server made, anew or in place of one of its own, and those that it dropped.
+    /// Views that the server made (new ones and replacements of its own views), and those that it dropped.
     pub fn views(&self) -> [(&'static str, u64); 2] {
         [("created", self.created.load(Ordering::Relaxed)), ("retired", self.retired.load(Ordering::Relaxed))]
     }

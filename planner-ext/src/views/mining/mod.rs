@@ -1,26 +1,24 @@
-//! Mined views: which hot views would pay for the statements that run.
+//! Mining: finds the hot views that would pay for the statements that run.
 //!
-//! ```text
-//!   log         what scans asked for since the last epoch
-//!   scan        the same, analysed, for as many epochs as count
-//!   pattern     conditions without their values; these beside them
-//!   window      bounds that move with the clock
-//!   candidate   patterns with room for the values of many scans
-//!   search      the candidates that pay, judged by epochs that they were not made from
-//!   table_rows  what samples and bounds say of them
-//!   proposal    what people are told of them, and what becomes of it
-//!   kept        the same in the catalog
-//!   miner       one turn of all that
-//!   counters    the same for metrics
-//!   sql         conditions as text
-//! ```
+//! - `candidate`: patterns with the values of many scans
+//! - `counters`: counts for metrics
+//! - `log`: the scans that were executed since the last epoch
+//! - `miner`: one epoch of mining
+//! - `options`: options of users
+//! - `pattern`: conditions without their values, and the values beside them
+//! - `proposal`: proposals of views, and their states
+//! - `scan`: the logged scans, analysed, of as many epochs as are looked back on
+//! - `search`: finds the candidates that pay, judged by epochs that they were not made from
+//! - `sql`: conditions as text
+//! - `stored_proposals`: proposals in the catalog
+//! - `table_rows`: estimates of views by samples and bounds
+//! - `window`: bounds that move with the clock
 //!
-//! `pattern`, `window`, `candidate`, `search` and `proposal` know neither store nor engine. Scans of the past are kept in memory: a
-//! server that starts knows what it proposed and made, and learns anew.
+//! `pattern`, `window`, `candidate`, `search` and `proposal` know neither store nor engine. Scans are only kept in
+//! memory: a server that starts knows the views that it proposed and made, but collects scans anew.
 
 mod candidate;
 mod counters;
-mod kept;
 mod log;
 mod miner;
 mod options;
@@ -29,13 +27,14 @@ mod proposal;
 mod scan;
 mod search;
 mod sql;
+mod stored_proposals;
 mod table_rows;
 #[cfg(test)]
 mod tests;
 mod window;
 
 pub use counters::MiningCounters;
-pub(crate) use log::{Asking, Volume};
+pub(crate) use log::{ScanRequest, Volume};
 pub(crate) use miner::{Action, Miner};
 pub use options::{MiningMode, MiningOptions};
 pub(crate) use proposal::Proposal;

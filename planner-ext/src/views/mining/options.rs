@@ -1,36 +1,36 @@
-//! What users want of mined views.
+//! Options of mining.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What is done with what the server learns from statements.
+/// Use of the views that mining finds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MiningMode {
-    /// It learns nothing.
+    /// The server does not mine views.
     Off,
-    /// It proposes hot views.
+    /// The server proposes views.
     #[default]
     Advise,
-    /// It makes them, and drops them when they pay no longer.
+    /// The server makes views, and drops them when they no longer pay.
     Auto,
 }
 
-/// How views are mined.
+/// Options of mining.
 #[derive(Debug, Clone)]
 pub struct MiningOptions {
-    /// What is done.
+    /// Use of the views that are found.
     pub mode: MiningMode,
-    /// Time between epochs; `None`: there are none by themselves.
+    /// Time between epochs; `None` for no automatic epochs.
     pub interval: Option<Duration>,
     /// Epochs after which a scan counts half.
     pub half_life_epochs: f64,
     /// Epochs within which a view must have saved what it costs to put its rows together.
     pub payback_epochs: f64,
-    /// Views that there may be of the server's own making.
+    /// Most views made by the server at a time.
     pub most_views: usize,
-    /// Epochs in a row in which a view, or a proposal, does not pay, after which it goes.
+    /// Number of consecutive epochs without paying after which a view or a proposal is removed.
     pub retire_after: u32,
 }
 
@@ -48,7 +48,7 @@ impl Default for MiningOptions {
 }
 
 impl MiningOptions {
-    /// Epochs that are looked back on.
+    /// Number of epochs that are looked back on.
     pub(super) fn epochs(&self) -> usize {
         ((3.0 * self.half_life_epochs).ceil() as usize).clamp(3, 32)
     }

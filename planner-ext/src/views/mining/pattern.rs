@@ -1,7 +1,7 @@
-//! What statements have in common: conditions with their values left out.
+//! Patterns that statements have in common: conditions without their values.
 //!
-//! `status = 'O' AND (a = 5 OR b IN (7, 8))` are two patterns: the points of `status`, and either points of `a` or points of `b`.
-//! Which values stood there is kept beside them, a domain for each slot, in the order of the slots.
+//! `status = 'O' AND (a = 5 OR b IN (7, 8))` are two patterns: the points of `status`, and either points of `a` or
+//! points of `b`. The values are kept beside the patterns, a domain for each slot, in the order of the slots.
 
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -21,32 +21,32 @@ pub(super) enum Pattern {
     Any(Vec<Pattern>),
 }
 
-/// Where values stood.
+/// A place in a pattern where a condition has values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Slot {
-    /// The term, as SQL says it.
+    /// The term as SQL.
     pub(super) term: String,
     pub(super) data_type: DataType,
     pub(super) shape: Shape,
 }
 
-/// What a domain looks like.
+/// The shape of a domain.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Shape {
     /// Single values, or several spans.
     Points,
-    /// All from some value on.
+    /// All values from some value on.
     Above,
-    /// All up to some value.
+    /// All values up to some value.
     Below,
-    /// All between two values.
+    /// All values between two.
     Range,
-    /// None of these; it is the same wherever the pattern is. As SQL says it.
+    /// None of these; the condition as SQL is part of the pattern.
     Fixed(String),
 }
 
 impl Shape {
-    fn of(domain: &Domain, slot: &str, data_type: &DataType) -> Option<Self> {
+    fn from_domain(domain: &Domain, slot: &str, data_type: &DataType) -> Option<Self> {
         let is_bounded = |(first, last): &(Cut, Cut)| matches!((first, last), (Cut::At(..), Cut::At(..)));
         let is_small = |(first, last): &(Cut, Cut)| match (first, last) {
             (Cut::At(Point::Number(first), _), Cut::At(Point::Number(last), _)) => last - first <= sql::FEW,
@@ -54,7 +54,7 @@ impl Shape {
             _ => false,
         };
         let spans = domain.spans();
-        // Neighbours among single values are one span.
+        // Single values that are neighbours form one span.
         let points = spans.iter().all(is_small) || spans.len() > 1 && spans.iter().all(is_bounded);
         Some(match spans {
             _ if domain.null => Self::Fixed(sql::domain(slot, data_type, domain)?),
@@ -69,7 +69,7 @@ impl Shape {
         })
     }
 
-    /// Two sets of this shape in one of it.
+    /// The smallest set of this shape that contains two sets.
     pub(super) fn joined(&self, one: &Domain, other: &Domain) -> Domain {
         let union = || Domain::union([one.clone(), other.clone()]);
         match (self, one.ends(), other.ends()) {
@@ -80,7 +80,7 @@ impl Shape {
     }
 }
 
-/// A condition of a statement.
+/// A condition of a statement, split into pattern and values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Conjunct {
     pub(super) pattern: Pattern,
@@ -88,9 +88,9 @@ pub(super) struct Conjunct {
     pub(super) domains: Vec<Domain>,
 }
 
-/// Those of the conditions of a scan that have a pattern.
+/// The conditions of a scan that have a pattern.
 pub(super) fn conjuncts(filters: &[Expr], schema: &DFSchema) -> Vec<Conjunct> {
-    let parts = match Formula::all(filters.iter().map(|filter| Formula::of(filter, schema)).collect()) {
+    let parts = match Formula::all(filters.iter().map(|filter| Formula::from_expr(filter, schema)).collect()) {
         Formula::All(parts) => parts,
         one => vec![one],
     };
@@ -111,7 +111,7 @@ fn conjunct(formula: Formula, schema: &DFSchema) -> Option<Conjunct> {
         Formula::In(Term::Value(expr), domain) => {
             let term = sql::term(&expr)?;
             let data_type = type_of(&expr, schema)?;
-            let shape = Shape::of(&domain, &term, &data_type)?;
+            let shape = Shape::from_domain(&domain, &term, &data_type)?;
             (Pattern::In(Slot { term, data_type, shape }), vec![domain])
         }
         Formula::All(parts) => several(parts).map(|(parts, domains)| (Pattern::All(parts), domains))?,
@@ -122,7 +122,7 @@ fn conjunct(formula: Formula, schema: &DFSchema) -> Option<Conjunct> {
 }
 
 impl Pattern {
-    /// Its slots in order.
+    /// The slots in order.
     pub(super) fn slots(&self) -> Vec<&Slot> {
         match self {
             Self::In(slot) => vec![slot],
@@ -130,14 +130,14 @@ impl Pattern {
         }
     }
 
-    /// The condition with what `said` says of each slot, in order.
-    pub(super) fn sql(&self, said: &mut dyn Iterator<Item = Option<String>>) -> Option<String> {
+    /// The condition as SQL; `slot_conditions` are those of the slots in order.
+    pub(super) fn sql(&self, slot_conditions: &mut dyn Iterator<Item = Option<String>>) -> Option<String> {
         let (parts, word) = match self {
-            Self::In(_) => return said.next()?,
+            Self::In(_) => return slot_conditions.next()?,
             Self::All(parts) => (parts, " AND "),
             Self::Any(parts) => (parts, " OR "),
         };
-        let parts = parts.iter().map(|part| part.sql(said)).collect::<Option<Vec<_>>>()?;
+        let parts = parts.iter().map(|part| part.sql(slot_conditions)).collect::<Option<Vec<_>>>()?;
         Some(format!("({})", parts.join(word)))
     }
 }

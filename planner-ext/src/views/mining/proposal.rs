@@ -1,35 +1,35 @@
-//! Views that are proposed, and what becomes of them.
+//! Proposals of views, and their states.
 
 use datafusion::execution::memory_pool::human_readable_size;
 use serde::{Deserialize, Serialize};
 use terrace_tier_store::table::TableName;
 
-use super::search::Find;
+use super::search::PayingView;
 use crate::engine::{qualified, quoted_name};
 use crate::error::Result;
 use crate::views::definition::Definition;
 
-/// Proposals that are over and still shown.
-const MOST_ENDED: usize = 100;
+/// Most closed proposals that are still shown.
+const MOST_CLOSED: usize = 100;
 
-/// What became of a proposal.
+/// State of a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
-    /// It would pay.
+    /// The view would pay.
     Proposed,
-    /// Somebody made it.
+    /// A user made the view.
     Taken,
-    /// It would pay no longer.
+    /// The view would no longer pay.
     Withdrawn,
-    /// The server made it.
+    /// The server made the view.
     Created,
-    /// The server made it, and it is gone or another one's by now.
+    /// The server made the view, and it was dropped or replaced by a user since.
     Retired,
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub(crate) const ALL: [Self; 5] = [Self::Proposed, Self::Taken, Self::Withdrawn, Self::Created, Self::Retired];
 
     pub(crate) fn name(self) -> &'static str {
@@ -42,35 +42,37 @@ impl State {
         }
     }
 
-    fn is_over(self) -> bool {
+    fn is_closed(self) -> bool {
         matches!(self, Self::Taken | Self::Withdrawn | Self::Retired)
     }
 }
 
-/// A view that would pay, or did.
+/// A proposed view.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Proposal {
     pub(crate) view: TableName,
     pub(crate) table: TableName,
-    /// Empty: all.
+    /// Names of its columns; empty for all columns of the table.
     pub(crate) columns: Vec<String>,
     pub(crate) predicate: String,
     pub(crate) state: State,
     pub(crate) reason: String,
-    /// What it rests on, as of the last epoch that found it.
+    /// Figures of the last epoch that found it.
     pub(crate) basis: Basis,
-    /// Microseconds since 1970.
+    /// Time when it was proposed, in microseconds since 1970.
     pub(crate) made_at_us: u64,
+    /// Time of its last change of state, likewise.
     pub(crate) changed_at_us: u64,
     pub(super) key: String,
-    /// Epochs that found it since the server started, and those in a row that did not.
+    /// Number of epochs that found it since the server started.
     #[serde(skip)]
     pub(super) found: u32,
+    /// Number of consecutive epochs since then that did not find it.
     #[serde(skip)]
     pub(super) missing: u32,
 }
 
-/// Numbers of a proposal, per epoch where they are about scans.
+/// Figures behind a proposal; those about scans are per epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Basis {
@@ -84,7 +86,7 @@ pub(crate) struct Basis {
 }
 
 impl Basis {
-    /// Epochs until it has saved what it costs.
+    /// Number of epochs until the view has saved what it costs.
     pub(crate) fn payback_epochs(&self) -> f64 {
         self.cost_bytes / self.saved_bytes.max(1.0)
     }
@@ -98,36 +100,41 @@ impl Proposal {
         format!("SELECT {columns} FROM {} WHERE {}", qualified(&self.table), self.predicate)
     }
 
-    /// The statement that makes it.
+    /// The statement that makes the view.
     pub(crate) fn statement(&self) -> String {
         format!("CREATE HOT VIEW {} AS {}", qualified(&self.view), self.select())
     }
 
-    /// True while it would pay, as the last epoch has it.
+    /// True while the last epoch found it.
     pub(super) fn is_open(&self) -> bool {
         self.state == State::Proposed && self.missing == 0
     }
 
-    /// True for the view that somebody made of it.
+    /// True for a view that a user made from this proposal.
     pub(super) fn is_made_by(&self, view: &Definition) -> bool {
         let same = view.predicate == self.predicate || view.name == self.view;
         view.mined.is_none() && view.table == self.table && same
     }
 
-    /// It becomes something else.
-    pub(super) fn turn(&mut self, state: State, reason: String, now_us: u64) {
+    /// Changes the state and logs the change.
+    pub(super) fn change_state(&mut self, state: State, reason: String, now_us: u64) {
         tracing::info!(view = %self.view, state = state.name(), reason, "mined hot view");
         (self.state, self.reason, self.changed_at_us) = (state, reason, now_us);
     }
 
-    fn found(&mut self, find: &Find, basis: Basis, columns: Vec<String>) {
-        (self.basis, self.columns, self.predicate) = (basis, columns, find.predicate.clone());
-        (self.found, self.missing, self.reason) = (self.found + 1, 0, reason(find, &basis));
+    /// Updates the proposal in an epoch that found it again.
+    fn update(&mut self, view: &PayingView, basis: Basis, columns: Vec<String>) {
+        self.basis = basis;
+        self.columns = columns;
+        self.predicate = view.predicate.clone();
+        self.found += 1;
+        self.missing = 0;
+        self.reason = reason(view, &basis);
     }
 }
 
-/// Why it is proposed, for people.
-fn reason(find: &Find, basis: &Basis) -> String {
+/// The reason for which a view is proposed, for users.
+fn reason(view: &PayingView, basis: &Basis) -> String {
     let size = |bytes: f64| human_readable_size(bytes as usize);
     let share = 100.0 * basis.served / basis.scans.max(1.0);
     format!(
@@ -141,23 +148,31 @@ fn reason(find: &Find, basis: &Basis) -> String {
         size(basis.saved_bytes),
         size(basis.cost_bytes),
         basis.payback_epochs(),
-        if find.moving { "; its window moves with the clock" } else { "" },
+        if view.moving { "; its window moves with the clock" } else { "" },
     )
+}
+
+/// The parts of a table that proposals need.
+pub(super) struct TableSummary<'a> {
+    pub(super) name: &'a TableName,
+    pub(super) rows: f64,
+    /// Names of all columns.
+    pub(super) columns: &'a [String],
 }
 
 /// All proposals, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Proposals {
     all: Vec<Proposal>,
-    /// States as they were kept last.
-    kept: Vec<(TableName, State, u64)>,
+    /// States as they were stored last.
+    stored: Vec<(TableName, State, u64)>,
 }
 
 impl Proposals {
-    /// As they were kept.
-    pub(super) fn from_kept(all: Vec<Proposal>) -> Self {
-        let mut proposals = Self { all, kept: Vec::new() };
-        proposals.kept = proposals.states();
+    /// Proposals that were read from the catalog.
+    pub(super) fn from_stored(all: Vec<Proposal>) -> Self {
+        let mut proposals = Self { all, stored: Vec::new() };
+        proposals.stored = proposals.states();
         proposals
     }
 
@@ -169,12 +184,12 @@ impl Proposals {
         &mut self.all
     }
 
-    /// Calls `keep` with all of them when one is new, gone, or in another state than it was kept in.
-    pub(super) fn keep(&mut self, keep: impl FnOnce(&[Proposal]) -> Result<()>) -> Result<()> {
+    /// Calls `store` with all proposals if one is new, removed, or not in the state in which it was stored.
+    pub(super) fn store_changes(&mut self, store: impl FnOnce(&[Proposal]) -> Result<()>) -> Result<()> {
         let states = self.states();
-        if states != self.kept {
-            keep(&self.all)?;
-            self.kept = states;
+        if states != self.stored {
+            store(&self.all)?;
+            self.stored = states;
         }
         Ok(())
     }
@@ -183,43 +198,43 @@ impl Proposals {
         self.all.iter().map(|p| (p.view.clone(), p.state, p.changed_at_us)).collect()
     }
 
-    /// What an epoch found for a table of so many rows and these columns. `named` gives a new view its name, `patience`
-    /// is how many epochs in a row a proposal may be missing.
+    /// Updates the proposals for a table by the views that an epoch found. `new_name` gives a new view its name,
+    /// `patience` is the number of consecutive epochs in which a proposal may be missing.
     pub(super) fn epoch(
         &mut self,
-        table: (&TableName, f64, &[String]),
-        finds: &[Find],
-        named: &mut dyn FnMut(&[Proposal]) -> TableName,
-        (patience, now_us): (u32, u64),
+        table: &TableSummary<'_>,
+        views: &[PayingView],
+        new_name: &mut dyn FnMut(&[Proposal]) -> TableName,
+        patience: u32,
+        now_us: u64,
     ) {
-        let (table, table_rows, all_columns) = table;
-        let open = |proposal: &Proposal| proposal.state == State::Proposed && proposal.table == *table;
-        for find in finds {
+        let open = |proposal: &Proposal| proposal.state == State::Proposed && proposal.table == *table.name;
+        for view in views {
             let basis = Basis {
-                scans: find.scans,
-                served: find.served,
-                read_bytes: find.read_bytes,
-                saved_bytes: find.saved_bytes,
-                rows: find.estimate.rows,
-                table_rows,
-                cost_bytes: find.estimate.cost_bytes,
+                scans: view.scans,
+                served: view.served,
+                read_bytes: view.read_bytes,
+                saved_bytes: view.saved_bytes,
+                rows: view.estimate.rows,
+                table_rows: table.rows,
+                cost_bytes: view.estimate.cost_bytes,
             };
-            let whole = all_columns.iter().all(|column| find.columns.contains(column));
-            let columns = if whole { Vec::new() } else { find.columns.iter().cloned().collect() };
-            match self.all.iter_mut().find(|proposal| open(proposal) && proposal.key == find.key) {
-                Some(known) => known.found(find, basis, columns),
+            let has_all = table.columns.iter().all(|column| view.columns.contains(column));
+            let columns = if has_all { Vec::new() } else { view.columns.iter().cloned().collect() };
+            match self.all.iter_mut().find(|proposal| open(proposal) && proposal.key == view.key) {
+                Some(known) => known.update(view, basis, columns),
                 None => {
                     let proposal = Proposal {
-                        view: named(&self.all),
-                        table: table.clone(),
+                        view: new_name(&self.all),
+                        table: table.name.clone(),
                         columns,
-                        predicate: find.predicate.clone(),
+                        predicate: view.predicate.clone(),
                         state: State::Proposed,
-                        reason: reason(find, &basis),
+                        reason: reason(view, &basis),
                         basis,
                         made_at_us: now_us,
                         changed_at_us: now_us,
-                        key: find.key.clone(),
+                        key: view.key.clone(),
                         found: 1,
                         missing: 0,
                     };
@@ -227,28 +242,28 @@ impl Proposals {
                 }
             }
         }
-        let lost = |proposal: &&mut Proposal| open(proposal) && !finds.iter().any(|find| find.key == proposal.key);
+        let lost = |proposal: &&mut Proposal| open(proposal) && !views.iter().any(|view| view.key == proposal.key);
         for proposal in self.all.iter_mut().filter(lost) {
             proposal.missing += 1;
             if proposal.missing >= patience {
                 let reason =
                     format!("scans of the last {} epochs would not have saved enough with it", proposal.missing);
-                proposal.turn(State::Withdrawn, reason, now_us);
+                proposal.change_state(State::Withdrawn, reason, now_us);
             }
         }
-        let mut over = self.all.iter().filter(|proposal| proposal.state.is_over()).count();
+        let mut closed = self.all.iter().filter(|proposal| proposal.state.is_closed()).count();
         self.all.retain(|proposal| {
-            let goes = over > MOST_ENDED && proposal.state.is_over();
-            over -= usize::from(goes);
+            let goes = closed > MOST_CLOSED && proposal.state.is_closed();
+            closed -= usize::from(goes);
             !goes
         });
     }
 
-    /// Proposals of tables that were dropped or got other columns.
+    /// Withdraws proposals for tables that were dropped or altered.
     pub(super) fn abandon(&mut self, is_gone: impl Fn(&TableName) -> bool, now_us: u64) {
         let open = |proposal: &&mut Proposal| proposal.state == State::Proposed && is_gone(&proposal.table);
         for proposal in self.all.iter_mut().filter(open) {
-            proposal.turn(State::Withdrawn, "its table was dropped or altered".to_owned(), now_us);
+            proposal.change_state(State::Withdrawn, "its table was dropped or altered".to_owned(), now_us);
         }
     }
 }

@@ -1,54 +1,57 @@
-//! Which views of a table would have paid for the scans of the past, and so may pay for those to come.
+//! The search for views of a table that would have paid for past scans, and so may pay for future ones.
 //!
-//! A candidate gets its values from the older epochs and is judged by the newer ones: values that nobody asks for again, and
-//! templates that went out of use, serve nothing there. Each scan counts for the view that serves it best: the search
-//! takes the best view, gives its scans what is left to read with it, and goes on for the rest.
+//! A candidate gets its values from the older epochs and is judged by the newer ones: values that are not asked for
+//! again, and templates that went out of use, serve nothing there. Each scan counts for the view that serves it best:
+//! the search takes the best view, lowers the remaining rows of the scans that it serves, and goes on with what
+//! remains.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::candidate::{Candidate, Room, Template};
+use super::candidate::{Candidate, SlotValues, Template};
 use super::pattern::{Pattern, Shape};
 use super::scan::Scan;
 use super::window::{lower_us, moves};
 
-/// Views of a table that are proposed at once.
+/// Most views of a table that are proposed at once.
 const MOST_VIEWS: usize = 4;
-/// Sets of patterns that are looked at, and patterns of a scan that are combined.
+/// Most sets of patterns that are examined.
 const MOST_TEMPLATES: usize = 64;
+/// Most patterns of a scan that are combined.
 const MOST_PATTERNS: usize = 6;
-/// Estimates that one view may cost.
+/// Most estimates for finding one view.
 const MOST_ESTIMATES: usize = 64;
-/// Shares of the different values asked for, those asked for most first, that views are tried with; and counts of them.
+/// Shares of the different values, the most frequent first, with which views are tried.
 const SHARES: [f64; 4] = [1.0, 0.95, 0.8, 0.5];
+/// Numbers of values with which views are tried.
 const COUNTS: [usize; 5] = [1, 4, 16, 64, 256];
-/// What a view has to save of that which its scans read.
+/// Share of the bytes read by its scans that a view has to save.
 const LEAST_SHARE: f64 = 0.2;
-/// Share of a table that its scans have to read: bounds have done the work where it is less.
+/// Least share of a table that a view's scans have to read: if they read less, bounds are selective enough.
 const LEAST_ROWS: f64 = 0.05;
-/// A pattern more has to be worth it.
+/// Factor of the score for each further pattern, so that simpler views are preferred.
 const PER_PATTERN: f64 = 0.98;
 
-/// What a view would be like.
+/// Estimate of a view.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Estimate {
-    /// Its rows.
+    /// Rows of the view.
     pub(super) rows: f64,
-    /// Bytes that its run reads and writes.
+    /// Bytes that its tiering run reads and writes.
     pub(super) cost_bytes: f64,
 }
 
-/// What is known of a table.
-pub(super) trait Rows {
-    /// Its rows.
+/// Row estimates for a table.
+pub(super) trait RowEstimates {
+    /// Rows of the table.
     fn total(&self) -> f64;
 
-    /// What a view with that condition would be like; `None` when it can be none.
+    /// Estimate of a view with this condition; `None` if it cannot be the condition of a view.
     fn estimate(&mut self, predicate: &str) -> Option<Estimate>;
 }
 
-/// When a view pays, and how the past is weighed.
+/// Parameters that decide when a view pays, and how past epochs are weighed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct SearchParameters {
     /// Epochs within which it must have saved what its run costs.
     pub(super) payback_epochs: f64,
     /// Epochs after which a scan counts half.
@@ -57,47 +60,50 @@ pub(super) struct Terms {
 
 /// A view that would pay.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Find {
+pub(super) struct PayingView {
     pub(super) key: String,
     pub(super) predicate: String,
     pub(super) moving: bool,
     /// Columns of the scans that it serves.
     pub(super) columns: BTreeSet<String>,
     pub(super) estimate: Estimate,
-    /// Per epoch, of those that judged it: executions with these conditions, those of them that it serves, and bytes that
-    /// these read, of which it would have saved so many.
+    /// Executions per judging epoch with these conditions.
     pub(super) scans: f64,
+    /// Executions among these that the view serves.
     pub(super) served: f64,
+    /// Bytes that the served executions read.
     pub(super) read_bytes: f64,
+    /// Bytes among these that the view would have saved.
     pub(super) saved_bytes: f64,
 }
 
-/// What of a scan's bytes a view of so many rows leaves out, when the scan reads `left` rows without it.
-pub(super) fn saved(scan: &Scan, left: f64, rows: f64) -> f64 {
-    scan.runs * scan.volume.bytes * ((left - rows) / scan.volume.rows.max(1.0)).max(0.0)
+/// Bytes that a view of `rows` rows saves a scan that reads `rows_before` rows without it.
+pub(super) fn saved(scan: &Scan, rows_before: f64, rows: f64) -> f64 {
+    scan.runs * scan.volume.bytes * ((rows_before - rows) / scan.volume.rows.max(1.0)).max(0.0)
 }
 
-/// The epochs by which views are judged: the newer ones of those with scans. `None` while there is one only.
-pub(super) fn judges(scans: &[Scan]) -> Option<Vec<u64>> {
+/// The epochs by which views are judged: the newest third of those with scans. `None` while there is only one epoch.
+pub(super) fn judging_epochs(scans: &[Scan]) -> Option<Vec<u64>> {
     let epochs: BTreeSet<u64> = scans.iter().map(|scan| scan.epoch).collect();
     let newest = (epochs.len() / 3).max(1);
     (epochs.len() > 1).then(|| epochs.into_iter().rev().take(newest).collect())
 }
 
-/// Rows that each scan reads with the views there are.
+/// Rows that each scan still reads with the existing views.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Left {
+pub(super) struct RemainingRows {
     pub(super) rows: Vec<f64>,
-    /// The same without the mined view of a template, by its key: a new one of that template takes its place.
+    /// By the key of a template: rows that each scan reads without the mined view of this template, which a new view of
+    /// the template would replace.
     pub(super) without: BTreeMap<String, Vec<f64>>,
 }
 
-impl Left {
+impl RemainingRows {
     fn without(&self, key: &str) -> &[f64] {
         self.without.get(key).unwrap_or(&self.rows)
     }
 
-    /// A view of so many rows serves a scan; `key` is that of its template when it is a mined one.
+    /// Notes that a view of `view_rows` rows serves a scan; `key` is that of its template if it is a mined view.
     pub(super) fn serve(&mut self, at: usize, view_rows: f64, key: Option<&str>) {
         let others = self.without.iter_mut().filter(|(other, _)| Some(other.as_str()) != key);
         for rows in others.map(|(_, rows)| rows).chain([&mut self.rows]) {
@@ -105,54 +111,61 @@ impl Left {
         }
     }
 
-    /// A view is there now, in place of the one of its template.
-    fn add(&mut self, (candidate, find): (&Candidate, &Find), scans: &[Scan]) {
-        if let Some(without) = self.without.remove(&find.key) {
+    /// Notes that a view exists now, in place of the mined one of its template.
+    fn add(&mut self, candidate: &Candidate, view: &PayingView, scans: &[Scan]) {
+        if let Some(without) = self.without.remove(&view.key) {
             self.rows = without;
         }
         for (at, _) in scans.iter().enumerate().filter(|(_, scan)| candidate.covers(scan)) {
-            self.serve(at, find.estimate.rows, None);
+            self.serve(at, view.estimate.rows, None);
         }
     }
 }
 
-/// Views that pay, the best first, one of a template at most.
-pub(super) fn search(scans: &[Scan], mut left: Left, terms: Terms, rows: &mut dyn Rows) -> Vec<Find> {
-    let Some(judges) = judges(scans) else { return Vec::new() };
-    let mut past = Past { scans, judges, terms, estimates: HashMap::new(), rows };
-    let mut templates = past.templates();
-    let mut found: Vec<Find> = Vec::new();
+/// Finds views that pay, the best first, at most one of each template.
+pub(super) fn search(
+    scans: &[Scan],
+    mut remaining: RemainingRows,
+    parameters: SearchParameters,
+    rows: &mut dyn RowEstimates,
+) -> Vec<PayingView> {
+    let Some(judges) = judging_epochs(scans) else { return Vec::new() };
+    let mut search = Search { scans, judges, parameters, estimates: HashMap::new(), rows };
+    let mut templates = search.templates();
+    let mut found: Vec<PayingView> = Vec::new();
     while found.len() < MOST_VIEWS {
-        let Some((candidate, find)) = past.best(&templates, &left) else { break };
-        left.add((&candidate, &find), scans);
-        templates.retain(|supported| supported.key != find.key);
-        found.push(find);
+        let Some((candidate, view)) = search.best(&templates, &remaining) else { break };
+        remaining.add(&candidate, &view, scans);
+        templates.retain(|supported| supported.key != view.key);
+        found.push(view);
     }
     found
 }
 
 /// A template with the scans that have its patterns.
-struct Supported {
+struct SupportedTemplate {
     template: Template,
     key: String,
     scans: Vec<usize>,
 }
 
-struct Past<'a> {
+/// State of a search.
+struct Search<'a> {
     scans: &'a [Scan],
+    /// Epochs by which views are judged.
     judges: Vec<u64>,
-    terms: Terms,
+    parameters: SearchParameters,
     estimates: HashMap<String, Option<Estimate>>,
-    rows: &'a mut dyn Rows,
+    rows: &'a mut dyn RowEstimates,
 }
 
-impl Past<'_> {
-    fn judges(&self, scan: &Scan) -> bool {
+impl Search<'_> {
+    fn is_judging(&self, scan: &Scan) -> bool {
         self.judges.contains(&scan.epoch)
     }
 
-    /// The sets of patterns that scans with most to read have in common: all of a scan's, pairs of them, single ones.
-    fn templates(&self) -> Vec<Supported> {
+    /// The sets of patterns of the scans that read most: all patterns of a scan, pairs of them, single ones.
+    fn templates(&self) -> Vec<SupportedTemplate> {
         let mut sets: BTreeMap<Vec<&Pattern>, (f64, Vec<usize>)> = BTreeMap::new();
         for (at, scan) in self.scans.iter().enumerate() {
             let all: Vec<&Pattern> =
@@ -175,12 +188,12 @@ impl Past<'_> {
             let patterns: Vec<Pattern> = set.into_iter().cloned().collect();
             let moving = self.moving(&patterns, &scans);
             let template = Template { patterns, moving };
-            Supported { key: template.key(), template, scans }
+            SupportedTemplate { key: template.key(), template, scans }
         };
         sets.into_iter().map(supported).collect()
     }
 
-    /// Of each slot, whether its lower end follows the clock.
+    /// For each slot, whether its lower end follows the clock.
     fn moving(&self, patterns: &[Pattern], scans: &[usize]) -> Vec<bool> {
         let plain = Template { patterns: patterns.to_vec(), moving: Vec::new() };
         let asked: Vec<_> = scans.iter().filter_map(|at| self.scans.get(*at)).collect();
@@ -205,99 +218,104 @@ impl Past<'_> {
         estimate
     }
 
-    /// The different values that some scans asked for, those asked for most first.
-    fn tuples(&self, template: &Template, scans: &[usize], older: bool) -> Vec<Vec<Room>> {
-        let mut tuples: Vec<(Vec<Room>, f64, f64)> = Vec::new();
+    /// The different slot values that some scans asked for, the most frequent first; with `older` only those of scans
+    /// that do not judge.
+    fn tuples(&self, template: &Template, scans: &[usize], older: bool) -> Vec<Vec<SlotValues>> {
+        let mut tuples: Vec<(Vec<SlotValues>, f64, f64)> = Vec::new();
         let mut known: HashMap<Vec<String>, usize> = HashMap::new();
         let newest = self.scans.iter().map(|scan| scan.epoch).max().unwrap_or(0);
-        let wanted = scans.iter().filter_map(|at| self.scans.get(*at)).filter(|scan| !older || !self.judges(scan));
+        let wanted = scans.iter().filter_map(|at| self.scans.get(*at)).filter(|scan| !older || !self.is_judging(scan));
         for scan in wanted {
-            let Some(rooms) = template.rooms(scan) else { continue };
-            // Windows are all of one kind.
-            let key = rooms.iter().map(|room| match room {
-                Room::Values(domain) => format!("{domain:?}"),
-                Room::Window(_) => String::new(),
+            let Some(slot_values) = template.slot_values(scan) else { continue };
+            // All windows count as the same values: the longest one is taken.
+            let key = slot_values.iter().map(|values| match values {
+                SlotValues::Values(domain) => format!("{domain:?}"),
+                SlotValues::Window(_) => String::new(),
             });
             let age = (newest - scan.epoch) as f64;
-            let weight = scan.runs * (-age / self.terms.half_life_epochs).exp2();
+            let weight = scan.runs * (-age / self.parameters.half_life_epochs).exp2();
             let at = *known.entry(key.collect()).or_insert(tuples.len());
             match tuples.get_mut(at) {
                 Some((before, total, least)) => {
-                    for pair in before.iter_mut().zip(&rooms) {
-                        if let (Room::Window(us), Room::Window(other)) = pair {
+                    for pair in before.iter_mut().zip(&slot_values) {
+                        if let (SlotValues::Window(us), SlotValues::Window(other)) = pair {
                             *us = (*us).max(*other);
                         }
                     }
                     *total += weight;
                     *least = least.min(scan.volume.rows);
                 }
-                None => tuples.push((rooms, weight, scan.volume.rows)),
+                None => tuples.push((slot_values, weight, scan.volume.rows)),
             }
         }
-        // Among equals those first that make no view large.
+        // Among equally frequent values the ones of the smallest scans come first, as they keep the view small.
         tuples.sort_by(|(_, a, x), (_, b, y)| b.total_cmp(a).then(x.total_cmp(y)));
-        tuples.into_iter().map(|(rooms, ..)| rooms).collect()
+        tuples.into_iter().map(|(slot_values, ..)| slot_values).collect()
     }
 
-    /// The view that pays best, if one does.
-    fn best(&mut self, templates: &[Supported], left: &Left) -> Option<(Candidate, Find)> {
+    /// The view that pays best, if one pays.
+    fn best(&mut self, templates: &[SupportedTemplate], remaining: &RemainingRows) -> Option<(Candidate, PayingView)> {
         let mut tried = Vec::new();
         for (at, supported) in templates.iter().enumerate() {
             let older = self.tuples(&supported.template, &supported.scans, true);
             for share in shares(older.len()) {
-                let Some(candidate) = Candidate::of(&supported.template, older.iter().take(share.of(older.len())))
+                let Some(candidate) =
+                    Candidate::merge(&supported.template, older.iter().take(share.count_of(older.len())))
                 else {
                     continue;
                 };
-                let most = self.judged(supported, &candidate, left, 0.0).gained;
+                // An upper bound of the gain, without an estimate: a view without any rows.
+                let most = self.judge(supported, &candidate, remaining, 0.0).gained;
                 if candidate.is_small() && most > 0.0 {
                     tried.push((most, at, share, candidate));
                 }
             }
         }
         tried.sort_by(|(a, ..), (b, ..)| b.total_cmp(a));
-        let mut best: Option<(f64, Candidate, Find)> = None;
+        let mut best: Option<(f64, Candidate, PayingView)> = None;
         for (most, at, share, candidate) in tried.into_iter().take(MOST_ESTIMATES) {
+            // Candidates are sorted by their upper bounds, so no later one can be better.
             if best.as_ref().is_some_and(|(score, ..)| most <= *score) {
                 break;
             }
             let Some(supported) = templates.get(at) else { continue };
-            let Some((score, _)) = self.find(supported, (&candidate, &candidate), left) else { continue };
+            let Some((score, _)) = self.evaluate(supported, &candidate, &candidate, remaining) else { continue };
             if best.as_ref().is_some_and(|(before, ..)| score <= *before) {
                 continue;
             }
-            // It served the newer scans with the values of the older ones; it is proposed with those of both.
+            // The candidate was judged with the values of the older epochs; it is proposed with those of all epochs.
             let all = self.tuples(&supported.template, &supported.scans, false);
-            let Some(newest) = Candidate::of(&supported.template, all.iter().take(share.of(all.len()))) else {
+            let Some(newest) = Candidate::merge(&supported.template, all.iter().take(share.count_of(all.len()))) else {
                 continue;
             };
-            if let Some((_, find)) =
-                newest.is_small().then(|| self.find(supported, (&candidate, &newest), left)).flatten()
+            if let Some((_, view)) =
+                newest.is_small().then(|| self.evaluate(supported, &candidate, &newest, remaining)).flatten()
             {
-                best = Some((score, newest, find));
+                best = Some((score, newest, view));
             }
         }
-        best.map(|(_, candidate, find)| (candidate, find))
+        best.map(|(_, candidate, view)| (candidate, view))
     }
 
-    /// What a candidate is worth, if it pays, judged by the scans that one of older values serves.
-    fn find(
+    /// The score of a candidate, if it pays, judged by the scans that `older`, the candidate with older values, serves.
+    fn evaluate(
         &mut self,
-        supported: &Supported,
-        (older, candidate): (&Candidate, &Candidate),
-        left: &Left,
-    ) -> Option<(f64, Find)> {
+        supported: &SupportedTemplate,
+        older: &Candidate,
+        candidate: &Candidate,
+        remaining: &RemainingRows,
+    ) -> Option<(f64, PayingView)> {
         let predicate = candidate.predicate()?;
         let estimate = self.estimate(&predicate)?;
-        let judged = self.judged(supported, older, left, estimate.rows);
-        let net = judged.gained - estimate.cost_bytes / self.terms.payback_epochs;
+        let judged = self.judge(supported, older, remaining, estimate.rows);
+        let net = judged.gained - estimate.cost_bytes / self.parameters.payback_epochs;
         let worth = judged.saved >= LEAST_SHARE * judged.read && judged.rows >= LEAST_ROWS * self.rows.total();
         if net <= 0.0 || !worth {
             return None;
         }
         let template = &candidate.template;
         let covered = supported.scans.iter().filter_map(|at| self.scans.get(*at)).filter(|scan| candidate.covers(scan));
-        let find = Find {
+        let view = PayingView {
             key: supported.key.clone(),
             predicate,
             moving: template.moving.contains(&true),
@@ -308,20 +326,26 @@ impl Past<'_> {
             read_bytes: judged.read,
             saved_bytes: judged.saved,
         };
-        Some((net * PER_PATTERN.powi(template.patterns.len() as i32 - 1), find))
+        Some((net * PER_PATTERN.powi(template.patterns.len() as i32 - 1), view))
     }
 
-    /// Per epoch, of the newer ones, what a view of so many rows does for the scans of its template.
-    fn judged(&self, supported: &Supported, candidate: &Candidate, left: &Left, rows: f64) -> Judged {
-        let mut judged = Judged::default();
-        let without = left.without(&supported.key);
+    /// The gains per judging epoch of a view of `rows` rows for the scans of its template.
+    fn judge(
+        &self,
+        supported: &SupportedTemplate,
+        candidate: &Candidate,
+        remaining: &RemainingRows,
+        rows: f64,
+    ) -> Gains {
+        let mut judged = Gains::default();
+        let without = remaining.without(&supported.key);
         let scans = supported.scans.iter();
-        let scans = scans.filter_map(|at| Some((self.scans.get(*at)?, *left.rows.get(*at)?, *without.get(*at)?)));
-        for (scan, left, without) in scans.filter(|(scan, ..)| self.judges(scan)) {
+        let scans = scans.filter_map(|at| Some((self.scans.get(*at)?, *remaining.rows.get(*at)?, *without.get(*at)?)));
+        for (scan, before, without) in scans.filter(|(scan, ..)| self.is_judging(scan)) {
             let covered = candidate.covers(scan);
-            // A scan that the view whose place it takes serves, and it does not, reads more.
-            let then = if covered { without.min(rows) } else { without };
-            judged.gained += saved(scan, left, then) - saved(scan, then, left);
+            // A scan that the replaced view serves, and the new one does not, reads more than before.
+            let after = if covered { without.min(rows) } else { without };
+            judged.gained += saved(scan, before, after) - saved(scan, after, before);
             judged.scans += scan.runs;
             if covered {
                 judged.served += scan.runs;
@@ -332,25 +356,27 @@ impl Past<'_> {
         }
         let epochs = self.judges.len() as f64;
         let rows = judged.rows / judged.served.max(1.0);
-        let Judged { scans, served, read, saved, gained, .. } = judged;
+        let Gains { scans, served, read, saved, gained, .. } = judged;
         let [scans, served, read, saved, gained] = [scans, served, read, saved, gained].map(|total| total / epochs);
-        Judged { scans, served, read, saved, gained, rows }
+        Gains { scans, served, read, saved, gained, rows }
     }
 }
 
+/// Gains of a view per epoch: executions, and bytes of the served ones.
 #[derive(Debug, Clone, Copy, Default)]
-struct Judged {
+struct Gains {
     scans: f64,
     served: f64,
     read: f64,
+    /// Bytes saved compared with scans without mined views of this template.
     saved: f64,
-    /// The same against the views there are, less what is lost with the one whose place it takes.
+    /// Bytes saved compared with the existing views, less those lost with the replaced view.
     gained: f64,
-    /// That one of the scans reads which are served.
+    /// Average rows that one of the served executions reads.
     rows: f64,
 }
 
-/// How many of the values a view has.
+/// Number of the values that a view has.
 #[derive(Debug, Clone, Copy)]
 enum Share {
     Count(usize),
@@ -358,7 +384,7 @@ enum Share {
 }
 
 impl Share {
-    fn of(self, all: usize) -> usize {
+    fn count_of(self, all: usize) -> usize {
         match self {
             Self::Count(count) => count,
             Self::Of(share) => (share * all as f64).ceil() as usize,
@@ -366,11 +392,11 @@ impl Share {
     }
 }
 
-/// Different ones, for so many values.
+/// The shares that give different numbers of `all` values.
 fn shares(all: usize) -> Vec<Share> {
     let counts = COUNTS.into_iter().map(Share::Count);
     let mut shares: Vec<Share> = SHARES.into_iter().map(Share::Of).chain(counts).collect();
     let mut known = BTreeSet::new();
-    shares.retain(|share| (1..=all).contains(&share.of(all)) && known.insert(share.of(all)));
+    shares.retain(|share| (1..=all).contains(&share.count_of(all)) && known.insert(share.count_of(all)));
     shares
 }

@@ -1,4 +1,4 @@
-//! Terms, values and sets of values as SQL says them; `None` for what it would say differently, or not at all.
+//! Terms, values and sets of values as SQL; `None` for those that SQL cannot express exactly.
 
 use arrow::datatypes::DataType;
 use arrow::util::display::array_value_to_string;
@@ -7,10 +7,11 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Like, Operator};
 
 use crate::engine::{quoted_name, quoted_text};
 use crate::views::domain::{Cut, Domain};
-use crate::views::point::{Kind, Point, float64_at, is_text};
+use crate::views::point::{OrderedType, Point, float64_at, is_text};
 
-/// Values of a span of whole numbers that are listed, alone and among others; longer ones are told by their ends.
+/// Most values of a single span of whole numbers that are listed; a longer span is written by its ends.
 pub(super) const FEW: i128 = 3;
+/// Like [`FEW`], but for one of several spans.
 const FEW_OF_MANY: i128 = 16;
 
 /// An expression over the columns of a table.
@@ -27,7 +28,7 @@ pub(super) fn term(expr: &Expr) -> Option<String> {
         Expr::Column(column) => quoted_name(&column.name),
         Expr::Literal(value, _) => match value.data_type() {
             data_type if value.is_null() || data_type.is_nested() => return None,
-            _ => literal(&Point::of(value)?, &value.data_type())?,
+            _ => literal(&Point::from_scalar(value)?, &value.data_type())?,
         },
         Expr::Negative(inner) => format!("(- {})", term(inner)?),
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
@@ -51,7 +52,7 @@ pub(super) fn literal(point: &Point, data_type: &DataType) -> Option<String> {
         Point::Bytes(bytes) => return is_text(data_type).then(|| std::str::from_utf8(bytes).map(quoted_text).ok())?,
         Point::Number(number) => *number,
     };
-    let shown = |value: ScalarValue| array_value_to_string(&value.to_array().ok()?, 0).ok();
+    let text = |value: ScalarValue| array_value_to_string(&value.to_array().ok()?, 0).ok();
     Some(match data_type {
         DataType::Boolean => (number == 1).to_string(),
         integer if integer.is_integer() => number.to_string(),
@@ -64,30 +65,30 @@ pub(super) fn literal(point: &Point, data_type: &DataType) -> Option<String> {
         | DataType::Decimal128(digits, scale) => {
             format!(
                 "CAST('{}' AS DECIMAL({digits}, {scale}))",
-                shown(ScalarValue::Decimal128(Some(number), 38, *scale))?
+                text(ScalarValue::Decimal128(Some(number), 38, *scale))?
             )
         }
-        DataType::Date32 => format!("DATE '{}'", shown(ScalarValue::Date32(Some(i32::try_from(number).ok()?)))?),
+        DataType::Date32 => format!("DATE '{}'", text(ScalarValue::Date32(Some(i32::try_from(number).ok()?)))?),
         DataType::Timestamp(unit, None) => {
             let value = ScalarValue::new_primitive::<arrow::datatypes::Int64Type>(
                 Some(i64::try_from(number).ok()?),
                 &DataType::Int64,
             );
             let value = value.ok()?.cast_to(&DataType::Timestamp(*unit, None)).ok()?;
-            format!("CAST('{}' AS TIMESTAMP)", shown(value)?)
+            format!("CAST('{}' AS TIMESTAMP)", text(value)?)
         }
         _ => return None,
     })
 }
 
-/// The values of a term that belong to a domain.
+/// The condition that a term belongs to a domain.
 pub(super) fn domain(term: &str, data_type: &DataType, domain: &Domain) -> Option<String> {
-    let kind = Kind::of(data_type)?;
+    let kind = OrderedType::new(data_type)?;
     let mut listed = Vec::new();
     let mut parts = Vec::new();
     let most = if domain.spans().len() > 1 { FEW_OF_MANY } else { FEW };
     for (first, last) in domain.spans() {
-        match values(kind, (first, last), most) {
+        match values(kind, first, last, most) {
             Some(values) if *data_type == DataType::Boolean => parts.extend(values.iter().map(|value| match value {
                 Point::Number(1) => term.to_owned(),
                 _ => format!("NOT ({term})"),
@@ -113,13 +114,13 @@ pub(super) fn domain(term: &str, data_type: &DataType, domain: &Domain) -> Optio
     }
 }
 
-/// The few values of a span.
-fn values(kind: Kind, (first, last): (&Cut, &Cut), most: i128) -> Option<Vec<Point>> {
+/// The values of a span; `None` when there are more than `most`.
+fn values(kind: OrderedType, first: &Cut, last: &Cut, most: i128) -> Option<Vec<Point>> {
     let number = |cut: &Cut| match (cut, kind) {
         (Cut::At(Point::Number(number), _), _) => Some(*number),
-        // Only types of few values are listed up to their ends.
-        (Cut::Start, Kind::Number { low, .. }) => Some(low),
-        (Cut::End, Kind::Number { high, .. }) => high.checked_add(1),
+        // Only types with few values are listed up to their ends.
+        (Cut::Start, OrderedType::Number { low, .. }) => Some(low),
+        (Cut::End, OrderedType::Number { high, .. }) => high.checked_add(1),
         _ => None,
     };
     match (first, last) {
@@ -136,7 +137,7 @@ fn values(kind: Kind, (first, last): (&Cut, &Cut), most: i128) -> Option<Vec<Poi
 }
 
 fn span(term: &str, data_type: &DataType, first: &Cut, last: &Cut) -> Option<String> {
-    // Of these the value before a cut is one that people write.
+    // For these types the value before a cut is one that people write.
     let whole = data_type.is_integer() || *data_type == DataType::Date32;
     let low = match first {
         Cut::Start => None,

@@ -1,19 +1,19 @@
-//! Views of a table as they would be, by its samples and bounds.
+//! Estimates of views by the samples and bounds of a table.
 
 use std::sync::Arc;
 
 use terrace_tier_store::table::Table;
 
 use super::scan::Scan;
-use super::search::{Estimate, Find, Rows, judges};
+use super::search::{Estimate, PayingView, RowEstimates, judging_epochs};
 use crate::scan::ScanSource;
 use crate::views::bound::BoundView;
-use crate::views::condition::{Bounded, Condition};
+use crate::views::condition::{BoundsVerdict, Condition};
 use crate::views::definition::Definition;
 use crate::views::filter::Verdict;
 use crate::views::registry::HotViews;
 
-/// Of the scans that a find claims to serve, the share that the check has to confirm.
+/// Share of the scans that a found view claims to serve that the check has to confirm.
 const CONFIRMED: f64 = 0.9;
 
 /// Estimates by the samples and bounds of a table.
@@ -54,7 +54,7 @@ impl<'a> TableRows<'a> {
         }
     }
 
-    /// The view as it would have been bound when an epoch began.
+    /// Binds the view to the time at which an epoch began.
     pub(super) fn at_epoch(&self, view: &Arc<BoundView>, scans: &[Scan], epoch: u64) -> Option<Arc<BoundView>> {
         if !view.is_moving() {
             return Some(Arc::clone(view));
@@ -64,23 +64,28 @@ impl<'a> TableRows<'a> {
         self.bind(Definition { bound_at_us, ..view.definition().as_ref().clone() })
     }
 
-    /// True when the check says of as many scans as the find that they ask for its rows only.
-    pub(super) fn confirms(&self, find: &Find, scans: &[Scan]) -> bool {
-        let judges = judges(scans).unwrap_or_default();
+    /// True when the check confirms that the scans which the found view serves ask for its rows only.
+    pub(super) fn confirms(&self, found: &PayingView, scans: &[Scan]) -> bool {
+        let judges = judging_epochs(scans).unwrap_or_default();
         let judged = || scans.iter().filter(|scan| judges.contains(&scan.epoch));
         let first_us = judged().map(|scan| scan.at_us).min().unwrap_or(self.now_us);
-        let Some(view) = self.bind(self.definition(&find.predicate, first_us)) else { return false };
+        let Some(view) = self.bind(self.definition(&found.predicate, first_us)) else { return false };
         let implied = judged().filter(|scan| scan.filter.check(&view) == Verdict::Implied);
         let served = implied.map(|scan| scan.runs).sum::<f64>() / judges.len().max(1) as f64;
-        let confirmed = served >= CONFIRMED * find.served;
+        let confirmed = served >= CONFIRMED * found.served;
         if !confirmed {
-            tracing::debug!(find.predicate, served, claimed = find.served, "the check knows less scans");
+            tracing::debug!(
+                find.predicate = found.predicate,
+                served,
+                claimed = found.served,
+                "the check knows less scans"
+            );
         }
         confirmed
     }
 }
 
-impl Rows for TableRows<'_> {
+impl RowEstimates for TableRows<'_> {
     fn total(&self) -> f64 {
         self.source.version.live_rows() as f64
     }
@@ -89,16 +94,16 @@ impl Rows for TableRows<'_> {
         let view = self.bind(self.definition(predicate, self.now_us))?;
         let physical = |expr| self.hot_views.state.create_physical_expr(expr, view.schema()).ok();
         let filters = view.exprs().iter().cloned().map(physical).collect::<Option<Vec<_>>>()?;
-        let bounded = Condition::new(&view, &self.hot_views.state).ok()?.bounded(&self.source);
-        let volume = |wanted: Bounded| {
+        let bounded = Condition::new(&view, &self.hot_views.state).ok()?.judge_by_bounds(&self.source);
+        let volume = |wanted: BoundsVerdict| {
             let chunks = (0..).zip(&bounded).filter(|(_, bounded)| **bounded == wanted);
             self.source.volume(&chunks.map(|(chunk, _)| chunk).collect::<Vec<u32>>())
         };
-        // Samples see little of the few chunks that bounds leave of a table.
-        let sure = volume(Bounded::Everything);
-        let unsure = volume(Bounded::Unsure);
+        // Samples are unreliable when bounds leave only a few chunks of a table, so the bounds limit the estimate.
+        let sure = volume(BoundsVerdict::Everything);
+        let unsure = volume(BoundsVerdict::Unsure);
         let rows = self.source.estimated_rows(filters)?.clamp(sure.rows, sure.rows + unsure.rows);
-        // All columns of the chunks in which there may be some rows and others are read, and written anew.
+        // The run reads and rewrites all columns of the chunks that may have both rows of the view and other rows.
         Some(Estimate { rows, cost_bytes: 2.0 * unsure.bytes })
     }
 }

@@ -1,4 +1,4 @@
-//! The search on statements that are made up, over rows that are there: what it finds has to serve the epoch after.
+//! The search on generated statements over real rows: the views it finds have to serve the next epoch.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -13,7 +13,7 @@ use terrace_tier_store::table::{TableDefinition, TableName};
 use super::log::Volume;
 use super::pattern::conjuncts;
 use super::scan::Scan;
-use super::search::{Estimate, Find, Left, Rows, Terms, search};
+use super::search::{Estimate, PayingView, RemainingRows, RowEstimates, SearchParameters, search};
 use crate::scan::tests::Rng;
 use crate::views::bound::BoundView;
 use crate::views::filter::{Filter, Verdict};
@@ -26,11 +26,11 @@ const DAY_US: u64 = 86_400_000_000;
 /// 2026-03-01 12:00 UTC
 const NOON_US: u64 = 1_772_366_400_000_000;
 const BYTES_PER_ROW: f64 = 100.0;
-const TERMS: Terms = Terms { payback_epochs: 60.0, half_life_epochs: 3.0 };
+const TERMS: SearchParameters = SearchParameters { payback_epochs: 60.0, half_life_epochs: 3.0 };
 const WINDOW: u64 = 9;
 const SEEDS: [u64; 3] = [1, 22, 333];
 
-/// A table whose key `k` ascends, everything else anywhere, and what was asked of it.
+/// A table whose key `k` ascends, with all other columns random, and the scans of it.
 struct World {
     planner: Planner,
     rows: RecordBatch,
@@ -97,7 +97,7 @@ impl World {
         BoundView::new(&Arc::new(definition), &table, &self.planner.state)
     }
 
-    /// Rows that fulfil conditions, and rows of the chunks that have some: as good as bounds can be.
+    /// Rows that fulfil conditions, and rows of the chunks with such rows, as with perfect bounds.
     fn count(&self, exprs: &[datafusion::logical_expr::Expr]) -> (f64, f64) {
         let mut mask = vec![true; ROWS];
         for expr in exprs {
@@ -129,7 +129,7 @@ impl World {
         self.scans.push(scan);
     }
 
-    /// Some epochs of so many statements each.
+    /// Runs some epochs with a number of statements each.
     fn epochs(&mut self, epochs: u64, statements: usize, mut statement: impl FnMut(&mut Rng, u64) -> String) {
         for _ in 0..epochs {
             for _ in 0..statements {
@@ -146,7 +146,7 @@ impl World {
         self.scans.retain(|scan| scan.epoch >= first);
     }
 
-    fn search(&mut self) -> Vec<Find> {
+    fn search(&mut self) -> Vec<PayingView> {
         let scans = std::mem::take(&mut self.scans);
         let left = unserved(&scans);
         let found = search(&scans, left, TERMS, self);
@@ -154,7 +154,7 @@ impl World {
         found
     }
 
-    /// The share of statements that the check finds implied.
+    /// The share of statements for which the check proves the view implied.
     fn served(&self, predicate: &str, statements: &[String]) -> f64 {
         let view = self.bind(predicate, self.now_us).unwrap();
         let implied = |sql: &&String| self.scan(sql).filter.check(&view) == Verdict::Implied;
@@ -162,7 +162,7 @@ impl World {
     }
 }
 
-impl Rows for World {
+impl RowEstimates for World {
     fn total(&self) -> f64 {
         ROWS as f64
     }
@@ -174,14 +174,14 @@ impl Rows for World {
     }
 }
 
-/// One of so many values, the first ones far more often.
+/// A random one of `n` values, the first ones far more often.
 fn skewed(rng: &mut Rng, n: u64) -> u64 {
     let below = rng.below(n) + 1;
     rng.below(below)
 }
 
-/// Searches after six epochs of 40 statements; the best view, and its share of the statements to come.
-fn mined(seed: u64, mut statement: impl FnMut(&mut Rng, u64) -> String) -> (World, Vec<Find>, f64) {
+/// Searches after six epochs of 40 statements; returns the best view, and its share of the next statements.
+fn mined(seed: u64, mut statement: impl FnMut(&mut Rng, u64) -> String) -> (World, Vec<PayingView>, f64) {
     let mut world = World::new(seed);
     world.epochs(6, 40, &mut statement);
     let found = world.search();
@@ -200,7 +200,7 @@ fn sets_of_values_are_found() {
         let predicate = &found[0].predicate;
         assert!(predicate.contains("a IN ("), "seed {seed}: {predicate}");
         assert!(served >= 0.9, "seed {seed}: {served} of what comes asks for {predicate}");
-        // The view is as small as what is asked for: 12 of 5,000 values.
+        // The view has only the values that are asked for: 12 of 5,000.
         let (rows, _) = world.count(world.bind(predicate, NOON_US).unwrap().exprs());
         assert!(rows < 0.01 * ROWS as f64, "seed {seed}: {rows} rows");
         assert!((rows - found[0].estimate.rows).abs() < 0.5, "seed {seed}");
@@ -258,7 +258,7 @@ fn windows_that_move_are_found() {
                 "seed {seed}: {}",
                 best.predicate
             );
-            // Bound an hour before the statements of ten days later.
+            // Bound an hour before the statements of ten days later run.
             let view_us = world.now_us + 10 * DAY_US;
             let now_us = world.now_us + 10 * DAY_US + DAY_US / 24;
             let next: Vec<String> = (0..20).map(|_| statement(&mut world.rng, now_us)).collect();
@@ -275,7 +275,7 @@ fn what_bounds_prune_is_not_proposed() {
         let mut world = World::new(seed);
         world.epochs(6, 40, |rng, _| format!("k >= {}", 19_000 + rng.below(10)));
         assert_eq!(world.search(), [], "seed {seed}");
-        // Nor what all rows fulfil.
+        // Conditions that all rows fulfil make no view either.
         world.epochs(9, 40, |rng, _| format!("g < {}", 99 + rng.below(3)));
         assert_eq!(world.search(), [], "seed {seed}");
     }
@@ -288,16 +288,16 @@ fn what_nobody_asks_for_again_is_not_proposed() {
         world.epochs(9, 40, |rng, _| format!("a = {}", rng.below(5_000)));
         let claimed: f64 = world.search().iter().map(|find| find.served / find.scans).sum();
         assert!(claimed < 0.25, "seed {seed}: {claimed}");
-        // One epoch is no habit.
+        // One epoch is not enough to judge a view.
         let mut world = World::new(seed);
         world.epochs(1, 40, |_, _| "a = 7".to_owned());
         assert_eq!(world.search(), [], "seed {seed}");
     }
 }
 
-/// Where there are no views.
-fn unserved(scans: &[Scan]) -> Left {
-    Left { rows: scans.iter().map(|scan| scan.volume.rows).collect(), ..Left::default() }
+/// Remaining rows without any views.
+fn unserved(scans: &[Scan]) -> RemainingRows {
+    RemainingRows { rows: scans.iter().map(|scan| scan.volume.rows).collect(), ..RemainingRows::default() }
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn a_view_that_takes_the_place_of_another_serves_what_that_did() {
             world.end();
         }
         let scans = std::mem::take(&mut world.scans);
-        // There is a view of eight of the values.
+        // A view of eight of the values exists.
         let mut left = unserved(&scans);
         let before = left.rows.clone();
         let served = scans.iter().zip(&mut left.rows).enumerate().filter(|(at, _)| at % 11 < 8);
@@ -328,11 +328,11 @@ fn a_view_that_takes_the_place_of_another_serves_what_that_did() {
 fn a_run_that_costs_more_than_it_saves_is_not_proposed() {
     for (statements, paid) in [(40, true), (1, false)] {
         let mut world = World::new(5);
-        // It costs the table twice, and saves it once per statement.
+        // The run reads and writes the table once; each statement saves reading it.
         world.epochs(6, statements, |_, _| "a = 7".to_owned());
         let scans = std::mem::take(&mut world.scans);
         let left = unserved(&scans);
-        let found = search(&scans, left, Terms { payback_epochs: 1.0, ..TERMS }, &mut world);
+        let found = search(&scans, left, SearchParameters { payback_epochs: 1.0, ..TERMS }, &mut world);
         assert_eq!(found.is_empty(), !paid, "{statements} statements per epoch: {found:?}");
     }
 }
@@ -355,14 +355,14 @@ fn a_shift_is_followed() {
             }
         }
         assert!(after.is_some_and(|epochs| epochs <= WITHIN), "seed {seed}: found after {after:?} epochs");
-        // The old values are gone with their epochs.
+        // The epochs with the old values are no longer looked back on.
         let old: Vec<String> = (0..8).map(|value| format!("a = {value}")).collect();
         assert_eq!(
             world.search().iter().map(|find| world.served(&find.predicate, &old)).sum::<f64>(),
             0.0,
             "seed {seed}"
         );
-        // Another column, another view; nothing is left of the first.
+        // Scans of another column make another view; nothing of the first one remains.
         world.epochs(WINDOW, 40, |rng, _| format!("b = {}", rng.below(3)));
         let found = world.search();
         assert!(found.len() == 1 && found[0].predicate.starts_with("b "), "seed {seed}: {found:?}");

@@ -6,10 +6,11 @@ use crate::views::domain::{Cut, Domain};
 use crate::views::point::{Point, ticks};
 
 const DAY_US: u64 = 86_400_000_000;
-/// Different bounds that have to be seen.
+/// Fewest different bounds for which a window is recognised.
 const FEWEST_BOUNDS: usize = 3;
-/// How close to 1 the slope of bounds over time has to be, and how much of their spread it has to explain.
+/// Slopes of bounds over time that count as following the clock.
 const SLOPES: std::ops::RangeInclusive<f64> = 0.8..=1.25;
+/// Least share of the variance of bounds that the slope has to explain (R²).
 const EXPLAINED: f64 = 0.9;
 
 /// The lower end of a set of times, in microseconds since 1970.
@@ -22,7 +23,7 @@ pub(super) fn lower_us(domain: &Domain, data_type: &DataType) -> Option<i128> {
     }
 }
 
-/// True for bounds that go forward as the clock does; `seen` are times, each with the bound that was asked for then.
+/// True for bounds that advance as the clock does; `seen` are times, each with the bound of a scan at that time.
 pub(super) fn moves(seen: &[(u64, i128)]) -> bool {
     let mut bounds: Vec<i128> = seen.iter().map(|(_, bound)| *bound).collect();
     bounds.sort_unstable();
@@ -41,7 +42,8 @@ pub(super) fn moves(seen: &[(u64, i128)]) -> bool {
     xx > 0.0 && yy > 0.0 && SLOPES.contains(&(xy / xx)) && xy * xy / (xx * yy) >= EXPLAINED
 }
 
-/// An interval of at least so many microseconds in a unit that people use, with its length.
+/// Rounds an interval of `us` microseconds up to a unit that people use; returns its length in microseconds and its
+/// text.
 pub(super) fn interval(us: u64) -> (u64, String) {
     const UNITS: [(u64, &str); 4] =
         [(DAY_US, "days"), (3_600_000_000, "hours"), (60_000_000, "minutes"), (1_000_000, "seconds")];
@@ -74,9 +76,9 @@ mod tests {
 
     #[test]
     fn intervals_are_rounded_up_to_what_people_say() {
-        let said = |us: u64| interval(us).1;
+        let text = |us: u64| interval(us).1;
         assert_eq!(
-            [said(30 * DAY_US), said(30 * DAY_US + 5), said(3_600_000_001)],
+            [text(30 * DAY_US), text(30 * DAY_US + 5), text(3_600_000_001)],
             ["30 days", "31 days", "61 minutes"]
         );
         assert_eq!(interval(1), (1_000_000, "1 seconds".to_owned()));

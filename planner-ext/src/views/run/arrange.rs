@@ -1,8 +1,8 @@
-//! How the rows of a group are to lie: those of no view first, in the order they had and cut where chunks ended, then rows
-//! of views, put together by the set of views that have them.
+//! Arranges the rows of a group: rows of no view first, in their old order and cut where old chunks ended, then rows of
+//! views, grouped by the set of views to which they belong.
 //!
-//! The first of the new chunks take the places of the old ones, so rows of no view stay where they were in the table; what
-//! there is no place for goes to its end, as new rows do.
+//! The first new chunks take the places of the old ones, so rows of no view stay where they were in the table; the
+//! other new chunks are added at its end, like new rows.
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
 use arrow::buffer::BooleanBuffer;
@@ -12,12 +12,13 @@ use terrace_tier_store::table::{Arrangement, MarkId};
 use super::Job;
 use crate::views::condition::Condition;
 
-/// Views that rows are put together by.
+/// Most other views by which rows are grouped.
 const MOST_VIEWS: usize = 63;
-/// Rows of a set of views get a chunk of their own from one in so many of a full one on; fewer are put to others.
+/// Rows of a set of views get chunks of their own if they fill at least one in this many parts of a full chunk; fewer
+/// rows are joined with those of other sets.
 const LEAST_SHARE: usize = 8;
 
-/// Of the view that the run is for: rows of it are in chunks without others.
+/// Bit of the view that the run is for, whose rows get chunks without other rows.
 const OWN: u64 = 1 << MOST_VIEWS;
 
 impl Job {
@@ -47,7 +48,7 @@ impl Job {
     }
 }
 
-/// The rows that may fulfil a condition: all, where it fails on one.
+/// The rows that may fulfil a condition; all rows if it fails on one.
 fn holds(condition: &Condition, rows: &RecordBatch) -> BooleanArray {
     let values: Option<Vec<ArrayRef>> = condition.columns().iter().map(|c| rows.columns().get(*c).cloned()).collect();
     let found = values.and_then(|values| condition.holds(rows.num_rows(), &values).ok());
@@ -63,21 +64,22 @@ fn in_order(bits: &BooleanArray, order: &UInt32Array) -> BooleanArray {
 /// Rows of no view in each of the old chunks.
 fn cold_rows(sets: &[u64], live: &[usize]) -> Vec<usize> {
     let mut first = 0;
-    let of_chunk = |rows: &usize| {
+    let count = |rows: &usize| {
         let part = sets.get(first..first + rows).unwrap_or_default();
         first += rows;
         part.iter().filter(|set| **set == 0).count()
     };
-    live.iter().map(of_chunk).collect()
+    live.iter().map(count).collect()
 }
 
-/// How many chunks there will be of a group with so many rows of no view in each chunk, and so many of the view.
+/// Number of chunks after rewriting a group with `cold` rows of no view in each chunk, and `matching` rows of the view.
 pub(super) fn chunks_after(cold: &[usize], matching: usize, full_rows: usize) -> usize {
     let sets = std::iter::repeat_n(0, cold.iter().sum()).chain(std::iter::repeat_n(OWN, matching));
     cut(&sets.collect::<Vec<u64>>(), cold, full_rows).len()
 }
 
-/// Rows of the new chunks: `sets` of the rows in their new order, `cold` how many of no view each old chunk had.
+/// Number of rows of each new chunk: `sets` are the sets of views of the rows in their new order, `cold` the numbers of
+/// rows of no view in the old chunks.
 fn cut(sets: &[u64], cold: &[usize], full_rows: usize) -> Vec<usize> {
     let cold_rows = sets.partition_point(|set| *set == 0);
     let mut pieces = cold_pieces(cold, full_rows);
@@ -85,14 +87,14 @@ fn cut(sets: &[u64], cold: &[usize], full_rows: usize) -> Vec<usize> {
         pieces = vec![cold_rows];
     }
     let hot = sets.get(cold_rows..).unwrap_or_default();
-    // Rows of other views, then those of this one.
+    // Rows of other views come before those of this view.
     let (others, own) = hot.split_at(hot.partition_point(|set| set & OWN == 0));
     pieces.extend(hot_pieces(others, full_rows));
     pieces.extend(hot_pieces(own, full_rows));
     pieces.into_iter().flat_map(|rows| evenly(rows, full_rows)).collect()
 }
 
-/// One for each old chunk; those that are small are put together.
+/// A piece for each old chunk; small ones are joined.
 fn cold_pieces(cold: &[usize], full_rows: usize) -> Vec<usize> {
     let mut pieces = Vec::new();
     let mut piece = 0;
@@ -106,7 +108,7 @@ fn cold_pieces(cold: &[usize], full_rows: usize) -> Vec<usize> {
     pieces
 }
 
-/// One for each set of views that has enough rows.
+/// A piece for each set of views with enough rows.
 fn hot_pieces(sets: &[u64], full_rows: usize) -> Vec<usize> {
     let is_small = |rows: usize| rows * LEAST_SHARE < full_rows;
     let mut pieces = Vec::new();
@@ -124,7 +126,7 @@ fn hot_pieces(sets: &[u64], full_rows: usize) -> Vec<usize> {
     pieces
 }
 
-/// As few parts of at most `most` as there can be, of one size as far as that goes.
+/// Splits `rows` into as few parts of at most `most` rows as possible, of nearly equal size.
 fn evenly(rows: usize, most: usize) -> impl Iterator<Item = usize> {
     let parts = rows.div_ceil(most.max(1));
     (0..parts).map(move |part| rows * (part + 1) / parts - rows * part / parts)
@@ -139,13 +141,13 @@ mod tests {
         let rows = |sets: &[(u64, usize)]| -> Vec<u64> {
             sets.iter().flat_map(|(set, rows)| std::iter::repeat_n(*set, *rows)).collect()
         };
-        // Old chunks keep what is left of them, small ones are put together.
+        // Old chunks keep their remaining rows, small ones are joined.
         assert_eq!(cut(&rows(&[(0, 180), (OWN, 20)]), &[90, 90], 100), [90, 90, 20]);
         assert_eq!(cut(&rows(&[(0, 130), (OWN, 20)]), &[30, 10, 90], 100), [40, 90, 20]);
         assert_eq!(cut(&rows(&[(0, 30), (OWN, 20)]), &[20, 10], 100), [30, 20]);
-        // Too many are halved.
+        // Too many rows are split in halves.
         assert_eq!(cut(&rows(&[(0, 50), (OWN, 130)]), &[25, 25], 100), [50, 65, 65]);
-        // Rows of other views are apart from those of none and from those of this one; among themselves if they are many.
+        // Rows of other views are separated from those of no view and of this view, and by set if there are many.
         assert_eq!(cut(&rows(&[(0, 50), (1, 3), (OWN, 4), (OWN | 1, 5)]), &[50], 100), [50, 3, 9]);
         assert_eq!(cut(&rows(&[(1, 20), (2, 20), (OWN, 40), (OWN | 2, 1)]), &[0], 100), [20, 20, 41]);
         assert_eq!(cut(&rows(&[(OWN, 7)]), &[0], 100), [7]);

@@ -1,4 +1,4 @@
-//! What runs did since the server started, and how far the one under way is.
+//! Counts of runs since the server started, and the progress of the current run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use terrace_tier_store::store::Compacted;
 use terrace_tier_store::table::TableName;
 
-/// Counts of runs. All grow, but for [`RunCounters::chunks_left`].
+/// Counts of runs. All only grow, except [`RunCounters::chunks_left`].
 #[derive(Debug, Default)]
 pub struct RunCounters {
     runs: AtomicU64,
@@ -29,7 +29,7 @@ struct State {
 }
 
 impl RunCounters {
-    /// Runs that were over.
+    /// Runs that were completed.
     pub fn runs(&self) -> u64 {
         self.runs.load(Ordering::Relaxed)
     }
@@ -39,57 +39,57 @@ impl RunCounters {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Chunks whose columns of the condition were read.
+    /// Chunks of which columns of the condition were read.
     pub fn chunks_read(&self) -> u64 {
         self.chunks_read.load(Ordering::Relaxed)
     }
 
-    /// Bytes of these that came from the home tier.
+    /// Bytes of these columns that were read from the home tier.
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes.load(Ordering::Relaxed)
     }
 
-    /// Chunks of which it was noted, as they lie, that all of their rows or none may be of a view.
+    /// Chunks that were marked without a rewrite.
     pub fn chunks_noted(&self) -> u64 {
         self.chunks_noted.load(Ordering::Relaxed)
     }
 
-    /// Chunks replaced.
+    /// Chunks that were replaced.
     pub fn chunks_in(&self) -> u64 {
         self.chunks_in.load(Ordering::Relaxed)
     }
 
-    /// Chunks written for them.
+    /// Chunks that were written in place of these.
     pub fn chunks_out(&self) -> u64 {
         self.chunks_out.load(Ordering::Relaxed)
     }
 
-    /// Bytes of these.
+    /// Bytes of the written chunks.
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes.load(Ordering::Relaxed)
     }
 
-    /// Chunks that do not know the view of the run under way; 0 when there is none.
+    /// Chunks that do not know the mark of the current run yet; 0 when there is no run.
     pub fn chunks_left(&self) -> u64 {
         self.chunks_left.load(Ordering::Relaxed)
     }
 
-    /// The view of the run under way.
+    /// The view of the current run.
     pub(crate) fn running(&self) -> Option<TableName> {
         self.state.lock().running.clone()
     }
 
-    /// Why the latest run of a view failed; `None` when it did not.
+    /// Error of the latest run of a view; `None` if it did not fail.
     pub(crate) fn error(&self, view: &TableName) -> Option<String> {
         self.state.lock().errors.get(view).cloned()
     }
 
-    /// A run of the view begins.
+    /// Notes that a run of the view begins.
     pub(crate) fn begin(&self, view: &TableName) {
         self.state.lock().running = Some(view.clone());
     }
 
-    /// It is over, or ended with an error, or early (`None`).
+    /// Notes that the run is completed, has failed, or was ended early (`None`).
     pub(crate) fn end(&self, view: &TableName, result: Option<Result<(), String>>) {
         let mut state = self.state.lock();
         state.running = None;

@@ -1,55 +1,62 @@
-//! What a run would do.
+//! The forecast of a run.
 
 use terrace_tier_store::table::{Chunk, Marked};
 
 use super::arrange::chunks_after;
 use super::plan::Plan;
-use super::survey::{Found, Survey};
-use super::{Job, Pace, RunCounters};
+use super::survey::{ChunkContent, Survey};
+use super::{Job, KeepGoing, RunCounters};
 use crate::error::Result;
 
-/// A run that writes nothing.
+/// The work that a run would do, and its effect on queries.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Forecast {
-    /// Sealed chunks, and their rows.
+    /// Sealed chunks.
     pub(crate) chunks: u64,
+    /// Rows of these.
     pub(crate) rows: u64,
-    /// Chunks without a row of the view, with nothing else, with both, and those that cannot be read.
+    /// Chunks without rows of the view.
     pub(crate) chunks_none: u64,
+    /// Chunks with rows of the view only.
     pub(crate) chunks_all: u64,
+    /// Chunks with rows of the view and other rows.
     pub(crate) chunks_some: u64,
+    /// Chunks that cannot be read.
     pub(crate) chunks_unread: u64,
-    /// Rows that queries of the view read before and after it, recent inserts aside.
+    /// Rows that queries of the view read before the run, without recent inserts.
     pub(crate) rows_read_before: u64,
+    /// Rows that they read after it.
     pub(crate) rows_read_after: u64,
-    /// Chunks whose columns of the condition are read.
+    /// Chunks of which the run reads columns of the condition.
     pub(crate) chunks_read: u64,
-    /// Chunks that are written anew, and those that take their places.
+    /// Chunks that the run replaces.
     pub(crate) chunks_rewritten: u64,
+    /// Chunks that it writes in their place.
     pub(crate) chunks_written: u64,
-    /// Bytes that come from the home tier, and that are written there.
+    /// Bytes that it reads from the home tier.
     pub(crate) read_bytes: u64,
+    /// Bytes that it writes to the home tier.
     pub(crate) written_bytes: u64,
 }
 
 impl Job {
-    /// What [`Job::run`] would do now.
+    /// Forecasts a [`Job::run`] that would start now.
     ///
     /// # Errors
-    /// As of a run.
-    pub(crate) fn forecast(&self, pace: Pace<'_>) -> Result<Forecast> {
-        let survey = Survey::make(self, self.table.version(), &RunCounters::default(), pace, &mut |_| Ok(()))?;
-        let plan = Plan::of(self, &survey);
+    /// Like [`Job::run`].
+    pub(crate) fn forecast(&self, keep_going: KeepGoing<'_>) -> Result<Forecast> {
+        let survey = Survey::make(self, self.table.version(), &RunCounters::default(), keep_going, &mut |_| Ok(()))?;
+        let plan = Plan::new(self, &survey);
         let mut all =
             Forecast { chunks_read: survey.read_chunks, read_bytes: survey.read_bytes, ..Forecast::default() };
         for finding in &survey.findings {
             all.chunks += 1;
             all.rows += finding.entry.live_rows();
-            match finding.found {
-                Found::Known(Marked::None) | Found::Nothing => all.chunks_none += 1,
-                Found::Known(Marked::All) | Found::Everything => all.chunks_all += 1,
-                Found::Known(_) | Found::Part(_) => all.chunks_some += 1,
-                Found::Unread => all.chunks_unread += 1,
+            match finding.content {
+                ChunkContent::Known(Marked::None) | ChunkContent::Nothing => all.chunks_none += 1,
+                ChunkContent::Known(Marked::All) | ChunkContent::Everything => all.chunks_all += 1,
+                ChunkContent::Known(_) | ChunkContent::Part(_) => all.chunks_some += 1,
+                ChunkContent::Unread => all.chunks_unread += 1,
             }
             all.rows_read_after += finding.rows_read();
         }
@@ -64,7 +71,7 @@ impl Job {
         Ok(all)
     }
 
-    /// Rows that queries read as long as they are checked against the older version.
+    /// Rows that queries read while they are checked against the published version.
     fn rows_read(&self, survey: &Survey) -> u64 {
         let known = |chunk: &Chunk| self.published.map(|mark| chunk.marked(mark));
         let read = survey.findings.iter().filter(|finding| known(&finding.entry.chunk) != Some(Marked::None));

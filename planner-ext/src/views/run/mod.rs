@@ -1,17 +1,16 @@
-//! The tiering run of a hot view (Meyer et al., ADMS 2015, 4.1): what chunks are to know of it.
+//! The tiering run of a hot view (Meyer et al., ADMS 2015, 4.1): marks chunks, and rewrites chunks so that rows of the
+//! view lie together.
 //!
-//! ```text
-//!   prepare     what a run has to know
-//!   survey      which rows each chunk has: by bounds, by what an older version knows, by reading columns of the condition
-//!   plan        what is noted of chunks as they are, and which are written anew together
-//!   arrange     how the rows of such a group are to lie
-//!   forecast    what a run would do, without writing
-//!   counters    what runs did
-//! ```
+//! - `arrange`: arranges the rows of a group of chunks that is rewritten
+//! - `counters`: counts of runs
+//! - `forecast`: forecasts a run without writing
+//! - `plan`: decides which chunks stay as they are, and which are rewritten together
+//! - `prepare`: makes the job of a run
+//! - `survey`: finds the rows of the view in each chunk: by bounds, by the mark of an older version, by reading columns
 //!
-//! All that a run finds out is noted of the chunks, group by group, so it may end at any point and go on at another time.
-//! It never makes anybody wait: what is written anew is an optimistic transaction, and chunks about which nothing is known
-//! are read by all queries. One run of a table at a time, as the caller sees to.
+//! A run stores its results as marks of chunks, group by group, so it may end at any point and continue at another
+//! time. No other operation waits for it: rewriting is an optimistic transaction, and all queries read chunks that do
+//! not know the mark. The caller ensures that only one run of a table is under way at a time.
 
 mod arrange;
 mod counters;
@@ -24,6 +23,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use terrace_tier_store::Store;
+use terrace_tier_store::store::ChunkMark;
 use terrace_tier_store::table::{ChunkEntry, ChunkId, MarkId, Marked, Table};
 
 pub use counters::RunCounters;
@@ -34,61 +34,62 @@ use survey::Survey;
 use super::condition::Condition;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Looks at the table after which a run leaves chunks that came meanwhile to the next one.
+/// Most passes over the table; a run leaves chunks that are new after these to the next run.
 const MOST_PASSES: usize = 4;
-/// Chunks of which something is noted in one commit.
+/// Most chunks that are marked in one commit.
 const NOTED_CHUNKS: usize = 1024;
 
-/// Asked after each piece of work, with the bytes that it read from the home tier and wrote: false ends the run.
-pub(crate) type Pace<'a> = &'a dyn Fn(u64) -> bool;
+/// Called after each piece of work, with the bytes read from the home tier and written; false ends the run.
+pub(crate) type KeepGoing<'a> = &'a dyn Fn(u64) -> bool;
 
-/// Told of chunks, as they lie, whether each of their rows may be one of the view, or none is.
-pub(crate) type Note<'a> = &'a mut dyn FnMut(&[(ChunkId, bool)]) -> Result<()>;
+/// Called with chunks, each with whether all of its rows may belong to the view (true), or none does (false).
+pub(crate) type StoreMarks<'a> = &'a mut dyn FnMut(&[(ChunkId, bool)]) -> Result<()>;
 
-/// A mark, and what it says of rows.
+/// A mark with its condition.
 #[derive(Debug, Clone)]
 pub(crate) struct Marking {
     pub(crate) mark: MarkId,
     pub(crate) condition: Arc<Condition>,
-    /// Of the newest version of its view: rows are put together by these.
+    /// True for the mark of the newest version of its view: rows are arranged by these marks.
     pub(crate) is_newest: bool,
 }
 
-/// One version of a view, and what its run has to know.
+/// The run of one version of a view.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) store: Arc<Store>,
     pub(crate) table: Arc<Table>,
     pub(crate) condition: Arc<Condition>,
-    /// What chunks get; `None`: it is only asked what a run would do.
+    /// The mark that chunks get; `None` for a job that is only forecast.
     pub(crate) mark: Option<MarkId>,
-    /// That of the version that queries are checked against now.
+    /// Mark of the version that queries are checked against now.
     pub(crate) published: Option<MarkId>,
-    /// The same where all rows of this version are rows of that one: chunks that have none of those have none of these.
+    /// Equal to `published` if all rows of this version belong to that one: chunks without rows of that version have
+    /// none of this version either.
     pub(crate) before: Option<MarkId>,
-    /// All other marks of views of the table: rows that are written anew keep them.
+    /// All other marks of views of the table, which rewritten rows keep.
     pub(crate) others: Vec<Marking>,
 }
 
 impl Job {
-    /// Looks at all chunks that do not know the mark and sees to it that they do. Chunks that come meanwhile, or that
-    /// cannot be read, may be left.
+    /// Marks all chunks that do not know the mark. Chunks that are added meanwhile, or that cannot be read, may be
+    /// left.
     ///
     /// # Errors
-    /// [`ErrorKind::Cancelled`] when `pace` says so; what the store says.
-    pub(crate) fn run(&self, counters: &RunCounters, pace: Pace<'_>) -> Result<()> {
+    /// [`ErrorKind::Cancelled`] when `keep_going` returns false; errors of the store.
+    pub(crate) fn run(&self, counters: &RunCounters, keep_going: KeepGoing<'_>) -> Result<()> {
         let Some(mark) = self.mark else { return Ok(()) };
         for _ in 0..MOST_PASSES {
             let version = self.table.version();
             let unknown = |entry: &&ChunkEntry| entry.chunk.marked(mark) == Marked::Unknown;
             counters.leave(version.chunks.iter().filter(unknown).count());
-            let mut note = |known: &[(ChunkId, bool)]| self.note(mark, known, counters);
-            let survey = Survey::make(self, version, counters, pace, &mut note)?;
-            let plan = Plan::of(self, &survey);
-            let rest: Vec<(ChunkId, bool)> = plan.kept.iter().map(|chunk| (*chunk, true)).collect();
-            self.note(mark, &rest, counters)?;
+            let mut store_marks = |known: &[(ChunkId, bool)]| self.store_marks(mark, known, counters);
+            let survey = Survey::make(self, version, counters, keep_going, &mut store_marks)?;
+            let plan = Plan::new(self, &survey);
+            let unchanged: Vec<(ChunkId, bool)> = plan.unchanged.iter().map(|chunk| (*chunk, true)).collect();
+            self.store_marks(mark, &unchanged, counters)?;
             for group in plan.groups {
-                self.rearrange(group, counters, pace)?;
+                self.rearrange(group, counters, keep_going)?;
             }
             let unread: HashSet<ChunkId> = survey.unread().collect();
             let version = self.table.version();
@@ -99,16 +100,19 @@ impl Job {
         Ok(())
     }
 
-    fn note(&self, mark: MarkId, known: &[(ChunkId, bool)], counters: &RunCounters) -> Result<()> {
+    /// Stores the mark in chunks.
+    fn store_marks(&self, mark: MarkId, known: &[(ChunkId, bool)], counters: &RunCounters) -> Result<()> {
         for piece in known.chunks(NOTED_CHUNKS) {
-            let piece: Vec<_> = piece.iter().map(|(chunk, may)| (*chunk, mark, *may)).collect();
+            let marks =
+                piece.iter().map(|(chunk, may_fulfil)| ChunkMark { chunk: *chunk, mark, may_fulfil: *may_fulfil });
+            let piece: Vec<_> = marks.collect();
             counters.note(self.store.set_marks(&self.table, &piece)?);
         }
         Ok(())
     }
 
-    /// Writes a group anew; in smaller ones where memory is short. What changed meanwhile is left to the next look.
-    fn rearrange(&self, group: Group, counters: &RunCounters, pace: Pace<'_>) -> Result<()> {
+    /// Rewrites a group, in smaller groups if memory is short. Chunks that changed meanwhile are left to the next pass.
+    fn rearrange(&self, group: Group, counters: &RunCounters, keep_going: KeepGoing<'_>) -> Result<()> {
         let mut open = vec![group.chunks];
         while let Some(mut chunks) = open.pop() {
             let version = self.table.version();
@@ -118,12 +122,12 @@ impl Job {
                 continue;
             }
             let live: Vec<usize> = entries.iter().map(|entry| entry.live_rows() as usize).collect();
-            // A failure of ours is no failure of the store's: without an order rows stay as they are.
+            // The arrangement itself cannot fail.
             let arrange = |rows: &_| Ok(self.arrangement(rows, &live, group.full_rows));
             match self.store.rearrange(&self.table, &entries, &arrange) {
                 Ok(done) => {
                     counters.write(&done);
-                    if !pace(done.written_bytes) {
+                    if !keep_going(done.written_bytes) {
                         return Err(stopped());
                     }
                 }

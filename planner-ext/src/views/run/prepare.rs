@@ -1,4 +1,4 @@
-//! What a run has to know: the condition, the table, and what chunks know of the views of it.
+//! Makes the job of a run: the condition, the table, and the marks of the table's views.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ impl HotViews {
         views.is_ok_and(|views| views.get(&version.name).is_some_and(|status| same(&status.definition)))
     }
 
-    /// Takes the marks that no view has from the chunks of a table. What fails is done by the next run on the table.
+    /// Removes marks that no view has any more from the chunks of a table. If that fails, the next run on the table
+    /// does it.
     pub(crate) fn forget_unknown(&self, table: &TableName) {
         let Ok(found) = self.store.table(table) else { return };
         let forgotten = self.current().and_then(|views| {
@@ -41,10 +42,10 @@ impl HotViews {
         }
     }
 
-    /// The job of the newest version of a view as `definition` has it; without a mark it can only be forecast.
+    /// The job of the newest version of a view with this definition; without a mark the job can only be forecast.
     ///
     /// # Errors
-    /// When view and table do not fit each other, and [`crate::ErrorKind::NotFound`] for the table.
+    /// When the view does not fit its table, and [`crate::ErrorKind::NotFound`] for the table.
     pub(crate) fn job(&self, definition: &Arc<Definition>) -> Result<Job> {
         let table = &definition.table;
         let table = self.store.table(table).map_err(|_| missing_table(&table.to_string()))?;
@@ -59,7 +60,7 @@ impl HotViews {
         for status in self.current()?.iter().filter(|status| status.definition.table == definition.table) {
             let known = &status.definition;
             let is_own = known.name == definition.name;
-            // The stored definition of this view may be older than the one that is asked about.
+            // The stored definition of this view may be older than `definition`.
             let newest = Some(known).filter(|_| !is_own).map(|newest| (Arc::clone(newest), true));
             let older = known.as_published().map(|older| (Arc::new(older), false));
             for (version, is_newest) in newest.into_iter().chain(older) {

@@ -1,48 +1,48 @@
-//! Which chunks of a version have rows of a view.
+//! The survey of a run: finds out which chunks of a version have rows of a view.
 
 use std::sync::Arc;
 
 use arrow::array::BooleanArray;
 use terrace_tier_store::table::{ChunkEntry, ChunkId, Marked, TableVersion};
 
-use super::{Job, NOTED_CHUNKS, Note, Pace, RunCounters, stopped};
+use super::{Job, KeepGoing, NOTED_CHUNKS, RunCounters, StoreMarks, stopped};
 use crate::error::Result;
 use crate::scan::ScanSource;
-use crate::views::condition::Bounded;
+use crate::views::condition::BoundsVerdict;
 
-/// What was found of a chunk.
+/// Rows of the view in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    /// It knows the mark already.
+pub(super) enum ChunkContent {
+    /// The chunk knows the mark already.
     Known(Marked),
-    /// No row is one of the view.
+    /// No row belongs to the view.
     Nothing,
-    /// Every row may be.
+    /// Every row may belong to the view.
     Everything,
-    /// So many rows, some and not all.
+    /// This number of rows belongs to the view; some and not all.
     Part(u64),
-    /// Its columns cannot be read.
+    /// The chunk's columns cannot be read.
     Unread,
 }
 
-/// A chunk, and what was found.
+/// A chunk, and the rows of the view in it.
 #[derive(Debug, Clone)]
 pub(super) struct Finding {
     pub(super) entry: ChunkEntry,
-    pub(super) found: Found,
+    pub(super) content: ChunkContent,
 }
 
 impl Finding {
-    /// Rows that a query of the view reads of the chunk as it lies.
+    /// Rows that a query of the view reads of the chunk without a rewrite.
     pub(super) fn rows_read(&self) -> u64 {
-        match self.found {
-            Found::Known(Marked::None) | Found::Nothing => 0,
+        match self.content {
+            ChunkContent::Known(Marked::None) | ChunkContent::Nothing => 0,
             _ => self.entry.live_rows(),
         }
     }
 }
 
-/// All chunks of a version.
+/// The findings about all chunks of a version.
 #[derive(Debug)]
 pub(crate) struct Survey {
     pub(super) version: Arc<TableVersion>,
@@ -52,92 +52,92 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Finds it out; tells `note` what is sure of chunks as they lie, every now and then.
+    /// Surveys all chunks; passes results that need no rewrite to `store_marks`, in batches.
     pub(super) fn make(
         job: &Job,
         version: Arc<TableVersion>,
         counters: &RunCounters,
-        pace: Pace<'_>,
-        note: Note<'_>,
+        keep_going: KeepGoing<'_>,
+        store_marks: StoreMarks<'_>,
     ) -> Result<Self> {
         let source = ScanSource::new(Arc::clone(&job.store), Arc::clone(&job.table), Arc::clone(&version));
         let is_known = |entry: &ChunkEntry| job.mark.map_or(Marked::Unknown, |mark| entry.chunk.marked(mark));
         let all_known = version.chunks.iter().all(|entry| is_known(entry) != Marked::Unknown);
-        let bounds = if all_known { Vec::new() } else { job.condition.bounded(&source) };
+        let bounds = if all_known { Vec::new() } else { job.condition.judge_by_bounds(&source) };
         let findings = Vec::with_capacity(version.chunks.len());
         let mut survey = Self { version: Arc::clone(&version), findings, read_chunks: 0, read_bytes: 0 };
         let mut sure = Vec::new();
         for (position, entry) in version.chunks.iter().enumerate() {
             let was_none = job.before.is_some_and(|before| entry.chunk.marked(before) == Marked::None);
-            let found = match (is_known(entry), bounds.get(position)) {
-                (Marked::Unknown, _) if was_none || entry.live_rows() == 0 => Found::Nothing,
-                (Marked::Unknown, Some(Bounded::Nothing)) => Found::Nothing,
-                (Marked::Unknown, Some(Bounded::Everything)) => Found::Everything,
+            let content = match (is_known(entry), bounds.get(position)) {
+                (Marked::Unknown, _) if was_none || entry.live_rows() == 0 => ChunkContent::Nothing,
+                (Marked::Unknown, Some(BoundsVerdict::Nothing)) => ChunkContent::Nothing,
+                (Marked::Unknown, Some(BoundsVerdict::Everything)) => ChunkContent::Everything,
                 (Marked::Unknown, _) => {
-                    let (found, read_bytes) = read(job, entry)?;
+                    let (content, read_bytes) = read(job, entry)?;
                     survey.read_chunks += 1;
                     survey.read_bytes += read_bytes;
                     counters.read(read_bytes);
-                    if !pace(read_bytes) {
-                        note(&sure)?;
+                    if !keep_going(read_bytes) {
+                        store_marks(&sure)?;
                         return Err(stopped());
                     }
-                    found
+                    content
                 }
-                (known, _) => Found::Known(known),
+                (known, _) => ChunkContent::Known(known),
             };
-            survey.findings.push(Finding { entry: entry.clone(), found });
-            match found {
-                Found::Nothing => sure.push((entry.chunk.id, false)),
-                Found::Everything => sure.push((entry.chunk.id, true)),
+            survey.findings.push(Finding { entry: entry.clone(), content });
+            match content {
+                ChunkContent::Nothing => sure.push((entry.chunk.id, false)),
+                ChunkContent::Everything => sure.push((entry.chunk.id, true)),
                 _ => {}
             }
             if sure.len() == NOTED_CHUNKS {
-                note(&sure)?;
+                store_marks(&sure)?;
                 sure.clear();
             }
         }
-        note(&sure)?;
+        store_marks(&sure)?;
         Ok(survey)
     }
 
     /// Chunks that could not be read.
     pub(super) fn unread(&self) -> impl Iterator<Item = ChunkId> {
-        self.findings.iter().filter(|f| f.found == Found::Unread).map(|f| f.entry.chunk.id)
+        self.findings.iter().filter(|f| f.content == ChunkContent::Unread).map(|f| f.entry.chunk.id)
     }
 }
 
-/// Evaluates the condition on the rows of a chunk; with the bytes that were read from the home tier.
-fn read(job: &Job, entry: &ChunkEntry) -> Result<(Found, u64)> {
+/// Evaluates the condition on the rows of a chunk; also returns the bytes that were read from the home tier.
+fn read(job: &Job, entry: &ChunkEntry) -> Result<(ChunkContent, u64)> {
     let chunk = &entry.chunk;
     let columns = job.condition.columns();
     let segments = columns.iter().filter_map(|column| chunk.segments.get(*column));
-    let cold_bytes = segments.filter(|segment| !segment.is_in_reach()).map(|segment| segment.home.len).sum();
+    let cold_bytes = segments.filter(|segment| !segment.is_in_memory()).map(|segment| segment.home.len).sum();
     let values = match job.store.columns(chunk, columns) {
         Ok(values) => values,
         Err(error @ terrace_tier_store::Error::Cancelled) => return Err(error.into()),
         Err(error) => {
             tracing::warn!(%error, table = %job.table.name(), "a chunk is not known to a hot view: it cannot be read");
-            return Ok((Found::Unread, cold_bytes));
+            return Ok((ChunkContent::Unread, cold_bytes));
         }
     };
     let mask = match job.condition.holds(chunk.rows as usize, &values) {
         Ok(mask) => mask,
-        // A query with this condition may fail on the same value, or never come to it.
+        // A query with this condition may fail on the same value, or never evaluate it.
         Err(error) => {
             tracing::debug!(%error, table = %job.table.name(), "the condition of a hot view fails on a row");
-            return Ok((Found::Everything, cold_bytes));
+            return Ok((ChunkContent::Everything, cold_bytes));
         }
     };
     Ok((judge(entry, &mask), cold_bytes))
 }
 
-fn judge(entry: &ChunkEntry, mask: &BooleanArray) -> Found {
+fn judge(entry: &ChunkEntry, mask: &BooleanArray) -> ChunkContent {
     let deleted = entry.deletions.iter().flat_map(|rows| rows.iter());
     let deleted = deleted.filter(|row| (*row as usize) < mask.len() && mask.value(*row as usize)).count();
     match (mask.true_count() - deleted) as u64 {
-        0 => Found::Nothing,
-        all if all == entry.live_rows() => Found::Everything,
-        part => Found::Part(part),
+        0 => ChunkContent::Nothing,
+        all if all == entry.live_rows() => ChunkContent::Everything,
+        part => ChunkContent::Part(part),
     }
 }

@@ -1,4 +1,8 @@
-//! The check against rows, and against what it promises to prove.
+//! Tests of the check: against rows, and against a list of views that it has to prove implied.
+//!
+//! - `promises`: pairs of query and view that the check has to prove, or must not prove
+//! - `soundness`: random queries and views, checked against rows
+//! - `windows`: views with moving windows, refused conditions, the work of a check
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::expect_used)]
 
@@ -43,10 +47,10 @@ pub(crate) struct Planner {
 
 impl Planner {
     pub(crate) fn new() -> Self {
-        Self::of(&columns())
+        Self::with_columns(&columns())
     }
 
-    pub(crate) fn of(columns: &Schema) -> Self {
+    pub(crate) fn with_columns(columns: &Schema) -> Self {
         let mut config = SessionConfig::new();
         config.options_mut().sql_parser.map_string_types_to_utf8view = true;
         config.options_mut().sql_parser.parse_float_as_decimal = true;
@@ -56,7 +60,7 @@ impl Planner {
         Self { state, schema, simplifier: ExprSimplifier::new(context) }
     }
 
-    /// With the types of its values settled, and as the optimizer leaves it.
+    /// The expression after type coercion, and after simplification.
     fn planned(&self, sql: &str) -> datafusion::error::Result<(Expr, Expr)> {
         let expr = self.state.create_logical_expr(sql, &self.schema)?;
         let coerced = crate::coercion::coerced(&self.simplifier, expr, &self.schema)?;
@@ -67,8 +71,9 @@ impl Planner {
         self.planned(sql).unwrap_or_else(|e| panic!("{sql}: {e}")).1
     }
 
-    /// Whether the check says that all rows of `query` are rows of `view`.
+    /// True if the check proves that all rows of `query` are rows of `view`.
     fn implies(&self, query: &str, view: &str) -> bool {
-        Filter::new(&[self.simplified(query)], &self.schema).proves(&Formula::of(&self.simplified(view), &self.schema))
+        Filter::new(&[self.simplified(query)], &self.schema)
+            .proves(&Formula::from_expr(&self.simplified(view), &self.schema))
     }
 }

@@ -1,4 +1,4 @@
-//! What the check promises to prove, and what it must not.
+//! Pairs of query and view that the check has to prove, and pairs that it must not prove.
 
 use super::*;
 
@@ -84,7 +84,7 @@ const PROVEN: &[(&str, &str)] = &[
     ("abs(a) = 3 AND b = 1", "abs(a) > 2"),
     ("date_trunc('month', t) = TIMESTAMP '2026-02-01'", "date_trunc('month', t) >= TIMESTAMP '2026-01-01'"),
     ("CASE WHEN a = 1 THEN b ELSE 0 END > 4", "CASE WHEN a = 1 THEN b ELSE 0 END > 3"),
-    // Columns with each other.
+    // Comparisons of columns.
     ("k = a AND a > 5", "k > 5"),
     ("a = b AND b > 5", "a > 5"),
     ("a = b AND a IN (3, 4)", "b IN (3, 4, 5)"),
@@ -179,7 +179,7 @@ fn many_alternatives_are_compared_as_written() {
     let ors: Vec<String> = (0..40).map(|n| format!("({} = {n} AND f > {n}.5)", names[n % 3])).collect();
     let few = ors[..20].join(" OR ");
     let many = ors.join(" OR ");
-    // More ways than are followed one by one.
+    // More disjuncts than a filter is expanded to.
     assert!(planner.implies(&format!("({few}) AND m > 1"), &many));
     assert!(!planner.implies(&many, &few));
     let list: Vec<String> = (0..300).map(|n| format!("a = {n}")).collect();

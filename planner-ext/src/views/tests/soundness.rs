@@ -1,4 +1,4 @@
-//! Wherever the check says yes, no row passes the query and fails the view.
+//! Soundness: whenever the check proves a view implied, no row passes the query and fails the view.
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array,
@@ -51,7 +51,7 @@ fn pick<'a>(rng: &mut Rng, from: &[&'a str]) -> &'a str {
 
 const COMPARISONS: [&str; 6] = ["=", "<>", "<", "<=", ">", ">="];
 
-/// Two expressions that may stand on one side of a comparison, and what may stand on the other.
+/// The two sides of a comparison: an expression, and a value for it.
 fn value(rng: &mut Rng) -> (&'static str, String) {
     let number = |rng: &mut Rng| rng.below(7).to_string();
     match rng.below(14) {
@@ -133,14 +133,14 @@ pub(crate) fn condition(rng: &mut Rng, depth: u32) -> String {
     }
 }
 
-/// A query with something of the view in it.
+/// A random query that shares conditions with the view.
 pub(crate) fn query(rng: &mut Rng, view: &str) -> String {
     let more = condition(rng, 2);
     match rng.below(4) {
         0 => more,
         1 => format!("({view}) AND {more}"),
         2 => {
-            // Other numbers, other comparisons.
+            // The same condition with other numbers and comparisons.
             let mut text = view.to_owned();
             for _ in 0..=rng.below(2) {
                 let from = rng.below(7).to_string();
@@ -176,14 +176,15 @@ fn check(seed: u64, pairs: usize) -> (usize, usize, usize) {
         }
         let view = condition(&mut rng, 2);
         let query = query(&mut rng, &view);
-        // Other numbers may make another time of it, and one that there is not.
+        // Replacing digits may make an invalid time.
         let Ok((written, simplified)) = planner.planned(&query) else { continue };
         let of_view = planner.simplified(&view);
-        // As a query comes out of the optimizer, and as it is written; some functions are not run as they are written.
+        // The query as the optimizer leaves it, and as it is written; some functions cannot be executed as they are
+        // written.
         let as_written = rng.below(3) == 0 && !query.contains("coalesce");
         let asked = if as_written { written } else { simplified };
         let filter = Filter::new(std::slice::from_ref(&asked), &planner.schema);
-        let yes = filter.proves(&Formula::of(&of_view, &planner.schema));
+        let yes = filter.proves(&Formula::from_expr(&of_view, &planner.schema));
         let in_query = holds(&planner, &asked, &batch);
         let in_view = holds(&planner, &of_view, &batch);
         let outside = and_not(&in_query, &in_view).unwrap().true_count();

@@ -1,4 +1,4 @@
-//! Views as they are bound: windows that move, conditions that are refused, the work of a check.
+//! Bound views: moving windows, refused conditions, the work of a check.
 
 use std::time::Instant;
 
@@ -50,11 +50,11 @@ fn a_window_stays_where_it_was_bound() {
     let window = "d >= current_date - INTERVAL '30 days'";
     assert_eq!(asked("d >= DATE '2026-01-29' AND a = 4").check(&view), lacks(window));
     assert_eq!(asked("d >= DATE '2026-01-30' AND a > 2").check(&view), lacks("a > 3"));
-    // A day later it is narrower: what is within it then is within it now.
+    // A day later the window is narrower: rows within it then are within it now.
     let later = bind("d >= current_date - INTERVAL '30 days' AND a > 3", NOON_US + 24 * HOUR_US).unwrap();
     assert_eq!(asked("d >= DATE '2026-01-30' AND a = 4").check(&later), lacks(window));
     assert_eq!(asked("d >= DATE '2026-01-31' AND a = 4").check(&later), Verdict::Implied);
-    // A bound within the day is one between days.
+    // A bound during a day is a bound between two days.
     let exact = bind("d >= now() - INTERVAL '36 hours'", NOON_US).unwrap();
     assert_eq!(asked("d >= DATE '2026-02-28'").check(&exact), Verdict::Implied);
     assert_eq!(asked("d >= DATE '2026-02-27'").check(&exact), lacks("d >= now() - INTERVAL '36 hours'"));
@@ -95,8 +95,8 @@ fn conditions_that_cannot_be_checked_are_refused() {
 #[test]
 fn columns_are_those_that_are_named() {
     let view = bind("b > 3", NOON_US).unwrap();
-    assert_eq!(view.lacks(["a", "b", "d"]), ["b"]);
-    assert!(view.needs("b") && view.needs("a") && !view.needs("s"));
+    assert_eq!(view.missing_columns(["a", "b", "d"]), ["b"]);
+    assert!(view.depends_on("b") && view.depends_on("a") && !view.depends_on("s"));
 }
 
 #[test]

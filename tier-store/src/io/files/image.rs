@@ -1,4 +1,4 @@
-//! What a simulated disk holds: for every file and folder its *live* state, as programs see it, and its *durable* one.
+//! The contents of a simulated disk: for every file and folder its *live* state, which programs see, and its *durable* one.
 //!
 //! ```text
 //! write, set_len     -> live; remembered as unsynced
@@ -7,7 +7,7 @@
 //! power cut          -> of what is unsynced, each 512-byte sector and each change of a folder is kept or lost alone
 //! ```
 //!
-//! Durable names may so point to files whose bytes were lost, and the other way round; that is what POSIX promises.
+//! So durable names may point to files whose bytes were lost, and the other way round: POSIX promises no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -37,16 +37,16 @@ impl Write {
         }
     }
 
-    /// Applies what a power cut leaves of it.
-    fn tear(&self, bytes: &mut Vec<u8>, random: &mut StdRng, kept: f64) {
+    /// Applies the sectors of the write that survive a power cut, each with probability `survival_rate`.
+    fn tear(&self, bytes: &mut Vec<u8>, random: &mut StdRng, survival_rate: f64) {
         match self {
-            Self::Len(_) if !random.random_bool(kept) => {}
+            Self::Len(_) if !random.random_bool(survival_rate) => {}
             Self::Len(_) => self.apply(bytes),
             Self::Bytes(offset, written) => {
                 let mut at = 0;
                 while at < written.len() {
                     let len = (SECTOR_BYTES - (offset + at) % SECTOR_BYTES).min(written.len() - at);
-                    if random.random_bool(kept) {
+                    if random.random_bool(survival_rate) {
                         overwrite(bytes, offset + at, written.get(at..at + len).unwrap_or_default());
                     }
                     at += len;
@@ -98,23 +98,22 @@ impl FileImage {
         }
     }
 
-    /// A sync that failed: as on Linux, what was to be written counts as clean afterwards, whether it reached the disk
-    /// or not.
+    /// A failed sync: as on Linux, the unsynced bytes count as clean afterwards, whether they reached the disk or not.
     pub(super) fn sync_badly(&mut self, random: &mut StdRng) {
         for write in self.unsynced.drain(..) {
             write.tear(&mut self.durable, random, 0.5);
         }
     }
 
-    fn cut(&mut self, random: &mut StdRng, kept: f64) {
+    fn cut_power(&mut self, random: &mut StdRng, survival_rate: f64) {
         for write in self.unsynced.drain(..) {
-            write.tear(&mut self.durable, random, kept);
+            write.tear(&mut self.durable, random, survival_rate);
         }
         self.live.clone_from(&self.durable);
     }
 }
 
-/// What a name stands for.
+/// The file or folder of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     File(Node),
@@ -197,7 +196,7 @@ impl DiskImage {
         }
     }
 
-    /// An empty file under that name: a new one, or the old one cut to nothing.
+    /// Creates an empty file, or truncates the existing one.
     pub(super) fn create_file(&mut self, path: &Path) -> Result<Node, i32> {
         match self.find(path) {
             Some(Entry::Folder(_)) => Err(libc::EISDIR),
@@ -250,22 +249,22 @@ impl DiskImage {
         Ok(())
     }
 
-    /// Takes a file or folder away at once, from the durable state too.
+    /// Removes a file or folder at once, from the durable state too.
     pub(super) fn vanish(&mut self, path: &Path) -> Result<(), i32> {
         let parent = self.parent(path)?;
         self.change(parent, vec![(name(path)?.into(), None)])?;
         self.sync_folder(path.parent().unwrap_or(path))
     }
 
-    /// The state after a power cut, which is live and durable alike.
-    pub(super) fn cut(&mut self, random: &mut StdRng) {
-        let kept = *[0.0, 0.1, 0.5, 0.9, 1.0].get(random.random_range(0..5)).unwrap_or(&0.5);
+    /// Cuts the power: afterwards the live state equals the durable one.
+    pub(super) fn cut_power(&mut self, random: &mut StdRng) {
+        let survival_rate = *[0.0, 0.1, 0.5, 0.9, 1.0].get(random.random_range(0..5)).unwrap_or(&0.5);
         for file in self.files.values_mut() {
-            file.cut(random, kept);
+            file.cut_power(random, survival_rate);
         }
         for folder in self.folders.values_mut() {
             for change in folder.unsynced.drain(..) {
-                if random.random_bool(kept) {
+                if random.random_bool(survival_rate) {
                     apply(&mut folder.durable, change);
                 }
             }

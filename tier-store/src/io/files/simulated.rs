@@ -1,10 +1,10 @@
-//! A disk in memory that loses what was not synced, and fails on demand; a seed decides both.
+//! A disk in memory that loses unsynced changes in a power cut, and fails on demand; a seed decides both.
 //!
 //! One disk serves files ([`FileSystem`]), cold reads ([`BlockIo`]) and the catalog's database
-//! ([`redb::StorageBackend`]), so that all of them fail and lose their power together. Reads are served on the thread
-//! that asks: what one thread does with a disk, it does again with the same seed. Operations that change something are
-//! counted; [`SimulatedFiles::cut_power_after`] ends the disk at one of them, and from then on nothing works until
-//! [`SimulatedFiles::restart`] gives the disk that a machine would find when the power is back.
+//! ([`redb::StorageBackend`]), so that all of them fail and lose power together. The calling thread serves its reads, so one
+//! thread with the same seed repeats the same run. The disk counts operations that change something;
+//! [`SimulatedFiles::cut_power_after`] cuts the power at one of them, and then every operation fails until
+//! [`SimulatedFiles::restart`] returns the disk that a machine would find when the power is back.
 
 use std::io::Error as IoError;
 use std::path::{Path, PathBuf};
@@ -16,21 +16,21 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::image::{DiskImage, Entry, Node};
-use super::{FileSystem, FolderEntry, refused};
+use super::{FileSystem, FolderEntry, file_error};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::io::request::{Request, pread};
 use crate::io::simulated::memory_file;
 use crate::io::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
 
-/// How often operations go wrong (each from 0 to 1), and where.
+/// Rates of faults (each from 0 to 1), and the paths that they affect.
 #[derive(Debug, Clone, Default)]
 pub struct DiskFaults {
     /// Share of operations that fail with EIO; a write may have been done in part, a sync too.
     pub error_rate: f64,
     /// Share of operations that need room and fail with ENOSPC; a write may have been done in part.
     pub full_rate: f64,
-    /// Share of cold reads that return fewer bytes than asked.
+    /// Share of cold reads that return fewer bytes than requested.
     pub short_rate: f64,
     /// Time that each operation takes.
     pub latency: Duration,
@@ -38,7 +38,7 @@ pub struct DiskFaults {
     pub below: Option<PathBuf>,
 }
 
-/// What ended.
+/// The kind of failure that a restart follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outage {
     /// The process (`kill -9`): the system keeps what was written, synced or not, and may lose it later.
@@ -47,7 +47,7 @@ pub enum Outage {
     Machine,
 }
 
-/// What an operation is about to do, as far as faults differ.
+/// The kind of operation, as far as faults differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Read,
@@ -66,19 +66,19 @@ struct Disk {
     trace: u32,
 }
 
-/// Whether an operation takes place.
+/// The decision whether an operation takes place.
 #[derive(Debug, Clone, Copy)]
-enum Fate {
+enum Decision {
     Done,
-    /// It fails; as much of it as this share is done all the same.
+    /// The operation fails with this `errno`, after this share of it was done.
     Fails(i32, f64),
-    /// It is done, but never synced and never answered: the power went.
-    Cut,
+    /// The operation is done but not synced, and the caller gets an error, because the power was cut.
+    PowerCut,
 }
 
 impl Disk {
-    /// Decides on the next operation; `Err` when it cannot even start.
-    fn begin(&mut self, kind: Kind, path: &Path, detail: u64) -> Result<Fate, i32> {
+    /// Decides whether the next operation takes place; `Err` when it cannot even start.
+    fn begin(&mut self, kind: Kind, path: &Path, detail: u64) -> Result<Decision, i32> {
         if self.dead {
             return Err(libc::ENODEV);
         }
@@ -88,23 +88,23 @@ impl Disk {
             self.trace = crc32c::crc32c_append(self.trace, &detail.to_le_bytes());
             if self.cut_at == Some(self.operations) {
                 self.dead = true;
-                return Ok(Fate::Cut);
+                return Ok(Decision::PowerCut);
             }
         }
         if self.faults.below.as_ref().is_some_and(|below| !path.starts_with(below)) {
-            return Ok(Fate::Done);
+            return Ok(Decision::Done);
         }
         let part = self.random.random_range(0.0..1.0);
         if self.faults.error_rate > 0.0 && self.random.random_bool(self.faults.error_rate) {
-            return Ok(Fate::Fails(libc::EIO, part));
+            return Ok(Decision::Fails(libc::EIO, part));
         }
         if kind == Kind::Grow && self.faults.full_rate > 0.0 && self.random.random_bool(self.faults.full_rate) {
-            return Ok(Fate::Fails(libc::ENOSPC, part));
+            return Ok(Decision::Fails(libc::ENOSPC, part));
         }
-        Ok(Fate::Done)
+        Ok(Decision::Done)
     }
 
-    /// An operation that is done whole or not at all.
+    /// Carries out an operation that is done completely or not at all.
     fn change(
         &mut self,
         kind: Kind,
@@ -113,50 +113,50 @@ impl Disk {
         change: impl FnOnce(&mut DiskImage) -> Result<(), i32>,
     ) -> Result<(), i32> {
         match self.begin(kind, path, detail)? {
-            Fate::Done => change(&mut self.image),
-            Fate::Fails(errno, _) => Err(errno),
-            Fate::Cut => change(&mut self.image).and(Err(libc::ENODEV)),
+            Decision::Done => change(&mut self.image),
+            Decision::Fails(errno, _) => Err(errno),
+            Decision::PowerCut => change(&mut self.image).and(Err(libc::ENODEV)),
         }
     }
 
     fn write_at(&mut self, path: &Path, node: Node, offset: u64, bytes: &[u8]) -> Result<(), i32> {
         let detail = offset ^ (u64::from(crc32c::crc32c(bytes)) << 32);
-        let fate = self.begin(Kind::Grow, path, detail)?;
-        let done = match fate {
-            Fate::Fails(_, share) => (bytes.len() as f64 * share) as usize,
-            Fate::Done | Fate::Cut => bytes.len(),
+        let decision = self.begin(Kind::Grow, path, detail)?;
+        let done = match decision {
+            Decision::Fails(_, share) => (bytes.len() as f64 * share) as usize,
+            Decision::Done | Decision::PowerCut => bytes.len(),
         };
         let offset = usize::try_from(offset).map_err(|_| libc::EFBIG)?;
         self.image.image(node)?.write(offset, bytes.get(..done).unwrap_or_default());
-        answer(fate)
+        result_of(decision)
     }
 
     fn sync_file(&mut self, path: &Path, node: Node) -> Result<(), i32> {
-        let fate = self.begin(Kind::Change, path, 0)?;
+        let decision = self.begin(Kind::Change, path, 0)?;
         let file = self.image.image(node)?;
-        match fate {
-            Fate::Done => file.sync(),
-            Fate::Fails(..) => file.sync_badly(&mut self.random),
-            Fate::Cut => {}
+        match decision {
+            Decision::Done => file.sync(),
+            Decision::Fails(..) => file.sync_badly(&mut self.random),
+            Decision::PowerCut => {}
         }
-        answer(fate)
+        result_of(decision)
     }
 
-    /// A read takes place or does not.
+    /// Decides whether a read takes place.
     fn read(&mut self, path: &Path) -> Result<(), i32> {
-        answer(self.begin(Kind::Read, path, 0)?)
+        result_of(self.begin(Kind::Read, path, 0)?)
     }
 }
 
-fn answer(fate: Fate) -> Result<(), i32> {
-    match fate {
-        Fate::Done => Ok(()),
-        Fate::Fails(errno, _) => Err(errno),
-        Fate::Cut => Err(libc::ENODEV),
+fn result_of(decision: Decision) -> Result<(), i32> {
+    match decision {
+        Decision::Done => Ok(()),
+        Decision::Fails(errno, _) => Err(errno),
+        Decision::PowerCut => Err(libc::ENODEV),
     }
 }
 
-/// A simulated disk. Clones are handles of the same disk.
+/// A simulated disk. Clones refer to the same disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedFiles {
     disk: Arc<Mutex<Disk>>,
@@ -191,13 +191,13 @@ impl SimulatedFiles {
         }
     }
 
-    /// Changes the faults from the next operation on.
+    /// Sets the faults for all operations from the next one on.
     pub fn set_faults(&self, faults: DiskFaults) {
         self.disk.lock().faults = faults;
     }
 
-    /// Cuts the power at the `operations`-th operation from now that changes something: that one is done but neither
-    /// synced nor answered.
+    /// Cuts the power at the `operations`-th operation from now that changes something: that operation is done but not
+    /// synced, and fails for its caller.
     pub fn cut_power_after(&self, operations: u64) {
         let mut disk = self.disk.lock();
         disk.cut_at = Some(disk.operations + operations.max(1));
@@ -213,7 +213,7 @@ impl SimulatedFiles {
         self.disk.lock().dead
     }
 
-    /// Operations so far that changed something.
+    /// Number of operations so far that changed something.
     pub fn operations(&self) -> u64 {
         self.disk.lock().operations
     }
@@ -223,13 +223,13 @@ impl SimulatedFiles {
         self.disk.lock().trace
     }
 
-    /// The disk as the next start finds it. This one stays dead.
+    /// The disk that the next start finds. This disk stays dead.
     pub fn restart(&self, outage: Outage, seed: u64) -> Self {
         let mut disk = self.disk.lock();
         disk.dead = true;
         let mut image = std::mem::take(&mut disk.image);
         if outage == Outage::Machine {
-            image.cut(&mut disk.random);
+            image.cut_power(&mut disk.random);
         }
         Self::with_image(image, seed, Arc::clone(&self.clock))
     }
@@ -239,13 +239,13 @@ impl SimulatedFiles {
         Self::with_image(self.disk.lock().image.clone(), seed, clock)
     }
 
-    /// Takes a file or folder away, as somebody else's `rm -r` would.
+    /// Removes a file or folder, as an `rm -r` of another process would.
     pub fn vanish(&self, path: &Path) -> Result<()> {
         self.with(path, "delete", |disk| disk.image.vanish(path))
     }
 
     fn with<T>(&self, path: &Path, action: &'static str, work: impl FnOnce(&mut Disk) -> Result<T, i32>) -> Result<T> {
-        self.work(work).map_err(|e| refused(action, path, &e))
+        self.work(work).map_err(|e| file_error(action, path, &e))
     }
 
     fn work<T>(&self, work: impl FnOnce(&mut Disk) -> Result<T, i32>) -> Result<T, IoError> {
@@ -286,8 +286,8 @@ impl FileSystem for SimulatedFiles {
 
     fn sync_folder(&self, folder: &Path) -> Result<()> {
         self.with(folder, "sync", |disk| match disk.begin(Kind::Change, folder, 4)? {
-            Fate::Done => disk.image.sync_folder(folder),
-            fate => answer(fate),
+            Decision::Done => disk.image.sync_folder(folder),
+            decision => result_of(decision),
         })
     }
 

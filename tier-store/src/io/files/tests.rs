@@ -1,4 +1,4 @@
-//! The simulated disk against the real one, and what it keeps when the power goes.
+//! Compares the simulated disk with the real one, and checks what survives a power cut.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -22,7 +22,7 @@ fn errno<T: Debug>(result: Result<T>) -> Option<i32> {
     }
 }
 
-/// One drawn operation; the answer says what a caller can see of it.
+/// Carries out a random operation, and returns the result that a caller sees.
 fn step(files: &dyn FileSystem, root: &Path, random: &mut StdRng) -> String {
     let folder = root.join(["", "a", "a/b", "c"][random.random_range(0..4)]);
     let file = folder.join(["x", "y"][random.random_range(0..2)]);
@@ -60,7 +60,7 @@ fn all(files: &dyn FileSystem, root: &Path) -> BTreeSet<(PathBuf, Option<Vec<u8>
 
 #[test]
 fn as_many_files_may_be_open_as_the_system_allows() {
-    raise_open_files();
+    raise_open_file_limit();
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -111,7 +111,7 @@ fn a_power_cut_keeps_what_was_synced_and_any_part_of_the_rest() {
         files.write(&root.join("tmp"), &[2; 5000]).unwrap();
         files.rename(&root.join("tmp"), &root.join("new")).unwrap();
         files.write(&root.join("other"), &[3; 5000]).unwrap();
-        // Over an old file: cut to nothing and written, but never synced.
+        // The power goes while an old file is replaced: truncated and written, but not synced.
         files.cut_power_after(2);
         assert_eq!(errno(files.write(&root.join("kept"), &[4; 5000])), Some(libc::ENODEV));
         assert!(files.is_dead() && files.read(&root.join("kept")).is_err());

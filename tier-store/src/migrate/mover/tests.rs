@@ -10,10 +10,10 @@ use rand::{Rng, SeedableRng};
 use super::*;
 use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::migrate::testing::{FIRST_ID, FakeHome, ROWS};
-use crate::migrate::{Crew, Health, MoveQueue, Verdict};
+use crate::migrate::{Health, MoveExecutor, MoveQueue, Verdict};
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::{NvmBacking, NvmTier};
-use crate::tier::{Seat, SegmentBytes, TierKind};
+use crate::tier::{SegmentBytes, TierIndex, TierKind};
 
 const DRAM: TierId = TierId(0);
 const NVM: TierId = TierId(1);
@@ -59,10 +59,12 @@ fn a_move_copies_swaps_and_releases_with_the_last_reader() {
 
 #[test]
 fn full_tiers_exchange_segments_and_a_stubborn_reader_is_given_up_on() {
-    [Crew::Caller, Crew::Background, Crew::Threads(4)].into_iter().for_each(full_tiers_exchange_segments);
+    [MoveExecutor::Caller, MoveExecutor::Background, MoveExecutor::Threads(4)]
+        .into_iter()
+        .for_each(full_tiers_exchange_segments);
 }
 
-fn full_tiers_exchange_segments(crew: Crew) {
+fn full_tiers_exchange_segments(executor: MoveExecutor) {
     let home = FakeHome::default();
     let tiers = tiers(8192, 8192);
     let a = home.add(1, 1);
@@ -78,7 +80,7 @@ fn full_tiers_exchange_segments(crew: Crew) {
         cancel: &cancel,
         rates: &[],
         patience,
-        crew,
+        executor,
         urgent: false,
     };
     let run = |moves: &[Relocation]| {
@@ -103,7 +105,7 @@ fn full_tiers_exchange_segments(crew: Crew) {
     assert_eq!(run(&[relocation(&b, 0, SSD, NVM)]), [Verdict::Skipped("cancelled".into())]);
 }
 
-/// A home whose reads stand still in the crew's own thread until all other moves have ended.
+/// A home whose reads block the executor's thread until all other moves have ended.
 struct Stuck {
     home: FakeHome,
     ended: AtomicUsize,
@@ -140,7 +142,7 @@ impl HomeTier for Stuck {
 }
 
 #[test]
-fn a_background_crew_that_gets_no_processor_is_helped() {
+fn a_background_executor_that_gets_no_processor_is_helped() {
     let home = Stuck { home: FakeHome::default(), ended: AtomicUsize::new(0), others: 3 };
     let tiers = tiers(1 << 20, 0);
     let cancel = AtomicBool::new(false);
@@ -154,7 +156,7 @@ fn a_background_crew_that_gets_no_processor_is_helped() {
         cancel: &cancel,
         rates: &[Some(1 << 30); 3],
         patience: Duration::ZERO,
-        crew: Crew::Background,
+        executor: MoveExecutor::Background,
         urgent: false,
     };
     let mut verdicts = Vec::new();
@@ -177,7 +179,7 @@ fn the_rate_holds_on_the_clock() {
     let patience = Duration::ZERO;
     let mut done = 0;
     let health = Health::default();
-    let crew = Crew::Caller;
+    let executor = MoveExecutor::Caller;
     MoveQueue {
         tiers: &tiers,
         home: &home,
@@ -186,7 +188,7 @@ fn the_rate_holds_on_the_clock() {
         cancel: &cancel,
         rates,
         patience,
-        crew,
+        executor,
         urgent: false,
     }
     .run(&moves, |_, verdict| done += usize::from(matches!(verdict, Verdict::Done { .. })));
@@ -205,7 +207,7 @@ fn a_busy_device_holds_back_its_own_moves_only() {
         let start_us = clock.now_us();
         let mut ended = vec![None; moves.len()];
         let patience = Duration::ZERO;
-        let crew = Crew::Caller;
+        let executor = MoveExecutor::Caller;
         let queue = MoveQueue {
             tiers: &tiers,
             home: &home,
@@ -214,7 +216,7 @@ fn a_busy_device_holds_back_its_own_moves_only() {
             cancel: &cancel,
             rates,
             patience,
-            crew,
+            executor,
             urgent: false,
         };
         queue.run(moves, |number, verdict| {
@@ -240,8 +242,8 @@ fn a_busy_device_holds_back_its_own_moves_only() {
 }
 
 #[test]
-fn any_crew_carries_out_each_move_once_reads_chunks_at_once_and_goes_on_after_a_failure() {
-    for crew in [Crew::Caller, Crew::Background, Crew::Threads(3)] {
+fn any_executor_carries_out_each_move_once_reads_chunks_at_once_and_goes_on_after_a_failure() {
+    for executor in [MoveExecutor::Caller, MoveExecutor::Background, MoveExecutor::Threads(3)] {
         let home = FakeHome::default();
         let tiers = tiers(1 << 20, 1 << 20);
         let chunks: Vec<_> = (0..40).map(|id| home.add(1, id)).collect();
@@ -260,7 +262,7 @@ fn any_crew_carries_out_each_move_once_reads_chunks_at_once_and_goes_on_after_a_
             cancel: &cancel,
             rates: &[],
             patience: Duration::ZERO,
-            crew,
+            executor,
             urgent: false,
         };
         queue
@@ -275,7 +277,7 @@ fn any_crew_carries_out_each_move_once_reads_chunks_at_once_and_goes_on_after_a_
         }
         let done = verdicts.iter().filter(|v| matches!(v, Some(Verdict::Done { .. }))).count();
         // The lost one is asked for once with both columns, and then for each.
-        assert_eq!((done, home.calls.load(Ordering::Relaxed)), (78, 39 + 3), "{crew:?}");
+        assert_eq!((done, home.calls.load(Ordering::Relaxed)), (78, 39 + 3), "{executor:?}");
     }
 }
 
@@ -351,8 +353,8 @@ impl Fallible {
 }
 
 impl MemoryTier for Fallible {
-    fn seat(&self) -> &Seat {
-        self.memory.seat()
+    fn index(&self) -> &TierIndex {
+        self.memory.index()
     }
     fn name(&self) -> &str {
         self.memory.name()
@@ -383,7 +385,7 @@ impl MemoryTier for Fallible {
 
 #[test]
 fn moves_of_a_device_that_fails_pause_and_others_go_on() {
-    for crew in [Crew::Caller, Crew::Background, Crew::Threads(3)] {
+    for executor in [MoveExecutor::Caller, MoveExecutor::Background, MoveExecutor::Threads(3)] {
         let home = FakeHome::default();
         let nvm = Fallible::new(NVM, 1 << 20);
         let tiers: Vec<Arc<dyn MemoryTier>> =
@@ -401,8 +403,17 @@ fn moves_of_a_device_that_fails_pause_and_others_go_on() {
             let health = &health;
             let clock = &clock;
             let cancel = &cancel;
-            let queue =
-                MoveQueue { tiers: &tiers, home: &home, health, clock, cancel, rates, patience, crew, urgent: false };
+            let queue = MoveQueue {
+                tiers: &tiers,
+                home: &home,
+                health,
+                clock,
+                cancel,
+                rates,
+                patience,
+                executor,
+                urgent: false,
+            };
             queue.run(&moves, |_, verdict| match verdict {
                 Verdict::Done { .. } => done += 1,
                 Verdict::Skipped(why) => whys.push(why),
@@ -415,24 +426,24 @@ fn moves_of_a_device_that_fails_pause_and_others_go_on() {
         let (done, whys) = run(SSD, NVM, &chunks[5..25]);
         let tried = stored();
         // Each thread may have begun one.
-        assert!(done == 0 && (3..=3 + 4).contains(&tried), "{crew:?}: {done}, {tried}");
+        assert!(done == 0 && (3..=3 + 4).contains(&tried), "{executor:?}: {done}, {tried}");
         let paused = |whys: &[String], until: &str| {
             let said =
                 |why: &&String| why.starts_with("nvm is failing (cannot write /dev/pmem0") && why.ends_with(until);
             whys.iter().filter(said).count()
         };
-        assert_eq!(paused(&whys, "tried again in 30 s"), 20 - tried, "{crew:?}: {whys:?}");
+        assert_eq!(paused(&whys, "tried again in 30 s"), 20 - tried, "{executor:?}: {whys:?}");
         // Neither what lies there is moved on, but for dropping it, nor anything tried; other devices are used.
         assert_eq!((run(NVM, DRAM, &chunks[..2]).0, run(NVM, SSD, &chunks[..1]).0), (0, 1));
         assert_eq!((run(SSD, DRAM, &chunks[25..]).0, stored()), (5, 0));
         clock.advance(Duration::from_secs(30));
         let (done, whys) = run(SSD, NVM, &chunks[5..25]);
-        assert_eq!((done, whys.len(), stored()), (0, 20, 1), "{crew:?}: one tries it");
+        assert_eq!((done, whys.len(), stored()), (0, 20, 1), "{executor:?}: one tries it");
         assert_eq!(paused(&whys, "tried again in 60 s"), 19, "{whys:?}");
         clock.advance(Duration::from_secs(60));
         nvm.fails.store(false, Ordering::Relaxed);
         let (done, whys) = run(SSD, NVM, &chunks[5..25]);
-        assert_eq!((done, whys.len(), health.failing("nvm")), (20, 0, None), "{crew:?}: {whys:?}");
+        assert_eq!((done, whys.len(), health.failing("nvm")), (20, 0, None), "{executor:?}: {whys:?}");
     }
 }
 
@@ -447,12 +458,12 @@ fn a_home_that_does_not_read_pauses_what_comes_from_it_and_keeps_copies_in_memor
     let run_as = |urgent, moves: &[Relocation]| {
         let rates = &[];
         let patience = Duration::ZERO;
-        let crew = Crew::Caller;
+        let executor = MoveExecutor::Caller;
         let health = &health;
         let clock = &clock;
         let cancel = &cancel;
         let mut verdicts = vec![None; moves.len()];
-        MoveQueue { tiers: &tiers, home: &home, health, clock, cancel, rates, patience, crew, urgent }
+        MoveQueue { tiers: &tiers, home: &home, health, clock, cancel, rates, patience, executor, urgent }
             .run(moves, |number, verdict| verdicts[number] = Some(verdict));
         verdicts.into_iter().map(|v| matches!(v, Some(Verdict::Done { .. }))).collect::<Vec<_>>()
     };

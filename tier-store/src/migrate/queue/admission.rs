@@ -1,74 +1,81 @@
-//! Which moves may begin while devices fail, and what their ends say of devices: see [`crate::migrate::health`].
+//! Decides which moves may begin while devices fail, and reports the results of moves to [`crate::migrate::health`].
 
-use super::{MoveQueue, Numbered, Shift, Verdict};
-use crate::migrate::health::Pass;
-use crate::migrate::mover::{Moved, Outcome, Relocation};
+use super::{MoveQueue, NumberedMove, QueueState, Verdict};
+use crate::migrate::health::Access;
+use crate::migrate::mover::{MoveResult, Outcome, Relocation};
 use crate::tier::TierId;
 
-/// Whether a move may begin.
-enum Entry {
-    /// It may, and tries out these devices.
-    Open(Vec<TierId>),
-    /// Another move is trying out a device that it needs.
-    Waits,
+/// Tells whether a move may begin.
+enum Admission {
+    /// It may, and probes these devices.
+    Begin(Vec<TierId>),
+    /// Another move is probing a device that it needs.
+    Wait,
     /// A device that it needs fails.
     Paused(String),
 }
 
+/// The admitted moves of a batch.
+pub(super) struct Admitted {
+    pub(super) moves: Vec<NumberedMove>,
+    /// Devices that the moves probe.
+    pub(super) probed: Vec<TierId>,
+}
+
 impl MoveQueue<'_> {
-    /// What of a batch may be carried out now, and the devices that it tries out; `None` when nothing of it may. What is
-    /// paused is given up; while another move tries a device out, those that need it wait.
+    /// Selects the moves of a batch that may be carried out now; `None` when none may. Gives up the moves of paused
+    /// devices, and puts the moves back that need a device which another move is probing.
     pub(super) fn admit<F: FnMut(usize, Verdict)>(
         &self,
-        batch: Vec<Numbered>,
-        shift: &mut Shift<F>,
-    ) -> Option<(Vec<Numbered>, Vec<TierId>)> {
-        let mut open = Vec::with_capacity(batch.len());
-        let mut tries = Vec::new();
+        batch: Vec<NumberedMove>,
+        state: &mut QueueState<F>,
+    ) -> Option<Admitted> {
+        let mut moves = Vec::with_capacity(batch.len());
+        let mut probed = Vec::new();
         for (number, relocation) in batch {
-            match self.entry(&relocation) {
-                Entry::Paused(why) => {
-                    shift.progress.1 += 1;
-                    (shift.ended)(number, Verdict::Skipped(why));
+            match self.admission(&relocation) {
+                Admission::Paused(why) => {
+                    state.progress.moves += 1;
+                    (state.on_end)(number, Verdict::Skipped(why));
                 }
-                // What tries a device out goes alone.
-                Entry::Open(due) if tries.is_empty() && (due.is_empty() || open.is_empty()) => {
-                    tries = due;
-                    open.push((number, relocation));
+                // A move that probes a device goes alone.
+                Admission::Begin(due) if probed.is_empty() && (due.is_empty() || moves.is_empty()) => {
+                    probed = due;
+                    moves.push((number, relocation));
                 }
-                Entry::Open(_) | Entry::Waits => {
-                    shift.full += 1;
-                    shift.pending.push_back((number, relocation));
+                Admission::Begin(_) | Admission::Wait => {
+                    state.full_in_a_row += 1;
+                    state.pending.push_back((number, relocation));
                 }
             }
         }
-        tries.iter().for_each(|tier| self.health.begin(self.name(*tier)));
-        (!open.is_empty()).then_some((open, tries))
+        probed.iter().for_each(|tier| self.health.begin_probe(self.name(*tier)));
+        (!moves.is_empty()).then_some(Admitted { moves, probed })
     }
 
-    fn entry(&self, relocation: &Relocation) -> Entry {
-        // Where it is time to try the home again, copies make room for what tries it.
+    fn admission(&self, relocation: &Relocation) -> Admission {
+        // Copies are kept while the home pauses. Once its next probe is due, dropping them makes room for that probe.
         if relocation.to == self.home_id()
             && !self.urgent
             && let Some(why) = self.health.paused(self.home.name(), self.clock)
         {
-            return Entry::Paused(format!("{why}; until then the copy is kept"));
+            return Admission::Paused(format!("{why}; until then the copy is kept"));
         }
         let mut due = Vec::new();
-        let mut waits = false;
-        for (tier, is_tried) in self.devices(relocation) {
-            match self.health.pass(self.name(tier), self.clock) {
-                Pass::Paused(why) => return Entry::Paused(why),
-                Pass::Due if is_tried => due.push(tier),
-                Pass::Tried if is_tried => waits = true,
-                Pass::Open | Pass::Due | Pass::Tried => {}
+        let mut must_wait = false;
+        for (tier, is_exercised) in self.devices(relocation) {
+            match self.health.access(self.name(tier), self.clock) {
+                Access::Paused(why) => return Admission::Paused(why),
+                Access::Probe if is_exercised => due.push(tier),
+                Access::Probing if is_exercised => must_wait = true,
+                Access::Allowed | Access::Probe | Access::Probing => {}
             }
         }
-        if waits { Entry::Waits } else { Entry::Open(due) }
+        if must_wait { Admission::Wait } else { Admission::Begin(due) }
     }
 
-    /// The tiers that a move reads from and writes to, and whether it finds out about their devices: mapped memory that is
-    /// read answers nothing. None for a copy that is only dropped.
+    /// The tiers that a move reads from and writes to, each with whether the move exercises its device: reading mapped
+    /// memory reports no errors. Dropping a copy uses no device.
     fn devices(&self, relocation: &Relocation) -> impl Iterator<Item = (TierId, bool)> {
         let home = self.home_id();
         let is_copied = relocation.to < home;
@@ -76,8 +83,8 @@ impl MoveQueue<'_> {
         both.into_iter().filter(move |_| is_copied)
     }
 
-    /// Takes note of what a move says of its devices.
-    pub(super) fn note(&self, relocation: &Relocation, moved: &Moved) {
+    /// Reports to the health of devices how a move ended.
+    pub(super) fn report_health(&self, relocation: &Relocation, moved: &MoveResult) {
         let failed_at = match moved {
             Ok(Outcome::Moved) => None,
             Ok(Outcome::Full | Outcome::Stale(_) | Outcome::Gone) => return,
@@ -86,10 +93,10 @@ impl MoveQueue<'_> {
                 Some(failed.at)
             }
         };
-        // What was to be stored had been read.
-        let did = self
-            .devices(relocation)
-            .filter(|(tier, is_tried)| *is_tried && failed_at != Some(self.home_id()) && failed_at != Some(*tier));
-        did.for_each(|(tier, _)| self.health.did(self.name(tier), self.clock));
+        // A move that failed to read from the home did not get to its target; one that failed to store had read before.
+        let served = self.devices(relocation).filter(|(tier, is_exercised)| {
+            *is_exercised && failed_at != Some(self.home_id()) && failed_at != Some(*tier)
+        });
+        served.for_each(|(tier, _)| self.health.succeeded(self.name(tier), self.clock));
     }
 }

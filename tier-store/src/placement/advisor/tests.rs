@@ -1,11 +1,11 @@
-//! Curves of random stores are held against plans made by hand.
+//! Curves of random stores are compared with plans made by hand.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::super::constraints::PlacementConstraints;
 use super::super::cost::{PAGE_BYTES, PatternCost, TierCost};
-use super::super::duty::Duty;
 use super::super::epoch::{MAX_TIERS, SegmentInput, TierInput, plan};
 use super::super::policy::PolicyKind;
 use super::super::workload::{ColumnReads, ScanProfile, StatementProfile};
@@ -39,7 +39,7 @@ fn segment(rng: &mut StdRng, chunk: u64, column: u32) -> SegmentInput {
     (charged_bytes[0], charged_bytes[1]) = (bytes, bytes);
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(column) };
     let current = TierId(rng.random_range(0..3));
-    let duty = Duty::default();
+    let constraints = PlacementConstraints::default();
     SegmentInput {
         key,
         rows: 65_536,
@@ -49,9 +49,9 @@ fn segment(rng: &mut StdRng, chunk: u64, column: u32) -> SegmentInput {
         charged_bytes,
         current,
         heat,
-        duty,
-        hold: None,
-        ahead: SegmentHeat::default(),
+        constraints,
+        hysteresis: None,
+        expected_reads: SegmentHeat::default(),
         view: Default::default(),
     }
 }
@@ -103,7 +103,7 @@ fn advice(inputs: &Inputs, workload: &Workload, request: &AdviceRequest) -> Resu
     let stored: Vec<u64> = inputs.segments.iter().map(|segment| segment.home_bytes).collect();
     let policy = PolicyKind::Optimal.policy(0);
     advise(
-        Basis {
+        AdvisorInput {
             inputs: inputs.clone(),
             stored_bytes: &stored,
             device: DEVICE,
@@ -115,7 +115,7 @@ fn advice(inputs: &Inputs, workload: &Workload, request: &AdviceRequest) -> Resu
     )
 }
 
-fn asks(points: usize) -> AdviceRequest {
+fn with_points(points: usize) -> AdviceRequest {
     AdviceRequest { points, ..AdviceRequest::default() }
 }
 
@@ -126,7 +126,7 @@ fn more_room_is_never_slower_and_all_in_dram_is_as_it_was() {
         let inputs = store(rng, 12, 0.3, 0.2);
         let workload = workload(rng, 12, 9);
         let shares = vec![0.13, 0.5];
-        let advice = advice(&inputs, &workload, &AdviceRequest { shares, ..asks(12) }).unwrap();
+        let advice = advice(&inputs, &workload, &AdviceRequest { shares, ..with_points(12) }).unwrap();
         assert_eq!((advice.curve.len(), advice.statements), (12, 9), "seed {seed}");
         for pair in advice.curve.windows(2) {
             assert!(pair[0].budget_bytes < pair[1].budget_bytes, "seed {seed}");
@@ -134,7 +134,7 @@ fn more_room_is_never_slower_and_all_in_dram_is_as_it_was() {
         }
         let last = advice.curve.last().unwrap();
         let measured = advice.measured_us.unwrap();
-        // What nobody reads may lie anywhere.
+        // Segments that no statement reads may lie anywhere.
         assert!((last.mean_us.unwrap() / measured - 1.0).abs() < 1e-9, "seed {seed}: {last:?}, {measured}");
         assert!((last.slowdown.unwrap() - 1.0).abs() < 1e-9 && advice.curve[0].slowdown.unwrap() > 1.0, "seed {seed}");
         for (asked, share) in advice.asked.iter().zip([0.13, 0.5]) {
@@ -150,7 +150,7 @@ fn the_point_of_now_is_the_plan_that_costs_of_moves_do_not_hinder() {
     for seed in 100..112 {
         let rng = &mut StdRng::seed_from_u64(seed);
         let inputs = store(rng, 10, 0.25, 0.3);
-        let found = advice(&inputs, &Workload::default(), &asks(5)).unwrap();
+        let found = advice(&inputs, &Workload::default(), &with_points(5)).unwrap();
         let settled = Inputs { payback_epochs: 1e12, ..inputs.clone() };
         let by_hand = plan(&settled, Effort::default()).unwrap();
         assert_eq!(found.now.budget_bytes, inputs.tiers[0].budget_bytes.unwrap());
@@ -203,7 +203,7 @@ fn the_cheapest_budgets_are_those_of_trying_all() {
         let request = AdviceRequest {
             goal: Some(Goal::Slowdown(most)),
             prices_per_gb: vec![("dram".into(), prices[0]), ("nvm".into(), prices[1]), ("ssd".into(), prices[2])],
-            ..asks(11)
+            ..with_points(11)
         };
         let found = advice(&inputs, &workload, &request).unwrap();
         let stored: Vec<u64> = inputs.segments.iter().map(|segment| segment.home_bytes).collect();
@@ -243,10 +243,10 @@ fn budgets_below_what_pins_need_say_so() {
     let rng = &mut StdRng::seed_from_u64(7);
     let mut inputs = store(rng, 8, 0.5, 0.0);
     for segment in inputs.segments.iter_mut().filter(|segment| segment.key.column == ColumnId(2)) {
-        segment.duty = Duty { allowed: 1, pin: Some(0), ..Duty::default() };
+        segment.constraints = PlacementConstraints { allowed: 1, pin: Some(0), ..PlacementConstraints::default() };
     }
     inputs.rules = vec!["rule 1".into()];
-    let advice = advice(&inputs, &workload(rng, 8, 4), &asks(21)).unwrap();
+    let advice = advice(&inputs, &workload(rng, 8, 4), &with_points(21)).unwrap();
     let pinned: u64 = inputs.segments.iter().filter(|s| s.key.column == ColumnId(2)).map(|s| s.bytes).sum();
     assert_eq!(advice.pinned_bytes, pinned);
     for point in &advice.curve {
@@ -260,19 +260,19 @@ fn what_more_room_saves_is_the_difference_and_questions_without_answer_are_refus
     let rng = &mut StdRng::seed_from_u64(9);
     let inputs = store(rng, 8, 0.1, 0.0);
     let statements = workload(rng, 8, 4);
-    let request = AdviceRequest { more_bytes: Some(1 << 20), ..asks(3) };
+    let request = AdviceRequest { more_bytes: Some(1 << 20), ..with_points(3) };
     let found = advice(&inputs, &statements, &request).unwrap();
     let more = found.more.unwrap();
     assert_eq!(more.point.budget_bytes, found.now.budget_bytes + (1 << 20));
     assert_eq!(more.saved_us.unwrap(), found.now.mean_us.unwrap() - more.point.mean_us.unwrap());
     assert!(more.saved_read_us > 0.0 && found.why.contains("1.0 MiB more save"), "{}", found.why);
     for (wrong, says) in [
-        (asks(1), "2 to 201 points"),
-        (AdviceRequest { shares: vec![1.5], ..asks(3) }, "between 0 and 1"),
-        (AdviceRequest { goal: Some(Goal::Slowdown(0.5)), ..asks(3) }, "below 1"),
-        (AdviceRequest { prices_per_gb: vec![("tape".into(), 1.0)], ..asks(3) }, "no tier 'tape'"),
-        (AdviceRequest { prices_per_gb: vec![("dram".into(), 1.0)], ..asks(3) }, "nvm has no price"),
-        (AdviceRequest { prices_per_gb: vec![("dram".into(), -1.0)], ..asks(3) }, "number from 0"),
+        (with_points(1), "2 to 201 points"),
+        (AdviceRequest { shares: vec![1.5], ..with_points(3) }, "between 0 and 1"),
+        (AdviceRequest { goal: Some(Goal::Slowdown(0.5)), ..with_points(3) }, "below 1"),
+        (AdviceRequest { prices_per_gb: vec![("tape".into(), 1.0)], ..with_points(3) }, "no tier 'tape'"),
+        (AdviceRequest { prices_per_gb: vec![("dram".into(), 1.0)], ..with_points(3) }, "nvm has no price"),
+        (AdviceRequest { prices_per_gb: vec![("dram".into(), -1.0)], ..with_points(3) }, "number from 0"),
     ] {
         let error = advice(&inputs, &statements, &wrong).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");

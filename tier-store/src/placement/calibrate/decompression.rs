@@ -1,4 +1,4 @@
-//! How fast a core decompresses, measured on a buffer such as tables have: words, and numbers of a few bits.
+//! Measures how fast a core decompresses, on a buffer like those of tables: words, and numbers of a few bits.
 
 use super::random;
 use super::timing::median_us;
@@ -14,7 +14,7 @@ const WORDS: [&[u8]; 8] =
 pub(super) fn measure(clock: &dyn Clock) -> DecompressionRates {
     let buffer = buffer();
     let typical = DecompressionRates::TYPICAL;
-    let rate = |compression| rate(clock, compression, &buffer).unwrap_or_else(|| typical.of(compression));
+    let rate = |compression| rate(clock, compression, &buffer).unwrap_or_else(|| typical.rate_of(compression));
     DecompressionRates { lz4: rate(Compression::Lz4), zstd: rate(Compression::Zstd) }
 }
 
@@ -29,7 +29,7 @@ fn rate(clock: &dyn Clock, compression: Compression, buffer: &[u8]) -> Option<f6
     us.ok().filter(|us| *us > 0.0).map(|us| buffer.len() as f64 / us)
 }
 
-/// Half text, half four-byte numbers below 16 Ki.
+/// A buffer of text in one half, and of four-byte numbers below 16 Ki in the other.
 fn buffer() -> Vec<u8> {
     let mut random = random();
     let mut bytes = Vec::with_capacity(BYTES + 16);

@@ -1,4 +1,4 @@
-//! The device of the home: columns and pages of a sample file, read as a scan reads them, alone and many at once.
+//! Measures the device of the home: reads columns and pages of a sample file as a scan does, alone and many at once.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,19 +15,19 @@ use crate::io::{BlockIo, Depth, IoFile, ReadHandle};
 use crate::placement::cost::PAGE_BYTES;
 use crate::tier::ssd::{Admission, ColdRead, SsdTier};
 
-/// What is read to measure how many reads at once keep a device busy.
+/// Size and number of the reads that measure how many at once keep a device busy.
 pub(super) const LARGE_BYTES: usize = 1 << 20;
 pub(super) const LARGE_READS: usize = 16;
-/// More reads at once are worth it when they are so much quicker.
+/// More reads at once are worth it when they take at most this share of the time.
 const GAIN: f64 = 0.95;
-/// Pages wanted of so many.
+/// One page is read out of so many.
 const ONE_OF: [usize; 3] = [4, 8, 16];
-/// Small reads that are given to the device at once: what it has of them is not bytes, but a queue.
+/// Number of small reads that are given to the device at once: they keep it busy by their number, not by their bytes.
 const MOST_AT_ONCE: usize = Sample::COPIES;
 
-/// Fails when the file cannot be written or read.
+/// Measures the device of `home`. Fails when the sample file cannot be written or read.
 pub(super) fn measure(home: &SsdTier, clock: &dyn Clock) -> Result<(Vec<Point>, Busy)> {
-    let home = home.apart();
+    let home = home.for_measurements();
     check(&home, clock)?;
     let sample = Sample::create(&home)?;
     let before = home.io().depth().bytes();
@@ -54,7 +54,7 @@ fn measured(home: &SsdTier, sample: &Sample, clock: &dyn Clock) -> Result<(Vec<P
     Ok((points, busy))
 }
 
-/// Fails on a clock that does not move while something is read: before much is written.
+/// Fails on a clock that does not advance during a read, before the large sample file is written.
 fn check(home: &SsdTier, clock: &dyn Clock) -> Result<()> {
     timing::check(clock).or_else(|too_coarse| {
         let file = Scratch::create(home, &vec![0; PAGE_BYTES as usize])?;
@@ -64,7 +64,7 @@ fn check(home: &SsdTier, clock: &dyn Clock) -> Result<()> {
     })
 }
 
-/// Reads the sample.
+/// Measures reads of the sample file.
 struct Reader<'a> {
     home: &'a SsdTier,
     sample: &'a Sample,
@@ -72,7 +72,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Whole columns of a width, so many side by side; alone, and as many as keep the device busy.
+    /// Reads whole columns of a width, `beside` adjacent ones per read; alone, and as many at once as keep the device busy.
     fn sequential(&self, width: usize, beside: usize, busy: &Busy) -> Result<Vec<Point>> {
         let bytes = self.sample.column_bytes(width) * beside as u64;
         let many = (busy.depth_bytes / 2 / bytes.max(1)).clamp(1, MOST_AT_ONCE as u64) as usize;
@@ -89,13 +89,13 @@ impl Reader<'_> {
         at_once.into_iter().map(point).collect()
     }
 
-    /// A row of every so manieth page of a column: of one page, where there are not so many.
+    /// Reads one row of every `one_of`-th page of a column, or of a single page where there are fewer pages.
     fn pages(&self, pattern: Pattern, one_of: usize, at_once: &[usize]) -> Result<Vec<Point>> {
         let pages = self.sample.column_bytes(Sample::WIDTHS - 1).div_ceil(PAGE_BYTES) as usize;
         let page_rows = Sample::ROWS / pages.max(1);
         let places = (pages / one_of).max(1);
         let start = |number: usize| {
-            // Pages in no order.
+            // A prime factor scatters the pages of successive reads.
             let first = number.wrapping_mul(7919) % one_of.min(pages);
             let row = |place: usize| (first + place * one_of.min(pages)) * page_rows;
             let wanted: Vec<Range<usize>> = (0..places).map(|place| row(place)..row(place) + 1).collect();
@@ -115,7 +115,7 @@ impl Reader<'_> {
         read.ok_or(Error::Cancelled)
     }
 
-    /// Microseconds per read with so many under way.
+    /// Microseconds per read with `at_once` reads under way.
     fn each_us(&self, at_once: usize, start: impl Fn(usize) -> Result<ColdRead>) -> Result<f64> {
         let reads = 2 * at_once;
         let us = median_us(self.clock, |round| {
@@ -123,12 +123,12 @@ impl Reader<'_> {
             let mut bytes = 0;
             for number in 0..reads {
                 if running.len() == at_once {
-                    bytes += taken(running.pop_front())?;
+                    bytes += finish(running.pop_front())?;
                 }
                 running.push_back(start(round * reads + number)?);
             }
             while !running.is_empty() {
-                bytes += taken(running.pop_front())?;
+                bytes += finish(running.pop_front())?;
             }
             Ok(bytes)
         })?;
@@ -136,12 +136,13 @@ impl Reader<'_> {
     }
 }
 
-fn taken(read: Option<ColdRead>) -> Result<u64> {
+/// Waits for a read; returns its bytes.
+fn finish(read: Option<ColdRead>) -> Result<u64> {
     read.map_or(Ok(0), |read| Ok(read.wait()?.bytes_read))
 }
 
-/// Bytes in flight behind which a device gains nothing: twice as many reads at once are tried until they are not worth it.
-/// There are to be twice as many, so that one waits while another is answered.
+/// Finds the bytes in flight beyond which the device gets no faster: doubles the number of reads at once until that is not
+/// worth it. The depth is twice as many, so that one read waits in the queue while another is served.
 fn busy(io: &dyn BlockIo, file: &Arc<IoFile>, clock: &dyn Clock) -> Result<Busy> {
     let places = (file.len as usize / LARGE_BYTES).max(1);
     let wait = |read: Option<ReadHandle>| -> Result<u64> {

@@ -1,8 +1,8 @@
-//! Memory read in place: loads of a thread, with the kernels that scans select rows with, alone and on all cores.
+//! Measures memory that is read in place: with the kernels by which scans select rows, on one thread and on all cores.
 //!
-//! A tier may be smaller than the caches of the processor, and what it holds in production is not in them. So what a
-//! repetition reads is taken out of the caches before it, and each thread reads a piece of the image by itself: no other
-//! one brings its lines back into a cache that they share.
+//! A tier may be smaller than the caches of the processor, while its segments in production are mostly not in them. So the
+//! bytes that a repetition reads are evicted from the caches before it, and each thread reads its own piece of the image:
+//! no other thread brings its lines back into a cache that they share.
 
 use arrow::array::{BooleanArray, Int64Array, UInt32Array};
 use arrow::buffer::{BooleanBuffer, Buffer, ScalarBuffer};
@@ -21,24 +21,26 @@ use crate::tier::{MemoryTier, SegmentBytes, evict};
 const IMAGE_BYTES: [usize; 4] = [64 << 20, 8 << 20, 2 << 20, SMALLEST_BYTES];
 /// The smallest image, and the smallest piece of one: reading it takes many times the clock's grain.
 pub(super) const SMALLEST_BYTES: usize = 256 << 10;
-/// A larger one is a small part of its tier.
+/// A larger image takes at most one of so many parts of its tier.
 const LEAST_SHARES: u64 = 8;
-/// Smaller segments, read at places all over the image.
+/// Sizes of smaller segments, which are read at places all over the image, and the distance between them in segments.
 const BLOCK_BYTES: [usize; 2] = [4 << 10, 64 << 10];
 const APART: usize = 4;
-/// Rows wanted of so many.
+/// One row is selected out of so many.
 const ONE_OF: [u64; 3] = [2, 16, 128];
-/// Values fetched in no order, and one after the other; of a small piece one of so many lines, lest many be fetched twice.
+/// Number of values fetched in no order, and one after the other; in a small piece one of so many lines, lest many lines be
+/// fetched twice.
 const TOUCHES: usize = 8192;
 const TOUCHED_LINES: usize = 8;
 const VALUE_BYTES: usize = size_of::<i64>();
 const LINE_BYTES: usize = CACHE_LINE_BYTES as usize;
 const LINE_VALUES: usize = LINE_BYTES / VALUE_BYTES;
 
-/// Takes bytes out of the processor's caches and returns false where it cannot: [`evict`], or the observer of a test.
+/// Evicts bytes from the processor's caches and returns false where it cannot: [`evict`], or the observer of a test.
 type Evict<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
 
-/// Fails when the tier has no room, when it cannot be written, and where the caches cannot be emptied.
+/// Measures a memory tier. Fails when the tier has no room, when it cannot be written, and where the caches cannot be
+/// emptied.
 pub(super) fn measure(tier: &dyn MemoryTier, clock: &dyn Clock) -> Result<Vec<Point>> {
     measure_with(tier, clock, &evict)
 }
@@ -68,6 +70,7 @@ fn measure_with(tier: &dyn MemoryTier, clock: &dyn Clock, evict: Evict<'_>) -> R
     Ok(points)
 }
 
+/// Stores the largest image that fits the tier.
 fn image(tier: &dyn MemoryTier) -> Result<SegmentBytes> {
     let mut stored = Err(Error::Invalid(String::new()));
     let limit_bytes = tier.account().limit_bytes();
@@ -81,11 +84,11 @@ fn image(tier: &dyn MemoryTier) -> Result<SegmentBytes> {
     stored
 }
 
-/// An image of words that are all alike, and how it is read.
+/// An image of equal bytes, and the way in which it is read.
 struct Image<'a> {
     tier: &'a dyn MemoryTier,
     stored: &'a SegmentBytes,
-    /// What a thread reads of it.
+    /// Bytes that one thread reads.
     piece_bytes: usize,
     clock: &'a dyn Clock,
     evict: Evict<'a>,
@@ -105,14 +108,15 @@ impl Image<'_> {
         TOUCHES.min(self.piece_bytes / LINE_BYTES / TOUCHED_LINES).max(1)
     }
 
-    fn point_of(&self, pattern: Pattern, (bytes, places): (usize, usize), us: f64) -> Point {
+    /// A measurement of accesses that read `bytes` in `places` and took `us` each.
+    fn measurement(&self, pattern: Pattern, bytes: usize, places: usize, us: f64) -> Point {
         let bytes = bytes as u64;
         let places = places as u64;
         let at_once = self.threads as u32;
         Point { pattern, selectivity: None, bytes, places, at_once, us }
     }
 
-    /// Microseconds of `work`, told thread and repetition, on all threads at once.
+    /// Microseconds of `work` on all threads at once; it is called with the numbers of thread and repetition.
     fn us(&self, work: impl Fn(usize, usize) -> Result<u64> + Sync) -> Result<f64> {
         let evicted = |thread: usize| {
             (self.evict)(&self.piece(thread));
@@ -120,7 +124,7 @@ impl Image<'_> {
         median_at_once_us(self.clock, self.threads, evicted, work)
     }
 
-    /// Segments of `bytes`, with others between them, or the whole piece.
+    /// Reads segments of `bytes`, with others between them, or the whole piece.
     fn sequential(&self, bytes: usize) -> Result<Point> {
         let read = |segment: &[u8]| {
             self.tier.touch(segment.len() as u64, 0);
@@ -128,19 +132,19 @@ impl Image<'_> {
         };
         if bytes == self.piece_bytes {
             let us = self.us(|thread, _| Ok(read(&self.piece(thread))))?;
-            return Ok(self.point_of(Pattern::Sequential, (bytes, 1), us));
+            return Ok(self.measurement(Pattern::Sequential, bytes, 1, us));
         }
         let stride = bytes * APART;
-        // A few microseconds are below the clock's grain: many reads per measurement.
+        // One read takes a few microseconds, below the clock's grain: many reads per measurement.
         let us = self.us(|thread, number| {
             let start = number % APART * bytes;
             let segment = |place: &[u8]| place.get(start..start + bytes).map_or(0, read);
             Ok(self.piece(thread).chunks(stride).map(segment).fold(0, u64::wrapping_add))
         })?;
-        Ok(self.point_of(Pattern::Sequential, (bytes, 1), us / (self.piece_bytes / stride).max(1) as f64))
+        Ok(self.measurement(Pattern::Sequential, bytes, 1, us / (self.piece_bytes / stride).max(1) as f64))
     }
 
-    /// One of so many rows on the average, in order, taken out as a scan does.
+    /// Selects one of `one_of` rows on average, in order, with the kernel that scans use.
     fn monotonic(&self, one_of: u64) -> Result<Point> {
         let len = self.piece_bytes / VALUE_BYTES;
         let mut next = random();
@@ -157,11 +161,11 @@ impl Image<'_> {
             let found = filter(&self.values(thread), &wanted).map_err(|error| Error::Invalid(error.to_string()))?;
             Ok(found.len() as u64)
         })?;
-        let point = self.point_of(Pattern::Monotonic, (bytes, places), us);
+        let point = self.measurement(Pattern::Monotonic, bytes, places, us);
         Ok(Point { selectivity: Some(1.0 / one_of as f64), ..point })
     }
 
-    /// Rows by their numbers, in no order.
+    /// Fetches rows by their numbers, in no order.
     fn random(&self) -> Result<Point> {
         let len = (self.piece_bytes / VALUE_BYTES).max(1) as u64;
         let touches = self.touches();
@@ -172,10 +176,10 @@ impl Image<'_> {
             let found = take(&self.values(thread), &rows, None).map_err(|error| Error::Invalid(error.to_string()))?;
             Ok(found.len() as u64)
         })?;
-        Ok(self.point_of(Pattern::Random, (touches * LINE_BYTES, touches), us))
+        Ok(self.measurement(Pattern::Random, touches * LINE_BYTES, touches, us))
     }
 
-    /// One value, which says where the next one is.
+    /// Fetches single values, each of which determines the place of the next one.
     fn point(&self) -> Result<Point> {
         let touches = self.touches();
         let values = self.values(0);
@@ -195,8 +199,8 @@ impl Image<'_> {
             }
             Ok(place)
         })?;
-        // Of one access.
-        Ok(self.point_of(Pattern::Point, (LINE_BYTES, 1), us / touches as f64))
+        // The time of one access.
+        Ok(self.measurement(Pattern::Point, LINE_BYTES, 1, us / touches as f64))
     }
 }
 
@@ -212,7 +216,7 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
     use crate::tier::dram::DramTier;
-    use crate::tier::{Account, Seat, TierId, TierKind};
+    use crate::tier::{Account, TierId, TierIndex, TierKind};
 
     thread_local! {
         /// Address and length of the piece that this thread evicted last, until it has read it and looked at the clock.
@@ -220,7 +224,7 @@ mod tests {
         static HAS_READ: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// A clock that ends a timed read: what was read before a look at it is in the caches again.
+    /// A clock that ends a timed read: pieces that were read before a look at it count as cached again.
     #[derive(Debug, Default)]
     struct ReadingClock(SystemClock);
 
@@ -248,8 +252,8 @@ mod tests {
     }
 
     impl MemoryTier for ObservedTier {
-        fn seat(&self) -> &Seat {
-            self.memory.seat()
+        fn index(&self) -> &TierIndex {
+            self.memory.index()
         }
         fn name(&self) -> &str {
             self.memory.name()

@@ -1,8 +1,8 @@
-//! What was measured of a tier, and the cost profile that follows from it.
+//! Measurements of a tier, and the cost profile that follows from them.
 
 use serde::{Deserialize, Serialize};
 
-use super::timing::line;
+use super::timing::{ReadTime, fit_line};
 use crate::error::{Error, Result};
 use crate::heat::Pattern;
 use crate::placement::cost::{PatternCost, TierCost};
@@ -10,18 +10,18 @@ use crate::placement::cost::{PatternCost, TierCost};
 /// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// How places were accessed.
+    /// Access pattern.
     pub pattern: Pattern,
-    /// The share of the values that was wanted; `None`: all that was read.
+    /// Share of the values that was selected; `None`: all values that were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selectivity: Option<f64>,
     /// Bytes that one access read.
     pub bytes: u64,
-    /// Places it touched: granules of the tier, for a sequential access 1.
+    /// Places that one access touched: granules of the tier, for a sequential access 1.
     pub places: u64,
-    /// Accesses at once: threads in memory, reads given to a device.
+    /// Number of accesses at once: threads in memory, reads given to a device.
     pub at_once: u32,
-    /// Microseconds per access: of each thread, or of the device that has so many of them.
+    /// Microseconds per access: of each thread, or of the device while it serves so many of them.
     pub us: f64,
 }
 
@@ -32,25 +32,28 @@ impl Point {
     }
 }
 
-/// The profile of a tier with places of `granule_bytes`. Scans read many segments at once, so what was measured with most
-/// accesses at once counts: it has in it what hides behind other accesses. A point access is alone.
+/// The profile of a tier with places of `granule_bytes`. Scans read many segments at once, so the measurements with most
+/// accesses at once count: they include the latency that hides behind other accesses. A point access is measured alone.
 pub(super) fn profile(points: &[Point], granule_bytes: u64) -> Result<TierCost> {
-    let of = |pattern: Pattern| points.iter().filter(move |point| point.pattern == pattern);
+    let with_pattern = |pattern: Pattern| points.iter().filter(move |point| point.pattern == pattern);
     let counted = |pattern: Pattern| {
-        let at_once = of(pattern).map(|point| point.at_once);
+        let at_once = with_pattern(pattern).map(|point| point.at_once);
         let at_once = if pattern == Pattern::Point { at_once.min() } else { at_once.max() };
-        of(pattern).filter(move |point| Some(point.at_once) == at_once)
+        with_pattern(pattern).filter(move |point| Some(point.at_once) == at_once)
     };
     let by_bytes = |point: &&Point| point.bytes;
-    // The device is given fewer of the larger reads at once, and is as busy.
-    let busiest =
-        |bytes: u64| of(Pattern::Sequential).filter(|point| point.bytes == bytes).max_by_key(|point| point.at_once);
-    let small = of(Pattern::Sequential).min_by_key(by_bytes);
-    let large = of(Pattern::Sequential).max_by_key(by_bytes);
+    // Fewer of the larger reads at once keep the device as busy, so each size has its own largest number.
+    let busiest = |bytes: u64| {
+        with_pattern(Pattern::Sequential).filter(|point| point.bytes == bytes).max_by_key(|point| point.at_once)
+    };
+    let small = with_pattern(Pattern::Sequential).min_by_key(by_bytes);
+    let large = with_pattern(Pattern::Sequential).max_by_key(by_bytes);
     let nothing = || Error::Invalid("nothing was measured".into());
     let small = small.and_then(|point| busiest(point.bytes)).ok_or_else(nothing)?;
     let large = large.and_then(|point| busiest(point.bytes)).ok_or_else(nothing)?;
-    let (latency_us, bytes_per_us) = line((small.bytes, small.us), (large.bytes, large.us))?;
+    let small = ReadTime { bytes: small.bytes, us: small.us };
+    let large = ReadTime { bytes: large.bytes, us: large.us };
+    let (latency_us, bytes_per_us) = fit_line(small, large)?;
     let mut cost = TierCost::new(latency_us, 0.0, bytes_per_us, Some(granule_bytes));
     for (pattern, slot) in Pattern::ALL.into_iter().zip(&mut cost.patterns).skip(1) {
         let (us, places) = counted(pattern).fold((0.0, 0), |sum, point| (sum.0 + point.us, sum.1 + point.places));

@@ -1,4 +1,4 @@
-//! A chunk file as the store writes them, with columns of several widths, to read for measurements.
+//! The sample file for measurements: a chunk file as the store writes it, with columns of several widths.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::tier::codec::encode_chunk;
 use crate::tier::ssd::SsdTier;
 
 pub(crate) const SCRATCH_NAME: &str = "calibration.tmp";
-/// Columns of each width: as many as are read at once without reading one twice.
+/// Number of columns of each width: enough to read as many at once without reading one twice.
 const COLUMNS: [usize; Sample::WIDTHS] = [8, 8, 4, 8];
 
-/// A file that goes when dropped.
+/// A file that is deleted on drop.
 pub(super) struct Scratch {
     path: PathBuf,
     files: Arc<dyn FileSystem>,
@@ -29,7 +29,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// The file, open.
+    /// Opens the file.
     pub(super) fn open(&self, home: &SsdTier) -> Result<Arc<IoFile>> {
         home.open(&self.path)
     }
@@ -37,31 +37,31 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be deleted is swept at the next start.
+        // A file that cannot be deleted is removed at the next start.
         let _ = self.files.remove_file(&self.path);
     }
 }
 
-/// The file.
+/// The sample file, and chunks to read it by.
 pub(super) struct Sample {
     pub(super) file: Scratch,
-    /// The same chunk again and again, each with its own open file: a column that is being read is shared by all who
-    /// want it.
+    /// Several chunks over the same file, each with its own open file: reads of one column of one chunk at the same time
+    /// would be shared.
     copies: Vec<Arc<Chunk>>,
 }
 
 impl Sample {
     /// Rows of the chunk.
     pub(super) const ROWS: usize = 65_536;
-    /// Values of 1, 2, 4 and 8 bytes.
+    /// Number of widths: values of 1, 2, 4 and 8 bytes.
     pub(super) const WIDTHS: usize = 4;
-    /// Chunks that can be read at once.
+    /// Number of chunks that can be read at once.
     pub(super) const COPIES: usize = 16;
 
     /// Writes the file.
     pub(super) fn create(home: &SsdTier) -> Result<Self> {
         let mut next = random();
-        // Words of all values: nothing of it can be stored in less.
+        // Random values of the full range: no encoding stores them in fewer bytes.
         let mut column = |width: usize| -> ArrayRef {
             match width {
                 0 => Arc::new(Int8Array::from_iter_values((0..Self::ROWS).map(|_| next() as i8))),

@@ -1,4 +1,4 @@
-//! Medians of repeated work, alone or on several threads at once, and the line through two of them.
+//! Medians of repeated work, alone or on several threads at once, and latency and bandwidth from two of them.
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -6,9 +6,9 @@ use crate::error::{Error, Result};
 /// Repetitions of a measurement at most, and the time after which no further one starts.
 const REPETITIONS: usize = 15;
 const ENOUGH_US: u64 = 8_000;
-/// After so long one repetition has to do: a disk with an arm takes seconds for what others do in a millisecond.
+/// Time after which even a single repetition suffices: a hard disk takes seconds for the work of a millisecond on an SSD.
 const SLOW_US: u64 = 400_000;
-/// Looks at a clock within which one that moves has moved.
+/// Number of looks at a clock within which a usable one has advanced.
 const LOOKS: usize = 100_000;
 
 /// Fails on a clock that cannot tell one moment from the next.
@@ -21,12 +21,13 @@ fn too_coarse() -> Error {
     Error::Invalid("the clock is too coarse to measure this tier".into())
 }
 
-/// The median time of `work`, which is told the number of the repetition and returns something that depends on its reads.
+/// The median time of `work`, which is called with the number of the repetition and returns a value that depends on its
+/// reads.
 pub(super) fn median_us(clock: &dyn Clock, work: impl FnMut(usize) -> Result<u64>) -> Result<f64> {
     median_after_us(clock, || (), work)
 }
 
-/// The same without what comes before each repetition.
+/// Like [`median_us`], but calls `before` ahead of each repetition, outside the measured time.
 pub(super) fn median_after_us(
     clock: &dyn Clock,
     mut before: impl FnMut(),
@@ -49,7 +50,8 @@ pub(super) fn median_after_us(
     Ok(times.get(times.len() / 2).copied().unwrap_or(0) as f64)
 }
 
-/// The same on so many threads at once, which are told their number first: the mean of their medians.
+/// Like [`median_after_us`], but on several threads at once; `before` and `work` are called with the number of the thread
+/// first. Returns the mean of the threads' medians.
 pub(super) fn median_at_once_us(
     clock: &dyn Clock,
     threads: usize,
@@ -69,27 +71,39 @@ pub(super) fn median_at_once_us(
     })
 }
 
-/// The line through two points is not believed to be steeper than the way to the farther one by more than this (2.1 for a
-/// disk that takes 8 ms and then gives 150 MB/s): where each request takes so long that bytes hardly count, it goes by the
-/// difference of two times that are nearly the same.
+/// Largest bandwidth of a line over that of its large read, latency included (it is 2.1 for a disk that takes 8 ms and then
+/// gives 150 MB/s). Where each request takes so long that bytes hardly count, the line depends on the difference of two
+/// nearly equal times.
 const MOST_STEEPER: f64 = 2.5;
 
-/// Latency and bandwidth of the line through two points of (bytes, microseconds).
-pub(super) fn line(small: (u64, f64), large: (u64, f64)) -> Result<(f64, f64)> {
-    let bytes = large.0.saturating_sub(small.0) as f64;
-    let us = large.1 - small.1;
-    if bytes <= 0.0 || !(large.1 > 0.0 && large.1.is_finite()) {
+/// Size and time of a read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReadTime {
+    pub(super) bytes: u64,
+    pub(super) us: f64,
+}
+
+/// Latency in microseconds, and bandwidth in bytes per microsecond, of the line through a small and a large read.
+pub(super) fn fit_line(small: ReadTime, large: ReadTime) -> Result<(f64, f64)> {
+    let bytes = large.bytes.saturating_sub(small.bytes) as f64;
+    let us = large.us - small.us;
+    if bytes <= 0.0 || !(large.us > 0.0 && large.us.is_finite()) {
         return Err(too_coarse());
     }
-    let most = MOST_STEEPER * large.0 as f64 / large.1;
+    let most = MOST_STEEPER * large.bytes as f64 / large.us;
     let bytes_per_us = if us > 0.0 { (bytes / us).min(most) } else { most };
-    Ok(((small.1 - small.0 as f64 / bytes_per_us).max(0.0), bytes_per_us))
+    Ok(((small.us - small.bytes as f64 / bytes_per_us).max(0.0), bytes_per_us))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn line(small: (u64, f64), large: (u64, f64)) -> Result<(f64, f64)> {
+        let [small, large] = [small, large].map(|(bytes, us)| ReadTime { bytes, us });
+        fit_line(small, large)
+    }
 
     #[test]
     fn a_line_is_no_steeper_than_its_points_allow() {

@@ -1,9 +1,9 @@
-//! What reading costs the cores, whoever pays: how much more time all threads of this process take for the same work when
-//! blocks are read and checked meanwhile, as by a scan: into memory of reads before them.
+//! Measures the time of cores that reading costs: how much more time all threads of this process take for the same work
+//! when blocks are read and checked meanwhile, as by a scan, into memory that earlier reads have used.
 //!
-//! A scan that has its data in memory keeps the cores busy; what they spend on reads comes on top of it, also where the
-//! device itself is waited for by nobody. That is more than the calls: bytes that arrive push others out of the caches, and
-//! they use the same memory.
+//! A scan that has its data in memory keeps the cores busy; the time that they spend on reads is added to that, even where
+//! no thread waits for the device. It is more than the time of the calls: arriving bytes evict others from the caches, and
+//! they take memory bandwidth.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::io::{BlockIo, IoFile, ReadHandle};
 
-/// Rounds of the same work without and with reads; those of the first pair only get memory to use again.
+/// Rounds of the same work without and with reads; the first one only allocates memory that the others use again.
 const ROUNDS: usize = 8;
-/// The time after which no further round starts: what others do meanwhile counts too, so that a few are needed.
+/// Time after which no further round starts: other threads of the process are counted too, so that a few rounds are needed.
 const LONG_ENOUGH_US: u64 = 120_000;
-/// What is worked on: more than the caches of a core hold.
+/// Size of the buffer for the work: more than the caches of a core hold.
 const WORK_BYTES: usize = 16 << 20;
-/// Bytes worked on for each one read; about what a core gets done while a fast SSD delivers it.
+/// Bytes of work per byte read; about as much as a core gets done while a fast SSD delivers the byte.
 const WORK_PER_BYTE: usize = 4;
 
-/// Microseconds of a core per byte; `None` where the kernel does not say.
+/// Microseconds of a core per byte; `None` where the kernel does not report the time of threads.
 pub(super) fn measure(
     io: &dyn BlockIo,
     file: &Arc<IoFile>,
@@ -70,10 +70,11 @@ pub(super) fn measure(
     }
     more_us.sort_unstable_by(f64::total_cmp);
     let median_us = more_us.get(more_us.len() / 2).copied().unwrap_or_default();
-    // Where others were so busy that nothing was seen of it, it is little.
+    // Where the noise of other threads hides the cost, it is small.
     Ok(Some(median_us.max(1.0) / (LARGE_READS * block) as f64))
 }
 
+/// Waits for a read and computes the checksum of its bytes.
 fn checked(read: Option<ReadHandle>) -> Result<()> {
     if let Some(bytes) = read.map(ReadHandle::wait).transpose()? {
         std::hint::black_box(crc32c::crc32c(bytes.as_slice()));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::heat::Pattern;
-use crate::placement::policy::{Problem, Why};
+use crate::placement::policy::{Problem, ReasonContext};
 use crate::placement::solver::{self, Effort, Solution};
 use crate::table::{ChunkId, ColumnId, TableId};
 use crate::tier::TierKind;
@@ -26,7 +26,7 @@ fn segment(id: u64, current: u8, pattern: Pattern, reads: f32, values: f32) -> S
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: ColumnId(0) };
     let charged_bytes = [MIB, MIB, 0, 0, 0, 0, 0, 0];
     let current = TierId(current);
-    let duty = Duty::default();
+    let constraints = PlacementConstraints::default();
     SegmentInput {
         key,
         rows: 65_536,
@@ -36,9 +36,9 @@ fn segment(id: u64, current: u8, pattern: Pattern, reads: f32, values: f32) -> S
         charged_bytes,
         current,
         heat,
-        duty,
-        hold: None,
-        ahead: SegmentHeat::default(),
+        constraints,
+        hysteresis: None,
+        expected_reads: SegmentHeat::default(),
         view: Default::default(),
     }
 }
@@ -134,11 +134,11 @@ fn a_segment_returns_only_when_it_pays_back_the_move() {
         vec![segment(0, 0, Pattern::Sequential, 1.0, 65_536.0), segment(1, 2, Pattern::Sequential, 2.0, 131_072.0)];
     let inputs = Inputs { segments: much, ..inputs };
     let moves = plan(&inputs, Effort::default()).unwrap().moves;
-    let ways: Vec<_> = moves.iter().map(|m| (m.segment, m.from.0, m.to.0)).collect();
-    assert_eq!(ways, [(0, 0, 2), (1, 2, 0)], "room is made first");
+    let directions: Vec<_> = moves.iter().map(|m| (m.segment, m.from.0, m.to.0)).collect();
+    assert_eq!(directions, [(0, 0, 2), (1, 2, 0)], "room is made first");
 }
 
-/// Answers something else than it was asked for.
+/// A policy whose answers are invalid.
 #[derive(Debug)]
 struct Broken(fn(&mut Solution));
 
@@ -153,7 +153,7 @@ impl Policy for Broken {
         Ok(Decision { solution, scores: Vec::new() })
     }
 
-    fn reason(&self, _: &Why<'_>) -> String {
+    fn reason(&self, _: &ReasonContext<'_>) -> String {
         "by a broken policy".into()
     }
 }
@@ -164,7 +164,7 @@ fn an_answer_that_is_none_is_caught_and_the_greedy_one_followed() {
     for ruled in [false, true] {
         let mut segments = segments.clone();
         if ruled {
-            segments[0].duty = Duty { allowed: !1, ..Duty::default() };
+            segments[0].constraints = PlacementConstraints { allowed: !1, ..PlacementConstraints::default() };
         }
         let rules = Vec::new();
         let prices = Vec::new();

@@ -1,13 +1,13 @@
-//! What explanations say is held against plans: beyond a condition the segment moves, before it it stays.
+//! Checks explanations against plans: beyond a condition the segment moves, short of it the segment stays.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::super::condition_search::ConditionSearch;
+use super::super::constraints::PlacementConstraints;
 use super::super::cost::TierCost;
-use super::super::duty::Duty;
 use super::super::epoch::{MAX_TIERS, TierInput, plan};
-use super::super::flip::Flips;
 use super::super::solver::Effort;
 use super::*;
 use crate::heat::decay::{SegmentHeat, SegmentKey};
@@ -23,7 +23,7 @@ fn segment(id: u64, bytes: u64, current: u8, pattern: Pattern, reads: f32) -> Se
     let mut charged_bytes = [0; MAX_TIERS];
     (charged_bytes[0], charged_bytes[1]) = (bytes, bytes);
     let current = TierId(current);
-    let duty = Duty::default();
+    let constraints = PlacementConstraints::default();
     SegmentInput {
         key,
         rows: 65_536,
@@ -33,9 +33,9 @@ fn segment(id: u64, bytes: u64, current: u8, pattern: Pattern, reads: f32) -> Se
         charged_bytes,
         current,
         heat,
-        duty,
-        hold: None,
-        ahead: SegmentHeat::default(),
+        constraints,
+        hysteresis: None,
+        expected_reads: SegmentHeat::default(),
         view: Default::default(),
     }
 }
@@ -62,7 +62,7 @@ fn random(rng: &mut StdRng, count: u64, dram: f64, nvm: f64) -> Inputs {
     inputs(segments, (all as f64 * dram) as u64, (all as f64 * nvm) as u64)
 }
 
-fn lies(inputs: &Inputs, at: usize) -> TierId {
+fn planned_tier(inputs: &Inputs, at: usize) -> TierId {
     let found = plan(inputs, Effort::default()).unwrap();
     Explainer::new(inputs, &found).placed(at)
 }
@@ -77,7 +77,7 @@ fn after(inputs: &Inputs, at: usize, condition: &Condition, value: f64) -> TierI
     match condition.lever {
         Lever::ReadsAbove | Lever::ReadsBelow => {
             let segment = &mut changed.segments[at];
-            let (heat, unit) = Explainer::unit(segment);
+            let UnitReads { heat, reads: unit } = Explainer::unit_reads(segment);
             segment.heat = heat;
             let scale = (value / unit) as f32;
             segment.heat.accesses.iter_mut().chain(&mut segment.heat.values).for_each(|count| *count *= scale);
@@ -85,7 +85,7 @@ fn after(inputs: &Inputs, at: usize, condition: &Condition, value: f64) -> TierI
         Lever::MoreRoom => budget(&mut changed, &|bytes| bytes + value as u64),
         Lever::LessRoom => budget(&mut changed, &|bytes| bytes.saturating_sub(value as u64)),
     }
-    lies(&changed, at)
+    planned_tier(&changed, at)
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_confirmed_condition_flips_the_plan_and_less_than_it_does_not() {
         let inputs = random(&mut rng, count, dram, nvm);
         let found = plan(&inputs, Effort::default()).unwrap();
         let explainer = Explainer::new(&inputs, &found);
-        let mut flips = Flips::new(&inputs, Effort::default());
+        let mut flips = ConditionSearch::new(&inputs, Effort::default());
         for at in [0, inputs.segments.len() / 2, inputs.segments.len() - 1] {
             let mut explanation = explainer.explain(at).unwrap();
             flips.confirm(&explainer, at, &mut explanation).unwrap();
@@ -115,7 +115,7 @@ fn a_confirmed_condition_flips_the_plan_and_less_than_it_does_not() {
                 if matches!(condition.lever, Lever::ReadsAbove | Lever::ReadsBelow) {
                     assert_eq!(inputs.tiers[usize::from(moved.0)].name, condition.tier, "round {round}: {condition:?}");
                 }
-                // Nearer to how things are than the number itself, unless that is what they are.
+                // A value between the current one and that of the condition, unless both are the same.
                 let value = condition.value * less;
                 let is_between = match condition.lever {
                     Lever::ReadsAbove => value > explanation.reads,
@@ -123,12 +123,12 @@ fn a_confirmed_condition_flips_the_plan_and_less_than_it_does_not() {
                     Lever::MoreRoom | Lever::LessRoom => value > 8192.0,
                 };
                 if is_between {
-                    let kept = after(&inputs, at, condition, value);
+                    let tier_after = after(&inputs, at, condition, value);
                     // Up to 28 segments the solver is exact, and then reads work one way; room does not, as segments are
                     // whole: another set of them may fit a little less of it better.
-                    let holds = if up { kept >= stays } else { kept <= stays };
+                    let holds = if up { tier_after >= stays } else { tier_after <= stays };
                     let is_sure = count <= 28 && matches!(condition.lever, Lever::ReadsAbove | Lever::ReadsBelow);
-                    assert!(holds || !is_sure, "round {round}, {at}: {condition:?} {kept:?}");
+                    assert!(holds || !is_sure, "round {round}, {at}: {condition:?} {tier_after:?}");
                     odd += u32::from(!holds);
                     *seen.entry(format!("{:?}", condition.lever)).or_insert(0) += 1;
                 }
@@ -178,13 +178,13 @@ fn a_segment_is_explained_in_one_sentence() {
     let inputs = inputs(segments, MIB, 0);
     let found = plan(&inputs, Effort::default()).unwrap();
     let explainer = Explainer::new(&inputs, &found);
-    let mut flips = Flips::new(&inputs, Effort::default());
-    let told = (0..3).map(|at| {
+    let mut flips = ConditionSearch::new(&inputs, Effort::default());
+    let sentences = (0..3).map(|at| {
         let mut explanation = explainer.explain(at).unwrap();
         flips.confirm(&explainer, at, &mut explanation).unwrap();
         explanation.why + "\n"
     });
-    insta::assert_snapshot!(told.collect::<String>(), @r"
+    insta::assert_snapshot!(sentences.collect::<String>(), @r"
     stays on dram: 12.0 sequential reads per epoch; dram saves 10.0 ms an epoch against ssd, 9.6 ns per byte; its room costs 5.5 ns per byte; goes to ssd when read less than 1.7 times an epoch, or when dram has any less room
     stays on ssd: 2.0 sequential reads per epoch; dram would save 1.7 ms an epoch against ssd, 1.6 ns per byte; its room costs 5.5 ns per byte; goes to dram when read more than 12.4 times an epoch, or when dram has 1.0 MiB more
     stays on ssd: not read in recent epochs, so no tier saves anything; goes to dram when read more than 12.4 times an epoch
@@ -197,15 +197,15 @@ fn a_segment_that_nobody_reads_leaves_for_want_of_room_only() {
     let found = plan(&inputs, Effort::default()).unwrap();
     let explainer = Explainer::new(&inputs, &found);
     let mut explanation = explainer.explain(0).unwrap();
-    Flips::new(&inputs, Effort::default()).confirm(&explainer, 0, &mut explanation).unwrap();
+    ConditionSearch::new(&inputs, Effort::default()).confirm(&explainer, 0, &mut explanation).unwrap();
     assert_eq!(explanation.condition, "leaves when dram has 2.0 MiB less");
 }
 
 #[test]
 fn what_a_rule_decides_says_so() {
-    let pinned = Duty { allowed: 0b001, pin: Some(0), ..Duty::default() };
+    let pinned = PlacementConstraints { allowed: 0b001, pin: Some(0), ..PlacementConstraints::default() };
     let mut segments = vec![segment(0, MIB, 2, Pattern::Sequential, 0.0), segment(1, MIB, 0, Pattern::Sequential, 9.0)];
-    segments[0].duty = pinned;
+    segments[0].constraints = pinned;
     let mut inputs = inputs(segments, MIB, 0);
     inputs.rules = vec!["rule 1 of public.t, PIN TO dram".into()];
     let found = plan(&inputs, Effort::default()).unwrap();

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use super::super::constraints::PlacementConstraints;
 use super::super::cost::{PAGE_BYTES, PatternCost, TierCost};
-use super::super::duty::Duty;
 use super::super::epoch::TierInput;
 use super::super::workload::ColumnReads;
 use super::*;
@@ -32,7 +32,7 @@ fn inputs(reads: [f32; 8]) -> Inputs {
         (heat.accesses[0], heat.values[0]) = (reads, reads * 65_536.0);
         let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(0) };
         let charged_bytes = [MIB; MAX_TIERS];
-        let duty = Duty::default();
+        let constraints = PlacementConstraints::default();
         SegmentInput {
             key,
             rows: 65_536,
@@ -42,9 +42,9 @@ fn inputs(reads: [f32; 8]) -> Inputs {
             charged_bytes,
             current: DRAM,
             heat,
-            duty,
-            hold: None,
-            ahead: SegmentHeat::default(),
+            constraints,
+            hysteresis: None,
+            expected_reads: SegmentHeat::default(),
             view: Default::default(),
         }
     };
@@ -59,7 +59,7 @@ fn inputs(reads: [f32; 8]) -> Inputs {
     }
 }
 
-/// A statement that scanned so many chunks in DRAM and at home.
+/// A statement that scanned `dram` chunks in DRAM and `home` chunks at home.
 fn statement(elapsed_us: f64, span_us: f64, wait_us: f64, dram: u32, home: u32) -> Workload {
     let mut segments = [0; MAX_TIERS];
     (segments[0], segments[1]) = (dram, home);
@@ -125,7 +125,7 @@ fn pages_here_and_there_take_the_device_longer_than_a_column() {
         let forecast = Forecast::new(inputs, &[MIB; 8], device, &statement(1_000.0, 1_000.0, 0.0, 8, 0));
         forecast.times_us(&[HOME; 8])[0]
     };
-    // Whole columns are no matter of pages.
+    // The cost of pages has no effect on reads of whole columns.
     assert_eq!(forecast(&inputs, DEVICE), forecast(&inputs, paged));
     for segment in &mut inputs.segments {
         // Ten of its 64 pages, about.

@@ -1,14 +1,20 @@
-//! Merging: what a cold read brings into memory at once, between two epochs (Ma et al. 2016: how evicted data returns).
+//! Merging: cold reads bring segments into memory at once, between two epochs (Ma et al. 2016: how evicted data returns).
 //!
 //! ```text
-//!   a scan lets go of a column it read -> offers (bounded; full: forgotten) -> round: worth it? room? -> copy, swap
-//!                                                                               ledger: values, what may make room
+//!   a scan releases a column it read -> offers (bounded; full: forgotten) -> round: worth it? room? -> copy, swap
+//!                                                                             ledger: values, what may make room
 //! ```
 //!
-//! Rounds run on a thread of their own and have the loop's turn, so never during an epoch or an order, and not while
+//! Rounds run on a thread of their own and hold the epoch mutex, so never during an epoch or an order, and not while
 //! placement is frozen or not in mode `auto`. Budgets, placement rules and the modes of tables hold as in epochs. No query
-//! waits for a round; what it cannot take at once is forgotten, and read again another time. Rounds are logged as one row
-//! per direction with the next epoch ([`tally`]).
+//! waits for a round: the queue forgets the offers for which it has no room. Rounds are logged as one row per direction
+//! with the next epoch ([`tally`]).
+//!
+//! - [`offers`]: the queue of columns that scans release
+//! - [`round`]: decides on offers and moves segments
+//! - [`ledger`]: the value of each segment in memory, and the order in which they make room
+//! - [`recent`]: heat between epochs
+//! - [`tally`]: counts of a round's moves, as rows of the log
 
 mod ledger;
 mod offers;
@@ -21,19 +27,19 @@ use serde::{Deserialize, Serialize};
 use super::policy::PolicyKind;
 
 pub(super) use offers::Offers;
-pub(super) use round::Merging;
-pub(super) use tally::Until;
+pub(super) use round::MergeState;
+pub(super) use tally::LogPoint;
 
-/// What may come into memory between epochs because it was read.
+/// Which segments may come into memory between epochs because they were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MergeKind {
     /// Nothing: epochs decide alone.
     #[default]
     Never,
-    /// All that was read as a whole, as into a cache.
+    /// Every segment that was read as a whole, as into a cache.
     Always,
-    /// What is worth more than what has to make room for it, the copy included.
+    /// Segments that are worth more than those that have to make room for them, the cost of the copy included.
     Selective,
 }
 
@@ -41,8 +47,8 @@ impl MergeKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Never, Self::Always, Self::Selective];
 
-    /// What is usual under a policy: those that are known from caches bring in what is read, the others leave all to epochs.
-    pub fn usual(policy: PolicyKind) -> Self {
+    /// The default under a policy: policies of caches bring in every segment that is read, the others leave all to epochs.
+    pub fn default_for(policy: PolicyKind) -> Self {
         match policy {
             PolicyKind::Lru | PolicyKind::Lfu => Self::Always,
             PolicyKind::Optimal
@@ -67,9 +73,9 @@ impl MergeKind {
 /// Settings of merging.
 #[derive(Debug, Clone, Copy)]
 pub struct MergeOptions {
-    /// What may come.
+    /// Which segments may come.
     pub kind: MergeKind,
-    /// For [`MergeKind::Selective`]: the share of all segments, in percent, that it must be among.
+    /// For [`MergeKind::Selective`]: a segment must be among the best of all by this share, in percent.
     pub top_percent: f64,
     /// Bytes of finished reads that wait for a round at most; a single larger read may.
     pub queue_bytes: u64,
@@ -81,10 +87,10 @@ impl Default for MergeOptions {
     }
 }
 
-/// What segments are ranked by; the lowest makes room first.
+/// The value by which segments are ranked; the lowest makes room first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rank {
-    /// When it was read last.
+    /// The time of the last read.
     Recency,
     /// Reads per epoch.
     Frequency,
@@ -93,7 +99,7 @@ enum Rank {
 }
 
 impl Rank {
-    fn of(kind: MergeKind, policy: PolicyKind) -> Self {
+    fn for_options(kind: MergeKind, policy: PolicyKind) -> Self {
         match (kind, policy) {
             (MergeKind::Always, PolicyKind::Lru) => Self::Recency,
             (MergeKind::Always, PolicyKind::Lfu) => Self::Frequency,
@@ -101,7 +107,7 @@ impl Rank {
         }
     }
 
-    /// Which makes room first, in words.
+    /// Description of the segments that make room first.
     fn first_out(self) -> &'static str {
         match self {
             Self::Recency => "the least recently read first",

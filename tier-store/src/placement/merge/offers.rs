@@ -1,7 +1,7 @@
-//! Columns that were read from home and that nobody needs any more, until a round looks at them.
+//! The queue of columns that were read from home and that no reader needs any more, until a round looks at them.
 //!
-//! They hold the charge of their reads, so the queue is short: what comes while it is full is forgotten. Columns that were
-//! read together share memory and charge, and wait together.
+//! They hold the charge of their reads, so the queue is short: offers to a full queue are forgotten. Columns that were
+//! read together share memory and charge, and form one offer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::tier::ssd::ReadColumn;
 
-/// Reads that wait at most, however small.
-const MOST: usize = 1024;
+/// The most offers in the queue, however small.
+const MAX_OFFERS: usize = 1024;
 
 /// Columns that were read together.
 #[derive(Debug)]
@@ -38,18 +38,18 @@ struct Queue {
 }
 
 impl Offers {
-    /// A closed queue: it forgets everything.
+    /// Makes a closed queue, which forgets every offer.
     pub(in crate::placement) fn new(limit_bytes: u64) -> Self {
         Self { open: AtomicBool::new(false), limit_bytes, queue: Mutex::default(), wake: Condvar::new() }
     }
 
-    /// From now on somebody runs rounds.
+    /// Opens the queue: from now on a thread runs rounds.
     pub(in crate::placement) fn open(&self) {
         self.queue.lock().stop = false;
         self.open.store(true, Ordering::Relaxed);
     }
 
-    /// Forgets what waits and what comes, and ends [`Offers::wait`].
+    /// Closes the queue: forgets the waiting and all further offers, and ends [`Offers::wait`].
     pub(in crate::placement) fn close(&self) {
         self.open.store(false, Ordering::Relaxed);
         let mut queue = self.queue.lock();
@@ -61,7 +61,7 @@ impl Offers {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Takes what there is room for; how many columns are forgotten.
+    /// Adds the offers for which there is room. Returns the number of columns that are forgotten.
     pub(in crate::placement) fn add(&self, columns: impl Iterator<Item = ReadColumn>) -> u64 {
         let at_home = |read: &ReadColumn| {
             let segment = read.chunk.segments.get(read.column);
@@ -69,9 +69,9 @@ impl Offers {
         };
         let mut forgotten = 0;
         let mut queue = self.queue.lock();
-        for offer in together(columns.filter(at_home)) {
+        for offer in group_by_charge(columns.filter(at_home)) {
             let room = queue.bytes + offer.bytes <= self.limit_bytes || queue.bytes == 0;
-            if queue.stop || !room || queue.offers.len() >= MOST {
+            if queue.stop || !room || queue.offers.len() >= MAX_OFFERS {
                 forgotten += offer.columns.len() as u64;
                 continue;
             }
@@ -84,7 +84,7 @@ impl Offers {
         forgotten
     }
 
-    /// Waits until something is offered; false once the queue is closed.
+    /// Waits until there is an offer; false once the queue is closed.
     pub(in crate::placement) fn wait(&self) -> bool {
         let mut queue = self.queue.lock();
         while queue.offers.is_empty() && !queue.stop {
@@ -93,7 +93,7 @@ impl Offers {
         !queue.stop
     }
 
-    /// What was offered first.
+    /// Takes the oldest offer.
     pub(super) fn take(&self) -> Option<Offer> {
         let mut queue = self.queue.lock();
         let offer = queue.offers.pop_front()?;
@@ -101,7 +101,7 @@ impl Offers {
         Some(offer)
     }
 
-    /// Forgets what waits; how many columns.
+    /// Forgets the waiting offers. Returns their number of columns.
     pub(super) fn forget(&self) -> u64 {
         let mut queue = self.queue.lock();
         queue.bytes = 0;
@@ -111,8 +111,8 @@ impl Offers {
     }
 }
 
-/// One offer for each charge.
-fn together(columns: impl Iterator<Item = ReadColumn>) -> Vec<Offer> {
+/// Groups columns into one offer for each charge.
+fn group_by_charge(columns: impl Iterator<Item = ReadColumn>) -> Vec<Offer> {
     let mut offers: Vec<Offer> = Vec::new();
     for read in columns {
         let charge = |read: &ReadColumn| read.charge.as_ref().map(Arc::as_ptr);

@@ -1,11 +1,12 @@
-//! Heat between epochs: what counts for a cache is what is read now, not what was read an epoch ago.
+//! Heat between epochs: for a cache current reads count, not those of an epoch ago.
 //!
-//! A turn is the time between two surveys of all segments. A read loses half of its weight while so many others are made:
-//! time is counted in reads, so that a busy server follows its queries within a second and a quiet one forgets no quicker than
-//! its epochs. It begins as their heat, and like that it is inherited by chunks that take rows over.
+//! An interval is the time between two surveys of all segments. A read loses half of its weight while a number of other
+//! reads are made: time is counted in reads, so that a busy server follows its queries within a second and a quiet one
+//! forgets no quicker than its epochs. Recent heat begins as the heat of the epochs, and chunks that take rows over
+//! inherit it likewise.
 //!
-//! It is given out per epoch, so that it can be held against what epochs know: all segments together are as hot as epochs have
-//! them, each has the share of it that it has of the recent reads.
+//! It is expressed per epoch, so that it compares with the heat of epochs: all segments together are as hot as epochs know
+//! them, and each segment has its share of the recent reads.
 
 use std::sync::Arc;
 
@@ -16,42 +17,46 @@ use crate::table::{Chunk, Segment};
 /// Reads after which one counts half, for each segment that memory has room for.
 const READS_PER_SEGMENT: f64 = 32.0;
 
-/// Accesses of all segments, those of a short time ago above all.
+/// Accesses of all segments; recent ones weigh most.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Recent {
+pub(super) struct RecentHeat {
     heat: Option<Arc<Heat>>,
-    /// Accesses per epoch for each of them.
+    /// Accesses per epoch that one access in `heat` stands for.
     per_epoch: f32,
-    /// The latest epoch before the last turn.
+    /// The latest epoch at the end of the last interval.
     epoch: Option<u64>,
 }
 
-impl Recent {
-    /// Ends a turn. Memory has room for so many `bytes`; an epoch counts as much as `half_life_epochs` later ones.
-    pub(super) fn turn(
+impl RecentHeat {
+    /// Ends an interval: folds the counters. `bytes` is the room of memory, `epoch` the latest epoch, `half_life_epochs`
+    /// the number of epochs after which an access counts half, `known` the heat of the epochs.
+    pub(super) fn end_interval(
         &mut self,
         tables: &[TableSnapshot],
         bytes: u64,
-        (epoch, half_life_epochs): (Option<u64>, f64),
+        epoch: Option<u64>,
+        half_life_epochs: f64,
         known: &Heat,
     ) {
         let chunks = || tables.iter().flat_map(|table| table.chunks.iter().map(|entry| &entry.chunk));
         let segments = || {
-            let of = |chunk| move |segment| (chunk, segment);
+            let with_chunk = |chunk| move |segment| (chunk, segment);
             let stored = |(_, segment): &(_, &Arc<Segment>)| segment.constant.is_none();
-            chunks().flat_map(move |chunk| chunk.segments.iter().map(of(chunk))).filter(stored)
+            chunks().flat_map(move |chunk| chunk.segments.iter().map(with_chunk(chunk))).filter(stored)
         };
         let all_bytes: u64 = segments().map(|(_, segment)| segment.bytes()).sum();
         let room = segments().count() as f64 * (bytes as f64 / all_bytes.max(1) as f64).min(1.0);
         let half_life_reads = READS_PER_SEGMENT * room.max(1.0);
         let sum = |heat: &Heat, heat_of: fn(&Heat, &SegmentKey) -> SegmentHeat| -> f32 {
-            segments().map(|(chunk, segment)| heat_of(heat, &SegmentKey::of(chunk, segment)).total()).sum()
+            segments().map(|(chunk, segment)| heat_of(heat, &SegmentKey::for_segment(chunk, segment)).total()).sum()
         };
         let sum_known = sum(known, Heat::get);
         let is_first = self.heat.is_none();
-        // As if all had been read until now as epochs know it: decayed reads add up to so many.
+        // The sum to which reads at a steady rate add up when they decay with this half-life: the start assumes that all
+        // segments have been read as the epochs know it.
         let all_reads = (half_life_reads / std::f64::consts::LN_2) as f32;
-        let first = || Arc::new(known.clone().of_epochs(if sum_known > 0.0 { all_reads / sum_known } else { 1.0 }));
+        let first =
+            || Arc::new(known.clone().scaled_to_epochs(if sum_known > 0.0 { all_reads / sum_known } else { 1.0 }));
         let heat = Arc::make_mut(self.heat.get_or_insert_with(first));
         let is_epoch = std::mem::replace(&mut self.epoch, epoch) != epoch && !is_first;
         let most = if is_epoch { half_life_epochs } else { f64::INFINITY };
@@ -60,12 +65,12 @@ impl Recent {
         self.per_epoch = if sum_known > 0.0 && sum_recent > 0.0 { sum_known / sum_recent } else { 1.0 };
     }
 
-    /// Of a segment as of the last turn, per epoch.
+    /// Heat of a segment at the end of the last interval, per epoch.
     pub(super) fn heat(&self, key: &SegmentKey) -> SegmentHeat {
         self.heat.as_ref().map_or_else(SegmentHeat::default, |heat| heat.sums(key)).times(self.per_epoch)
     }
 
-    /// With what was read since: it only grows until the next turn.
+    /// Like [`RecentHeat::heat`], with the reads since: it only grows until the interval ends.
     pub(super) fn heat_now(&self, chunk: &Chunk, segment: &Segment) -> SegmentHeat {
         let heat = self.heat.as_ref().map(|heat| heat.sums_now(chunk, segment));
         heat.unwrap_or_default().times(self.per_epoch)

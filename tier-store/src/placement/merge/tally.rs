@@ -1,35 +1,48 @@
-//! What merging did since the last epoch, as rows of the log: one for each direction.
+//! Counts of merging since the last epoch, as rows of the log: one for each direction.
 
 use std::collections::BTreeMap;
 
 use super::{MergeKind, MergeOptions, Rank};
+use crate::placement::format::figure;
 use crate::placement::record::MoveRecord;
-use crate::placement::words::figure;
 use crate::tier::TierId;
+
+/// The tiers between which segments moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Direction {
+    pub(super) from: TierId,
+    pub(super) to: TierId,
+}
+
+impl Direction {
+    fn is_promotion(self) -> bool {
+        self.to < self.from
+    }
+}
 
 /// Counts by direction.
 #[derive(Debug, Default)]
-pub(super) struct Tally(BTreeMap<(TierId, TierId), Count>);
+pub(super) struct Tally(BTreeMap<Direction, Count>);
 
 #[derive(Debug, Default)]
 struct Count {
     segments: u64,
     bytes: u64,
     benefit_us: f64,
-    /// What it took from what made room, and by how much it was worth more; nothing where that was not weighed.
-    weighed: Option<Weighed>,
-    /// Time saved per byte by the one that it was decided for by the least.
+    /// Sum of the tradeoffs; `None` where nothing was weighed.
+    tradeoff: Option<Tradeoff>,
+    /// Benefit per byte of the segment whose decision was the closest.
     edge_ns_per_byte: Option<f64>,
     took_us: u64,
     unix_us: u64,
 }
 
-/// What a segment was weighed against that came into memory, in microseconds per epoch.
+/// A segment that came into memory, weighed against those that made room, in microseconds per epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Weighed {
-    /// What made room for it saved before.
+pub(super) struct Tradeoff {
+    /// Benefit that the segments lost which made room.
     pub(super) lost_us: f64,
-    /// It saves so much more than that and its copy cost.
+    /// Benefit of the segment above `lost_us` and the cost of its copy.
     pub(super) margin_us: f64,
 }
 
@@ -37,17 +50,17 @@ pub(super) struct Weighed {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moved {
     pub(super) bytes: u64,
-    /// What that saves per epoch.
+    /// Time that the move saves per epoch.
     pub(super) benefit_us: f64,
-    pub(super) weighed: Option<Weighed>,
+    pub(super) tradeoff: Option<Tradeoff>,
     pub(super) unix_us: u64,
     pub(super) took_us: u64,
 }
 
-/// When rows are logged.
+/// The point at which rows are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::placement) enum Until {
-    /// With this epoch, and what it decided.
+pub(in crate::placement) enum LogPoint {
+    /// With this epoch, after its own moves.
     Epoch(u64),
     /// When the loop ends, after this epoch.
     Stop(u64),
@@ -55,88 +68,108 @@ pub(in crate::placement) enum Until {
 
 impl Tally {
     /// Counts a segment that moved.
-    pub(super) fn add(&mut self, way: (TierId, TierId), moved: Moved) {
-        let count = self.0.entry(way).or_default();
+    pub(super) fn add(&mut self, direction: Direction, moved: Moved) {
+        let count = self.0.entry(direction).or_default();
         count.segments += 1;
         count.bytes += moved.bytes;
         count.benefit_us += moved.benefit_us;
-        if let Some(weighed) = moved.weighed {
-            let sum = count.weighed.get_or_insert_default();
-            sum.lost_us += weighed.lost_us;
-            sum.margin_us += weighed.margin_us;
+        if let Some(tradeoff) = moved.tradeoff {
+            let sum = count.tradeoff.get_or_insert_default();
+            sum.lost_us += tradeoff.lost_us;
+            sum.margin_us += tradeoff.margin_us;
         }
         let worth = moved.benefit_us.abs() * 1e3 / moved.bytes.max(1) as f64;
-        let comes = way.1 < way.0;
-        let edge = |known: f64| if comes { known.min(worth) } else { known.max(worth) };
+        let is_promotion = direction.is_promotion();
+        let edge = |known: f64| if is_promotion { known.min(worth) } else { known.max(worth) };
         count.edge_ns_per_byte = Some(count.edge_ns_per_byte.map_or(worth, edge));
         count.took_us += moved.took_us;
         count.unix_us = moved.unix_us;
     }
 
-    /// Tiers stand elsewhere now. A tier is gone only after an epoch that emptied it, which logged what there was of it.
+    /// Adapts to new positions of the tiers. The epoch that emptied a tier before it was dropped logged its counts already.
     pub(super) fn renumber(&mut self, position: impl Fn(TierId) -> Option<TierId>) {
         let counts = std::mem::take(&mut self.0).into_iter();
-        self.0 = counts.filter_map(|((from, to), count)| Some(((position(from)?, position(to)?), count))).collect();
+        let renumbered = |(Direction { from, to }, count): (Direction, Count)| {
+            Some((Direction { from: position(from)?, to: position(to)? }, count))
+        };
+        self.0 = counts.filter_map(renumbered).collect();
     }
 
-    /// The rows, to be logged from number `first` on; counting begins anew.
+    /// Takes the counts as rows of the log, with numbers from `first` on.
     pub(super) fn rows(
         &mut self,
-        (options, rank): (&MergeOptions, Rank),
-        (until, first): (Until, u32),
+        options: &MergeOptions,
+        rank: Rank,
+        at: LogPoint,
+        first: u32,
         name: impl Fn(TierId) -> String,
     ) -> Vec<MoveRecord> {
-        let (Until::Epoch(epoch) | Until::Stop(epoch)) = until;
-        let row = |(((from, to), count), number): (((TierId, TierId), Count), u32)| MoveRecord {
-            segments: count.segments,
-            bytes: count.bytes,
-            benefit_us: count.benefit_us,
-            benefit_ns_per_byte: count.benefit_us * 1e3 / count.bytes.max(1) as f64,
-            price_ns_per_byte: count.weighed.map(|weighed| weighed.lost_us * 1e3 / count.bytes.max(1) as f64),
-            // What was weighed is whether it stays where it lay.
-            runner_up: count.weighed.map(|_| name(from)),
-            runner_up_us: count.weighed.map(|weighed| weighed.margin_us),
-            condition: condition(options, rank, &count, (name(from), name(to), to < from)),
-            reason: reason(options, rank, (count.segments, until), (to < from).then(|| name(from))),
-            unix_us: count.unix_us,
-            took_us: count.took_us,
-            ..MoveRecord::of_several(epoch, number, (name(from), name(to)))
+        let (LogPoint::Epoch(epoch) | LogPoint::Stop(epoch)) = at;
+        let row = |((direction, count), number): ((Direction, Count), u32)| {
+            let from = name(direction.from);
+            let to = name(direction.to);
+            let read_from = direction.is_promotion().then_some(from.as_str());
+            MoveRecord {
+                segments: count.segments,
+                bytes: count.bytes,
+                benefit_us: count.benefit_us,
+                benefit_ns_per_byte: count.benefit_us * 1e3 / count.bytes.max(1) as f64,
+                price_ns_per_byte: count.tradeoff.map(|tradeoff| tradeoff.lost_us * 1e3 / count.bytes.max(1) as f64),
+                // The alternative that was weighed is to leave the segment where it was.
+                runner_up: count.tradeoff.map(|_| from.clone()),
+                runner_up_us: count.tradeoff.map(|tradeoff| tradeoff.margin_us),
+                condition: match direction.is_promotion() {
+                    true => promotion_condition(options, &count, &from, &to),
+                    false => demotion_condition(rank, &count, &from),
+                },
+                reason: reason(options, rank, count.segments, at, read_from),
+                unix_us: count.unix_us,
+                took_us: count.took_us,
+                ..MoveRecord::for_several(epoch, number, from.clone(), to.clone())
+            }
         };
         std::mem::take(&mut self.0).into_iter().zip(first..).map(row).collect()
     }
 }
 
-/// What would have changed it, as far as that can be said of several segments at once.
-fn condition(options: &MergeOptions, rank: Rank, count: &Count, (from, to, comes): (String, String, bool)) -> String {
+/// The condition under which a promoted segment would have stayed, as far as one holds for several segments at once.
+fn promotion_condition(options: &MergeOptions, count: &Count, from: &str, to: &str) -> String {
     let edge = figure(count.edge_ns_per_byte.unwrap_or(0.0));
-    match (comes, options.kind, rank) {
-        (true, MergeKind::Selective, _) => format!(
+    match options.kind {
+        MergeKind::Selective => format!(
             "a segment stays on {from} when it saves no more on {to} than what has to make room, its copy included; the \
              least of these saves {edge} ns per byte"
         ),
-        (true, ..) => format!(
+        MergeKind::Never | MergeKind::Always => format!(
             "a segment stays on {from} when it is not read as a whole; no price and no second tier was weighed, merge = {}",
             options.kind.name()
         ),
-        (false, _, Rank::Benefit) => format!(
+    }
+}
+
+/// Like [`promotion_condition`], for segments that made room.
+fn demotion_condition(rank: Rank, count: &Count, from: &str) -> String {
+    let edge = figure(count.edge_ns_per_byte.unwrap_or(0.0));
+    match rank {
+        Rank::Benefit => format!(
             "a segment stays on {from} when it saves more per byte than others there; of these the most saved {edge} ns. \
              It was weighed with what came, in the row of that"
         ),
-        (false, _, Rank::Recency) => format!(
+        Rank::Recency => format!(
             "a segment stays on {from} when it is read later than others there; no price and no second tier was weighed"
         ),
-        (false, _, Rank::Frequency) => format!(
+        Rank::Frequency => format!(
             "a segment stays on {from} when it is read more often than others there; no price and no second tier was \
              weighed"
         ),
     }
 }
 
-/// Why; `read_from` is the tier that promoted segments were read from.
-fn reason(options: &MergeOptions, rank: Rank, (segments, until): (u64, Until), read_from: Option<String>) -> String {
-    let since = match until {
-        Until::Epoch(_) => "since the epoch before",
-        Until::Stop(_) => "after this epoch, until the server stopped",
+/// The reason; `read_from` is the tier from which promoted segments were read, `None` for segments that made room.
+fn reason(options: &MergeOptions, rank: Rank, segments: u64, at: LogPoint, read_from: Option<&str>) -> String {
+    let since = match at {
+        LogPoint::Epoch(_) => "since the epoch before",
+        LogPoint::Stop(_) => "after this epoch, until the server stopped",
     };
     let since = format!("{segments} segment{} {since}", if segments == 1 { "" } else { "s" });
     match (read_from, options.kind) {

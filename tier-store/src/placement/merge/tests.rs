@@ -15,7 +15,7 @@ use crate::table::{NewRule, RuleKind, RuleRows, Rules};
 use crate::tier::Account;
 use crate::tier::ssd::ReadColumn;
 
-/// What an `id` column is charged.
+/// Bytes that an `id` column is charged.
 const ONE: u64 = 8192;
 /// Room for three of them.
 const THREE: u64 = 3 * ONE;
@@ -169,10 +169,10 @@ fn rules_and_modes_hold_between_epochs_too() {
 #[test]
 fn what_nobody_has_time_for_is_forgotten_and_holds_nothing() {
     let setup = Setup::cache(THREE, PolicyKind::Lru);
-    let turn = setup.tiering.shared.turn.lock();
+    let epoch_under_way = setup.tiering.shared.epoch_mutex.lock();
     setup.scan(0);
     assert!(setup.host.resident().is_empty(), "an epoch has the turn");
-    drop(turn);
+    drop(epoch_under_way);
     // 64 KiB may wait.
     let bytes = setup.cold(0).bytes.unwrap().len() as u64;
     let many = (0..10).flat_map(|_| (0..10).map(|chunk| setup.cold(chunk)));
@@ -190,8 +190,8 @@ fn an_epoch_logs_a_row_for_each_direction() {
     let setup = Setup::cache(THREE, PolicyKind::Lru);
     setup.scans(&[0, 1, 2, 3]);
     let rows: Vec<_> = setup.epoch().into_iter().filter(|record| record.table == SEVERAL).collect();
-    let said = |at: usize| (rows[at].from.as_str(), rows[at].to.as_str(), rows[at].segments, rows[at].bytes);
-    assert_eq!((rows.len(), said(0), said(1)), (2, ("dram", "ssd", 1, 8000), ("ssd", "dram", 4, 32_000)));
+    let row = |at: usize| (rows[at].from.as_str(), rows[at].to.as_str(), rows[at].segments, rows[at].bytes);
+    assert_eq!((rows.len(), row(0), row(1)), (2, ("dram", "ssd", 1, 8000), ("ssd", "dram", 4, 32_000)));
     assert!(rows.iter().all(|row| row.status == MoveStatus::Done && row.column == SEVERAL));
     assert_eq!(
         rows[0].reason,
@@ -221,7 +221,7 @@ fn what_was_weighed_is_in_the_row() {
     assert_eq!(setup.scans(&[3]), [0, 1, 3]);
     let rows: Vec<_> = setup.epoch().into_iter().filter(|record| record.table == SEVERAL).collect();
     let [left, came] = &rows[..] else { panic!("{rows:?}") };
-    // Of four that came one had to be paid for: by what that saved which left.
+    // Of four segments that came, one needed room: its price is the benefit of the segment that left.
     let paid_ns = -left.benefit_us * 1e3 / came.bytes as f64;
     assert!((came.price_ns_per_byte.unwrap() - paid_ns).abs() < 0.05 * paid_ns, "{came:?} {left:?}");
     let margin_us = came.runner_up_us.unwrap();
@@ -266,7 +266,7 @@ fn what_came_after_the_last_epoch_is_logged_at_the_stop() {
 fn heat_of_this_moment_is_that_of_the_last_look_and_the_reads_since() {
     let host = FakeHost::new(THREE, Arc::default());
     let chunk = &host.chunks[3].chunk;
-    let key = SegmentKey::of(chunk, &chunk.segments[0]);
+    let key = SegmentKey::for_segment(chunk, &chunk.segments[0]);
     let segment = &chunk.segments[0];
     let mut heat = Heat::default();
     for (reads, expected) in [(4, 4.0), (0, 2.0), (7, 8.0)] {
@@ -283,7 +283,7 @@ fn heat_of_this_moment_is_that_of_the_last_look_and_the_reads_since() {
         13.0,
         "of a chunk that was never looked at, its reads"
     );
-    assert_eq!(heat.clone().of_epochs(3.0).sums(&key).total(), heat.get(&key).total() * 3.0);
+    assert_eq!(heat.clone().scaled_to_epochs(3.0).sums(&key).total(), heat.get(&key).total() * 3.0);
 }
 
 #[test]
@@ -294,23 +294,24 @@ fn time_between_epochs_is_counted_in_reads() {
     host.read(0, 60);
     host.read(2, 30);
     known.observe(host.chunks.iter().map(|entry| &entry.chunk), 3.0);
-    let mut recent = recent::Recent::default();
-    let mut turn = |reads: &[(usize, u32)]| {
+    let mut recent = recent::RecentHeat::default();
+    let mut interval = |reads: &[(usize, u32)]| {
         reads.iter().for_each(|(chunk, count)| host.read(*chunk, *count));
-        recent.turn(&host.tables(), THREE, (None, 3.0), &known);
-        let heat = |at: usize| recent.heat(&SegmentKey::of(chunk(at), &chunk(at).segments[0])).total();
+        recent.end_interval(&host.tables(), THREE, None, 3.0, &known);
+        let heat = |at: usize| recent.heat(&SegmentKey::for_segment(chunk(at), &chunk(at).segments[0])).total();
         [heat(0), heat(1), heat(2)]
     };
     let near = |found: [f32; 3], expected: [f32; 3]| {
         assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1.0), "{found:?} is not {expected:?}");
     };
-    near(turn(&[]), [60.0, 0.0, 30.0]);
-    (0..50).for_each(|_| near(turn(&[]), [60.0, 0.0, 30.0]));
-    // Three of the larger segments fit, so a read counts half after some 100 others. All together stay as hot as epochs say.
-    near(turn(&[(1, 96)]), [28.9, 46.6, 14.5]);
-    (0..12).for_each(|_| _ = turn(&[(1, 96)]));
-    near(turn(&[(1, 96)]), [0.0, 90.0, 0.0]);
-    near(turn(&[(0, 1_000_000)]), [90.0, 0.0, 0.0]);
+    near(interval(&[]), [60.0, 0.0, 30.0]);
+    (0..50).for_each(|_| near(interval(&[]), [60.0, 0.0, 30.0]));
+    // Three of the larger segments fit, so a read counts half after some 100 others. All together stay as hot as epochs
+    // say.
+    near(interval(&[(1, 96)]), [28.9, 46.6, 14.5]);
+    (0..12).for_each(|_| _ = interval(&[(1, 96)]));
+    near(interval(&[(1, 96)]), [0.0, 90.0, 0.0]);
+    near(interval(&[(0, 1_000_000)]), [90.0, 0.0, 0.0]);
 }
 
 #[test]
@@ -352,7 +353,7 @@ fn budgets_hold_while_readers_writers_and_epochs_are_at_work() {
                     let before = account.used_bytes();
                     assert!(before <= account.limit_bytes(), "{before}");
                     drop(copy);
-                    // What is hot moves on.
+                    // Another segment becomes hot.
                     let hot = start.elapsed().as_millis() as usize / 20 % 10;
                     setup.host.chunks[hot].chunk.segments[0].counters.record(Pattern::Sequential, 1000);
                     std::thread::sleep(std::time::Duration::from_micros(200));

@@ -1,14 +1,14 @@
-//! Policies that ask nobody: the floor that others are held against.
+//! Policies that look at no reads: baselines for the others.
 
-use super::fill::by_score;
-use super::{Decision, Policy, PolicyKind, Problem, Why};
+use super::tier_filler::fill_by_score;
+use super::{Decision, Policy, PolicyKind, Problem, ReasonContext};
 use crate::error::Result;
 use crate::heat::SegmentKey;
 
 /// Every segment draws its rank once: the same seed gives the same placement in every epoch.
 #[derive(Debug)]
 pub(super) struct Random {
-    /// What is drawn from.
+    /// Seed of the draws.
     pub(super) seed: u64,
 }
 
@@ -32,19 +32,19 @@ impl Policy for Random {
     }
 
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
-        by_score(problem, problem.rows().map(|segment| Some(self.draw(&segment.key))).collect())
+        fill_by_score(problem, problem.rows().map(|segment| Some(self.draw(&segment.key))).collect())
     }
 
-    fn reason(&self, why: &Why<'_>) -> String {
-        let drawn = why.score.unwrap_or(0.0);
-        match why.is_promotion() {
-            true => format!("random: it drew {drawn:.3}, enough for room on {}", why.to()),
-            false => format!("random: it drew {drawn:.3}; {}", why.pressure("is for higher ones")),
+    fn reason(&self, context: &ReasonContext<'_>) -> String {
+        let drawn = context.score.unwrap_or(0.0);
+        match context.is_promotion() {
+            true => format!("random: it drew {drawn:.3}, enough for room on {}", context.to()),
+            false => format!("random: it drew {drawn:.3}; {}", context.pressure("is for higher ones")),
         }
     }
 }
 
-/// What lies in memory stays; room that is left is filled in the order of the tables.
+/// Segments in memory stay; room that is left is filled in the order of the tables.
 #[derive(Debug)]
 pub(super) struct Static;
 
@@ -55,22 +55,22 @@ impl Policy for Static {
 
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
         let home = problem.home();
-        let mut filling = super::fill::Filling::new(problem);
-        // A tier over its budget keeps what it can, the earliest first.
-        let (lie, fill): (Vec<_>, Vec<_>) = problem
+        let mut filler = super::tier_filler::TierFiller::new(problem);
+        // A tier over its budget keeps as many segments as fit, the earliest first.
+        let (resident, others): (Vec<_>, Vec<_>) = problem
             .rows()
             .map(|segment| usize::from(segment.current.0))
             .enumerate()
             .partition(|(_, current)| *current < home);
-        lie.into_iter().for_each(|(row, current)| filling.place(row, current));
-        fill.into_iter().for_each(|(row, _)| filling.place(row, 0));
-        filling.decide(Vec::new())
+        resident.into_iter().for_each(|(row, current)| filler.place(row, current));
+        others.into_iter().for_each(|(row, _)| filler.place(row, 0));
+        filler.decide(Vec::new())
     }
 
-    fn reason(&self, why: &Why<'_>) -> String {
-        match why.is_promotion() {
-            true => format!("first fill: {} has room", why.to()),
-            false => format!("static: {}", why.pressure("has no room for it")),
+    fn reason(&self, context: &ReasonContext<'_>) -> String {
+        match context.is_promotion() {
+            true => format!("first fill: {} has room", context.to()),
+            false => format!("static: {}", context.pressure("has no room for it")),
         }
     }
 }

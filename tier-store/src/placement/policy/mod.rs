@@ -1,19 +1,25 @@
-//! Policies: which tier each segment takes, once room for what must lie in memory is reserved.
+//! Policies: choose the tier of each segment, once room for segments that must lie in memory is reserved.
 //!
 //! ```text
 //!   Inputs -> reserve (pins, exclusions) -> policy -> moves, each with the policy's own reason
 //! ```
 //!
-//! A policy sees what is free to choose ([`Problem`]) and answers with a tier for each. What holds under all of them is kept
-//! by the shape of the problem: bytes that are reserved are not in the capacities, and a forbidden tier costs an infinite
-//! time. [`PolicyKind::Optimal`] is the one to use; the others are what it is held against, and what their users know from
-//! elsewhere: caches (LRU, LFU), tools that place whole columns or whole partitions (Dreseler 2021, section 7.2.3).
+//! A policy gets the segments that are free ([`Problem`]) and answers with a tier for each. The problem itself enforces the
+//! rules that hold under all policies: reserved bytes are not in the capacities, and a forbidden tier costs an infinite
+//! time. [`PolicyKind::Optimal`] is the one to use; the others are baselines for comparison, known from other systems:
+//! caches (LRU, LFU), tools that place whole columns or whole partitions (Dreseler 2021, section 7.2.3).
+//!
+//! - [`cost_based`]: the policies `optimal` and `density`, which weigh benefit against bytes
+//! - [`cache`]: the policies of caches, `lru` and `lfu`
+//! - [`grouped`]: the policies `column` and `chunk`, which place whole columns or chunks
+//! - [`fixed`]: the policies `random` and `static`, which look at no reads
+//! - [`tier_filler`]: fills tiers in a given order; shared by the policies
 
-mod fill;
+mod cache;
+mod cost_based;
 mod fixed;
-mod prices;
-mod used;
-mod whole;
+mod grouped;
+mod tier_filler;
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +29,7 @@ use super::solver::{Instance, Solution, Work};
 use crate::error::Result;
 use crate::tier::TierId;
 
-/// Which policy decides.
+/// The kind of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyKind {
@@ -32,9 +38,9 @@ pub enum PolicyKind {
     Optimal,
     /// Falling benefit per byte.
     Density,
-    /// What was read last.
+    /// Segments that were read last lie fastest.
     Lru,
-    /// What is read most often.
+    /// Segments that are read most often lie fastest.
     Lfu,
     /// Whole columns by falling benefit per byte.
     Column,
@@ -42,7 +48,7 @@ pub enum PolicyKind {
     Chunk,
     /// Drawn at random, once per segment.
     Random,
-    /// In the order of the tables, and what lies somewhere stays.
+    /// In the order of the tables; a segment in memory stays.
     Static,
 }
 
@@ -65,32 +71,32 @@ impl PolicyKind {
         }
     }
 
-    /// The policy; `seed` is what [`PolicyKind::Random`] draws from.
+    /// The policy of this kind; `seed` is used by [`PolicyKind::Random`].
     pub fn policy(self, seed: u64) -> Box<dyn Policy> {
         match self {
-            Self::Optimal => Box::new(prices::Optimal),
-            Self::Density => Box::new(prices::Density),
-            Self::Lru => Box::new(used::Lru),
-            Self::Lfu => Box::new(used::Lfu),
-            Self::Column => Box::new(whole::Whole::Columns),
-            Self::Chunk => Box::new(whole::Whole::Chunks),
+            Self::Optimal => Box::new(cost_based::Optimal),
+            Self::Density => Box::new(cost_based::Density),
+            Self::Lru => Box::new(cache::Lru),
+            Self::Lfu => Box::new(cache::Lfu),
+            Self::Column => Box::new(grouped::GroupPolicy::Columns),
+            Self::Chunk => Box::new(grouped::GroupPolicy::Chunks),
             Self::Random => Box::new(fixed::Random { seed }),
             Self::Static => Box::new(fixed::Static),
         }
     }
 }
 
-/// What a policy chooses for.
+/// The problem that a policy solves.
 #[derive(Debug)]
 pub struct Problem<'a> {
     /// All segments and tiers.
     pub inputs: &'a Inputs,
     /// Positions of the segments to choose for, one per row of `instance`.
     pub segments: &'a [usize],
-    /// Costs of these, the amortised move included, and what is left of the budgets. A tier that is not allowed costs
-    /// infinitely; the home is always allowed.
+    /// Costs of these segments, the amortised move included, and the room that is not reserved. A tier that is not allowed
+    /// costs an infinite time; the home is always allowed.
     pub instance: &'a Instance,
-    /// What the solver may take.
+    /// Limits of the solver's work.
     pub work: Work<'a>,
 }
 
@@ -109,31 +115,31 @@ impl Problem<'_> {
     }
 }
 
-/// An answer.
+/// The answer of a policy.
 #[derive(Debug, Clone)]
 pub struct Decision {
-    /// The tiers, by row of the problem, and how good they are.
+    /// The tier of each row of the problem, and how good the choice is.
     pub solution: Solution,
-    /// What a row was ranked by, in the policy's own unit; empty where a policy does not rank.
+    /// Score by which each row was ranked, in the policy's own unit; empty where a policy does not rank.
     pub scores: Vec<Option<f64>>,
 }
 
-/// A move to give a reason for.
+/// A move, with all that a policy needs to give its reason.
 #[derive(Debug)]
-pub struct Why<'a> {
-    /// What the plan was made from.
+pub struct ReasonContext<'a> {
+    /// The inputs of the plan.
     pub inputs: &'a Inputs,
     /// The move.
     pub planned: &'a PlannedMove,
-    /// What it moves.
+    /// The segment that it moves.
     pub segment: &'a SegmentInput,
-    /// What the segment was ranked by.
+    /// Score by which the segment was ranked.
     pub score: Option<f64>,
     /// Use and prices of the tiers with a budget.
     pub prices: &'a [TierPrice],
 }
 
-impl Why<'_> {
+impl ReasonContext<'_> {
     fn name(&self, tier: TierId) -> &str {
         self.inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str())
     }
@@ -150,25 +156,25 @@ impl Why<'_> {
         self.planned.to < self.planned.from
     }
 
-    /// Why the tier it lies on does not keep it: "dram is 1 MiB over its budget of 2 MiB", or what `other` says.
+    /// The reason why its tier does not keep it: "dram is 1 MiB over its budget of 2 MiB", or else the text `other`.
     fn pressure(&self, other: &str) -> String {
         let price = self.prices.get(usize::from(self.planned.from.0));
         let over = price.map(|price| (price.before_bytes.saturating_sub(price.budget_bytes), price.budget_bytes));
         match over {
-            Some((over, budget)) if over > 0 => super::words::over_budget(self.from(), over, budget),
+            Some((over, budget)) if over > 0 => super::format::over_budget(self.from(), over, budget),
             _ => format!("{} {other}", self.from()),
         }
     }
 }
 
-/// A way to choose. Pure: the same problem gives the same answer.
+/// A placement policy. Pure: the same problem gives the same answer.
 pub trait Policy: std::fmt::Debug + Send + Sync {
-    /// Which one.
+    /// Its kind.
     fn kind(&self) -> PolicyKind;
-    /// A tier for each row, within the capacities. Fails with [`crate::Error::Invalid`] when costs are not numbers.
+    /// Chooses a tier for each row, within the capacities. Fails with [`crate::Error::Invalid`] when costs are not numbers.
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision>;
-    /// Why it wants a move that no rule asks for, in one sentence.
-    fn reason(&self, why: &Why<'_>) -> String;
+    /// The reason of a move that no rule asks for, in one sentence.
+    fn reason(&self, context: &ReasonContext<'_>) -> String;
 }
 
 #[cfg(test)]

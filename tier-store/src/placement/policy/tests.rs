@@ -1,10 +1,10 @@
-//! One small placement through the eyes of every policy, and what sets each apart.
+//! One small placement under every policy, and the properties of each.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::*;
 use crate::heat::{Pattern, SegmentHeat, SegmentKey};
+use crate::placement::constraints::PlacementConstraints;
 use crate::placement::cost::TierCost;
-use crate::placement::duty::Duty;
 use crate::placement::epoch::{EpochPlan, TierInput, plan_by};
 use crate::placement::solver::Effort;
 use crate::table::{ChunkId, ColumnId, TableId};
@@ -13,7 +13,7 @@ use crate::tier::TierKind;
 const MIB: u64 = 1 << 20;
 const HOME: u8 = 1;
 
-/// Column `column` of chunk `chunk`, read so often per epoch, last so many epochs ago.
+/// Column `column` of chunk `chunk`, read `reads` times per epoch, for the last time `idle` epochs ago.
 fn segment(chunk: u64, column: u32, current: u8, bytes: u64, reads: f32, idle: Option<u32>) -> SegmentInput {
     let mut heat = SegmentHeat { idle_epochs: idle, ..SegmentHeat::default() };
     let sequential = Pattern::Sequential as usize;
@@ -22,7 +22,7 @@ fn segment(chunk: u64, column: u32, current: u8, bytes: u64, reads: f32, idle: O
     charged_bytes[0] = bytes;
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(column) };
     let current = TierId(current);
-    let duty = Duty::default();
+    let constraints = PlacementConstraints::default();
     SegmentInput {
         key,
         rows: 65_536,
@@ -32,9 +32,9 @@ fn segment(chunk: u64, column: u32, current: u8, bytes: u64, reads: f32, idle: O
         charged_bytes,
         current,
         heat,
-        duty,
-        hold: None,
-        ahead: SegmentHeat::default(),
+        constraints,
+        hysteresis: None,
+        expected_reads: SegmentHeat::default(),
         view: Default::default(),
     }
 }
@@ -50,7 +50,7 @@ fn plan(kind: PolicyKind, inputs: &Inputs) -> EpochPlan {
     plan_by(kind.policy(7).as_ref(), inputs, Effort::default()).unwrap()
 }
 
-/// "chunk.column" of what lies in DRAM after the plan.
+/// "chunk.column" of each segment in DRAM after the plan.
 fn in_dram(kind: PolicyKind, inputs: &Inputs) -> Vec<String> {
     let mut at: Vec<TierId> = inputs.segments.iter().map(|segment| segment.current).collect();
     plan(kind, inputs).moves.iter().for_each(|planned| at[planned.segment] = planned.to);
@@ -133,7 +133,7 @@ fn what_is_equal_to_a_policy_does_not_move() {
     for kind in [Lru, Lfu, Static] {
         assert!(plan(kind, &inputs(MIB, both.clone())).moves.is_empty(), "{kind:?}");
     }
-    // With room for all, what nobody reads still has no claim; static asks nobody.
+    // With room for all, a segment without reads still has no claim; `static` does not look at reads.
     assert_eq!(in_dram(Lru, &inputs(4 * MIB, both.clone())), ["0.0", "1.0"]);
     assert_eq!(in_dram(Static, &inputs(4 * MIB, both)), ["0.0", "1.0", "2.0"]);
 }
@@ -165,8 +165,8 @@ fn a_unit_goes_whole_or_not_at_all() {
 fn another_seed_draws_another_placement() {
     let segments: Vec<_> = (0..40).map(|chunk| segment(chunk, 0, HOME, MIB, 1.0, Some(0))).collect();
     let inputs = inputs(20 * MIB, segments);
-    let of = |seed| plan_by(PolicyKind::Random.policy(seed).as_ref(), &inputs, Effort::default()).unwrap().moves;
-    assert_eq!(of(1), of(1));
-    assert_ne!(of(1), of(2));
-    assert_eq!(of(2).len(), 20);
+    let moves = |seed| plan_by(PolicyKind::Random.policy(seed).as_ref(), &inputs, Effort::default()).unwrap().moves;
+    assert_eq!(moves(1), moves(1));
+    assert_ne!(moves(1), moves(2));
+    assert_eq!(moves(2).len(), 20);
 }

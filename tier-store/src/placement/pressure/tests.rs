@@ -9,7 +9,7 @@ use crate::placement::tiering::Tiering;
 use crate::placement::{MoveRecord, MoveStatus};
 use crate::table::{ChunkId, NewRule, RuleKind, RuleRows, Rules};
 
-/// What an `id` column is charged.
+/// Bytes that an `id` column is charged.
 const ONE: u64 = 8192;
 const DRAM: TierId = TierId(0);
 
@@ -35,10 +35,11 @@ fn relieve(tiering: &Tiering, need: Need) -> Vec<MoveRecord> {
 
 #[test]
 fn the_cost_is_what_has_to_be_written_and_then_size_by_last_use() {
-    assert_eq!(cost(0, 1000, 0.5), 5.0);
-    assert_eq!(cost(1000, 1000, 0.5), 1005.0);
-    assert!(cost(0, 4096, 1.0) < cost(4096, 4096, 0.001), "to write is dearest");
-    assert!(cost(0, 1000, 0.1) < cost(0, 1000, 0.2) && cost(0, 1000, 0.2) < cost(0, 5000, 0.2));
+    assert_eq!(eviction_cost(0, 1000, 0.5), 5.0);
+    assert_eq!(eviction_cost(1000, 1000, 0.5), 1005.0);
+    assert!(eviction_cost(0, 4096, 1.0) < eviction_cost(4096, 4096, 0.001), "to write is dearest");
+    assert!(eviction_cost(0, 1000, 0.1) < eviction_cost(0, 1000, 0.2));
+    assert!(eviction_cost(0, 1000, 0.2) < eviction_cost(0, 5000, 0.2));
 }
 
 #[test]
@@ -146,9 +147,9 @@ fn a_load_takes_only_what_nobody_read_for_long() {
         condition.starts_with("stays when dram has 24.0 KiB more free, or when it was read within the last 4 epochs; "),
         "{condition}"
     );
-    let turn = tiering.shared.turn.lock();
+    let epoch_under_way = tiering.shared.epoch_mutex.lock();
     assert!(relieve(&tiering, Need::Load(3 * ONE)).is_empty(), "an epoch under way decides better");
-    drop(turn);
+    drop(epoch_under_way);
 }
 
 #[test]

@@ -1,14 +1,15 @@
-//! How much work one answer may take: counts, and a moment after which an answer is made of what is known.
+//! Limits of the solver's work for one answer: counts, and a deadline after which the best choice so far is the answer.
 //!
-//! Looked at between evaluations and once in many nodes of the search, so an answer comes later than its deadline by about one
-//! look at all segments and the rounding after it. On a clock that stands still nothing is ever late.
+//! The solver checks the deadline between evaluations and once in many nodes of the search, so an answer comes later than
+//! its deadline by about one evaluation of all segments and the rounding after it. On a clock that stands still the
+//! deadline never passes.
 
 use std::time::Duration;
 
 use super::Effort;
 use crate::clock::Clock;
 
-/// A moment on a clock.
+/// A point in time of a clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline<'a> {
     clock: &'a dyn Clock,
@@ -16,19 +17,19 @@ pub struct Deadline<'a> {
 }
 
 impl<'a> Deadline<'a> {
-    /// So long from now.
+    /// The deadline at `time` from now.
     pub fn after(clock: &'a dyn Clock, time: Duration) -> Self {
         let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         Self { clock, at_us: clock.now_us().saturating_add(time_us) }
     }
 }
 
-/// What one answer may take.
+/// Limits of the work for one answer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Work<'a> {
-    /// In counts.
+    /// Limits of counts.
     pub effort: Effort,
-    /// In time, where that is limited.
+    /// Limit of time; `None`: no limit.
     pub deadline: Option<Deadline<'a>>,
 }
 

@@ -2,19 +2,21 @@
 //!
 //! At prices `p` every segment takes the tier with the least `cost + p * bytes`; the sum of these minus `p * capacity`
 //! is a lower bound on every feasible placement, concave in `p`. Each evaluation gives a plane above it; the highest
-//! point under all planes ([`super::peak`]) is tried next, until the two meet. Large
-//! instances are climbed by a sample, whose capacities are corrected by what the whole does. Prices stay within a box that widens when they press on it.
+//! point under all planes ([`super::peak`]) is tried next, until the two meet. Large instances are solved on a sample,
+//! whose capacities are corrected by evaluations of the whole instance. Prices stay within a box that widens when they
+//! reach its faces.
 
-use super::peak::{Roof, peak};
-use super::{Choice, Instance, Work};
+use super::peak::{Plane, peak};
+use super::{Choice, Instance, Row, Work};
 
-/// Planes and the bound meet when they differ by less than this part.
+/// The search ends when planes and bound differ by less than this part.
 const TOLERANCE: f64 = 1e-5;
-/// The least cost, in parts of that of everything at home, that differences are measured by.
+/// The least unit of differences, as a part of the cost of everything at home.
 const SMALLEST: f64 = 1e-9;
-/// Instances above four times this size are climbed by a sample of about this size.
+/// Size of the sample; instances above four times this size are solved on a sample.
 const SAMPLE: usize = 16_384;
 
+/// The Lagrangian at some prices.
 struct Evaluation {
     value: f64,
     /// Bytes used minus capacity, of each priced tier.
@@ -27,7 +29,8 @@ struct Dual<'a> {
     priced: Vec<usize>,
 }
 
-/// The best prices found (one per tier) until the work is over, and their bound; `None` when the search failed.
+/// Finds the best prices (one per tier) until the work is over. Returns them with their bound; `None` when the search
+/// failed.
 pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, work: Work<'_>) -> Option<(Vec<f64>, f64)> {
     let priced = (0..instance.tiers()).filter(|t| instance.capacities.get(*t).is_some_and(|c| c.is_finite())).collect();
     let dual = Dual { instance, priced };
@@ -36,15 +39,16 @@ pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, work: Work<'_
         .map(|start| dual.priced.iter().map(|tier| start.get(*tier).copied().unwrap_or(0.0)).collect());
     let warm = start.as_ref().is_some_and(|start| start.iter().any(|price| *price > 0.0));
     let found = match dual.sample() {
-        // That there is room for everybody would show in the sample: a look at the whole less.
-        Some(sample) if warm => dual.climb_by_sample(sample, start, work),
+        // With prices to start from, the evaluation of the whole instance at zero prices can be saved: the sample would
+        // show that there is room for all segments.
+        Some(sample) if warm => dual.solve_by_sample(sample, start, work),
         sample => {
             let free = dual.evaluate(&vec![0.0; dual.priced.len()]);
             if free.slope.iter().all(|slope| *slope <= 0.0) {
                 return Some((vec![0.0; instance.tiers()], free.value));
             }
             match sample {
-                Some(sample) => dual.climb_by_sample(sample, start, work),
+                Some(sample) => dual.solve_by_sample(sample, start, work),
                 None => dual.cutting_planes(free, start, work),
             }
         }
@@ -60,7 +64,7 @@ pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, work: Work<'_
     })
 }
 
-/// The bound that prices (one per tier) give; the home's is not asked for.
+/// The bound at given prices (one per tier; the home's is ignored).
 pub(super) fn value(instance: &Instance, prices: &[f64]) -> f64 {
     let priced: Vec<usize> =
         (0..instance.tiers()).filter(|t| instance.capacities.get(*t).is_some_and(|c| c.is_finite())).collect();
@@ -71,16 +75,16 @@ pub(super) fn value(instance: &Instance, prices: &[f64]) -> f64 {
 impl Dual<'_> {
     fn evaluate(&self, prices: &[f64]) -> Evaluation {
         let tiers = self.instance.tiers();
-        let mut of_tier = vec![0.0; tiers];
+        let mut price_of_tier = vec![0.0; tiers];
         for (tier, price) in self.priced.iter().zip(prices) {
-            if let Some(slot) = of_tier.get_mut(*tier) {
+            if let Some(slot) = price_of_tier.get_mut(*tier) {
                 *slot = *price;
             }
         }
         let mut used = vec![0.0; tiers];
         let mut value = 0.0;
         for row in self.instance.rows() {
-            let choice = Choice::at(&of_tier, row);
+            let choice = Choice::at(&price_of_tier, row);
             value += choice.reduced;
             if let Some(used) = used.get_mut(choice.tier) {
                 *used += choice.bytes;
@@ -95,12 +99,12 @@ impl Dual<'_> {
         Evaluation { value, slope }
     }
 
-    /// Numbers near 1 for the linear programme, and prices at which nobody wants a tier.
+    /// Computes the scaling to numbers near 1 for the linear programme, and the prices at which no segment takes a tier.
     fn scale(&self) -> Scale {
         let mut limits = vec![0.0_f64; self.priced.len()];
         let mut bytes_of = vec![0.0_f64; self.priced.len()];
         let mut value = 0.0;
-        for (costs, bytes) in self.instance.rows() {
+        for Row { costs, bytes } in self.instance.rows() {
             let Some(home) = costs.last() else { continue };
             value += home.abs();
             for ((tier, limit), sum) in self.priced.iter().zip(&mut limits).zip(&mut bytes_of) {
@@ -117,7 +121,7 @@ impl Dual<'_> {
         Scale { value, units, limits }
     }
 
-    /// Every so many-th segment, with as much of the capacities.
+    /// A regular sample of the segments, with the same share of the capacities; `None` for a small instance.
     fn sample(&self) -> Option<Instance> {
         let segments = self.instance.segments();
         if segments < 4 * SAMPLE {
@@ -127,14 +131,14 @@ impl Dual<'_> {
         let share = rows.len() as f64 / segments as f64;
         Some(Instance {
             capacities: self.instance.capacities.iter().map(|capacity| capacity * share).collect(),
-            costs: rows.iter().flat_map(|(costs, _)| costs.iter().copied()).collect(),
-            bytes: rows.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect(),
+            costs: rows.iter().flat_map(|row| row.costs.iter().copied()).collect(),
+            bytes: rows.iter().flat_map(|row| row.bytes.iter().copied()).collect(),
         })
     }
 
-    /// The best prices of a sample, then those of the sample with its capacities changed so that at the prices before it
-    /// wants as much too much as the whole does, until that gains nothing more. A step is one look at the whole.
-    fn climb_by_sample(
+    /// Solves the sample, then corrects its capacities so that at the found prices it exceeds them as the whole instance
+    /// does, and repeats until the bound of the whole gains nothing more. Each step evaluates the whole instance once.
+    fn solve_by_sample(
         &self,
         mut sample: Instance,
         start: Option<Vec<f64>>,
@@ -172,12 +176,13 @@ impl Dual<'_> {
         best.filter(|(_, value)| value.is_finite())
     }
 
+    /// Maximises by cutting planes, from the evaluation at zero prices and, if there are any, from `near` prices.
     fn cutting_planes(&self, first: Evaluation, near: Option<Vec<f64>>, work: Work<'_>) -> Option<(Vec<f64>, f64)> {
         let scale = self.scale();
         let origin = vec![0.0; self.priced.len()];
         let near = near.map(|near| scale.point(&near));
         let mut region = Region::around(near.as_deref(), &scale.limits);
-        let mut planes = vec![Plane::new(&origin, &first, &scale)];
+        let mut planes = vec![CuttingPlane::new(&origin, &first, &scale)];
         let mut best_point = origin.clone();
         let mut best = (origin, first.value);
         let mut before = Vec::new();
@@ -199,7 +204,7 @@ impl Dual<'_> {
                 break;
             }
             before.clone_from(&top_point);
-            // Half way to the best point so far: the highest point alone swings from corner to corner.
+            // Evaluate half way to the best point so far: the highest point alone would swing from corner to corner.
             let between = top_point
                 .iter()
                 .zip(&best_point)
@@ -207,7 +212,7 @@ impl Dual<'_> {
             let point: Vec<f64> = between.collect();
             let prices: Vec<f64> = point.iter().zip(&scale.units).map(|(p, unit)| p * unit).collect();
             let evaluation = self.evaluate(&prices);
-            planes.push(Plane::new(&point, &evaluation, &scale));
+            planes.push(CuttingPlane::new(&point, &evaluation, &scale));
             if evaluation.value > best.1 {
                 region.widen(&point, &scale.limits);
                 best = (prices, evaluation.value);
@@ -218,6 +223,7 @@ impl Dual<'_> {
     }
 }
 
+/// Units of prices and costs, so that numbers of the linear programme are near 1.
 struct Scale {
     /// Cost of everything at home.
     value: f64,
@@ -228,19 +234,20 @@ struct Scale {
 }
 
 impl Scale {
+    /// Prices in units.
     fn point(&self, prices: &[f64]) -> Vec<f64> {
         let parts = prices.iter().zip(&self.units).zip(&self.limits);
         parts.map(|((price, unit), limit)| (price / unit).clamp(0.0, *limit)).collect()
     }
 }
 
-/// value <= at + slope * point, in scaled units.
-struct Plane {
+/// value <= at_zero + slope * point, in scaled units.
+struct CuttingPlane {
     at_zero: f64,
     slope: Vec<f64>,
 }
 
-impl Plane {
+impl CuttingPlane {
     fn new(point: &[f64], evaluation: &Evaluation, scale: &Scale) -> Self {
         let slope: Vec<f64> =
             evaluation.slope.iter().zip(&scale.units).map(|(s, unit)| s * unit / scale.value).collect();
@@ -249,7 +256,7 @@ impl Plane {
     }
 }
 
-/// Where prices are looked for, in units.
+/// The box within which prices are searched, in units.
 struct Region {
     low: Vec<f64>,
     high: Vec<f64>,
@@ -263,7 +270,7 @@ impl Region {
         Self { low, high }
     }
 
-    /// Moves faces that `point` lies on outwards, unless they are the natural ones; true when some moved.
+    /// Moves faces on which `point` lies outwards, unless they are the natural limits; true when some moved.
     fn widen(&mut self, point: &[f64], limits: &[f64]) -> bool {
         let mut moved = false;
         for (((low, high), at), limit) in self.low.iter_mut().zip(&mut self.high).zip(point).zip(limits) {
@@ -281,19 +288,19 @@ impl Region {
     }
 }
 
-/// The highest point under all planes within the region, and how far it is above `best`, as a part of it.
+/// Finds the highest point under all planes within the region, and its height above `best`, as a part of it.
 ///
-/// The programme is solved relative to `best` and to the region's size: its tolerances are absolute.
-fn highest(planes: &[Plane], within: &Region, best: f64) -> Option<(Vec<f64>, f64)> {
+/// The programme is solved relative to `best` and to the region's size, because its tolerances are absolute.
+fn highest(planes: &[CuttingPlane], within: &Region, best: f64) -> Option<(Vec<f64>, f64)> {
     let unit = best.abs().max(SMALLEST);
     let widths: Vec<f64> = within.low.iter().zip(&within.high).map(|(low, high)| (high - low).max(0.0)).collect();
-    let roof = |plane: &Plane| {
+    let relative = |plane: &CuttingPlane| {
         let slope = plane.slope.iter().zip(&widths).map(|(slope, width)| slope * width / unit).collect();
         let corner: f64 = plane.slope.iter().zip(&within.low).map(|(slope, low)| slope * low).sum();
-        Roof { at_zero: (plane.at_zero + corner - best) / unit, slope }
+        Plane { at_zero: (plane.at_zero + corner - best) / unit, slope }
     };
-    let roofs: Vec<Roof> = planes.iter().map(roof).collect();
-    let (parts, gap) = peak(&roofs, widths.len())?;
+    let relative_planes: Vec<Plane> = planes.iter().map(relative).collect();
+    let (parts, gap) = peak(&relative_planes, widths.len())?;
     let places = parts.iter().zip(within.low.iter().zip(&widths));
     let point: Vec<f64> = places.map(|(part, (low, width))| low + part * width).collect();
     (gap.is_finite() && point.iter().all(|p| p.is_finite())).then_some((point, gap))

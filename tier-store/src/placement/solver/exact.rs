@@ -1,35 +1,46 @@
-//! The exact end: branch and bound over the core, the segments that are closest to indifferent at the best prices.
+//! The exact last step: branch and bound over the core, the segments that are closest to indifferent at the best prices.
 //!
 //! All other segments keep their tier. A small instance is its own core, so its answer is optimal when the search ends
 //! within its nodes (compare Dreseler 2021, section 7.2.4, which searches all segments).
 
-use super::{Instance, Work};
+use super::{Instance, Row, Work};
 
 /// Segments in the core.
 const CORE: usize = 28;
 /// Relative difference below which two sums of costs are the same.
 const EPSILON: f64 = 1e-12;
-/// Nodes between two looks at the time; a power of two.
-const LOOK: usize = 1024;
+/// Nodes between two checks of the deadline; a power of two.
+const NODES_PER_CHECK: usize = 1024;
 
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     /// With the optimum of the whole instance.
     Proven,
-    /// With the best that it found: the core is not all, or its nodes were used up.
+    /// With the best choice found: the core is not the whole instance, or the nodes were used up.
     Effort,
-    /// With the best that it found until then.
+    /// With the best choice found until the deadline.
     Deadline,
 }
 
+/// An allowed tier of a segment.
+struct ItemOption {
+    /// Cost and price of its bytes there.
+    reduced: f64,
+    cost: f64,
+    bytes: f64,
+    tier: u8,
+}
+
+/// A segment of the core.
 struct Item {
     segment: usize,
-    /// (reduced cost, cost, bytes, tier) of the allowed tiers, best first.
-    options: Vec<(f64, f64, f64, u8)>,
+    /// Its allowed tiers, by reduced cost.
+    options: Vec<ItemOption>,
     regret: f64,
 }
 
+/// The state of the search.
 struct Search<'a> {
     items: &'a [Item],
     room: Vec<f64>,
@@ -41,14 +52,13 @@ struct Search<'a> {
     is_late: bool,
 }
 
-/// Improves `choice` in place.
-///
-/// `regrets` are those at `prices`, `room` is what `choice` leaves.
+/// Improves `choice` in place; `regrets` are those at `prices`, `room` is the room that `choice` leaves.
 pub(super) fn improve(
     instance: &Instance,
     prices: &[f64],
     regrets: &[f64],
-    (choice, mut room): (&mut [u8], Vec<f64>),
+    choice: &mut [u8],
+    mut room: Vec<f64>,
     work: Work<'_>,
 ) -> End {
     if work.is_over() {
@@ -58,7 +68,7 @@ pub(super) fn improve(
     let core = core(regrets.iter().copied());
     let mut items: Vec<Item> =
         core.into_iter().map(|(regret, segment)| item(instance, prices, segment, regret)).collect();
-    // The most decided first: they prune best.
+    // Items with the largest regret first: they prune best.
     items.sort_by(|a, b| b.regret.total_cmp(&a.regret).then(a.segment.cmp(&b.segment)));
     let mut best = Vec::with_capacity(items.len());
     let mut best_cost = 0.0;
@@ -73,7 +83,7 @@ pub(super) fn improve(
     if room.iter().any(|room| *room < 0.0) || !best_cost.is_finite() {
         return End::Effort;
     }
-    // At the prices the items cost at least this, the worth of the room that is theirs taken off.
+    // The Lagrangian bound of the items: their least reduced costs, less the price of the room that they share.
     let worth = prices.iter().zip(&room).filter(|(price, _)| **price > 0.0).map(|(price, room)| price * room);
     let least = items.iter().map(Item::least).sum::<f64>() - worth.sum::<f64>();
     let path = Vec::with_capacity(items.len());
@@ -92,7 +102,7 @@ pub(super) fn improve(
     }
 }
 
-/// The least regrets, at most [`CORE`] of them.
+/// The segments with the least regrets, at most [`CORE`] of them, with their regrets.
 fn core(regrets: impl Iterator<Item = f64>) -> Vec<(f64, usize)> {
     let order = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
     let mut core = Vec::with_capacity(8 * CORE);
@@ -113,24 +123,31 @@ fn core(regrets: impl Iterator<Item = f64>) -> Vec<(f64, usize)> {
 }
 
 fn item(instance: &Instance, prices: &[f64], segment: usize, regret: f64) -> Item {
-    let (costs, bytes) = instance.row(segment);
+    let Row { costs, bytes } = instance.row(segment);
     let all = costs.iter().zip(bytes).zip(prices).enumerate();
-    let mut options: Vec<_> =
-        all.map(|(tier, ((c, b), p))| (c + p * b, *c, *b, tier as u8)).filter(|o| o.1.is_finite()).collect();
-    options.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.3.cmp(&b.3)));
+    let mut options: Vec<ItemOption> = all
+        .map(|(tier, ((cost, bytes), price))| ItemOption {
+            reduced: cost + price * bytes,
+            cost: *cost,
+            bytes: *bytes,
+            tier: tier as u8,
+        })
+        .filter(|option| option.cost.is_finite())
+        .collect();
+    options.sort_by(|a, b| a.reduced.total_cmp(&b.reduced).then(a.tier.cmp(&b.tier)));
     Item { segment, options, regret }
 }
 
 impl Item {
     /// The least reduced cost.
     fn least(&self) -> f64 {
-        self.options.first().map_or(0.0, |first| first.0)
+        self.options.first().map_or(0.0, |first| first.reduced)
     }
 }
 
 impl Search<'_> {
-    /// `cost` is that of the path, `bound` the least that all items can cost along it: it grows by what an option is
-    /// worse, at the prices, than the best one of its item.
+    /// Searches below the current path. `cost` is the cost of the path, `bound` a lower bound of all items along it: it
+    /// grows by the reduced cost of each chosen option above that of the best option of its item.
     fn descend(&mut self, cost: f64, bound: f64) {
         let items = self.items;
         let Some(item) = items.get(self.path.len()) else {
@@ -141,14 +158,14 @@ impl Search<'_> {
             return;
         };
         let least = item.least();
-        for (reduced, option_cost, bytes, tier) in &item.options {
+        for ItemOption { reduced, cost: option_cost, bytes, tier } in &item.options {
             let bound = bound + (reduced - least);
-            // The options after it are no better.
+            // Options are sorted by reduced cost, so the later ones have no lower bound.
             if self.nodes == 0 || bound >= self.best_cost - EPSILON * self.best_cost.abs() {
                 return;
             }
             self.nodes -= 1;
-            if self.nodes.is_multiple_of(LOOK) && self.work.is_over() {
+            if self.nodes.is_multiple_of(NODES_PER_CHECK) && self.work.is_over() {
                 (self.nodes, self.is_late) = (0, true);
                 return;
             }

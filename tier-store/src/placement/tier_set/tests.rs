@@ -1,4 +1,4 @@
-//! Rows of counters and places of new tiers.
+//! Rows of counters and positions of new tiers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,16 +11,16 @@ fn names(list: &[&str]) -> Vec<String> {
 
 #[test]
 fn counters_stay_with_their_tier_and_a_row_is_reused_when_there_is_no_other() {
-    let mut rows = Rows::default();
+    let mut rows = CounterRows::default();
     let start = names(&["dram", "nvm", "ssd"]);
     assert_eq!(rows.arrange(start.clone(), &names(&["dram", "cxl", "nvm", "ssd"])), (vec![0, 3, 1, 2], None));
     assert_eq!(rows.arrange(start.clone(), &names(&["dram", "cxl", "ssd"])), (vec![0, 3, 2], None));
     assert_eq!(rows.arrange(start.clone(), &names(&["dram", "nvm", "cxl", "ssd"])), (vec![0, 1, 3, 2], None));
     for n in 4..MAX_TIERS {
-        let (list, anew) = rows.arrange(start.clone(), &names(&["dram", &format!("t{n}"), "ssd"]));
-        assert_eq!((list, anew), (vec![0, n as u8, 2], None));
+        let (list, reset) = rows.arrange(start.clone(), &names(&["dram", &format!("t{n}"), "ssd"]));
+        assert_eq!((list, reset), (vec![0, n as u8, 2], None));
     }
-    // All rows are taken: the first one of a tier that is gone begins anew.
+    // All rows are taken: the first one of a tier that is gone is reset.
     assert_eq!(rows.arrange(start, &names(&["dram", "last", "t5", "ssd"])), (vec![0, 1, 5, 2], Some(1)));
 }
 
@@ -44,9 +44,9 @@ fn a_new_tier_stands_before_the_first_that_is_clearly_slower() {
         (50_000.0, false, 2),
     ] {
         let new = profile("new", TierKind::Nvm, bytes_per_us, measured);
-        assert_eq!(place(&new, &known), at, "{bytes_per_us} bytes per microsecond, measured: {measured}");
+        assert_eq!(position_for(&new, &known), at, "{bytes_per_us} bytes per microsecond, measured: {measured}");
     }
-    assert_eq!(place(&profile("new", TierKind::Nvm, 50_000.0, true), &known[2..]), 0);
+    assert_eq!(position_for(&profile("new", TierKind::Nvm, 50_000.0, true), &known[2..]), 0);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use super::*;
 use crate::clock::ManualClock;
 use crate::migrate::testing::FIRST_ID;
-use crate::placement::hold::Direction;
+use crate::placement::epoch::SegmentInput;
+use crate::placement::hysteresis::Direction;
 use crate::placement::order::{Order, OrderReport, Scope};
 use crate::placement::testing::{FakeHost, Saved};
 use crate::table::{ChunkId, RuleRows};
@@ -62,19 +63,19 @@ fn heat_survives_a_restart_and_the_loop_brings_the_hottest_back_at_once() {
     assert!(matches!(tiering.run_epoch(EpochRequest::now("late")), Err(Error::Cancelled)));
 }
 
-/// Virtual time, and somebody who looks while a thread sleeps.
-struct Looking<F> {
+/// A virtual clock that calls `look` on another thread while a thread sleeps.
+struct ObservedClock<F> {
     clock: ManualClock,
     look: F,
 }
 
-impl<F> std::fmt::Debug for Looking<F> {
+impl<F> std::fmt::Debug for ObservedClock<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.clock.fmt(f)
     }
 }
 
-impl<F: Fn() + Send + Sync> Clock for Looking<F> {
+impl<F: Fn() + Send + Sync> Clock for ObservedClock<F> {
     fn now_us(&self) -> u64 {
         self.clock.now_us()
     }
@@ -110,7 +111,7 @@ fn after_a_restart_the_hottest_return_first_at_the_rate_and_readers_are_answered
             seen.lock().push(host.resident());
         }
     };
-    let clock = Arc::new(Looking { clock: ManualClock::default(), look });
+    let clock = Arc::new(ObservedClock { clock: ManualClock::default(), look });
     let rate = TieringOptions { background_bytes_per_s: Some(4000), ..TieringOptions::default() };
     let tiering = host.tiering_on(clock, rate);
     assert_eq!(tiering.restore().unwrap(), 1);
@@ -124,7 +125,7 @@ fn after_a_restart_the_hottest_return_first_at_the_rate_and_readers_are_answered
     // 8,000 bytes at 4,000 a second.
     let ended: Vec<_> = report.moves.iter().map(|record| (record.chunk, record.unix_us / 1_000_000)).collect();
     assert_eq!(ended, [(4, 0), (1, 2), (7, 4), (3, 6), (9, 8), (6, 10)]);
-    // Every state in between was seen by readers, who got what they asked for.
+    // Readers saw every state in between, and got the right values.
     let mut seen = seen.lock().clone();
     seen.dedup();
     assert_eq!(seen, [vec![4], vec![1, 4], vec![1, 4, 7], vec![1, 3, 4, 7], vec![1, 3, 4, 7, 9]]);
@@ -140,25 +141,25 @@ fn holds_survive_a_restart() {
         tiering.run_epoch(EpochRequest::now("test")).unwrap();
     }
     assert_eq!(host.resident(), [3, 4, 5]);
-    let held = |host: &Arc<FakeHost>, tiering: &Tiering| {
+    let directions = |host: &Arc<FakeHost>, tiering: &Tiering| {
         let (mut inputs, _) = tiering.shared.inputs(host.as_ref(), &host.tables(), None).unwrap();
         tiering.shared.mark(&mut inputs, 3);
-        let held = inputs.segments.iter().filter_map(|segment| Some((segment.key.chunk.0, segment.hold?.direction)));
-        held.collect::<Vec<_>>()
+        let direction = |segment: &SegmentInput| Some((segment.key.chunk.0, segment.hysteresis?.direction));
+        inputs.segments.iter().filter_map(direction).collect::<Vec<_>>()
     };
-    let before = held(&host, &tiering);
+    let before = directions(&host, &tiering);
     assert!(before.contains(&(3, Direction::Rose)), "{before:?}");
     drop(tiering);
     let restart = || {
         let host = FakeHost::new(THREE, Arc::clone(&saved));
         let tiering = host.tiering();
         assert_eq!(tiering.restore().unwrap(), 1);
-        held(&host, &tiering)
+        directions(&host, &tiering)
     };
     assert_eq!(restart(), before);
-    // Catalogs from before there was such a thing, and damage, cost the holds and no more.
-    for holds in [None, Some(vec![7; 3])] {
-        saved.lock().holds = holds;
+    // A catalog of an older version, and a damaged blob, lose the move history and nothing else.
+    for blob in [None, Some(vec![7; 3])] {
+        saved.lock().move_history = blob;
         assert_eq!(restart(), []);
     }
 }
@@ -197,7 +198,7 @@ fn scope(first: u64, last: u64) -> Scope {
     Scope { columns: vec![crate::table::ColumnId(0)], rows: RuleRows::Chunks((first..=last).map(ChunkId).collect()) }
 }
 
-fn words(report: &OrderReport) -> Vec<(String, u64)> {
+fn outcomes(report: &OrderReport) -> Vec<(String, u64)> {
     report.outcome.iter().map(|outcome| (outcome.what.clone(), outcome.segments)).collect()
 }
 
@@ -234,8 +235,8 @@ fn nothing_moves_while_frozen() {
     let tiering = host.tiering();
     host.read(3, 10);
     tiering.freeze().unwrap();
-    let said = |result: Result<EpochReport>| result.unwrap_err().to_string();
-    assert!(said(tiering.run_epoch(EpochRequest::now("test"))).contains("UNFREEZE PLACEMENT"));
+    let refusal = |result: Result<EpochReport>| result.unwrap_err().to_string();
+    assert!(refusal(tiering.run_epoch(EpochRequest::now("test"))).contains("UNFREEZE PLACEMENT"));
     let warm = Order::WarmUp { table: "public.t".into(), scope: Scope::all() };
     assert!(tiering.order(&warm).unwrap_err().to_string().contains("frozen"));
     assert_eq!(tiering.run_epoch(EpochRequest::dry_run("test")).unwrap().epoch.moves, 1);
@@ -270,7 +271,7 @@ fn an_epoch_under_way_is_cancelled_after_the_move_it_is_at() {
     assert!(report.moves.iter().skip(1).all(|record| record.why.as_deref() == Some("cancelled")), "{report:?}");
     assert!(tiering.under_way().is_none() && refused(&tiering).contains(none));
     tiering.run_epoch(EpochRequest::dry_run("test")).unwrap();
-    // It does not reach the next one.
+    // The cancellation does not affect the next epoch.
     assert_eq!(tiering.run_epoch(EpochRequest::now("test")).unwrap().epoch.moves_done, 2);
 }
 
@@ -285,7 +286,7 @@ fn orders_bring_back_warm_up_and_roll_back_within_the_budget() {
         |first, last| Order::BringBack { table: "public.t".into(), scope: scope(first, last), tier: "dram".into() };
     let report = tiering.order(&bring(0, 1)).unwrap();
     assert_eq!(host.resident(), [0, 1, 6], "the coolest of the others make room, and the hottest stays");
-    assert_eq!(words(&report), [("moved to dram".into(), 2), ("made room: moved to ssd".into(), 2)]);
+    assert_eq!(outcomes(&report), [("moved to dram".into(), 2), ("made room: moved to ssd".into(), 2)]);
     assert_eq!((report.epoch.id, report.epoch.trigger.as_str()), (2, "bring public.t to dram"));
     assert!(report.moves.iter().any(|m| m.reason == "ordered: bring public.t to dram"), "{report:?}");
     let refused = tiering.order(&bring(0, 3)).unwrap_err().to_string();
@@ -297,7 +298,7 @@ fn orders_bring_back_warm_up_and_roll_back_within_the_budget() {
     let nothing = tiering.order(&bring(90, 91)).unwrap_err().to_string();
     assert!(nothing.contains("no segment is in this scope"), "{nothing}");
 
-    // Nobody reads 0 and 1: a warm-up takes their room, and no more of it than pays.
+    // No statement reads 0 and 1: a warm-up takes their room, but no more room than pays.
     let warm = Order::WarmUp { table: "public.t".into(), scope: scope(7, 9) };
     let report = tiering.order(&warm).unwrap();
     assert_eq!(host.resident().len(), 3);
@@ -305,12 +306,12 @@ fn orders_bring_back_warm_up_and_roll_back_within_the_budget() {
         host.resident().contains(&6) && !host.resident().contains(&0) && !host.resident().contains(&1),
         "{report:?}"
     );
-    assert!(words(&report).contains(&("left: memory is full of what is read more".into(), 1)), "{report:?}");
+    assert!(outcomes(&report).contains(&("left: memory is full of what is read more".into(), 1)), "{report:?}");
 
     let report = tiering.order(&Order::RollBack { epoch: 1 }).unwrap();
     assert_eq!(host.resident(), [4, 5, 6]);
     assert_eq!(report.epoch.trigger, "roll back to epoch 1");
-    assert!(words(&report).contains(&("already on dram".into(), 1)), "{report:?}");
+    assert!(outcomes(&report).contains(&("already on dram".into(), 1)), "{report:?}");
     let missing = tiering.order(&Order::RollBack { epoch: 77 }).unwrap_err().to_string();
     assert!(missing.contains("placement of epoch '77' does not exist; 1 to 4 are kept"), "{missing}");
 }
@@ -325,25 +326,25 @@ fn what_moves_bring_is_counted_afterwards() {
     assert_eq!(host.resident(), [0, 1]);
     let moves = || saved.lock().epochs[0].moves.clone();
     assert!(moves().iter().all(|m| m.measured_us.is_none() && m.condition.contains("read less than")), "{:?}", moves());
-    // One is read as before, the other no longer.
+    // One segment is read as before, the other no longer.
     for epoch in 1..=4_u32 {
         host.read(0, 8);
         tiering.run_epoch(EpochRequest::now("test")).unwrap();
         assert!(moves().iter().all(|m| m.measured_epochs == epoch));
     }
     let near = |a: f64, b: f64| (a - b).abs() <= 1e-3 * b.abs();
-    let of = |chunk: u64| moves().into_iter().find(|m| m.chunk == chunk).unwrap();
-    assert!(near(of(0).measured_us.unwrap(), of(0).benefit_us), "{:?}", of(0));
-    assert_eq!(of(1).measured_us, Some(0.0));
+    let move_of = |chunk: u64| moves().into_iter().find(|m| m.chunk == chunk).unwrap();
+    assert!(near(move_of(0).measured_us.unwrap(), move_of(0).benefit_us), "{:?}", move_of(0));
+    assert_eq!(move_of(1).measured_us, Some(0.0));
     let epoch = saved.lock().epochs[0].epoch.clone();
     assert!(near(epoch.measured_us.unwrap() * 2.0, epoch.predicted_us), "{epoch:?}");
     assert!(near(epoch.prediction_error.unwrap(), 0.5) && tiering.metrics().last_prediction_error.get() > 0.0);
     // After the epochs within which it had to pay back, the measurement is over.
     tiering.run_epoch(EpochRequest::now("test")).unwrap();
-    assert_eq!(of(0).measured_epochs, 4);
+    assert_eq!(move_of(0).measured_epochs, 4);
 }
 
-/// The time of day is only written down; epochs, holds and what moves bring go by a clock that never goes back.
+/// The time of day is only recorded; epochs, hysteresis and measurements use a monotonic clock.
 #[test]
 fn a_clock_that_jumps_changes_nothing_but_the_dates() {
     let course = |jumps: bool| {
@@ -363,8 +364,8 @@ fn a_clock_that_jumps_changes_nothing_but_the_dates() {
         let saved = host.saved.lock();
         let epochs: Vec<_> = saved.epochs.iter().map(|report| (report.epoch.id, report.epoch.moves_done)).collect();
         let moves: Vec<_> = saved.epochs.iter().flat_map(|report| &report.moves).collect();
-        let said: Vec<_> = moves.iter().map(|m| (m.chunk, m.to.clone(), m.reason.clone(), m.measured_us)).collect();
-        (host.resident(), epochs, said)
+        let records: Vec<_> = moves.iter().map(|m| (m.chunk, m.to.clone(), m.reason.clone(), m.measured_us)).collect();
+        (host.resident(), epochs, records)
     };
     let steady = course(false);
     assert!(steady.2.len() > 6 && steady.2.iter().any(|(.., measured)| measured.is_some()), "{steady:?}");
@@ -396,7 +397,7 @@ fn a_home_that_fails_is_not_planned_with_and_its_moves_go_on_after_a_try() {
     host.home.fails.store(false, Ordering::Relaxed);
     assert_eq!((epoch().epoch.moves_done, host.resident()), (3, vec![7, 8, 9]));
     assert_eq!(tiering.failing("ssd"), None);
-    // While it failed again, what lies in memory would stay, and a lower budget is obeyed all the same.
+    // While the device fails again, segments stay in memory, but a lower budget is obeyed all the same.
     host.home.fails.store(true, Ordering::Relaxed);
     tiering.set_budget("dram", 8192).unwrap();
     epoch();

@@ -1,4 +1,4 @@
-//! Budgets are held against all choices there are; what is expected of views, against counts.
+//! Checks budgets against all possible choices, and expected reads of views against counts.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::BTreeSet;
@@ -8,8 +8,8 @@ use rand::{Rng, SeedableRng};
 
 use super::*;
 use crate::heat::SegmentKey;
+use crate::placement::constraints::PlacementConstraints;
 use crate::placement::cost::TierCost;
-use crate::placement::duty::Duty;
 use crate::placement::epoch::{MAX_TIERS, TierInput, plan};
 use crate::placement::explain::Explainer;
 use crate::placement::solver::Effort;
@@ -30,11 +30,11 @@ fn segment(id: u64, bytes: u64, current: u8, reads: f32) -> SegmentInput {
         whole_at_home: false,
         charged_bytes,
         current: TierId(current),
-        heat: whole(10_000).times(reads),
-        duty: Duty::default(),
-        hold: None,
-        ahead: SegmentHeat::default(),
-        view: ViewPart::default(),
+        heat: full_scan(10_000).times(reads),
+        constraints: PlacementConstraints::default(),
+        hysteresis: None,
+        expected_reads: SegmentHeat::default(),
+        view: ViewInfluence::default(),
     }
 }
 
@@ -61,7 +61,7 @@ fn worth_us(inputs: &Inputs, at: usize) -> f64 {
 }
 
 fn is_candidate(inputs: &Inputs, at: usize) -> bool {
-    inputs.segments[at].duty.allows(TierId(0))
+    inputs.segments[at].constraints.allows(TierId(0))
 }
 
 /// Bytes of a view on DRAM after a plan of everything.
@@ -138,14 +138,14 @@ fn what_lies_in_dram_keeps_its_part_of_a_budget_against_the_hardly_better() {
 
 #[test]
 fn pins_win_against_budgets_and_it_is_said_by_how_much() {
-    let pinned = Duty { allowed: DRAM, pin: Some(0), ..Duty::default() };
+    let pinned = PlacementConstraints { allowed: DRAM, pin: Some(0), ..PlacementConstraints::default() };
     let mut segments: Vec<_> = (0..3).map(|id| segment(id, 10 * KIB, 2, 5.0)).collect();
-    (segments[0].duty, segments[1].duty) = (pinned, pinned);
+    (segments[0].constraints, segments[1].constraints) = (pinned, pinned);
     let mut inputs = inputs(segments, 1 << 30, &[15 * KIB]);
     inputs.rules = vec!["rule 1 of t, PIN".into()];
     keep_budgets(&mut inputs, &[vec![0, 1, 2]], DRAM);
     assert_eq!((0..3).map(|at| is_candidate(&inputs, at)).collect::<Vec<_>>(), [true, true, false]);
-    assert_eq!((inputs.views[0].missed_bytes, inputs.segments[2].view.over), (5 * KIB, Some(0)));
+    assert_eq!((inputs.views[0].missed_bytes, inputs.segments[2].view.kept_off_by), (5 * KIB, Some(0)));
     let found = plan(&inputs, Effort::default()).unwrap();
     let explainer = Explainer::new(&inputs, &found);
     let why = |at: usize| explainer.explain(at).unwrap();
@@ -173,7 +173,7 @@ fn view(reads: u64) -> ViewUse {
     }
 }
 
-/// Segments of one view after so many epochs with so many scans each, and without chunks that are known.
+/// Segments of one view after `epochs` epochs with `scans` scans each; their chunks were never observed.
 fn expected(reads: [f32; 3], scans: u64, epochs: u64) -> Vec<SegmentInput> {
     let mut heat = Heat::default();
     for epoch in 1..=epochs {
@@ -181,20 +181,21 @@ fn expected(reads: [f32; 3], scans: u64, epochs: u64) -> Vec<SegmentInput> {
         heat.observe([], 3.0);
     }
     let mut segments: Vec<_> = (0..).zip(reads).map(|(id, reads)| segment(id, 10 * KIB, 2, reads)).collect();
-    expect(&mut segments, (0, &view(0)), &[0, 1, 2], (&heat, 3.0));
+    let weighing = ViewWeighing { views: &[], dram: DRAM, heat: &heat, half_life_epochs: 3.0 };
+    add_expected_reads(&mut segments, 0, &view(0), &[0, 1, 2], &weighing);
     segments
 }
 
 #[test]
 fn scans_of_a_view_are_expected_of_its_chunks_at_least_and_not_twice() {
     let segments = expected([0.0, 4.0, 25.0], 10, 1);
-    let totals: Vec<f32> = segments.iter().map(|segment| segment.expected().total()).collect();
+    let totals: Vec<f32> = segments.iter().map(|segment| segment.heat_with_views().total()).collect();
     assert!((totals[0] - 10.0).abs() < 1e-4 && (totals[1] - 10.0).abs() < 1e-4 && totals[2] == 25.0, "{totals:?}");
-    // What was counted is as it was.
+    // The counted heat did not change.
     assert_eq!(segments.iter().map(|segment| segment.heat.total()).collect::<Vec<_>>(), [0.0, 4.0, 25.0]);
     let none = expected([0.0, 4.0, 25.0], 0, 1);
     assert!(
-        none.iter().all(|segment| segment.view == ViewPart::default()),
+        none.iter().all(|segment| segment.view == ViewInfluence::default()),
         "a view that nobody asks for weighs nothing"
     );
 }
@@ -204,7 +205,7 @@ fn segments_of_a_view_go_first_and_are_pinned_by_nothing() {
     // Room for one of three.
     let place = |reads: [f32; 3]| {
         let mut segments: Vec<_> = (0..).zip(reads).map(|(id, reads)| segment(id, 10 * KIB, 2, reads)).collect();
-        segments[1].view.of = Some(0);
+        segments[1].view.read_by = Some(0);
         let mut inputs = inputs(segments, 15 * KIB, &[]);
         inputs.tiers[1].budget_bytes = Some(0);
         (0..3).map(|at| planned_bytes(&inputs, &[at]) > 0).collect::<Vec<_>>()

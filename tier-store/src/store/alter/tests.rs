@@ -1,4 +1,5 @@
-//! ALTER against a model: whatever comes before and after it, every row reads what the model says, old readers included.
+//! ALTER against a model: after any order of changes every row has the values of the model, also for readers of old
+//! versions.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -33,7 +34,7 @@ fn numbers(array: &ArrayRef) -> Vec<Option<i64>> {
     }
 }
 
-/// All rows of a version, in order, whatever their place; checks the bounds of the chunks on the way.
+/// All rows of a version, in order, from whichever tier has them. Checks the bounds of the chunks too.
 fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> {
     let mut rows = Vec::new();
     let mut item = 0_u32;
@@ -70,14 +71,14 @@ fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> 
                     (numbers(&array).into_iter().flatten().min(), numbers(&array).into_iter().max().flatten())
                 );
             }
-            sketches[at].merge(&Sketch::of([&array]).unwrap());
+            sketches[at].merge(&Sketch::from_arrays([&array]).unwrap());
             columns.push(array);
         }
         RecordBatch::try_new(Arc::clone(&chunk.schema), columns.clone())?;
         add(columns);
     }
     for (at, sketch) in sketches.iter().enumerate() {
-        // Unknown only while somebody drops the column.
+        // The sketch is unknown only while the column is being dropped.
         assert!(version.statistics.sketch(at)?.is_none_or(|found| found == sketch), "distinct values of column {at}");
     }
     for rows in version.delta.iter() {
@@ -99,7 +100,7 @@ enum Step {
     Rename(u8),
     DropNotNull(u8),
     RenameTable,
-    Remember,
+    PinVersion,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -116,11 +117,11 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<u8>().prop_map(Step::Rename),
         1 => any::<u8>().prop_map(Step::DropNotNull),
         1 => Just(Step::RenameTable),
-        1 => Just(Step::Remember),
+        1 => Just(Step::PinVersion),
     ]
 }
 
-/// What the table should be.
+/// The expected table.
 struct Model {
     name: TableName,
     fields: Vec<Field>,
@@ -214,7 +215,7 @@ fn run(steps: &[Step]) {
     definition.options.chunk_rows = 64;
     store.create_table(definition).unwrap();
     let mut model = Model { name: name(), fields, rows: Vec::new(), next: 0 };
-    let mut remembered: Vec<Remembered> = Vec::new();
+    let mut pinned: Vec<PinnedVersion> = Vec::new();
     for step in steps {
         let table = store.table(&model.name).unwrap();
         match step {
@@ -223,7 +224,7 @@ fn run(steps: &[Step]) {
                 assert_eq!(store.insert(&table, &[batch]).unwrap(), u64::from(*rows));
             }
             Step::Bulk(rows) => {
-                // Chunks come after those that the delta becomes: one order for rows and model.
+                // Seal first, so that the ingested chunks come after those of the delta, as in the model.
                 store.seal(&table).unwrap();
                 let mut ingest = store.ingest(&table);
                 ingest.write(model.rows_to_insert(usize::from(*rows))).unwrap();
@@ -243,13 +244,16 @@ fn run(steps: &[Step]) {
             Step::Seal => store.seal(&table).unwrap(),
             Step::Epoch => drop(store.tiering().run_epoch(EpochRequest::now("test")).unwrap()),
             Step::Reopen => {
-                check(&store, &remembered);
-                remembered.clear();
+                check(&store, &pinned);
+                pinned.clear();
                 drop(table);
                 drop(store);
                 store = Store::open(Model::options(dir.path())).unwrap();
             }
-            Step::Remember => remembered.push((Arc::clone(&table), table.version(), model.rows.clone())),
+            Step::PinVersion => {
+                let version = table.version();
+                pinned.push(PinnedVersion { table: Arc::clone(&table), version, rows: model.rows.clone() });
+            }
             altering => model.alter(&store, altering),
         }
         let table = store.table(&model.name).unwrap();
@@ -258,15 +262,19 @@ fn run(steps: &[Step]) {
         assert_eq!(read(&store, &table.version()).unwrap(), model.rows, "after {step:?}");
         assert!((0..names.len()).all(|at| table.version().distinct(at).unwrap().is_some()), "after {step:?}");
     }
-    check(&store, &remembered);
+    check(&store, &pinned);
 }
 
-/// A table, a version of it, and the rows this had.
-type Remembered = (Arc<Table>, Arc<TableVersion>, Vec<Vec<Option<i64>>>);
+/// A table, a version of it, and the rows of that version.
+struct PinnedVersion {
+    table: Arc<Table>,
+    version: Arc<TableVersion>,
+    rows: Vec<Vec<Option<i64>>>,
+}
 
-/// Who took a table before it was altered still reads what it was, and may not write to it.
-fn check(store: &Store, remembered: &[Remembered]) {
-    for (table, version, rows) in remembered {
+/// Checks that a reader that has an altered table still reads its old rows, and that a writer of it is refused.
+fn check(store: &Store, pinned: &[PinnedVersion]) {
+    for PinnedVersion { table, version, rows } in pinned {
         assert_eq!(&read(store, version).unwrap(), rows);
         if !Arc::ptr_eq(&store.tables()[0], table) {
             let empty = RecordBatch::new_empty(Arc::clone(table.schema()));
@@ -308,7 +316,7 @@ fn inserts_and_readers_during_alter_see_one_definition_whole() {
             match store.insert(&table, &[row]) {
                 Ok(_) => drop(acknowledged.fetch_add(1, Ordering::Relaxed)),
                 Err(Error::Conflict { .. }) => {}
-                // On a slow disk rows come faster than chunks are sealed.
+                // On a slow disk rows are inserted faster than chunks are sealed.
                 Err(Error::BudgetExceeded { .. }) => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }

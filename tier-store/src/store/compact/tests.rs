@@ -1,4 +1,4 @@
-//! Compaction under writers: no row lost, none back, none twice; places, order, heat and tiers of the rows are kept.
+//! Compaction beside writers: no row is lost, comes back or occurs twice; rows keep their place, order, heat and tier.
 //!
 //! `TERRACE_SEED=n` replays one seed.
 
@@ -16,21 +16,21 @@ use super::*;
 use crate::heat::{Heat, Pattern, SegmentKey};
 use crate::migrate::{Outcome, Relocation, try_move};
 use crate::placement::TieringHost;
-use crate::seeds::{Named, seeds};
+use crate::seeds::{SeedReport, seeds};
 use crate::{Store, StoreOptions};
 
 fn open(dir: &std::path::Path) -> Arc<Store> {
     Store::open(StoreOptions::new(dir)).unwrap()
 }
 
-fn delete(store: &Arc<Store>, table: &Arc<Table>, doomed: &[i64]) {
+fn delete(store: &Arc<Store>, table: &Arc<Table>, to_delete: &[i64]) {
     let mut transaction = store.begin();
-    delete_keys(store, &mut transaction, table, doomed);
+    delete_keys(store, &mut transaction, table, to_delete);
     transaction.commit().unwrap();
 }
 
 /// Rows of each chunk and how many of them are deleted.
-fn shape(table: &Table) -> Vec<(u32, u64)> {
+fn chunk_row_counts(table: &Table) -> Vec<(u32, u64)> {
     let version = table.version();
     version.chunks.iter().map(|c| (c.chunk.rows, c.deletions.as_ref().map_or(0, |d| d.len()))).collect()
 }
@@ -46,21 +46,21 @@ fn holes_and_small_chunks_go_and_rows_keep_their_place() {
     }
     delete(&store, &table, &(1_000..1_300).collect::<Vec<_>>());
     delete(&store, &table, &[5]);
-    assert_eq!(shape(&table), [(1000, 1), (1000, 300), (1000, 0)]);
+    assert_eq!(chunk_row_counts(&table), [(1000, 1), (1000, 300), (1000, 0)]);
     let before = table.version();
     let files = || std::fs::read_dir(dir.path().join("ssd").join(format!("t{}", table.id().0))).unwrap().count();
-    // A hole of one row is worth it only when asked for.
-    let attempt = store.core().compact(&table, Zeal::Background, &HashSet::new()).unwrap();
+    // One deleted row makes a chunk worth rewriting only in the thorough mode.
+    let attempt = store.core().compact(&table, CompactionMode::Background, &HashSet::new()).unwrap();
     assert_eq!(attempt.result.unwrap().rows_dropped, 300);
-    assert!(store.core().compact(&table, Zeal::Background, &HashSet::new()).is_none());
-    assert_eq!(shape(&table), [(1000, 1), (700, 0), (1000, 0)]);
+    assert!(store.core().compact(&table, CompactionMode::Background, &HashSet::new()).is_none());
+    assert_eq!(chunk_row_counts(&table), [(1000, 1), (700, 0), (1000, 0)]);
     let done = store.optimize(&table).unwrap();
     assert_eq!((done.chunks_in, done.chunks_out, done.rows_dropped), (1, 1, 1));
-    assert_eq!(shape(&table), [(999, 0), (700, 0), (1000, 0)]);
+    assert_eq!(chunk_row_counts(&table), [(999, 0), (700, 0), (1000, 0)]);
     let expected: Vec<i64> = (0..3_000).filter(|k| *k != 5 && !(1_000..1_300).contains(k)).collect();
     assert_eq!(keys(&store, &table), expected);
     assert_eq!(table.version().statistics.len(), 3);
-    // Readers keep what they had; the files go with them.
+    // Readers keep their version; its files are deleted with the last of them.
     assert_eq!((read(&store, &before).unwrap().num_rows(), files()), (2_699, 5));
     drop(before);
     assert_eq!(files(), 3);
@@ -68,14 +68,14 @@ fn holes_and_small_chunks_go_and_rows_keep_their_place() {
         store.insert(&table, &[rows(10_000 + start * 10..10_005 + start * 10)]).unwrap();
         store.seal(&table).unwrap();
     }
-    assert_eq!(shape(&table).len(), 9);
-    store.core().compact(&table, Zeal::Background, &HashSet::new()).unwrap().result.unwrap();
-    assert_eq!(shape(&table)[3..], [(30, 0)]);
+    assert_eq!(chunk_row_counts(&table).len(), 9);
+    store.core().compact(&table, CompactionMode::Background, &HashSet::new()).unwrap().result.unwrap();
+    assert_eq!(chunk_row_counts(&table)[3..], [(30, 0)]);
     let all = keys(&store, &table);
     drop((table, store));
     let store = open(dir.path());
     let table = store.table(&definition("t").name).unwrap();
-    assert_eq!((keys(&store, &table), shape(&table).len()), (all, 4));
+    assert_eq!((keys(&store, &table), chunk_row_counts(&table).len()), (all, 4));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_clustered_table_is_sorted_and_old_positions_stay_good() {
     let mut second = store.begin();
     delete_keys(&store, &mut second, &table, &[307, 8]);
     assert_eq!(store.optimize(&table).unwrap().chunks_in, 5);
-    assert_eq!(shape(&table), [(500, 0)]);
+    assert_eq!(chunk_row_counts(&table), [(500, 0)]);
     let version = table.version();
     let sorted = read(&store, &version).unwrap();
     let sorted = sorted.column(0).as_any().downcast_ref::<arrow::array::Int64Array>().unwrap();
@@ -141,7 +141,7 @@ fn new_chunks_inherit_heat_counters_and_tiers() {
 #[test]
 fn a_model_agrees_under_compaction() {
     for seed in seeds(0..30) {
-        let _named = Named(seed);
+        let _seed_report = SeedReport(seed);
         let mut rng = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
         let mut store = open(dir.path());
@@ -167,24 +167,31 @@ fn a_model_agrees_under_compaction() {
                 3 => store.seal(&table).unwrap(),
                 4 | 5 => {
                     let many = rng.random_range(1..80);
-                    let doomed = model.iter().copied().choose_multiple(&mut rng, many);
+                    let to_delete = model.iter().copied().choose_multiple(&mut rng, many);
                     let mut transaction = store.begin();
-                    delete_keys(&store, &mut transaction, &table, &doomed);
-                    open_deletes.push((transaction, doomed));
+                    delete_keys(&store, &mut transaction, &table, &to_delete);
+                    open_deletes.push((transaction, to_delete));
                 }
                 6 | 7 if !open_deletes.is_empty() => {
-                    let (transaction, doomed) = open_deletes.swap_remove(rng.random_range(0..open_deletes.len()));
-                    let whole = doomed.iter().all(|key| model.contains(key));
+                    let (transaction, to_delete) = open_deletes.swap_remove(rng.random_range(0..open_deletes.len()));
+                    let all_present = to_delete.iter().all(|key| model.contains(key));
                     match transaction.commit() {
                         Ok(()) => {
-                            assert!(whole, "seed {seed}: a row was deleted twice");
-                            model.retain(|key| !doomed.contains(key));
+                            assert!(all_present, "seed {seed}: a row was deleted twice");
+                            model.retain(|key| !to_delete.contains(key));
                         }
-                        Err(Error::Conflict { .. }) => assert!(!whole, "seed {seed}: a conflict without a reason"),
+                        Err(Error::Conflict { .. }) => {
+                            assert!(!all_present, "seed {seed}: a conflict without a reason")
+                        }
                         Err(error) => panic!("seed {seed}: {error}"),
                     }
                 }
-                8 => drop(store.core().compact(&table, Zeal::Background, &HashSet::new()).map(|a| a.result.unwrap())),
+                8 => drop(
+                    store
+                        .core()
+                        .compact(&table, CompactionMode::Background, &HashSet::new())
+                        .map(|a| a.result.unwrap()),
+                ),
                 9 if rng.random_bool(0.3) => {
                     open_deletes.clear();
                     drop((table, store));
@@ -199,7 +206,7 @@ fn a_model_agrees_under_compaction() {
     }
 }
 
-/// While a group is rewritten its last chunk loses its last row, and a new chunk comes to the end of the table.
+/// While a group is rewritten its last chunk loses its last row, and a new chunk is added at the end of the table.
 #[test]
 fn a_place_given_away_meanwhile_is_not_taken_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -264,7 +271,7 @@ fn chunks_that_were_replaced_or_dropped_are_moved_nowhere() {
         store.insert(&table, &[rows(start..start + 1_000)]).unwrap();
         store.seal(&table).unwrap();
     }
-    // A plan knows chunks of the version that it was made of.
+    // A plan refers to chunks of the version that it was made from.
     let planned = table.version();
     let tiers = store.memory_tiers();
     let home = store.core().home();

@@ -1,9 +1,9 @@
-//! Disks that fail while they have power: a statement gets a typed error, nothing acknowledged is lost, nothing else
-//! stops, and what was charged is given back.
+//! Disks that fail while they have power: a statement gets a typed error, nothing acknowledged is lost, everything else
+//! continues, and charges are released.
 
 use std::path::{Path, PathBuf};
 
-use super::model::{State, accounts_agree, definition, keys, look, table_name};
+use super::model::{State, accounts_agree, definition, keys, observe, table_name};
 use super::workload::Operation;
 use super::{CRASHES, DATA_DIR, Machine, options, run_seeds, template};
 use crate::error::Error;
@@ -16,27 +16,29 @@ use crate::store::{Store, StoreOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After an operation failed on chunk files: the error says what and where, and everything is as it was before.
+/// Checks the store after an operation failed on chunk files: the error names the failure and the path, and the content
+/// is unchanged.
 pub(super) fn check_failure(machine: &Machine, store: &Arc<Store>, operation: &Operation, error: &Error) {
     let seed = machine.seed;
     match (error, &machine.faults) {
         (Error::Io { path, errno: Some(libc::EIO | libc::ENOSPC), .. }, Some(_)) => {
             assert!(path.starts_with(DATA_DIR), "seed {seed}: {operation:?}: {error}");
         }
-        // Readers hold what would have to go.
+        // Readers use the copies that would have to be dropped.
         (Error::BudgetExceeded { .. }, _) => {}
         _ => panic!("seed {seed}: {operation:?}: {error}"),
     }
-    machine.calm();
-    unchanged(machine, store);
+    machine.clear_faults();
+    check_unchanged(machine, store);
     machine.disk.set_faults(machine.faults.clone().unwrap_or_default());
 }
 
-/// After the catalog failed: the tables can be read (bounds that were not loaded before are unknown from then on), and nothing can be written until the store is opened again.
+/// Checks the store after the catalog failed: tables can be read (bounds that were not loaded before stay unknown), and
+/// nothing can be written until the catalog is opened again.
 pub(super) fn check_refusal(machine: &Machine, store: &Arc<Store>) {
     let seed = machine.seed;
     assert!(machine.faults.is_some(), "seed {seed}: the catalog failed on a healthy disk");
-    machine.calm();
+    machine.clear_faults();
     for table in store.tables() {
         let found = keys(store, &table.version()).unwrap();
         let expected = machine
@@ -52,35 +54,38 @@ pub(super) fn check_refusal(machine: &Machine, store: &Arc<Store>) {
         store.tables().first().map_or(store.put_object("view", "late", ""), |t| store.drop_table(t.name())),
     ];
     for result in refused {
-        // A new table is described in a file first, and the power may be cut there.
+        // CREATE writes a description file first, and the power may be cut there.
         let refused = matches!(result, Err(Error::ReadOnly { .. })) || (result.is_err() && machine.disk.is_dead());
         assert!(refused, "seed {seed}: {result:?}");
     }
 }
 
-/// The disk works again: the store takes writes after a while, as it was before the operation that failed. False when it
-/// may not: the operation is on the disk, though it was refused.
-pub(super) fn goes_on(machine: &mut Machine, store: &Arc<Store>) -> bool {
+/// Reopens the catalog on a working disk and checks that the store has a possible state and takes writes again. False
+/// when it cannot take writes: the refused operation did reach the disk, or the power was cut.
+pub(super) fn check_recovery(machine: &mut Machine, store: &Arc<Store>) -> bool {
     let Err(error) = store.core.reopen_catalog() else {
-        let found = match look(store) {
+        let found = match observe(store) {
             Ok(found) => found,
             Err(_) if machine.disk.is_dead() => return false,
             Err(error) => panic!("seed {}: {error}", machine.seed),
         };
         let possible = std::mem::take(&mut machine.model.possible);
-        let is_found =
-            |state: &&State| state.epochs <= found.epochs && State { epochs: found.epochs, ..state.shown() } == found;
+        let is_found = |state: &&State| {
+            state.epochs <= found.epochs && State { epochs: found.epochs, ..state.as_open_store() } == found
+        };
         let state = possible.iter().find(is_found).cloned();
         let state =
             state.unwrap_or_else(|| panic!("seed {}: found {found:?}\n one of {possible:?} expected", machine.seed));
-        machine.model.acknowledged(store, state);
-        // What readers hold is charged beside what is there, and so is a chunk file that a failing disk did not delete.
+        machine.model.acknowledge(store, state);
+        // Skip the check of accounts when they contain more than the tables: versions that readers pinned, or chunk
+        // files that a failing disk did not delete.
         let catalog_only = machine.faults.as_ref().is_some_and(|faults| faults.below.is_some());
         if catalog_only
-            && machine.model.held.is_empty()
+            && machine.model.pinned.is_empty()
             && let Err(error) = accounts_agree(store)
         {
             assert!(machine.disk.is_dead(), "seed {}: {error}", machine.seed);
+            machine.model.possible = vec![machine.model.state.clone()];
             return false;
         }
         assert!(store.catalog_failing().is_none());
@@ -93,9 +98,9 @@ pub(super) fn goes_on(machine: &mut Machine, store: &Arc<Store>) -> bool {
     false
 }
 
-/// The open store says what the model says.
-fn unchanged(machine: &Machine, store: &Arc<Store>) {
-    assert_eq!(look(store).unwrap(), machine.model.state.shown(), "seed {}", machine.seed);
+/// Checks that the open store has the content of the model.
+fn check_unchanged(machine: &Machine, store: &Arc<Store>) {
+    assert_eq!(observe(store).unwrap(), machine.model.state.as_open_store(), "seed {}", machine.seed);
 }
 
 fn below(path: &str) -> Option<PathBuf> {
@@ -133,7 +138,7 @@ fn a_full_disk_that_is_freed_needs_no_restart() {
     let full = |error: Error| {
         assert!(matches!(error, Error::ReadOnly { errno: Some(libc::ENOSPC), .. }), "{error}");
     };
-    // Everything that moves heads on before it is durable.
+    // Try all operations that move heads on before they are durable.
     full(store.insert(&table, &[rows(50..60)]).unwrap_err());
     full(store.seal(&table).unwrap_err());
     full(store.insert(&volatile, &[rows(5..9)]).unwrap_err());
@@ -151,7 +156,7 @@ fn a_full_disk_that_is_freed_needs_no_restart() {
     machine.clock.advance(Duration::from_secs(1));
     store.core.retry_catalog();
     machine.clock.advance(Duration::from_secs(1));
-    machine.calm();
+    machine.clear_faults();
     store.core.retry_catalog();
     assert!(store.catalog_failing().is_some(), "the pause is twice as long by now");
     machine.clock.advance(Duration::from_secs(60));
@@ -161,13 +166,13 @@ fn a_full_disk_that_is_freed_needs_no_restart() {
     assert_eq!(store.tables().iter().map(|t| t.name().name.clone()).collect::<Vec<_>>(), ["t", "v"]);
     store.insert(&table, &[rows(100..110)]).unwrap();
     store.insert(&volatile, &[rows(20..25)]).unwrap();
-    // Rows of a version from before, whose seal was refused.
+    // Delete rows of an old version, whose seal was refused.
     let mut transaction = store.begin();
     transaction.change(&table, &version, &(0..10).collect(), None).unwrap();
     transaction.commit().unwrap();
     store.seal(&table).unwrap();
     store.seal(&volatile).unwrap();
-    let found = look(&store).unwrap();
+    let found = observe(&store).unwrap();
     assert_eq!(found.tables["t"].all(), (10..50).chain(100..110).collect::<std::collections::BTreeSet<i64>>());
     assert_eq!(found.tables["v"].all(), (0..5).chain(20..25).collect::<std::collections::BTreeSet<i64>>());
     assert_eq!(found.objects.keys().collect::<Vec<_>>(), ["kept"]);
@@ -176,7 +181,7 @@ fn a_full_disk_that_is_freed_needs_no_restart() {
     store.close().unwrap();
     drop(store);
     let store = machine.open().unwrap();
-    assert_eq!(look(&store).unwrap(), found.shown());
+    assert_eq!(observe(&store).unwrap(), found.as_open_store());
 }
 
 #[test]
@@ -205,7 +210,7 @@ fn a_folder_that_vanishes_takes_its_rows_and_no_others() {
         "{gone}"
     );
     assert_eq!(count(&store, "pears").unwrap(), 200);
-    // New rows of the same table find a folder again.
+    // New chunks of the same table create the folder again.
     store.insert(&apples, &[rows(300..310)]).unwrap();
     store.seal(&apples).unwrap();
     store.insert(&pears, &[rows(1_300..1_310)]).unwrap();
@@ -227,7 +232,7 @@ fn a_slow_disk_changes_nothing_but_time() {
         let store = Store::open(options(&machine.disk, &machine.clock)).unwrap();
         accounts_agree(&store).unwrap();
         use crate::clock::Clock;
-        (look(&store).unwrap(), machine.clock.now_us())
+        (observe(&store).unwrap(), machine.clock.now_us())
     };
     let fast = run(std::time::Duration::ZERO);
     let slow = run(std::time::Duration::from_millis(20));
@@ -266,14 +271,15 @@ fn a_disk_that_reads_nothing_pauses_what_comes_from_it_and_memory_is_served() {
     machine.disk.set_faults(DiskFaults { error_rate: 1.0, below: below("ssd"), ..Default::default() });
     let (done, whys) = bring("pears");
     let paused = |whys: &[String]| whys.iter().filter(|why| why.starts_with("ssd is failing")).count();
-    // The columns of the chunk that was the third failure are tried.
+    // The device counts as failing after three failures. All columns of the chunk with the third failure are still
+    // tried; the other moves are paused.
     assert_eq!((done, whys.len()), (0, moved as usize));
     assert!((1..=moved as usize - 3).contains(&paused(&whys)), "{whys:?}");
     let found = failing().pop().flatten().unwrap();
     assert!(found.error.contains(DATA_DIR) && failing()[0].is_none(), "{found:?}");
     assert_eq!(count("apples").unwrap(), 200, "from memory");
     assert!(matches!(count("pears"), Err(Error::Io { errno: Some(libc::EIO), .. })));
-    machine.calm();
+    machine.clear_faults();
     assert_eq!(count("pears").unwrap(), 200, "statements do not wait");
     let warm_up = Order::WarmUp { table: table_name("pears").to_string(), scope: Scope::all() };
     let refused = store.tiering().order(&warm_up).unwrap_err().to_string();

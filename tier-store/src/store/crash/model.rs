@@ -1,4 +1,4 @@
-//! What must be there: rows of tables and named objects, as far as they were acknowledged.
+//! The expected content of the store: rows of tables and named objects that were acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use arrow::datatypes::Int64Type;
 use crate::error::Result;
 use crate::placement::calibrate::sample::SCRATCH_NAME;
 use crate::store::Store;
-use crate::store::marks::tests::known_is_right;
+use crate::store::marks::tests::check_known_marks;
 use crate::store::tests;
 use crate::table::{ChunkEntry, DeltaRows, Durability, Sketch, Table, TableDefinition, TableName, TableVersion};
 
 /// Rows of a table by key; the other column follows from it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Rows {
-    /// These are there.
+    /// Keys that must be there.
     pub(super) durable: BTreeSet<i64>,
-    /// Of a table that promises nothing before its rows are sealed: all of these are there, or none.
+    /// Keys of unsealed rows of a table that does not log its inserts: after an outage all of these are there, or none.
     pub(super) volatile: BTreeSet<i64>,
-    pub(super) promised: bool,
+    pub(super) logs_inserts: bool,
 }
 
 impl Rows {
@@ -29,7 +29,7 @@ impl Rows {
     }
 
     pub(super) fn add(&mut self, keys: impl Iterator<Item = i64>) {
-        if self.promised { self.durable.extend(keys) } else { self.volatile.extend(keys) }
+        if self.logs_inserts { self.durable.extend(keys) } else { self.volatile.extend(keys) }
     }
 }
 
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Rows {
     }
 }
 
-/// Everything at one moment.
+/// The whole content at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) tables: BTreeMap<String, Rows>,
@@ -59,39 +59,40 @@ pub(super) struct State {
 }
 
 impl State {
-    /// As an open store shows it.
-    pub(super) fn shown(&self) -> Self {
+    /// The state as an open store returns it, which does not distinguish volatile rows.
+    pub(super) fn as_open_store(&self) -> Self {
         let rows = |(name, rows): (&String, &Rows)| {
-            (name.clone(), Rows { durable: rows.all(), volatile: BTreeSet::new(), promised: rows.promised })
+            (name.clone(), Rows { durable: rows.all(), volatile: BTreeSet::new(), logs_inserts: rows.logs_inserts })
         };
         Self { tables: self.tables.iter().map(rows).collect(), ..self.clone() }
     }
 
-    /// True when this is what `found` may be after an outage.
+    /// True when an outage of this state may leave `found`.
     fn allows(&self, found: &State) -> bool {
         let rows = |(mine, other): (&Rows, &Rows)| other.durable == mine.durable || other.durable == mine.all();
         self.objects == found.objects
-            // A refused epoch may leave out a number.
+            // A refused epoch may skip a number.
             && self.epochs <= found.epochs
             && self.tables.keys().eq(found.tables.keys())
             && self.tables.values().zip(found.tables.values()).all(rows)
     }
 }
 
-/// The state, and what is to be seen of it.
+/// The state, and the versions that readers pinned.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) state: State,
-    /// After an outage: what the state may be.
+    /// Possible states after an outage.
     pub(super) possible: Vec<State>,
-    /// Versions that a reader still holds, with their rows.
-    pub(super) held: Vec<(Arc<TableVersion>, BTreeSet<i64>)>,
+    /// Versions that a reader has pinned, with their rows.
+    pub(super) pinned: Vec<(Arc<TableVersion>, BTreeSet<i64>)>,
     pub(super) next_key: i64,
 }
 
 impl Model {
-    /// An operation was answered: its state holds, and what was sealed on the way is durable.
-    pub(super) fn acknowledged(&mut self, store: &Store, mut after: State) {
+    /// Updates the model after an operation was acknowledged: `after` is the state, and rows sealed meanwhile are
+    /// durable.
+    pub(super) fn acknowledge(&mut self, store: &Store, mut after: State) {
         let newest = store.epochs(1).ok().and_then(|epochs| epochs.first().map(|epoch| epoch.id));
         after.epochs = after.epochs.max(newest.unwrap_or(0));
         for (name, rows) in &mut after.tables {
@@ -104,10 +105,10 @@ impl Model {
         self.state = after;
     }
 
-    /// Compares a store that was opened after an outage with what may be there; says what is wrong.
-    pub(super) fn recovered(&mut self, store: &Arc<Store>, possible: Vec<State>) -> Result<(), String> {
+    /// Compares a store that was opened after an outage with the possible states; the error describes the difference.
+    pub(super) fn check_recovered(&mut self, store: &Arc<Store>, possible: Vec<State>) -> Result<(), String> {
         self.possible = possible;
-        let found = look(store)?;
+        let found = observe(store)?;
         if self.possible.is_empty() {
             self.possible.push(State::default());
         }
@@ -125,22 +126,22 @@ pub(super) fn table_name(name: &str) -> TableName {
     TableName::new("public", name)
 }
 
-pub(super) fn definition(name: &str, promised: bool) -> TableDefinition {
+pub(super) fn definition(name: &str, logs_inserts: bool) -> TableDefinition {
     let mut definition = tests::definition(name);
     definition.options.chunk_rows = 64;
-    definition.options.durability = if promised { Durability::Full } else { Durability::None };
+    definition.options.durability = if logs_inserts { Durability::Full } else { Durability::None };
     definition
 }
 
-/// What a store says about itself; an error when it contradicts itself or cannot be read.
-pub(super) fn look(store: &Arc<Store>) -> Result<State, String> {
+/// Reads the content of a store; an error when it is inconsistent or cannot be read.
+pub(super) fn observe(store: &Arc<Store>) -> Result<State, String> {
     let mut state = State::default();
     for table in store.tables() {
-        let promised = table.options().durability == Durability::Full;
+        let logs_inserts = table.options().durability == Durability::Full;
         let durable = keys(store, &table.version()).map_err(|e| e.to_string())?;
         bounds_agree(store, &table)?;
-        known_is_right(store, &table.version())?;
-        state.tables.insert(table.name().name.clone(), Rows { durable, volatile: BTreeSet::new(), promised });
+        check_known_marks(store, &table.version())?;
+        state.tables.insert(table.name().name.clone(), Rows { durable, volatile: BTreeSet::new(), logs_inserts });
     }
     state.objects = store.objects("view").map_err(|e| e.to_string())?.into_iter().collect();
     let newest = store.epochs(1).map_err(|e| e.to_string())?;
@@ -148,7 +149,7 @@ pub(super) fn look(store: &Arc<Store>) -> Result<State, String> {
     Ok(state)
 }
 
-/// The positions of all keys of a version; panics when a row is there twice or is not what was written.
+/// The positions of all keys of a version; panics when a row occurs twice or differs from the written one.
 pub(super) fn positions(store: &Store, version: &TableVersion) -> Result<BTreeMap<i64, u64>> {
     let live = version.live_positions();
     let mut found = BTreeMap::new();
@@ -171,7 +172,7 @@ pub(super) fn keys(store: &Store, version: &TableVersion) -> Result<BTreeSet<i64
     Ok(positions(store, version)?.into_keys().collect())
 }
 
-/// Bounds and sketch of the keys are those of the chunks.
+/// Checks that bounds and sketch of the keys match the chunks.
 fn bounds_agree(store: &Store, table: &Table) -> Result<(), String> {
     let version = table.version();
     if version.chunks.is_empty() {
@@ -187,21 +188,21 @@ fn bounds_agree(store: &Store, table: &Table) -> Result<(), String> {
             return Err(format!("bounds of chunk {number} of {} are not those of its rows", table.name()));
         }
     }
-    let values = Sketch::of(items.iter().take(version.chunks.len()).map(|batch| batch.column(0)));
+    let values = Sketch::from_arrays(items.iter().take(version.chunks.len()).map(|batch| batch.column(0)));
     match version.statistics.sketch(0).map_err(|e| e.to_string())? == values.as_ref() {
         true => Ok(()),
         false => Err(format!("the sketch of {} is not that of its rows", table.name())),
     }
 }
 
-/// Accounts say what is there, and no file is there that no table knows.
+/// Checks that accounts match the stored bytes, and that every file belongs to a table.
 pub(super) fn accounts_agree(store: &Store) -> Result<(), String> {
     let versions: Vec<Arc<TableVersion>> = store.tables().iter().map(|table| table.version()).collect();
     let chunks: Vec<&ChunkEntry> = versions.iter().flat_map(|version| version.chunks.iter()).collect();
     let delta: u64 = versions.iter().map(|version| version.delta_bytes()).sum();
     let known: BTreeSet<_> = chunks.iter().map(|entry| entry.chunk.path.clone()).collect();
     let files = store.ssd().list().map_err(|e| e.to_string())?.into_iter().map(|file| file.path);
-    // What calibration could not delete on a disk that fails goes with the next start.
+    // A scratch file that calibration could not delete on a failing disk is removed by the next start.
     let files: BTreeSet<_> = files.filter(|path| !path.ends_with(SCRATCH_NAME)).collect();
     let stored: u64 = chunks.iter().map(|entry| entry.chunk.file_bytes).sum();
     let resident = |tier: &dyn crate::tier::MemoryTier| -> u64 {

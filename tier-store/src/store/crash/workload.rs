@@ -1,4 +1,5 @@
-//! The operations of the crash tests: drawn, done to a model, done to a store. A new one needs a line in each `match`.
+//! Operations of the crash tests: drawn at random, applied to the model, run on the store. A new operation needs an arm
+//! in each `match`.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,18 +12,18 @@ use super::model::{Model, Rows, State, definition, keys, positions, table_name};
 use crate::error::{Error, Result};
 use crate::heat::Pattern;
 use crate::placement::EpochRequest;
-use crate::store::marks::tests::{apart, evaluated};
+use crate::store::marks::tests::{arrange_apart, evaluate_mark};
 use crate::store::tests::rows;
 use crate::store::{Store, StoreOptions};
 
 const TABLES: [&str; 3] = ["apples", "pears", "plums"];
 
-/// One change of the store, whole or not at all.
+/// One atomic operation on the store.
 #[derive(Debug, Clone)]
 pub(super) enum Operation {
     Create {
         table: String,
-        promised: bool,
+        logs_inserts: bool,
     },
     Insert {
         table: String,
@@ -32,18 +33,18 @@ pub(super) enum Operation {
         table: String,
         keys: Range<i64>,
     },
-    /// A table that appears with its rows, in place of one of that name if there is one.
+    /// A bulk load into a new table, which replaces one of the same name.
     Load {
         table: String,
         keys: Range<i64>,
-        promised: bool,
+        logs_inserts: bool,
     },
-    /// An ingest given up before its end.
+    /// An ingest that is dropped before it finishes.
     Abandon {
         table: String,
         keys: Range<i64>,
     },
-    /// One transaction: rows of the first table go, new ones come to both.
+    /// One transaction that deletes rows of the first table and inserts rows into both.
     Change {
         tables: [String; 2],
         deleted: BTreeSet<i64>,
@@ -56,17 +57,17 @@ pub(super) enum Operation {
     Compact {
         table: String,
     },
-    /// Notes of a new mark what the rows of each chunk say of it, where all say the same.
+    /// Evaluates a new mark, and records it for chunks of which all rows or no row fulfil it.
     Mark {
         table: String,
     },
-    /// Neighbours are written anew: rows that fulfil a new mark first.
+    /// Rewrites neighbouring chunks so that rows that fulfil a new mark come first.
     Rearrange {
         table: String,
         first: usize,
         chunks: usize,
     },
-    /// Of the marks that the first chunk knows.
+    /// Forgets the marks that the first chunk knows.
     Forget {
         table: String,
     },
@@ -80,12 +81,12 @@ pub(super) enum Operation {
     RemoveObject {
         name: String,
     },
-    /// Reads a table, and keeps its version until the next outage or `LetGo`.
-    Hold {
+    /// Reads a table, and pins its version until the next outage or `ReleaseVersions`.
+    PinVersion {
         table: String,
     },
-    /// Reads all versions that are held, then lets them go.
-    LetGo,
+    /// Reads all pinned versions, then releases them.
+    ReleaseVersions,
     Epoch,
     Checkpoint,
     /// Stops the store as a server does, and opens it again.
@@ -97,20 +98,20 @@ impl Operation {
         let name = |random: &mut StdRng| TABLES[random.random_range(0..TABLES.len())].to_owned();
         let table = name(random);
         let next = |random: &mut StdRng, most: i64| model.next_key..model.next_key + random.random_range(1..=most);
-        let promised = random.random_bool(0.7);
+        let logs_inserts = random.random_bool(0.7);
         let Some(rows) = model.state.tables.get(&table) else {
             return match random.random_range(0..3) {
-                0 => Self::Load { table, keys: next(random, 300), promised },
-                _ => Self::Create { table, promised },
+                0 => Self::Load { table, keys: next(random, 300), logs_inserts },
+                _ => Self::Create { table, logs_inserts },
             };
         };
-        // Tables stay small: what is compared is compared thousands of times.
+        // Tables stay small: their content is compared thousands of times.
         let large = rows.all().len() > 1_500;
         match random.random_range(0..100) {
             0..40 if !large => Self::Insert { table, keys: next(random, 40) },
             40..50 if !large => Self::Ingest { table, keys: next(random, 300) },
             50..57 => Self::change(model, table, random),
-            57..60 => Self::Load { table, keys: next(random, 300), promised },
+            57..60 => Self::Load { table, keys: next(random, 300), logs_inserts },
             60..63 => Self::Abandon { table, keys: next(random, 200) },
             63..66 => Self::Seal { table },
             66..69 => Self::Compact { table },
@@ -120,8 +121,8 @@ impl Operation {
             77..78 => Self::Forget { table },
             78..80 => Self::PutObject { name: name(random), text: format!("{}", random.random::<u32>()) },
             80..82 => Self::RemoveObject { name: name(random) },
-            82..87 => Self::Hold { table },
-            87..90 => Self::LetGo,
+            82..87 => Self::PinVersion { table },
+            87..90 => Self::ReleaseVersions,
             90..94 => Self::Epoch,
             94..96 => Self::Checkpoint,
             96..98 => Self::Reopen,
@@ -135,7 +136,7 @@ impl Operation {
         let known: Vec<&String> = model.state.tables.keys().collect();
         let other =
             known.get(random.random_range(0..known.len().max(1))).map_or_else(|| table.clone(), |t| (*t).clone());
-        // Few rows, most of them, or all that lie together.
+        // Delete few rows, most rows, or all rows from the start to a key.
         let rows = model.state.tables.get(&table).map(Rows::all).unwrap_or_default();
         let share = [0.02, 0.9, 1.0][random.random_range(0..3)];
         let first = model.next_key - 1_000 * random.random_range(0..20);
@@ -146,12 +147,12 @@ impl Operation {
         Self::Change { tables: [table, other], deleted, inserted, rolled_back: random.random_bool(0.1) }
     }
 
-    /// The state after it.
+    /// The state after the operation.
     pub(super) fn expected(&self, before: &State) -> State {
         let mut state = before.clone();
         match self {
-            Self::Create { table, promised } => {
-                state.tables.insert(table.clone(), Rows { promised: *promised, ..Rows::default() });
+            Self::Create { table, logs_inserts } => {
+                state.tables.insert(table.clone(), Rows { logs_inserts: *logs_inserts, ..Rows::default() });
             }
             Self::Insert { table, keys } => {
                 if let Some(rows) = state.tables.get_mut(table) {
@@ -160,18 +161,18 @@ impl Operation {
             }
             Self::Ingest { table, keys } => {
                 if let Some(rows) = state.tables.get_mut(table) {
-                    // A small one goes to the delta.
+                    // A small ingest goes to the delta.
                     if keys.end - keys.start < 8 { rows.add(keys.clone()) } else { rows.durable.extend(keys.clone()) }
                 }
             }
             Self::Change { rolled_back: true, .. } => {}
             Self::Change { tables, deleted, inserted, .. } => {
-                // What is logged is all of a commit.
-                let promised = tables.iter().zip(inserted).any(|(table, keys)| {
+                // A commit is logged as a whole.
+                let logs_inserts = tables.iter().zip(inserted).any(|(table, keys)| {
                     !keys.is_empty()
-                        && (keys.end - keys.start >= 8 || state.tables.get(table).is_some_and(|t| t.promised))
+                        && (keys.end - keys.start >= 8 || state.tables.get(table).is_some_and(|t| t.logs_inserts))
                 });
-                let logged = promised || !deleted.is_empty();
+                let logged = logs_inserts || !deleted.is_empty();
                 for (number, (table, keys)) in tables.iter().zip(inserted).enumerate() {
                     let Some(rows) = state.tables.get_mut(table) else { continue };
                     if number == 0 {
@@ -181,8 +182,8 @@ impl Operation {
                     if logged { rows.durable.extend(keys.clone()) } else { rows.add(keys.clone()) }
                 }
             }
-            Self::Load { table, keys, promised } => {
-                let rows = Rows { durable: keys.clone().collect(), promised: *promised, ..Rows::default() };
+            Self::Load { table, keys, logs_inserts } => {
+                let rows = Rows { durable: keys.clone().collect(), logs_inserts: *logs_inserts, ..Rows::default() };
                 state.tables.insert(table.clone(), rows);
             }
             Self::Drop { table } => drop(state.tables.remove(table)),
@@ -196,21 +197,21 @@ impl Operation {
             | Self::Mark { .. }
             | Self::Rearrange { .. }
             | Self::Forget { .. }
-            | Self::Hold { .. }
-            | Self::LetGo
+            | Self::PinVersion { .. }
+            | Self::ReleaseVersions
             | Self::Checkpoint => {}
         }
         state
     }
 
-    /// Does it; after a reopen the store is another one, opened with `options`, or none when that fails.
+    /// Runs the operation. A reopen replaces `open` by a store opened with `options`, or by none when that fails.
     pub(super) fn run(&self, model: &mut Model, open: &mut Option<Arc<Store>>, options: StoreOptions) -> Result<()> {
-        // Also when it fails: its rows may be there.
+        // Even if the operation fails: its rows may be there.
         model.next_key += 1_000;
         let store = open.as_ref().ok_or(Error::Cancelled)?;
         let table = |name: &str| store.table(&table_name(name));
         match self {
-            Self::Create { table, promised } => drop(store.create_table(definition(table, *promised))?),
+            Self::Create { table, logs_inserts } => drop(store.create_table(definition(table, *logs_inserts))?),
             Self::Insert { table: name, keys } => {
                 store.insert(&table(name)?, &[rows(keys.clone())])?;
             }
@@ -219,8 +220,8 @@ impl Operation {
                 write(&mut ingest, keys)?;
                 ingest.finish()?;
             }
-            Self::Load { table, keys, promised } => {
-                let mut ingest = store.ingest_new(definition(table, *promised), true)?;
+            Self::Load { table, keys, logs_inserts } => {
+                let mut ingest = store.ingest_new(definition(table, *logs_inserts), true)?;
                 write(&mut ingest, keys)?;
                 ingest.finish()?;
             }
@@ -234,7 +235,7 @@ impl Operation {
                     let gone = positions(store, &seen)?.into_iter().filter_map(gone).collect();
                     let mut ingest = store.ingest(&table);
                     write(&mut ingest, keys)?;
-                    let added = if keys.is_empty() { None } else { Some(ingest.written()?) };
+                    let added = if keys.is_empty() { None } else { Some(ingest.into_new_rows()?) };
                     transaction.change(&table, &seen, &gone, added)?;
                 }
                 if !rolled_back {
@@ -246,14 +247,14 @@ impl Operation {
             Self::Mark { table: name } => {
                 let table = table(name)?;
                 let mark = store.new_mark()?;
-                store.set_marks(&table, &evaluated(store, &table.version(), mark)?)?;
+                store.set_marks(&table, &evaluate_mark(store, &table.version(), mark)?)?;
             }
             Self::Rearrange { table: name, first, chunks } => {
                 let table = table(name)?;
                 let mark = store.new_mark()?;
                 let all = Arc::clone(&table.version().chunks);
                 let group: Vec<_> = all.iter().skip(first % all.len().max(1)).take(*chunks).cloned().collect();
-                store.rearrange(&table, &group, &apart(mark, table.options().chunk_rows))?;
+                store.rearrange(&table, &group, &arrange_apart(mark, table.options().chunk_rows))?;
             }
             Self::Forget { table: name } => {
                 let table = table(name)?;
@@ -264,22 +265,22 @@ impl Operation {
             Self::Drop { table } => store.drop_table(&table_name(table))?,
             Self::PutObject { name, text } => store.put_object("view", name, text)?,
             Self::RemoveObject { name } => drop(store.remove_object("view", name)?),
-            Self::Hold { table: name } => {
+            Self::PinVersion { table: name } => {
                 let version = table(name)?.version();
                 touch(&version);
                 let found = keys(store, &version)?;
                 assert_eq!(Some(&found), model.state.tables.get(name).map(Rows::all).as_ref(), "{name} while open");
-                model.held.push((version, found));
+                model.pinned.push((version, found));
             }
-            Self::LetGo => {
-                for (version, expected) in model.held.drain(..) {
+            Self::ReleaseVersions => {
+                for (version, expected) in model.pinned.drain(..) {
                     assert_eq!(keys(store, &version)?, expected, "rows of an old version");
                 }
             }
             Self::Epoch => drop(store.tiering().run_epoch(EpochRequest::now("test"))?),
             Self::Checkpoint => store.tiering().checkpoint()?,
             Self::Reopen => {
-                model.held.clear();
+                model.pinned.clear();
                 store.close()?;
                 *open = None;
                 *open = Some(Store::open(options)?);
@@ -296,7 +297,7 @@ fn write(ingest: &mut crate::table::Ingest, keys: &Range<i64>) -> Result<()> {
     Ok(())
 }
 
-/// Gives epochs something to decide on.
+/// Counts accesses, so that epochs have moves to plan.
 fn touch(version: &crate::table::TableVersion) {
     for (number, entry) in version.chunks.iter().enumerate() {
         for segment in entry.chunk.segments.iter().skip(number % 2) {

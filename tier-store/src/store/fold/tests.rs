@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use super::super::tests::{definition, keys, rows};
 use super::super::transaction::tests::delete_keys;
 use super::*;
-use crate::seeds::{Named, seeds};
+use crate::seeds::{SeedReport, seeds};
 use crate::store::{Store, StoreOptions, Transaction};
 use crate::table::{Durability, TableName};
 
@@ -32,7 +32,7 @@ fn a_long_delta_has_few_entries() {
             most = most.max(table.version().delta.len());
         }
         assert!(most < 45, "{name}: {most} entries");
-        // Each fold has a number as each insert has: every sixteenth of them, and every 256th.
+        // A fold takes a sequence number like an insert: every sixteenth and every 256th insert causes one.
         let folds = table.version().delta.iter().map(|rows| rows.entry.sequence).max().unwrap() - 2_999;
         assert!(folds < 3_000 / 16 + 3_000 / 256 + 3, "{name}: {folds} folds");
         assert!(table.version().chunks.is_empty());
@@ -63,11 +63,11 @@ fn large_entries_are_left_alone() {
     assert_eq!(table.version().delta.len(), 18);
 }
 
-/// Writers that read before a fold, several of them even, delete the rows that they meant, or find them deleted.
+/// Writers that read before one or several folds delete the rows that they chose, or find them deleted.
 #[test]
 fn deletions_of_old_versions_follow_the_rows() {
     for seed in seeds(0..12) {
-        let _named = Named(seed);
+        let _seed_report = SeedReport(seed);
         let dir = tempfile::tempdir().unwrap();
         let mut rng = StdRng::seed_from_u64(seed);
         let mut store = open(dir.path());
@@ -88,18 +88,18 @@ fn deletions_of_old_versions_follow_the_rows() {
                     next += count;
                 }
                 70..85 if !model.is_empty() => {
-                    let doomed: BTreeSet<i64> =
+                    let to_delete: BTreeSet<i64> =
                         model.iter().copied().choose_multiple(&mut rng, 5).into_iter().collect();
                     let mut transaction = store.begin();
-                    delete_keys(&store, &mut transaction, &table, &doomed.iter().copied().collect::<Vec<_>>());
-                    open_ones.push((transaction, doomed));
+                    delete_keys(&store, &mut transaction, &table, &to_delete.iter().copied().collect::<Vec<_>>());
+                    open_ones.push((transaction, to_delete));
                 }
                 85..97 if !open_ones.is_empty() => {
-                    let (transaction, doomed) = open_ones.swap_remove(rng.random_range(0..open_ones.len()));
-                    let all_there = doomed.is_subset(&model);
-                    assert_eq!(transaction.commit().is_ok(), all_there, "seed {seed}, step {step}: {doomed:?}");
+                    let (transaction, to_delete) = open_ones.swap_remove(rng.random_range(0..open_ones.len()));
+                    let all_there = to_delete.is_subset(&model);
+                    assert_eq!(transaction.commit().is_ok(), all_there, "seed {seed}, step {step}: {to_delete:?}");
                     if all_there {
-                        model.retain(|key| !doomed.contains(key));
+                        model.retain(|key| !to_delete.contains(key));
                     }
                 }
                 97 => store.seal(&table).unwrap(),

@@ -1,4 +1,4 @@
-//! Marks under everything else that happens to a table: no row that may fulfil one is ever reported not to.
+//! Marks together with all other changes of a table: a row that fulfils a mark is never reported not to.
 //!
 //! `TERRACE_SEED=n` replays one seed.
 
@@ -15,7 +15,7 @@ use rand::{Rng, SeedableRng};
 use super::super::tests::{definition, rows};
 use super::*;
 use crate::placement::EpochRequest;
-use crate::seeds::{Named, seeds};
+use crate::seeds::{SeedReport, seeds};
 use crate::store::rebuild_catalog;
 use crate::store::transaction::Transaction;
 use crate::table::{Alteration, NewRule, RuleKind, RuleRows, TableVersion};
@@ -34,15 +34,15 @@ fn keys_in(store: &Store, chunk: &Arc<Chunk>) -> Result<Vec<i64>> {
     Ok(keys_of(&store.core().columns(chunk, &[0])?[0]))
 }
 
-/// What is known of the chunks of a version is right: each row that fulfils a mark is one that may. How many rows are
-/// known not to.
-pub(in crate::store) fn known_is_right(store: &Store, version: &TableVersion) -> Result<u64, String> {
-    let told = |error: Error| error.to_string();
+/// Checks the known marks of a version: each row that fulfils a mark is one that may. Returns the number of rows that
+/// are known not to fulfil one.
+pub(in crate::store) fn check_known_marks(store: &Store, version: &TableVersion) -> Result<u64, String> {
+    let to_text = |error: Error| error.to_string();
     let mut denied = 0;
     for entry in version.chunks.iter() {
-        let keys = keys_in(store, &entry.chunk).map_err(told)?;
+        let keys = keys_in(store, &entry.chunk).map_err(to_text)?;
         for (mark, marked) in entry.chunk.marks() {
-            let bits = store.bits(&entry.chunk, mark).map_err(told)?;
+            let bits = store.mark_bits(&entry.chunk, mark).map_err(to_text)?;
             if let Some((key, _)) = keys.iter().zip(bits.values()).find(|(key, may)| fulfils(mark, **key) && !may) {
                 return Err(format!("row {key} fulfils mark {}; chunk {} says {marked:?}", mark.0, entry.chunk.id.0));
             }
@@ -61,31 +61,27 @@ pub(in crate::store) fn known_is_right(store: &Store, version: &TableVersion) ->
     Ok(denied)
 }
 
-/// What the rows of chunks say of a mark, where all say the same.
-pub(in crate::store) fn evaluated(
-    store: &Store,
-    version: &TableVersion,
-    mark: MarkId,
-) -> Result<Vec<(ChunkId, MarkId, bool)>> {
+/// Evaluates a mark for each chunk; returns the chunks of which all rows or no row fulfil it.
+pub(in crate::store) fn evaluate_mark(store: &Store, version: &TableVersion, mark: MarkId) -> Result<Vec<ChunkMark>> {
     let mut known = Vec::new();
     for entry in version.chunks.iter() {
         let keys = keys_in(store, &entry.chunk)?;
         match keys.iter().filter(|key| fulfils(mark, **key)).count() {
-            0 => known.push((entry.chunk.id, mark, false)),
-            all if all == keys.len() => known.push((entry.chunk.id, mark, true)),
+            0 => known.push(ChunkMark { chunk: entry.chunk.id, mark, may_fulfil: false }),
+            all if all == keys.len() => known.push(ChunkMark { chunk: entry.chunk.id, mark, may_fulfil: true }),
             _ => {}
         }
     }
     Ok(known)
 }
 
-/// Rows that fulfil a mark first, in chunks of their own.
-pub(in crate::store) fn apart(mark: MarkId, chunk_rows: u32) -> impl Fn(&RecordBatch) -> Result<Arrangement> {
+/// Arranges rows that fulfil a mark first, in chunks of their own.
+pub(in crate::store) fn arrange_apart(mark: MarkId, chunk_rows: u32) -> impl Fn(&RecordBatch) -> Result<Arrangement> {
     move |batch| {
         let keys = keys_of(batch.column(0));
         let (mut first, others): (Vec<u32>, Vec<u32>) =
             (0..keys.len() as u32).partition(|row| fulfils(mark, keys[*row as usize]));
-        let cuts = |rows: usize| Arrangement::as_they_are(rows, chunk_rows).chunk_rows;
+        let cuts = |rows: usize| Arrangement::in_current_order(rows, chunk_rows).chunk_rows;
         let chunk_rows = [cuts(first.len()), cuts(others.len())].concat();
         let bits = (0..keys.len()).map(|row| Some(row < first.len())).collect();
         first.extend(others);
@@ -93,8 +89,8 @@ pub(in crate::store) fn apart(mark: MarkId, chunk_rows: u32) -> impl Fn(&RecordB
     }
 }
 
-/// Any order, any cuts, and rows that may fulfil a mark although they do not.
-fn anyhow(mark: MarkId, chunk_rows: u32, seed: u64) -> impl Fn(&RecordBatch) -> Result<Arrangement> {
+/// Arranges rows in random order and random chunks, and marks some rows that do not fulfil the mark as ones that may.
+fn arrange_randomly(mark: MarkId, chunk_rows: u32, seed: u64) -> impl Fn(&RecordBatch) -> Result<Arrangement> {
     move |batch| {
         let mut rng = StdRng::seed_from_u64(seed);
         let keys = keys_of(batch.column(0));
@@ -137,10 +133,11 @@ fn new_rows(table: &Table, keys: std::ops::Range<i64>) -> RecordBatch {
     RecordBatch::try_new(Arc::clone(table.schema()), columns).unwrap()
 }
 
-fn delete(store: &Arc<Store>, table: &Arc<Table>, doomed: &[i64]) -> Transaction {
+fn delete(store: &Arc<Store>, table: &Arc<Table>, to_delete: &[i64]) -> Transaction {
     let mut transaction = store.begin();
     let seen = table.version();
-    let positions = live(store, &seen).into_iter().filter(|(key, _)| doomed.contains(key)).map(|(_, at)| at).collect();
+    let positions =
+        live(store, &seen).into_iter().filter(|(key, _)| to_delete.contains(key)).map(|(_, at)| at).collect();
     transaction.change(table, &seen, &positions, None).unwrap();
     transaction
 }
@@ -153,10 +150,10 @@ fn known(table: &Table) -> Vec<(ChunkId, Vec<(MarkId, Marked)>)> {
     table.version().chunks.iter().map(|entry| (entry.chunk.id, entry.chunk.marks().collect())).collect()
 }
 
-/// Neighbours that the same rules name.
+/// Neighbouring chunks that are named by the same rules.
 fn group(version: &TableVersion, rng: &mut StdRng) -> Vec<ChunkEntry> {
     let first = rng.random_range(0..version.chunks.len());
-    let named = |entry: &ChunkEntry| version.rules.naming(entry.chunk.id);
+    let named = |entry: &ChunkEntry| version.rules.rules_naming(entry.chunk.id);
     let group = version.chunks.iter().skip(first).take(rng.random_range(1..=4));
     group.take_while(|entry| named(entry) == named(&version.chunks[first])).cloned().collect()
 }
@@ -166,7 +163,7 @@ fn a_model_agrees_whatever_happens_to_marked_chunks() {
     let mut denied = 0;
     let mut rearranged = 0;
     for seed in seeds(0..24) {
-        let _named = Named(seed);
+        let _seed_report = SeedReport(seed);
         let mut rng = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
         let mut store = open(dir.path());
@@ -180,7 +177,7 @@ fn a_model_agrees_whatever_happens_to_marked_chunks() {
         let mut model = BTreeSet::<i64>::new();
         let mut next = 0;
         let mut marks: Vec<MarkId> = Vec::new();
-        // With whether the table was altered meanwhile.
+        // The flag: the table was altered meanwhile.
         let mut open_deletes: Vec<(Transaction, Vec<i64>, bool)> = Vec::new();
         for _ in 0..80 {
             let table = store.table(&name).unwrap();
@@ -195,21 +192,23 @@ fn a_model_agrees_whatever_happens_to_marked_chunks() {
                 5 => store.seal(&table).unwrap(),
                 6 | 7 => {
                     let many = rng.random_range(1..60);
-                    let doomed = model.iter().copied().choose_multiple(&mut rng, many);
-                    if !doomed.is_empty() {
-                        open_deletes.push((delete(&store, &table, &doomed), doomed, false));
+                    let to_delete = model.iter().copied().choose_multiple(&mut rng, many);
+                    if !to_delete.is_empty() {
+                        open_deletes.push((delete(&store, &table, &to_delete), to_delete, false));
                     }
                 }
                 8 | 9 if !open_deletes.is_empty() => {
                     let at = rng.random_range(0..open_deletes.len());
-                    let (transaction, doomed, altered) = open_deletes.swap_remove(at);
-                    let whole = doomed.iter().all(|key| model.contains(key)) && !altered;
+                    let (transaction, to_delete, altered) = open_deletes.swap_remove(at);
+                    let all_present = to_delete.iter().all(|key| model.contains(key)) && !altered;
                     match transaction.commit() {
                         Ok(()) => {
-                            assert!(whole, "seed {seed}: a row was deleted twice");
-                            model.retain(|key| !doomed.contains(key));
+                            assert!(all_present, "seed {seed}: a row was deleted twice");
+                            model.retain(|key| !to_delete.contains(key));
                         }
-                        Err(Error::Conflict { .. }) => assert!(!whole, "seed {seed}: a conflict without a reason"),
+                        Err(Error::Conflict { .. }) => {
+                            assert!(!all_present, "seed {seed}: a conflict without a reason")
+                        }
                         Err(error) => panic!("seed {seed}: {error}"),
                     }
                 }
@@ -217,13 +216,14 @@ fn a_model_agrees_whatever_happens_to_marked_chunks() {
                     let mark = store.new_mark().unwrap();
                     assert!(marks.iter().all(|known| *known < mark), "seed {seed}: a mark was given twice");
                     marks.push(mark);
-                    let mut found = evaluated(&store, &version, mark).unwrap();
-                    found.push((ChunkId(u64::MAX), mark, false));
+                    let mut found = evaluate_mark(&store, &version, mark).unwrap();
+                    found.push(ChunkMark { chunk: ChunkId(u64::MAX), mark, may_fulfil: false });
                     let count = found.len() as u64 - 1;
                     assert_eq!(store.set_marks(&table, &found).unwrap(), count, "seed {seed}");
-                    // Of the others too, that each row may.
+                    // Record for some chunks that each row may.
                     let may = version.chunks.iter().filter(|_| rng.random_bool(0.2));
-                    let may: Vec<_> = may.map(|entry| (entry.chunk.id, mark, true)).collect();
+                    let may: Vec<_> =
+                        may.map(|entry| ChunkMark { chunk: entry.chunk.id, mark, may_fulfil: true }).collect();
                     store.set_marks(&table, &may).unwrap();
                 }
                 13..16 if !version.chunks.is_empty() => {
@@ -237,8 +237,8 @@ fn a_model_agrees_whatever_happens_to_marked_chunks() {
                     let group = group(&version, &mut rng);
                     let live: u64 = group.iter().map(ChunkEntry::live_rows).sum();
                     let done = match rng.random_bool(0.5) {
-                        true => store.rearrange(&table, &group, &apart(mark, 64)).unwrap(),
-                        false => store.rearrange(&table, &group, &anyhow(mark, 64, rng.random())).unwrap(),
+                        true => store.rearrange(&table, &group, &arrange_apart(mark, 64)).unwrap(),
+                        false => store.rearrange(&table, &group, &arrange_randomly(mark, 64, rng.random())).unwrap(),
                     };
                     assert_eq!(done.chunks_in, group.len() as u64, "seed {seed}");
                     assert!(done.chunks_out >= live.div_ceil(64), "seed {seed}");
@@ -265,7 +265,10 @@ fn a_model_agrees_whatever_happens_to_marked_chunks() {
                     assert_eq!(known(&after), before, "seed {seed}: ALTER keeps what is known");
                     open_deletes.iter_mut().for_each(|(.., altered)| *altered = true);
                     if let Some(first) = version.chunks.first() {
-                        let stale = store.set_marks(&table, &[(first.chunk.id, MarkId(0), true)]);
+                        let stale = store.set_marks(
+                            &table,
+                            &[ChunkMark { chunk: first.chunk.id, mark: MarkId(0), may_fulfil: true }],
+                        );
                         assert!(matches!(stale, Err(Error::Conflict { .. })), "seed {seed}");
                     }
                 }
@@ -286,7 +289,7 @@ fn a_model_agrees_whatever_happens_to_marked_chunks() {
             let table = store.table(&name).unwrap();
             let version = table.version();
             assert_eq!(live(&store, &version).into_keys().collect::<BTreeSet<_>>(), model, "seed {seed}");
-            denied += known_is_right(&store, &version).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+            denied += check_known_marks(&store, &version).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
         }
     }
     assert!(
@@ -317,7 +320,7 @@ fn rows_of_a_view_come_together_and_stay_so() {
     let before = table.version();
     let early = delete(&store, &table, &[0, 17, 200]);
     delete(&store, &table, &[1]).commit().unwrap();
-    let done = store.rearrange(&table, &before.chunks, &apart(mark, 64)).unwrap();
+    let done = store.rearrange(&table, &before.chunks, &arrange_apart(mark, 64)).unwrap();
     assert_eq!((done.chunks_in, done.chunks_out, done.rows_dropped), (4, 4, 1));
     assert_eq!(states(&table), [Marked::All, Marked::None, Marked::None, Marked::None]);
     early.commit().unwrap();
@@ -325,7 +328,7 @@ fn rows_of_a_view_come_together_and_stay_so() {
     let expected: BTreeSet<i64> = (0..256).filter(|key| ![0, 1, 17, 200].contains(key)).collect();
     assert_eq!(live(&store, &version).into_keys().collect::<BTreeSet<_>>(), expected);
     assert_eq!(live(&store, &before).len(), 256, "who has the old version reads it");
-    // New rows are not known; compactions put like to like.
+    // Chunks of new rows do not know the mark; compactions do not mix them with chunks that do.
     store.insert(&table, &[rows(300..320)]).unwrap();
     store.seal(&table).unwrap();
     store.optimize(&table).unwrap();
@@ -333,14 +336,14 @@ fn rows_of_a_view_come_together_and_stay_so() {
     let states: Vec<(Marked, u64)> = version.chunks.iter().map(|e| (e.chunk.marked(mark), e.live_rows())).collect();
     let sum = |wanted| states.iter().filter(|(marked, _)| *marked == wanted).map(|(_, rows)| rows).sum::<u64>();
     assert_eq!((sum(Marked::All), sum(Marked::None), sum(Marked::Unknown), sum(Marked::Some)), (61, 191, 20, 0));
-    known_is_right(&store, &version).unwrap();
-    // Chunks that are gone, and rules for some of them.
-    let stale = store.rearrange(&table, &before.chunks, &apart(mark, 64));
+    check_known_marks(&store, &version).unwrap();
+    // Chunks that were replaced, and rules for some of the chunks.
+    let stale = store.rearrange(&table, &before.chunks, &arrange_apart(mark, 64));
     assert!(matches!(stale, Err(Error::Conflict { .. })), "{stale:?}");
     let rows = RuleRows::Chunks([version.chunks[0].chunk.id].into_iter().collect());
     let wish = NewRule { kind: RuleKind::Pin, tier: "ssd".into(), columns: Vec::new(), rows };
     store.add_rule(table.name(), wish).unwrap();
-    let mixed = store.rearrange(&table, &version.chunks[..2], &apart(mark, 64));
+    let mixed = store.rearrange(&table, &version.chunks[..2], &arrange_apart(mark, 64));
     assert!(matches!(mixed, Err(Error::Conflict { .. })), "{mixed:?}");
 }
 
@@ -349,7 +352,7 @@ fn what_would_lose_rows_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let (store, table, mark) = four_chunks(dir.path());
     let group = &table.version().chunks[..2];
-    let plain = || Arrangement::as_they_are(128, 64);
+    let plain = || Arrangement::in_current_order(128, 64);
     let twice = [group[0].clone(), group[0].clone()];
     assert!(matches!(store.rearrange(&table, &twice, &|_| Ok(plain())), Err(Error::Invalid(_))));
     let order = |rows: Vec<u32>| Some(UInt32Array::from(rows));
@@ -375,7 +378,7 @@ fn what_would_lose_rows_is_refused() {
     assert_eq!(store.rearrange(&table, group, &|_| Ok(good.clone())).unwrap().chunks_out, 3);
 }
 
-/// Bits are segments like others: they are checked, healed, moved and counted; what people see of them has a name.
+/// Bits are segments like others: they are checked, healed, moved and counted, and have a name in reports.
 #[test]
 fn bits_are_segments() {
     let dir = tempfile::tempdir().unwrap();
@@ -383,12 +386,12 @@ fn bits_are_segments() {
     let some = |batch: &RecordBatch| {
         let keys = keys_of(batch.column(0));
         let bits = keys.iter().map(|key| Some(fulfils(mark, *key))).collect();
-        Ok(Arrangement { marks: vec![(mark, bits)], ..Arrangement::as_they_are(keys.len(), 64) })
+        Ok(Arrangement { marks: vec![(mark, bits)], ..Arrangement::in_current_order(keys.len(), 64) })
     };
     store.rearrange(&table, &table.version().chunks, &some).unwrap();
     let version = table.version();
     let chunk = &version.chunks[1].chunk;
-    let position = chunk.position_of(mark).unwrap();
+    let position = chunk.mark_position(mark).unwrap();
     assert_eq!((chunk.marked(mark), position, chunk.column_name(2)), (Marked::Some, 2, "hot view mark 0".into()));
     let segment = &chunk.segments[position];
     assert!(segment.bytes() > 0 && segment.resident.load().is_none(), "bits start at home");
@@ -401,16 +404,16 @@ fn bits_are_segments() {
         to: crate::tier::TierId(0),
     };
     assert_eq!(crate::migrate::try_move(&tiers, home, &relocation).unwrap(), crate::migrate::Outcome::Moved);
-    known_is_right(&store, &version).unwrap();
-    // Hot bits are known to be hot, and their heat is saved.
+    check_known_marks(&store, &version).unwrap();
+    // The heat of bits is counted and saved.
     segment.counters.record(crate::heat::Pattern::Sequential, 64);
     let mut heat = crate::heat::Heat::default();
     let mut saved = crate::heat::Heat::default();
     heat.observe(version.chunks.iter().map(|entry| &entry.chunk), 4.0);
     saved.add_blob(table.id(), &heat.to_blob(table.id())).unwrap();
-    let key = crate::heat::SegmentKey::of(chunk, segment);
+    let key = crate::heat::SegmentKey::for_segment(chunk, segment);
     assert_eq!((heat.get(&key).total(), saved.get(&key).total()), (1.0, 1.0));
-    // A damaged file is made again, bits and header, from the copy.
+    // Bits and header of a damaged file are healed from the copy.
     let healthy = std::fs::read(&chunk.path).unwrap();
     for segment in chunk.columns() {
         assert!(segment.resident.load().is_some(), "columns were admitted");
@@ -424,7 +427,7 @@ fn bits_are_segments() {
     }
     let report = store.check(Default::default(), &mut |_| true).unwrap();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
-    // Forgotten bits leave memory.
+    // The resident copies of forgotten bits are released.
     let dram = tiers[0].account();
     let held = segment.resident.load().as_ref().unwrap().bytes.charged_bytes;
     let used = dram.used_bytes();
@@ -433,7 +436,7 @@ fn bits_are_segments() {
     assert!(known(&table).iter().all(|(_, marks)| marks.is_empty()));
 }
 
-/// Chunks without rows of a view begin with the reads that scans of the view did not make.
+/// Chunks without rows of a view inherit only the reads that were not scans of the view.
 #[test]
 fn cold_chunks_do_not_inherit_the_scans_of_a_view() {
     let dir = tempfile::tempdir().unwrap();
@@ -457,14 +460,17 @@ fn cold_chunks_do_not_inherit_the_scans_of_a_view() {
     };
     let by_mark = |heat: &crate::heat::Heat| {
         let of = |entry: &ChunkEntry| {
-            (entry.chunk.marked(mark), heat.get(&crate::heat::SegmentKey::of(&entry.chunk, &entry.chunk.segments[0])))
+            (
+                entry.chunk.marked(mark),
+                heat.get(&crate::heat::SegmentKey::for_segment(&entry.chunk, &entry.chunk.segments[0])),
+            )
         };
         table.version().chunks.iter().map(of).map(|(marked, heat)| (marked, heat.total())).collect::<Vec<_>>()
     };
     observe(&mut heat, 8);
     assert!(by_mark(&heat).iter().all(|(_, reads)| *reads == 10.0));
-    store.rearrange(&table, &table.version().chunks, &apart(mark, 64)).unwrap();
-    // Eight of ten were scans of the view, and go on; the others came from anybody.
+    store.rearrange(&table, &table.version().chunks, &arrange_apart(mark, 64)).unwrap();
+    // Eight of ten reads were scans of the view, and these continue; the other two were not.
     observe(&mut heat, 16);
     let decay = 0.5_f32.powf(0.25);
     let share = decay / (decay + 1.0);
@@ -476,20 +482,20 @@ fn cold_chunks_do_not_inherit_the_scans_of_a_view() {
         *(if marked == Marked::None { &mut cold } else { &mut hot }) += 1;
     }
     assert!(hot > 0 && cold > 0);
-    // Cold chunks that are put together had none of these scans.
+    // Cold chunks that are compacted together had none of these scans.
     let cold: Vec<ChunkEntry> =
         table.version().chunks.iter().filter(|entry| entry.chunk.marked(mark) == Marked::None).cloned().collect();
-    store.rearrange(&table, &cold, &|batch| Ok(Arrangement::as_they_are(batch.num_rows(), 64))).unwrap();
+    store.rearrange(&table, &cold, &|batch| Ok(Arrangement::in_current_order(batch.num_rows(), 64))).unwrap();
     let entry = table.version().chunks.iter().find(|entry| entry.chunk.marked(mark) == Marked::None).cloned().unwrap();
     assert!(entry.chunk.heritage.get().unwrap().cleared.is_empty());
 }
 
-/// A catalog that is made of files knows no marks, and gives none that was given before.
+/// A catalog that is rebuilt from files knows no marks, and does not allocate a mark that was allocated before.
 #[test]
 fn a_rebuilt_catalog_knows_nothing_and_repeats_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (store, table, mark) = four_chunks(dir.path());
-    store.rearrange(&table, &table.version().chunks, &anyhow(mark, 64, 1)).unwrap();
+    store.rearrange(&table, &table.version().chunks, &arrange_randomly(mark, 64, 1)).unwrap();
     assert!(known(&table).iter().any(|(_, marks)| marks.contains(&(mark, Marked::Some))));
     let second = store.new_mark().unwrap();
     drop((table, store));

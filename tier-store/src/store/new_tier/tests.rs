@@ -1,4 +1,4 @@
-//! Tiers that come, are drained and go, on a real store. `TERRACE_SEED=n` replays one seed.
+//! Tiers that are added, drained and dropped, on a real store. `TERRACE_SEED=n` replays one seed.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -14,7 +14,7 @@ use super::*;
 use crate::StoreOptions;
 use crate::heat::Pattern;
 use crate::placement::{EpochRequest, MergeKind, MoveStatus, Order, Scope, TierState};
-use crate::seeds::{Named, seeds};
+use crate::seeds::{SeedReport, seeds};
 use crate::store::NvmOptions;
 use crate::table::{NewRule, RuleKind, RuleRows, Table, TableVersion};
 use crate::tier::TierKind;
@@ -36,14 +36,14 @@ fn options(dir: &Path, has_nvm: bool) -> StoreOptions {
 }
 
 /// A table of 8 chunks of 1,000 rows.
-fn filled(store: &Arc<Store>) -> Arc<Table> {
+fn filled_table(store: &Arc<Store>) -> Arc<Table> {
     let table = store.create_table(definition("t")).unwrap();
     store.insert(&table, &[rows(0..ROWS)]).unwrap();
     store.seal(&table).unwrap();
     table
 }
 
-fn bring(store: &Store, tier: &str) -> Result<u64> {
+fn bring_back(store: &Store, tier: &str) -> Result<u64> {
     let scope = Scope { columns: Vec::new(), rows: RuleRows::All };
     let order = Order::BringBack { table: "public.t".into(), scope, tier: tier.into() };
     Ok(store.tiering().order(&order)?.epoch.moves_done.into())
@@ -72,7 +72,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, words: &str) {
     assert!(error.contains(words), "{error}");
 }
 
-fn whole(store: &Store, table: &Table) {
+fn check_all_rows(store: &Store, table: &Table) {
     assert_eq!(read(store, &table.version()).unwrap(), rows(0..ROWS));
 }
 
@@ -80,8 +80,8 @@ fn whole(store: &Store, table: &Table) {
 fn a_tier_is_drained_dropped_and_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(options(dir.path(), true)).unwrap();
-    let table = filled(&store);
-    assert_eq!(bring(&store, "nvm").unwrap(), 16);
+    let table = filled_table(&store);
+    assert_eq!(bring_back(&store, "nvm").unwrap(), 16);
     assert_eq!((state(&store, "nvm").0, state(&store, "nvm").1), (TierState::Active, 16));
     let tiering = store.tiering();
     refused(tiering.drop_tier("nvm"), "holds 16 segments");
@@ -91,15 +91,15 @@ fn a_tier_is_drained_dropped_and_comes_back() {
 
     tiering.drain_tier("nvm").unwrap();
     assert_eq!(state(&store, "nvm").0, TierState::Draining);
-    refused(bring(&store, "nvm"), "drained");
+    refused(bring_back(&store, "nvm"), "drained");
     refused(tiering.drop_tier("nvm"), "still holds 16 segments");
-    // Undone, nothing has moved.
+    // Resume the tier: no segment has moved.
     tiering.resume_tier("nvm").unwrap();
     assert_eq!((state(&store, "nvm").0, state(&store, "nvm").1), (TierState::Active, 16));
     tiering.drain_tier("nvm").unwrap();
     tiering.drain_tier("nvm").unwrap();
 
-    // Somebody reads a copy that is about to leave.
+    // A reader uses a copy that is about to be dropped.
     let reader = table.version().chunks[0].chunk.segments[1].resident.load_full().unwrap();
     let report = tiering.run_epoch(EpochRequest::now("test")).unwrap();
     let done = report.moves.iter().filter(|m| m.status == MoveStatus::Done);
@@ -115,13 +115,13 @@ fn a_tier_is_drained_dropped_and_comes_back() {
     assert_eq!(names(&store), ["dram", "ssd"]);
     assert!(pool.upgrade().is_none(), "the pool is unmapped");
     refused(tiering.drop_tier("nvm"), "there are dram, ssd");
-    whole(&store, &table);
+    check_all_rows(&store, &table);
     epoch(&store);
 
     store.add_tier(new("nvm", 4 * MIB, None)).unwrap();
     assert_eq!(names(&store), ["dram", "nvm", "ssd"]);
-    assert_eq!(bring(&store, "nvm").unwrap(), 16);
-    whole(&store, &table);
+    assert_eq!(bring_back(&store, "nvm").unwrap(), 16);
+    check_all_rows(&store, &table);
     assert_eq!(tiering.calibration().unwrap().tiers.len(), 3);
 }
 
@@ -131,8 +131,8 @@ fn copies_know_their_tier_when_a_faster_one_comes_before_it() {
     let mut options = options(dir.path(), true);
     options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes: 2 * MIB, limiter: Some(SLOW) });
     let store = Store::open(options).unwrap();
-    let table = filled(&store);
-    bring(&store, "nvm").unwrap();
+    let table = filled_table(&store);
+    bring_back(&store, "nvm").unwrap();
     let totals = store.access_totals();
     totals.record(TierId(1), Pattern::Sequential, 10);
     totals.record(TierId(2), Pattern::Sequential, 20);
@@ -141,21 +141,21 @@ fn copies_know_their_tier_when_a_faster_one_comes_before_it() {
     store.add_tier(new("cxl", 4 * MIB, None)).unwrap();
     assert_eq!(names(&store), ["dram", "cxl", "nvm", "ssd"]);
     assert_eq!((state(&store, "nvm").1, state(&store, "cxl").1), (16, 0));
-    whole(&store, &table);
+    check_all_rows(&store, &table);
     let bytes = |id: u8| store.access_totals().get(TierId(id), Pattern::Sequential).bytes;
     assert_eq!((bytes(1), bytes(2), bytes(3)), (0, 10, 20));
     assert_eq!(store.tiering().metrics().moves(TierId(3), TierId(2)), moved);
     let costs = store.costs();
     assert!(costs.len() == 4 && costs[1].sweep_us(MIB) < costs[2].sweep_us(MIB));
 
-    assert_eq!(bring(&store, "cxl").unwrap(), 16);
+    assert_eq!(bring_back(&store, "cxl").unwrap(), 16);
     assert_eq!((state(&store, "nvm").1, state(&store, "cxl").1), (0, 16));
     store.tiering().drain_tier("nvm").unwrap();
     store.tiering().drop_tier("nvm").unwrap();
     assert_eq!((names(&store).join(" "), state(&store, "cxl").1), ("dram cxl ssd".into(), 16));
     assert_eq!((bytes(1), bytes(2)), (0, 20));
-    whole(&store, &table);
-    // Back to a placement in which a tier had another place.
+    check_all_rows(&store, &table);
+    // Roll back to a placement in which a tier had another position.
     let last = store.epochs(1).unwrap()[0].id;
     store.tiering().drain_tier("cxl").unwrap();
     epoch(&store);
@@ -170,7 +170,7 @@ fn impossible_wishes_are_refused_with_the_figures() {
     let mut options = options(dir.path(), true);
     options.tiering.max_budget_bytes = [("dram".to_owned(), 8 * MIB), ("nvm".to_owned(), 4 * MIB)].into();
     let store = Store::open(options).unwrap();
-    let table = filled(&store);
+    let table = filled_table(&store);
     let wish = NewRule { kind: RuleKind::Pin, tier: "nvm".into(), columns: Vec::new(), rows: RuleRows::All };
     store.add_rule(table.name(), wish.clone()).unwrap();
     epoch(&store);
@@ -200,14 +200,14 @@ fn impossible_wishes_are_refused_with_the_figures() {
         store.add_tier(new(&format!("t{n}"), MIB / 8, None)).unwrap();
     }
     refused(store.add_tier(new("t5", MIB / 8, None)), "there are 8 tiers");
-    whole(&store, &table);
+    check_all_rows(&store, &table);
 }
 
 #[test]
 fn a_tier_that_is_configured_no_more_takes_nothing_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(options(dir.path(), true)).unwrap();
-    let table = filled(&store);
+    let table = filled_table(&store);
     let wish = |kind| NewRule { kind, tier: "nvm".into(), columns: Vec::new(), rows: RuleRows::All };
     store.add_rule(table.name(), wish(RuleKind::Exclude)).unwrap();
     store.add_rule(table.name(), wish(RuleKind::Pin)).unwrap();
@@ -219,24 +219,24 @@ fn a_tier_that_is_configured_no_more_takes_nothing_with_it() {
 
     let store = Store::open(options(dir.path(), false)).unwrap();
     let table = store.table(&definition("t").name).unwrap();
-    whole(&store, &table);
+    check_all_rows(&store, &table);
     let unmet =
         |store: &Store| store.rule_statuses(&|_| true).iter().map(|s| (s.met, s.unmet_bytes > 0)).collect::<Vec<_>>();
     assert_eq!(unmet(&store), [(false, false), (false, true)]);
     epoch(&store);
-    whole(&store, &table);
+    check_all_rows(&store, &table);
     let outcome = store.tiering().order(&Order::RollBack { epoch: last }).unwrap().outcome;
     assert!(outcome.iter().any(|part| part.what.contains("the tier is gone") && part.segments == 16), "{outcome:?}");
-    refused(bring(&store, "nvm"), "there are dram, ssd");
-    // Rules hold again as soon as there is a tier of that name.
+    refused(bring_back(&store, "nvm"), "there are dram, ssd");
+    // Rules are in force again as soon as there is a tier of that name.
     store.add_tier(new("nvm", 4 * MIB, None)).unwrap();
     epoch(&store);
     assert_eq!(unmet(&store)[1], (true, false));
     assert_eq!(state(&store, "nvm").1, 16);
-    whole(&store, &table);
+    check_all_rows(&store, &table);
 }
 
-/// Reads all rows from wherever they lie at this moment, as a scan does.
+/// Reads all rows from whichever tiers have them now, like a scan.
 fn scan(store: &Store, version: &TableVersion, seed: u64) {
     for (entry, first) in version.chunks.iter().zip((0..).step_by(1000)) {
         let chunk = &entry.chunk;
@@ -253,19 +253,20 @@ fn scan(store: &Store, version: &TableVersion, seed: u64) {
             assert_eq!(&column.widened().unwrap(), expected.column(at), "seed {seed}, rows from {first}, column {at}");
             chunk.segments[at].counters.record(Pattern::Sequential, 1000);
         }
-        cold.into_iter().for_each(|cold| store.let_go(cold));
+        cold.into_iter().for_each(|cold| store.release_columns(cold));
     }
 }
 
-/// Kinds of steps.
+/// Names of the kinds of steps.
 const STEPS: [&str; 7] = ["add", "drain", "resume", "drop", "budget", "bring", "epoch"];
 
-/// One step of a life: tiers, budgets, orders, epochs. Its kind, if it was not refused.
+/// One random step: changes a tier or a budget, gives an order or runs an epoch. Returns its kind, unless it was
+/// refused.
 fn step(store: &Store, random: &mut StdRng) -> Option<&'static str> {
     let memory: Vec<String> = store.memory_tiers().iter().map(|tier| tier.name().to_owned()).collect();
     let one = memory[random.random_range(0..memory.len())].clone();
     let tiering = store.tiering();
-    // What is refused is refused whole; what it says is tested above.
+    // A refused step changes nothing; its messages are tested above.
     let (kind, done) = match random.random_range(0..9) {
         0 | 1 => {
             let backing = match random.random_bool(0.5) {
@@ -273,7 +274,7 @@ fn step(store: &Store, random: &mut StdRng) -> Option<&'static str> {
                 false => NvmBacking::AllowNonDax(store.data_dir().join(format!("pool{}", random.random_range(0..3)))),
             };
             let name = format!("t{}", random.random_range(0..4));
-            // Some come before others: those that are measured, and not slow.
+            // Tiers that are measured and not slow come before others.
             let limiter = random.random_bool(0.5).then_some(SLOW);
             let tier = NewTier { backing, ..new(&name, random.random_range(1..6) * MIB / 8, limiter) };
             ("add", store.add_tier(tier).is_ok())
@@ -282,7 +283,7 @@ fn step(store: &Store, random: &mut StdRng) -> Option<&'static str> {
         3 => ("resume", tiering.resume_tier(&one).is_ok()),
         4 => ("drop", tiering.drop_tier(&one).is_ok()),
         5 => {
-            // Emptied before; readers let go soon.
+            // The tier was emptied before; readers release its copies soon.
             drop(tiering.drain_tier(&one));
             drop(tiering.run_epoch(EpochRequest::now("test")));
             let dropped = || {
@@ -292,14 +293,14 @@ fn step(store: &Store, random: &mut StdRng) -> Option<&'static str> {
             ("drop", one != "dram" && (0..50).any(|_| dropped()))
         }
         6 => ("budget", tiering.set_budget(&one, random.random_range(0..MIB / 4)).is_ok()),
-        7 => ("bring", bring(store, &one).is_ok_and(|moved| moved > 0)),
+        7 => ("bring", bring_back(store, &one).is_ok_and(|moved| moved > 0)),
         _ => ("epoch", tiering.run_epoch(EpochRequest::now("test")).is_ok()),
     };
     done.then_some(kind)
 }
 
-/// What must hold whenever nobody is at work.
-fn settled(store: &Store, table: &Table) {
+/// Checks the invariants of a store without work in progress.
+fn check_settled(store: &Store, table: &Table) {
     let memory = store.memory_tiers();
     for (at, tier) in memory.iter().enumerate() {
         assert_eq!(usize::from(tier.id().0), at, "{} stands where the list has it", tier.name());
@@ -326,7 +327,7 @@ fn settled(store: &Store, table: &Table) {
 fn answers_are_the_same_while_tiers_come_and_go() {
     let mut done = std::collections::BTreeSet::new();
     for seed in seeds(1..4) {
-        let _named = Named(seed);
+        let _seed_report = SeedReport(seed);
         let dir = tempfile::tempdir().unwrap();
         let mut options = options(dir.path(), true);
         options.dram_budget_bytes = MIB / 8;
@@ -334,7 +335,7 @@ fn answers_are_the_same_while_tiers_come_and_go() {
         // The loop runs when it is woken.
         options.epoch_interval = Some(Duration::from_secs(3600));
         let store = Store::open(options).unwrap();
-        let table = filled(&store);
+        let table = filled_table(&store);
         let stop = AtomicBool::new(false);
         let reads = AtomicU64::new(0);
         let came = std::thread::scope(|scope| {
@@ -348,7 +349,7 @@ fn answers_are_the_same_while_tiers_come_and_go() {
             }
             let mut random = StdRng::seed_from_u64(seed);
             let mut seen = std::collections::BTreeSet::new();
-            // Readers panic alone; the steps must end all the same.
+            // Only the reader thread panics; the steps must end all the same.
             for _ in 0..150 {
                 done.extend(step(&store, &mut random));
                 seen.insert(names(&store));
@@ -358,7 +359,7 @@ fn answers_are_the_same_while_tiers_come_and_go() {
         });
         assert!(came > 3, "seed {seed}: {came} sets of tiers, hardly anything was tested");
         assert!(reads.load(Ordering::Relaxed) > 10, "seed {seed}: hardly anything was read");
-        // Nobody reads any more: all can go, but process memory.
+        // There is no reader any more: all tiers can be dropped except process memory.
         for tier in store.memory_tiers().iter().filter(|tier| tier.kind() != TierKind::Dram) {
             store.tiering().drain_tier(tier.name()).unwrap();
             let drained = (0..10).any(|_| {
@@ -369,9 +370,9 @@ fn answers_are_the_same_while_tiers_come_and_go() {
             store.tiering().drop_tier(tier.name()).unwrap();
         }
         store.tiering().stop();
-        settled(&store, &table);
+        check_settled(&store, &table);
         assert_eq!(names(&store), ["dram", "ssd"]);
-        whole(&store, &table);
+        check_all_rows(&store, &table);
     }
     assert_eq!(done.len(), STEPS.len(), "{done:?} of {STEPS:?}");
 }
@@ -380,7 +381,7 @@ fn answers_are_the_same_while_tiers_come_and_go() {
 fn what_is_known_of_other_tiers_stays_when_a_slow_one_comes_and_goes() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(options(dir.path(), false)).unwrap();
-    let table = filled(&store);
+    let table = filled_table(&store);
     epoch(&store);
     let known = |name: &str| {
         let calibration = store.tiering().calibration().unwrap();
@@ -394,5 +395,5 @@ fn what_is_known_of_other_tiers_stays_when_a_slow_one_comes_and_goes() {
     epoch(&store);
     store.tiering().drop_tier("slow").unwrap();
     assert_eq!((known("ssd"), known("slow")), (before, None));
-    whole(&store, &table);
+    check_all_rows(&store, &table);
 }

@@ -1,4 +1,4 @@
-//! Placement rules through a table's life: inserts, seals, deletes, compactions, alterations, epochs, restarts.
+//! Placement rules during inserts, seals, deletes, compactions, alterations, epochs and restarts.
 //!
 //! `TERRACE_SEED=n` replays one seed.
 
@@ -16,7 +16,7 @@ use super::super::tests::{definition, keys, rows};
 use super::super::transaction::tests::delete_keys;
 use super::*;
 use crate::placement::EpochRequest;
-use crate::seeds::{Named, asked_for, seeds};
+use crate::seeds::{SeedReport, requested_seeds, seeds};
 use crate::table::{Alteration, ColumnId, Comparison, Literal, Predicate};
 use crate::{Store, StoreOptions};
 
@@ -30,7 +30,7 @@ fn name() -> TableName {
     definition("t").name
 }
 
-fn wish(kind: RuleKind, tier: &str, columns: &[u32], rows: RuleRows) -> NewRule {
+fn new_rule(kind: RuleKind, tier: &str, columns: &[u32], rows: RuleRows) -> NewRule {
     NewRule { kind, tier: tier.into(), columns: columns.iter().copied().map(ColumnId).collect(), rows }
 }
 
@@ -38,7 +38,7 @@ fn chunks(ids: impl IntoIterator<Item = u64>) -> RuleRows {
     RuleRows::Chunks(ids.into_iter().map(ChunkId).collect())
 }
 
-fn from(key: i64) -> RuleRows {
+fn keys_from(key: i64) -> RuleRows {
     let value: ArrayRef = Arc::new(Int64Array::from(vec![key]));
     RuleRows::Where(Predicate::Compare(ColumnId(0), Comparison::GtEq, Literal::new(&value).unwrap()))
 }
@@ -75,10 +75,10 @@ fn four_chunks(dir: &std::path::Path, dram: u64) -> Arc<Store> {
 fn rules_follow_their_table_and_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let store = four_chunks(dir.path(), 1 << 20);
-    store.add_rule(&name(), wish(RuleKind::Pin, "dram", &[0], chunks([1, 2, 77]))).unwrap();
-    store.add_rule(&name(), wish(RuleKind::Pin, "dram", &[1], from(3_000))).unwrap();
-    store.add_rule(&name(), wish(RuleKind::Exclude, "dram", &[], chunks([2]))).unwrap();
-    store.add_rule(&name(), wish(RuleKind::Prefer, "ssd", &[1], RuleRows::All)).unwrap();
+    store.add_rule(&name(), new_rule(RuleKind::Pin, "dram", &[0], chunks([1, 2, 77]))).unwrap();
+    store.add_rule(&name(), new_rule(RuleKind::Pin, "dram", &[1], keys_from(3_000))).unwrap();
+    store.add_rule(&name(), new_rule(RuleKind::Exclude, "dram", &[], chunks([2]))).unwrap();
+    store.add_rule(&name(), new_rule(RuleKind::Prefer, "ssd", &[1], RuleRows::All)).unwrap();
     epoch(&store);
     assert_eq!(resident(&store), [(1, 0), (3, 1)]);
     store.alter_table(&name(), &[Alteration::RenameColumn { from: "k".into(), to: "key".into() }]).unwrap();
@@ -103,8 +103,8 @@ fn rules_follow_their_table_and_survive_a_restart() {
     assert_eq!(sqls(&store), [said[0], said[2]]);
     let table = store.table(&name()).unwrap();
     let mut transaction = store.begin();
-    let doomed: Vec<i64> = (1_000..3_000).collect();
-    delete_rows(&mut transaction, &table, &doomed);
+    let to_delete: Vec<i64> = (1_000..3_000).collect();
+    delete_rows(&mut transaction, &table, &to_delete);
     transaction.commit().unwrap();
     assert!(sqls(&store).is_empty(), "their last chunk is gone");
     drop((store, table));
@@ -112,15 +112,15 @@ fn rules_follow_their_table_and_survive_a_restart() {
     assert!(sqls(&store).is_empty());
     store.drop_table(&name()).unwrap();
     store.create_table(definition("t")).unwrap();
-    let rule = store.add_rule(&name(), wish(RuleKind::Exclude, "dram", &[], RuleRows::All)).unwrap();
+    let rule = store.add_rule(&name(), new_rule(RuleKind::Exclude, "dram", &[], RuleRows::All)).unwrap();
     assert_eq!((rule.number, sqls(&store).len()), (1, 1));
 }
 
 /// Deletes keys of a table with one column, by position.
-fn delete_rows(transaction: &mut crate::store::Transaction, table: &Arc<Table>, doomed: &[i64]) {
+fn delete_rows(transaction: &mut crate::store::Transaction, table: &Arc<Table>, to_delete: &[i64]) {
     let version = table.version();
     let mut positions = roaring::RoaringTreemap::new();
-    for key in doomed {
+    for key in to_delete {
         positions.insert(TableVersion::position((*key / 1_000) as u32, (*key % 1_000) as u32));
     }
     transaction.change(table, &version, &positions, None).unwrap();
@@ -131,28 +131,28 @@ fn what_cannot_be_is_refused_with_the_figures() {
     let dir = tempfile::tempdir().unwrap();
     let store = four_chunks(dir.path(), 5_000);
     let refused = |wish| store.add_rule(&name(), wish).unwrap_err().to_string();
-    let too_much = refused(wish(RuleKind::Pin, "dram", &[0], RuleRows::All));
+    let too_much = refused(new_rule(RuleKind::Pin, "dram", &[0], RuleRows::All));
     assert!(too_much.starts_with("pins need 8.0 KiB of dram, the budget is 4.9 KiB; 3.1 KiB too much"), "{too_much}");
-    let homeless = refused(wish(RuleKind::Exclude, "ssd", &[0], RuleRows::All));
-    // There is but one other tier.
+    let homeless = refused(new_rule(RuleKind::Exclude, "ssd", &[0], RuleRows::All));
+    // There is only one other tier.
     assert!(homeless.starts_with("pins need 8.0 KiB of dram"), "{homeless}");
-    let unknown = refused(wish(RuleKind::Pin, "tape", &[0], RuleRows::All));
+    let unknown = refused(new_rule(RuleKind::Pin, "tape", &[0], RuleRows::All));
     assert!(unknown.contains("tier 'tape' does not exist; there are dram, ssd"), "{unknown}");
-    let absent = refused(wish(RuleKind::Pin, "dram", &[0], chunks([8, 9])));
+    let absent = refused(new_rule(RuleKind::Pin, "dram", &[0], chunks([8, 9])));
     assert!(absent.contains("no chunk of 8 TO 9; its chunks are 0 TO 3"), "{absent}");
     assert!(sqls(&store).is_empty());
 
-    store.add_rule(&name(), wish(RuleKind::Pin, "dram", &[0], chunks([0, 1]))).unwrap();
+    store.add_rule(&name(), new_rule(RuleKind::Pin, "dram", &[0], chunks([0, 1]))).unwrap();
     let error = store.tiering().set_budget("dram", 2_500).unwrap_err().to_string();
     assert!(error.contains("pins need 4.0 KiB of dram, the budget is 2.4 KiB; 1.6 KiB too much"), "{error}");
     store.tiering().set_budget("dram", 4_096).unwrap();
-    // Rules that need nothing more may be made though others are not met.
+    // A rule that needs no more memory may be added although others are not met.
     drop(store);
     let store = open(dir.path(), 2_250);
     epoch(&store);
     assert_eq!(resident(&store), [(0, 0)]);
     assert_eq!(store.tiering().metrics().given_way_segments.load(std::sync::atomic::Ordering::Relaxed), 1);
-    store.add_rule(&name(), wish(RuleKind::Exclude, "dram", &[1], RuleRows::All)).unwrap();
+    store.add_rule(&name(), new_rule(RuleKind::Exclude, "dram", &[1], RuleRows::All)).unwrap();
     assert!(store.drop_rules(&name(), &RuleChoice::Number(9)).is_err());
     store.drop_rules(&name(), &RuleChoice::Pins).unwrap();
     epoch(&store);
@@ -167,12 +167,12 @@ fn new_chunks_start_where_rules_say() {
     let mut definition = definition("t");
     definition.options.admission = crate::table::ChunkAdmission::Ssd;
     let table = store.create_table(definition).unwrap();
-    store.add_rule(&name(), wish(RuleKind::Pin, "dram", &[0], from(1_000))).unwrap();
+    store.add_rule(&name(), new_rule(RuleKind::Pin, "dram", &[0], keys_from(1_000))).unwrap();
     let mut ingest = store.ingest(&table);
     ingest.write(rows(0..2_000)).unwrap();
     ingest.finish().unwrap();
     assert_eq!(resident(&store), [(1, 0)]);
-    store.add_rule(&name(), wish(RuleKind::Exclude, "dram", &[0], RuleRows::All)).unwrap();
+    store.add_rule(&name(), new_rule(RuleKind::Exclude, "dram", &[0], RuleRows::All)).unwrap();
     store.insert(&table, &[rows(2_000..3_000)]).unwrap();
     store.seal(&table).unwrap();
     assert_eq!(resident(&store), [(1, 0)], "what is there leaves with the next epoch");
@@ -224,11 +224,11 @@ impl Life {
             3..5 => {
                 let all = keys(&store, &table);
                 let count = all.len() / [50, 3][self.rng.random_range(0..2)];
-                let doomed = all.into_iter().choose_multiple(&mut self.rng, count);
+                let to_delete = all.into_iter().choose_multiple(&mut self.rng, count);
                 let mut transaction = store.begin();
-                delete_keys(&store, &mut transaction, &table, &doomed);
+                delete_keys(&store, &mut transaction, &table, &to_delete);
                 transaction.commit().unwrap();
-                self.named.values_mut().for_each(|keys| keys.retain(|key| !doomed.contains(key)));
+                self.named.values_mut().for_each(|keys| keys.retain(|key| !to_delete.contains(key)));
             }
             5 => self.compactions += u64::from(store.optimize(&table).unwrap().chunks_in > 0),
             6..9 => self.rule(),
@@ -249,7 +249,7 @@ impl Life {
                 self.store = Some(open(self.dir.path(), self.rng.random_range(0..200_000)));
             }
         }
-        // A rule whose last chunk went is gone.
+        // A rule whose last chunk was removed is dropped.
         self.named.retain(|_, keys| !keys.is_empty());
         self.check();
     }
@@ -262,18 +262,18 @@ impl Life {
         let chosen: BTreeSet<u64> = by_chunk.keys().copied().filter(|_| self.rng.random_bool(0.3)).collect();
         let rows = match self.rng.random_range(0..4) {
             0 => RuleRows::All,
-            1 => from(self.rng.random_range(0..self.next_key + 1)),
+            1 => keys_from(self.rng.random_range(0..self.next_key + 1)),
             _ if chosen.is_empty() => return,
             _ => chunks(chosen.iter().copied()),
         };
         let by_chunks = matches!(rows, RuleRows::Chunks(_));
         let before: BTreeSet<u64> = self.table().version().rules.iter().map(|rule| rule.number).collect();
-        if let Ok(rule) = self.store().add_rule(&name(), wish(kind, tier, columns, rows)) {
+        if let Ok(rule) = self.store().add_rule(&name(), new_rule(kind, tier, columns, rows)) {
             if by_chunks {
                 let keys = chosen.iter().flat_map(|chunk| by_chunk[chunk].iter().copied()).collect();
                 self.named.insert(rule.number, keys);
             }
-            // What was said again replaced its first saying.
+            // A rule that was added again replaced the first one.
             let after: BTreeSet<u64> = self.table().version().rules.iter().map(|rule| rule.number).collect();
             self.named.retain(|number, _| !before.contains(number) || after.contains(number));
         }
@@ -284,7 +284,7 @@ impl Life {
         let by_chunk = self.keys_by_chunk();
         let mut named: BTreeMap<u64, BTreeSet<i64>> = BTreeMap::new();
         for rule in version.rules.iter() {
-            if let RuleRows::Chunks(chunks) = &rule.wish.rows {
+            if let RuleRows::Chunks(chunks) = &rule.spec.rows {
                 let keys = chunks.iter().flat_map(|chunk| by_chunk[&chunk.0].iter().copied());
                 named.insert(rule.number, keys.collect());
             }
@@ -298,7 +298,7 @@ impl Life {
         for tier in store.memory_tiers().iter() {
             assert!(tier.account().used_bytes() <= tier.account().limit_bytes());
         }
-        let homeless = Needs::of(store.core(), &TieringHost::tables(store.core())).homeless_bytes();
+        let homeless = Feasibility::for_tables(store.core(), &TieringHost::tables(store.core())).homeless_bytes();
         let statuses = store.rule_statuses(&|_| true);
         let hard = statuses.iter().filter(|status| status.kind != "prefer");
         let unmet: Vec<_> = hard.filter(|status| !status.met).collect();
@@ -313,7 +313,7 @@ impl Life {
 fn rules_hold_through_random_lives() {
     let mut compactions = 0;
     for seed in seeds(0..12) {
-        let _named = Named(seed);
+        let _seed_report = SeedReport(seed);
         let mut rng = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path(), rng.random_range(0..200_000));
@@ -327,5 +327,5 @@ fn rules_hold_through_random_lives() {
         }
         compactions += life.compactions;
     }
-    assert!(compactions > 10 || asked_for().is_some(), "{compactions} compactions");
+    assert!(compactions > 10 || requested_seeds().is_some(), "{compactions} compactions");
 }

@@ -1,4 +1,4 @@
-//! Transactions against a plain model: nothing lost, nothing twice, nothing that should have conflicted.
+//! Transactions against a plain model: no row is lost or occurs twice, and every conflict is found.
 //!
 //! `TERRACE_SEED=n` replays one seed.
 
@@ -44,7 +44,7 @@ pub(in crate::store) fn pairs(pairs: impl IntoIterator<Item = (i64, i64)>) -> Re
 }
 
 /// Position and number of each live row, by key.
-pub(in crate::store) fn present(store: &Store, version: &TableVersion) -> BTreeMap<i64, (u64, i64)> {
+pub(in crate::store) fn live_rows_by_key(store: &Store, version: &TableVersion) -> BTreeMap<i64, (u64, i64)> {
     let live = version.live_positions();
     let mut found = BTreeMap::new();
     for (batch, item) in items(store, version).unwrap().iter().zip(0..) {
@@ -64,17 +64,17 @@ pub(in crate::store) fn present(store: &Store, version: &TableVersion) -> BTreeM
 pub(in crate::store) fn write(store: &Arc<Store>, table: &Arc<Table>, batch: RecordBatch) -> NewRows {
     let mut ingest = store.ingest(table);
     ingest.write(batch).unwrap();
-    ingest.written().unwrap()
+    ingest.into_new_rows().unwrap()
 }
 
 pub(in crate::store) fn delete_keys(
     store: &Arc<Store>,
     transaction: &mut Transaction,
     table: &Arc<Table>,
-    doomed: &[i64],
+    to_delete: &[i64],
 ) {
     let seen = transaction.view(table).unwrap_or_else(|| table.version());
-    let rows = positions(store, &seen).into_iter().filter(|(_, k)| doomed.contains(k)).map(|(p, _)| p).collect();
+    let rows = positions(store, &seen).into_iter().filter(|(_, k)| to_delete.contains(k)).map(|(p, _)| p).collect();
     transaction.change(table, &seen, &rows, None).unwrap();
 }
 
@@ -199,11 +199,11 @@ fn deleting_everything_frees_the_files_and_survives_a_reopen() {
     assert_eq!(store.table(&name).unwrap().version().live_rows(), 0);
 }
 
-/// An open transaction with what it must see.
+/// An open transaction with the content that it must see.
 struct Open {
     transaction: Transaction,
     base: Arc<TableVersion>,
-    /// Keys of the base that it deleted, and all it sees.
+    /// Keys of the base that it deleted, and all keys that it sees.
     deleted: BTreeSet<i64>,
     sees: BTreeSet<i64>,
     /// Keys that others deleted since it began.
@@ -294,10 +294,10 @@ impl World {
         let seen = open.transaction.view(&self.table).unwrap_or_else(|| Arc::clone(&open.base));
         let old = read(&self.store, &open.base).unwrap();
         let old: BTreeSet<i64> = old.column(0).as_primitive::<Int64Type>().values().iter().copied().collect();
-        let mut doomed = RoaringTreemap::new();
+        let mut to_delete = RoaringTreemap::new();
         for (position, key) in positions(&self.store, &seen) {
             if deletes && self.random.random_ratio(1, one_in) {
-                doomed.insert(position);
+                to_delete.insert(position);
                 open.sees.remove(&key);
                 if old.contains(&key) {
                     open.deleted.insert(key);
@@ -308,8 +308,8 @@ impl World {
         if inserts {
             open.sees.extend(added);
         }
-        open.transaction.change(&self.table, &seen, &doomed, rows).unwrap();
-        // A change of nothing is none.
+        open.transaction.change(&self.table, &seen, &to_delete, rows).unwrap();
+        // An empty change is not recorded.
         let view = open.transaction.view(&self.table).unwrap_or(seen);
         let view = read(&self.store, &view).unwrap();
         let view: Vec<i64> = view.column(0).as_primitive::<Int64Type>().values().to_vec();
@@ -345,7 +345,7 @@ impl World {
         let path = self.dir.path().to_owned();
         let name = self.table.name().clone();
         let spare = tempfile::tempdir().unwrap();
-        // The old one has to go before the new one may open: a store without tables stands in.
+        // The old store must be dropped before the new one may open: put a store without tables in its place.
         self.store = Store::open(StoreOptions::new(spare.path())).unwrap();
         self.table = self.store.create_table(definition("spare")).unwrap();
         self.store = Store::open(StoreOptions::new(path)).unwrap();
@@ -377,13 +377,13 @@ fn random_transactions_seals_and_reopens_agree_with_the_model() {
     }
 }
 
-/// Moves money between two tables in one transaction; false when somebody else was first.
+/// Moves money between two tables in one transaction; false on a conflict.
 fn transfer(store: &Arc<Store>, random: &mut StdRng, names: [&str; 2]) -> bool {
     let snapshot = store.snapshot();
     let mut transaction = store.begin();
     for (name, amount) in names.into_iter().zip([-1, 1]) {
         let (table, seen) = snapshot.iter().find(|(t, _)| t.name().name == name).unwrap();
-        let balances = present(store, seen);
+        let balances = live_rows_by_key(store, seen);
         let (id, (position, balance)) = balances.into_iter().nth(random.random_range(0..20)).unwrap();
         let new = write(store, table, pairs([(id, balance + amount)]));
         transaction.change(table, seen, &[position].into_iter().collect(), Some(new)).unwrap();
@@ -402,7 +402,7 @@ fn concurrent_transfers_between_two_tables_keep_the_total() {
     let total = |store: &Store| {
         let snapshot = store.snapshot();
         let sums = snapshot.iter().map(|(_, version)| {
-            let balances = present(store, version);
+            let balances = live_rows_by_key(store, version);
             assert_eq!(balances.len(), 20);
             balances.values().map(|(_, balance)| balance).sum::<i64>()
         });

@@ -1,8 +1,8 @@
-//! Finding keys that are there twice: hashes first, then the keys themselves.
+//! Finds keys that occur twice: compares hashes first, then the keys themselves.
 //!
-//! Rows whose bounds say that they cannot have the same key are not compared, and chunks without a key in question not
-//! read. Of the others, hashes of the new keys are kept in memory, charged to the delta: as many as it has room for,
-//! else the rows are read several times, with a share of the hashes each time. Keys with the same hash are read again
+//! Rows whose key bounds do not overlap are not compared, and chunks without a key in the range are not read. Of the
+//! other rows, hashes of the new keys are kept in memory, charged to the delta. If the delta has no room for all of
+//! them, the rows are read several times, each time with a share of the hashes. Keys with equal hashes are read again
 //! and compared byte by byte.
 
 use std::cell::RefCell;
@@ -24,25 +24,25 @@ use crate::table::key::{Key, KeyRange, Limit};
 use crate::table::{ChunkEntry, ChunkId, DeltaRows};
 use crate::tier::Charge;
 
-/// Rows that are encoded at a time.
+/// Rows whose keys are encoded at a time.
 const SLICE_ROWS: usize = 8192;
-/// Bytes of a kept hash, at most.
+/// Most bytes that a hash takes in memory.
 const HASH_BYTES: u64 = 24;
-/// Less than this is always there.
+/// Memory for hashes that is charged even when the delta is full.
 const LEAST_BYTES: u64 = 64 << 10;
 
-const EXISTS: &str = "exists already";
-pub(super) const TWICE: &str = "is given twice";
-pub(super) const THERE: &str = "is there more than once; its duplicates have to go before the key can be enforced";
+const EXISTS_ALREADY: &str = "exists already";
+pub(super) const GIVEN_TWICE: &str = "is given twice";
+pub(super) const NOT_UNIQUE: &str = "is there more than once; its duplicates have to go before the key can be enforced";
 
 /// Hashes of keys.
-type Hashes = HashSet<u64, BuildHasherDefault<Same>>;
+type Hashes = HashSet<u64, BuildHasherDefault<IdentityHasher>>;
 
-/// The hash of a hash.
+/// A hasher for values that are hashes already: returns them as they are.
 #[derive(Default)]
-struct Same(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Same {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -56,7 +56,7 @@ impl Hasher for Same {
     }
 }
 
-/// Rows of one chunk or delta entry that are not deleted, with bounds of their keys.
+/// The live rows of one chunk or delta entry, with bounds of their keys.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) rows: ItemRows,
@@ -73,7 +73,7 @@ impl Item {
     /// Rows of a chunk that is not part of a version.
     pub(super) fn of_sealed(key: &Key, sealed: &SealedChunk, deletions: Option<Arc<RoaringBitmap>>) -> Result<Self> {
         let rows = ItemRows::Chunk(ChunkEntry { chunk: Arc::clone(&sealed.chunk), deletions, place: 0 });
-        Ok(Self { rows, range: key.range_of(&sealed.statistics)? })
+        Ok(Self { rows, range: key.chunk_range(&sealed.statistics)? })
     }
 
     pub(super) fn live_rows(&self) -> u64 {
@@ -84,7 +84,7 @@ impl Item {
     }
 }
 
-/// A range that holds all of them; `None` without items.
+/// The smallest range that contains the ranges of all items; `None` without items.
 pub(super) fn hull<'a>(items: impl IntoIterator<Item = &'a Item>) -> Option<KeyRange> {
     let mut items = items.into_iter();
     let mut hull = items.next()?.range.clone();
@@ -92,7 +92,7 @@ pub(super) fn hull<'a>(items: impl IntoIterator<Item = &'a Item>) -> Option<KeyR
     Some(hull)
 }
 
-/// Items in groups that cannot have keys in common: increasing keys make many small groups.
+/// Divides items into groups that have no key in common. Loads of increasing keys give many small groups.
 fn groups(items: &[Item]) -> Vec<Vec<&Item>> {
     let mut sorted: Vec<&Item> = items.iter().collect();
     sorted.sort_by(|a, b| a.range.first().0.cmp(b.range.first().0));
@@ -108,8 +108,9 @@ fn groups(items: &[Item]) -> Vec<Vec<&Item>> {
     groups
 }
 
-/// Eight bytes at a time, folded by a multiplication; a poor hash costs time, never an answer.
-fn hash_of(key: &[u8]) -> u64 {
+/// Hashes a key, eight bytes at a time, folded by a multiplication. Collisions cost time only: keys are compared in the
+/// end.
+fn hash_key(key: &[u8]) -> u64 {
     const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15;
     let fold = |hash: u64, word: u64| {
         let product = u128::from(hash ^ word) * FACTOR;
@@ -124,34 +125,34 @@ fn hash_of(key: &[u8]) -> u64 {
     hash
 }
 
-/// A search for keys that are there twice.
+/// A search for keys that occur twice.
 pub(super) struct Comparison<'a> {
     pub(super) core: &'a Core,
     pub(super) key: &'a Key,
-    /// What to say of keys that are twice among the new rows; `None` when it is known that there are none.
-    pub(super) among: Option<&'static str>,
-    /// Chunks whose keys it has read: read again they are the same access.
+    /// Message for a key that occurs twice among the new rows; `None` when the new rows are known to be unique.
+    pub(super) duplicate_message: Option<&'static str>,
+    /// Chunks whose keys were read: reading them again is not another access.
     read: RefCell<HashSet<ChunkId>>,
 }
 
 impl<'a> Comparison<'a> {
-    /// One that has read nothing.
-    pub(super) fn new(core: &'a Core, key: &'a Key, among: Option<&'static str>) -> Self {
-        Self { core, key, among, read: RefCell::default() }
+    /// Starts a search.
+    pub(super) fn new(core: &'a Core, key: &'a Key, duplicate_message: Option<&'static str>) -> Self {
+        Self { core, key, duplicate_message, read: RefCell::default() }
     }
 }
 
 impl Comparison<'_> {
-    /// Compares `new` rows among themselves, unless it is known that no key is twice there, and with `old` ones.
+    /// Compares `new` rows with `old` ones, and among themselves unless they are known to be unique.
     pub(super) fn run(&self, new: &[Item], old: &[Item]) -> Result<()> {
         for group in groups(new) {
             let Some(range) = hull(group.iter().copied()) else { continue };
-            let old: Vec<&Item> = old.iter().filter(|item| item.range.meets(&range)).collect();
-            if self.among.is_some() {
+            let old: Vec<&Item> = old.iter().filter(|item| item.range.overlaps(&range)).collect();
+            if self.duplicate_message.is_some() {
                 self.search(&group, &old)?;
             } else if let Some(range) = hull(old.iter().copied()) {
-                let group: Vec<&Item> = group.into_iter().filter(|item| item.range.meets(&range)).collect();
-                // Hashes of the smaller side are kept.
+                let group: Vec<&Item> = group.into_iter().filter(|item| item.range.overlaps(&range)).collect();
+                // Keep the hashes of the smaller side.
                 let rows = |items: &[&Item]| items.iter().map(|item| item.live_rows()).sum::<u64>();
                 if rows(&group) <= rows(&old) { self.search(&group, &old)? } else { self.search(&old, &group)? }
             }
@@ -159,27 +160,28 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Searches for keys of `kept` in `others`, and for keys that are twice in `kept` unless there are none.
-    fn search(&self, kept: &[&Item], others: &[&Item]) -> Result<()> {
-        let Some(range) = hull(kept.iter().copied()) else { return Ok(()) };
-        if let ([one], true) = (kept, others.is_empty())
-            && self.rises(one)?
+    /// Searches for keys of `hashed` in `others`, and for keys that occur twice in `hashed` unless they are known to be
+    /// unique. Hashes of `hashed` are kept in memory.
+    fn search(&self, hashed: &[&Item], others: &[&Item]) -> Result<()> {
+        let Some(range) = hull(hashed.iter().copied()) else { return Ok(()) };
+        if let ([one], true) = (hashed, others.is_empty())
+            && self.is_increasing(one)?
         {
             return Ok(());
         }
-        let keys = kept.iter().map(|item| item.live_rows()).sum::<u64>();
+        let keys = hashed.iter().map(|item| item.live_rows()).sum::<u64>();
         let charge = self.charge(keys * HASH_BYTES);
         let passes = (keys * HASH_BYTES).div_ceil(charge.bytes().max(1)).max(1);
         for pass in 0..passes {
             let mut hashes = Hashes::with_capacity_and_hasher((keys / passes) as usize, BuildHasherDefault::default());
             let is_share = |hash: u64| passes == 1 || (hash >> 16) % passes == pass;
             let mut twice = Hashes::default();
-            for (at, item) in kept.iter().enumerate() {
+            for (at, item) in hashed.iter().enumerate() {
                 self.scan(item, &item.range, |_, keys| {
-                    let own = keys.iter().map(|key| hash_of(key.as_ref())).filter(|hash| is_share(*hash));
+                    let own = keys.iter().map(|key| hash_key(key.as_ref())).filter(|hash| is_share(*hash));
                     twice.extend(own.filter(|hash| !hashes.insert(*hash)));
-                    if self.among.is_some() && !twice.is_empty() {
-                        self.compare(&twice, kept.get(..=at).unwrap_or_default(), None)?;
+                    if self.duplicate_message.is_some() && !twice.is_empty() {
+                        self.compare(&twice, hashed.get(..=at).unwrap_or_default(), None)?;
                     }
                     twice.clear();
                     Ok(())
@@ -187,10 +189,10 @@ impl Comparison<'_> {
             }
             for item in others {
                 self.scan(item, &range, |columns, keys| {
-                    let own = keys.iter().map(|key| hash_of(key.as_ref()));
+                    let own = keys.iter().map(|key| hash_key(key.as_ref()));
                     twice.extend(own.filter(|hash| hashes.contains(hash)));
                     if !twice.is_empty() {
-                        self.compare(&twice, kept, Some((columns, keys)))?;
+                        self.compare(&twice, hashed, Some((columns, keys)))?;
                     }
                     twice.clear();
                     Ok(())
@@ -200,43 +202,44 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// True when each key is larger than the one before it, as in most loads: none is there twice.
-    fn rises(&self, item: &Item) -> Result<bool> {
-        let mut rises = true;
+    /// True when each key is larger than the one before it, as in most loads: then no key occurs twice.
+    fn is_increasing(&self, item: &Item) -> Result<bool> {
+        let mut increasing = true;
         let mut last = Vec::new();
         self.scan(item, &item.range, |_, keys| {
-            rises = rises && keys.iter().next().is_none_or(|key| last.as_slice() < key.as_ref());
-            rises = rises && keys.iter().is_sorted_by(|a, b| a < b);
-            if let Some(key) = keys.num_rows().checked_sub(1).filter(|_| rises) {
+            increasing = increasing && keys.iter().next().is_none_or(|key| last.as_slice() < key.as_ref());
+            increasing = increasing && keys.iter().is_sorted_by(|a, b| a < b);
+            if let Some(key) = keys.num_rows().checked_sub(1).filter(|_| increasing) {
                 last.clear();
                 last.extend_from_slice(keys.row(key).as_ref());
             }
             Ok(())
         })?;
-        Ok(rises)
+        Ok(increasing)
     }
 
-    /// Memory for hashes: what is asked for, or what there is.
-    fn charge(&self, asked_bytes: u64) -> Charge {
+    /// Charges memory for hashes: the wanted bytes, or less if the delta has no room for them.
+    fn charge(&self, wanted_bytes: u64) -> Charge {
         let account = &self.core.delta;
-        let mut bytes = asked_bytes.min(account.limit_bytes() / 4);
+        let mut bytes = wanted_bytes.min(account.limit_bytes() / 4);
         while bytes > LEAST_BYTES {
             match account.try_charge(bytes) {
                 Ok(charge) => return charge,
                 Err(_) => bytes /= 2,
             }
         }
-        account.charge_always(asked_bytes.min(LEAST_BYTES))
+        account.charge_always(wanted_bytes.min(LEAST_BYTES))
     }
 
-    /// Compares the keys with one of `hashes`: those of `kept` among themselves, and with others.
-    fn compare(&self, hashes: &Hashes, kept: &[&Item], others: Option<(&[ArrayRef], &Rows)>) -> Result<()> {
+    /// Compares the keys that have one of `hashes`: those of `items` among themselves and with `others`, a slice of
+    /// columns with its encoded keys.
+    fn compare(&self, hashes: &Hashes, items: &[&Item], others: Option<(&[ArrayRef], &Rows)>) -> Result<()> {
         let mut found: HashSet<Box<[u8]>> = HashSet::new();
-        for item in kept {
+        for item in items {
             self.scan(item, &item.range, |columns, keys| {
-                for (row, key) in keys.iter().enumerate().filter(|(_, key)| hashes.contains(&hash_of(key.as_ref()))) {
+                for (row, key) in keys.iter().enumerate().filter(|(_, key)| hashes.contains(&hash_key(key.as_ref()))) {
                     if !found.insert(key.as_ref().into()) {
-                        return Err(self.key.duplicate(columns, row, self.among.unwrap_or(EXISTS)));
+                        return Err(self.key.duplicate(columns, row, self.duplicate_message.unwrap_or(EXISTS_ALREADY)));
                     }
                 }
                 Ok(())
@@ -245,19 +248,20 @@ impl Comparison<'_> {
         let Some((columns, keys)) = others else { return Ok(()) };
         match keys.iter().position(|key| found.contains(key.as_ref())) {
             Some(row) => {
-                let what = if self.among == Some(THERE) { THERE } else { EXISTS };
+                let what = if self.duplicate_message == Some(NOT_UNIQUE) { NOT_UNIQUE } else { EXISTS_ALREADY };
                 Err(self.key.duplicate(columns, row, what))
             }
             None => Ok(()),
         }
     }
 
-    /// Gives `with` the keys of an item's live rows that lie in `range`, some thousand at a time: their columns, and encoded.
+    /// Calls `visit` with the keys of an item's live rows that lie in `range`, [`SLICE_ROWS`] at a time: as columns and
+    /// encoded.
     fn scan(
         &self,
         item: &Item,
         range: &KeyRange,
-        mut with: impl FnMut(&[ArrayRef], &Rows) -> Result<()>,
+        mut visit: impl FnMut(&[ArrayRef], &Rows) -> Result<()>,
     ) -> Result<()> {
         let (columns, rows, deletions) = match &item.rows {
             ItemRows::Chunk(entry) => {
@@ -270,7 +274,7 @@ impl Comparison<'_> {
             }
         };
         let limits = self.key.limits(&item.range, range)?;
-        let mut keys = self.key.room();
+        let mut keys = self.key.empty_rows();
         for start in (0..rows).step_by(SLICE_ROWS) {
             let len = SLICE_ROWS.min(rows - start);
             let mut slice: Vec<ArrayRef> = columns.iter().map(|column| column.slice(start, len)).collect();
@@ -283,13 +287,13 @@ impl Comparison<'_> {
                 }
             }
             self.key.encode(&slice, &mut keys)?;
-            with(&slice, &keys)?;
+            visit(&slice, &keys)?;
         }
         Ok(())
     }
 }
 
-/// Which rows are within the limits and not deleted; `None`: all.
+/// A mask of the rows that are within the limits and not deleted; `None`: all.
 fn mask(
     columns: &[ArrayRef],
     limits: &[Limit],

@@ -1,4 +1,5 @@
-//! Enforced keys against a model: no duplicate gets in, and nothing else is refused, whatever moves rows meanwhile.
+//! Enforced keys against a model: no duplicate is accepted and nothing else is refused, while seals, folds and
+//! compactions move rows.
 //!
 //! `TERRACE_SEED=n` replays one seed.
 
@@ -17,7 +18,7 @@ use rand::{Rng, SeedableRng};
 use roaring::RoaringTreemap;
 
 use super::super::tests::{definition, keys, rows};
-use super::super::transaction::tests::{delete_keys, pairs, present, write};
+use super::super::transaction::tests::{delete_keys, live_rows_by_key, pairs, write};
 use crate::catalog::TableRecord;
 use crate::catalog::records::{decode, encode};
 use crate::placement::TieringMode;
@@ -30,7 +31,7 @@ thread_local! {
     static WEAK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Few different hashes where a test asks for them, so that different keys have the same.
+/// Reduces hashes to four values where a test asks for it, so that different keys have the same hash.
 pub(super) fn weakened(hash: u64) -> u64 {
     if WEAK.get() { hash & 3 } else { hash }
 }
@@ -100,7 +101,7 @@ fn deletions_of_the_same_transaction_count() {
     let table = store.create_table(enforcing("t")).unwrap();
     ingest(&store, &table, rows(0..2_500)).unwrap();
     store.insert(&table, &[rows(2_500..2_510)]).unwrap();
-    // Every key becomes the next one.
+    // Increment every key.
     let mut shift = store.begin();
     let seen = table.version();
     let new = write(&store, &table, rows(1..2_511));
@@ -123,7 +124,7 @@ fn deletions_of_the_same_transaction_count() {
     add(&mut other, rows(9_000..9_001)).unwrap();
     delete_keys(&store, &mut other, &table, &[9_000]);
     add(&mut other, rows(9_000..9_001)).unwrap();
-    // What others committed meanwhile is met at the end.
+    // Rows that others committed meanwhile are found at the commit.
     store.insert(&table, &[rows(9_000..9_001)]).unwrap();
     store.optimize(&table).unwrap();
     assert!(message(other.commit()).contains("(k) = (9000) exists already"));
@@ -147,8 +148,8 @@ fn a_key_is_enforced_once_the_rows_have_no_duplicates() {
     let refused = message(store.alter_table(&name, &enforce));
     assert!(refused.contains("(k) = (1234) is there more than once"), "{refused}");
     let mut clean = store.begin();
-    let doomed = [table.version().live_positions().max().unwrap()].into_iter().collect();
-    clean.change(&table, &table.version(), &doomed, None).unwrap();
+    let to_delete = [table.version().live_positions().max().unwrap()].into_iter().collect();
+    clean.change(&table, &table.version(), &to_delete, None).unwrap();
     let mut late = store.begin();
     late.change(&table, &table.version(), &RoaringTreemap::new(), Some(write(&store, &table, rows(5..6)))).unwrap();
     clean.commit().unwrap();
@@ -265,7 +266,7 @@ fn more_keys_than_memory_are_compared_in_several_passes() {
     let counts = || version.chunks[0].chunk.segments[0].counters.snapshot();
     let before = counts();
     ingest(&store, &table, batch(second)).unwrap();
-    // One check is one access, however often it reads the chunk.
+    // One check counts as one access, even if it reads the chunk several times.
     let accesses = counts().accesses[0] - before.accesses[0];
     let values = counts().values[0] - before.values[0];
     assert!(accesses == 1 && values > u64::from(version.chunks[0].chunk.rows), "{accesses} {values}");
@@ -273,7 +274,7 @@ fn more_keys_than_memory_are_compared_in_several_passes() {
     assert_eq!(store.delta_account().used_bytes(), 0);
 }
 
-/// A transaction with what it must see.
+/// A transaction with the content that it must see.
 struct Open {
     transaction: Transaction,
     base: Arc<TableVersion>,
@@ -317,7 +318,7 @@ impl World {
         (self.next_id - count..self.next_id).map(|id| (self.random.random_range(0..space), id)).collect()
     }
 
-    /// What a table with `before` has after `added`; `None` for a duplicate.
+    /// The rows of a table with `before` after `added`; `None` for a duplicate.
     fn with(before: &BTreeMap<i64, i64>, added: &[(i64, i64)]) -> Option<BTreeMap<i64, i64>> {
         let mut after = before.clone();
         added.iter().all(|(key, id)| after.insert(*key, *id).is_none()).then_some(after)
@@ -341,7 +342,7 @@ impl World {
             _ => {}
         }
         let found: BTreeMap<i64, i64> =
-            present(&self.store, &self.table.version()).into_iter().map(|(k, (_, id))| (k, id)).collect();
+            live_rows_by_key(&self.store, &self.table.version()).into_iter().map(|(k, (_, id))| (k, id)).collect();
         assert_eq!(found, self.model);
     }
 
@@ -386,13 +387,13 @@ impl World {
             _ => {}
         }
         let seen = open.transaction.view(&self.table).unwrap_or_else(|| Arc::clone(&open.base));
-        let mut doomed = RoaringTreemap::new();
+        let mut to_delete = RoaringTreemap::new();
         let mut left = open.sees.clone();
         let mut deleted = open.deleted.clone();
-        for (key, (position, id)) in present(&self.store, &seen) {
+        for (key, (position, id)) in live_rows_by_key(&self.store, &seen) {
             assert_eq!(open.sees.get(&key), Some(&id));
             if self.random.random_ratio(1, one_in) {
-                doomed.insert(position);
+                to_delete.insert(position);
                 left.remove(&key);
                 if id < open.first_id {
                     deleted.insert(id);
@@ -404,7 +405,7 @@ impl World {
             }
         }
         let rows = (!added.is_empty()).then(|| write(&self.store, &self.table, pairs(added.clone())));
-        let done = open.transaction.change(&self.table, &seen, &doomed, rows);
+        let done = open.transaction.change(&self.table, &seen, &to_delete, rows);
         match Self::with(&left, &added) {
             Some(after) => {
                 done.unwrap();
@@ -427,8 +428,8 @@ impl World {
         let conflicts = !ended.deleted.is_subset(&ids);
         let left: BTreeMap<i64, i64> =
             self.model.iter().filter(|(_, id)| !ended.deleted.contains(id)).map(|(k, id)| (*k, *id)).collect();
-        // Its own rows are those that were not there when it began, nor committed by others since.
-        let base: BTreeSet<i64> = present(&self.store, &ended.base).into_values().map(|(_, id)| id).collect();
+        // Its own rows are those that did not exist when it began and that no other transaction committed since.
+        let base: BTreeSet<i64> = live_rows_by_key(&self.store, &ended.base).into_values().map(|(_, id)| id).collect();
         let own: Vec<(i64, i64)> =
             ended.sees.iter().filter(|(_, id)| !base.contains(id)).map(|(k, id)| (*k, *id)).collect();
         let after = Self::with(&left, &own);
@@ -451,7 +452,7 @@ impl World {
         let path = self.dir.path().to_owned();
         let name = self.table.name().clone();
         let spare = tempfile::tempdir().unwrap();
-        // The old one has to go before the new one may open: a store without tables stands in.
+        // The old store must be dropped before the new one may open: put a store without tables in its place.
         self.store = open(&spare);
         self.table = self.store.create_table(definition("spare")).unwrap();
         self.store = Store::open(StoreOptions::new(path)).unwrap();
@@ -464,7 +465,7 @@ impl World {
 fn random_writers_seals_and_compactions_agree_with_the_model() {
     for seed in seeds(0..10) {
         let run = || {
-            // Every other seed has hashes that mean little, so that keys are compared themselves.
+            // Every other seed uses weak hashes, so that the keys themselves are compared.
             WEAK.set(seed % 2 == 1);
             let mut world = World::new(seed);
             (0..250).for_each(|_| world.step());
@@ -479,8 +480,13 @@ fn random_writers_seals_and_compactions_agree_with_the_model() {
     }
 }
 
-/// Inserts, deletes and moves keys for a while; `present` counts what was committed of each.
-fn churn(store: &Arc<Store>, table: &Arc<Table>, random: &mut StdRng, present_keys: &[AtomicI64]) -> (usize, usize) {
+/// Inserts, deletes and changes keys for a while; `present_keys` counts the committed rows of each key.
+fn change_randomly(
+    store: &Arc<Store>,
+    table: &Arc<Table>,
+    random: &mut StdRng,
+    present_keys: &[AtomicI64],
+) -> (usize, usize) {
     let mut done = 0;
     let mut duplicates = 0;
     for _ in 0..60 {
@@ -488,19 +494,19 @@ fn churn(store: &Arc<Store>, table: &Arc<Table>, random: &mut StdRng, present_ke
         let other = random.random_range(0..40);
         let mut transaction = store.begin();
         let seen = table.version();
-        let found = present(store, &seen);
-        let doomed = match random.random_range(0..3) {
+        let found = live_rows_by_key(store, &seen);
+        let to_delete = match random.random_range(0..3) {
             0 => None,
             _ => found.get(&one).map(|(position, _)| *position),
         };
-        let deleted = doomed.into_iter().collect();
+        let deleted = to_delete.into_iter().collect();
         let new = write(store, table, pairs([(other, 0), (other + 40, 0)]));
         let changed = transaction.change(table, &seen, &deleted, Some(new)).and_then(|()| transaction.commit());
         match changed {
             Ok(()) => {
                 done += 1;
                 let count = |key: i64, by| present_keys[key as usize].fetch_add(by, Ordering::SeqCst);
-                doomed.map(|_| count(one, -1));
+                to_delete.map(|_| count(one, -1));
                 [other, other + 40].iter().for_each(|key| _ = count(*key, 1));
             }
             Err(Error::DuplicateKey { .. }) => duplicates += 1,
@@ -509,15 +515,15 @@ fn churn(store: &Arc<Store>, table: &Arc<Table>, random: &mut StdRng, present_ke
         }
         if random.random_ratio(1, 3) {
             let seen = table.version();
-            let doomed: Vec<(i64, u64)> = present(store, &seen)
+            let to_delete: Vec<(i64, u64)> = live_rows_by_key(store, &seen)
                 .into_iter()
                 .filter(|_| random.random_ratio(1, 4))
                 .map(|(k, p)| (k, p.0))
                 .collect();
             let mut transaction = store.begin();
-            transaction.change(table, &seen, &doomed.iter().map(|(_, position)| *position).collect(), None).unwrap();
+            transaction.change(table, &seen, &to_delete.iter().map(|(_, position)| *position).collect(), None).unwrap();
             if transaction.commit().is_ok() {
-                doomed.iter().for_each(|(key, _)| _ = present_keys[*key as usize].fetch_sub(1, Ordering::SeqCst));
+                to_delete.iter().for_each(|(key, _)| _ = present_keys[*key as usize].fetch_sub(1, Ordering::SeqCst));
             }
         }
     }
@@ -542,7 +548,7 @@ fn racing_writers_beside_seals_and_compactions_let_no_duplicate_through() {
         let writers: Vec<_> = (0..4)
             .map(|n| {
                 let mut random = StdRng::seed_from_u64(seed + n);
-                scope.spawn(move || churn(store, table, &mut random, counts))
+                scope.spawn(move || change_randomly(store, table, &mut random, counts))
             })
             .collect();
         scope.spawn(|| {
@@ -557,7 +563,7 @@ fn racing_writers_beside_seals_and_compactions_let_no_duplicate_through() {
         let (done, duplicates) = ended.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         assert!(done > 20 && duplicates > 0, "{done} commits, {duplicates} duplicates; TERRACE_SEED={seed}");
     });
-    let found = present(store, &table.version());
+    let found = live_rows_by_key(store, &table.version());
     for (key, count) in (0..).zip(&present_keys) {
         assert_eq!(i64::from(found.contains_key(&key)), count.load(Ordering::SeqCst), "key {key}; TERRACE_SEED={seed}");
     }

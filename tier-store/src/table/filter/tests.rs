@@ -1,4 +1,4 @@
-//! No value of a segment is denied, few others pass, and a value has one hash however it is stored.
+//! Tests that filters have no false negatives and few false positives, and that a value has one hash however it is stored.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use super::*;
 use crate::tier::Account;
 use crate::tier::codec;
 
-/// Numbers from any range, many of them alike or all different, some null.
+/// Makes random numbers, many equal or all different, some null.
 fn numbers(rng: &mut StdRng, rows: usize) -> Int64Array {
     let range = [1, 50, 5000, 1 << 30, i64::MAX][rng.random_range(0..5)];
     let start = if range == i64::MAX { 0 } else { rng.random_range(-(1_i64 << 40)..1 << 40) };
@@ -21,7 +21,7 @@ fn numbers(rng: &mut StdRng, rows: usize) -> Int64Array {
     (0..rows).map(|_| value(rng)).collect()
 }
 
-/// The same numbers in every type that has filters and holds them.
+/// Converts numbers to every type that has filters and can represent them.
 fn arrays(numbers: &Int64Array) -> Vec<ArrayRef> {
     let texts = [" {}", "value {} of a column of texts"];
     let texts = texts
@@ -38,7 +38,7 @@ fn arrays(numbers: &Int64Array) -> Vec<ArrayRef> {
         all.push(cast(&long, &to).unwrap());
     }
     all.extend([short, long]);
-    // What does not fit is null, and there may be nothing left.
+    // Numbers that do not fit become null, perhaps all of them.
     let narrow = [DataType::Int8, DataType::Int16, DataType::Int32, DataType::UInt8, DataType::UInt64];
     all.extend(narrow.map(|to| cast(numbers, &to).unwrap()));
     all.push(cast(all.iter().find(|a| *a.data_type() == DataType::Int32).unwrap(), &DataType::Date32).unwrap());
@@ -46,9 +46,9 @@ fn arrays(numbers: &Int64Array) -> Vec<ArrayRef> {
 }
 
 fn built(values: &ArrayRef) -> Option<SegmentFilter> {
-    let filter = NewFilter::of(&HashedValues::of(values).unwrap())?;
+    let filter = NewFilter::from_values(&HashedValues::from_array(values).unwrap())?;
     let charge = Account::new("filters", u64::MAX).try_charge(filter.bytes()).unwrap();
-    Some(filter.charged(charge, Arc::default(), 0))
+    Some(filter.with_charge(charge, Arc::default(), 0))
 }
 
 #[test]
@@ -61,10 +61,10 @@ fn no_value_of_any_type_is_denied() {
             assert_eq!(filter.is_none(), array.null_count() == array.len(), "seed {seed}, {}", array.data_type());
             let Some(filter) = filter else { continue };
             for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
-                let value = HashedValues::of(&array.slice(row, 1)).unwrap();
+                let value = HashedValues::from_array(&array.slice(row, 1)).unwrap();
                 assert!(filter.may_contain(&value), "seed {seed}, {}, row {row}", array.data_type());
             }
-            assert!(!filter.may_contain(&HashedValues::of(&array.slice(0, 0)).unwrap()));
+            assert!(!filter.may_contain(&HashedValues::from_array(&array.slice(0, 0)).unwrap()));
         }
     }
 }
@@ -79,14 +79,14 @@ fn few_other_values_pass_and_the_size_is_as_said() {
         let asked = 100_000;
         let passed = (1..=asked)
             .map(|step| Arc::new(Int64Array::from(vec![start + distinct + step * step])) as ArrayRef)
-            .filter(|value| filter.may_contain(&HashedValues::of(value).unwrap()))
+            .filter(|value| filter.may_contain(&HashedValues::from_array(value).unwrap()))
             .count();
         assert!(passed < asked as usize / 100, "{passed} of {asked} pass, of {distinct} values");
         assert!(filter.bytes() < 200 + distinct as u64 * 3 / 2, "{} bytes of {distinct} values", filter.bytes());
     }
 }
 
-/// The column as its file has it, and as the table declares it.
+/// Compares the column as stored in its file with the declared type.
 #[test]
 fn narrow_and_declared_values_are_the_same() {
     let mut rng = StdRng::seed_from_u64(7);
@@ -98,7 +98,7 @@ fn narrow_and_declared_values_are_the_same() {
             let field = Arc::new(Field::new("c", column.data_type().clone(), true));
             let (stored, narrow) = codec::narrow_column(&field, std::slice::from_ref(&column), None).unwrap();
             assert_ne!(stored.data_type(), column.data_type());
-            assert_eq!(HashedValues::of(&narrow), HashedValues::of(&column));
+            assert_eq!(HashedValues::from_array(&narrow), HashedValues::from_array(&column));
             let schema = Arc::new(Schema::new(vec![field]));
             assert!(RecordBatch::try_new(schema, vec![column]).is_ok());
         }
@@ -108,8 +108,8 @@ fn narrow_and_declared_values_are_the_same() {
 #[test]
 fn types_whose_equality_is_not_that_of_bytes_have_none() {
     let floats: ArrayRef = Arc::new(Float64Array::from(vec![0.0, -0.0, f64::NAN]));
-    let none = |data_type: DataType| HashedValues::of(&arrow::array::new_null_array(&data_type, 3)).is_none();
-    assert!(HashedValues::of(&floats).is_none());
+    let none = |data_type: DataType| HashedValues::from_array(&arrow::array::new_null_array(&data_type, 3)).is_none();
+    assert!(HashedValues::from_array(&floats).is_none());
     assert!(none(DataType::Float16) && none(DataType::Float32) && none(DataType::Boolean));
     assert!(none(DataType::Interval(IntervalUnit::MonthDayNano)) && none(DataType::new_list(DataType::Int64, true)));
     assert!(none(DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8))));

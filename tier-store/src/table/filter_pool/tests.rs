@@ -1,4 +1,4 @@
-//! When filters come and when they go.
+//! Tests when filters are built and when they are evicted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ impl Fixture {
         Self { pool: FilterPool::new(limit_bytes, Arc::<ManualClock>::clone(&clock)), clock }
     }
 
-    /// A segment of 1,000 even numbers from `first` on, read in vain `times` times.
+    /// Makes a segment of 1,000 even numbers from `first` on, with `times` useless reads.
     fn segment(&self, first: i64, times: usize) -> Arc<Segment> {
         let segment = Arc::new(Segment::new(ColumnId(0), Home::default()));
         (0..times).for_each(|_| self.read(&segment, first, first + 1));
@@ -30,13 +30,13 @@ impl Fixture {
 
     fn read(&self, segment: &Arc<Segment>, first: i64, asked: i64) {
         let values: ArrayRef = Arc::new(Int64Array::from_iter_values((0..1000).map(|row| first + 2 * row)));
-        self.pool.read_in_vain(segment, &StoredColumn::plain(values), &list(asked..=asked));
+        self.pool.record_useless_read(segment, &StoredColumn::plain(values), &list(asked..=asked));
     }
 }
 
 fn list(values: std::ops::RangeInclusive<i64>) -> HashedValues {
     let values: ArrayRef = Arc::new(Int64Array::from_iter_values(values));
-    HashedValues::of(&values).unwrap()
+    HashedValues::from_array(&values).unwrap()
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn the_second_read_in_vain_builds_a_filter_that_denies_what_is_not_there() {
     assert_eq!((it.pool.count(), it.pool.account().used_bytes()), (0, 0), "it goes with its segment");
 }
 
-/// A column all of whose chunks have the value: the other conjunct excluded the rows.
+/// All chunks of the column have the probe value: another conjunct excluded the rows.
 #[test]
 fn what_would_not_have_helped_is_tried_more_and_more_rarely() {
     let it = Fixture::new(1 << 20);

@@ -1,4 +1,4 @@
-//! Estimates within their error, unions, one hash for one value.
+//! Tests the error of estimates, unions, and that equal values have equal hashes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,10 +22,10 @@ fn numbers(values: impl IntoIterator<Item = i64>) -> ArrayRef {
 }
 
 fn sketch(array: &ArrayRef) -> Sketch {
-    Sketch::of([array]).unwrap()
+    Sketch::from_arrays([array]).unwrap()
 }
 
-/// Sets of `count` distinct numbers as they come in tables: keys in a row, keys with gaps, any.
+/// Makes sets of `count` distinct numbers as tables have them: consecutive keys, keys with gaps, arbitrary numbers.
 fn sets(rng: &mut StdRng, count: i64) -> [ArrayRef; 3] {
     let start = rng.random_range(-1_000_000_000..1_000_000_000_i64);
     let step = rng.random_range(2..100_000);
@@ -95,7 +95,7 @@ fn a_union_is_the_sketch_of_all_values() {
         let mut merged = sketch(&a);
         merged.merge(&sketch(&b));
         assert_eq!(merged, all);
-        assert_eq!(Sketch::of([&b, &a]).unwrap(), all);
+        assert_eq!(Sketch::from_arrays([&b, &a]).unwrap(), all);
         let stored = all.encode();
         assert!(stored.len() <= REGISTERS);
         assert_eq!(Sketch::decode(&stored).unwrap(), all);
@@ -157,7 +157,7 @@ fn a_value_hashes_equally_however_it_is_held() {
     }
 }
 
-/// What is stored today must mean the same tomorrow, on any machine.
+/// Stored sketches must stay valid in later versions and on other machines.
 #[test]
 fn hashes_never_change() {
     let texts = ["", "twelve bytes", "thirteen byte", "sixteen bytes ..", "a text of two blocks and a bit, or so"];
@@ -181,5 +181,5 @@ fn nulls_are_no_values_and_nested_types_are_not_counted() {
     let fixed: ArrayRef = Arc::new(FixedSizeBinaryArray::try_from_iter([b"ab", b"cd", b"ab"].iter()).unwrap());
     assert_eq!(sketch(&fixed).estimate().round(), 2.0);
     let list = DataType::new_list(DataType::Int64, true);
-    assert!(Sketch::of([&arrow::array::new_empty_array(&list)]).is_none());
+    assert!(Sketch::from_arrays([&arrow::array::new_empty_array(&list)]).is_none());
 }

@@ -1,4 +1,4 @@
-//! The smallest and the largest value of an array, quickly: every column of every chunk is looked at for its bounds.
+//! Finds the smallest and the largest value of an array quickly, as bounds of every column of every chunk are computed.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use arrow::array::{
 use arrow::compute::{max, max_string, min, min_string};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Decimal128Type};
 
-use crate::table::value_hash::{MOST_INLINE, valid};
+use crate::table::value_hash::{MAX_INLINE_BYTES, valid_ranges};
 
-/// The smallest and the largest value, for the types that need no sorting for it.
+/// Finds the smallest and the largest value; `None` for types that have to be sorted for that, and without values.
 pub(in crate::table) fn extremes(array: &dyn Array) -> Option<(ArrayRef, ArrayRef)> {
-    fn of<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>) -> Option<(ArrayRef, ArrayRef)> {
+    fn primitive<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>) -> Option<(ArrayRef, ArrayRef)> {
         let one = |value: T::Native| -> ArrayRef {
             Arc::new(PrimitiveArray::<T>::from_value(value, 1).with_data_type(array.data_type().clone()))
         };
@@ -26,7 +26,7 @@ pub(in crate::table) fn extremes(array: &dyn Array) -> Option<(ArrayRef, ArrayRe
         return Some((one(low), one(high)));
     }
     downcast_primitive_array! {
-        array => of(array),
+        array => primitive(array),
         DataType::Utf8View => {
             let one = |value: &str| -> ArrayRef { Arc::new(StringViewArray::from(vec![value])) };
             let (min, max) = view_extremes(array.as_string_view())?;
@@ -41,32 +41,32 @@ pub(in crate::table) fn extremes(array: &dyn Array) -> Option<(ArrayRef, ArrayRe
     }
 }
 
-/// Least and greatest of 128-bit integers. Most fit into 64 bits, which compare quicker.
+/// Finds the least and the greatest of 128-bit integers. Most fit into 64 bits, which compare faster.
 fn wide_extremes(values: &[i128]) -> Option<(i128, i128)> {
     let start = (i64::MAX, i64::MIN, true);
-    let (low, high, short) = values.iter().fold(start, |(low, high, short), value| {
+    let (low, high, all_fit) = values.iter().fold(start, |(low, high, all_fit), value| {
         let cut = *value as i64;
-        (low.min(cut), high.max(cut), short & (i128::from(cut) == *value))
+        (low.min(cut), high.max(cut), all_fit & (i128::from(cut) == *value))
     });
-    match short && !values.is_empty() {
+    match all_fit && !values.is_empty() {
         true => Some((low.into(), high.into())),
         false => Some((*values.iter().min()?, *values.iter().max()?)),
     }
 }
 
-/// Smallest and largest string. Short ones lie in their views, which compare as numbers; of long ones a view has the
-/// first four bytes. So a pass without branches finds the best short ones, and long ones are looked at where they begin
-/// like the best of all.
+/// Finds the smallest and the largest string. Short strings lie in their views, which compare as numbers; the view of a
+/// long string has its first four bytes. So a pass without branches finds the extremes of the short strings and of the
+/// first bytes of the long ones. Then only the long strings that begin with these bytes are compared.
 fn view_extremes(array: &StringViewArray) -> Option<(&str, &str)> {
     const NO_SHORT: (u128, u128) = (u128::MAX, 0);
     const NO_LONG: (u32, u32) = (u32::MAX, 0);
-    let is_short = |view: u128| view as u32 <= MOST_INLINE;
+    let is_short = |view: u128| view as u32 <= MAX_INLINE_BYTES;
     let first_bytes = |key: u128| (key >> 96) as u32;
     let mut short = NO_SHORT;
     let mut long = NO_LONG;
     let mut shorts = 0;
     let mut rows = 0;
-    for range in valid(array) {
+    for range in valid_ranges(array) {
         rows += range.len();
         for view in array.views().get(range).unwrap_or_default() {
             let key = StringViewArray::inline_key_fast(*view);
@@ -78,7 +78,8 @@ fn view_extremes(array: &StringViewArray) -> Option<(&str, &str)> {
             shorts += usize::from(is_short);
         }
     }
-    let views = || valid(array).flat_map(|range| range.clone().zip(array.views().get(range).unwrap_or_default()));
+    let views =
+        || valid_ranges(array).flat_map(|range| range.clone().zip(array.views().get(range).unwrap_or_default()));
     let of_short = |wanted: u128| {
         let found = views().find(|(_, view)| is_short(**view) && StringViewArray::inline_key_fast(**view) == wanted)?;
         Some(array.value(found.0))

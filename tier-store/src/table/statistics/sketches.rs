@@ -1,11 +1,12 @@
-//! Sketches of the distinct values of a table's columns, each the union of those of the chunks.
+//! Sketches of the distinct values of a table's columns, each the union of the sketches of the chunks.
 //!
-//! The catalog has one entry per segment, ordered by column, so that a planner reads those of the columns it asks for. Of
-//! what it read only the union stays, with the version; the next version takes it over while chunks only come, and reads
-//! again once some went, as nothing can be taken out of a union. A value that only deleted rows have still counts.
+//! The catalog has one entry per segment, ordered by column, so a planner reads only those of the columns it needs. The
+//! version keeps only the union of the sketches it read. The next version takes the union over if chunks were only
+//! added. If some were removed it reads again, as nothing can be removed from a union. A value that only deleted rows
+//! have still counts.
 //!
-//! Chunks written before there were sketches have none, nor have those older than the column. Where bounds show a chunk
-//! to have one value or only nulls that is no matter; else nothing is said of the column.
+//! Chunks written before sketches existed have none, nor have chunks older than the column. Their bounds stand in where
+//! they show that the chunk has one value or only nulls; otherwise the column has no sketch.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
@@ -13,38 +14,38 @@ use std::sync::{Arc, OnceLock, Weak};
 use arrow::array::cast::AsArray;
 use arrow::datatypes::UInt64Type;
 
-use super::{ChunkStatistics, TableStatistics, column_arrays, known_or, rows_of};
+use super::{ChunkStatistics, TableStatistics, column_arrays, get_or_try_init, rows_of};
 use crate::catalog::{Catalog, Space, key, key_part};
 use crate::error::{Error, Result};
 use crate::table::sketch::Sketch;
 use crate::table::{ColumnId, TableDefinition, TableId};
 
-/// Sketches of a chunk by the position of the column; `None` for types that have none.
+/// Sketches of a chunk by position of the column; `None` for types without sketches.
 pub(super) type ColumnSketches = Arc<[Option<Sketch>]>;
 
 /// Sketches of all columns of a version.
 #[derive(Debug)]
 pub(super) struct TableSketches {
-    /// Not kept open by a version that somebody still holds.
+    /// The catalog that has the sketches, weak so that a version does not keep it open.
     source: Option<(Weak<Catalog>, TableId)>,
-    /// Of a transaction's own chunks, by place: the catalog does not know them.
-    own: Vec<(u64, ColumnSketches)>,
-    /// By position; `None` when some chunk's values are not known.
+    /// Sketches of a transaction's own chunks, by place: the catalog does not have them.
+    own_chunks: Vec<(u64, ColumnSketches)>,
+    /// The union by position of the column; `None` when the values of some chunk are unknown.
     merged: Vec<OnceLock<Option<Sketch>>>,
 }
 
 impl TableSketches {
-    /// Nothing is read yet; `source` has the sketches of the chunks, if anything does.
+    /// Makes them without reading any; `source` has the sketches of the chunks, if they are stored.
     pub(super) fn new(definition: &TableDefinition, source: Option<(Weak<Catalog>, TableId)>) -> Self {
-        Self { source, own: Vec::new(), merged: definition.columns.iter().map(|_| OnceLock::new()).collect() }
+        Self { source, own_chunks: Vec::new(), merged: definition.columns.iter().map(|_| OnceLock::new()).collect() }
     }
 
-    /// The same chunks under another definition of the table.
-    pub(super) fn under(&self, definition: &TableDefinition) -> Self {
+    /// The sketches of the same chunks under another definition of the table.
+    pub(super) fn with_definition(&self, definition: &TableDefinition) -> Self {
         Self::new(definition, self.source.clone())
     }
 
-    /// With chunks `added`; `shrunk` says that others went.
+    /// The sketches with `added` chunks; `shrunk`: other chunks were removed.
     pub(super) fn changed(&self, shrunk: bool, added: &[(u64, ChunkStatistics)]) -> Self {
         let with_added = |(column, known): (usize, &Sketch)| {
             let mut all = known.clone();
@@ -57,28 +58,28 @@ impl TableSketches {
             Some(known) if !shrunk => OnceLock::from(known.as_ref().and_then(|k| with_added((column, k)))),
             _ => OnceLock::new(),
         });
-        Self { source: self.source.clone(), own: self.own.clone(), merged: merged.collect() }
+        Self { source: self.source.clone(), own_chunks: self.own_chunks.clone(), merged: merged.collect() }
     }
 }
 
 impl TableStatistics {
-    /// The distinct values of a column over all chunks, read and merged once; `None` when some chunk's are not known.
+    /// The sketch of a column over all chunks, read and merged once; `None` when the values of some chunk are unknown.
     pub fn sketch(&self, index: usize) -> Result<Option<&Sketch>> {
         let cell = self.sketches.merged.get(index).ok_or_else(|| Error::Invalid(format!("no column {index}")))?;
-        known_or(cell, || self.merge_sketches(index)).map(Option::as_ref)
+        get_or_try_init(cell, || self.merge_sketches(index)).map(Option::as_ref)
     }
 
-    /// The same, of a transaction that added these chunks and did not commit them yet.
-    pub(crate) fn holding(mut self, added: &[(u64, ChunkStatistics)]) -> Self {
-        self.sketches.own.extend(added.iter().map(|(place, chunk)| (*place, Arc::clone(&chunk.sketches))));
+    /// Adds the sketches of chunks that a transaction has not committed yet.
+    pub(crate) fn with_own_chunks(mut self, added: &[(u64, ChunkStatistics)]) -> Self {
+        self.sketches.own_chunks.extend(added.iter().map(|(place, chunk)| (*place, Arc::clone(&chunk.sketches))));
         self
     }
 
     fn merge_sketches(&self, index: usize) -> Result<Option<Sketch>> {
-        let Some(column) = self.described.get(index) else { return Ok(None) };
+        let Some(column) = self.table_columns.get(index) else { return Ok(None) };
         let mut missing: BTreeSet<u64> = self.groups.values().flat_map(|group| group.places.iter().copied()).collect();
         let mut all = Sketch::default();
-        for (place, sketches) in &self.sketches.own {
+        for (place, sketches) in &self.sketches.own_chunks {
             if let Some(sketch) = sketches.get(index).and_then(Option::as_ref).filter(|_| missing.remove(place)) {
                 all.merge(sketch);
             }
@@ -95,9 +96,9 @@ impl TableStatistics {
         Ok(self.merge_bounds(index, &missing, &mut all)?.then_some(all))
     }
 
-    /// Adds the values of the chunks at these places; false when their bounds do not tell them.
+    /// Adds the values of the chunks at these places to `all`; false when their bounds do not determine them.
     fn merge_bounds(&self, index: usize, places: &BTreeSet<u64>, all: &mut Sketch) -> Result<bool> {
-        let Some(column) = self.described.get(index) else { return Ok(false) };
+        let Some(column) = self.table_columns.get(index) else { return Ok(false) };
         for group in self.groups.values() {
             let mut rows = group.places.iter().zip(0..).filter(|(place, _)| places.contains(place)).peekable();
             if rows.peek().is_none() {
@@ -117,7 +118,7 @@ impl TableStatistics {
                 let min = min.slice(row, 1);
                 let max = max.slice(row, 1);
                 let one_value = exact.as_boolean().value(row) && min == max;
-                match Sketch::of([&min]).filter(|_| one_value) {
+                match Sketch::from_arrays([&min]).filter(|_| one_value) {
                     Some(value) => all.merge(&value),
                     None => return Ok(false),
                 }
@@ -128,7 +129,7 @@ impl TableStatistics {
 }
 
 impl ChunkStatistics {
-    /// Keys and values in the catalog of the sketches of a chunk at `place`, with these columns.
+    /// Makes the catalog entries (keys and values) of the sketches of a chunk at `place`, with these columns.
     pub(crate) fn stored_sketches(
         &self,
         table: TableId,
@@ -140,7 +141,7 @@ impl ChunkStatistics {
     }
 }
 
-/// Key in the catalog of the sketch of a column of the chunk at `place`.
+/// The catalog key of the sketch of a column of the chunk at `place`.
 pub(crate) fn sketch_key(table: TableId, column: ColumnId, place: u64) -> Vec<u8> {
     key(&[table.0, column.0.into(), place])
 }

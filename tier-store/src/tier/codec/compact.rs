@@ -1,7 +1,7 @@
-//! Batches in the form chunks store: no foreign bytes, no dictionaries, view data by pages.
+//! Converts batches to the form that chunks store: no foreign bytes, no dictionaries, view data by pages.
 //!
 //! A view column has one data buffer per 8,192 rows, in order, holding exactly the long values of these rows. So a slice
-//! of a chunk can leave the other pages out, and whoever accounts for the slice's memory sees the slice.
+//! of a chunk leaves the buffers of other pages out, and memory accounting sees the bytes of the slice only.
 
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
@@ -20,8 +20,8 @@ pub const PAGE_ROWS: usize = 8192;
 
 static EMPTY: LazyLock<Buffer> = LazyLock::new(|| Buffer::from(Vec::<u8>::new()));
 
-/// A batch of the same rows that holds no bytes but its own: slices are copied, dictionaries replaced by their values
-/// (the schema changes accordingly), view columns laid out by pages; nested types all the way down.
+/// Returns a batch of the same rows that references no other bytes: it copies slices, replaces dictionaries by their values
+/// (the schema changes accordingly) and lays view columns out by pages, in nested types too.
 pub fn normalize(batch: &RecordBatch) -> Result<RecordBatch> {
     let columns = batch.schema_ref().fields().iter().zip(batch.columns());
     let columns = columns.map(|(field, column)| normalize_column(field, column)).collect::<Result<Vec<_>>>()?;
@@ -30,7 +30,7 @@ pub fn normalize(batch: &RecordBatch) -> Result<RecordBatch> {
     rebuilt(batch, Arc::new(schema), columns)
 }
 
-/// One column of [`normalize`], and its field.
+/// Like [`normalize`], but for one column and its field.
 pub(crate) fn normalize_column(field: &FieldRef, column: &ArrayRef) -> Result<(FieldRef, ArrayRef)> {
     let field = without_dictionaries_in_field(field);
     let column = match column.data_type() == field.data_type() {
@@ -52,8 +52,8 @@ pub(super) fn rebuilt(batch: &RecordBatch, schema: Arc<Schema>, columns: Vec<Arr
     Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
-/// `array[offset .. offset + len]` of a column that [`super::decode_column`] made. Like [`Array::slice`], but a view
-/// column keeps only the data buffers of the pages it touches; the others become empty.
+/// Like [`Array::slice`], for a column that [`super::decode_column`] made: the slice of a view column keeps only the data
+/// buffers of the pages that it touches; the others become empty.
 pub fn slice_column(array: &ArrayRef, offset: usize, len: usize) -> ArrayRef {
     match array.data_type() {
         DataType::Utf8View => slice_views(array.as_string_view(), offset, len),
@@ -66,14 +66,14 @@ fn slice_views<T: ByteViewType>(array: &GenericByteViewArray<T>, offset: usize, 
     let slice = array.slice(offset, len);
     let pages = offset / PAGE_ROWS..(offset + len).div_ceil(PAGE_ROWS);
     let data = slice.data_buffers();
-    // One page for all rows, or short values only: nothing to leave out. A page too few or too many: not the layout of a
-    // chunk.
+    // With one page for all rows, or short values only, there is nothing to leave out. With another number of pages the
+    // array does not have the layout of a chunk.
     let nothing_long = || data.iter().all(Buffer::is_empty);
     if len == 0 || data.len() < 2 || data.len() != array.len().div_ceil(PAGE_ROWS) || nothing_long() {
         return Arc::new(slice);
     }
-    let kept = |(page, buffer): (usize, &Buffer)| if pages.contains(&page) { buffer.clone() } else { EMPTY.clone() };
-    let buffers: Arc<[Buffer]> = data.iter().enumerate().map(kept).collect();
+    let retain = |(page, buffer): (usize, &Buffer)| if pages.contains(&page) { buffer.clone() } else { EMPTY.clone() };
+    let buffers: Arc<[Buffer]> = data.iter().enumerate().map(retain).collect();
     let first = pages.start as u32;
     let count = pages.len() as u32;
     let stays_inside =
@@ -87,7 +87,7 @@ fn slice_views<T: ByteViewType>(array: &GenericByteViewArray<T>, offset: usize, 
     Arc::new(unsafe { GenericByteViewArray::<T>::new_unchecked(views, buffers, nulls) })
 }
 
-/// A copy of the rows when the array holds notably more bytes than they need.
+/// Copies the rows when the array references notably more bytes than they need, else shares the array.
 fn compacted(array: &ArrayRef) -> ArrayRef {
     let data = array.to_data();
     let needed = data.get_slice_memory_size().unwrap_or(usize::MAX);
@@ -97,7 +97,7 @@ fn compacted(array: &ArrayRef) -> ArrayRef {
     let mut copy = MutableArrayData::new(vec![&data], false, data.len());
     match copy.try_extend(0, 0, data.len()) {
         Ok(()) => make_array(copy.freeze()),
-        // Offsets of a part never exceed those of the whole; were it so, the array would do as it is.
+        // Cannot happen, as offsets of some rows never exceed those of all rows; sharing the array is correct too.
         Err(_) => Arc::clone(array),
     }
 }
@@ -117,7 +117,7 @@ fn contains_views(data_type: &DataType) -> bool {
     }
 }
 
-/// The array with all view arrays in it laid out by pages.
+/// Lays out by pages all view arrays in the array.
 fn paged(array: &ArrayRef) -> Result<ArrayRef> {
     match array.data_type() {
         DataType::Utf8View => Ok(Arc::new(paged_views::<StringViewType>(array.as_string_view())?)),
@@ -168,7 +168,7 @@ fn paged_views<T: ByteViewType>(array: &GenericByteViewArray<T>) -> Result<Gener
     Ok(unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(views), buffers, array.nulls().cloned()) })
 }
 
-/// Bytes of the values of some rows that do not fit into their views.
+/// Bytes of the values of `rows` that do not fit into their views.
 pub fn long_bytes<T: ByteViewType>(array: &GenericByteViewArray<T>, rows: Range<usize>) -> usize {
     let long = |view: &u128| if *view as u32 > 12 { *view as u32 as usize } else { 0 };
     let views = array.views().get(rows.clone()).unwrap_or_default();

@@ -9,15 +9,15 @@ use lz4_flex::frame::{BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
 use super::corrupt;
 use crate::error::{Error, Result};
 
-/// The level of ZSTD that is compressed with: the fastest one; those above it gain a few percent.
+/// The level of ZSTD for compression: the fastest one; higher levels gain a few percent.
 const ZSTD_LEVEL: i32 = 1;
 
 /// How buffers of a chunk file are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Compression {
-    /// LZ4 frames: undone at several GB/s.
+    /// LZ4 frames: decompressed at several GB/s.
     Lz4,
-    /// ZSTD: smaller, and slower to undo.
+    /// ZSTD: smaller, and slower to decompress.
     Zstd,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Compression {
 }
 
 impl Compression {
-    /// All of them, the fastest first.
+    /// All compressions, the fastest first.
     pub const ALL: [Self; 2] = [Self::Lz4, Self::Zstd];
 
     pub(super) fn to_ipc(self) -> CompressionType {
@@ -41,17 +41,17 @@ impl Compression {
         }
     }
 
-    pub(super) fn of_ipc(found: CompressionType) -> Result<Self> {
+    pub(super) fn from_ipc(found: CompressionType) -> Result<Self> {
         let known = Self::ALL.into_iter().find(|compression| compression.to_ipc() == found);
         known.ok_or_else(|| corrupt(format!("it has the compression {}, which is unknown", found.0)))
     }
 
-    /// Appends `bytes` to `out`, compressed. The same bytes give the same result, always.
+    /// Appends `bytes` to `out`, compressed. The same bytes always give the same result.
     pub(crate) fn compress(self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let failed = |error: String| Error::Invalid(format!("{self} cannot compress a buffer: {error}"));
         match self {
             Self::Lz4 => {
-                // Blocks that fit into the cache of a core, in both forms.
+                // A block fits into the cache of a core, raw and compressed.
                 let info = FrameInfo::new().block_size(BlockSize::Max256KB);
                 let mut frame = FrameEncoder::with_frame_info(info, out);
                 frame.write_all(bytes).map_err(|e| failed(e.to_string()))?;
@@ -65,8 +65,8 @@ impl Compression {
         Ok(())
     }
 
-    /// Undoes [`Compression::compress`]: fills `out`, and fails with [`Error::Corrupt`], without the path, when there is
-    /// less or more.
+    /// Reverses [`Compression::compress`]: fills `out`, and fails with [`Error::Corrupt`], without the path, when the bytes
+    /// give less or more.
     pub(crate) fn decompress(self, bytes: &[u8], out: &mut [u8]) -> Result<()> {
         let failed = |error: std::io::Error| corrupt(format!("a buffer is no {self}: {error}"));
         match self {
@@ -88,11 +88,11 @@ impl Compression {
         }
     }
 
-    /// Most bytes that may come out of one byte: a length beyond is a lie.
-    pub(super) fn most_of_a_byte(self) -> u64 {
+    /// Most bytes that may come out of one compressed byte: a larger length is damage.
+    pub(super) fn max_ratio(self) -> u64 {
         match self {
             Self::Lz4 => 255,
-            // A block of 128 KiB of the same byte takes four.
+            // A block of 128 KiB of the same byte takes four bytes.
             Self::Zstd => 32 << 10,
         }
     }

@@ -1,5 +1,5 @@
-//! Numbers in another type. Every scan comes through here for what is stored narrower than declared, so it is compiled for
-//! the registers that the processor has: with AVX2 (measured on 8,192 values) 0.16 ns instead of 0.35 for a value of 8
+//! Converts numbers to wider and narrower types. Every scan of narrow columns runs this code, so it is compiled for the
+//! vector registers that the processor has: with AVX2 (measured on 8,192 values) 0.16 ns instead of 0.35 for a value of 8
 //! bytes, 0.26 instead of 0.60 for one of 16.
 
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use arrow::datatypes::{
     Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 
-/// The values in another type, whose range the caller has checked; under nulls anything may come out.
-pub(super) fn converted(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
+/// Converts the values to type `to`; `None` for types that do not convert. The caller has checked that the values fit. Values
+/// under nulls are arbitrary.
+pub(super) fn convert(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
     if PrimitiveArray::<Decimal128Type>::is_compatible(to) {
         let wide = match (array.as_primitive_opt::<Decimal32Type>(), array.as_primitive_opt::<Decimal64Type>()) {
             (Some(narrow), _) => Some(decimals(narrow, i64::from)),
@@ -48,15 +49,15 @@ pub(super) fn converted(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
     None
 }
 
-/// Each value by itself.
+/// Converts each value by `value`.
 fn cast<F: ArrowPrimitiveType, T: ArrowPrimitiveType>(
     from: &PrimitiveArray<F>,
     value: impl Fn(F::Native) -> T::Native,
 ) -> PrimitiveArray<T> {
-    PrimitiveArray::new(mapped(from.values(), value).into(), from.nulls().cloned())
+    PrimitiveArray::new(map_values(from.values(), value).into(), from.nulls().cloned())
 }
 
-/// A value of 16 bytes in two halves, low one first: compilers have no vectors of `i128`.
+/// A value of 16 bytes as two halves, because compilers have no vectors of `i128`.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 struct Halves([i64; 2]);
@@ -65,23 +66,23 @@ fn decimals<F: ArrowPrimitiveType>(
     from: &PrimitiveArray<F>,
     value: impl Fn(F::Native) -> i64,
 ) -> PrimitiveArray<Decimal128Type> {
-    let halves = mapped(from.values(), |v| {
+    let halves = map_values(from.values(), |v| {
         let value = value(v);
         let halves = [value, value >> 63];
         Halves(if cfg!(target_endian = "little") { halves } else { [halves[1], halves[0]] })
     });
     let bytes = halves.len() * size_of::<Halves>();
     let start = std::ptr::NonNull::from(halves.as_slice()).cast();
-    // SAFETY: the bytes of the vector, all of them written, which lives as long as the buffer owns it.
+    // SAFETY: these are the bytes of the vector, all of them written, and the buffer owns the vector.
     let buffer = unsafe { Buffer::from_custom_allocation(start, bytes, Arc::new(halves)) };
     PrimitiveArray::new(ScalarBuffer::from(buffer), from.nulls().cloned())
 }
 
-/// `values`, compiled for this processor.
-fn mapped<F: Copy, T>(from: &[F], value: impl Fn(F) -> T) -> Vec<T> {
+/// Like `values`, but compiled for this processor.
+fn map_values<F: Copy, T>(from: &[F], value: impl Fn(F) -> T) -> Vec<T> {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has what the function is compiled for.
+        // SAFETY: the processor has AVX2, for which the function is compiled.
         return unsafe { values_avx2(from, value) };
     }
     values(from, value)
@@ -114,16 +115,16 @@ mod tests {
             let bytes: Vec<i8> = (0..len).map(|_| rng.random()).collect();
             let ints: Vec<i32> = (0..len).map(|_| rng.random::<i32>() >> rng.random_range(0..32)).collect();
             let longs: Vec<i64> = (0..len).map(|_| rng.random::<i64>() >> rng.random_range(0..64)).collect();
-            assert_eq!(mapped(&bytes, i64::from), values(&bytes, i64::from));
-            assert_eq!(mapped(&ints, i64::from), values(&ints, i64::from));
-            assert_eq!(mapped(&longs, |v| v as i8), values(&longs, |v| v as i8));
+            assert_eq!(map_values(&bytes, i64::from), values(&bytes, i64::from));
+            assert_eq!(map_values(&ints, i64::from), values(&ints, i64::from));
+            assert_eq!(map_values(&longs, |v| v as i8), values(&longs, |v| v as i8));
             let narrow: ArrayRef = Arc::new(Decimal32Array::from(ints.clone()));
-            let wide = converted(&narrow, &DataType::Decimal128(38, 2)).unwrap();
+            let wide = convert(&narrow, &DataType::Decimal128(38, 2)).unwrap();
             assert_eq!(wide.data_type(), &DataType::Decimal128(38, 2));
             let wide = wide.as_primitive::<Decimal128Type>().values().to_vec();
             assert_eq!(wide, ints.iter().map(|v| i128::from(*v)).collect::<Vec<_>>());
             let narrow: ArrayRef = Arc::new(Decimal64Array::from(longs.clone()));
-            let wide = converted(&narrow, &DataType::Decimal128(38, 0)).unwrap();
+            let wide = convert(&narrow, &DataType::Decimal128(38, 0)).unwrap();
             let wide = wide.as_primitive::<Decimal128Type>().values().to_vec();
             assert_eq!(wide, longs.iter().map(|v| i128::from(*v)).collect::<Vec<_>>());
         }

@@ -1,12 +1,12 @@
-//! Images to arrays, without copying.
+//! Decodes images to arrays, without copying.
 //!
-//! Nodes and buffers are taken in Arrow's depth-first order. Three trusts in an image, each a function:
+//! The decoder takes nodes and buffers in Arrow's depth-first order. There is a function for each level of trust in an image:
 //!
-//! - [`decode_column`]: none. All that Arrow promises of an array is checked, text included.
-//! - [`decode_written`]: its bytes are those that were written, which checksums show. Lengths, alignment, null counts,
-//!   offsets and views are checked, so that a wrong layout gives [`Error::Corrupt`] and never an array that reads outside
-//!   of its buffers; not that text is UTF-8, which it was when it was written.
-//! - [`decode_copy`]: it is a copy of one that was decoded before. What offsets and views say is not looked at again.
+//! - [`decode_column`]: no trust. The function checks all that Arrow promises of an array, text included.
+//! - [`decode_written`]: checksums have shown that the bytes are those that were written. The function checks lengths,
+//!   alignment, null counts, offsets and views, so that a wrong layout gives [`Error::Corrupt`] and never an array that reads
+//!   outside of its buffers. It does not check that text is UTF-8, as that was checked before writing.
+//! - [`decode_copy`]: the image is a copy of one that was decoded before. The function checks neither offsets nor views.
 
 use arrow::array::{ArrayData, ArrayRef, ByteView, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
@@ -15,17 +15,17 @@ use arrow::datatypes::{ArrowNativeType, DataType};
 use super::{ColumnLayout, corrupt};
 use crate::error::{Error, Result};
 
-/// The column of `rows` rows that `image` holds; its buffers are slices of `image`.
+/// Decodes the column of `rows` rows that `image` holds; its buffers are slices of `image`.
 ///
 /// Fails with [`Error::Corrupt`] when layout, image and type do not fit together (the caller knows the file), and with
 /// [`Error::Unsupported`] for types that chunk files cannot hold.
 pub fn decode_column(data_type: &DataType, rows: usize, layout: &ColumnLayout, image: &Buffer) -> Result<ArrayRef> {
-    let data = Reader::of(layout, image, false).data(data_type, rows)?;
+    let data = Reader::new(layout, image, false).data(data_type, rows)?;
     data.validate_full().map_err(|error| corrupt(format!("its values are none of type {data_type}: {error}")))?;
     Ok(make_array(data))
 }
 
-/// As [`decode_column`], but whether text is UTF-8 is not looked at.
+/// Like [`decode_column`], but does not check that text is UTF-8.
 ///
 /// # Safety
 ///
@@ -37,10 +37,10 @@ pub(super) unsafe fn decode_written(
     layout: &ColumnLayout,
     image: &Buffer,
 ) -> Result<ArrayRef> {
-    Ok(make_array(Reader::of(layout, image, false).data(data_type, rows)?))
+    Ok(make_array(Reader::new(layout, image, false).data(data_type, rows)?))
 }
 
-/// As [`decode_written`], but what offsets and views say is not looked at either.
+/// Like [`decode_written`], but does not check offsets and views either.
 ///
 /// # Safety
 ///
@@ -51,12 +51,12 @@ pub(super) unsafe fn decode_copy(
     layout: &ColumnLayout,
     image: &Buffer,
 ) -> Result<ArrayRef> {
-    Ok(make_array(Reader::of(layout, image, true).data(data_type, rows)?))
+    Ok(make_array(Reader::new(layout, image, true).data(data_type, rows)?))
 }
 
 struct Reader<'a> {
     image: &'a Buffer,
-    /// Offsets and views are known to stay inside of what they point to.
+    /// True when offsets and views are known to stay inside their buffers.
     is_sound: bool,
     nodes: std::slice::Iter<'a, (u32, u32)>,
     buffers: std::slice::Iter<'a, (u64, u64)>,
@@ -64,14 +64,14 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn of(layout: &'a ColumnLayout, image: &'a Buffer, is_sound: bool) -> Self {
+    fn new(layout: &'a ColumnLayout, image: &'a Buffer, is_sound: bool) -> Self {
         let nodes = layout.nodes.iter();
         let buffers = layout.buffers.iter();
         let variadic = layout.variadic.iter();
         Self { image, is_sound, nodes, buffers, variadic }
     }
 
-    /// What it gives is an array only where the callers of this module say so.
+    /// Decodes the array data. The caller decides whether its values are validated or trusted.
     fn data(mut self, data_type: &DataType, rows: usize) -> Result<ArrayData> {
         let data = self.column(data_type)?;
         if data.len() != rows {
@@ -102,12 +102,12 @@ impl<'a> Reader<'a> {
             D::FixedSizeList(field, size) => {
                 let child = self.column(field.data_type())?;
                 let needed = usize::try_from(*size).ok().and_then(|size| size.checked_mul(rows));
-                exact(child.len(), needed)?;
+                check_count(child.len(), needed)?;
                 (vec![], vec![child])
             }
             D::Struct(fields) => {
                 let children = fields.iter().map(|f| self.column(f.data_type())).collect::<Result<Vec<_>>>()?;
-                children.iter().try_for_each(|child| exact(child.len(), Some(rows)))?;
+                children.iter().try_for_each(|child| check_count(child.len(), Some(rows)))?;
                 (vec![], children)
             }
             D::Dictionary(..) | D::Union(..) | D::RunEndEncoded(..) => {
@@ -120,8 +120,8 @@ impl<'a> Reader<'a> {
         };
         let builder = ArrayData::builder(data_type.clone()).len(rows).nulls(validity).buffers(buffers);
         // SAFETY: each buffer was checked for length and alignment, offsets and views stay inside of their values, and
-        // children have the lengths their parent implies. That text is UTF-8 is validated, or vouched for, before there is
-        // an array of it (see the module's head).
+        // children have the lengths their parent implies. The functions of this module validate text, or their caller
+        // promises that it is UTF-8, before they make an array of the data.
         Ok(unsafe { builder.child_data(children).build_unchecked() })
     }
 
@@ -161,11 +161,11 @@ impl<'a> Reader<'a> {
         }
         let bits = self.sized(rows.div_ceil(8), 1)?;
         let validity = NullBuffer::new(BooleanBuffer::new(bits, 0, rows));
-        exact(validity.null_count(), Some(nulls))?;
+        check_count(validity.null_count(), Some(nulls))?;
         Ok(Some(validity))
     }
 
-    /// `rows + 1` ascending offsets that stay within `limit`. An empty column may have none.
+    /// The buffer of `rows + 1` offsets; [`Self::check_offsets`] checks their values. An empty column may have none.
     fn offsets<O: ArrowNativeType>(&mut self, rows: usize) -> Result<Buffer> {
         let width = size_of::<O>();
         let empty = rows == 0 && self.buffers.as_slice().first().is_some_and(|(_, len)| *len == 0);
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
         self.values(rows + 1, width, width)
     }
 
-    /// Offsets start at 0 or above, ascend, and end within `limit`.
+    /// Checks that offsets start at 0 or above, ascend, and end within `limit`.
     fn check_offsets<O: ArrowNativeType>(&self, offsets: &Buffer, limit: usize) -> Result<()> {
         if self.is_sound {
             return Ok(());
@@ -208,7 +208,8 @@ impl<'a> Reader<'a> {
         let data = buffers.get(1..).unwrap_or_default();
         let sound = match data {
             _ if self.is_sound => true,
-            // Nearly always; every view is looked at without a branch, as a move of texts takes longer to check than to copy.
+            // The usual case: one data buffer. The loop has no branch, because checking takes longer than copying when a
+            // column of texts moves.
             [data] => {
                 let most = data.len() as u64;
                 let is_wrong = |view: &[u32]| match *view {
@@ -271,7 +272,7 @@ fn alignment(data_type: &DataType, width: usize) -> usize {
     }
 }
 
-fn exact(found: usize, expected: Option<usize>) -> Result<()> {
+fn check_count(found: usize, expected: Option<usize>) -> Result<()> {
     match expected {
         Some(expected) if expected == found => Ok(()),
         _ => Err(corrupt(format!("a count is {found}, not {}", expected.unwrap_or(usize::MAX)))),

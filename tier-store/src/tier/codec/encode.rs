@@ -1,4 +1,4 @@
-//! Chunk files: writing them with arrow-ipc, and finding the columns' images through the footer.
+//! Writes chunk files with arrow-ipc, and finds the columns' images through the footer.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use arrow_ipc::{MetadataVersion, root_as_footer, root_as_message};
 use super::packed::{LENGTH_BYTES, Packed, RAW};
 use super::{
     ColumnLayout, Compression, Encoding, FORMAT_VERSION, FORMAT_VERSION_KEY, PACKED_FORMAT_VERSION, Packing, checksums,
-    compact, corrupt, declared_schema, narrow, packed_file, stamp, words,
+    compact, corrupt, declared_schema, dictionary, narrow, packed_file, stamp,
 };
 use crate::error::{Error, Result};
 use crate::table::Home;
@@ -19,7 +19,7 @@ use crate::table::Home;
 /// Rows of the largest chunk that a table may ask for ([`crate::table::TableOptions::chunk_rows`]).
 const MOST_ROWS: u32 = 65_536;
 
-/// A chunk as it goes to its file.
+/// An encoded chunk, ready to be written to its file.
 #[derive(Debug, Clone)]
 pub struct EncodedChunk<File = Vec<u8>> {
     /// The whole Arrow IPC file.
@@ -28,7 +28,7 @@ pub struct EncodedChunk<File = Vec<u8>> {
     pub homes: Vec<Home>,
 }
 
-/// What a chunk file says about itself.
+/// The schema, the rows and the homes that a chunk file describes.
 #[derive(Debug, Clone)]
 pub struct ChunkHeader {
     /// Its columns as the table declares them.
@@ -46,20 +46,21 @@ pub fn encode_chunk(batch: &RecordBatch) -> Result<EncodedChunk> {
     encode_chunk_as(batch, Packing::Raw)
 }
 
-/// As [`encode_chunk`], with the compression that `packing` chooses.
+/// Like [`encode_chunk`], with the compression that `packing` chooses.
 pub fn encode_chunk_as(batch: &RecordBatch, packing: Packing<'_>) -> Result<EncodedChunk> {
     encode_file(batch, packing, true)
 }
 
-/// As [`encode_chunk_as`], of a batch that was encoded before and came to lie at `homes`, which perhaps an earlier version
-/// made, without dictionaries.
-pub(crate) fn encode_again(batch: &RecordBatch, packing: Packing<'_>, homes: &[&Home]) -> Result<EncodedChunk> {
-    encode_file(batch, packing, homes.iter().any(|home| home.encoding.words().is_some()))
+/// Like [`encode_chunk_as`], for a batch that was encoded before and got these `homes`. Columns get dictionaries only if
+/// some did then: an earlier version of Terrace encoded without dictionaries.
+pub(crate) fn reencode_chunk(batch: &RecordBatch, packing: Packing<'_>, homes: &[&Home]) -> Result<EncodedChunk> {
+    encode_file(batch, packing, homes.iter().any(|home| home.encoding.dictionary().is_some()))
 }
 
-fn encode_file(batch: &RecordBatch, packing: Packing<'_>, words: bool) -> Result<EncodedChunk> {
+fn encode_file(batch: &RecordBatch, packing: Packing<'_>, dictionaries: bool) -> Result<EncodedChunk> {
     check_types(batch.schema_ref())?;
-    write_file(&narrow::narrow(&compact::page_views(batch)?, words)?, packing, |bytes| Ok(Vec::with_capacity(bytes)))
+    let stored = narrow::narrow_batch(&compact::page_views(batch)?, dictionaries)?;
+    write_file(&stored, packing, |bytes| Ok(Vec::with_capacity(bytes)))
 }
 
 /// Fails with [`Error::Unsupported`], naming the column, for types that chunk files cannot hold.
@@ -72,16 +73,16 @@ pub(crate) fn check_types(schema: &Schema) -> Result<()> {
     Ok(())
 }
 
-/// Encodes a batch of columns as they are stored, into a file that `open` makes, told about how many bytes there will be.
+/// Encodes a batch of columns in their stored types into a file that `open` makes for about the given number of bytes.
 pub(crate) fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
     batch: &RecordBatch,
     packing: Packing<'_>,
     open: impl Fn(usize) -> Result<File>,
 ) -> Result<EncodedChunk<File>> {
     let mut metadata = batch.schema_ref().metadata().clone();
-    let has_words =
+    let has_dictionaries =
         batch.schema_ref().fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..)));
-    let version = if has_words { PACKED_FORMAT_VERSION } else { FORMAT_VERSION };
+    let version = if has_dictionaries { PACKED_FORMAT_VERSION } else { FORMAT_VERSION };
     metadata.insert(FORMAT_VERSION_KEY.into(), version.to_string());
     let schema: Arc<Schema> = Arc::new(batch.schema_ref().as_ref().clone().with_metadata(metadata));
     let batch = batch.clone().with_schema(Arc::clone(&schema))?;
@@ -92,20 +93,20 @@ pub(crate) fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
     writer.write(&batch)?;
     writer.finish()?;
     let mut bytes = writer.into_inner()?;
-    let packs = match packing {
+    let compressed = match packing {
         Packing::Raw => None,
-        _ => packing.packs(&Body::of(bytes.as_ref())?.buffers()?)?,
+        _ => packing.compress_buffers(&Body::from_file(bytes.as_ref())?.buffers()?)?,
     };
-    if let Some(packs) = packs {
-        bytes = packed_file::write(bytes.as_ref(), &packs, PACKED_FORMAT_VERSION, open)?;
+    if let Some(compressed) = compressed {
+        bytes = packed_file::write(bytes.as_ref(), &compressed, PACKED_FORMAT_VERSION, open)?;
     }
     let (_, homes) = record_batch(bytes.as_ref(), &footer(bytes.as_ref())?, &schema)?;
     stamp::stamp(bytes.as_mut(), &homes)?;
     Ok(EncodedChunk { bytes, homes })
 }
 
-/// Reads the footer and the metadata of a chunk file. Fails with [`Error::Corrupt`] for anything that is not one, and
-/// with [`Error::UnsupportedFormat`] for one of another version; both without the path, which the caller knows.
+/// Reads the footer and the metadata of a chunk file. Fails with [`Error::Corrupt`] for any other file, and with
+/// [`Error::UnsupportedFormat`] for a chunk file of another version; both without the path, which the caller knows.
 pub fn read_header(file: &[u8]) -> Result<ChunkHeader> {
     let footer = footer(file)?;
     let ipc_schema = footer.schema().ok_or_else(|| corrupt("its footer has no schema"))?;
@@ -130,7 +131,7 @@ pub fn schema_len(prefix: &[u8]) -> Result<usize> {
     len.ok_or_else(|| corrupt("it is not an Arrow IPC file"))
 }
 
-/// Whether this version of Terrace can read a file with this schema; errors as of [`read_header`].
+/// Checks that this version of Terrace can read a file with this schema. Fails like [`read_header`].
 pub fn check_schema_version(schema: &[u8]) -> Result<()> {
     let message = root_as_message(schema).ok();
     let schema = message.as_ref().and_then(|m| m.header_as_schema());
@@ -149,18 +150,19 @@ pub(super) fn schema_at_start(file: &[u8]) -> Option<arrow_ipc::Schema<'_>> {
     root_as_message(rest.get(..schema_len(prefix).ok()?)?).ok()?.header_as_schema()
 }
 
-/// The record batch of a file: its metadata and its bytes.
+/// The record batch of a file: its metadata and its body.
 pub(super) struct Body<'a> {
     pub(super) batch: arrow_ipc::RecordBatch<'a>,
-    /// Where its metadata begin.
+    /// Offset of its metadata in the file.
     pub(super) metadata_start: usize,
-    /// Where its bytes begin.
+    /// Offset of its body in the file.
     pub(super) start: usize,
+    /// The body.
     pub(super) bytes: &'a [u8],
 }
 
 impl<'a> Body<'a> {
-    pub(super) fn of(file: &'a [u8]) -> Result<Self> {
+    pub(super) fn from_file(file: &'a [u8]) -> Result<Self> {
         Self::in_footer(file, &footer(file)?)
     }
 
@@ -172,12 +174,12 @@ impl<'a> Body<'a> {
         let (message, bytes) = message(file, &block)?;
         let batch = message.header_as_record_batch();
         let batch = batch.ok_or_else(|| corrupt("its record batch cannot be read"))?;
-        // Within the file, as its bytes are.
+        // `message` has checked that the offset lies within the file.
         let metadata_start = block.offset() as usize;
         Ok(Self { batch, metadata_start, start: metadata_start + block.metaDataLength() as usize, bytes })
     }
 
-    /// Its buffers, in Arrow's order.
+    /// The buffers of the batch, in Arrow's order.
     pub(super) fn buffers(&self) -> Result<Vec<&'a [u8]>> {
         let bytes = |buffer: &arrow_ipc::Buffer| {
             let start = usize::try_from(buffer.offset()).ok()?;
@@ -189,11 +191,11 @@ impl<'a> Body<'a> {
     }
 
     fn compression(&self) -> Result<Option<Compression>> {
-        self.batch.compression().map(|compression| Compression::of_ipc(compression.codec())).transpose()
+        self.batch.compression().map(|compression| Compression::from_ipc(compression.codec())).transpose()
     }
 }
 
-/// A message of a file, and the bytes behind it.
+/// A message of a file, and its body.
 pub(super) fn message<'a>(file: &'a [u8], block: &arrow_ipc::Block) -> Result<(arrow_ipc::Message<'a>, &'a [u8])> {
     let bad_block = || corrupt("its footer points outside of the file");
     let metadata_start = usize::try_from(block.offset()).map_err(|_| bad_block())?;
@@ -202,7 +204,7 @@ pub(super) fn message<'a>(file: &'a [u8], block: &arrow_ipc::Block) -> Result<(a
     let start = metadata_start.checked_add(metadata_len).ok_or_else(bad_block)?;
     let end = start.checked_add(body_len).ok_or_else(bad_block)?;
     let metadata = file.get(metadata_start..start).ok_or_else(bad_block)?;
-    // It starts with the continuation marker and its length.
+    // The metadata starts with the continuation marker and its length.
     let message = metadata.get(8..).and_then(|m| root_as_message(m).ok());
     let message = message.ok_or_else(|| corrupt("one of its messages cannot be read"))?;
     Ok((message, file.get(start..end).ok_or_else(bad_block)?))
@@ -217,11 +219,11 @@ fn record_batch(file: &[u8], footer: &arrow_ipc::Footer<'_>, schema: &Schema) ->
     let body = Body::in_footer(file, footer)?;
     let rows = u32::try_from(body.batch.length()).map_err(|_| corrupt("it has a senseless count of rows"))?;
     let mut homes = homes(schema, &body)?;
-    let mut words = words::in_file(file)?;
+    let mut dictionaries = dictionary::read_dictionaries(file)?;
     for (place, (home, field)) in homes.iter_mut().zip(schema.fields()).enumerate() {
         let field_in_file = footer.schema().and_then(|s| s.fields()).filter(|f| f.len() > place).map(|f| f.get(place));
-        let dictionary = field_in_file.and_then(|field| field.dictionary()).map(|dictionary| dictionary.id());
-        narrow::describe(home, field, rows as usize, dictionary.and_then(|id| words.remove(&id)))?;
+        let id = field_in_file.and_then(|field| field.dictionary()).map(|dictionary| dictionary.id());
+        narrow::complete_home(home, field, rows as usize, id.and_then(|id| dictionaries.remove(&id)))?;
     }
     Ok((rows, homes))
 }
@@ -248,7 +250,7 @@ pub(super) fn check_version(version: Option<&str>) -> Result<()> {
     }
 }
 
-/// Deals the batch's nodes and buffers out to the columns.
+/// Assigns the batch's nodes and buffers to the columns.
 fn homes(schema: &Schema, body: &Body<'_>) -> Result<Vec<Home>> {
     let missing = || corrupt("its metadata does not fit its schema");
     let batch = &body.batch;
@@ -261,7 +263,7 @@ fn homes(schema: &Schema, body: &Body<'_>) -> Result<Vec<Home>> {
     for field in schema.fields() {
         let mut shape = Shape::default();
         match field.data_type() {
-            // In the batch there are its keys.
+            // The batch holds the keys.
             DataType::Dictionary(key, _) => shape.add(key)?,
             other => shape.add(other)?,
         }
@@ -294,13 +296,15 @@ fn home(
     compression: Option<Compression>,
     end_of_last: &mut u64,
 ) -> Result<Home> {
-    let packed = compression.map(|compression| packed(&mut layout, body.bytes, compression)).transpose()?.flatten();
+    let packed =
+        compression.map(|compression| read_lengths(&mut layout, body.bytes, compression)).transpose()?.flatten();
     let buffers = packed.as_ref().map_or(&layout.buffers, |packed| &packed.buffers);
     let first = match compression {
-        // Where empty ones lie means nothing then.
+        // In a compressed file the offsets of empty buffers have no meaning.
         Some(_) => buffers.iter().find(|(_, len)| *len > 0),
         None => buffers.first(),
     };
+    // The length of a raw buffer lies 8 bytes before a multiple of 64, so a compressed column starts at the multiple below.
     let start = first.map_or(*end_of_last, |(offset, _)| if packed.is_some() { offset & !63 } else { *offset });
     let mut end = start;
     let mut relative = Vec::with_capacity(buffers.len());
@@ -329,9 +333,10 @@ fn home(
     Ok(Home { offset: body.start as u64 + start, len, encoding, wide_bytes, checksums, layout })
 }
 
-/// Reads the lengths before the buffers of a column. Of a column without a compressed one the layout then has the buffers
-/// behind their lengths; else it says where they come to lie, and their places in the body are returned.
-fn packed(layout: &mut ColumnLayout, body: &[u8], compression: Compression) -> Result<Option<Packed>> {
+/// Reads the lengths before the buffers of a column in a file with compression. If no buffer is compressed, the layout gets
+/// the buffers behind their lengths. Else it gets the offsets of the buffers after decompression, and the function returns
+/// their places in the body.
+fn read_lengths(layout: &mut ColumnLayout, body: &[u8], compression: Compression) -> Result<Option<Packed>> {
     let stored = layout.buffers.clone();
     let mut any = false;
     let mut end = 0u64;
@@ -358,7 +363,7 @@ fn packed(layout: &mut ColumnLayout, body: &[u8], compression: Compression) -> R
     Ok(Some(Packed { compression, width: 0, buffers: stored }))
 }
 
-/// How many nodes, fixed buffers and view columns a type has, its children included.
+/// Number of nodes, of fixed buffers and of view columns of a type, its children included.
 #[derive(Debug, Default)]
 struct Shape {
     nodes: usize,

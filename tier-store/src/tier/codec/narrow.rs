@@ -1,4 +1,4 @@
-//! Narrow storage: integers and decimals lie in their file in the narrowest type that holds all values of the chunk.
+//! Narrow storage: integers and decimals are stored in the narrowest type that holds all values of the chunk.
 //!
 //! The file keeps the meaning of its columns (an Int64 becomes an Int8, Int16 or Int32, a Decimal128 a Decimal64 or
 //! Decimal32 of the same scale), so any Arrow tool reads equal values; the declared type is in the field's metadata.
@@ -16,10 +16,11 @@ use arrow::datatypes::{
     UInt16Type, UInt32Type, UInt64Type,
 };
 
-use super::convert::converted;
-use super::words::{stands_for, worded};
+use super::convert::convert;
+use super::dictionary::{dictionary_encoded, stands_for};
 use super::{
-    ColumnLayout, Packed, Worded, Words, corrupt, decode_column, decode_copy, decode_written, slice_column, unpacked,
+    ColumnLayout, Dictionary, DictionaryEncoding, Packed, corrupt, decode_column, decode_copy, decode_written,
+    slice_column, unpacked,
 };
 use crate::error::Result;
 use crate::table::Home;
@@ -30,21 +31,22 @@ const DECLARED_TYPE_KEY: &str = "terrace.type";
 /// How the bytes at a [`Home`] relate to the column's values.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Encoding {
-    /// They are the values.
+    /// The bytes are the values.
     #[default]
     Plain,
-    /// Values of so many bytes each, to be widened to the declared type.
+    /// Values of this many bytes each, to be widened to the declared type.
     Narrow(u8),
-    /// As one of the above, and some of the buffers are compressed.
+    /// Like one of the above, with some of the buffers compressed.
     Packed(Box<Packed>),
-    /// Keys of texts.
-    Worded(Box<Worded>),
+    /// Keys into a dictionary of texts.
+    #[serde(rename = "Worded")]
+    Dictionary(Box<DictionaryEncoding>),
 }
 
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, self.width()) {
-            (Self::Worded(worded), _) => write!(f, "dictionary ({} values)", worded.words.count())?,
+            (Self::Dictionary(encoding), _) => write!(f, "dictionary ({} values)", encoding.dictionary.count())?,
             (_, None) => f.write_str("plain")?,
             (_, Some(width)) => write!(f, "narrow ({width} B)")?,
         }
@@ -55,39 +57,39 @@ impl fmt::Display for Encoding {
 impl Encoding {
     /// The type in the file of a column declared as `declared`.
     pub fn stored_type(&self, declared: &DataType) -> DataType {
-        if let Self::Worded(worded) = self {
-            return worded.key_type();
+        if let Self::Dictionary(encoding) = self {
+            return encoding.key_type();
         }
         let Some(width) = self.width() else { return declared.clone() };
         narrower(declared).find(|t| t.primitive_width() == Some(usize::from(width))).unwrap_or_else(|| declared.clone())
     }
 
-    /// Bytes of a stored value, where it is narrower than the declared type.
+    /// Bytes of a stored value; `None` where values have the declared type, or are keys.
     pub(super) fn width(&self) -> Option<u8> {
         match self {
-            Self::Plain | Self::Worded(_) => None,
+            Self::Plain | Self::Dictionary(_) => None,
             Self::Narrow(width) => Some(*width),
             Self::Packed(packed) => Some(packed.width).filter(|width| *width > 0),
         }
     }
 
-    /// What the keys of a column stand for.
-    pub fn words(&self) -> Option<&Words> {
+    /// The dictionary of a column that is stored as keys.
+    pub fn dictionary(&self) -> Option<&Dictionary> {
         match self {
-            Self::Worded(worded) => Some(&worded.words),
+            Self::Dictionary(encoding) => Some(&encoding.dictionary),
             _ => None,
         }
     }
 
-    /// The same bytes as keys.
-    fn with_words(self, stored: &DataType, words: Words) -> Self {
+    /// The encoding of the same bytes as keys of type `stored` into a dictionary.
+    fn with_dictionary(self, stored: &DataType, dictionary: Dictionary) -> Self {
         let packed = if let Self::Packed(packed) = self { Some(*packed) } else { None };
         let width = if *stored == DataType::UInt8 { 1 } else { 2 };
-        Self::Worded(Box::new(Worded { width, words, packed }))
+        Self::Dictionary(Box::new(DictionaryEncoding { width, dictionary, packed }))
     }
 
-    /// The same bytes as values of another type than declared.
-    fn of(self, stored: &DataType, declared: &DataType) -> Self {
+    /// The encoding of the same bytes as values of type `stored`.
+    fn with_stored_type(self, stored: &DataType, declared: &DataType) -> Self {
         let width = stored.primitive_width().filter(|_| stored != declared).map(|width| width as u8);
         match (self, width) {
             (Self::Packed(packed), width) => Self::Packed(Box::new(Packed { width: width.unwrap_or(0), ..*packed })),
@@ -97,7 +99,7 @@ impl Encoding {
     }
 }
 
-/// A column of a chunk in memory, perhaps narrower than its table declares it, perhaps a window of its rows.
+/// A column of a chunk in memory, perhaps in a narrower type than declared, perhaps a window of its rows.
 #[derive(Debug, Clone)]
 pub struct StoredColumn {
     /// Rows `first .. first + array.len()` of `rows`.
@@ -107,115 +109,118 @@ pub struct StoredColumn {
     form: Form,
 }
 
-/// What the array of a column is to its values.
+/// How the array of a column relates to its values.
 #[derive(Debug, Clone)]
 enum Form {
+    /// The values, in the declared type.
     Declared,
-    /// Narrower than this type.
+    /// The values, in a narrower type than this declared one.
     Narrow(DataType),
-    /// Keys of these.
-    Worded(Words),
+    /// Keys into this dictionary.
+    Keys(Dictionary),
 }
 
 impl StoredColumn {
     /// A column in its declared type.
     pub fn plain(array: ArrayRef) -> Self {
-        Self::whole(array, Form::Declared)
+        Self::all_rows(array, Form::Declared)
     }
 
-    fn whole(array: ArrayRef, form: Form) -> Self {
+    fn all_rows(array: ArrayRef, form: Form) -> Self {
         Self { first: 0, rows: array.len(), array, form }
     }
 
-    /// The same as a window of a column of so many `rows`, from row `first` on.
-    pub(super) fn of_column(self, first: usize, rows: usize) -> Self {
+    /// Turns the column into a window of a column of `rows` rows, from row `first` on.
+    pub(super) fn into_window(self, first: usize, rows: usize) -> Self {
         Self { first, rows, ..self }
     }
 
-    /// The column whose stored bytes are `stored`, whoever wrote them: all is checked.
+    /// Decodes the column whose stored bytes are `stored`. Nothing is trusted: all that Arrow promises is checked.
     pub fn decode(home: &Home, declared: &DataType, rows: usize, stored: &Buffer) -> Result<Self> {
         let bytes = unpacked(home, stored.clone(), &Arc::default())?;
         let array = decode_column(&home.encoding.stored_type(declared), rows, &home.layout, &bytes)?;
-        Self::stored(array, &home.encoding, declared)
+        Self::from_checked_array(array, &home.encoding, declared)
     }
 
-    /// The column whose bytes were decompressed by [`unpacked`].
+    /// Decodes the column whose bytes were decompressed by [`unpacked`].
     ///
     /// # Safety
     ///
     /// The bytes are those of a valid column that was written at `home`: they were just written, or their checksums were
     /// compared with the home's, which were taken when the column was written or checked ([`StoredColumn::decode`]).
     pub unsafe fn decode_unpacked(home: &Home, declared: &DataType, rows: usize, bytes: &Buffer) -> Result<Self> {
-        // SAFETY: as the caller says.
-        unsafe { Self::decode_as((&home.encoding, &home.layout), declared, rows, bytes) }
+        // SAFETY: the caller promises valid bytes.
+        unsafe { Self::decode_with_layout(&home.encoding, &home.layout, declared, rows, bytes) }
     }
 
-    /// As [`StoredColumn::decode_unpacked`], of bytes that are cut another way than in the file.
+    /// Like [`StoredColumn::decode_unpacked`], but for bytes whose buffers have another layout than in the file.
     ///
     /// # Safety
     ///
-    /// The same.
-    pub(super) unsafe fn decode_as(
-        (encoding, layout): (&Encoding, &ColumnLayout),
+    /// As for [`StoredColumn::decode_unpacked`].
+    pub(super) unsafe fn decode_with_layout(
+        encoding: &Encoding,
+        layout: &ColumnLayout,
         declared: &DataType,
         rows: usize,
         stored: &Buffer,
     ) -> Result<Self> {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller promises valid bytes.
         let array = unsafe { decode_written(&encoding.stored_type(declared), rows, layout, stored)? };
-        Self::stored(array, encoding, declared)
+        Self::from_checked_array(array, encoding, declared)
     }
 
-    /// As [`StoredColumn::decode_unpacked`], but what it says of places is not looked at a second time.
+    /// Like [`StoredColumn::decode_unpacked`], but offsets and views are not checked a second time.
     ///
     /// # Safety
     ///
-    /// `copy` has the bytes of an image that was decoded so.
+    /// `copy` has the bytes of an image that [`StoredColumn::decode_unpacked`] decoded.
     pub(crate) unsafe fn decode_copied(home: &Home, declared: &DataType, rows: usize, copy: &Buffer) -> Result<Self> {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller promises a copy of a decoded image.
         let array = unsafe { decode_copy(&home.encoding.stored_type(declared), rows, &home.layout, copy)? };
-        Ok(Self::of_array(array, &home.encoding, declared))
+        Ok(Self::from_array(array, &home.encoding, declared))
     }
 
-    /// A column of keys is checked against what these stand for.
-    fn stored(array: ArrayRef, encoding: &Encoding, declared: &DataType) -> Result<Self> {
-        encoding.words().map_or(Ok(()), |words| words.check(&array))?;
-        Ok(Self::of_array(array, encoding, declared))
+    /// Builds the column after checking that every key has a value in the dictionary.
+    fn from_checked_array(array: ArrayRef, encoding: &Encoding, declared: &DataType) -> Result<Self> {
+        encoding.dictionary().map_or(Ok(()), |dictionary| dictionary.check_keys(&array))?;
+        Ok(Self::from_array(array, encoding, declared))
     }
 
-    fn of_array(array: ArrayRef, encoding: &Encoding, declared: &DataType) -> Self {
-        let form = match encoding.words() {
-            Some(words) => Form::Worded(words.clone()),
+    fn from_array(array: ArrayRef, encoding: &Encoding, declared: &DataType) -> Self {
+        let form = match encoding.dictionary() {
+            Some(dictionary) => Form::Keys(dictionary.clone()),
             None if array.data_type() == declared => Form::Declared,
             None => Form::Narrow(declared.clone()),
         };
-        Self::whole(array, form)
+        Self::all_rows(array, form)
     }
 
-    /// Rows, those outside of a window included.
+    /// Rows of the column, those outside of a window included.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// All of it, in its declared type.
+    /// All rows in their declared type.
     pub fn widened(&self) -> Result<ArrayRef> {
         self.slice(0, self.rows())
     }
 
-    /// Of a column of texts that is stored as keys: what these stand for, and those of rows `offset .. offset + len`, of
-    /// type UInt8 or UInt16.
-    pub fn keys(&self, offset: usize, len: usize) -> Option<(&Words, ArrayRef)> {
+    /// The dictionary of a column that is stored as keys, and the keys of rows `offset .. offset + len`, of type UInt8 or
+    /// UInt16.
+    pub fn keys(&self, offset: usize, len: usize) -> Option<(&Dictionary, ArrayRef)> {
         match &self.form {
-            Form::Worded(words) => Some((words, self.stored_slice(offset, len).ok()?)),
+            Form::Keys(dictionary) => Some((dictionary, self.stored_slice(offset, len).ok()?)),
             _ => None,
         }
     }
 
-    /// Rows `offset .. offset + len` as they are stored, perhaps in a narrower type than declared. `None` for keys of texts.
+    /// Rows `offset .. offset + len` as they are stored, perhaps in a narrower type than declared. `None` for a column that
+    /// is stored as keys.
     pub fn stored_values(&self, offset: usize, len: usize) -> Option<ArrayRef> {
         match &self.form {
             Form::Declared | Form::Narrow(_) => self.stored_slice(offset, len).ok(),
-            Form::Worded(_) => None,
+            Form::Keys(_) => None,
         }
     }
 
@@ -223,12 +228,13 @@ impl StoredColumn {
         match offset.checked_sub(self.first).filter(|start| start + len <= self.array.len()) {
             Some(0) if len == self.array.len() => Ok(Arc::clone(&self.array)),
             Some(start) => Ok(slice_column(&self.array, start, len)),
-            None => self.across(offset..offset + len),
+            None => self.slice_beyond_window(offset..offset + len),
         }
     }
 
-    /// Rows of which some lie outside of the window. These were not asked for: they are zero or empty.
-    fn across(&self, range: Range<usize>) -> Result<ArrayRef> {
+    /// The rows of a range that is not inside the window. Rows outside of the window were not requested: they are zero or
+    /// empty.
+    fn slice_beyond_window(&self, range: Range<usize>) -> Result<ArrayRef> {
         let window = self.first..self.first + self.array.len();
         let inside = range.start.clamp(window.start, window.end)..range.end.clamp(window.start, window.end);
         let before = range.start.min(window.start)..range.end.min(window.start);
@@ -242,14 +248,14 @@ impl StoredColumn {
         let slice = self.stored_slice(offset, len)?;
         let wide = match &self.form {
             Form::Declared => return Ok(slice),
-            Form::Narrow(declared) => converted(&slice, declared),
-            Form::Worded(words) => words.of_keys(&slice),
+            Form::Narrow(declared) => convert(&slice, declared),
+            Form::Keys(dictionary) => dictionary.values_of_keys(&slice),
         };
         wide.ok_or_else(|| corrupt(format!("values of type {} cannot be widened", slice.data_type())))
     }
 }
 
-/// So many zeros, or empty texts, of a type whose values have one width.
+/// An array of zeros, or of empty texts, of a type whose values have one width.
 fn zeros(data_type: &DataType, rows: usize) -> Result<ArrayRef> {
     let width = match data_type {
         DataType::Utf8View | DataType::BinaryView => Some(16),
@@ -262,22 +268,22 @@ fn zeros(data_type: &DataType, rows: usize) -> Result<ArrayRef> {
 }
 
 /// The stored bytes of a column in its file; `None` when the file ends before them.
-pub fn stored<'a>(home: &Home, file: &'a [u8]) -> Option<&'a [u8]> {
+pub fn stored_bytes<'a>(home: &Home, file: &'a [u8]) -> Option<&'a [u8]> {
     file.get(usize::try_from(home.offset).ok()?..usize::try_from(home.offset.checked_add(home.len)?).ok()?)
 }
 
-/// A column in its declared type from the bytes of its file, copied. All is checked, so that whoever wrote the file, its
-/// values are some of that type.
+/// Decodes a column of a file to its declared type, from a copy of its bytes. Nothing is trusted, so the values are valid
+/// for that type whatever program wrote the file.
 pub fn decode_stored(home: &Home, declared: &DataType, rows: usize, file: &[u8]) -> Result<ArrayRef> {
-    let stored = stored(home, file).ok_or_else(|| corrupt("the file ends before a column"))?;
+    let stored = stored_bytes(home, file).ok_or_else(|| corrupt("the file ends before a column"))?;
     StoredColumn::decode(home, declared, rows, &Buffer::from(stored))?.widened()
 }
 
-/// The batch with each column in the narrowest type that holds it, with dictionaries only if `words`.
-pub(super) fn narrow(batch: &RecordBatch, words: bool) -> Result<RecordBatch> {
+/// The batch with each column in the narrowest type that holds it, and with dictionary encoding only if `dictionaries`.
+pub(super) fn narrow_batch(batch: &RecordBatch, dictionaries: bool) -> Result<RecordBatch> {
     let columns = batch.schema_ref().fields().iter().zip(batch.columns());
     let columns = columns.map(|(field, column)| match column.data_type() {
-        DataType::Utf8View if !words => Ok((Arc::clone(field), Arc::clone(column))),
+        DataType::Utf8View if !dictionaries => Ok((Arc::clone(field), Arc::clone(column))),
         _ => narrow_column(field, std::slice::from_ref(column), None),
     });
     let (fields, columns): (Vec<_>, Vec<_>) = columns.collect::<Result<Vec<_>>>()?.into_iter().unzip();
@@ -285,47 +291,50 @@ pub(super) fn narrow(batch: &RecordBatch, words: bool) -> Result<RecordBatch> {
     super::compact::rebuilt(batch, Arc::new(schema), columns)
 }
 
-/// True when columns of this type may be stored in a narrower one.
+/// True when columns of this type may be stored in a narrower type.
 pub(crate) fn may_be_narrow(data_type: &DataType) -> bool {
     narrower(data_type).next().is_some()
 }
 
-/// The column of these parts in the narrowest type that holds it, and its field; its least and its greatest value may be
-/// known already.
+/// Concatenates the parts of a column in the narrowest type that holds them, and returns the field of that type too.
+/// `extremes` are arrays that contain the least and the greatest value, where the caller knows them.
 pub(crate) fn narrow_column(
     field: &FieldRef,
     parts: &[ArrayRef],
     extremes: Option<(&ArrayRef, &ArrayRef)>,
 ) -> Result<(FieldRef, ArrayRef)> {
     if extremes.is_none() && parts.len() > 1 {
-        return narrow_column(field, &[together(parts)?], None);
+        return narrow_column(field, &[concatenated(parts)?], None);
     }
     if let [column] = parts
-        && let Some(keys) = worded(column)
+        && let Some(keys) = dictionary_encoded(column)
     {
         return Ok((stored_field(field, keys.data_type()), keys));
     }
-    let to = parts.first().and_then(|first| narrowest(first, extremes.unwrap_or((first, first))));
-    let narrowed = to.and_then(|to| parts.iter().map(|part| converted(part, &to)).collect::<Option<Vec<_>>>());
-    let Some(narrowed) = narrowed else { return Ok((Arc::clone(field), together(parts)?)) };
-    let array = together(&narrowed)?;
+    let to = parts.first().and_then(|first| {
+        let (low, high) = extremes.unwrap_or((first, first));
+        narrowest(first, low, high)
+    });
+    let narrowed = to.and_then(|to| parts.iter().map(|part| convert(part, &to)).collect::<Option<Vec<_>>>());
+    let Some(narrowed) = narrowed else { return Ok((Arc::clone(field), concatenated(parts)?)) };
+    let array = concatenated(&narrowed)?;
     Ok((stored_field(field, array.data_type()), array))
 }
 
-/// The field in a file of a column that is stored in another type.
+/// The field, in the file, of a column that is stored in type `stored`.
 fn stored_field(field: &FieldRef, stored: &DataType) -> FieldRef {
     let mut metadata = field.metadata().clone();
     metadata.insert(DECLARED_TYPE_KEY.to_owned(), field.data_type().to_string());
     Arc::new(field.as_ref().clone().with_data_type(stored.clone()).with_metadata(metadata))
 }
 
-fn together(parts: &[ArrayRef]) -> Result<ArrayRef> {
+fn concatenated(parts: &[ArrayRef]) -> Result<ArrayRef> {
     let [part] = parts else { return Ok(concat(&parts.iter().map(AsRef::as_ref).collect::<Vec<_>>())?) };
     Ok(Arc::clone(part))
 }
 
 /// The field as the table declares it.
-pub(super) fn declared(field: &FieldRef) -> Result<FieldRef> {
+pub(super) fn declared_field(field: &FieldRef) -> Result<FieldRef> {
     let Some(text) = field.metadata().get(DECLARED_TYPE_KEY) else { return Ok(Arc::clone(field)) };
     let unknown = || corrupt(format!("column '{}' has the declared type '{text}', which is unknown", field.name()));
     let declared: DataType = text.parse().map_err(|_| unknown())?;
@@ -338,16 +347,21 @@ pub(super) fn declared(field: &FieldRef) -> Result<FieldRef> {
     Ok(Arc::new(field.as_ref().clone().with_data_type(declared).with_metadata(metadata)))
 }
 
-/// Completes the home of a column whose field in the file is `field`, and whose dictionary, if it has one, is `words`.
-pub(super) fn describe(home: &mut Home, field: &FieldRef, rows: usize, words: Option<Words>) -> Result<()> {
-    let declared = declared(field)?;
+/// Completes the home of a column by its field in the file and its dictionary, if it has one.
+pub(super) fn complete_home(
+    home: &mut Home,
+    field: &FieldRef,
+    rows: usize,
+    dictionary: Option<Dictionary>,
+) -> Result<()> {
+    let declared = declared_field(field)?;
     let encoding = std::mem::take(&mut home.encoding);
     if let DataType::Dictionary(key, _) = field.data_type() {
-        let words = words.ok_or_else(|| corrupt(format!("the dictionary of column '{}' is missing", field.name())))?;
-        home.encoding = encoding.with_words(key, words);
+        let missing = || corrupt(format!("the dictionary of column '{}' is missing", field.name()));
+        home.encoding = encoding.with_dictionary(key, dictionary.ok_or_else(missing)?);
         return Ok(());
     }
-    home.encoding = encoding.of(field.data_type(), declared.data_type());
+    home.encoding = encoding.with_stored_type(field.data_type(), declared.data_type());
     if home.encoding.width().is_some() {
         let nulls = home.layout.nodes.first().map_or(0, |(_, nulls)| *nulls);
         let validity = if nulls == 0 { 0 } else { rows.div_ceil(8).next_multiple_of(64) };
@@ -377,22 +391,22 @@ fn narrower(declared: &DataType) -> impl Iterator<Item = DataType> + use<> {
     types.into_iter()
 }
 
-/// The narrowest type for these values, the least and greatest of which are among `extremes`; `None` when it is their
-/// own, or when there is nothing to store.
-fn narrowest(array: &ArrayRef, extremes: (&ArrayRef, &ArrayRef)) -> Option<DataType> {
+/// The narrowest type for these values; `None` when it is their own type, or when there is nothing to store. The arrays `low`
+/// and `high` contain the least and the greatest value.
+fn narrowest(array: &ArrayRef, low: &ArrayRef, high: &ArrayRef) -> Option<DataType> {
     use DataType as D;
     if array.is_empty() {
         return None;
     }
     let (low, high) = match array.data_type() {
-        D::Int16 => bounds::<Int16Type>(extremes)?,
-        D::Int32 => bounds::<Int32Type>(extremes)?,
-        D::Int64 => bounds::<Int64Type>(extremes)?,
-        D::UInt16 => bounds::<UInt16Type>(extremes)?,
-        D::UInt32 => bounds::<UInt32Type>(extremes)?,
-        D::UInt64 => bounds::<UInt64Type>(extremes)?,
-        D::Decimal64(..) => bounds::<Decimal64Type>(extremes)?,
-        D::Decimal128(..) => bounds::<Decimal128Type>(extremes)?,
+        D::Int16 => bounds::<Int16Type>(low, high)?,
+        D::Int32 => bounds::<Int32Type>(low, high)?,
+        D::Int64 => bounds::<Int64Type>(low, high)?,
+        D::UInt16 => bounds::<UInt16Type>(low, high)?,
+        D::UInt32 => bounds::<UInt32Type>(low, high)?,
+        D::UInt64 => bounds::<UInt64Type>(low, high)?,
+        D::Decimal64(..) => bounds::<Decimal64Type>(low, high)?,
+        D::Decimal128(..) => bounds::<Decimal128Type>(low, high)?,
         _ => return None,
     };
     let holds = |to: &DataType| {
@@ -412,8 +426,8 @@ fn narrowest(array: &ArrayRef, extremes: (&ArrayRef, &ArrayRef)) -> Option<DataT
     narrower(array.data_type()).find(holds)
 }
 
-/// Least and greatest value; (0, 0) when all are null.
-fn bounds<T: ArrowPrimitiveType<Native: Into<i128>>>((low, high): (&ArrayRef, &ArrayRef)) -> Option<(i128, i128)> {
+/// The least value in `low` and the greatest in `high`; (0, 0) when all are null.
+fn bounds<T: ArrowPrimitiveType<Native: Into<i128>>>(low: &ArrayRef, high: &ArrayRef) -> Option<(i128, i128)> {
     let low = low.as_primitive_opt::<T>()?;
     let high = high.as_primitive_opt::<T>()?;
     Some((min(low).map_or(0, Into::into), max(high).map_or(0, Into::into)))

@@ -1,8 +1,8 @@
-//! Compressed columns: how they lie in their file, and how their bytes come back.
+//! Compressed columns: their layout in the file, and their decompression.
 //!
 //! In a file with compression every buffer that is not empty is preceded by its length before compression, as eight
-//! bytes; -1 says that it is stored as it is. Such a buffer begins right behind its -1, at a multiple of 64, so a column
-//! without compressed buffers is read as in any other file: in place, whole or in part.
+//! bytes; -1 says that it is stored raw. A raw buffer begins right behind its -1, at a multiple of 64, so a column without
+//! compressed buffers is read as in any other file: in place, whole or in part.
 //!
 //! ```text
 //!   |  .. -1 | raw buffer ..      | length | compressed buffer .. |  .. -1 | raw ..
@@ -21,25 +21,26 @@ use crate::table::Home;
 
 /// Bytes of the length before a buffer.
 pub(super) const LENGTH_BYTES: u64 = 8;
-/// The length of a buffer that is stored as it is.
+/// The length of a buffer that is stored raw.
 pub(super) const RAW: i64 = -1;
-/// Most bytes that a column may have once they are decompressed: beyond it, a length is damage.
+/// Most bytes that a column may have after decompression: a larger length is damage.
 const MOST_BYTES: u64 = 1 << 36;
 
-/// How the buffers of a column lie in the file when one of them is compressed. Their place once they are decompressed is
-/// in the layout of their home.
+/// Layout of the buffers of a column in the file when one of them is compressed. The layout of the home has their offsets
+/// after decompression.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Packed {
-    /// How they are compressed.
+    /// The compression of the compressed ones.
     pub compression: Compression,
-    /// Bytes of a value where these are narrower than the declared type; 0 where they are not.
+    /// Bytes of a value where values are narrower than the declared type, else 0.
     pub width: u8,
-    /// (offset from the home's, bytes) of each with the length before it, in Arrow's order; no bytes for an empty one.
+    /// (offset from the start of the home, bytes) of each buffer with the length before it, in Arrow's order; no bytes for
+    /// an empty buffer.
     pub buffers: Vec<(u64, u64)>,
 }
 
 impl Encoding {
-    /// How some buffers are compressed; `None` when none is.
+    /// The compression of the compressed buffers; `None` when no buffer is compressed.
     pub fn compression(&self) -> Option<Compression> {
         self.packed().map(|packed| packed.compression)
     }
@@ -47,44 +48,44 @@ impl Encoding {
     pub(super) fn packed(&self) -> Option<&Packed> {
         match self {
             Self::Packed(packed) => Some(packed),
-            Self::Worded(worded) => worded.packed.as_ref(),
+            Self::Dictionary(encoding) => encoding.packed.as_ref(),
             _ => None,
         }
     }
 
-    /// For each buffer at `home`, which this is the encoding of, whether it is compressed.
+    /// For each buffer at `home`, whose encoding this is, true when it is compressed.
     pub(super) fn packed_buffers(&self, home: &Home) -> Vec<bool> {
         let raw = &home.layout.buffers;
         let Some(packed) = self.packed() else { return vec![false; raw.len()] };
-        // One that would not shrink is never compressed, so the lengths tell them apart.
+        // A buffer that would not shrink is never compressed, so a shorter one is compressed.
         let shorter = |((_, stored), (_, raw)): (&(u64, u64), &(u64, u64))| *stored > 0 && *stored < raw + LENGTH_BYTES;
         packed.buffers.iter().zip(raw).map(shorter).collect()
     }
 }
 
-/// Bytes of memory that decoding takes beside the stored bytes: what compressed columns are decompressed into.
+/// Bytes of memory that decoding takes beside the stored bytes: the image of a compressed column, else 0.
 pub fn unpacked_bytes(home: &Home) -> u64 {
     home.encoding.packed().map_or(0, |_| image_bytes(home))
 }
 
-/// Bytes of a column's image in memory: what is stored at its home, without compression.
+/// Bytes of a column's image in memory: the stored bytes without compression.
 pub fn image_bytes(home: &Home) -> u64 {
     home.layout.buffers.iter().map(|(offset, len)| offset.saturating_add(*len)).max().unwrap_or(0)
 }
 
-/// The bytes at a home without compression, cut as its layout says: `stored` itself where none is compressed, else memory
-/// of `pool`. Fails with [`crate::Error::Corrupt`], without the path, for what is no compressed column.
+/// Decompresses the bytes stored at a home to an image with its layout: `stored` itself where no buffer is compressed, else
+/// memory of `pool`. Fails with [`crate::Error::Corrupt`], without the path, when `stored` is no compressed column.
 pub fn unpacked(home: &Home, stored: Buffer, pool: &Arc<BufferPool>) -> Result<Buffer> {
     let Some(packed) = home.encoding.packed() else { return Ok(stored) };
     let end = image_bytes(home);
-    // Before memory is asked for: no compression does better.
-    let most = stored.len() as u64 * packed.compression.most_of_a_byte();
+    // Check the length before memory is allocated for it: no compression has a higher ratio.
+    let most = stored.len() as u64 * packed.compression.max_ratio();
     let bytes = usize::try_from(end).ok().filter(|_| end <= most.min(MOST_BYTES));
     let bytes = bytes.ok_or_else(|| corrupt(format!("{end} bytes cannot come out of {}", stored.len())))?;
-    let parts = parts(home, packed, &stored)?;
+    let buffers = stored_buffers(home, packed, &stored)?;
     let mut memory = AlignedBuffer::zeroed(pool, bytes)?;
     let to = memory.window_mut();
-    for Part { from, at, compressed } in parts {
+    for StoredBuffer { from, at, compressed } in buffers {
         let to = to.get_mut(at).ok_or_else(|| corrupt("a buffer lies outside of its column"))?;
         match compressed {
             true => packed.compression.decompress(from, to)?,
@@ -94,34 +95,34 @@ pub fn unpacked(home: &Home, stored: Buffer, pool: &Arc<BufferPool>) -> Result<B
     Ok(memory.into_arrow(None))
 }
 
-/// A buffer as it is stored, and where it goes.
-struct Part<'a> {
+/// The stored bytes of a buffer, and its range in the image.
+struct StoredBuffer<'a> {
     from: &'a [u8],
     at: Range<usize>,
     compressed: bool,
 }
 
-/// The buffers that are not empty. Each says as much of its length as the layout does.
-fn parts<'a>(home: &Home, packed: &Packed, stored: &'a [u8]) -> Result<Vec<Part<'a>>> {
+/// The buffers that are not empty. Fails when the length before a buffer differs from the layout's.
+fn stored_buffers<'a>(home: &Home, packed: &Packed, stored: &'a [u8]) -> Result<Vec<StoredBuffer<'a>>> {
     if packed.buffers.len() != home.layout.buffers.len() {
         return Err(corrupt("its buffers are not those of its layout"));
     }
     let buffers = packed.buffers.iter().zip(&home.layout.buffers);
-    let part = |((from, stored_len), (at, len)): (&(u64, u64), &(u64, u64))| {
+    let stored_buffer = |((from, stored_len), (at, len)): (&(u64, u64), &(u64, u64))| {
         let outside = || corrupt(format!("a buffer of {stored_len} bytes at {from} lies outside of the column"));
-        let from = slice(*from, *stored_len).and_then(|range| stored.get(range)).ok_or_else(outside)?;
-        let at = slice(*at, *len).ok_or_else(outside)?;
+        let from = range(*from, *stored_len).and_then(|range| stored.get(range)).ok_or_else(outside)?;
+        let at = range(*at, *len).ok_or_else(outside)?;
         let (length, from) = from.split_first_chunk().ok_or_else(outside)?;
         match i64::from_le_bytes(*length) {
-            RAW if from.len() == at.len() => Ok(Part { from, at, compressed: false }),
-            length if u64::try_from(length) == Ok(*len) => Ok(Part { from, at, compressed: true }),
+            RAW if from.len() == at.len() => Ok(StoredBuffer { from, at, compressed: false }),
+            length if u64::try_from(length) == Ok(*len) => Ok(StoredBuffer { from, at, compressed: true }),
             length => Err(corrupt(format!("a buffer of {len} bytes says that it has {length}"))),
         }
     };
-    buffers.filter(|((_, stored_len), (_, len))| *stored_len > 0 || *len > 0).map(part).collect()
+    buffers.filter(|((_, stored_len), (_, len))| *stored_len > 0 || *len > 0).map(stored_buffer).collect()
 }
 
-fn slice(offset: u64, len: u64) -> Option<Range<usize>> {
+fn range(offset: u64, len: u64) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     Some(start..start.checked_add(usize::try_from(len).ok()?)?)
 }

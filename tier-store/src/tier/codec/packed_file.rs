@@ -14,25 +14,26 @@ use flatbuffers::FlatBufferBuilder;
 use super::corrupt;
 use super::encode::{Body, check_version, footer, schema_at_start, version_of};
 use super::packed::{LENGTH_BYTES, RAW};
-use super::packing::Packs;
+use super::packing::CompressedBuffers;
 use crate::error::{Error, Result};
 
-/// Everything in a file is aligned to so many bytes.
+/// Alignment of everything in a file, in bytes.
 const ALIGNMENT: u64 = 64;
 const ZEROS: [u8; ALIGNMENT as usize] = [0; ALIGNMENT as usize];
-/// What a message begins with, before its length.
+/// First bytes of a message, before its length.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
-/// Writes a file with some of its buffers in their compressed form, into what `open` makes, told the bytes.
+/// Writes a file with some of its buffers in their compressed form, into a file that `open` makes for the given number of
+/// bytes.
 pub(super) fn write<File: Write + AsMut<[u8]>>(
     file: &[u8],
-    packs: &Packs,
+    compressed: &CompressedBuffers,
     version: u32,
     open: impl FnOnce(usize) -> Result<File>,
 ) -> Result<File> {
-    let body = Body::of(file)?;
-    let (placed, body_len) = placed(&body, packs)?;
-    let message = message(&body, packs, &placed, body_len);
+    let body = Body::from_file(file)?;
+    let (placed, body_len) = place_buffers(&body, compressed)?;
+    let message = message(&body, compressed, &placed, body_len);
     let metadata_len = (message.len() as u64 + LENGTH_BYTES).next_multiple_of(ALIGNMENT);
     let start = body.metadata_start;
     let end = body.start + body.bytes.len();
@@ -47,23 +48,24 @@ pub(super) fn write<File: Write + AsMut<[u8]>>(
     put(&mut out, &message)?;
     pad(&mut out, metadata_len - LENGTH_BYTES - message.len() as u64)?;
     let mut at = 0;
-    for ((offset, len), (raw, pack)) in placed.iter().zip(body.buffers()?.into_iter().zip(&packs.buffers)) {
+    for ((offset, len), (raw, compressed)) in placed.iter().zip(body.buffers()?.into_iter().zip(&compressed.buffers)) {
         if *len == 0 {
             continue;
         }
         pad(&mut out, offset - at)?;
-        let length = pack.as_ref().map_or(RAW, |_| raw.len() as i64);
+        let length = compressed.as_ref().map_or(RAW, |_| raw.len() as i64);
         put(&mut out, &length.to_le_bytes())?;
-        put(&mut out, pack.as_deref().unwrap_or(raw))?;
+        put(&mut out, compressed.as_deref().unwrap_or(raw))?;
         at = offset + len;
     }
     pad(&mut out, body_len - at)?;
     put(&mut out, tail)?;
 
-    let moved = bytes as isize - file.len() as isize;
+    // The footer behind the body moves by the difference of the lengths.
+    let shift = bytes as isize - file.len() as isize;
     let block = Block::new(start as i64, metadata_len as i32, body_len as i64);
     for (place, value) in changes(file, version, &block)? {
-        let place = if place < start { place } else { place.saturating_add_signed(moved) };
+        let place = if place < start { place } else { place.saturating_add_signed(shift) };
         if let Some(target) = out.as_mut().get_mut(place..place + value.len()) {
             target.copy_from_slice(&value);
         }
@@ -71,19 +73,20 @@ pub(super) fn write<File: Write + AsMut<[u8]>>(
     Ok(out)
 }
 
-/// Where each buffer goes, counted from the start of the body, with the length before it; and the bytes of the body.
-fn placed(body: &Body<'_>, packs: &Packs) -> Result<(Vec<(u64, u64)>, u64)> {
+/// Assigns each buffer, together with the length before it, its offset and length in the body, and returns the bytes of the
+/// body too.
+fn place_buffers(body: &Body<'_>, compressed: &CompressedBuffers) -> Result<(Vec<(u64, u64)>, u64)> {
     let buffers = body.buffers()?;
-    if buffers.len() != packs.buffers.len() {
+    if buffers.len() != compressed.buffers.len() {
         return Err(corrupt("its buffers are not those that were compressed"));
     }
     let mut end = 0u64;
-    let placed = buffers.iter().zip(&packs.buffers).map(|(raw, pack)| {
+    let placed = buffers.iter().zip(&compressed.buffers).map(|(raw, compressed)| {
         let start = end.next_multiple_of(ALIGNMENT);
-        let (at, len) = match pack {
+        let (at, len) = match compressed {
             _ if raw.is_empty() => (start, 0),
-            Some(pack) => (start, pack.len()),
-            // Its first byte is at a multiple of 64.
+            Some(compressed) => (start, compressed.len()),
+            // The buffer itself, behind the length, starts at a multiple of 64.
             None => (start + ALIGNMENT - LENGTH_BYTES, raw.len()),
         };
         let len = if len == 0 { 0 } else { len as u64 + LENGTH_BYTES };
@@ -94,10 +97,11 @@ fn placed(body: &Body<'_>, packs: &Packs) -> Result<(Vec<(u64, u64)>, u64)> {
     Ok((placed, end.next_multiple_of(ALIGNMENT)))
 }
 
-/// The metadata of the record batch.
-fn message(body: &Body<'_>, packs: &Packs, placed: &[(u64, u64)], body_len: u64) -> Vec<u8> {
+/// Builds the metadata of the record batch.
+fn message(body: &Body<'_>, compressed: &CompressedBuffers, placed: &[(u64, u64)], body_len: u64) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
-    let compression = BodyCompressionArgs { codec: packs.compression.to_ipc(), method: BodyCompressionMethod::BUFFER };
+    let compression =
+        BodyCompressionArgs { codec: compressed.compression.to_ipc(), method: BodyCompressionMethod::BUFFER };
     let compression = arrow_ipc::BodyCompression::create(&mut builder, &compression);
     let nodes: Vec<FieldNode> = body.batch.nodes().into_iter().flatten().copied().collect();
     let nodes = builder.create_vector(&nodes);
@@ -125,7 +129,7 @@ fn message(body: &Body<'_>, packs: &Packs, placed: &[(u64, u64)], body_len: u64)
     builder.finished_data().to_vec()
 }
 
-/// What is different in schema and footer, and where.
+/// The changed bytes of schema and footer, with their offsets in the old file.
 fn changes(file: &[u8], version: u32, block: &Block) -> Result<Vec<(usize, Vec<u8>)>> {
     let footer = footer(file)?;
     let place = |bytes: &[u8]| (bytes.as_ptr() as usize).checked_sub(file.as_ptr() as usize);

@@ -1,9 +1,9 @@
-//! Which buffers of a new chunk file are compressed, and how.
+//! Chooses the buffers of a new chunk file that are compressed, and the compression.
 //!
-//! A compressed buffer pays when the time that its device saves is longer than what a core needs to undo it, counted
-//! twice: a query needs its cores for other things, too, and so close a call is not worth the writing. A sample of each
-//! buffer tells about how small it gets; only buffers that seem to pay are compressed, and only those that do stay so. One
-//! compression for a file, as Arrow's format has it.
+//! Compressing a buffer pays when the time that the device saves is longer than twice the time that a core needs to
+//! decompress it: a query needs its cores for other work too, and a smaller gain is not worth the writing. A sample of each
+//! buffer estimates its compressed size. Buffers that seem to pay are compressed, and stay compressed if they do pay. A file
+//! has one compression, as Arrow's format prescribes.
 
 use std::borrow::Cow;
 
@@ -11,21 +11,21 @@ use super::Compression;
 use crate::error::Result;
 use crate::table::Home;
 
-/// What is compressed to guess at the whole buffer.
+/// Bytes of the sample that estimates how small a buffer gets.
 const SAMPLE_BYTES: usize = 16 << 10;
-/// Buffers below are a block or two of a device, whatever is done to them.
+/// Smaller buffers stay raw: they take a block or two of a device either way.
 const LEAST_BYTES: usize = 8 << 10;
-/// Where not even a buffer that shrinks to a fifth would pay, none is looked at.
+/// Where not even a buffer that shrinks to a fifth would pay, no buffer is sampled.
 const MOST_SAVED: f64 = 0.8;
-/// What a core's time counts against a device's.
+/// Weight of a core's time against a device's.
 const CORE_WEIGHT: f64 = 2.0;
 
 /// Speeds, in bytes per microsecond.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// Of the device that the files are read from.
+    /// Rate of the device that the files are read from.
     pub device: f64,
-    /// Of decompression, in bytes that come out.
+    /// Rates of decompression, in bytes that come out.
     pub decompression: DecompressionRates,
 }
 
@@ -39,11 +39,11 @@ pub struct DecompressionRates {
 }
 
 impl DecompressionRates {
-    /// Those of a core of a current server, roughly.
+    /// The approximate rates of a core of a current server.
     pub const TYPICAL: Self = Self { lz4: 2_000.0, zstd: 800.0 };
 
-    /// The rate of one.
-    pub fn of(&self, compression: Compression) -> f64 {
+    /// The rate of a compression.
+    pub fn rate_of(&self, compression: Compression) -> f64 {
         match compression {
             Compression::Lz4 => self.lz4,
             Compression::Zstd => self.zstd,
@@ -52,9 +52,9 @@ impl DecompressionRates {
 }
 
 impl Rates {
-    /// Microseconds won, or lost, when `bytes` are stored as `packed`.
+    /// Microseconds gained, or lost if negative, when `bytes` are stored in `packed` bytes.
     fn gain_us(&self, compression: Compression, bytes: usize, packed: f64) -> f64 {
-        (bytes as f64 - packed) / self.device - CORE_WEIGHT * bytes as f64 / self.decompression.of(compression)
+        (bytes as f64 - packed) / self.device - CORE_WEIGHT * bytes as f64 / self.decompression.rate_of(compression)
     }
 
     /// False where not even a buffer that shrinks much would pay, whatever the compression.
@@ -63,39 +63,39 @@ impl Rates {
     }
 
     fn may_pay(&self, compression: Compression) -> bool {
-        self.device * CORE_WEIGHT < MOST_SAVED * self.decompression.of(compression)
+        self.device * CORE_WEIGHT < MOST_SAVED * self.decompression.rate_of(compression)
     }
 }
 
-/// How the compression of a new file's buffers is chosen.
+/// The rule that chooses the buffers of a new file to compress.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Packing<'a> {
-    /// None of them.
+    /// No buffer.
     #[default]
     Raw,
-    /// Each that shrinks.
+    /// Each buffer that shrinks.
     Always(Compression),
-    /// Each that pays.
+    /// Each buffer whose compression pays.
     Auto(Rates),
-    /// Those that are compressed at these homes, which name all columns of the file: to make a file anew.
+    /// The buffers that are compressed at these homes, one per column of the file: to write a file anew.
     Like(Compression, &'a [&'a Home]),
 }
 
-/// The compressed form of a file's buffers; `None` for those that stay as they are.
-pub(super) struct Packs {
+/// The compressed buffers of a file; `None` for those that stay raw.
+pub(super) struct CompressedBuffers {
     pub(super) compression: Compression,
     pub(super) buffers: Vec<Option<Vec<u8>>>,
 }
 
 impl<'a> Packing<'a> {
-    /// How the buffers at `homes` were compressed.
+    /// The packing that compresses the same buffers as at `homes`.
     pub(crate) fn like(homes: &'a [&'a Home]) -> Self {
         let compression = homes.iter().find_map(|home| home.encoding.compression());
         compression.map_or(Self::Raw, |compression| Self::Like(compression, homes))
     }
 
-    /// The compressed buffers of a file; `None` when none is, or when nothing is to be compressed at all.
-    pub(super) fn packs(&self, buffers: &[&[u8]]) -> Result<Option<Packs>> {
+    /// Compresses the chosen buffers of a file; `None` when the file is written without compression.
+    pub(super) fn compress_buffers(&self, buffers: &[&[u8]]) -> Result<Option<CompressedBuffers>> {
         let (compression, wanted) = match self {
             Self::Raw => return Ok(None),
             Self::Always(compression) => (*compression, vec![true; buffers.len()]),
@@ -111,9 +111,10 @@ impl<'a> Packing<'a> {
         for (buffer, wanted) in buffers.iter().zip(wanted) {
             packed.push(if wanted { self.pack(compression, buffer)? } else { None });
         }
-        // Files of a column whose compressed neighbours are unknown are laid out as if these were there.
-        let kept = matches!(self, Self::Like(..)) || packed.iter().any(Option::is_some);
-        Ok(kept.then_some(Packs { compression, buffers: packed }))
+        // A file may be made anew from some of its columns: it gets the layout of a file with compression even if the
+        // compressed columns are not among them.
+        let is_compressed = matches!(self, Self::Like(..)) || packed.iter().any(Option::is_some);
+        Ok(is_compressed.then_some(CompressedBuffers { compression, buffers: packed }))
     }
 
     fn pack(&self, compression: Compression, buffer: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -129,7 +130,7 @@ impl<'a> Packing<'a> {
 }
 
 impl Rates {
-    /// The compression that wins most time, and the buffers that it wins time with; `None` where none does.
+    /// The compression that gains most time, and the buffers with which it gains time; `None` where none does.
     fn choose(&self, buffers: &[&[u8]]) -> Result<Option<(Compression, Vec<bool>)>> {
         let mut best = None;
         let mut most_us = 0.0;
@@ -137,7 +138,7 @@ impl Rates {
             let mut gain_us = 0.0;
             let mut wanted = Vec::with_capacity(buffers.len());
             for buffer in buffers {
-                let gain = if buffer.len() < LEAST_BYTES { 0.0 } else { self.guess_us(compression, buffer)? };
+                let gain = if buffer.len() < LEAST_BYTES { 0.0 } else { self.estimate_us(compression, buffer)? };
                 wanted.push(gain > 0.0);
                 gain_us += gain.max(0.0);
             }
@@ -148,8 +149,8 @@ impl Rates {
         Ok(best)
     }
 
-    /// About what compressing a buffer wins.
-    fn guess_us(&self, compression: Compression, buffer: &[u8]) -> Result<f64> {
+    /// An estimate of the microseconds that compressing a buffer gains.
+    fn estimate_us(&self, compression: Compression, buffer: &[u8]) -> Result<f64> {
         let sample = sample(buffer);
         let mut packed = Vec::with_capacity(SAMPLE_BYTES);
         compression.compress(&sample, &mut packed)?;
@@ -193,13 +194,16 @@ mod tests {
         let buffers = buffers();
         let buffers: Vec<&[u8]> = buffers.iter().map(Vec::as_slice).collect();
         let rates = Rates { device, decompression: MEASURED };
-        let packs = Packing::Auto(rates).packs(&buffers).unwrap()?;
-        for (pack, buffer) in packs.buffers.iter().zip(buffers) {
+        let compressed = Packing::Auto(rates).compress_buffers(&buffers).unwrap()?;
+        for (pack, buffer) in compressed.buffers.iter().zip(buffers) {
             let Some(pack) = pack else { continue };
             let saved_us = (buffer.len() - pack.len()) as f64 / device;
-            assert!(saved_us > 2.0 * buffer.len() as f64 / MEASURED.of(packs.compression), "what is compressed pays");
+            assert!(
+                saved_us > 2.0 * buffer.len() as f64 / MEASURED.rate_of(compressed.compression),
+                "what is compressed pays"
+            );
         }
-        Some((packs.compression, packs.buffers.iter().map(Option::is_some).collect()))
+        Some((compressed.compression, compressed.buffers.iter().map(Option::is_some).collect()))
     }
 
     #[test]

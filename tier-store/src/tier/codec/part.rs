@@ -1,12 +1,13 @@
 //! A part of a column: the stored bytes that hold some of its rows.
 //!
-//! Where a row's place follows from its number (values of one width; the pages of a view column), a column need not be
-//! read as a whole, unless it is compressed. What comes out is a *window*, the pages of rows from the first row asked for to the
-//! last, of which only the rows asked for surely have their values: others are zero, or empty text. Nulls of a window are right.
+//! Where the offset of a row follows from its number (values of one width; the pages of a view column), some rows can be read
+//! without the whole column, unless it is compressed. A part decodes to a *window*: the pages of rows from the first wanted
+//! row to the last. Only the wanted rows are sure to have their values: others may be zero, or empty text. The nulls of all
+//! rows of a window are right.
 //!
-//! The texts of a page lie in the order of its rows, so where some of them are is guessed from the page's length: exact for texts
-//! of one length, near for most others (interpolation, as in an interpolation search). Their views are read at the same time
-//! and tell whether it was right; where it was not, the page's texts are read as a whole.
+//! The texts of a page are stored in the order of its rows, so a part guesses the offsets of some of them from the page's
+//! length (interpolation, as in an interpolation search): exact for texts of one length, near for most others. Their views are
+//! read at the same time and show whether the guess was right; where it was wrong, all texts of the page are read.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -21,55 +22,55 @@ use crate::error::Result;
 use crate::io::{AlignedBuffer, BufferPool};
 use crate::table::Home;
 
-/// What a part must leave out to be worth putting it together.
+/// Least bytes that a part must leave out to be worth assembling it.
 const LEAST_SAVED_BYTES: usize = 2 * CHECKSUM_BLOCK_BYTES;
-/// Texts are looked for this part of their page's length before and behind where they would be if all were equally long. Where lengths
-/// are independent and vary by half of their mean, rows in the middle of a page miss their place by a 360th of its length
-/// (standard deviation), others by less.
-const MISSED_PART: usize = 64;
+/// A guess reads this share (one 64th) of the page's length more, before and behind the offsets that texts of equal length
+/// would have. Where lengths are independent and vary by half of their mean, the guess for rows in the middle of a page is
+/// wrong by a 360th of the page's length (standard deviation), for others by less.
+const GUESS_MARGIN_SHARE: usize = 64;
 
-/// How parts are cut.
+/// Choices for reading parts.
 #[derive(Debug, Clone, Copy)]
-pub struct Cut {
-    /// A hole of up to so many bytes is read through: a request costs as much as so many bytes.
+pub struct PartOptions {
+    /// Holes of up to this many bytes are read too, as another request costs as much as reading them.
     pub gap: usize,
-    /// Where texts lie within their page is guessed.
+    /// Guess the offsets of texts within their page.
     pub guess: bool,
 }
 
-/// Which stored bytes of a column are read.
+/// The stored bytes of a column that are read for some of its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// Ascending ranges of whole checksum blocks, counted from the column's first byte.
     ranges: Vec<Range<usize>>,
-    /// Pages of a view column of which rows are read.
+    /// Pages of a view column that have wanted rows.
     pages: Vec<Page>,
-    /// The rows that come out: whole pages.
+    /// The rows of the decoded window: whole pages.
     window: Range<usize>,
-    /// Bytes of a value; of a view column, of a view.
+    /// Bytes of a value, or of a view in a view column.
     width: usize,
     gap: usize,
 }
 
-/// What is read of a page of a view column.
+/// The rows and texts that are read of a page of a view column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Page {
     index: usize,
     /// Ascending ranges.
     rows: Vec<Range<usize>>,
-    /// Bytes of its texts.
+    /// Range of its texts that is read, counted from the first text of the page.
     bytes: Range<usize>,
 }
 
 impl Page {
-    /// Where the texts of its rows are likely to be, if that leaves out enough.
+    /// Narrows the range to the likely offsets of the wanted texts, if that leaves out enough.
     fn guess(&mut self, rows: usize) {
         let of_page = page_rows(self.index, rows);
         let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return };
         let len = self.bytes.len();
-        let missed = self.bytes.len() / MISSED_PART;
-        let place = |row: usize| (len as u128 * (row - of_page.start) as u128 / of_page.len().max(1) as u128) as usize;
-        let guess = place(first.start).saturating_sub(missed)..(place(last.end) + missed + 1).min(len);
+        let margin = self.bytes.len() / GUESS_MARGIN_SHARE;
+        let offset = |row: usize| (len as u128 * (row - of_page.start) as u128 / of_page.len().max(1) as u128) as usize;
+        let guess = offset(first.start).saturating_sub(margin)..(offset(last.end) + margin + 1).min(len);
         if guess.len() + LEAST_SAVED_BYTES <= len {
             self.bytes = guess;
         }
@@ -77,9 +78,15 @@ impl Page {
 }
 
 impl Part {
-    /// The part of a column declared as `declared` that holds the `wanted` rows (ascending). `None` when it has to be read
-    /// as a whole, or may as well be.
-    pub fn of(home: &Home, declared: &DataType, rows: usize, wanted: &[Range<usize>], cut: Cut) -> Option<Self> {
+    /// The part that holds the `wanted` rows (ascending) of a column of `rows` rows declared as `declared`. `None` when the
+    /// column has to be read as a whole, or when a part saves too little.
+    pub fn for_rows(
+        home: &Home,
+        declared: &DataType,
+        rows: usize,
+        wanted: &[Range<usize>],
+        options: PartOptions,
+    ) -> Option<Self> {
         if home.encoding.compression().is_some() {
             return None;
         }
@@ -104,9 +111,9 @@ impl Part {
         let end = wanted().next_back().map_or(rows, |rows| rows.end);
         let window = first - first % PAGE_ROWS..end.next_multiple_of(PAGE_ROWS).min(rows);
         let mut pages: Vec<Page> = Vec::new();
-        let mut needed = vec![part_of(*validity, bytes_of_bits(&window))?];
+        let mut needed = vec![buffer_range(*validity, bitmap_bytes(&window))?];
         for rows in wanted() {
-            needed.push(part_of(*values, rows.start * width..rows.end * width)?);
+            needed.push(buffer_range(*values, rows.start * width..rows.end * width)?);
             for index in (rows.start / PAGE_ROWS..rows.end.div_ceil(PAGE_ROWS)).filter(|_| views) {
                 let of_page = page_rows(index, rows.end);
                 let rows = rows.start.max(of_page.start)..of_page.end;
@@ -119,18 +126,20 @@ impl Part {
         for page in &mut pages {
             let texts = *data.get(page.index)?;
             page.bytes = 0..usize::try_from(texts.1).ok()?;
-            if cut.guess {
+            if options.guess {
                 page.guess(rows);
             }
-            needed.push(part_of(texts, page.bytes.clone())?);
+            needed.push(buffer_range(texts, page.bytes.clone())?);
         }
         let len = usize::try_from(home.len).ok()?;
-        let part = Self { ranges: blocks(needed, len, cut.gap), pages, window, width, gap: cut.gap };
-        // The whole may be one request with its neighbours in the file.
-        (part.bytes() + LEAST_SAVED_BYTES.max(cut.gap) <= len).then_some(part)
+        let part = Self { ranges: covering_blocks(needed, len, options.gap), pages, window, width, gap: options.gap };
+        // A part takes requests of its own, a whole column may share one with its neighbours in the file: the part has to
+        // save at least the bytes that such a request costs.
+        (part.bytes() + LEAST_SAVED_BYTES.max(options.gap) <= len).then_some(part)
     }
 
-    /// False for a column of which no part can be read: compressed, or with rows that are not found by their numbers.
+    /// False for a column of which no part can be read: it is compressed, or the offset of a row does not follow from its
+    /// number.
     pub fn is_possible(home: &Home) -> bool {
         let ColumnLayout { nodes, buffers, variadic } = &home.layout;
         let by_number = buffers.len() == 2 || variadic.len() == 1;
@@ -142,19 +151,19 @@ impl Part {
         &self.ranges
     }
 
-    /// The same as offsets in the file and lengths.
+    /// The ranges as offsets in the file and lengths.
     pub(crate) fn windows(&self, home: &Home) -> impl Iterator<Item = (u64, usize)> {
         self.ranges.iter().map(|range| (home.offset + range.start as u64, range.len()))
     }
 
-    /// Bytes read.
+    /// Number of bytes that are read.
     pub fn bytes(&self) -> usize {
         self.ranges.iter().map(Range::len).sum()
     }
 
-    /// The same rows with all texts of their pages, where `read`, a buffer for each range, lacks some: their place was guessed
-    /// wrong.
-    pub(crate) fn whole_pages(&self, home: &Home, read: &[&[u8]]) -> Option<Self> {
+    /// The part that holds the same rows and all texts of their pages, if `read`, which has a buffer for each range, lacks
+    /// some texts because their offsets were guessed wrong.
+    pub(crate) fn with_whole_pages(&self, home: &Home, read: &[&[u8]]) -> Option<Self> {
         let [_, values, data @ ..] = home.layout.buffers.as_slice() else { return None };
         let view = |row: usize| {
             // Ranges are whole blocks, so none ends within a view.
@@ -177,38 +186,38 @@ impl Part {
             page.bytes = 0..usize::try_from(len).ok()?;
             needed.push(start as usize..start as usize + page.bytes.len());
         }
-        whole.ranges = blocks(needed, usize::try_from(home.len).ok()?, self.gap);
+        whole.ranges = covering_blocks(needed, usize::try_from(home.len).ok()?, self.gap);
         Some(whole)
     }
 
-    /// Bytes of memory that [`Part::column`] takes beside what was read.
+    /// Bytes of memory that [`Part::decode`] takes beside the buffers that were read.
     pub fn image_bytes(&self, home: &Home) -> usize {
         if self.in_place(home).is_some() { 0 } else { self.layout(home).1 }
     }
 
-    /// Where the buffers lie in what was read, when that is one piece that has all of the window.
+    /// The layout of the window inside the buffer that was read, when the part is one range that covers the window.
     fn in_place(&self, home: &Home) -> Option<ColumnLayout> {
         let ([read], [validity, values]) = (self.ranges.as_slice(), home.layout.buffers.as_slice()) else {
             return None;
         };
         let placed = |buffer: (u64, u64), bytes: Range<usize>| {
-            let bytes = part_of(buffer, bytes)?;
+            let bytes = buffer_range(buffer, bytes)?;
             let inside = read.start <= bytes.start && bytes.end <= read.end;
             let start = bytes.start.saturating_sub(read.start);
             if bytes.is_empty() { Some((0, 0)) } else { inside.then_some((start as u64, bytes.len() as u64)) }
         };
         let of_values = self.window.start * self.width..self.window.end * self.width;
-        let buffers = vec![placed(*validity, bytes_of_bits(&self.window))?, placed(*values, of_values)?];
+        let buffers = vec![placed(*validity, bitmap_bytes(&self.window))?, placed(*values, of_values)?];
         Some(ColumnLayout { buffers, ..home.layout.clone() })
     }
 
-    /// Where the buffers lie in the image, and its length: those of the window, then the pages read.
+    /// The layout of the assembled image, and its length: the buffers of the window, then the texts that were read.
     fn layout(&self, home: &Home) -> (ColumnLayout, usize) {
         let mut layout = home.layout.clone();
         let mut end = 0;
         for (index, (offset, len)) in layout.buffers.iter_mut().enumerate() {
             let placed = match index {
-                0 => bytes_of_bits(&self.window).len().min(*len as usize),
+                0 => bitmap_bytes(&self.window).len().min(*len as usize),
                 1 => self.window.len() * self.width,
                 _ => self.page(index - 2).map_or(0, |page| page.bytes.len()),
             };
@@ -222,10 +231,10 @@ impl Part {
         self.pages.get(self.pages.binary_search_by_key(&index, |page| page.index).ok()?)
     }
 
-    /// Copies what was read, one slice for each range, to its place in `image`, and zeros between.
-    fn place(&self, home: &Home, read: &[AlignedBuffer], image: &mut [MaybeUninit<u8>]) {
+    /// Copies the buffers that were read, one for each range, to their offsets in `image`, and fills the rest with zeros.
+    fn assemble(&self, home: &Home, read: &[AlignedBuffer], image: &mut [MaybeUninit<u8>]) {
         let mut placed: Vec<Range<usize>> = Vec::new();
-        for (stored, to) in self.moves(home) {
+        for (stored, to) in self.copies(home) {
             for (range, bytes) in self.ranges.iter().zip(read) {
                 let common = range.start.max(stored.start)..range.end.min(stored.end);
                 if common.is_empty() {
@@ -248,19 +257,19 @@ impl Part {
         }
     }
 
-    /// Stored bytes and where they go. A view that was not asked for may have been read beside others; it stays empty, as its text
-    /// may not be there.
-    fn moves(&self, home: &Home) -> Vec<(Range<usize>, usize)> {
+    /// Ranges of stored bytes, each with its offset in the image. Views of other rows may have been read beside the wanted
+    /// ones, but are not copied, as their texts may be missing: they stay empty.
+    fn copies(&self, home: &Home) -> Vec<(Range<usize>, usize)> {
         let (placed, _) = self.layout(home);
-        let mut moves = Vec::with_capacity(2 + 2 * self.pages.len());
+        let mut copies = Vec::with_capacity(2 + 2 * self.pages.len());
         for (index, (stored, image)) in home.layout.buffers.iter().zip(&placed.buffers).enumerate() {
             let from = stored.0 as usize;
             let to = image.0 as usize;
             let len = image.1 as usize;
             let mut add =
-                |skipped: usize, len: usize, to: usize| moves.push((from + skipped..from + skipped + len, to));
+                |skipped: usize, len: usize, to: usize| copies.push((from + skipped..from + skipped + len, to));
             match index {
-                0 => add(bytes_of_bits(&self.window).start, len, to),
+                0 => add(bitmap_bytes(&self.window).start, len, to),
                 1 if self.pages.is_empty() => add(self.window.start * self.width, len, to),
                 1 => {
                     for rows in self.pages.iter().flat_map(|page| &page.rows) {
@@ -271,11 +280,11 @@ impl Part {
                 _ => add(self.page(index - 2).map_or(0, |page| page.bytes.start), len, to),
             }
         }
-        moves
+        copies
     }
 
-    /// Moves the views of texts to where these lie in the image.
-    fn rebase(&self, home: &Home, (placed, image): (&ColumnLayout, &mut [u8])) -> Result<()> {
+    /// Changes the offsets in the views to those of the texts in the image.
+    fn rebase(&self, home: &Home, placed: &ColumnLayout, image: &mut [u8]) -> Result<()> {
         let [_, (views, _), ..] = *placed.buffers.as_slice() else { return Ok(()) };
         let is_cut = |page: &&Page| {
             home.layout.buffers.get(page.index + 2).is_some_and(|(_, len)| page.bytes.len() < *len as usize)
@@ -293,16 +302,17 @@ impl Part {
         Ok(())
     }
 
-    /// The window, of a column of so many `rows`, from what was read, a buffer for each range: where it lies in it, or put
-    /// together in memory of `pool`.
+    /// Decodes the window of a column of `rows` rows from `read`, which has a buffer for each range: in place, or assembled
+    /// in memory of `pool`.
     ///
     /// # Safety
     ///
-    /// What was read are the bytes of `home` that were written ([`StoredColumn::decode_unpacked`]).
-    pub(crate) unsafe fn column(
+    /// The buffers hold the bytes of `home` that were written ([`StoredColumn::decode_unpacked`]).
+    pub(crate) unsafe fn decode(
         &self,
         home: &Home,
-        (declared, rows): (&DataType, usize),
+        declared: &DataType,
+        rows: usize,
         read: Vec<AlignedBuffer>,
         pool: &Arc<BufferPool>,
     ) -> Result<StoredColumn> {
@@ -311,27 +321,28 @@ impl Part {
             None => {
                 let (layout, bytes) = self.layout(home);
                 let mut image = AlignedBuffer::for_window(pool, 0, bytes)?;
-                let place = image.blocks_mut().get_mut(..bytes).unwrap_or_default();
-                self.place(home, &read, place);
-                // SAFETY: `place` has written all of it.
+                let target = image.blocks_mut().get_mut(..bytes).unwrap_or_default();
+                self.assemble(home, &read, target);
+                // SAFETY: `assemble` has written all of it.
                 unsafe { image.set_filled(bytes) };
-                self.rebase(home, (&layout, image.window_mut()))?;
+                self.rebase(home, &layout, image.window_mut())?;
                 (layout, Some(image))
             }
         };
         let image = image.ok_or_else(|| corrupt("nothing was read of it"))?;
-        // SAFETY: as the caller says; rows that were not asked for are zero, or empty text.
-        unsafe { self.decode(home, layout, (declared, rows), &image.into_arrow(None)) }
+        // SAFETY: the caller promises valid bytes; rows that are not wanted are zero, or empty text.
+        unsafe { self.decode_image(home, layout, declared, rows, &image.into_arrow(None)) }
     }
 
     /// # Safety
     ///
-    /// As for [`Part::column`].
-    unsafe fn decode(
+    /// As for [`Part::decode`].
+    unsafe fn decode_image(
         &self,
         home: &Home,
         mut layout: ColumnLayout,
-        (declared, rows): (&DataType, usize),
+        declared: &DataType,
+        rows: usize,
         image: &Buffer,
     ) -> Result<StoredColumn> {
         let (Some((all, nulls)), Some((start, bytes))) = (layout.nodes.first_mut(), layout.buffers.first()) else {
@@ -350,13 +361,16 @@ impl Part {
             let valid = BooleanBuffer::new(image.slice_with_length(start, bytes), 0, self.window.len());
             *nulls = (self.window.len() - valid.count_set_bits()) as u32;
         }
-        // SAFETY: as the caller says.
-        let window = unsafe { StoredColumn::decode_as((&home.encoding, &layout), declared, self.window.len(), image)? };
-        Ok(window.of_column(self.window.start, rows))
+        let window_rows = self.window.len();
+        // SAFETY: the caller promises valid bytes.
+        let window =
+            unsafe { StoredColumn::decode_with_layout(&home.encoding, &layout, declared, window_rows, image)? };
+        Ok(window.into_window(self.window.start, rows))
     }
 }
 
-/// A view whose text lies in these bytes of its page, from the first of them on; as it is where the view holds the text itself.
+/// The view with its offset counted from the start of `bytes`, a range of its page; unchanged where the view holds the text
+/// itself. `None` when the text is not inside the range.
 fn rebased(view: u128, bytes: &Range<usize>) -> Option<u128> {
     let view = ByteView::from(view);
     if view.length <= 12 {
@@ -368,26 +382,27 @@ fn rebased(view: u128, bytes: &Range<usize>) -> Option<u128> {
     inside.then(|| ByteView { offset: (start - bytes.start) as u32, ..view }.as_u128())
 }
 
-/// Rows of a page of a column of so many `rows`.
+/// The rows of a page in a column of `rows` rows.
 fn page_rows(index: usize, rows: usize) -> Range<usize> {
     index * PAGE_ROWS..rows.min((index + 1) * PAGE_ROWS)
 }
 
-/// The bytes that hold the bits of the rows of a window.
-fn bytes_of_bits(window: &Range<usize>) -> Range<usize> {
+/// The bytes of a bitmap that hold the bits of the rows of a window.
+fn bitmap_bytes(window: &Range<usize>) -> Range<usize> {
     window.start / 8..window.end.div_ceil(8)
 }
 
-/// These bytes of a buffer, of one that is empty none, counted from the column's first byte.
-fn part_of((offset, len): (u64, u64), bytes: Range<usize>) -> Option<Range<usize>> {
-    let offset = usize::try_from(offset).ok()?;
-    let len = usize::try_from(len).ok()?;
+/// A range of a buffer (offset, length) as a range of the column; empty for an empty buffer.
+fn buffer_range(buffer: (u64, u64), bytes: Range<usize>) -> Option<Range<usize>> {
+    let offset = usize::try_from(buffer.0).ok()?;
+    let len = usize::try_from(buffer.1).ok()?;
     offset.checked_add(len)?;
     Some(offset + bytes.start.min(len)..offset + bytes.end.min(len))
 }
 
-/// The whole blocks that hold the `needed` bytes of `len`, and what lies between two that are no more than `gap` apart.
-fn blocks(mut needed: Vec<Range<usize>>, len: usize, gap: usize) -> Vec<Range<usize>> {
+/// The ranges of whole checksum blocks that cover the `needed` bytes of a column of `len` bytes. Blocks that are no more than
+/// `gap` bytes apart become one range.
+fn covering_blocks(mut needed: Vec<Range<usize>>, len: usize, gap: usize) -> Vec<Range<usize>> {
     needed.retain(|range| !range.is_empty());
     needed.sort_by_key(|range| range.start);
     let mut ranges: Vec<Range<usize>> = Vec::with_capacity(needed.len());

@@ -1,8 +1,8 @@
-//! The stamp of a chunk file: a checksum of the whole file, kept in the file.
+//! The stamp of a chunk file: a checksum of the whole file, stored in the file.
 //!
-//! The checksums of [`crate::table::Home`] guard the columns and lie in the catalog. The stamp guards every byte, the
-//! file's metadata and padding included, and lies in the file, so a catalog can be rebuilt from files that prove
-//! themselves. It is the entry `terrace.crc32c` of the footer's metadata: crc32c of the file, as eight hexadecimal
+//! The checksums of [`crate::table::Home`] cover the columns and are stored in the catalog. The stamp covers every byte, the
+//! file's metadata and padding included, and is stored in the file, so a catalog can be rebuilt from files that are
+//! verified without it. It is the entry `terrace.crc32c` of the footer's metadata: crc32c of the file, as eight hexadecimal
 //! digits, computed with these digits taken as zeros.
 
 use std::sync::LazyLock;
@@ -14,42 +14,43 @@ use crate::table::Home;
 
 /// Key of the stamp in the footer's metadata.
 pub(super) const KEY: &str = "terrace.crc32c";
-/// What stands in for the stamp while it is computed.
+/// Placeholder for the stamp while it is computed.
 pub(super) const BLANK: &str = "00000000";
 
-/// What a file says about its own wholeness.
+/// Result of the check of a file's stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
-    /// Every byte is as it was written.
-    Whole,
-    /// It was written before there were stamps.
+    /// The stamp is right: every byte is as it was written.
+    Valid,
+    /// The file was written before there were stamps.
     Missing,
 }
 
-/// Fills in the stamp of a file that was written with a blank one. The checksums of its columns are known.
+/// Computes the stamp of a file that was written with a blank one, from the checksums in `homes`, and writes it into the
+/// file.
 pub(super) fn stamp(file: &mut [u8], homes: &[Home]) -> Result<()> {
-    let at = place(file)?.ok_or_else(|| corrupt("it was written without a stamp"))?;
-    let digits = format!("{:08x}", checksum_of(file, at, homes));
-    if let Some(place) = file.get_mut(at..at + BLANK.len()) {
-        place.copy_from_slice(digits.as_bytes());
+    let at = stamp_offset(file)?.ok_or_else(|| corrupt("it was written without a stamp"))?;
+    let digits = format!("{:08x}", checksum_from_blocks(file, at, homes));
+    if let Some(target) = file.get_mut(at..at + BLANK.len()) {
+        target.copy_from_slice(digits.as_bytes());
     }
     Ok(())
 }
 
 /// Compares a file with its stamp; fails with [`crate::Error::Corrupt`], without the path, when they differ.
 pub fn check_stamp(file: &[u8]) -> Result<Stamp> {
-    let Some(at) = place(file)? else { return Ok(Stamp::Missing) };
+    let Some(at) = stamp_offset(file)? else { return Ok(Stamp::Missing) };
     let expected = format!("{:08x}", checksum(file, at));
     match file.get(at..at + BLANK.len()) {
-        Some(found) if found == expected.as_bytes() => Ok(Stamp::Whole),
+        Some(found) if found == expected.as_bytes() => Ok(Stamp::Valid),
         _ => Err(corrupt("its checksum of itself is wrong")),
     }
 }
 
-/// Where the digits lie; `None` for a file whose footer has no metadata.
-fn place(file: &[u8]) -> Result<Option<usize>> {
+/// Offset of the digits; `None` for a file whose footer has no metadata.
+fn stamp_offset(file: &[u8]) -> Result<Option<usize>> {
     let footer = footer(file)?;
-    // A damaged footer may hide its metadata; the key's bytes are there all the same.
+    // Damage may hide the footer's metadata from the parser, so search the file for the bytes of the key too.
     if footer.custom_metadata().is_none() && !file.windows(KEY.len()).any(|bytes| bytes == KEY.as_bytes()) {
         return Ok(None);
     }
@@ -65,8 +66,8 @@ fn checksum(file: &[u8], at: usize) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(before), BLANK.as_bytes()), after)
 }
 
-/// The same as [`checksum`] from the checksums of the columns' blocks and the bytes around them.
-fn checksum_of(file: &[u8], at: usize, homes: &[Home]) -> u32 {
+/// Like [`checksum`], but computed from the checksums of the columns' blocks and the bytes around them.
+fn checksum_from_blocks(file: &[u8], at: usize, homes: &[Home]) -> u32 {
     let part = |from: usize, to: usize| file.get(from..to).unwrap_or_default();
     let mut sum = 0;
     let mut done = 0;
@@ -86,8 +87,8 @@ fn checksum_of(file: &[u8], at: usize, homes: &[Home]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(sum, BLANK.as_bytes()), part(at + BLANK.len(), file.len()))
 }
 
-/// What a block of zeros makes of a checksum. That is linear in its bits (zlib's `crc32_combine`), and one of a block's
-/// own is to be added.
+/// The checksum after appending a block of zeros to data with checksum `sum`. It is linear in the bits of `sum` (zlib's
+/// `crc32_combine`), so the caller gets the checksum for a real block by adding (XOR) the block's own.
 fn after_zeros(sum: u32) -> u32 {
     static OF_BITS: LazyLock<[u32; 32]> =
         LazyLock::new(|| std::array::from_fn(|bit| crc32c::crc32c_combine(1 << bit, 0, CHECKSUM_BLOCK_BYTES)));
@@ -111,7 +112,7 @@ mod tests {
             let texts: ArrayRef =
                 Arc::new(StringViewArray::from_iter_values((0..rows).map(|i| format!("text no. {i:09}"))));
             let batch = RecordBatch::try_from_iter([("number", numbers), ("text", texts)]).unwrap();
-            assert_eq!(check_stamp(&encode_chunk(&batch).unwrap().bytes).unwrap(), Stamp::Whole, "{rows} rows");
+            assert_eq!(check_stamp(&encode_chunk(&batch).unwrap().bytes).unwrap(), Stamp::Valid, "{rows} rows");
         }
     }
 
@@ -121,7 +122,7 @@ mod tests {
         let texts: ArrayRef = Arc::new(StringViewArray::from_iter_values((0..100).map(|i| format!("text {i}"))));
         let batch = RecordBatch::try_from_iter([("number", numbers), ("text", texts)]).unwrap();
         let mut file = encode_chunk(&batch).unwrap().bytes;
-        assert_eq!(check_stamp(&file).unwrap(), Stamp::Whole);
+        assert_eq!(check_stamp(&file).unwrap(), Stamp::Valid);
         for at in 0..file.len() {
             file[at] ^= 1 << (at % 8);
             assert!(check_stamp(&file).is_err(), "byte {at} of {}", file.len());

@@ -1,4 +1,4 @@
-//! Encode and decode over all types, sizes and null shares; hostile layouts.
+//! Encodes and decodes batches of all types, sizes and null shares, and decodes hostile layouts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -184,13 +184,13 @@ fn check_round_trip(batch: &RecordBatch) {
 
 fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
     let encoded = encode_chunk_as(batch, packing).unwrap();
-    assert_eq!(check_stamp(&encoded.bytes).unwrap(), Stamp::Whole);
+    assert_eq!(check_stamp(&encoded.bytes).unwrap(), Stamp::Valid);
     let homes: Vec<&Home> = encoded.homes.iter().collect();
     let again = encode_chunk_as(batch, Packing::like(&homes)).unwrap();
     assert!(again.homes == encoded.homes && again.bytes == encoded.bytes, "it can be made anew");
     let packed = homes.iter().any(|home| home.encoding.compression().is_some());
-    let worded = homes.iter().any(|home| home.encoding.words().is_some());
-    let version = if packed || worded { PACKED_FORMAT_VERSION } else { FORMAT_VERSION };
+    let has_dictionary = homes.iter().any(|home| home.encoding.dictionary().is_some());
+    let version = if packed || has_dictionary { PACKED_FORMAT_VERSION } else { FORMAT_VERSION };
     if !packed {
         assert!(encoded.bytes == encode_chunk(batch).unwrap().bytes, "a file without compression is as it ever was");
     }
@@ -213,8 +213,8 @@ fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
         // SAFETY: it is a copy of what was decoded above.
         let copied = unsafe { StoredColumn::decode_copied(home, declared, rows, &copy).unwrap() };
         assert_eq!(&copied.widened().unwrap(), column);
-        if home.encoding.words().is_some() {
-            // Of a few rows the words are most.
+        if home.encoding.dictionary().is_some() {
+            // With few rows the dictionary takes most of the bytes.
             let few = rows < 64;
             assert!(few || home.len < column.get_array_memory_size() as u64 / 2, "keys are small");
             continue;
@@ -231,7 +231,7 @@ fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
     assert_eq!(reader.schema().metadata()[FORMAT_VERSION_KEY], version.to_string());
     let read = reader.next().unwrap().unwrap();
     for (stored, column) in read.columns().iter().zip(batch.columns()) {
-        // What any tool would do to compare them.
+        // Any tool would compare them like this.
         assert_eq!(&arrow::compute::cast(stored, column.data_type()).unwrap(), column);
     }
     assert!(reader.next().is_none());
@@ -273,11 +273,11 @@ proptest! {
                     let values = wide.as_primitive::<Decimal128Type>().unary::<_, Decimal128Type>(|v| v % 10_i128.pow(u32::from(*p).min(37)));
                     Arc::new(values.with_precision_and_scale(*p, *s).unwrap()) as ArrayRef
                 }
-                // Those out of range become null.
+                // Values out of range become null.
                 other => arrow::compute::cast(&wide, other).unwrap(),
             };
-            let said = [("unit".to_owned(), "metres".to_owned())];
-            fields.push(Field::new(declared.to_string(), declared.clone(), true).with_metadata(said.into()));
+            let metadata = [("unit".to_owned(), "metres".to_owned())];
+            fields.push(Field::new(declared.to_string(), declared.clone(), true).with_metadata(metadata.into()));
             columns.push(column);
         }
         let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
@@ -303,19 +303,19 @@ proptest! {
         check_round_trip(&batch);
         let encoded = encode_chunk(&batch).unwrap();
         if different < rows / 40 {
-            prop_assert!(encoded.homes.iter().all(|home| home.encoding.words().is_some()), "{:?}", encoded.homes);
+            prop_assert!(encoded.homes.iter().all(|home| home.encoding.dictionary().is_some()), "{:?}", encoded.homes);
         }
-        // As an earlier version wrote it, and as it is made again.
-        let old = encode_again(&batch, Packing::Raw, &[]).unwrap();
+        // A file of an earlier version, without dictionaries, is encoded again to the same bytes.
+        let old = reencode_chunk(&batch, Packing::Raw, &[]).unwrap();
         let homes: Vec<&Home> = old.homes.iter().collect();
         prop_assert!(homes.iter().all(|home| home.encoding == Encoding::Plain));
-        prop_assert!(encode_again(&batch, Packing::like(&homes), &homes).unwrap().bytes == old.bytes);
+        prop_assert!(reencode_chunk(&batch, Packing::like(&homes), &homes).unwrap().bytes == old.bytes);
         let homes: Vec<&Home> = encoded.homes.iter().collect();
-        prop_assert!(encode_again(&batch, Packing::like(&homes), &homes).unwrap().bytes == encoded.bytes);
-        // A key too many.
-        for (column, home) in batch.columns().iter().zip(&encoded.homes).filter(|(_, home)| home.encoding.words().is_some()) {
+        prop_assert!(reencode_chunk(&batch, Packing::like(&homes), &homes).unwrap().bytes == encoded.bytes);
+        // A key without a value is damage.
+        for (column, home) in batch.columns().iter().zip(&encoded.homes).filter(|(_, home)| home.encoding.dictionary().is_some()) {
             prop_assert_eq!(postcard::from_bytes::<Home>(&postcard::to_stdvec(home).unwrap()).unwrap(), home.clone());
-            let wrong = home.encoding.words().unwrap().count().min(255) as u8;
+            let wrong = home.encoding.dictionary().unwrap().count().min(255) as u8;
             let mut bytes = vec![0_u8; home.len as usize];
             bytes.fill(wrong);
             if wrong < 255 {
@@ -347,7 +347,7 @@ proptest! {
         }
         let data_type = batch.column(column).data_type();
         match decode_column(data_type, 50, &layout, &stored(&encoded, column)) {
-            // Some edits hit what does not matter, or give other text; what comes out must be safe to read.
+            // Some edits have no effect, or give other text; the array must be safe to read in any case.
             Ok(array) => prop_assert_eq!(format!("{array:?}").is_empty(), false),
             Err(error) => prop_assert!(matches!(error, crate::Error::Corrupt { .. }), "{error}"),
         }
@@ -401,7 +401,7 @@ fn damage_is_found_by_block() {
     assert!(verify(home, &image[..70_000]).is_err());
 }
 
-/// Lengths that lie, in the bytes and in the layout, are found before memory is asked for.
+/// Wrong lengths, in the bytes and in the layout, are found before memory is allocated.
 #[test]
 fn wrong_lengths_of_compressed_buffers_are_damage() {
     let zeros = Int64Array::from_iter((0..10_000).map(|n| if n % 100 == 0 { i64::MAX } else { n % 3 }));
@@ -437,7 +437,7 @@ fn wrong_lengths_of_compressed_buffers_are_damage() {
     }
 }
 
-/// Where the length of the only compressed buffer is.
+/// Offset of the length of the only compressed buffer.
 fn packed_at(home: &Home) -> usize {
     let Encoding::Packed(packed) = &home.encoding else { panic!("{}", home.encoding) };
     packed.buffers.iter().find(|(_, len)| *len > 0).unwrap().0 as usize
@@ -475,7 +475,7 @@ fn slices_of_views_keep_their_pages_only() {
         let touched = (offset + len).div_ceil(PAGE_ROWS) - offset / PAGE_ROWS;
         assert!(len == 0 || kept == touched, "{kept} pages kept for {offset} + {len}");
     }
-    // A column laid out otherwise is sliced as it is.
+    // A column with another layout is sliced with all of its buffers.
     let other: ArrayRef =
         Arc::new(StringViewArray::from_iter_values((0..20_000).map(|_| "one buffer, shared by all rows")));
     assert_eq!(&slice_column(&other, 9_000, 10), &other.slice(9_000, 10));
@@ -499,7 +499,8 @@ fn foreign_and_future_files_are_refused() {
     assert!(matches!(future, Err(crate::Error::UnsupportedFormat { found: 99, supported: PACKED_FORMAT_VERSION, .. })));
 }
 
-/// Any rows of any column, read as a part, are what they are in the whole; never are more bytes read than it has.
+/// Any rows of any column, read as a part, equal those of the whole column, and a part never reads more bytes than the column
+/// has.
 #[test]
 fn parts_hold_the_rows_asked_for() {
     let mut parts = 0;
@@ -526,8 +527,8 @@ fn parts_hold_the_rows_asked_for() {
                 at = end + rng.random_range(0..2 * PAGE_ROWS);
             }
             let gap = [0, CHECKSUM_BLOCK_BYTES, 100_000][rng.random_range(0..3)];
-            let cut = Cut { gap, guess: seed % 4 > 0 };
-            let Some(mut part) = Part::of(home, &declared, rows, &wanted, cut) else {
+            let options = PartOptions { gap, guess: seed % 4 > 0 };
+            let Some(mut part) = Part::for_rows(home, &declared, rows, &wanted, options) else {
                 whole += 1;
                 continue;
             };
@@ -535,9 +536,9 @@ fn parts_hold_the_rows_asked_for() {
             let file = stored(&encoded, 0);
             assert!(part.bytes() < file.len(), "{declared}");
             let read = |part: &Part| -> Vec<&[u8]> { part.ranges().iter().map(|r| &file[r.clone()]).collect() };
-            if let Some(pages) = part.whole_pages(home, &read(&part)) {
-                assert!(cut.guess && part.bytes() < pages.bytes());
-                assert_eq!(pages.whole_pages(home, &read(&pages)), None);
+            if let Some(pages) = part.with_whole_pages(home, &read(&part)) {
+                assert!(options.guess && part.bytes() < pages.bytes());
+                assert_eq!(pages.with_whole_pages(home, &read(&pages)), None);
                 (part, again) = (pages, again + 1);
             }
             let read = read(&part);
@@ -550,14 +551,14 @@ fn parts_hold_the_rows_asked_for() {
             in_place += usize::from(part.image_bytes(home) == 0);
             let read = read.into_iter().map(|bytes| AlignedBuffer::copy_of(bytes, 64).unwrap()).collect();
             // SAFETY: it was just written.
-            let column = unsafe { part.column(home, (&declared, rows), read, &Arc::default()).unwrap() };
+            let column = unsafe { part.decode(home, &declared, rows, read, &Arc::default()).unwrap() };
             assert_eq!(column.rows(), rows);
             for range in &wanted {
                 let slice = column.slice(range.start, range.len()).unwrap();
                 slice.to_data().validate_full().unwrap();
                 assert_eq!(&slice, &batch.column(0).slice(range.start, range.len()), "{declared}, {range:?} of {rows}");
             }
-            // Slices that go beyond what comes out have the rows asked for, too.
+            // Slices that go beyond the window have the wanted rows, too.
             for _ in 0..8 {
                 let around = rng.random_range(0..rows);
                 let around = around..rng.random_range(around..=rows);
@@ -581,7 +582,7 @@ fn parts_hold_the_rows_asked_for() {
     assert!(parts > 40 && in_place > 5 && whole > 40);
 }
 
-/// Of texts of about one length only those of the rows asked for are read; where lengths change, their pages.
+/// Of texts of about one length a part reads only those of the wanted rows; where lengths vary, it reads their pages.
 #[test]
 fn texts_are_read_where_they_are_likely_to_be() {
     let rows = 3 * PAGE_ROWS + 100;
@@ -590,19 +591,19 @@ fn texts_are_read_where_they_are_likely_to_be() {
     let even: Vec<_> = (0..rows).map(|row| text(20 + row * 7 % 30)).collect();
     let with_short = even.iter().enumerate().map(|(row, text)| if row % 3 == 0 { "short" } else { text });
     let rising: Vec<_> = (0..rows).map(|row| text(row % PAGE_ROWS / 50)).collect();
-    let of = |column: StringViewArray, wanted: Range<usize>| {
+    let read_rows = |column: StringViewArray, wanted: Range<usize>| {
         let batch = normalize(&RecordBatch::try_from_iter([("t", Arc::new(column) as ArrayRef)]).unwrap()).unwrap();
         let encoded = encode_chunk(&batch).unwrap();
         let home = &encoded.homes[0];
         let file = stored(&encoded, 0);
-        let cut = Cut { gap: 0, guess: true };
-        let part = Part::of(home, &DataType::Utf8View, rows, std::slice::from_ref(&wanted), cut).unwrap();
+        let options = PartOptions { gap: 0, guess: true };
+        let part = Part::for_rows(home, &DataType::Utf8View, rows, std::slice::from_ref(&wanted), options).unwrap();
         let read = |part: &Part| -> Vec<&[u8]> { part.ranges().iter().map(|r| &file[r.clone()]).collect() };
-        let pages = part.whole_pages(home, &read(&part));
+        let pages = part.with_whole_pages(home, &read(&part));
         let last = pages.as_ref().unwrap_or(&part);
         let copies = read(last).into_iter().map(|bytes| AlignedBuffer::copy_of(bytes, 64).unwrap()).collect();
         // SAFETY: it was just written.
-        let column = unsafe { last.column(home, (&DataType::Utf8View, rows), copies, &Arc::default()).unwrap() };
+        let column = unsafe { last.decode(home, &DataType::Utf8View, rows, copies, &Arc::default()).unwrap() };
         let slice = column.slice(wanted.start, wanted.len()).unwrap();
         slice.to_data().validate_full().unwrap();
         assert_eq!(&slice, &batch.column(0).slice(wanted.start, wanted.len()));
@@ -610,15 +611,15 @@ fn texts_are_read_where_they_are_likely_to_be() {
     };
     let texts_bytes = PAGE_ROWS * 35;
     for at in [0, 5, 4000, PAGE_ROWS - 10, PAGE_ROWS + 3000, 3 * PAGE_ROWS - 8, rows - 8] {
-        // Blocks of views, and of the texts where they are, before and behind.
+        // Blocks of the views, and of the guessed texts with their margins.
         for column in [StringViewArray::from_iter_values(&even), StringViewArray::from_iter_values(with_short.clone())]
         {
-            let (bytes, pages) = of(column, at..at + 8);
+            let (bytes, pages) = read_rows(column, at..at + 8);
             assert!(bytes <= 5 * CHECKSUM_BLOCK_BYTES && pages.is_none(), "{at}: {bytes}, {pages:?}");
         }
     }
-    let (bytes, pages) = of(StringViewArray::from_iter_values(&rising), 4000..4008);
+    let (bytes, pages) = read_rows(StringViewArray::from_iter_values(&rising), 4000..4008);
     assert!(bytes < texts_bytes / 2 && pages.is_some_and(|bytes| bytes > texts_bytes), "{bytes}, {pages:?}");
-    let most = of(StringViewArray::from_iter_values(&even), 10..PAGE_ROWS - 10);
-    assert_eq!(most, of(StringViewArray::from_iter_values(&even), 0..PAGE_ROWS));
+    let most = read_rows(StringViewArray::from_iter_values(&even), 10..PAGE_ROWS - 10);
+    assert_eq!(most, read_rows(StringViewArray::from_iter_values(&even), 0..PAGE_ROWS));
 }

@@ -1,4 +1,4 @@
-//! The pool's free space: extents of whole 4 KiB units, best fit, merged when they come back.
+//! The pool's free space: extents of whole 4 KiB units, allocated by best fit, merged when they are freed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub(super) struct Extent {
     pub(super) len: u64,
 }
 
-/// Free extents, by place and by size. No two touch: neighbours are merged.
+/// The free extents, by offset and by size. Neighbours are always merged.
 #[derive(Debug)]
 pub(super) struct Extents {
     by_offset: BTreeMap<u64, u64>,
@@ -42,7 +42,7 @@ impl Extents {
         Some(Extent { offset, len })
     }
 
-    /// Takes back what [`Extents::allocate`] gave.
+    /// Frees an extent that [`Extents::allocate`] returned.
     pub(super) fn free(&mut self, extent: Extent) {
         let Extent { mut offset, mut len } = extent;
         if let Some((&before, &before_len)) = self.by_offset.range(..offset).next_back()

@@ -1,13 +1,13 @@
 //! Slows an emulated device down to the speed of a real one, for experiments.
 //!
 //! Reading `bytes` from a device of `bandwidth_ratio` times DRAM's bandwidth takes `bytes x (1/ratio - 1) / base` longer
-//! than from DRAM; each random touch takes the latency the device has above DRAM's. The calling thread spends this time
-//! when it takes the bytes, so that a query's time shows it where it would have been felt.
+//! than from DRAM; each random touch takes the latency that the device has above DRAM's. The calling thread waits for this
+//! time when it reads the bytes, so the delay shows up in a query where a real device would cause it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How much slower than DRAM the tier shall be.
+/// The speed of an emulated device relative to DRAM.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Limiter {
     /// The device's bandwidth as a share of DRAM's, above 0 and at most 1.
@@ -18,22 +18,22 @@ pub struct Limiter {
     pub random_latency_ns: u64,
 }
 
-/// Shorter waits are spun: the kernel's sleep is off by more than this.
+/// Shorter waits spin, because the kernel's sleep is less precise than this.
 const SPIN: Duration = Duration::from_micros(150);
 
 impl Limiter {
-    /// What makes of DRAM about a persistent memory module: a third of its bandwidth, five times its latency. One core of a
-    /// current server reads about 10 GB/s, and waits about 90 ns for a random cache line.
+    /// Slows DRAM down to about a persistent memory module: a third of its bandwidth, five times its latency. One core of a
+    /// current server reads about 10 GB/s from DRAM, and waits about 90 ns for a random cache line.
     pub const SLOW: Self = Self { bandwidth_ratio: 0.35, base_bytes_per_us: 10_000.0, random_latency_ns: 360 };
 
-    /// The time that reading takes longer than from DRAM. None for a limiter that makes no sense.
+    /// The additional time of a read compared with DRAM. Zero for a limiter that makes no sense.
     pub fn delay(&self, bytes: u64, random_touches: u64) -> Duration {
         let slower = (1.0 / self.bandwidth_ratio - 1.0) / self.base_bytes_per_us;
         let transfer_ns = if slower.is_finite() && slower > 0.0 { bytes as f64 * slower * 1000.0 } else { 0.0 };
         Duration::from_nanos((transfer_ns as u64).saturating_add(random_touches.saturating_mul(self.random_latency_ns)))
     }
 
-    /// Spends [`Limiter::delay`] on the calling thread.
+    /// Blocks the calling thread for [`Limiter::delay`].
     // Virtual time would defeat the purpose: this models a device in real time.
     #[allow(clippy::disallowed_methods)]
     pub fn touch(&self, bytes: u64, random_touches: u64) {

@@ -1,4 +1,4 @@
-//! Making stores to a mapping durable.
+//! Makes stores to a mapping durable.
 //!
 //! With MAP_SYNC a store is durable once its cache line has left the processor's caches: `clwb` (keeps the line cached),
 //! else `clflushopt`, else `clflush`, then `sfence`. Without MAP_SYNC it takes `msync`.
@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
 
-/// How a pool's stores become durable.
+/// The way in which a pool's stores become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Persistence {
-    /// Not at all: memory.
+    /// Not at all: the pool is volatile memory.
     Volatile,
     /// By flushing cache lines (MAP_SYNC was granted).
     CacheLines(LineFlush),
@@ -30,7 +30,7 @@ pub(super) enum LineFlush {
 }
 
 impl LineFlush {
-    /// The best this processor has; `None` where this module knows none.
+    /// The best instruction of this processor; `None` where this module knows none.
     pub(super) fn detect() -> Option<Self> {
         #[cfg(target_arch = "x86_64")]
         {
@@ -87,7 +87,7 @@ impl LineFlush {
 }
 
 impl Persistence {
-    /// Makes `len` bytes at `start` durable, in the way and as far as this kind of memory has it.
+    /// Makes `len` bytes at `start` as durable as this kind of memory allows.
     ///
     /// # Safety
     /// The range must be mapped, and `start` must lie in the first page of a mapping or after it.

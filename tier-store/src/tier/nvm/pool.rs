@@ -1,8 +1,7 @@
-//! The mapped pool: opening its backing, handing out extents, writing images.
+//! The mapped pool: opens its backing, allocates extents and writes images.
 //!
-//! A pool file starts with a page that says it is one, so that a wrong path never overwrites somebody's file; it is
-//! locked while open. Its blocks are allocated when it is opened: a full file system is an error then, not a crash at
-//! a store.
+//! A pool file starts with a magic page, so that a wrong path never overwrites another file. It is locked while open. Its
+//! blocks are allocated when it is opened: a full file system is an error then, not a crash at a store.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -17,7 +16,7 @@ use super::extents::{Extent, Extents};
 use super::persist::{LineFlush, Persistence};
 use crate::error::{Error, Result};
 use crate::io::device::describe_device;
-use crate::io::files::close_to_others;
+use crate::io::files::revoke_access_of_others;
 use crate::tier::copy_past_caches;
 
 /// First bytes of a pool file.
@@ -38,7 +37,7 @@ enum Mapping {
     },
 }
 
-// SAFETY: a mapping has no thread affinity; who may write where is decided by the extents handed out.
+// SAFETY: a mapping has no thread affinity; a thread writes only to extents that were allocated to it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -56,7 +55,7 @@ impl Mapping {
         map.map(Self::Shared).map_err(|e| Error::io("map", path, &e))
     }
 
-    /// A mapping whose stores need no `msync`; refused by whatever is not DAX.
+    /// A mapping whose stores need no `msync`; the kernel refuses it for files that are not DAX.
     fn synchronous(file: &File, len: u64) -> std::io::Result<Self> {
         let len = usize::try_from(len).map_err(std::io::Error::other)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -88,17 +87,17 @@ pub(super) struct Pool {
     capacity_bytes: u64,
     extents: Mutex<Extents>,
     persistence: Persistence,
-    /// Freed extents give their memory back to the system.
+    /// True when the memory of freed extents is returned to the system.
     release_memory: bool,
     emulated: bool,
     description: String,
-    /// Keeps the lock.
+    /// The open file keeps its lock.
     _file: File,
 }
 
 impl Pool {
-    /// A pool in anonymous memory. Memory is taken when an extent is written and given back when it is freed, so the
-    /// address range can be larger than the capacity, which spares the budget the holes between extents.
+    /// A pool in anonymous memory. The system allocates memory when an extent is written and gets it back when the extent is
+    /// freed, so the address range can be larger than the capacity: holes between extents do not count against the budget.
     pub(super) fn in_memory(capacity_bytes: u64) -> Result<Self> {
         let range_bytes = check_capacity(capacity_bytes)?.saturating_mul(2);
         let path = Path::new("memfd");
@@ -107,7 +106,7 @@ impl Pool {
         if descriptor < 0 {
             return Err(Error::io("create", path, &std::io::Error::last_os_error()));
         }
-        // SAFETY: the descriptor is open and nobody else owns it.
+        // SAFETY: the descriptor is open and has no other owner.
         let file = unsafe { File::from_raw_fd(descriptor) };
         file.set_len(range_bytes).map_err(|e| Error::io("extend", path, &e))?;
         Ok(Self {
@@ -158,7 +157,7 @@ impl Pool {
         let new = !path.exists();
         let made = Self::in_opened_file(open_locked(path, true)?, path, capacity_bytes, allow_non_dax);
         if made.is_err() && new {
-            // What failed is reported; a file left over would only be in the way.
+            // The caller gets the first error; an empty file must not be left behind.
             let _ = std::fs::remove_file(path);
         }
         made
@@ -172,7 +171,7 @@ impl Pool {
             let advice = "is not a Terrace pool and was left as it is; name another file";
             return Err(Error::Invalid(format!("NVM path {} {advice}", path.display())));
         }
-        close_to_others(path);
+        revoke_access_of_others(path);
         check_room(&file, path, file_bytes)?;
         if old_bytes < file_bytes {
             file.set_len(file_bytes).map_err(|e| Error::io("extend", path, &e))?;
@@ -233,7 +232,7 @@ impl Pool {
         &self.description
     }
 
-    /// Bytes that extents can have in all.
+    /// Bytes of all extents together, at most.
     pub(super) fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
     }
@@ -242,7 +241,7 @@ impl Pool {
         self.extents.lock().free_bytes()
     }
 
-    /// Memory that an anonymous pool takes now.
+    /// Bytes of memory that an anonymous pool takes now.
     #[cfg(test)]
     pub(super) fn resident_bytes(&self) -> u64 {
         self._file.metadata().map_or(0, |metadata| metadata.blocks() * 512)
@@ -252,10 +251,10 @@ impl Pool {
         self.extents.lock().allocate(bytes)
     }
 
-    /// Takes an extent back.
+    /// Frees an extent.
     ///
     /// # Safety
-    /// [`Pool::allocate`] of this pool gave it, it was not taken back since, and nobody reads it any more.
+    /// [`Pool::allocate`] of this pool returned the extent, it was not freed since, and it has no reader any more.
     pub(super) unsafe fn free(&self, extent: Extent) {
         if self.release_memory {
             // SAFETY: the extent lies inside the mapping and has no reader left; its bytes become zeros.
@@ -267,7 +266,7 @@ impl Pool {
     /// Copies an image into an extent, makes it durable, and returns where it starts.
     ///
     /// # Safety
-    /// [`Pool::allocate`] of this pool gave the extent, it was not taken back since, and nobody else reads or writes it.
+    /// [`Pool::allocate`] of this pool returned the extent, it was not freed since, and no other code reads or writes it.
     pub(super) unsafe fn write(&self, extent: Extent, image: &[u8]) -> Result<NonNull<u8>> {
         let start = NonNull::new(self.address(extent)).filter(|_| image.len() as u64 <= extent.len);
         let start = start.ok_or_else(|| Error::Invalid("an image does not fit its extent".into()))?;
@@ -310,7 +309,7 @@ fn describe_persistence(persistence: Persistence) -> String {
 }
 
 fn open_locked(path: &Path, create: bool) -> Result<File> {
-    // What tables hold is for nobody else on this machine, wherever the pool lies.
+    // Other users of the machine must not read the rows of tables, wherever the pool lies.
     let file = OpenOptions::new().read(true).write(true).create(create).truncate(false).mode(0o600).open(path);
     let file = file.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::Invalid(format!(
@@ -327,7 +326,7 @@ fn open_locked(path: &Path, create: bool) -> Result<File> {
     }
 }
 
-/// Refuses a capacity that the file system cannot hold, before a single block is taken.
+/// Fails when the file system cannot hold the capacity, before any block is allocated.
 fn check_room(file: &File, path: &Path, bytes: u64) -> Result<()> {
     let Some(found) = statfs(file).filter(|found| found.f_blocks > 0) else { return Ok(()) };
     let taken = file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
@@ -343,16 +342,18 @@ fn reserve_blocks(file: &File, path: &Path, bytes: u64) -> Result<()> {
     }
     let error = std::io::Error::last_os_error();
     match error.raw_os_error() {
-        // A file system without preallocation (some network and memory ones).
+        // The file system has no preallocation (some network and memory ones).
         Some(libc::EOPNOTSUPP) => Ok(()),
         Some(libc::ENOSPC | libc::EFBIG) => check_room(file, path, u64::MAX),
         _ => Err(Error::io("reserve blocks of", path, &error)),
     }
 }
 
-fn too_large(path: &Path, asked: u64, there: u64) -> Error {
+fn too_large(path: &Path, requested: u64, available: u64) -> Error {
     let path = path.display();
-    Error::Invalid(format!("NVM path {path} has room for {there} bytes, {asked} were asked; lower the NVM capacity"))
+    Error::Invalid(format!(
+        "NVM path {path} has room for {available} bytes, {requested} were asked; lower the NVM capacity"
+    ))
 }
 
 fn not_dax(path: &Path, error: &std::io::Error) -> Error {
@@ -369,7 +370,7 @@ fn statfs(file: &File) -> Option<libc::statfs> {
     unsafe { (libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) == 0).then(|| found.assume_init()) }
 }
 
-/// True for a path on a file system in memory, whether there is a file or not.
+/// True for a path on a file system in memory, whether the file exists or not.
 pub(super) fn on_tmpfs(path: &Path) -> bool {
     let place = if path.exists() { Some(path) } else { path.parent() };
     place.and_then(|place| File::open(place).ok()).is_some_and(|file| is_tmpfs(&file))
@@ -379,7 +380,7 @@ fn is_tmpfs(file: &File) -> bool {
     statfs(file).is_some_and(|found| found.f_type == libc::TMPFS_MAGIC)
 }
 
-/// True when the kernel says that the file bypasses the page cache.
+/// True when the kernel reports that the file bypasses the page cache.
 fn is_dax(file: &File) -> bool {
     const STATX_ATTR_DAX: u64 = 0x0020_0000;
     let mut found = std::mem::MaybeUninit::<libc::statx>::uninit();

@@ -21,7 +21,7 @@ fn dax_dir() -> Option<PathBuf> {
 
 fn backings(dir: &std::path::Path) -> Vec<NvmBacking> {
     let mut backings = vec![NvmBacking::Emulated, NvmBacking::AllowNonDax(dir.join("pool"))];
-    // Named after the test's own folder: tests run side by side, and a pool has one holder.
+    // The pool has the name of the test's own folder, as tests run concurrently and a pool is locked while open.
     backings.extend(dax_dir().map(|mount| NvmBacking::Path(mount.join(dir.file_name().unwrap()))));
     backings
 }
@@ -137,11 +137,11 @@ fn a_pool_is_for_nobody_else_on_this_machine() {
     let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
     drop(open(&NvmBacking::Path(path.clone()), 1 << 20).unwrap());
     assert_eq!(mode(), 0o600);
-    // One that an older version made.
+    // A pool of an older version.
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     drop(open(&NvmBacking::Path(path.clone()), 1 << 20).unwrap());
     assert_eq!(mode(), 0o640);
-    // What is no pool stays as it is.
+    // A file that is no pool stays as it is.
     std::fs::write(&path, "years of work").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     assert!(open(&NvmBacking::Path(path.clone()), 1 << 20).is_err());
@@ -157,7 +157,7 @@ fn a_dax_mount_grants_map_sync() {
     assert!(tier.describe().contains("MAP_SYNC granted"), "{}", tier.describe());
 }
 
-/// Two boots of one machine: the first is killed after its line on the console, the second looks.
+/// Two boots of one machine: the first is killed after its line on the console, the second checks the pool.
 #[test]
 #[ignore = "needs a machine that is killed between its two stages (TERRACE_TEST_DAX_STAGE); tests/dax/run.sh boots one"]
 fn flushed_extents_survive_a_crash() {
@@ -172,7 +172,7 @@ fn flushed_extents_survive_a_crash() {
         let (tier, _) = open(&NvmBacking::Path(path.clone()), 64 << 20).unwrap();
         assert!(tier.map_sync());
         let held: Vec<_> = (0..200).map(|i| tier.store(&image(i)).unwrap()).collect();
-        // Only the pool's size and header were ever synced; what the extents hold was flushed by instructions alone.
+        // Only the pool's size and header were ever synced; the bytes of extents were flushed by instructions alone.
         println!("TERRACE-DAX-WRITTEN {}", held.len());
         std::thread::park();
     }

@@ -1,4 +1,4 @@
-//! Files of the SSD tier: writing them so that they are whole or absent, and listing them.
+//! Writes the files of the SSD tier, so that they are complete or absent, and lists them.
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;
@@ -16,20 +16,20 @@ pub struct StoredFile {
     pub path: PathBuf,
     /// Its size.
     pub bytes: u64,
-    /// The chunk its name says; `None` for a file that was never finished or is not of this tier.
+    /// The chunk, from the file's name; `None` for a file that was never finished or is not of this tier.
     pub chunk: Option<(TableId, ChunkId)>,
-    /// True for what an interrupted write left behind: safe to delete.
+    /// True for a file that an interrupted write left behind: safe to delete.
     pub unfinished: bool,
 }
 
-/// Writes `bytes` to `path`, which may exist: on return the new contents are durable, after a failure or a crash it has
-/// the old ones or the new ones, whole.
+/// Writes `bytes` to `path`, which may exist. On return the new contents are durable; after a failure or a crash the file has
+/// either the old contents or the new ones.
 pub(crate) fn replace_durably(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
     replace(files, path, bytes)?;
     files.sync_folder(path.parent().unwrap_or(path))
 }
 
-/// The same, but the name is durable only once its folder is synced.
+/// Like [`replace_durably`], but the name is durable only after a sync of its folder.
 pub(super) fn replace(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
@@ -39,7 +39,7 @@ pub(super) fn replace(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Resu
     renamed.inspect_err(|_| drop(files.remove_file(&temporary)))
 }
 
-/// Bytes that may still be written to the file system of `folder`; `None` where it does not say.
+/// Free bytes of the file system of `folder`; `None` where it does not tell.
 pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
     let name = CString::new(folder.as_os_str().as_bytes()).ok()?;
     let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
@@ -67,13 +67,13 @@ pub(crate) fn list(files: &dyn FileSystem, root: &Path) -> Result<Vec<StoredFile
 /// `None` when the file has gone since it was listed.
 fn stored_file(files: &dyn FileSystem, path: PathBuf) -> Result<Option<StoredFile>> {
     let Some(bytes) = files.len(&path)? else { return Ok(None) };
-    let chunk = chunk_of(&path);
+    let chunk = chunk_from_path(&path);
     let unfinished = path.extension().is_some_and(|extension| extension == "tmp");
     Ok(Some(StoredFile { path, bytes, chunk, unfinished }))
 }
 
 /// Table and chunk from `.../t<table>/c<chunk>.arrow`.
-fn chunk_of(path: &Path) -> Option<(TableId, ChunkId)> {
+fn chunk_from_path(path: &Path) -> Option<(TableId, ChunkId)> {
     let table = path.parent()?.file_name()?.to_str()?.strip_prefix('t')?.parse().ok()?;
     let chunk = path.file_name()?.to_str()?.strip_prefix('c')?.strip_suffix(".arrow")?.parse().ok()?;
     Some((TableId(table), ChunkId(chunk)))

@@ -1,7 +1,7 @@
-//! How far apart two pieces of a file may lie and still be one read: the block size of partial reads, by device.
+//! The read gap: the longest hole between two pieces of a file that one read includes, by device.
 //!
-//! What lies between is read through where that is cheaper than another request: a megabyte on a disk with an arm, a few
-//! pages on a device that serves many requests at once, nothing on one whose requests are free.
+//! A read includes a hole where that is cheaper than another request: a megabyte on a disk with an arm, a few pages on a
+//! device that serves many requests at once, nothing on a device whose requests are free.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,13 +9,13 @@ use crate::heat::Pattern;
 use crate::placement::TierProfile;
 use crate::tier::codec::CHECKSUM_BLOCK_BYTES;
 
-/// Of columns side by side, what is read at once: about what a device takes as one request.
-const TOGETHER_BYTES: u64 = 1 << 20;
+/// A group of neighbouring columns may have this many bytes on any device: about what it takes as one request.
+const LEAST_GROUP_BYTES: u64 = 1 << 20;
 
-/// What a device takes for pages and for bytes while it is kept busy.
+/// Time that a busy device takes for pages and for bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReadCost {
-    /// Time of one more page of a column that is apart from the others, in microseconds.
+    /// Time of one more page of a column that is not next to the others, in microseconds.
     pub page_us: f64,
     /// Bytes per microsecond of whole columns.
     pub bytes_per_us: f64,
@@ -24,8 +24,9 @@ pub struct ReadCost {
 impl ReadCost {
     const PAGE_BYTES: f64 = CHECKSUM_BLOCK_BYTES as f64;
 
-    /// As the home was measured: of reads at once, those of many pages of a column to those of few. `None`: it was not.
-    pub(crate) fn of(home: &TierProfile) -> Option<Self> {
+    /// The cost from the measured profile of the home tier: it compares concurrent reads of many pages of a column with those of
+    /// few. `None` when the profile lacks them.
+    pub(crate) fn from_profile(home: &TierProfile) -> Option<Self> {
         let pages = || home.points.iter().filter(|point| point.pattern == Pattern::Monotonic);
         let at_once = pages().map(|point| point.at_once).max()?;
         let busiest = || pages().filter(|point| point.at_once == at_once);
@@ -36,8 +37,8 @@ impl ReadCost {
         Some(Self { page_us, bytes_per_us: sequential.bytes_per_us })
     }
 
-    /// The longest hole that costs no more than the request that would leave it out: what is read of whole columns in the time
-    /// of a page, less that page. `None`: the measurements make no sense.
+    /// The longest hole that costs no more than another request: the bytes of whole columns that the device reads in the time
+    /// of a page, less that page. `None` when the measurements make no sense.
     pub fn gap_bytes(&self) -> Option<u64> {
         let gap = self.page_us * self.bytes_per_us - Self::PAGE_BYTES;
         let sound = self.page_us > 0.0 && self.bytes_per_us > 0.0 && gap.is_finite();
@@ -45,7 +46,7 @@ impl ReadCost {
     }
 }
 
-/// The longest hole that is read through.
+/// The longest hole that a read includes.
 #[derive(Debug)]
 pub struct ReadGap {
     bytes: AtomicU64,
@@ -53,37 +54,38 @@ pub struct ReadGap {
 }
 
 impl ReadGap {
-    /// What suits most devices, while nothing is known of this one: a checksum block.
+    /// A length that suits most devices, for a device that was not measured: a checksum block.
     pub const USUAL: u64 = 16 << 10;
-    /// Beyond that no device is believed.
+    /// Upper limit: a longer measured gap is not believed of any device.
     pub const MOST: u64 = 4 << 20;
 
-    /// The bytes.
+    /// The length in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Sets them for good: what is measured later changes nothing.
+    /// Sets the length for good: later measurements change nothing.
     pub fn fix(&self, bytes: u64) {
         self.bytes.store(bytes.min(Self::MOST), Ordering::Relaxed);
         self.fixed.store(true, Ordering::Relaxed);
     }
 
-    /// True when it does not go by what is measured.
+    /// True when measurements do not change the length.
     pub fn is_fixed(&self) -> bool {
         self.fixed.load(Ordering::Relaxed)
     }
 
-    /// Goes by what was measured, unless it is fixed.
-    pub fn measured(&self, cost: ReadCost) {
+    /// Sets the length by a measurement, unless it is fixed.
+    pub fn set_measured(&self, cost: ReadCost) {
         if !self.is_fixed() {
             self.bytes.store(cost.gap_bytes().unwrap_or(Self::USUAL).min(Self::MOST), Ordering::Relaxed);
         }
     }
 
-    /// Most bytes of several columns that are one read: on a slow device two thirds of a request's time shall be reading.
-    pub(super) fn together_bytes(&self) -> u64 {
-        TOGETHER_BYTES.max(2 * self.bytes())
+    /// Most bytes of a group of columns that are one read: on a slow device a request shall spend two thirds of its time
+    /// reading.
+    pub(super) fn max_group_bytes(&self) -> u64 {
+        LEAST_GROUP_BYTES.max(2 * self.bytes())
     }
 }
 

@@ -1,30 +1,30 @@
-//! Which columns of a chunk are read, and which of them at once: a slow device serves few requests, however small.
+//! Groups the columns of a chunk that are read into requests: a slow device serves few requests, however small.
 
-use super::{ReadGap, cold, enclosing_bytes, usize_of};
+use super::{ReadGap, cold, enclosing_bytes, saturating_usize};
 use crate::io::BLOCK_BYTES;
 use crate::table::Home;
 use crate::tier::codec::{self, Part};
 
-/// A column to be read that nobody reads yet.
-pub(super) struct Planned<'a> {
-    /// Its place among the columns asked for.
+/// A column to read that no other reader reads yet.
+pub(super) struct PlannedColumn<'a> {
+    /// Its position among the requested columns.
     pub(super) slot: usize,
     pub(super) column: usize,
     pub(super) home: &'a Home,
     pub(super) part: Option<Part>,
 }
 
-impl Planned<'_> {
-    /// Offsets in the file and lengths.
+impl PlannedColumn<'_> {
+    /// Offsets in the file and lengths of the ranges to read.
     pub(super) fn windows(&self) -> Vec<(u64, usize)> {
         match &self.part {
-            None => vec![(self.home.offset, usize_of(self.home.len))],
+            None => vec![(self.home.offset, saturating_usize(self.home.len))],
             Some(part) => part.windows(self.home).collect(),
         }
     }
 
-    /// A part is put together, and a compressed column decompressed, in memory of its own.
-    pub(super) fn own_bytes(&self) -> u64 {
+    /// Bytes of additional memory for the image, when a part is assembled or a compressed column is decompressed.
+    pub(super) fn image_bytes(&self) -> u64 {
         match &self.part {
             None => codec::unpacked_bytes(self.home),
             Some(part) => part.image_bytes(self.home) as u64,
@@ -32,27 +32,29 @@ impl Planned<'_> {
     }
 }
 
-/// Bytes of the blocks that are read of columns that are read together.
-pub(super) fn bytes_of(group: &[Planned<'_>]) -> u64 {
+/// Bytes of the blocks that a group of columns reads.
+pub(super) fn group_bytes(group: &[PlannedColumn<'_>]) -> u64 {
     match group {
-        [Planned { home, part, .. }] => cold::read_bytes(home, part.as_ref()),
+        [PlannedColumn { home, part, .. }] => cold::read_bytes(home, part.as_ref()),
         [first, .., last] => enclosing_bytes(first.home.offset, last.home.offset + last.home.len - first.home.offset),
         [] => 0,
     }
 }
 
-/// Whole columns between which no more lies in the file than is read through are read together, up to as much as is one read.
-pub(super) fn together<'a>(mut planned: Vec<Planned<'a>>, gap: &ReadGap) -> Vec<Vec<Planned<'a>>> {
+/// Groups the columns. Whole columns whose holes in the file are no longer than `gap` become one group, up to the size of one
+/// read.
+pub(super) fn group_neighbours<'a>(mut planned: Vec<PlannedColumn<'a>>, gap: &ReadGap) -> Vec<Vec<PlannedColumn<'a>>> {
     let block = BLOCK_BYTES as u64;
     let gap_bytes = gap.bytes();
-    let most = gap.together_bytes();
+    let most = gap.max_group_bytes();
     planned.sort_by_key(|column| column.home.offset);
-    let mut groups: Vec<Vec<Planned<'_>>> = Vec::with_capacity(planned.len());
+    let mut groups: Vec<Vec<PlannedColumn<'_>>> = Vec::with_capacity(planned.len());
     for column in planned {
-        let joins = |group: &&mut Vec<Planned<'_>>| {
+        let joins = |group: &&mut Vec<PlannedColumn<'_>>| {
             let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
             let end = last.home.offset + last.home.len;
             let home = column.home;
+            // Reads are whole blocks, so the hole is counted between blocks.
             let near =
                 home.offset >= end && home.offset - home.offset % block <= end.next_multiple_of(block) + gap_bytes;
             let whole = column.part.is_none() && last.part.is_none();

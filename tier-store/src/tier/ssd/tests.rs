@@ -133,9 +133,9 @@ fn damage_names_file_column_and_offset() {
     assert!(error.contains("c4.arrow") && error.contains("5000 bytes"), "{error}");
 }
 
-/// Readers of one column share its read, its memory and its charge, from when it is asked for until the last one is done.
+/// Readers of one column share its read, its memory and its charge, from the first request until the last reader is done.
 #[test]
-fn who_reads_what_others_read_shares_it() {
+fn readers_of_one_column_share_its_read() {
     let engine = Arc::new(SimulatedEngine::start(1, Faults::default()));
     let Setup { tier, batch, chunk, dir: _dir } = setup(Arc::clone(&engine) as _, 64 << 20);
     let read = |columns: &[usize]| tier.read_columns(&chunk, columns, Admission::Prefetch).unwrap().unwrap();
@@ -146,7 +146,7 @@ fn who_reads_what_others_read_shares_it() {
     let both = read(&[0, 1]);
     let charged = first.charged_bytes();
     assert!(second.charged_bytes() == 0 && both.charged_bytes() > 0);
-    // Who goes takes what nobody else wants along; what the second one wants is still read.
+    // A dropped reader withdraws the reads that no other one wants; the column of the second one is still read.
     drop((both, first));
     assert_eq!((tier.io_account().used_bytes(), second.is_ready()), (charged, false));
     let waiting = std::thread::spawn(move || second.wait().unwrap());
@@ -166,9 +166,9 @@ fn who_reads_what_others_read_shares_it() {
     assert_eq!(tier.io_account().used_bytes(), charged, "one still works on it");
     drop(late);
     assert_eq!(tier.io_account().used_bytes(), 0);
-    // Nobody has it any more: it is read anew.
+    // No reader holds the column any more: it is read anew.
     assert!(read(&[1]).wait().unwrap().bytes_read > 0);
-    // An error is told to all who share it, and not to the next.
+    // All readers that share a read get its error, later readers do not.
     engine.set_faults(Faults { error_rate: 1.0, ..Faults::default() });
     engine.pause();
     let one = read(&[0]);
@@ -179,7 +179,7 @@ fn who_reads_what_others_read_shares_it() {
     assert_eq!(widened(&read(&[0]).wait().unwrap()), [Arc::clone(batch.column(0))]);
 }
 
-/// Columns side by side cost one request, of which each can be dropped, shared and found damaged by itself.
+/// Neighbouring columns cost one request; each of them can be dropped, shared and found damaged independently.
 #[test]
 fn neighbours_in_the_file_are_read_at_once() {
     let rough = Faults { short_rate: 0.3, interrupt_rate: 0.3, reorder: true, ..Faults::default() };
@@ -207,7 +207,7 @@ fn neighbours_in_the_file_are_read_at_once() {
             drop(cold);
             assert_eq!(tier.io_account().used_bytes(), 0);
         }
-        // Who shares one of them keeps the charge of all, as the memory is one.
+        // A reader of one column keeps the charge of all, as they share their memory.
         let first = read(&[0, 1, 2]);
         let second = read(&[1]);
         let charged = first.charged_bytes();
@@ -216,13 +216,13 @@ fn neighbours_in_the_file_are_read_at_once() {
         let second = second.wait().unwrap();
         assert_eq!((widened(&second), tier.io_account().used_bytes()), (vec![Arc::clone(batch.column(1))], charged));
         drop(second);
-        // The engine may still be about to let go of what the first one wanted beside it.
+        // The engine may not have freed the other columns of the first reader yet.
         let start = std::time::Instant::now();
         while tier.io_account().used_bytes() > 0 {
             assert!(start.elapsed() < std::time::Duration::from_secs(10), "a charge is left");
             std::thread::yield_now();
         }
-        // Damage in one of them is that one's.
+        // Damage in one column does not affect its neighbours.
         let mut bytes = std::fs::read(&chunk.path).unwrap();
         bytes[chunk.segments[1].home.offset as usize + 700] ^= 1;
         std::fs::write(&chunk.path, &bytes).unwrap();
@@ -233,7 +233,7 @@ fn neighbours_in_the_file_are_read_at_once() {
     }
 }
 
-/// Texts of more bytes than are read together.
+/// A column of texts with more bytes than one read of several columns may have.
 fn wide(rows: usize) -> ArrayRef {
     Arc::new(StringViewArray::from_iter_values((0..rows).map(|i| format!("{i:0200}"))))
 }
@@ -265,7 +265,7 @@ fn rows_are_read_without_the_rest_of_their_columns() {
         }
         drop(cold);
         assert_eq!(tier.io_account().used_bytes(), 0);
-        // Damage between the rows is not seen, damage beside them is.
+        // Damage far from the rows is not read, damage in their blocks is found.
         let home = &chunk.segments[1].home;
         let mut bytes = std::fs::read(&chunk.path).unwrap();
         bytes[home.offset as usize + 200_000] ^= 1;
@@ -282,9 +282,10 @@ fn rows_are_read_without_the_rest_of_their_columns() {
     }
 }
 
-/// Where texts do not lie where they were looked for, their page is read, by whoever waits for the rows; the next time it is at once.
+/// Where texts do not lie where the part guessed, the reader that waits for the rows reads their page; the next time it reads
+/// the page at once.
 #[test]
-fn texts_that_are_elsewhere_are_read_again() {
+fn texts_at_other_offsets_are_read_again() {
     let rough = Faults { short_rate: 0.5, interrupt_rate: 0.3, reorder: true, ..Faults::default() };
     for io in [blocking(), Arc::new(SimulatedEngine::start(5, rough)), crate::io::best_engine()] {
         let Setup { tier, dir: _dir, .. } = setup(io, 64 << 20);
@@ -315,7 +316,7 @@ fn texts_that_are_elsewhere_are_read_again() {
     }
 }
 
-/// A compressed column is read as a whole, into memory that is charged; its neighbours in the file as ever.
+/// A compressed column is read as a whole, into memory that is charged; its neighbours in the file are read as usual.
 #[test]
 fn compressed_columns_are_read_too() {
     for compression in codec::Compression::ALL {
@@ -383,7 +384,7 @@ fn a_file_of_another_version_is_refused() {
 }
 
 #[test]
-fn a_device_error_is_told_and_does_not_stick() {
+fn a_device_error_is_reported_and_does_not_stick() {
     let engine = Arc::new(SimulatedEngine::start(1, Faults::default()));
     let Setup { tier, chunk, dir: _dir, .. } = setup(Arc::clone(&engine) as _, 64 << 20);
     engine.set_faults(Faults { error_rate: 1.0, ..Faults::default() });
@@ -395,7 +396,7 @@ fn a_device_error_is_told_and_does_not_stick() {
 }
 
 #[test]
-fn a_device_error_is_told_to_who_wants_that_column() {
+fn a_device_error_reaches_the_readers_of_that_column_only() {
     let engine = Arc::new(SimulatedEngine::start(1, Faults::default()));
     let Setup { tier, dir: _dir, .. } = setup(Arc::clone(&engine) as _, 64 << 20);
     let numbers = |column: i64| Arc::new(Int64Array::from_iter((0..9_000).map(|i| i * (column + 1)))) as ArrayRef;
@@ -449,14 +450,14 @@ fn a_write_that_fails_leaves_nothing() {
     tier.stored().set_limit_bytes(before + 100);
     assert!(matches!(tier.write_chunk(TableId(8), ChunkId(1), &encoded.bytes), Err(Error::BudgetExceeded { .. })));
     tier.stored().set_limit_bytes(u64::MAX);
-    // A file where the table's folder should be.
+    // A file has the name of the table's folder.
     std::fs::write(dir.path().join("chunks/t8"), "in the way").unwrap();
     assert!(matches!(tier.write_chunk(TableId(8), ChunkId(1), &encoded.bytes), Err(Error::Io { .. })));
     assert_eq!(tier.stored().used_bytes(), before);
     assert!(tier.list().unwrap().iter().all(|file| !file.unfinished));
 }
 
-/// A read that was polled while only some of its columns were there.
+/// Polls a read while only some of its columns have arrived.
 #[test]
 fn a_read_polled_half_way_still_gives_every_column() {
     let slow = Faults { reorder: true, ..Faults::default() };

@@ -1,4 +1,4 @@
-//! With and without views the same answers: a table with hot views, its twin without, and everything that may happen to them.
+//! Compares a table with hot views with its twin without, through random queries and all kinds of changes.
 
 use arrow::array::ArrayRef;
 use terrace_tier_store::migrate::{Relocation, try_move};
@@ -9,45 +9,45 @@ use crate::scan::tests::Rng;
 use crate::views::tests::soundness;
 
 const CHUNK_ROWS: u32 = 40;
-/// Most rows that come at once.
+/// Most rows of one ingest.
 const MOST_ROWS: u64 = 200;
 /// Views at a time.
 const VIEWS: u64 = 3;
 
-/// What a run of the test has seen.
+/// Counts of a run of the test.
 #[derive(Debug, Default)]
-struct Seen {
+struct RunSummary {
     queries: usize,
     changes: usize,
-    /// Chunks that scans left out.
+    /// Chunks that scans skipped.
     left_out: u64,
-    /// Scans that were served.
+    /// Scans that used a view.
     hits: u64,
 }
 
 struct Twins {
     server: Server,
     rng: Rng,
-    lie: Lie,
-    seen: Seen,
+    fault: Fault,
+    summary: RunSummary,
 }
 
 impl Twins {
-    async fn new(seed: u64, lie: Lie) -> Self {
-        let mut twins = Self { server: Server::new(), rng: Rng(seed), lie, seen: Seen::default() };
+    async fn new(seed: u64, fault: Fault) -> Self {
+        let mut twins = Self { server: Server::new(), rng: Rng(seed), fault, summary: RunSummary::default() };
         let rows = twins.new_rows();
         for table in ["t", "u"] {
             let options = HashMap::from([("chunk_rows".to_owned(), CHUNK_ROWS.to_string())]);
             let request = IngestRequest { schema: None, table: table.into(), mode: IngestMode::Create, options };
             twins.server.ingest(request, rows.clone(), None).await.unwrap();
         }
-        twins.begin();
+        twins.configure_views();
         twins
     }
 
-    /// After each start of the server.
-    fn begin(&self) {
-        self.server.engine.hot_views.believe_all(self.lie == Lie::Implied);
+    /// Sets the fault of the check; called after each start of the server.
+    fn configure_views(&self) {
+        self.server.engine.hot_views.believe_all(self.fault == Fault::Implied);
     }
 
     fn new_rows(&mut self) -> RecordBatch {
@@ -55,22 +55,22 @@ impl Twins {
         soundness::rows(&mut self.rng).slice(0, count)
     }
 
-    fn some<'a>(&mut self, from: &[&'a str]) -> &'a str {
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
         from[self.rng.below(from.len() as u64) as usize]
     }
 
-    /// Rows in order of their text, or what went wrong.
+    /// Rows in order of their text, or the error.
     async fn answer(&self, sql: &str, parameters: Option<&RecordBatch>) -> Result<Vec<String>> {
         let running = self.server.session.prepare(sql).await?.query(parameters.cloned()).await?;
         let batches: Vec<RecordBatch> = running.stream.try_collect().await?;
         Ok(crate::scan::tests::lines(&batches))
     }
 
-    /// Asks both tables for which `@` stands; what fails without views may do so with them.
-    async fn ask(&mut self, sql: &str, parameters: Option<&RecordBatch>) -> Result<(), String> {
+    /// Runs a query over each table in place of `@` and compares the rows; a query that fails without views is skipped.
+    async fn compare_query(&mut self, sql: &str, parameters: Option<&RecordBatch>) -> Result<(), String> {
         let Ok(expected) = self.answer(&sql.replace('@', "u"), parameters).await else { return Ok(()) };
         let found = self.answer(&sql.replace('@', "t"), parameters).await.map_err(|e| format!("{sql}: {e}"))?;
-        self.seen.queries += 1;
+        self.summary.queries += 1;
         match found == expected {
             true => Ok(()),
             false => {
@@ -79,15 +79,15 @@ impl Twins {
         }
     }
 
-    /// Changes both, and compares all of their rows.
+    /// Changes both tables and compares all of their rows.
     async fn change(&mut self, sql: &str) -> Result<(), String> {
         let Ok(expected) = self.server.run(&sql.replace('@', "u")).await else { return Ok(()) };
         let found = self.server.run(&sql.replace('@', "t")).await.map_err(|e| format!("{sql}: {e}"))?;
-        self.seen.changes += 1;
+        self.summary.changes += 1;
         if found != expected {
             return Err(format!("{sql}\n  changed {found} rows with views, {expected} without"));
         }
-        self.ask("SELECT * FROM @", None).await.map_err(|e| format!("after {sql}: {e}"))
+        self.compare_query("SELECT * FROM @", None).await.map_err(|e| format!("after {sql}: {e}"))
     }
 
     async fn view(&self, number: u64) -> Option<String> {
@@ -99,7 +99,7 @@ impl Twins {
         // Some conditions are refused: they hold for all rows, or for none.
         for _ in 0..20 {
             let condition = soundness::condition(&mut self.rng, 2);
-            let columns = self.some(&["*", "*", "k, a, b, s, f, g, d, t, m, x", "k, a, s"]);
+            let columns = self.pick(&["*", "*", "k, a, b, s, f, g, d, t, m, x", "k, a, s"]);
             let sql = format!("CREATE OR REPLACE HOT VIEW v{number} AS SELECT {columns} FROM t WHERE {condition}");
             if self.server.run(&sql).await.is_ok() {
                 return;
@@ -114,18 +114,18 @@ impl Twins {
         if self.view(number).await.is_none() {
             return;
         }
-        if self.lie == Lie::No && self.rng.below(2) == 0 {
+        if self.fault == Fault::None && self.rng.below(2) == 0 {
             self.server.run(&format!("ALTER HOT VIEW v{number} REFRESH")).await.unwrap();
         } else {
             let group = 1 + self.rng.below(20) as usize;
             let rng = &mut self.rng;
-            let ways = [Way::Apart, Way::Apart, Way::AsItIs, Way::May, Way::Unknown];
-            let way = || ways[rng.below(ways.len() as u64) as usize];
-            self.server.publish(&format!("v{number}"), self.lie, group, way);
+            let ways = [Marking::Apart, Marking::Apart, Marking::AsItIs, Marking::May, Marking::Unknown];
+            let marking = || ways[rng.below(ways.len() as u64) as usize];
+            self.server.publish(&format!("v{number}"), self.fault, group, marking);
         }
     }
 
-    async fn question(&mut self) -> Result<(), String> {
+    async fn random_query(&mut self) -> Result<(), String> {
         let number = self.rng.below(VIEWS);
         let view = self.view(number).await.unwrap_or_else(|| "a = 3".into());
         let condition = match self.rng.below(4) {
@@ -142,7 +142,7 @@ impl Twins {
             ),
             _ => format!("SELECT * FROM @ WHERE {condition}"),
         };
-        self.ask(&sql, None).await
+        self.compare_query(&sql, None).await
     }
 
     async fn with_parameters(&mut self) -> Result<(), String> {
@@ -153,16 +153,16 @@ impl Twins {
             Arc::new(StringArray::from(vec![text])),
         ];
         let parameters = batch(["$1", "$2", "$3"].into_iter().zip(columns).collect());
-        let sql = self.some(&[
+        let sql = self.pick(&[
             "SELECT * FROM @ WHERE a = $1 AND b >= $2 AND s <= $3",
             "SELECT * FROM @ WHERE (a >= $1 OR b = $2) AND s = $3",
             "SELECT k, b FROM @ WHERE k BETWEEN $1 AND 6 AND b <> $2 AND s <> $3",
         ]);
-        self.ask(sql, Some(&parameters)).await
+        self.compare_query(sql, Some(&parameters)).await
     }
 
-    /// Brings some segments into memory, bits of marks among them, and some back.
-    fn place(&mut self) {
+    /// Moves some segments, bits of marks among them, into memory, and some back.
+    fn move_segments(&mut self) {
         let store = self.server.engine.store();
         let tiers = store.memory_tiers();
         let home = store.ssd().as_ref();
@@ -201,11 +201,11 @@ impl Twins {
             8 => drop(self.server.run("OPTIMIZE t").await.map_err(|e| e.to_string())?),
             9 | 10 => {
                 let condition = soundness::condition(rng, 1);
-                self.change(&format!("DELETE FROM @ WHERE ({condition}) AND k = {}", self.seen.queries % 7)).await?;
+                self.change(&format!("DELETE FROM @ WHERE ({condition}) AND k = {}", self.summary.queries % 7)).await?;
             }
             11..=13 => {
                 let condition = soundness::condition(rng, 1);
-                let set = self.some(&["a = 3", "b = b + 1", "s = 'ab'", "a = a % 3, f = 1.0", "d = NULL, x = NOT x"]);
+                let set = self.pick(&["a = 3", "b = b + 1", "s = 'ab'", "a = a % 3, f = 1.0", "d = NULL, x = NOT x"]);
                 self.change(&format!("UPDATE @ SET {set} WHERE ({condition}) AND a > 1")).await?;
             }
             14 | 15 => {
@@ -220,54 +220,57 @@ impl Twins {
                 let number = rng.below(VIEWS);
                 self.publish(number).await;
             }
-            21 => self.place(),
+            21 => self.move_segments(),
             22 if rng.below(3) == 0 => {
-                self.note();
+                self.add_counters();
                 self.server = self.server.restart().await;
-                self.begin();
+                self.configure_views();
             }
             23..=26 => self.with_parameters().await?,
-            _ => self.question().await?,
+            _ => self.random_query().await?,
         }
         Ok(self)
     }
 
-    /// Adds up what the server counted since it started.
-    fn note(&mut self) {
+    /// Adds the server's counters since its start.
+    fn add_counters(&mut self) {
         let tally = self.server.engine.view_tally();
-        self.seen.left_out += tally.pruned_chunks();
-        self.seen.hits += tally.hits();
+        self.summary.left_out += tally.pruned_chunks();
+        self.summary.hits += tally.hits();
     }
 }
 
 /// Runs that many steps.
-async fn run(seed: u64, steps: usize, lie: Lie) -> Result<Seen, String> {
-    let mut twins = Twins::new(seed, lie).await;
+async fn run(seed: u64, steps: usize, fault: Fault) -> Result<RunSummary, String> {
+    let mut twins = Twins::new(seed, fault).await;
     for step in 0..steps {
         twins = twins.step().await.map_err(|e| format!("seed {seed}, step {step}: {e}"))?;
     }
-    twins.note();
-    Ok(twins.seen)
+    twins.add_counters();
+    Ok(twins.summary)
 }
 
-fn number(name: &str, usual: u64) -> u64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(usual)
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_those_of_a_table_without_views() {
     let seed = number("TERRACE_TEST_SEED", 56);
     let steps = number("TERRACE_TEST_STEPS", 400) as usize;
-    let seen = run(seed, steps, Lie::No).await.unwrap_or_else(|e| panic!("{e}"));
-    println!("seed {seed}: {seen:?}");
-    assert!(seen.left_out > 0 && seen.hits as usize * 20 > seen.queries, "views served next to nothing: {seen:?}");
+    let summary = run(seed, steps, Fault::None).await.unwrap_or_else(|e| panic!("{e}"));
+    println!("seed {seed}: {summary:?}");
+    assert!(
+        summary.left_out > 0 && summary.hits as usize * 20 > summary.queries,
+        "views served next to nothing: {summary:?}"
+    );
 }
 
-/// What the test above is worth: it has to notice a check that believes anything, and marks that lie.
+/// Validates the test above: it has to notice a check that accepts everything, and wrong marks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_or_marks_that_lie_are_noticed() {
-    for lie in [Lie::Implied, Lie::Marks] {
-        let told = run(number("TERRACE_TEST_SEED", 56), 600, lie).await.expect_err("a lie was not noticed");
-        println!("{lie:?}: {told}");
+    for fault in [Fault::Implied, Fault::Marks] {
+        let told = run(number("TERRACE_TEST_SEED", 56), 600, fault).await.expect_err("a lie was not noticed");
+        println!("{fault:?}: {told}");
     }
 }

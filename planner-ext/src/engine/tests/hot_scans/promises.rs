@@ -1,4 +1,4 @@
-//! What is promised of scans that views serve: chunks left out, by whom, and how that is shown.
+//! Promises for scans that use views: the chunks that they skip, and how that is shown.
 
 use super::*;
 
@@ -35,7 +35,7 @@ async fn with_views() -> Server {
 }
 
 impl Server {
-    /// Chunks that filters leave out by bounds, and that views leave out besides, as EXPLAIN ANALYZE has them.
+    /// Chunks that a scan skips by bounds, and further chunks that it skips by views, from EXPLAIN ANALYZE.
     async fn pruned(&self, query: &str) -> (u64, u64) {
         let told = self.explain(&format!("EXPLAIN ANALYZE {query}")).await;
         let metric = |name: &str| -> u64 {
@@ -74,7 +74,7 @@ async fn scattered_rows_are_found_in_few_chunks() {
         server.run("RESET terrace.hot_views").await.unwrap();
         server.run(&format!("ALTER HOT VIEW {view} REFRESH")).await.unwrap();
         assert_eq!(server.rows(query).await, expected, "{query}");
-        // By the view alone, and with what the bounds of chunks are worth since.
+        // By the view alone, and with the bounds of the rewritten chunks.
         let plan = server.explain(&format!("EXPLAIN {query}")).await;
         let told = plan.split(&format!("hot_views=[{view}: ")).nth(1).unwrap_or_else(|| panic!("{plan}"));
         let mut numbers = told.split(' ').filter_map(|word| word.parse::<u64>().ok());
@@ -93,10 +93,10 @@ async fn scans_of_all_kinds_are_served() {
         .run("CREATE TABLE customers AS SELECT value AS id, value % 3 AS kind FROM generate_series(0, 999)")
         .await
         .unwrap();
-    ["few", "matters"].into_iter().for_each(|view| server.publish(view, Lie::No, 100, || Way::Apart));
+    ["few", "matters"].into_iter().for_each(|view| server.publish(view, Fault::None, 100, || Marking::Apart));
     for (query, views) in [
         ("SELECT count(*) FROM orders WHERE customer = 111", "few"),
-        // What is said of one side of a join holds for the other.
+        // A condition on one side of a join holds for the other side too.
         ("SELECT count(*) FROM orders o JOIN customers c ON o.customer = c.id WHERE c.id IN (3, 57)", "few"),
         ("SELECT count(*) FROM orders o, customers c WHERE o.customer = c.id AND c.id = 111 AND c.kind = 0", "few"),
         (
@@ -109,7 +109,7 @@ async fn scans_of_all_kinds_are_served() {
         ("UPDATE orders SET note = 'x' WHERE customer = 57", "few"),
         ("SELECT id FROM orders WHERE status = 'open' AND urgency = 99", "matters"),
         ("SELECT id FROM orders WHERE customer = 57 AND status = 'open' AND urgency = 99", "few"),
-        // It reads columns that the view has not.
+        // The query reads columns that the view lacks.
         ("SELECT note FROM orders WHERE status = 'open'", ""),
         ("UPDATE orders SET urgency = 0 WHERE status = 'open'", ""),
         ("SELECT count(*) FROM orders WHERE customer = 4", ""),
@@ -156,11 +156,11 @@ async fn statements_that_are_kept_follow_their_views() {
     };
     let prepared = server.session.prepare("SELECT count(*) FROM orders WHERE customer = $1").await.unwrap();
     assert_eq!(ask(&prepared, 111).await, (10, false, false));
-    server.publish("few", Lie::No, 100, || Way::Apart);
+    server.publish("few", Fault::None, 100, || Marking::Apart);
     assert_eq!(ask(&prepared, 111).await, (10, true, false), "published since");
     assert_eq!(ask(&prepared, 112).await, (10, false, true), "another value is not implied");
     assert_eq!(ask(&prepared, 975).await, (10, true, false));
-    // What comes later is read, in the delta and sealed.
+    // Rows that are inserted later are read, from the delta and from sealed chunks.
     server
         .run("INSERT INTO orders SELECT id + 10000, 111, status, urgency, note FROM orders WHERE id < 150")
         .await
@@ -171,13 +171,13 @@ async fn statements_that_are_kept_follow_their_views() {
     server.run("DELETE FROM orders WHERE customer = 111 AND id % 2 = 0").await.unwrap();
     let (left, served, _) = ask(&prepared, 111).await;
     assert!(left < 100 && served);
-    // One snapshot sees what its chunks know, whatever becomes of the view.
+    // A snapshot uses the marks of its chunks, also when the view changes.
     server.run("BEGIN").await.unwrap();
     assert_eq!(ask(&prepared, 111).await, (left, true, false));
     let other = server.engine.open_session("other");
     let run = async |sql: &str| other.prepare(sql).await.unwrap().update(None).await.unwrap();
     run("INSERT INTO orders VALUES (-1, 111, 'open', 1, '')").await;
-    server.publish("few", Lie::No, 100, || Way::Apart);
+    server.publish("few", Fault::None, 100, || Marking::Apart);
     assert_eq!(ask(&prepared, 111).await.0, left, "rows as of the snapshot");
     server.run("COMMIT").await.unwrap();
     assert_eq!(ask(&prepared, 111).await, (left + 1, true, false));
@@ -196,7 +196,7 @@ async fn what_views_save_is_shown() {
         server.rows(shown).await,
         ["few||100|0|100|0|0|0|0|false|false", "matters||100|0|100|0|0|0|0|false|false"]
     );
-    server.publish("few", Lie::No, 100, || Way::Apart);
+    server.publish("few", Fault::None, 100, || Marking::Apart);
     let query = "SELECT count(*) FROM orders WHERE customer = 111";
     let plan = server.explain(&format!("EXPLAIN {query}")).await;
     assert!(plan.contains("hot_views=[few: 2 of 100 chunks left]") && plan.contains("chunks=2 of 100"), "{plan}");
@@ -204,7 +204,7 @@ async fn what_views_save_is_shown() {
     server.rows(query).await;
     server.rows("SELECT count(*) FROM orders WHERE urgency = 99").await;
     server.rows("SELECT count(*) FROM orders WHERE customer = 111 AND id < 0").await;
-    // Bounds alone leave all chunks out for the last one.
+    // For the last query, bounds alone skip all chunks.
     assert_eq!(
         server.rows(shown).await,
         ["few|1|100|2|0|200|2|1|98|true|true", "matters||100|0|100|0|0|0|0|false|false"]
@@ -213,7 +213,7 @@ async fn what_views_save_is_shown() {
     let cold = version.chunks.iter().filter(|entry| entry.chunk.marks().any(|(_, marked)| marked == Marked::None));
     let saved: u64 = cold.map(|entry| entry.chunk.segments[1].home.len).sum();
     assert_eq!(server.engine.view_tally().saved_bytes(), saved);
-    // Estimates know it.
+    // Estimates include it.
     server.run("SET datafusion.explain.show_statistics = true").await.unwrap();
     let rows = async || {
         let plan = server.explain(&format!("EXPLAIN {query}")).await;
@@ -225,7 +225,7 @@ async fn what_views_save_is_shown() {
     server.run("SET terrace.hot_views = false").await.unwrap();
     assert!(with <= 200, "{with} rows of 200 in the chunks that are left; {} without views", rows().await);
     server.run("RESET terrace.hot_views").await.unwrap();
-    // The reasons of a check, and what it is worth.
+    // The reasons of a check, and its coverage.
     let told = server
         .rows("EXPLAIN HOT VIEWS SELECT id FROM orders WHERE customer = 111 AND status = 'open'")
         .await

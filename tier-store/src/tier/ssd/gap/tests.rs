@@ -1,4 +1,4 @@
-//! Devices of several speeds on virtual time: what is measured of them, and what it makes of reads.
+//! Measures devices of several speeds on virtual time, and checks the reads that follow from the measurements.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,15 +17,15 @@ use crate::store::{ReadGapChoice, Store, StoreOptions};
 use crate::table::{TableDefinition, TableName};
 use crate::tier::ssd::Admission;
 
-/// Serves one request after another, each in `request_us` and the time of its bytes.
+/// An engine that serves one request after another, each in `request_us` and the time of its bytes.
 #[derive(Debug)]
 struct Timed {
     inner: BlockingEngine,
     clock: Arc<ManualClock>,
     request_us: f64,
     bytes_per_us: f64,
-    /// What the clock, which knows whole microseconds, was not told yet.
-    rest_ns: AtomicU64,
+    /// Time by which the clock, which counts whole microseconds, lags.
+    lag_ns: AtomicU64,
     requests: AtomicU64,
 }
 
@@ -42,8 +42,8 @@ impl BlockIo for Timed {
         let start = windows.first().unwrap().0;
         let end = windows.last().map(|w| w.0 + w.1 as u64).unwrap();
         let took_us = self.request_us + (end - start) as f64 / self.bytes_per_us;
-        let ns = self.rest_ns.fetch_add((took_us * 1e3) as u64, Ordering::SeqCst) + (took_us * 1e3) as u64;
-        self.rest_ns.store(ns % 1000, Ordering::SeqCst);
+        let ns = self.lag_ns.fetch_add((took_us * 1e3) as u64, Ordering::SeqCst) + (took_us * 1e3) as u64;
+        self.lag_ns.store(ns % 1000, Ordering::SeqCst);
         self.clock.advance(Duration::from_micros(ns / 1000));
         self.requests.fetch_add(1, Ordering::SeqCst);
         self.inner.read_windows(class, file, windows)
@@ -62,14 +62,15 @@ impl BlockIo for Timed {
     }
 }
 
-fn open(dir: &Path, (request_us, bytes_per_us): (f64, f64), read_gap: ReadGapChoice) -> (Arc<Store>, Arc<Timed>) {
+fn open(dir: &Path, speed: Speed, read_gap: ReadGapChoice) -> (Arc<Store>, Arc<Timed>) {
+    let Speed { request_us, bytes_per_us } = speed;
     let clock = Arc::new(ManualClock::default());
     let io = Arc::new(Timed {
         inner: BlockingEngine::start(),
         clock: Arc::clone(&clock),
         request_us,
         bytes_per_us,
-        rest_ns: AtomicU64::default(),
+        lag_ns: AtomicU64::default(),
         requests: AtomicU64::default(),
     });
     let engine = Some(Arc::clone(&io) as _);
@@ -78,14 +79,23 @@ fn open(dir: &Path, (request_us, bytes_per_us): (f64, f64), read_gap: ReadGapCho
     (Store::open(options).unwrap(), io)
 }
 
-/// An arm, a network disk, a fast device.
-const DISK: (f64, f64) = (8_000.0, 150.0);
-const NETWORK: (f64, f64) = (270.0, 250.0);
-const FAST: (f64, f64) = (2.0, 3_000.0);
+/// How fast a device serves requests.
+#[derive(Debug, Clone, Copy)]
+struct Speed {
+    request_us: f64,
+    bytes_per_us: f64,
+}
+
+/// A disk with an arm.
+const DISK: Speed = Speed { request_us: 8_000.0, bytes_per_us: 150.0 };
+/// A network disk.
+const NETWORK: Speed = Speed { request_us: 270.0, bytes_per_us: 250.0 };
+/// A fast device.
+const FAST: Speed = Speed { request_us: 2.0, bytes_per_us: 3_000.0 };
 
 #[test]
 fn the_distance_follows_the_device() {
-    let gap = |device: (f64, f64), choice: ReadGapChoice| {
+    let gap = |device: Speed, choice: ReadGapChoice| {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = open(dir.path(), device, choice);
         let bytes = store.ssd().read_gap().bytes();
@@ -101,11 +111,11 @@ fn the_distance_follows_the_device() {
     assert_eq!(gap(DISK, ReadGapChoice::default()), ReadGap::USUAL);
 }
 
-/// Every 9,000th row of a column: pages on a fast device, one request on one with an arm, and each quicker than the other's
-/// way would be.
+/// Reads every 9,000th row of a column: as pages on a fast device, as one request on a disk with an arm, and each is quicker
+/// than the other device's reads would be.
 #[test]
 fn slow_devices_get_few_large_reads() {
-    let read = |device: (f64, f64), choice: ReadGapChoice| {
+    let read = |device: Speed, choice: ReadGapChoice| {
         let dir = tempfile::tempdir().unwrap();
         let (store, io) = open(dir.path(), device, choice);
         let numbers = |factor: i64| {
@@ -144,16 +154,17 @@ fn now_us(io: &Timed) -> u64 {
     crate::clock::Clock::now_us(io.clock.as_ref())
 }
 
-/// A device that needs `request_us` for each read of those asked at once, and the time of its bytes.
-fn cost((request_us, bytes_per_us): (f64, f64)) -> ReadCost {
+/// The cost of a device that needs `request_us` for each of several concurrent reads, and the time of its bytes.
+fn cost(request_us: f64, bytes_per_us: f64) -> ReadCost {
     ReadCost { page_us: request_us + 16384.0 / bytes_per_us, bytes_per_us }
 }
 
 #[test]
 fn slow_requests_make_large_reads() {
     // SATA's bandwidth limits reads of pages.
-    for (request_us, bytes_per_us) in [DISK, NETWORK, FAST, (0.5, 520.0), (0.0, 500.0)] {
-        let gap = cost((request_us, bytes_per_us)).gap_bytes().unwrap() as f64;
+    let small = [(0.5, 520.0), (0.0, 500.0)].map(|(request_us, bytes_per_us)| Speed { request_us, bytes_per_us });
+    for Speed { request_us, bytes_per_us } in [DISK, NETWORK, FAST].into_iter().chain(small) {
+        let gap = cost(request_us, bytes_per_us).gap_bytes().unwrap() as f64;
         assert!((gap - request_us * bytes_per_us).abs() <= 2.0, "{request_us} {bytes_per_us}: {gap}");
     }
     let quick = ReadCost { page_us: 5.0, bytes_per_us: 2_000.0 };
@@ -166,12 +177,12 @@ fn slow_requests_make_large_reads() {
 #[test]
 fn what_is_fixed_stays() {
     let gap = ReadGap::default();
-    assert_eq!((gap.bytes(), gap.together_bytes()), (16 << 10, 1 << 20));
-    gap.measured(cost((1e9, 100.0)));
-    assert_eq!((gap.bytes(), gap.together_bytes()), (4 << 20, 8 << 20));
-    gap.measured(ReadCost { page_us: 0.0, bytes_per_us: 1.0 });
+    assert_eq!((gap.bytes(), gap.max_group_bytes()), (16 << 10, 1 << 20));
+    gap.set_measured(cost(1e9, 100.0));
+    assert_eq!((gap.bytes(), gap.max_group_bytes()), (4 << 20, 8 << 20));
+    gap.set_measured(ReadCost { page_us: 0.0, bytes_per_us: 1.0 });
     assert_eq!(gap.bytes(), ReadGap::USUAL);
     gap.fix(0);
-    gap.measured(cost((1e9, 100.0)));
-    assert_eq!((gap.bytes(), gap.is_fixed(), gap.together_bytes()), (0, true, 1 << 20));
+    gap.set_measured(cost(1e9, 100.0));
+    assert_eq!((gap.bytes(), gap.is_fixed(), gap.max_group_bytes()), (0, true, 1 << 20));
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::heat::{Pattern, SegmentHeat};
+use crate::placement::constraints::PlacementConstraints;
 use crate::placement::cost::TierCost;
-use crate::placement::duty::Duty;
 use crate::placement::epoch::{MAX_TIERS, TierInput, plan};
 use crate::placement::solver::Effort;
 use crate::table::{ChunkId, ColumnId, TableId};
@@ -22,7 +22,7 @@ fn inputs(places: [u8; 2], reads: [f32; 2]) -> Inputs {
         charged_bytes[..2].fill(MIB);
         let key = SegmentKey { table: TableId(1), chunk: ChunkId(n as u64), column: ColumnId(0) };
         let current = TierId(places[n]);
-        let duty = Duty::default();
+        let constraints = PlacementConstraints::default();
         SegmentInput {
             key,
             rows: 65_536,
@@ -32,9 +32,9 @@ fn inputs(places: [u8; 2], reads: [f32; 2]) -> Inputs {
             charged_bytes,
             current,
             heat,
-            duty,
-            hold: None,
-            ahead: SegmentHeat::default(),
+            constraints,
+            hysteresis: None,
+            expected_reads: SegmentHeat::default(),
             view: Default::default(),
         }
     };
@@ -56,54 +56,59 @@ fn inputs(places: [u8; 2], reads: [f32; 2]) -> Inputs {
 }
 
 /// Segment 0 rose to `places[0]` and segment 1 sank to `places[1]` in epoch 10, when both were read so often.
-fn moved(places: [u8; 2], reads: [f32; 2]) -> Holds {
-    moved_with(HoldOptions::default(), places, reads)
+fn moved(places: [u8; 2], reads: [f32; 2]) -> MoveHistory {
+    moved_with(HysteresisOptions::default(), places, reads)
 }
 
-fn moved_with(options: HoldOptions, places: [u8; 2], reads: [f32; 2]) -> Holds {
-    let mut holds = Holds::new(options);
+fn moved_with(options: HysteresisOptions, places: [u8; 2], reads: [f32; 2]) -> MoveHistory {
+    let mut history = MoveHistory::new(options);
     let mut before = inputs([2, 0], reads);
     before.tiers = inputs(places, reads).tiers;
-    holds.note((&before, &Basis::of(&before)), 9, std::iter::empty());
-    holds.note((&before, &Basis::of(&before)), 10, [(0, TierId(places[0])), (1, TierId(places[1]))].into_iter());
-    holds
+    history.record(&before, &BudgetsAndRules::from_inputs(&before), 9, std::iter::empty());
+    history.record(
+        &before,
+        &BudgetsAndRules::from_inputs(&before),
+        10,
+        [(0, TierId(places[0])), (1, TierId(places[1]))].into_iter(),
+    );
+    history
 }
 
 /// The moves that an epoch would make.
-fn moves(holds: &Holds, mut inputs: Inputs, epoch: u64) -> Vec<(usize, u8)> {
-    holds.mark(&mut inputs, epoch);
+fn moves(history: &MoveHistory, mut inputs: Inputs, epoch: u64) -> Vec<(usize, u8)> {
+    history.mark(&mut inputs, epoch);
     plan(&inputs, Effort::default()).unwrap().moves.iter().map(|planned| (planned.segment, planned.to.0)).collect()
 }
 
 #[test]
 fn neither_turns_back_before_the_move_could_pay() {
-    let holds = moved([0, 2], [10.0, 8.0]);
+    let history = moved([0, 2], [10.0, 8.0]);
     let swing = || inputs([0, 2], [8.0, 14.0]);
     for epoch in 11..=14 {
-        assert_eq!(moves(&holds, swing(), epoch), [], "epoch {epoch}");
+        assert_eq!(moves(&history, swing(), epoch), [], "epoch {epoch}");
     }
-    assert!(moves(&holds, swing(), 15).contains(&(1, 0)), "later it may");
+    assert!(moves(&history, swing(), 15).contains(&(1, 0)), "later it may");
 }
 
 #[test]
 fn heat_that_changed_by_a_factor_turns_it() {
-    let holds = moved([0, 2], [10.0, 8.0]);
-    assert!(moves(&holds, inputs([0, 2], [4.9, 16.1]), 11).contains(&(1, 0)));
-    assert_eq!(moves(&holds, inputs([0, 2], [5.1, 15.9]), 11), []);
-    // What is twice as hot as the one that rose takes its place.
-    assert_eq!(moves(&holds, inputs([0, 2], [9.0, 16.5]), 11), []);
-    assert!(moves(&holds, inputs([0, 2], [9.0, 20.0]), 11).contains(&(1, 0)));
+    let history = moved([0, 2], [10.0, 8.0]);
+    assert!(moves(&history, inputs([0, 2], [4.9, 16.1]), 11).contains(&(1, 0)));
+    assert_eq!(moves(&history, inputs([0, 2], [5.1, 15.9]), 11), []);
+    // A segment that is twice as hot as the one that rose takes its place.
+    assert_eq!(moves(&history, inputs([0, 2], [9.0, 16.5]), 11), []);
+    assert!(moves(&history, inputs([0, 2], [9.0, 20.0]), 11).contains(&(1, 0)));
 }
 
 #[test]
 fn how_long_and_how_firmly_are_settings() {
-    let with = |epochs, factor| moved_with(HoldOptions { epochs, factor }, [0, 2], [10.0, 8.0]);
+    let with = |epochs, factor| moved_with(HysteresisOptions { epochs, factor }, [0, 2], [10.0, 8.0]);
     let swing = || inputs([0, 2], [8.0, 14.0]);
     assert!(moves(&with(0, 2.0), swing(), 11).contains(&(1, 0)), "not at all");
     assert!(moves(&with(4, 1.0), swing(), 11).contains(&(1, 0)), "by nothing");
     assert_eq!(moves(&with(9, 2.0), swing(), 19), []);
     assert!(moves(&with(9, 2.0), swing(), 20).contains(&(1, 0)));
-    // What sets it free by a factor of 2 does not by one of 3.
+    // Heat that frees it at a factor of 2 does not at a factor of 3.
     assert_eq!(moves(&with(4, 3.0), inputs([0, 2], [4.9, 14.0]), 11), []);
     assert!(moves(&with(4, 3.0), inputs([0, 2], [3.3, 14.0]), 11).contains(&(1, 0)));
 }
@@ -111,7 +116,7 @@ fn how_long_and_how_firmly_are_settings() {
 #[test]
 fn what_was_saved_goes_on() {
     let blob = moved([0, 2], [10.0, 8.0]).to_blob().unwrap();
-    let mut again = Holds::new(HoldOptions::default());
+    let mut again = MoveHistory::new(HysteresisOptions::default());
     again.restore(&blob).unwrap();
     let swing = || inputs([0, 2], [8.0, 14.0]);
     assert_eq!(moves(&again, swing(), 14), []);
@@ -124,38 +129,38 @@ fn what_was_saved_goes_on() {
 
 #[test]
 fn other_budgets_or_rules_end_all_holds() {
-    let holds = moved([0, 2], [10.0, 8.0]);
+    let history = moved([0, 2], [10.0, 8.0]);
     let mut smaller = inputs([0, 2], [10.0, 8.0]);
     (smaller.tiers[0].budget_bytes, smaller.tiers[1].budget_bytes) = (Some(0), Some(0));
-    assert_eq!(moves(&holds, smaller, 11), [(0, 2)]);
+    assert_eq!(moves(&history, smaller, 11), [(0, 2)]);
     let mut ruled = inputs([0, 2], [8.0, 14.0]);
     ruled.rules.push("rule 1".into());
-    assert!(moves(&holds, ruled, 11).contains(&(1, 0)));
+    assert!(moves(&history, ruled, 11).contains(&(1, 0)));
 }
 
 #[test]
 fn going_on_in_the_same_direction_is_free() {
     // Rose to NVM; DRAM is empty now.
-    let holds = moved([1, 2], [10.0, 1.0]);
-    assert_eq!(moves(&holds, inputs([1, 2], [11.0, 0.0]), 11), [(0, 0)]);
+    let history = moved([1, 2], [10.0, 1.0]);
+    assert_eq!(moves(&history, inputs([1, 2], [11.0, 0.0]), 11), [(0, 0)]);
     // Sank to NVM; now it is as cold as can be and another one wants the room.
-    let holds = moved([2, 1], [8.0, 8.0]);
+    let history = moved([2, 1], [8.0, 8.0]);
     let mut full = inputs([2, 1], [50.0, 0.5]);
-    full.segments[1].hold = Some(Hold { direction: Direction::Sank, factor: 2.0 });
-    assert_eq!(turn_us(&full.segments[1], TierId(2), 9.0), 0.0);
-    assert!(moves(&holds, full, 11).contains(&(0, 0)));
+    full.segments[1].hysteresis = Some(Hysteresis { direction: Direction::Sank, factor: 2.0 });
+    assert_eq!(reversal_us(&full.segments[1], TierId(2), 9.0), 0.0);
+    assert!(moves(&history, full, 11).contains(&(0, 0)));
 }
 
 #[test]
 fn orders_and_segments_set_aside_end_no_holds() {
     let mut before = inputs([2, 0], [10.0, 8.0]);
     before.tiers = inputs([0, 2], [10.0, 8.0]).tiers;
-    let mut holds = Holds::default();
-    let basis = Basis::of(&before);
-    holds.note((&before, &basis), 9, std::iter::empty());
-    // What other tables hold is not in the budgets, and an order is among the rules.
+    let mut history = MoveHistory::default();
+    let basis = BudgetsAndRules::from_inputs(&before);
+    history.record(&before, &basis, 9, std::iter::empty());
+    // The bytes of other tables are not in the budgets, and an order is among the rules.
     before.rules.push("bring t to dram".into());
     before.tiers[0].budget_bytes = before.tiers[0].budget_bytes.map(|bytes| bytes / 2);
-    holds.note((&before, &basis), 10, [(0, TierId(0)), (1, TierId(2))].into_iter());
-    assert_eq!(moves(&holds, inputs([0, 2], [8.0, 14.0]), 11), []);
+    history.record(&before, &basis, 10, [(0, TierId(0)), (1, TierId(2))].into_iter());
+    assert_eq!(moves(&history, inputs([0, 2], [8.0, 14.0]), 11), []);
 }

@@ -1,4 +1,4 @@
-//! What running statements are about to read stays in memory for them, and brings nothing there.
+//! Expected reads of running statements keep segments in memory, and bring none there.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
+use crate::placement::constraints::PlacementConstraints;
 use crate::placement::cost::TierCost;
-use crate::placement::duty::Duty;
 use crate::placement::epoch::{MAX_TIERS, TierInput, plan};
 use crate::placement::solver::Effort;
 use crate::placement::testing::FakeHost;
@@ -24,7 +24,8 @@ fn sequential(accesses: f32) -> SegmentHeat {
     heat
 }
 
-fn segment(id: u64, current: u8, (reads, ahead): (f32, f32)) -> SegmentInput {
+/// A segment that was read `reads` times per epoch, and of which `expected_reads` reads are expected.
+fn segment(id: u64, current: u8, reads: f32, expected_reads: f32) -> SegmentInput {
     let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: ColumnId(0) };
     let mut charged_bytes = [0; MAX_TIERS];
     (charged_bytes[0], charged_bytes[1]) = (MIB, MIB);
@@ -37,9 +38,9 @@ fn segment(id: u64, current: u8, (reads, ahead): (f32, f32)) -> SegmentInput {
         charged_bytes,
         current: TierId(current),
         heat: sequential(reads),
-        duty: Duty::default(),
-        hold: None,
-        ahead: sequential(ahead),
+        constraints: PlacementConstraints::default(),
+        hysteresis: None,
+        expected_reads: sequential(expected_reads),
         view: Default::default(),
     }
 }
@@ -63,7 +64,7 @@ fn moves(inputs: &Inputs) -> Vec<(usize, u8, u8)> {
 
 #[test]
 fn a_cold_segment_that_is_about_to_be_read_makes_room_for_the_hot_only() {
-    let full = |ahead, lukewarm| inputs(vec![segment(0, 0, (0.0, ahead)), segment(1, 2, (lukewarm, 0.0))], MIB, 0);
+    let full = |expected, lukewarm| inputs(vec![segment(0, 0, 0.0, expected), segment(1, 2, lukewarm, 0.0)], MIB, 0);
     let swapped = vec![(0, 0, 2), (1, 2, 0)];
     assert_eq!(moves(&full(0.0, 1.0)), swapped);
     assert!(moves(&full(1.0, 1.0)).is_empty());
@@ -73,14 +74,14 @@ fn a_cold_segment_that_is_about_to_be_read_makes_room_for_the_hot_only() {
 
 #[test]
 fn no_read_to_come_brings_anything_into_memory() {
-    let empty = inputs(vec![segment(0, 2, (0.0, 1e6)), segment(1, 1, (0.0, 1e6))], 8 * MIB, 8 * MIB);
+    let empty = inputs(vec![segment(0, 2, 0.0, 1e6), segment(1, 1, 0.0, 1e6)], 8 * MIB, 8 * MIB);
     assert!(moves(&empty).is_empty());
     let mut rng = StdRng::seed_from_u64(1);
     for case in 0..200 {
         let some = |rng: &mut StdRng, most: f32| if rng.random_bool(0.5) { 0.0 } else { rng.random_range(0.0..most) };
         let count = rng.random_range(2..40);
         let segments: Vec<SegmentInput> = (0..count)
-            .map(|id| segment(id, rng.random_range(0..3), (some(&mut rng, 20.0), some(&mut rng, 5.0).ceil())))
+            .map(|id| segment(id, rng.random_range(0..3), some(&mut rng, 20.0), some(&mut rng, 5.0).ceil()))
             .collect();
         let dram = rng.random_range(0..count) * MIB;
         let nvm = rng.random_range(0..count) * MIB;
@@ -92,21 +93,21 @@ fn no_read_to_come_brings_anything_into_memory() {
     }
 }
 
-/// Tells the first columns of some chunks, each twice, as a self join would.
+/// Reports the first columns of some chunks, each twice, as a self join would.
 struct Scan(Vec<ChunkEntry>);
 
-impl Agenda for Scan {
-    fn tell(&self, note: &mut dyn FnMut(&Chunk, usize, ExpectedRead)) {
+impl ExpectedReadSource for Scan {
+    fn report(&self, visit: &mut dyn FnMut(&Chunk, usize, ExpectedRead)) {
         for entry in self.0.iter().chain(&self.0) {
-            note(&entry.chunk, 0, ExpectedRead { pattern: Pattern::Sequential, values: 1000 });
-            note(&entry.chunk, 99, ExpectedRead { pattern: Pattern::Sequential, values: 1000 });
+            visit(&entry.chunk, 0, ExpectedRead { pattern: Pattern::Sequential, values: 1000 });
+            visit(&entry.chunk, 99, ExpectedRead { pattern: Pattern::Sequential, values: 1000 });
         }
     }
 }
 
 #[test]
 fn running_statements_are_asked_by_epochs_dry_runs_and_questions_but_not_by_the_advisor() {
-    // What an `id` column is charged.
+    // Bytes that an `id` column is charged.
     const ONE: u64 = 8192;
     let host = FakeHost::new(2 * ONE, Arc::default()).with_usual_costs();
     let tiering = host.tiering();
@@ -125,11 +126,11 @@ fn running_statements_are_asked_by_epochs_dry_runs_and_questions_but_not_by_the_
     let scans: Vec<Arc<Scan>> = (0..20).map(|_| all_of(0..10)).collect();
     for scan in &scans {
         let scan: std::sync::Weak<Scan> = Arc::downgrade(scan);
-        tiering.follow(scan);
+        tiering.add_expected_read_source(scan);
     }
-    let ahead = tiering.ahead();
+    let expected = tiering.expected_reads();
     let mut chunks: Vec<(u64, f32, f32)> =
-        ahead.iter().map(|(key, heat)| (key.chunk.0, heat.accesses[0], heat.values[0])).collect();
+        expected.iter().map(|(key, heat)| (key.chunk.0, heat.accesses[0], heat.values[0])).collect();
     chunks.sort_by_key(|(chunk, ..)| *chunk);
     assert_eq!(
         chunks,
@@ -148,9 +149,9 @@ fn running_statements_are_asked_by_epochs_dry_runs_and_questions_but_not_by_the_
     assert_eq!(tiering.run_epoch(EpochRequest::now("test")).unwrap().epoch.moves, 0);
     assert_eq!(host.resident(), [0, 1]);
 
-    // They are over, or gone: nobody asks them.
+    // The statements have ended: no epoch asks them.
     drop(scans);
-    assert!(tiering.ahead().is_empty());
+    assert!(tiering.expected_reads().is_empty());
     assert_eq!(next(&tiering), 4);
     let kept = with.curve.iter().map(|point| point.used_bytes).collect::<Vec<_>>();
     assert_eq!(kept, advice(&tiering).curve.iter().map(|point| point.used_bytes).collect::<Vec<_>>());
@@ -158,10 +159,10 @@ fn running_statements_are_asked_by_epochs_dry_runs_and_questions_but_not_by_the_
 
 #[test]
 fn statements_that_are_gone_are_forgotten() {
-    let agendas = Agendas::default();
+    let sources = ExpectedReadSources::default();
     for _ in 0..10_000 {
-        let gone: Arc<dyn Agenda> = Arc::new(Scan(Vec::new()));
-        agendas.follow(Arc::downgrade(&gone));
+        let gone: Arc<dyn ExpectedReadSource> = Arc::new(Scan(Vec::new()));
+        sources.add(Arc::downgrade(&gone));
     }
-    assert!(agendas.0.lock().agendas.len() <= FEW);
+    assert!(sources.0.lock().sources.len() <= FEW);
 }

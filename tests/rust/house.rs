@@ -1,0 +1,82 @@
+//! The layout of the source holds: every map of a module lists its submodules.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Folders with Rust sources.
+const SOURCES: [&str; 9] = [
+    "bench/src",
+    "flight/src",
+    "ipc/src",
+    "planner-ext/src",
+    "server/src",
+    "tests/rust",
+    "tests/support/src",
+    "tests/sql-logic/src",
+    "tier-store/src",
+];
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// All Rust files below a folder, sorted.
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Names of the submodules that a file declares, those of tests left out.
+fn submodules(text: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut of_tests = false;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("#[") {
+            of_tests |= line.starts_with("#[cfg(") && line.contains("test");
+            continue;
+        }
+        let declared = line.strip_suffix(';').and_then(|line| line.split_once("mod "));
+        if let Some((visibility, name)) = declared
+            && (visibility.is_empty() || visibility.starts_with("pub"))
+            && !of_tests
+        {
+            names.insert(name.to_owned());
+        }
+        of_tests = false;
+    }
+    names
+}
+
+#[test]
+fn maps_of_modules_list_every_submodule() {
+    let mut missing = Vec::new();
+    let mut maps = 0;
+    for file in SOURCES.iter().flat_map(|folder| rust_files(&top().join(folder))) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let map: String = text.lines().filter(|line| line.starts_with("//!")).collect();
+        let names = submodules(&text);
+        maps += usize::from(!names.is_empty());
+        let unlisted = names.into_iter().filter(|name| !map.contains(&format!("`{name}`")));
+        missing.extend(unlisted.map(|name| format!("{}: `{name}`", file.strip_prefix(top()).unwrap().display())));
+    }
+    assert!(maps > 20, "only {maps} modules with submodules were found");
+    assert!(missing.is_empty(), "modules that the `//!` map of their parent does not list:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn modules_of_tests_need_no_place_on_a_map() {
+    let text = "mod a;\npub(crate) mod b;\n#[cfg(test)]\nmod c;\n#[cfg(any(test, feature = \"testing\"))]\npub mod d;\nmod e {\n";
+    assert_eq!(submodules(text), BTreeSet::from(["a".to_owned(), "b".to_owned()]));
+}

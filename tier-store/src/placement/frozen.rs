@@ -1,0 +1,166 @@
+//! Frozen segments: a plan that leaves some segments where they are. Also turns such a plan into records and moves.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::epoch::{EpochPlan, Inputs, PlannedMove, plan_by};
+use super::explain::Explainer;
+use super::hysteresis::BudgetsAndRules;
+use super::policy::{Policy, PolicyKind};
+use super::record::{EpochRecord, MoveRecord, MoveStatus, TierPrice};
+use super::solver::Work;
+use super::survey::Origin;
+use super::tiering::TableSnapshot;
+use crate::error::Result;
+use crate::migrate::Relocation;
+use crate::tier::TierId;
+
+/// Removes the segments that are not `movable` from the inputs: they stay where they are, and their bytes are taken off the
+/// budgets. Returns these bytes by tier.
+pub(super) fn remove_frozen(inputs: &mut Inputs, origins: &mut Vec<Origin>, movable: &[bool]) -> Vec<u64> {
+    let mut frozen_bytes = vec![0; inputs.tiers.len()];
+    let is_movable = |at: usize| movable.get(at).copied().unwrap_or(true);
+    for (_, segment) in inputs.segments.iter().enumerate().filter(|(at, _)| !is_movable(*at)) {
+        if let Some(sum) = frozen_bytes.get_mut(usize::from(segment.current.0)) {
+            *sum += segment.charged_on(segment.current);
+        }
+    }
+    for (tier, frozen) in inputs.tiers.iter_mut().zip(&frozen_bytes) {
+        tier.budget_bytes = tier.budget_bytes.map(|bytes| bytes.saturating_sub(*frozen));
+    }
+    let mut at = 0;
+    let mut origin = 0;
+    inputs.segments.retain(|_| {
+        at += 1;
+        is_movable(at - 1)
+    });
+    origins.retain(|_| {
+        origin += 1;
+        is_movable(origin - 1)
+    });
+    frozen_bytes
+}
+
+/// The table that an input segment comes from.
+pub(super) fn origin_table<'a>(
+    tables: &'a [TableSnapshot],
+    origins: &[Origin],
+    at: usize,
+) -> Option<&'a TableSnapshot> {
+    tables.get(origins.get(at)?.table as usize)
+}
+
+/// The movable segments, to be planned, and the bytes of the frozen ones.
+#[derive(Debug)]
+pub(super) struct MovableInputs {
+    /// The movable segments; budgets without the bytes of the frozen ones.
+    pub(super) inputs: Inputs,
+    /// The origin of each movable segment.
+    pub(super) origins: Vec<Origin>,
+    /// Bytes of the frozen segments, by tier: see [`remove_frozen`].
+    pub(super) frozen_bytes: Vec<u64>,
+    /// Budgets and rules as users set them.
+    pub(super) basis: BudgetsAndRules,
+}
+
+/// A plan with the inputs that it was made from.
+#[derive(Debug)]
+pub(super) struct PreparedPlan {
+    pub(super) inputs: Inputs,
+    pub(super) origins: Vec<Origin>,
+    pub(super) plan: EpochPlan,
+    pub(super) policy: PolicyKind,
+    /// Budgets and rules as users set them.
+    pub(super) basis: BudgetsAndRules,
+    /// Bytes of the frozen segments, by tier.
+    frozen_bytes: Vec<u64>,
+}
+
+/// The names of one segment.
+#[derive(Debug)]
+pub(super) struct SegmentNames<'a> {
+    pub(super) table: &'a TableSnapshot,
+    /// Number of the chunk within the table.
+    pub(super) chunk: u64,
+    pub(super) column: Cow<'a, str>,
+}
+
+impl PreparedPlan {
+    /// Plans the movable segments with a policy.
+    pub(super) fn new(movable: MovableInputs, policy: &dyn Policy, work: Work<'_>) -> Result<Self> {
+        let plan = plan_by(policy, &movable.inputs, work)?;
+        Ok(Self::from_plan(movable, plan, policy.kind()))
+    }
+
+    /// Wraps a plan that no policy made.
+    pub(super) fn from_plan(movable: MovableInputs, plan: EpochPlan, policy: PolicyKind) -> Self {
+        let MovableInputs { inputs, origins, frozen_bytes, basis } = movable;
+        Self { inputs, origins, plan, policy, basis, frozen_bytes }
+    }
+
+    /// The prices of the plan, with budgets as users set them and with the bytes of frozen segments.
+    pub(super) fn prices(&self) -> Vec<TierPrice> {
+        let mut prices = self.plan.prices.clone();
+        let limited = self.inputs.tiers.iter().zip(&self.frozen_bytes).filter(|(tier, _)| tier.budget_bytes.is_some());
+        for (price, (_, frozen)) in prices.iter_mut().zip(limited) {
+            price.budget_bytes += frozen;
+            price.before_bytes += frozen;
+            price.planned_bytes += frozen;
+        }
+        prices
+    }
+
+    /// The table, the chunk and the column of an input segment, by their names.
+    pub(super) fn names<'a>(&self, tables: &'a [TableSnapshot], at: usize) -> Option<SegmentNames<'a>> {
+        let origin = self.origins.get(at)?;
+        let table = tables.get(origin.table as usize)?;
+        let chunk = &table.chunks.get(origin.chunk as usize)?.chunk;
+        Some(SegmentNames { table, chunk: chunk.id.0, column: chunk.column_name(origin.column as usize) })
+    }
+
+    /// The moves as relocations, in the order in which they are carried out.
+    pub(super) fn relocations(&self, tables: &[TableSnapshot]) -> Vec<Relocation> {
+        let relocation = |planned: &PlannedMove| {
+            let origin = self.origins.get(planned.segment)?;
+            let chunk = Arc::clone(&tables.get(origin.table as usize)?.chunks.get(origin.chunk as usize)?.chunk);
+            Some(Relocation { chunk, column: origin.column as usize, from: planned.from, to: planned.to })
+        };
+        self.plan.moves.iter().filter_map(relocation).collect()
+    }
+
+    /// The moves as records of the log.
+    pub(super) fn records(&self, epoch: &EpochRecord, tables: &[TableSnapshot]) -> Vec<MoveRecord> {
+        let explainer = Explainer::new(&self.inputs, &self.plan);
+        let tier = |id: TierId| explainer.name(id).to_owned();
+        let record = |(number, planned): (usize, &PlannedMove)| {
+            let names = self.names(tables, planned.segment)?;
+            let explanation = explainer.explain(planned.segment)?;
+            Some(MoveRecord {
+                epoch: epoch.id,
+                number: number as u32,
+                table: names.table.name.clone(),
+                chunk: names.chunk,
+                column: names.column.into_owned(),
+                from: tier(planned.from),
+                to: tier(planned.to),
+                segments: 1,
+                bytes: planned.bytes,
+                benefit_us: planned.benefit_us,
+                benefit_ns_per_byte: planned.benefit_ns_per_byte,
+                price_ns_per_byte: Some(explanation.price_ns_per_byte),
+                runner_up: explanation.runner_up,
+                runner_up_us: explanation.runner_up_us,
+                // A condition follows from costs, and only the policy `optimal` decides by them.
+                condition: if self.policy == PolicyKind::Optimal { explanation.condition } else { String::new() },
+                measured_us: None,
+                measured_epochs: 0,
+                reason: planned.reason.clone(),
+                status: MoveStatus::Planned,
+                why: None,
+                unix_us: epoch.unix_us,
+                took_us: 0,
+            })
+        };
+        self.plan.moves.iter().enumerate().filter_map(record).collect()
+    }
+}

@@ -1,0 +1,61 @@
+//! Policies of caches: segments that were read last, or most often, lie fastest.
+//!
+//! Both count in whole epochs, so that segments read within the same epoch are equals (LRU) and those on faster tiers stay
+//! there. A segment that was never read has no claim on any tier.
+
+use super::tier_filler::fill_by_score;
+use super::{Decision, Policy, PolicyKind, Problem, ReasonContext};
+use crate::error::Result;
+use crate::heat::SegmentHeat;
+use crate::placement::format::figure;
+
+/// The least recently read segment leaves first.
+#[derive(Debug)]
+pub(super) struct Lru;
+
+impl Policy for Lru {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::Lru
+    }
+
+    fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
+        let score = |heat: &SegmentHeat| heat.idle_epochs.map(|epochs| -f64::from(epochs));
+        fill_by_score(problem, problem.rows().map(|segment| score(&segment.heat)).collect())
+    }
+
+    fn reason(&self, context: &ReasonContext<'_>) -> String {
+        let last = match context.segment.heat.idle_epochs {
+            None => "not read as far as is known".to_owned(),
+            Some(0) => "last read in this epoch".to_owned(),
+            Some(1) => "last read one epoch ago".to_owned(),
+            Some(epochs) => format!("last read {epochs} epochs ago"),
+        };
+        match context.is_promotion() {
+            true => format!("recent: {last}; {} holds what was read last", context.to()),
+            false => format!("least recent: {last}; {}", context.pressure("holds what was read later")),
+        }
+    }
+}
+
+/// The least often read segment leaves first; reads count less with every epoch, as heat does.
+#[derive(Debug)]
+pub(super) struct Lfu;
+
+impl Policy for Lfu {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::Lfu
+    }
+
+    fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
+        let score = |heat: &SegmentHeat| Some(f64::from(heat.total())).filter(|reads| *reads > 0.0);
+        fill_by_score(problem, problem.rows().map(|segment| score(&segment.heat)).collect())
+    }
+
+    fn reason(&self, context: &ReasonContext<'_>) -> String {
+        let reads = format!("{} reads per epoch", figure(f64::from(context.segment.heat.total())));
+        match context.is_promotion() {
+            true => format!("frequent: {reads}; {} holds what is read most often", context.to()),
+            false => format!("least frequent: {reads}; {}", context.pressure("holds what is read more often")),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Policies that weigh benefit against bytes, segment by segment.
+
+use super::tier_filler::TierFiller;
+use super::{Decision, Policy, PolicyKind, Problem, ReasonContext};
+use crate::error::Result;
+use crate::placement::epoch;
+use crate::placement::format::{figure, time};
+use crate::placement::solver::{self, greedy};
+
+/// Decides by the solver: see [`crate::placement::solver`].
+#[derive(Debug)]
+pub(super) struct Optimal;
+
+impl Policy for Optimal {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::Optimal
+    }
+
+    fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
+        let start = &problem.inputs.prices;
+        let solution = solver::solve(problem.instance, (!start.is_empty()).then_some(start), problem.work)?;
+        Ok(Decision { solution, scores: Vec::new() })
+    }
+
+    fn reason(&self, context: &ReasonContext<'_>) -> String {
+        epoch::reason(context.inputs, context.planned, context.prices)
+    }
+}
+
+/// Pairs of segment and tier by falling time saved per byte, each taken while it fits: greedy knapsack (Dreseler 2021,
+/// section 7.1.1), with the same costs as the solver.
+#[derive(Debug)]
+pub(super) struct Density;
+
+impl Policy for Density {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::Density
+    }
+
+    fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
+        let mut filler = TierFiller::new(problem);
+        for (row, tier) in greedy(problem.instance).into_iter().enumerate() {
+            filler.put(row, usize::from(tier));
+        }
+        filler.decide(Vec::new())
+    }
+
+    fn reason(&self, context: &ReasonContext<'_>) -> String {
+        let from = context.from();
+        let to = context.to();
+        let reads = epoch::reads_text(&context.segment.heat_with_views());
+        let worth = figure(context.planned.benefit_ns_per_byte.abs());
+        let saved = time(context.planned.benefit_us.abs());
+        match context.is_promotion() {
+            true => format!(
+                "dense: {reads}; {to} saves {saved} an epoch against {from}, worth {worth} ns per byte: among the most \
+                 that find room there"
+            ),
+            false if context.segment.heat_with_views().total() <= 0.0 => {
+                format!(
+                    "cold: never read in recent epochs, and {}",
+                    context.pressure("is taken by what saves more per byte")
+                )
+            }
+            false => format!(
+                "less dense: {reads}; {from} saves {saved} an epoch against {to}, worth {worth} ns per byte; {}",
+                context.pressure("is taken by what saves more per byte")
+            ),
+        }
+    }
+}
