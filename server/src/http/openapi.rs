@@ -1,9 +1,9 @@
 //! The OpenAPI 3.1 document, derived from the handlers, their types and the doc comments of both.
 
 use axum::Json;
+use utoipa::ToSchema as _;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, OpenApi, Ref, ResponseBuilder};
-use utoipa::ToSchema as _;
 
 use super::guard;
 use super::problem::ProblemBody;
@@ -29,7 +29,7 @@ const PROBLEM: &str = "Problem";
 )]
 pub(super) struct Document;
 
-/// This document
+/// This document.
 #[utoipa::path(
     get,
     path = "/api/v1/openapi.json",

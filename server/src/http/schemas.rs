@@ -816,3 +816,52 @@ pub struct Usage {
     /// Tables that cannot be loaded; `terrace check` says why.
     broken_tables: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use serde::Serialize;
+    use serde_json::{Value, to_value};
+    use terrace_tier_store::{heat, migrate, placement, store};
+    use utoipa::PartialSchema;
+
+    use super::*;
+
+    fn keys(value: &Value) -> BTreeSet<String> {
+        value.as_object().unwrap().keys().cloned().collect()
+    }
+
+    fn schema<T: PartialSchema>() -> Value {
+        to_value(T::schema()).unwrap()
+    }
+
+    fn texts(values: &[impl Serialize]) -> Value {
+        to_value(values).unwrap()
+    }
+
+    /// The records that no answer of `tests/python/test_surface.py` has.
+    #[test]
+    fn records_of_failures_have_the_fields_of_the_store() {
+        let failing = migrate::Failing { since_unix_us: 1, retry_unix_us: 2, error: String::new() };
+        assert_eq!(keys(&to_value(failing).unwrap()), keys(&schema::<Failing>()["properties"]));
+        let finding = store::Finding {
+            severity: store::Severity::Damage,
+            path: "/data".into(),
+            table: None,
+            chunk: None,
+            column: None,
+            what: String::new(),
+            advice: String::new(),
+        };
+        assert_eq!(keys(&to_value(finding).unwrap()), keys(&schema::<Finding>()["properties"]));
+    }
+
+    #[test]
+    fn enumerations_have_the_values_of_the_store() {
+        assert_eq!(schema::<TieringMode>()["enum"], texts(&placement::TieringMode::ALL));
+        assert_eq!(schema::<TierState>()["enum"], texts(&placement::TierState::ALL));
+        assert_eq!(schema::<Pattern>()["enum"], texts(&heat::Pattern::ALL));
+    }
+}
