@@ -16,8 +16,9 @@ use datafusion::sql::sqlparser::ast::{
 use terrace_tier_store::table::{Alteration, TableDefinition, TableName};
 
 use super::catalog::{Object, Snapshot};
+use super::command::{CommentKind, CommentOn, Extras, NameParts, normalized};
 use super::ddl::{apply_options, check_schema, refuse_system, refuse_view_or_external, short_name};
-use super::parse::{CommentKind, CommentOn, Extras, NameParts, normalized, option_pairs, take_column_extras};
+use super::parse::{option_pairs, take_column_extras};
 use super::session::Session;
 use super::source_text::DefaultTexts;
 use super::types::{check_column_name, stored_schema};

@@ -25,7 +25,7 @@ use terrace_tier_store::store::Snapshot as Versions;
 use terrace_tier_store::table::{Table, TableDefinition, TableName};
 
 use super::analysis::analysed;
-use super::parse::NameParts;
+use super::command::NameParts;
 use super::recursion::RecursiveTerms;
 use super::rewrite::HiddenNames;
 use super::show::qualified;
@@ -590,8 +590,8 @@ impl NameResolver {
         let options = state.config_mut().options_mut();
         options.catalog.default_schema = object.default_schema.clone();
         options.sql_parser.parse_float_as_decimal = object.decimal_literals;
-        match super::parse::parse(&object.sql)?.command {
-            super::parse::Command::Plan { statement, .. } => Ok(state.statement_to_plan(statement).await?),
+        match super::parse::parse(&object.sql)?.action {
+            super::command::Action::Plan { statement, .. } => Ok(state.statement_to_plan(statement).await?),
             _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog cannot be planned")),
         }
     }

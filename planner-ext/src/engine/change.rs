@@ -23,10 +23,11 @@ use roaring::RoaringTreemap;
 use terrace_tier_store::table::{Table, TableName, TableVersion};
 
 use super::catalog::Snapshot;
+use super::command::NameParts;
 use super::ingest::sort_by_cluster_columns;
 use super::insert::{bind_many, name_null_column};
 use super::parameters::stored_placeholder;
-use super::parse::{NameParts, table_name};
+use super::parse::table_name;
 use super::registry::Ticket;
 use super::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn};
 use super::run::PlanMemory;

@@ -20,10 +20,10 @@ use futures::TryStreamExt;
 use terrace_tier_store::table::Table;
 
 use super::catalog::Snapshot;
+use super::command::{Action, CopyFrom};
 use super::files::{PATTERN, REPLACING, check_pattern};
 use super::ingest::{LoadTarget, load};
 use super::parquet_files::ValidatedFiles;
-use super::parse::CopyFrom;
 use super::partitions::{self, FileLayout};
 use super::registry::Ticket;
 use super::session::Session;
@@ -149,8 +149,8 @@ pub(super) fn check_external_insert(engine: &Engine, snapshot: &Snapshot, plan: 
     let LogicalPlan::Dml(dml) = plan else { return Ok(()) };
     let name = parse::table_name(&dml.table_name, snapshot.default_schema())?;
     let Some(external) = snapshot.objects().external.get(&name) else { return Ok(()) };
-    if let parse::Command::Plan { statement: SqlStatement::CreateExternalTable(create), .. } =
-        parse::parse(&external.sql)?.command
+    if let Action::Plan { statement: SqlStatement::CreateExternalTable(create), .. } =
+        parse::parse(&external.sql)?.action
     {
         for location in &create.locations {
             engine.files().check_write(Path::new(&ddl::absolute_location(location)?), true)?;
@@ -167,7 +167,6 @@ pub(super) async fn copy_from(
     transaction: Option<Arc<Transaction>>,
 ) -> Result<u64> {
     let engine = session.engine();
-    transaction.as_ref().map_or(Ok(()), |transaction| transaction.check_writable())?;
     let snapshot = session.snapshot_in(transaction.as_ref())?;
     let name = copy.table.resolve(snapshot.default_schema());
     if name.schema == SYSTEM_SCHEMA {

@@ -20,10 +20,11 @@ use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, Tab
 use super::alter::refuse_broken;
 use super::analysis::result_schema;
 use super::catalog::{Object, Objects, Snapshot};
+use super::command::{DropCommand, DropKind, Extras, NameParts};
 use super::files::{FileAccess, PATTERN, check_pattern};
 use super::ingest::{LoadTarget, load};
 use super::parquet_files::ValidatedFiles;
-use super::parse::{self, DropCommand, DropKind, Extras, NameParts, table_name};
+use super::parse::{self, table_name};
 use super::registry::{StatementState, Ticket};
 use super::rewrite::TARGET_SCHEMA;
 use super::session::Session;

@@ -25,7 +25,7 @@ use terrace_tier_store::table::TableDefinition;
 
 use super::ast_nodes::parse_query;
 use super::catalog::Snapshot;
-use super::parse::{NameParts, normalized};
+use super::command::{NameParts, normalized};
 use super::types::matching;
 use crate::coercion;
 use crate::dialect;

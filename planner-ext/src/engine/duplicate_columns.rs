@@ -14,7 +14,7 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{Expr as AstExpr, Query, SelectItem, SetExpr, Statement as Ast};
 
 use super::ast_nodes::aliased;
-use super::parse::normalized;
+use super::command::normalized;
 
 /// The query of a statement that is just one `SELECT`.
 pub(super) fn select_query(statement: &SqlStatement) -> Option<Box<Query>> {

@@ -30,14 +30,15 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_tier_store::table::TableName;
 
 use super::catalog::Snapshot;
-use super::computed_table::ComputedTable;
+use super::command::{Action, Command, NameParts, normalized};
+use super::computed_rows::ComputedRows;
 use super::ddl::{refuse_system, short_name};
 use super::defaults;
-use super::parse::{Command, NameParts, Parsed, check_length, classify, ddl_statement, normalized, one_statement};
+use super::parse::{check_length, classify, one_statement};
 use super::registry::{StatementState, Ticket};
 use super::rule::{is_word, take_word};
 use super::session::Session;
-use super::tiering_commands::{PlacementQuery, placement_query};
+use super::tiering_commands::{PlacementStatement, placement_command};
 use super::view_options::ViewOptions;
 use super::{show, source_text, tier};
 use crate::dialect;
@@ -94,7 +95,7 @@ pub(super) fn is_hot_view(tokens: &[&Token]) -> bool {
 }
 
 /// Parses a statement `sql` that [`is_hot_view`] recognised.
-pub(super) fn parse(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Parsed> {
+pub(super) fn parse(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Command> {
     let syntax_error = |e: ParserError| Error::invalid(format!("SQL syntax: {e}"));
     if starts_with(&tokens, &["explain", "hot"]) {
         return parse_explain(tokens);
@@ -118,9 +119,9 @@ pub(super) fn parse(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Parsed> {
     };
     expect_end(&mut parser).map_err(syntax_error)?;
     Ok(if is_forecast {
-        placement_query(PlacementQuery::ForecastView(command))
+        placement_command(PlacementStatement::ForecastView(command))
     } else {
-        ddl_statement(Command::HotView(command))
+        Command::ddl(Action::HotView(command))
     })
 }
 
@@ -135,15 +136,15 @@ fn expect_end(parser: &mut Parser<'_>) -> Result<(), ParserError> {
 }
 
 /// Parses EXPLAIN HOT VIEWS and the query behind it.
-fn parse_explain(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
+fn parse_explain(tokens: Vec<TokenWithSpan>) -> Result<Command> {
     let not_a_query = || Error::invalid("EXPLAIN HOT VIEWS takes a query");
     let words = tokens.iter().enumerate().filter(|(_, token)| !matches!(token.token, Token::Whitespace(_)));
     let first = words.map(|(at, _)| at).nth(3).ok_or_else(not_a_query)?;
     let query = tokens.into_iter().skip(first).collect();
     let inner = classify(one_statement(query)?, "")?;
-    match inner.command {
-        Command::Plan { statement, .. } if !inner.is_update && !matches!(statement, SqlStatement::Explain(_)) => {
-            Ok(placement_query(PlacementQuery::ExplainViews(statement)))
+    match inner.action {
+        Action::Plan { statement, .. } if inner.returns_rows && !matches!(statement, SqlStatement::Explain(_)) => {
+            Ok(placement_command(PlacementStatement::ExplainViews(statement)))
         }
         _ => Err(not_a_query()),
     }
@@ -331,8 +332,8 @@ fn find_view(
     }
 }
 
-/// Forecasts the run that a CREATE or a REFRESH would start, as a table that computes the forecast when it is read.
-pub(super) fn forecast(session: &Session, snapshot: &Snapshot, command: &HotViewCommand) -> Result<ComputedTable> {
+/// Forecasts the run that a CREATE or a REFRESH would start, as rows that compute the forecast.
+pub(super) fn forecast(session: &Session, snapshot: &Snapshot, command: &HotViewCommand) -> Result<ComputedRows> {
     let engine = session.engine();
     let definition = match command {
         HotViewCommand::Create(create) => definition(session, snapshot, create, &*engine.hot_views.current()?)?,
@@ -354,7 +355,7 @@ pub(super) fn forecast(session: &Session, snapshot: &Snapshot, command: &HotView
         let estimate_us = hot_view_runs::estimate_us(&forecast, &store, limit);
         hot_view_runs::batch(&[RunForecast { view: Arc::clone(definition), forecast, us: estimate_us }])
     };
-    Ok(ComputedTable::new(hot_view_runs::fields(), answer))
+    Ok(ComputedRows::new(hot_view_runs::fields(), answer))
 }
 
 /// Builds the definition that a CREATE stores; `None` when the view exists and the statement says IF NOT EXISTS.
@@ -485,25 +486,25 @@ mod tests {
 
     #[test]
     fn statements_are_told_apart() {
-        for (sql, is_update) in [
-            ("create hot view v as select * from t where a > 3", true),
-            ("CREATE OR REPLACE HOT VIEW s.v AS SELECT a, \"B\" FROM s.t WHERE a > 3 AND b IN (1, 2);", true),
-            ("create hot view if not exists v as select a from t where a > 3", true),
-            ("drop hot view if exists v, s.w;", true),
-            ("alter hot view v refresh", true),
-            ("alter hot view if exists s.v set (budget = '1 GB', refresh = '2 hours');", true),
-            ("create hot view v as select * from t where a > 3 with (budget = '0')", true),
-            ("alter hot view v set (budget = 'none')", true),
-            ("show hot views;", false),
-            ("SHOW HOT VIEW PROPOSALS", false),
-            ("explain hot views select * from t where a > 3", false),
-            ("explain hot views with s as (select 1) select * from s", false),
-            ("create hot view v as select * from t where a > 3 with (refresh = '10 minutes')", true),
-            ("create hot view v as select * from t where a > 3 with (refresh = 'never');", true),
-            ("explain alter hot view v refresh", false),
-            ("explain create or replace hot view v as select * from t where a > 3;", false),
+        for (sql, returns_rows) in [
+            ("create hot view v as select * from t where a > 3", false),
+            ("CREATE OR REPLACE HOT VIEW s.v AS SELECT a, \"B\" FROM s.t WHERE a > 3 AND b IN (1, 2);", false),
+            ("create hot view if not exists v as select a from t where a > 3", false),
+            ("drop hot view if exists v, s.w;", false),
+            ("alter hot view v refresh", false),
+            ("alter hot view if exists s.v set (budget = '1 GB', refresh = '2 hours');", false),
+            ("create hot view v as select * from t where a > 3 with (budget = '0')", false),
+            ("alter hot view v set (budget = 'none')", false),
+            ("show hot views;", true),
+            ("SHOW HOT VIEW PROPOSALS", true),
+            ("explain hot views select * from t where a > 3", true),
+            ("explain hot views with s as (select 1) select * from s", true),
+            ("create hot view v as select * from t where a > 3 with (refresh = '10 minutes')", false),
+            ("create hot view v as select * from t where a > 3 with (refresh = 'never');", false),
+            ("explain alter hot view v refresh", true),
+            ("explain create or replace hot view v as select * from t where a > 3;", true),
         ] {
-            assert_eq!(parse(sql).unwrap().is_update, is_update, "{sql}");
+            assert_eq!(parse(sql).unwrap().returns_rows, returns_rows, "{sql}");
         }
         // Views of the name.
         assert!(parse("create view hot as select 1").is_ok());
@@ -513,7 +514,7 @@ mod tests {
     #[test]
     fn words_are_kept_as_they_were_sent() {
         let sql = "CREATE HOT VIEW v\n AS /* of */ SELECT a ,B FROM t WHERE (a > - -3) -- all\n AND s = 'o''k' ;";
-        let Command::HotView(HotViewCommand::Create(create)) = parse(sql).unwrap().command else { panic!() };
+        let Action::HotView(HotViewCommand::Create(create)) = parse(sql).unwrap().action else { panic!() };
         assert_eq!(create.select, "SELECT a ,B FROM t WHERE (a > - -3) -- all\n AND s = 'o''k'");
         assert_eq!(create.predicate, "(a > - -3) -- all\n AND s = 'o''k'");
         assert_eq!(create.columns, ["a", "b"]);

@@ -60,7 +60,8 @@
 //! - [`rule`]: placement rules
 //! - [`tier`]: ALTER SYSTEM .. TIER
 //! - [`tiering_commands`]: queries and orders on placement, commands to the tiering loop
-//! - [`computed_table`]: a table whose rows are computed when it is scanned
+//! - [`command`]: parsed statements, and what is known of them before they are planned
+//! - [`computed_rows`]: rows of commands that have no plan
 //! - [`advice`]: advice on budgets
 //! - [`hot_view`]: statements on hot views
 //! - [`view_options`]: options of hot views
@@ -75,8 +76,9 @@ mod arrow_files;
 mod ast_nodes;
 mod catalog;
 mod change;
+mod command;
 pub(crate) mod comparison;
-mod computed_table;
+mod computed_rows;
 mod copy;
 mod ddl;
 mod defaults;

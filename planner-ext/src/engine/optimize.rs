@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::parse::NameParts;
+use super::command::NameParts;
 use super::registry::{StatementState, Ticket};
 use super::session::Session;
 use crate::error::{Result, missing_table};

@@ -8,11 +8,11 @@ use std::ops::ControlFlow;
 
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
-use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
+use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{
-    AlterTable, BinaryOperator, CastKind, ColumnDef, ColumnOption, CommentObject, CreateTableOptions,
-    DataType as AstType, Expr, Ident, ObjectName, ObjectType, SetExpr, SqlOption, Statement as Ast,
-    TransactionAccessMode, TransactionIsolationLevel, TransactionMode, Truncate, Value, VisitMut, VisitorMut,
+    BinaryOperator, CastKind, ColumnDef, ColumnOption, CommentObject, CreateTableOptions, DataType as AstType, Expr,
+    ObjectName, ObjectType, SetExpr, SqlOption, Statement as Ast, TransactionAccessMode, TransactionIsolationLevel,
+    TransactionMode, Truncate, Value, VisitMut, VisitorMut,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -20,167 +20,18 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_tier_store::table::TableName;
 
 use super::catalog::Object;
-use super::hot_view::{self, HotViewCommand};
-use super::prepare::{self, PrepareCommand};
+use super::command::{
+    Action, Command, CommentKind, CommentOn, CopyFrom, DropCommand, DropKind, Extras, NameParts, TransactionCommand,
+    normalized,
+};
 use super::registry::StatementKind;
 use super::rewrite::Change;
-use super::rule::{self, RuleCommand};
-use super::tiering_commands::{self, PlacementQuery, TieringCommand};
-use super::{CATALOG, DEFAULT_SCHEMA};
+use super::{CATALOG, DEFAULT_SCHEMA, hot_view, prepare, rule, tiering_commands};
 use crate::dialect::{self, tokenize};
 use crate::error::{Error, Result};
 
-/// A parsed statement.
-#[derive(Debug, Clone)]
-pub(super) struct Parsed {
-    pub(super) command: Command,
-    pub(super) kind: StatementKind,
-    /// True when it returns a count instead of rows.
-    pub(super) is_update: bool,
-}
-
-/// A statement, by the part of the engine that executes it.
-#[derive(Debug, Clone)]
-pub(super) enum Command {
-    /// The planner plans it; the engine adds `extras`.
-    Plan {
-        statement: SqlStatement,
-        extras: Extras,
-    },
-    Alter(AlterTable),
-    Comment(CommentOn),
-    /// UPDATE, DELETE, MERGE, or EXPLAIN of one.
-    Change {
-        change: Change,
-        explain: Option<ExplainStatement>,
-    },
-    Truncate {
-        names: Vec<NameParts>,
-        if_exists: bool,
-    },
-    Transaction(TransactionCommand),
-    /// PREPARE, EXECUTE and DEALLOCATE.
-    Prepare(PrepareCommand),
-    Drop(DropCommand),
-    CopyFrom(CopyFrom),
-    /// OPTIMIZE: compaction of one table, now.
-    Optimize(NameParts),
-    /// ALTER TABLE on placement rules.
-    Rule(RuleCommand),
-    /// CREATE, DROP and ALTER HOT VIEW.
-    HotView(HotViewCommand),
-    /// Queries and orders on placement, which return rows.
-    PlacementQuery(PlacementQuery),
-    /// Commands to the tiering loop.
-    Tiering(TieringCommand),
-}
-
-/// A statement on transactions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TransactionCommand {
-    /// True for READ ONLY.
-    Begin(bool),
-    Commit,
-    RollBack,
-    Savepoint(String),
-    Release(String),
-    RollBackTo(String),
-}
-
-/// Clauses of CREATE TABLE and CREATE VIEW that the planner does not support.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Extras {
-    /// WITH (...) of CREATE TABLE.
-    pub(super) options: Vec<(String, String)>,
-    /// Column and its default.
-    pub(super) defaults: Vec<(String, Expr)>,
-    /// Column and its comment.
-    pub(super) comments: Vec<(String, String)>,
-    /// CREATE VIEW IF NOT EXISTS.
-    pub(super) if_not_exists: bool,
-}
-
-/// COMMENT ON.
-#[derive(Debug, Clone)]
-pub(super) struct CommentOn {
-    pub(super) object: NameParts,
-    pub(super) kind: CommentKind,
-    /// `None`: removes the comment.
-    pub(super) text: Option<String>,
-    pub(super) if_exists: bool,
-}
-
-/// Kind of object that COMMENT ON names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum CommentKind {
-    Table,
-    View,
-    Column(String),
-}
-
-/// Kind of object that DROP names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DropKind {
-    Table,
-    View,
-    Schema,
-}
-
-/// DROP TABLE, DROP VIEW, DROP SCHEMA.
-#[derive(Debug, Clone)]
-pub(super) struct DropCommand {
-    pub(super) kind: DropKind,
-    /// For a schema, the name is in `schema` and `name` is empty.
-    pub(super) names: Vec<NameParts>,
-    pub(super) if_exists: bool,
-    pub(super) cascade: bool,
-    /// Whether to refuse objects that views use.
-    pub(super) restrict: bool,
-}
-
-/// COPY table FROM 'file'.
-#[derive(Debug, Clone)]
-pub(super) struct CopyFrom {
-    pub(super) table: NameParts,
-    /// Empty: all columns.
-    pub(super) columns: Vec<String>,
-    pub(super) location: String,
-    pub(super) options: Vec<(String, String)>,
-}
-
-/// A name as written: one or two parts, normalised.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NameParts {
-    pub(super) schema: Option<String>,
-    pub(super) name: String,
-}
-
-impl NameParts {
-    /// The full name, in `default_schema` if the name has no schema.
-    pub(super) fn resolve(&self, default_schema: &str) -> TableName {
-        TableName::new(self.schema.as_deref().unwrap_or(default_schema), self.name.clone())
-    }
-
-    pub(super) fn new(name: &ObjectName) -> Result<Self> {
-        let parts: Option<Vec<String>> = name.0.iter().map(|p| p.as_ident().map(normalized)).collect();
-        match parts.unwrap_or_default().as_slice() {
-            [name] => Ok(Self { schema: None, name: name.clone() }),
-            [schema, name] => Ok(Self { schema: Some(schema.clone()), name: name.clone() }),
-            [catalog, schema, name] if catalog == CATALOG => {
-                Ok(Self { schema: Some(schema.clone()), name: name.clone() })
-            }
-            _ => Err(Error::invalid(format!("'{name}' is not a name of catalog '{CATALOG}'"))),
-        }
-    }
-}
-
-/// An identifier as DataFusion reads it: lower case unless quoted.
-pub(super) fn normalized(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
-}
-
 /// Parses exactly one statement.
-pub(super) fn parse(sql: &str) -> Result<Parsed> {
+pub(super) fn parse(sql: &str) -> Result<Command> {
     let tokens = number_parameters(tokenize(sql)?)?;
     let first: Vec<&Token> = tokens.iter().map(|t| &t.token).filter(|t| !matches!(t, Token::Whitespace(_))).collect();
     if first.iter().all(|t| matches!(t, Token::SemiColon | Token::EOF)) {
@@ -196,7 +47,7 @@ pub(super) fn parse(sql: &str) -> Result<Parsed> {
         return tiering_commands::parse(tokens);
     }
     if rule::is_rule(&first) {
-        return rule::parse(tokens).map(|command| ddl_statement(Command::Rule(command)));
+        return rule::parse(tokens).map(|command| Command::ddl(Action::Rule(command)));
     }
     if hot_view::is_hot_view(&first) {
         return hot_view::parse(tokens, sql);
@@ -304,14 +155,14 @@ fn is_copy_from(tokens: &[&Token]) -> bool {
     direction == Some(Keyword::FROM)
 }
 
-fn parse_copy_from(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
+fn parse_copy_from(tokens: Vec<TokenWithSpan>) -> Result<Command> {
     let mut parser = dialect::parser(tokens);
     let command = copy_from(&mut parser).map_err(|e| Error::invalid(format!("SQL syntax: {e}")))??;
-    Ok(Parsed { command: Command::CopyFrom(command), kind: StatementKind::Insert, is_update: true })
+    Ok(Command::with_count(StatementKind::Insert, Action::CopyFrom(command)))
 }
 
 /// `OPTIMIZE [TABLE] t`
-fn parse_optimize(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
+fn parse_optimize(tokens: Vec<TokenWithSpan>) -> Result<Command> {
     let mut parser = dialect::parser(tokens);
     let mut name = || {
         parser.next_token();
@@ -321,8 +172,7 @@ fn parse_optimize(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
         parser.expect_token(&Token::EOF).map(|_| name)
     };
     let name = name().map_err(|e: ParserError| Error::invalid(format!("SQL syntax: {e}")))?;
-    let command = Command::Optimize(NameParts::new(&name)?);
-    Ok(Parsed { command, kind: StatementKind::Ddl, is_update: true })
+    Ok(Command::ddl(Action::Optimize(NameParts::new(&name)?)))
 }
 
 /// `COPY t [(a, b)] FROM 'file' [STORED AS fmt] [[WITH | OPTIONS] (key value, ...)]`
@@ -374,14 +224,12 @@ pub(super) fn copy_option(parser: &mut Parser<'_>) -> Result<(String, String), P
 }
 
 /// Determines the kind of a statement; refuses unsupported ones.
-pub(super) fn classify(statement: SqlStatement, sql: &str) -> Result<Parsed> {
-    let plan = |statement, kind, is_update| {
-        Ok(Parsed { command: Command::Plan { statement, extras: Extras::default() }, kind, is_update })
-    };
+pub(super) fn classify(statement: SqlStatement, sql: &str) -> Result<Command> {
+    let plan = |statement| Action::Plan { statement, extras: Extras::default() };
     match statement {
-        SqlStatement::CreateExternalTable(_) => plan(statement, StatementKind::Ddl, true),
-        SqlStatement::CopyTo(_) => plan(statement, StatementKind::Export, true),
-        SqlStatement::Reset(_) => plan(statement, StatementKind::Setting, true),
+        SqlStatement::CreateExternalTable(_) => Ok(Command::ddl(plan(statement))),
+        SqlStatement::CopyTo(_) => Ok(Command::with_count(StatementKind::Export, plan(statement))),
+        SqlStatement::Reset(_) => Ok(Command::with_count(StatementKind::Setting, plan(statement))),
         SqlStatement::Explain(explain) => {
             let change = match explain.statement.as_ref() {
                 SqlStatement::Statement(inner) => Change::from_statement(inner, sql)?,
@@ -390,45 +238,42 @@ pub(super) fn classify(statement: SqlStatement, sql: &str) -> Result<Parsed> {
             match change {
                 Some(_) if explain.options.analyze => Err(Error::unimplemented("EXPLAIN ANALYZE runs queries only")),
                 Some(change) => {
-                    let command = Command::Change { change, explain: Some(explain) };
-                    Ok(Parsed { command, kind: StatementKind::Query, is_update: false })
+                    Ok(Command::with_rows(StatementKind::Query, Action::Change { change, explain: Some(explain) }))
                 }
-                None => plan(SqlStatement::Explain(explain), StatementKind::Query, false),
+                None => Ok(Command::with_rows(StatementKind::Query, plan(SqlStatement::Explain(explain)))),
             }
         }
         SqlStatement::Statement(ast) => classify_ast(*ast, sql),
     }
 }
 
-fn classify_ast(mut ast: Ast, sql: &str) -> Result<Parsed> {
+fn classify_ast(mut ast: Ast, sql: &str) -> Result<Command> {
     if let Some(change) = Change::from_statement(&ast, sql)? {
-        let command = Command::Change { change, explain: None };
-        return Ok(Parsed { command, kind: StatementKind::Change, is_update: true });
+        return Ok(Command::with_count(StatementKind::Change, Action::Change { change, explain: None }));
     }
-    if let Some(parsed) = prepare::parse(&ast, sql)? {
-        return Ok(parsed);
+    if let Some(command) = prepare::parse(&ast, sql)? {
+        return Ok(command);
     }
     if let Some(command) = transaction_command(&ast)? {
-        let command = Command::Transaction(command);
-        return Ok(Parsed { command, kind: StatementKind::Setting, is_update: true });
+        return Ok(Command::with_count(StatementKind::Setting, Action::Transaction(command)));
     }
-    let (kind, is_update) = match &ast {
+    let (kind, returns_rows) = match &ast {
         Ast::Insert(insert) if insert.returning.is_some() => {
             return Err(Error::unimplemented("INSERT .. RETURNING is not supported"));
         }
-        Ast::Insert(_) => (StatementKind::Insert, true),
-        Ast::CreateTable(_) | Ast::CreateView(_) | Ast::CreateSchema { .. } => (StatementKind::Ddl, true),
+        Ast::Insert(_) => (StatementKind::Insert, false),
+        Ast::CreateTable(_) | Ast::CreateView(_) | Ast::CreateSchema { .. } => (StatementKind::Ddl, false),
         Ast::Query(query) if matches!(query.body.as_ref(), SetExpr::Select(select) if select.into.is_some()) => {
-            (StatementKind::Ddl, true)
+            (StatementKind::Ddl, false)
         }
         Ast::Drop { .. } => return parse_drop(&ast),
-        Ast::AlterTable(alter) => return Ok(ddl_statement(Command::Alter(alter.clone()))),
-        Ast::Comment { .. } => return parse_comment(&ast).map(|comment| ddl_statement(Command::Comment(comment))),
+        Ast::AlterTable(alter) => return Ok(Command::ddl(Action::Alter(alter.clone()))),
+        Ast::Comment { .. } => return parse_comment(&ast).map(|comment| Command::ddl(Action::Comment(comment))),
         Ast::Truncate(truncate) => return parse_truncate(truncate),
-        Ast::Set(_) => (StatementKind::Setting, true),
+        Ast::Set(_) => (StatementKind::Setting, false),
         other => {
             refuse_unsupported(other)?;
-            (StatementKind::Query, false)
+            (StatementKind::Query, true)
         }
     };
     let mut extras = Extras::default();
@@ -443,11 +288,7 @@ fn classify_ast(mut ast: Ast, sql: &str) -> Result<Parsed> {
         _ => {}
     }
     let statement = SqlStatement::Statement(Box::new(ast));
-    Ok(Parsed { command: Command::Plan { statement, extras }, kind, is_update })
-}
-
-pub(super) fn ddl_statement(command: Command) -> Parsed {
-    Parsed { command, kind: StatementKind::Ddl, is_update: true }
+    Ok(Command { action: Action::Plan { statement, extras }, kind, returns_rows })
 }
 
 /// Moves DEFAULT and COMMENT of a column out of the statement.
@@ -517,16 +358,16 @@ fn transaction_command(ast: &Ast) -> Result<Option<TransactionCommand>> {
     }))
 }
 
-fn parse_truncate(truncate: &Truncate) -> Result<Parsed> {
+fn parse_truncate(truncate: &Truncate) -> Result<Command> {
     if truncate.partitions.is_some() || truncate.on_cluster.is_some() {
         return Err(Error::unimplemented("TRUNCATE takes names of tables only"));
     }
     let names = truncate.table_names.iter().map(|target| NameParts::new(&target.name)).collect::<Result<_>>()?;
-    let command = Command::Truncate { names, if_exists: truncate.if_exists };
-    Ok(Parsed { command, kind: StatementKind::Change, is_update: true })
+    let action = Action::Truncate { names, if_exists: truncate.if_exists };
+    Ok(Command::with_count(StatementKind::Change, action))
 }
 
-fn parse_drop(ast: &Ast) -> Result<Parsed> {
+fn parse_drop(ast: &Ast) -> Result<Command> {
     let Ast::Drop { object_type, if_exists, names, cascade, restrict, .. } = ast else {
         return Err(Error::invalid("not a DROP statement"));
     };
@@ -540,7 +381,7 @@ fn parse_drop(ast: &Ast) -> Result<Parsed> {
     let if_exists = *if_exists;
     let cascade = *cascade;
     let restrict = *restrict;
-    Ok(ddl_statement(Command::Drop(DropCommand { kind, names, if_exists, cascade, restrict })))
+    Ok(Command::ddl(Action::Drop(DropCommand { kind, names, if_exists, cascade, restrict })))
 }
 
 /// Refuses unsupported statements and says what to do instead. The planner refuses those that are not named here.
@@ -628,7 +469,7 @@ pub(super) fn table_name(reference: &datafusion::common::TableReference, default
 
 /// Names of the relations that the query of a view mentions.
 pub(super) fn relations(state: &SessionState, view: &Object) -> Result<Vec<TableName>> {
-    let Command::Plan { statement: SqlStatement::Statement(ast), .. } = parse(&view.sql)?.command else {
+    let Action::Plan { statement: SqlStatement::Statement(ast), .. } = parse(&view.sql)?.action else {
         return Ok(Vec::new());
     };
     let Ast::CreateView(create) = *ast else { return Ok(Vec::new()) };
@@ -645,27 +486,27 @@ mod tests {
 
     #[test]
     fn statements_are_sorted_into_queries_and_updates() {
-        for (sql, kind, is_update) in [
-            ("SELECT 1;", StatementKind::Query, false),
-            ("explain select 1", StatementKind::Query, false),
-            ("show tables", StatementKind::Query, false),
-            ("insert into t values (?)", StatementKind::Insert, true),
-            ("create table t (a int) with (cluster_by = 'a')", StatementKind::Ddl, true),
-            ("copy t to 'x.parquet'", StatementKind::Export, true),
-            ("copy (select a from t) to 'x.parquet'", StatementKind::Export, true),
-            ("copy t (a, b) from 'x.csv' with (format csv, header, delimiter '|')", StatementKind::Insert, true),
-            ("drop table if exists a, b", StatementKind::Ddl, true),
-            ("optimize table s.t;", StatementKind::Ddl, true),
-            ("set datafusion.execution.batch_size = 10", StatementKind::Setting, true),
-            ("update t set a = 1", StatementKind::Change, true),
-            ("with s as (select 1 as a) delete from t using s where t.a = s.a", StatementKind::Change, true),
-            ("explain update t set a = 1", StatementKind::Query, false),
-            ("truncate table t", StatementKind::Change, true),
-            ("begin", StatementKind::Setting, true),
-            ("rollback to savepoint s", StatementKind::Setting, true),
+        for (sql, kind, returns_rows) in [
+            ("SELECT 1;", StatementKind::Query, true),
+            ("explain select 1", StatementKind::Query, true),
+            ("show tables", StatementKind::Query, true),
+            ("insert into t values (?)", StatementKind::Insert, false),
+            ("create table t (a int) with (cluster_by = 'a')", StatementKind::Ddl, false),
+            ("copy t to 'x.parquet'", StatementKind::Export, false),
+            ("copy (select a from t) to 'x.parquet'", StatementKind::Export, false),
+            ("copy t (a, b) from 'x.csv' with (format csv, header, delimiter '|')", StatementKind::Insert, false),
+            ("drop table if exists a, b", StatementKind::Ddl, false),
+            ("optimize table s.t;", StatementKind::Ddl, false),
+            ("set datafusion.execution.batch_size = 10", StatementKind::Setting, false),
+            ("update t set a = 1", StatementKind::Change, false),
+            ("with s as (select 1 as a) delete from t using s where t.a = s.a", StatementKind::Change, false),
+            ("explain update t set a = 1", StatementKind::Query, true),
+            ("truncate table t", StatementKind::Change, false),
+            ("begin", StatementKind::Setting, false),
+            ("rollback to savepoint s", StatementKind::Setting, false),
         ] {
             let parsed = parse(sql).unwrap();
-            assert_eq!((parsed.kind, parsed.is_update), (kind, is_update), "{sql}");
+            assert_eq!((parsed.kind, parsed.returns_rows), (kind, returns_rows), "{sql}");
         }
     }
 
@@ -699,7 +540,7 @@ mod tests {
     #[test]
     fn copy_from_keeps_its_parts() {
         let parsed = parse("COPY S.\"T\" (a, \"B\") FROM '/x.csv' (FORMAT csv, header = false)").unwrap();
-        let Command::CopyFrom(copy) = parsed.command else { unreachable!() };
+        let Action::CopyFrom(copy) = parsed.action else { unreachable!() };
         assert_eq!(copy.table, NameParts { schema: Some("s".into()), name: "T".into() });
         assert_eq!(copy.columns, ["a", "B"]);
         assert_eq!(copy.options, [("format".into(), "csv".into()), ("header".into(), "false".into())]);

@@ -10,7 +10,8 @@ use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, Expr, ObjectName, Statement as Ast, Value, visit_expressions, visit_expressions_mut,
 };
 
-use super::parse::{Command, Parsed, classify, normalized};
+use super::command::{Action, Command, normalized};
+use super::parse::classify;
 use super::registry::StatementKind;
 use super::session::Session;
 use crate::error::{Error, ErrorKind, Result};
@@ -42,7 +43,7 @@ pub(super) enum PrepareCommand {
 }
 
 /// Parses PREPARE, EXECUTE or DEALLOCATE; `None` for other statements.
-pub(super) fn parse(ast: &Ast, sql: &str) -> Result<Option<Parsed>> {
+pub(super) fn parse(ast: &Ast, sql: &str) -> Result<Option<Command>> {
     let command = match ast {
         Ast::Prepare { name, data_types, statement } => {
             check_kind(statement, sql)?;
@@ -69,7 +70,7 @@ pub(super) fn parse(ast: &Ast, sql: &str) -> Result<Option<Parsed>> {
         }
         _ => return Ok(None),
     };
-    Ok(Some(Parsed { command: Command::Prepare(command), kind: StatementKind::Setting, is_update: true }))
+    Ok(Some(Command::with_count(StatementKind::Setting, Action::Prepare(command))))
 }
 
 fn statement_name(name: &ObjectName) -> Result<String> {
@@ -115,8 +116,8 @@ fn check_value(value: &Expr) -> Result<()> {
 }
 
 /// Replaces an EXECUTE by the statement that it names, with its values; returns every other statement unchanged.
-pub(super) fn expand(session: &Session, parsed: Parsed, sql: &str) -> Result<Parsed> {
-    let Command::Prepare(PrepareCommand::Execute(name, values)) = &parsed.command else { return Ok(parsed) };
+pub(super) fn expand(session: &Session, parsed: Command, sql: &str) -> Result<Command> {
+    let Action::Prepare(PrepareCommand::Execute(name, values)) = &parsed.action else { return Ok(parsed) };
     let named = session.named_statements.lock().get(name).cloned().ok_or_else(|| missing(name))?;
     if !named.types.is_empty() && named.types.len() != values.len() {
         let wanted = named.types.len();

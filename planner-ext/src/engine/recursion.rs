@@ -13,7 +13,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, RecursiveQuery}
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{Expr as AstExpr, Query, SelectItem, SetExpr, Visit, Visitor};
 
-use super::parse::normalized;
+use super::command::normalized;
 use super::types::is_safe_cast;
 use crate::error::{Error, Result};
 

@@ -23,8 +23,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::ast_nodes::{aliased, and, case, column, quoted_ident, select, table_alias, without_joins};
+use super::command::{NameParts, normalized};
 use super::defaults::is_default;
-use super::parse::{NameParts, normalized};
 use crate::error::{Error, Result};
 use crate::scan::ROW_COLUMN;
 

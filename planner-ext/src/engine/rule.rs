@@ -30,8 +30,8 @@ use terrace_tier_store::table::{
 };
 
 use super::Engine;
+use super::command::{NameParts, normalized};
 use super::ddl::{refuse_system, short_name};
-use super::parse::{NameParts, normalized};
 use super::session::Session;
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::{coercion, dialect};
@@ -443,12 +443,13 @@ fn compare(definition: &TableDefinition, name: &str, comparison: Comparison, val
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
-    use super::super::parse::{Command, parse};
+    use super::super::command::Action;
+    use super::super::parse::parse;
     use super::*;
 
     fn rule(sql: &str) -> RuleCommand {
-        match parse(sql).unwrap().command {
-            Command::Rule(command) => command,
+        match parse(sql).unwrap().action {
+            Action::Rule(command) => command,
             other => panic!("{sql}: {other:?}"),
         }
     }
@@ -473,7 +474,7 @@ mod tests {
             rule(sql);
         }
         for sql in ["ALTER TABLE t DROP placement", "ALTER TABLE pin DROP COLUMN rules", "ALTER TABLE t DROP rules"] {
-            assert!(matches!(parse(sql).unwrap().command, Command::Alter(_)), "{sql}");
+            assert!(matches!(parse(sql).unwrap().action, Action::Alter(_)), "{sql}");
         }
         for (sql, words) in [
             ("ALTER TABLE t PIN", "TO tier"),

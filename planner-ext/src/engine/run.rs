@@ -29,9 +29,9 @@ use tokio_util::sync::DropGuard;
 
 use super::admission::ExecutionSlot;
 use super::change::{run_change, truncate};
+use super::command::Action;
 use super::even_sorts::with_even_sorts;
 use super::interrupt::interruptible;
-use super::parse::Command;
 use super::registry::{StatementKind, StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
 use super::transaction::{Running, Transaction};
@@ -83,18 +83,12 @@ pub(super) async fn query(
     let (rows, receiver) = mpsc::channel(CHANNEL_BATCHES);
     let (header, opened) = oneshot::channel();
     let task = engine.options.cpu.clone().spawn(async move {
-        let mut header = Some(header);
-        let body = run_query(&prepared, &ticket, parameters, &mut header, &rows);
+        let mut results = ResultSender { header: Some(header), rows };
+        let body = run_query(&prepared, &ticket, parameters, &mut results);
         let result = ticket.interrupt().guarded(body).await;
         ticket.end(&result);
-        match (result, header) {
-            (Err(error), Some(header)) => {
-                let _ = header.send(Err(error));
-            }
-            (Err(error), None) => {
-                let _ = rows.send(Err(error.into())).await;
-            }
-            (Ok(()), _) => {}
+        if let Err(error) = result {
+            results.fail(error).await;
         }
     });
     let mut task = AbortOnDrop(task);
@@ -112,18 +106,58 @@ pub(super) async fn query(
     Ok(RunningQuery { id, schema, stream: Box::pin(stream) })
 }
 
-type HeaderSender = oneshot::Sender<Result<SchemaRef>>;
-type RowSender = mpsc::Sender<Result<RecordBatch, DataFusionError>>;
+/// The sending side of a result: first its columns, then its rows.
+struct ResultSender {
+    /// `None` once the columns were sent.
+    header: Option<oneshot::Sender<Result<SchemaRef>>>,
+    rows: mpsc::Sender<Result<RecordBatch, DataFusionError>>,
+}
+
+impl ResultSender {
+    fn start(&mut self, schema: SchemaRef) -> Result<()> {
+        let sent = self.header.take().is_some_and(|header| header.send(Ok(schema)).is_ok());
+        if sent { Ok(()) } else { Err(client_gone()) }
+    }
+
+    async fn send(&self, batch: RecordBatch, ticket: &Ticket) -> Result<()> {
+        ticket.add(batch.num_rows() as u64, row_bytes(&batch));
+        if batch.num_rows() > 0 && self.rows.send(Ok(batch)).await.is_err() {
+            return Err(client_gone());
+        }
+        Ok(())
+    }
+
+    /// Sends an error in place of what is still to come.
+    async fn fail(self, error: Error) {
+        // A client that went away needs no error.
+        match self.header {
+            Some(header) => drop(header.send(Err(error))),
+            None => drop(self.rows.send(Err(error.into())).await),
+        }
+    }
+}
+
+fn client_gone() -> Error {
+    Error::new(ErrorKind::Cancelled, "the client went away")
+}
 
 async fn run_query(
     prepared: &Prepared,
     ticket: &Ticket,
     parameters: Option<RecordBatch>,
-    header: &mut Option<HeaderSender>,
-    rows: &RowSender,
+    results: &mut ResultSender,
 ) -> Result<()> {
     let transaction = prepared.transaction()?;
-    let _running = transaction.clone().map(Running::new);
+    let _running = Running::enter(transaction.as_ref(), prepared.kind().privilege())?;
+    if let Some(computed) = prepared.computed_rows(transaction.as_ref()).await? {
+        prepared.check_parameters(parameters.as_ref())?;
+        let engine = prepared.session().engine();
+        let _slot = acquire_slot(engine, ticket).await?;
+        let schema = computed.schema();
+        let batch = engine.blocking(move || computed.compute()).await?;
+        results.start(schema)?;
+        return results.send(batch, ticket).await;
+    }
     let planned = prepared.current_plan(transaction.as_ref()).await?;
     let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query without a plan"))?;
     let planned = prepared.bind(planned, parameters.as_ref())?;
@@ -131,15 +165,10 @@ async fn run_query(
     let _slot = acquire_slot(engine, ticket).await?;
     let (mut stream, first) = execute_to_first_batch(engine, ticket, &planned).await?;
     let schema = stream.schema();
-    if header.take().is_none_or(|header| header.send(Ok(schema)).is_err()) {
-        return Err(Error::new(ErrorKind::Cancelled, "the client went away"));
-    }
+    results.start(schema)?;
     let mut next = first;
     while let Some(batch) = next {
-        ticket.add(batch.num_rows() as u64, row_bytes(&batch));
-        if batch.num_rows() > 0 && rows.send(Ok(batch)).await.is_err() {
-            return Err(Error::new(ErrorKind::Cancelled, "the client went away"));
-        }
+        results.send(batch, ticket).await?;
         next = stream.try_next().await?;
     }
     Ok(())
@@ -285,7 +314,7 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
 
 async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
     let transaction = prepared.transaction()?;
-    let _running = transaction.clone().map(Running::new);
+    let _running = Running::enter(transaction.as_ref(), prepared.kind().privilege())?;
     if let Some(transaction) = transaction.as_ref().filter(|_| prepared.kind() == StatementKind::Ddl) {
         transaction.allow_ddl()?;
         let done = run_command(prepared, ticket, parameters, None).await;
@@ -304,23 +333,23 @@ async fn run_command(
 ) -> Result<u64> {
     let session = prepared.session();
     let engine = session.engine();
-    let extras = match &prepared.parsed().command {
-        Command::Alter(alter) => return alter::alter_table(session, alter, prepared.sql()).await,
-        Command::Comment(comment) => return alter::comment_on(session, comment).await,
-        Command::Drop(command) => return ddl::drop_objects(session, command).await,
-        Command::CopyFrom(command) => return copy::copy_from(session, ticket, command, transaction).await,
-        Command::Rule(command) => return rule::run(session, command).await,
-        Command::HotView(command) => return hot_view::run(session, ticket, command).await,
-        Command::Tiering(command) => return command.clone().run(session).await,
-        Command::PlacementQuery(_) => return Err(Error::invalid("the statement returns rows; run it as a query")),
-        Command::Optimize(table) => return optimize::optimize(session, ticket, table).await,
-        Command::Truncate { names, if_exists } => {
+    let extras = match &prepared.command().action {
+        Action::Alter(alter) => return alter::alter_table(session, alter, prepared.sql()).await,
+        Action::Comment(comment) => return alter::comment_on(session, comment).await,
+        Action::Drop(command) => return ddl::drop_objects(session, command).await,
+        Action::CopyFrom(command) => return copy::copy_from(session, ticket, command, transaction).await,
+        Action::Rule(command) => return rule::run(session, command).await,
+        Action::HotView(command) => return hot_view::run(session, ticket, command).await,
+        Action::Tiering(command) => return command.clone().run(session).await,
+        Action::Placement(_) => return Err(Error::invalid("the statement returns rows; run it as a query")),
+        Action::Optimize(table) => return optimize::optimize(session, ticket, table).await,
+        Action::Truncate { names, if_exists } => {
             return truncate(prepared, ticket, names, *if_exists, transaction).await;
         }
-        Command::Transaction(command) => return command.run(session).await.map(|()| 0),
-        Command::Prepare(command) => return prepare::run(session, command),
-        Command::Change { .. } => return run_change(prepared, ticket, parameters, transaction).await,
-        Command::Plan { extras, .. } => extras,
+        Action::Transaction(command) => return command.run(session).await.map(|()| 0),
+        Action::Prepare(command) => return prepare::run(session, command),
+        Action::Change { .. } => return run_change(prepared, ticket, parameters, transaction).await,
+        Action::Plan { extras, .. } => extras,
     };
     let planned = prepared.current_plan(transaction.as_ref()).await?;
     let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "an update without a plan"))?;

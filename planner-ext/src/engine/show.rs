@@ -15,7 +15,7 @@ use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, Tab
 use super::CATALOG;
 use super::ast_nodes::{and, parse_query};
 use super::catalog::Snapshot;
-use super::parse::NameParts;
+use super::command::NameParts;
 use crate::error::{Error, Result, missing_table};
 
 /// Rewrites a SHOW or DESCRIBE to a query; leaves other statements unchanged.

@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 use super::analysis::result_schema;
 use super::catalog::Snapshot;
 use super::change::{ChangeTarget, explained_insert, insert_target, plan_change};
+use super::command::{Action, Command};
+use super::computed_rows::ComputedRows;
 use super::parameters::bind_row;
-use super::parse::{Command, Parsed};
 use super::registry::StatementKind;
 use super::session::Session;
 use super::transaction::Transaction;
@@ -30,7 +31,7 @@ pub struct Prepared {
     /// The transaction it was prepared for; `None`: it belongs to the session's current one, if any.
     transaction: Option<Arc<Transaction>>,
     sql: Arc<str>,
-    parsed: Parsed,
+    command: Command,
     dataset_schema: SchemaRef,
     parameters: SchemaRef,
     /// The latest plan with the snapshot it was made on; `None` for statements without a plan, and after one that was made
@@ -95,13 +96,14 @@ impl Prepared {
             let sql = Arc::clone(&sql);
             let transaction = transaction.clone().or_else(|| session.current());
             async move {
-                let parsed = super::prepare::expand(&session, super::parse::parse(&sql)?, &sql)?;
-                let planned = plan(&session, &parsed, transaction.as_ref()).await?;
-                Ok((parsed, planned))
+                let command = super::prepare::expand(&session, super::parse::parse(&sql)?, &sql)?;
+                let planned = plan(&session, &command, transaction.as_ref()).await?;
+                let computed = computed_rows(&session, &command, transaction.as_ref()).await?;
+                Ok((command, planned, computed.map(|rows| rows.schema())))
             }
         };
         let result = engine.on_cpu(work).await;
-        let (parsed, planned) = match result {
+        let (command, planned, computed_schema) = match result {
             Ok(found) => found,
             Err(error) => {
                 // A statement that cannot be planned belongs in the history and the error counts too.
@@ -111,9 +113,9 @@ impl Prepared {
                 return Err(error);
             }
         };
-        let dataset_schema = match &planned {
-            Some(p) if !parsed.is_update => p.result_schema()?,
-            _ => Arc::new(Schema::empty()),
+        let dataset_schema = match (&planned, computed_schema) {
+            (Some(planned), _) if command.returns_rows => planned.result_schema()?,
+            (_, computed) => computed.unwrap_or_else(|| Arc::new(Schema::empty())),
         };
         let parameters = match &planned {
             Some(p) => parameter_schema(&p.plan)?,
@@ -121,7 +123,7 @@ impl Prepared {
         };
         // A plan on a transaction's snapshot is not cached, or the statement would pin the snapshot beyond its end.
         let planned = Mutex::new(planned.filter(|planned| !planned.snapshot.in_transaction()));
-        Ok(Arc::new(Self { session, transaction, sql, parsed, dataset_schema, parameters, planned }))
+        Ok(Arc::new(Self { session, transaction, sql, command, dataset_schema, parameters, planned }))
     }
 
     /// Columns of the result; empty for an update.
@@ -136,7 +138,7 @@ impl Prepared {
 
     /// Columns of the result with `parameters` (one row) bound; their types may determine those of the result.
     pub async fn bound_schema(self: &Arc<Self>, parameters: &RecordBatch) -> Result<SchemaRef> {
-        if self.parsed.is_update || self.parameters.fields().is_empty() {
+        if !self.command.returns_rows || self.parameters.fields().is_empty() {
             return Ok(self.dataset_schema());
         }
         let prepared = Arc::clone(self);
@@ -151,12 +153,12 @@ impl Prepared {
 
     /// True for statements that return a count instead of rows.
     pub fn is_update(&self) -> bool {
-        self.parsed.is_update
+        !self.command.returns_rows
     }
 
     /// Kind of the statement.
     pub fn kind(&self) -> StatementKind {
-        self.parsed.kind
+        self.command.kind
     }
 
     /// Its text.
@@ -168,8 +170,8 @@ impl Prepared {
         &self.session
     }
 
-    pub(super) fn parsed(&self) -> &Parsed {
-        &self.parsed
+    pub(super) fn command(&self) -> &Command {
+        &self.command
     }
 
     /// The transaction it belongs to now; `None`: the statement commits by itself.
@@ -187,8 +189,8 @@ impl Prepared {
             return Err(Error::invalid("a query takes one row of parameters"));
         }
         let engine = self.session.engine();
-        let ticket = engine.registry.start(self.session.id(), self.session.user(), &self.sql, self.parsed.kind)?;
-        if !self.parsed.is_update {
+        let ticket = engine.registry.start(self.session.id(), self.session.user(), &self.sql, self.command.kind)?;
+        if self.command.returns_rows {
             return run::query(Arc::clone(self), ticket, parameters).await;
         }
         let id = ticket.id().to_owned();
@@ -203,14 +205,14 @@ impl Prepared {
 
     /// Runs the statement for every row of `parameters` (once without), atomically, and returns the rows affected.
     pub async fn update(self: &Arc<Self>, parameters: Option<RecordBatch>) -> Result<u64> {
-        if !self.parsed.is_update {
+        if self.command.returns_rows {
             return Err(Error::invalid("the statement returns rows; run it as a query"));
         }
         if parameters.as_ref().is_some_and(|p| p.num_columns() > 0 && p.num_rows() == 0) {
             return Ok(0);
         }
         let engine = self.session.engine();
-        let ticket = engine.registry.start(self.session.id(), self.session.user(), &self.sql, self.parsed.kind)?;
+        let ticket = engine.registry.start(self.session.id(), self.session.user(), &self.sql, self.command.kind)?;
         run::update(Arc::clone(self), ticket, parameters).await
     }
 
@@ -227,20 +229,25 @@ impl Prepared {
             *self.planned.lock() = Some(cached.clone());
             return Ok(Some(cached));
         }
-        let fresh = self.check_columns(plan(&self.session, &self.parsed, None).await?)?;
+        let fresh = self.check_columns(plan(&self.session, &self.command, None).await?)?;
         *self.planned.lock() = fresh.clone();
         Ok(fresh)
     }
 
+    /// The rows of a command that has no plan, on current table versions; `None` for other statements.
+    pub(super) async fn computed_rows(&self, transaction: Option<&Arc<Transaction>>) -> Result<Option<ComputedRows>> {
+        computed_rows(&self.session, &self.command, transaction).await
+    }
+
     /// Plans the statement on the snapshot of a transaction.
     pub(super) async fn plan_in(&self, transaction: &Arc<Transaction>) -> Result<Option<Planned>> {
-        self.check_columns(plan(&self.session, &self.parsed, Some(transaction)).await?)
+        self.check_columns(plan(&self.session, &self.command, Some(transaction)).await?)
     }
 
     /// Refuses a plan whose columns differ from those that the client was told.
     fn check_columns(&self, fresh: Option<Planned>) -> Result<Option<Planned>> {
         if let Some(fresh) = &fresh
-            && !self.parsed.is_update
+            && self.command.returns_rows
             && self.parameters.fields().is_empty()
             && !same_columns(fresh.result_schema()?.as_ref(), &self.dataset_schema)
         {
@@ -278,23 +285,17 @@ impl Prepared {
 /// Plans a statement; `None` for commands that the engine executes without a plan.
 async fn plan(
     session: &Arc<Session>,
-    parsed: &Parsed,
+    command: &Command,
     transaction: Option<&Arc<Transaction>>,
 ) -> Result<Option<Planned>> {
-    let snapshot = match &parsed.command {
-        Command::Plan { .. } | Command::Change { .. } | Command::PlacementQuery(_) => {
-            session.snapshot_in(transaction)?
+    let (statement, explain) = match &command.action {
+        Action::Change { change, explain } => {
+            return plan_change(session.snapshot_in(transaction)?, change, explain.as_ref()).await.map(Some);
         }
+        Action::Plan { statement, .. } => (statement, matches!(statement, SqlStatement::Explain(_))),
         _ => return Ok(None),
     };
-    let (statement, explain) = match &parsed.command {
-        Command::Change { change, explain } => {
-            return plan_change(snapshot, change, explain.as_ref()).await.map(Some);
-        }
-        Command::PlacementQuery(query) => return query.plan(session, snapshot).await.map(Some),
-        Command::Plan { statement, .. } => (statement, matches!(statement, SqlStatement::Explain(_))),
-        _ => return Ok(None),
-    };
+    let snapshot = session.snapshot_in(transaction)?;
     let statement = defaults::expand_defaults(&snapshot, statement.clone())?;
     let statement = show::as_query(&snapshot, statement).await?;
     let mut plan = snapshot.plan(statement).await?;
@@ -304,6 +305,16 @@ async fn plan(
     }
     let target = insert_target(&snapshot, &plan)?;
     Ok(Some(Planned { snapshot, plan, target }))
+}
+
+/// The rows that a command computes without a plan; `None` for other statements.
+async fn computed_rows(
+    session: &Session,
+    command: &Command,
+    transaction: Option<&Arc<Transaction>>,
+) -> Result<Option<ComputedRows>> {
+    let Action::Placement(statement) = &command.action else { return Ok(None) };
+    statement.rows(session, session.snapshot_in(transaction)?).await.map(Some)
 }
 
 /// Parameters in order of their number, with the types the planner inferred.

@@ -19,7 +19,8 @@ use terrace_tier_store::store::NewTierSpec;
 use terrace_tier_store::units::Size;
 
 use super::Engine;
-use super::parse::{copy_option, normalized};
+use super::command::normalized;
+use super::parse::copy_option;
 use super::rule::take_word;
 use crate::error::{Error, Result};
 
@@ -140,13 +141,14 @@ impl TierCommand {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
-    use super::super::parse::{Command, parse};
+    use super::super::command::Action;
+    use super::super::parse::parse;
     use super::super::tiering_commands::TieringCommand;
     use super::*;
 
     fn parse_tier_command(sql: &str) -> TierCommand {
-        match parse(sql).unwrap().command {
-            Command::Tiering(TieringCommand::Tier(command)) => command,
+        match parse(sql).unwrap().action {
+            Action::Tiering(TieringCommand::Tier(command)) => command,
             other => panic!("{sql}: {other:?}"),
         }
     }

@@ -13,13 +13,12 @@
 //!   ALTER SYSTEM ADD | ALTER | DRAIN | RESUME | DROP TIER ..       see [`super::tier`]
 //! ```
 //!
-//! A statement that returns rows is planned as the scan of a [`ComputedTable`], which does the work when it is read.
+//! None of them is planned, but for the query that is explained: those with rows compute them ([`ComputedRows`]).
 
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::datasource::provider_as_source;
-use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -32,14 +31,14 @@ use terrace_tier_store::placement::{
 use terrace_tier_store::table::{Chunk, TableName};
 
 use super::catalog::Snapshot;
-use super::computed_table::ComputedTable;
+use super::command::{Action, Command, NameParts, normalized};
+use super::computed_rows::ComputedRows;
 use super::ddl::refuse_system;
 use super::hot_view::HotViewCommand;
-use super::parse::{Command, NameParts, Parsed, classify, normalized, one_statement};
+use super::parse::{classify, one_statement};
 use super::registry::StatementKind;
 use super::rule::{ScopeOrder, is_word, parse_scope, take_word};
 use super::session::Session;
-use super::statement::Planned;
 use super::tier::{self, TierCommand};
 use super::{Engine, defaults, hot_view, show};
 use crate::dialect;
@@ -47,9 +46,9 @@ use crate::error::{Error, Result, missing_table};
 use crate::scan::{FetchExec, TierScanExec};
 use crate::system::{explanations, hot_views, moves};
 
-/// A parsed statement that returns rows: it explains placement, runs an epoch, or gives a one-time order.
+/// A statement on placement that returns rows: it explains, runs an epoch, or gives a one-time order.
 #[derive(Debug, Clone)]
-pub(super) enum PlacementQuery {
+pub(super) enum PlacementStatement {
     Explain { table: NameParts, scope: ScopeOrder },
     ExplainQuery(SqlStatement),
     ExplainViews(SqlStatement),
@@ -93,14 +92,14 @@ pub(super) fn is_tiering_command(tokens: &[&Token]) -> bool {
 }
 
 /// Parses a statement that [`is_tiering_command`] recognised.
-pub(super) fn parse(tokens: Vec<TokenWithSpan>) -> Result<Parsed> {
+pub(super) fn parse(tokens: Vec<TokenWithSpan>) -> Result<Command> {
     if let Some(query) = tokens_of_explained_query(&tokens) {
         let inner = classify(one_statement(query)?, "")?;
-        let Command::Plan { statement, .. } = inner.command else { return Err(expects_query()) };
-        if inner.is_update || matches!(statement, SqlStatement::Explain(_)) {
+        let Action::Plan { statement, .. } = inner.action else { return Err(expects_query()) };
+        if !inner.returns_rows || matches!(statement, SqlStatement::Explain(_)) {
             return Err(expects_query());
         }
-        return Ok(placement_query(PlacementQuery::ExplainQuery(statement)));
+        return Ok(placement_command(PlacementStatement::ExplainQuery(statement)));
     }
     let mut parser = dialect::parser(tokens);
     let syntax_error = |e: ParserError| Error::invalid(format!("SQL syntax: {e}"));
@@ -114,12 +113,13 @@ fn expects_query() -> Error {
     Error::invalid("EXPLAIN PLACEMENT takes the name of a table, or a query")
 }
 
-pub(super) fn placement_query(query: PlacementQuery) -> Parsed {
-    Parsed { command: Command::PlacementQuery(query), kind: StatementKind::Query, is_update: false }
+pub(super) fn placement_command(statement: PlacementStatement) -> Command {
+    let kind = if statement.has_effects() { StatementKind::Tiering } else { StatementKind::Query };
+    Command::with_rows(kind, Action::Placement(statement))
 }
 
-fn tiering_command(command: TieringCommand) -> Parsed {
-    Parsed { command: Command::Tiering(command), kind: StatementKind::Setting, is_update: true }
+fn tiering_command(command: TieringCommand) -> Command {
+    Command::with_count(StatementKind::Tiering, Action::Tiering(command))
 }
 
 /// The tokens of the query after EXPLAIN PLACEMENT, if there is one.
@@ -140,20 +140,20 @@ fn tokens_of_explained_query(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSp
     (is_explain && begins).then(|| rest.to_vec())
 }
 
-fn parse_statement(parser: &mut Parser<'_>) -> Result<Result<Parsed>, ParserError> {
+fn parse_statement(parser: &mut Parser<'_>) -> Result<Result<Command>, ParserError> {
     if take_word(parser, "explain") {
         let _ = take_word(parser, "placement");
         let _ = parser.parse_keyword(Keyword::TABLE);
         let name = parser.parse_object_name(false)?;
         let scope = parse_scope(parser)?;
-        return Ok(NameParts::new(&name).map(|table| placement_query(PlacementQuery::Explain { table, scope })));
+        return Ok(NameParts::new(&name).map(|table| placement_command(PlacementStatement::Explain { table, scope })));
     }
     if take_word(parser, "epoch") {
         if take_word(parser, "now") {
-            return Ok(Ok(placement_query(PlacementQuery::Epoch { dry_run: false })));
+            return Ok(Ok(placement_command(PlacementStatement::Epoch { dry_run: false })));
         }
         if take_word(parser, "dry") && take_word(parser, "run") {
-            return Ok(Ok(placement_query(PlacementQuery::Epoch { dry_run: true })));
+            return Ok(Ok(placement_command(PlacementStatement::Epoch { dry_run: true })));
         }
         return parser.expected("EPOCH NOW or EPOCH DRY RUN", parser.peek_token());
     }
@@ -174,13 +174,15 @@ fn parse_statement(parser: &mut Parser<'_>) -> Result<Result<Parsed>, ParserErro
             return parser.expected("TO tier", parser.peek_token());
         }
         let tier = normalized(&parser.parse_identifier()?);
-        return Ok(NameParts::new(&name).map(|table| placement_query(PlacementQuery::BringBack { table, scope, tier })));
+        return Ok(
+            NameParts::new(&name).map(|table| placement_command(PlacementStatement::BringBack { table, scope, tier }))
+        );
     }
     if take_word(parser, "warm") {
         let _ = take_word(parser, "up");
         let name = parser.parse_object_name(false)?;
         let scope = parse_scope(parser)?;
-        return Ok(NameParts::new(&name).map(|table| placement_query(PlacementQuery::WarmUp { table, scope })));
+        return Ok(NameParts::new(&name).map(|table| placement_command(PlacementStatement::WarmUp { table, scope })));
     }
     for (word, freeze) in [("freeze", TieringCommand::Freeze), ("unfreeze", TieringCommand::Unfreeze)] {
         if take_word(parser, word) {
@@ -217,7 +219,7 @@ fn parse_statement(parser: &mut Parser<'_>) -> Result<Result<Parsed>, ParserErro
         return parser.expected("TO EPOCH number", parser.peek_token());
     }
     let epoch = parser.parse_literal_uint()?;
-    Ok(Ok(placement_query(PlacementQuery::RollBack(epoch))))
+    Ok(Ok(placement_command(PlacementStatement::RollBack(epoch))))
 }
 
 impl TieringCommand {
@@ -240,9 +242,18 @@ impl TieringCommand {
     }
 }
 
-impl PlacementQuery {
-    /// Plans the statement; executing the plan does the work.
-    pub(super) async fn plan(&self, session: &Session, snapshot: Arc<Snapshot>) -> Result<Planned> {
+impl PlacementStatement {
+    /// True when it moves segments; the others only look.
+    fn has_effects(&self) -> bool {
+        match self {
+            Self::Explain { .. } | Self::ExplainQuery(_) | Self::ExplainViews(_) | Self::ForecastView(_) => false,
+            Self::Epoch { dry_run } => !dry_run,
+            Self::BringBack { .. } | Self::WarmUp { .. } | Self::RollBack(_) => true,
+        }
+    }
+
+    /// Resolves the names of the statement; the work itself is that of the rows that this returns.
+    pub(super) async fn rows(&self, session: &Session, snapshot: Arc<Snapshot>) -> Result<ComputedRows> {
         let engine = session.engine();
         let store = Arc::clone(engine.store());
         let resolve_scope = |table: &NameParts, scope: &ScopeOrder| {
@@ -252,30 +263,30 @@ impl PlacementQuery {
         };
         let order = |order: Order| {
             let fields = explanations::outcome_fields();
-            ComputedTable::new(fields, move || explanations::outcomes(&store.tiering().order(&order)?.outcome))
+            ComputedRows::new(fields, move || explanations::outcomes(&store.tiering().order(&order)?.outcome))
         };
-        let answer = match self {
+        Ok(match self {
             Self::Explain { table, scope } => {
                 let (name, scope) = resolve_scope(table, scope)?;
                 let store = Arc::clone(engine.store());
                 let rows = move || explanations::segments(&store.tiering().explain(&name, &scope)?);
-                ComputedTable::new(explanations::segment_fields(), rows)
+                ComputedRows::new(explanations::segment_fields(), rows)
             }
             Self::ExplainQuery(statement) => {
                 let reads = segments_read_by(&snapshot, statement.clone()).await?;
                 let store = Arc::clone(engine.store());
                 let rows = move || explanations::query_cost(&store.tiering().query_cost(&reads)?);
-                ComputedTable::new(explanations::query_cost_fields(), rows)
+                ComputedRows::new(explanations::query_cost_fields(), rows)
             }
             Self::ExplainViews(statement) => {
                 let checked = hot_view::coverage_of_query(session, &snapshot, statement.clone()).await?;
-                ComputedTable::new(hot_views::checked_fields(), move || hot_views::checked(&checked))
+                ComputedRows::new(hot_views::checked_fields(), move || hot_views::checked(&checked))
             }
             Self::ForecastView(command) => hot_view::forecast(session, &snapshot, command)?,
             Self::Epoch { dry_run } => {
                 let store = Arc::clone(engine.store());
                 let dry_run = *dry_run;
-                ComputedTable::new(moves::fields(), move || moves::batch(&run_epoch(&store, dry_run, "sql")?.moves))
+                ComputedRows::new(moves::fields(), move || moves::batch(&run_epoch(&store, dry_run, "sql")?.moves))
             }
             Self::BringBack { table, scope, tier } => {
                 let (table, scope) = resolve_scope(table, scope)?;
@@ -287,9 +298,7 @@ impl PlacementQuery {
                 order(Order::WarmUp { table, scope })
             }
             Self::RollBack(epoch) => order(Order::RollBack { epoch: *epoch }),
-        };
-        let plan = LogicalPlanBuilder::scan("placement", provider_as_source(Arc::new(answer)), None)?.build()?;
-        Ok(Planned { snapshot, plan, target: None })
+        })
     }
 }
 
@@ -343,7 +352,7 @@ impl Engine {
     /// The errors of planning the query.
     pub async fn explain_query_placement(self: &Arc<Self>, sql: &str, user: &str) -> Result<QueryCost> {
         let tokens = dialect::tokenize(&format!("EXPLAIN PLACEMENT {sql}"))?;
-        let Command::PlacementQuery(PlacementQuery::ExplainQuery(statement)) = parse(tokens)?.command else {
+        let Action::Placement(PlacementStatement::ExplainQuery(statement)) = parse(tokens)?.action else {
             return Err(expects_query());
         };
         let session = self.open_session(user);
@@ -405,27 +414,27 @@ mod tests {
 
     #[test]
     fn statements_are_told_apart() {
-        for (sql, is_update) in [
-            ("explain placement t", false),
-            ("EXPLAIN PLACEMENT s.t COLUMNS (a, b) CHUNKS 3 TO 9, 12;", false),
-            ("explain placement t where k > 3", false),
-            ("explain placement select * from t where k > 3", false),
-            ("explain placement with s as (select 1) select * from s", false),
-            ("epoch now", false),
-            ("epoch dry run;", false),
-            ("bring back t columns (a) to dram", false),
-            ("bring t to ssd", false),
-            ("bring back to ssd", false),
-            ("warm up t where d >= '2026-01-01'", false),
-            ("roll back placement to epoch 12", false),
-            ("rollback placement to epoch 12", false),
-            ("cancel epoch;", true),
-            ("freeze placement", true),
-            ("unfreeze placement;", true),
-            ("alter system set tiering = advise", true),
-            ("alter system set tiering = 'OFF'", true),
+        for (sql, returns_rows) in [
+            ("explain placement t", true),
+            ("EXPLAIN PLACEMENT s.t COLUMNS (a, b) CHUNKS 3 TO 9, 12;", true),
+            ("explain placement t where k > 3", true),
+            ("explain placement select * from t where k > 3", true),
+            ("explain placement with s as (select 1) select * from s", true),
+            ("epoch now", true),
+            ("epoch dry run;", true),
+            ("bring back t columns (a) to dram", true),
+            ("bring t to ssd", true),
+            ("bring back to ssd", true),
+            ("warm up t where d >= '2026-01-01'", true),
+            ("roll back placement to epoch 12", true),
+            ("rollback placement to epoch 12", true),
+            ("cancel epoch;", false),
+            ("freeze placement", false),
+            ("unfreeze placement;", false),
+            ("alter system set tiering = advise", false),
+            ("alter system set tiering = 'OFF'", false),
         ] {
-            assert_eq!(parse(sql).unwrap().is_update, is_update, "{sql}");
+            assert_eq!(parse(sql).unwrap().returns_rows, returns_rows, "{sql}");
         }
         assert!(parse("explain select 1 as placement").is_ok());
         assert!(parse("rollback").is_ok());

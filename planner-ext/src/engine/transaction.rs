@@ -15,7 +15,8 @@ use terrace_tier_store::store::{Savepoint, Snapshot as Versions, Transaction as 
 use terrace_tier_store::table::{NewRows, Table, TableVersion};
 
 use super::Engine;
-use super::parse::TransactionCommand;
+use super::command::TransactionCommand;
+use super::registry::Privilege;
 use super::session::Session;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -64,13 +65,19 @@ impl Drop for Attempt {
     }
 }
 
-/// Counts a running statement, so that its transaction is not idle.
+/// A statement that runs in a transaction, which is not idle meanwhile.
 pub(super) struct Running(Arc<Transaction>);
 
 impl Running {
-    pub(super) fn new(transaction: Arc<Transaction>) -> Self {
+    /// Lets a statement run in the transaction that it belongs to, if there is one. Every statement comes through here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FailedPrecondition`] when a READ ONLY transaction refuses what needs `privilege`.
+    pub(super) fn enter(transaction: Option<&Arc<Transaction>>, privilege: Privilege) -> Result<Option<Self>> {
+        let Some(transaction) = transaction else { return Ok(None) };
+        transaction.authorize(privilege)?;
         transaction.running.fetch_add(1, Ordering::SeqCst);
-        Self(transaction)
+        Ok(Some(Self(Arc::clone(transaction))))
     }
 }
 
@@ -185,12 +192,12 @@ impl Transaction {
         Ok(count)
     }
 
-    /// Refuses a statement that writes in a READ ONLY transaction.
+    /// Refuses what the transaction may not do: a READ ONLY one changes nothing.
     ///
     /// # Errors
     /// [`ErrorKind::FailedPrecondition`].
-    pub(super) fn check_writable(&self) -> Result<()> {
-        if self.read_only {
+    fn authorize(&self, privilege: Privilege) -> Result<()> {
+        if self.read_only && privilege.changes_server() {
             let message = "the transaction was begun READ ONLY; COMMIT or ROLLBACK it and BEGIN one that writes";
             return Err(Error::new(ErrorKind::FailedPrecondition, message));
         }
@@ -203,7 +210,6 @@ impl Transaction {
     /// # Errors
     /// [`ErrorKind::FailedPrecondition`] when the transaction has changes of its own.
     pub(super) fn allow_ddl(&self) -> Result<()> {
-        self.check_writable()?;
         if self.active(|active| Ok(active.work.has_changes()))? {
             let message = "tables, views and schemas cannot be created, altered or dropped after changes of rows in the \
                            same transaction; COMMIT or ROLLBACK it first";
@@ -217,7 +223,6 @@ impl Transaction {
 
     /// Waits until no other statement of the transaction writes, and begins to write.
     pub(super) async fn attempt(self: &Arc<Self>) -> Result<Arc<Attempt>> {
-        self.check_writable()?;
         let _write_lock = Arc::clone(&self.write_lock).lock_owned().await;
         let savepoint = Mutex::new(Some(self.active(|active| Ok(active.work.savepoint()))?));
         Ok(Arc::new(Attempt { transaction: Arc::clone(self), savepoint, _write_lock }))

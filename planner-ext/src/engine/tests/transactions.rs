@@ -79,6 +79,16 @@ async fn a_read_only_transaction_only_reads() {
             "ALTER TABLE t ADD COLUMN v INT",
             "DROP TABLE t",
             "OPTIMIZE t",
+            "ALTER TABLE t PIN TO dram",
+            "EPOCH NOW",
+            "CANCEL EPOCH",
+            "BRING BACK t TO dram",
+            "WARM UP t",
+            "ROLL BACK PLACEMENT TO EPOCH 1",
+            "FREEZE PLACEMENT",
+            "UNFREEZE PLACEMENT",
+            "ALTER SYSTEM SET tiering = off",
+            "ALTER SYSTEM DRAIN TIER dram",
             &copy,
         ] {
             server.fails(sql, ErrorKind::FailedPrecondition, "READ ONLY").await;
@@ -87,6 +97,9 @@ async fn a_read_only_transaction_only_reads() {
         let error = server.append("t", rows, None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FailedPrecondition, "{error}");
         assert_eq!(server.rows("SELECT k FROM t").await, ["1"]);
+        for sql in ["EXPLAIN PLACEMENT t", "EXPLAIN PLACEMENT SELECT * FROM t", "EPOCH DRY RUN"] {
+            server.run(sql).await.unwrap();
+        }
         server.run("COMMIT").await.unwrap();
     }
     server.run("BEGIN READ WRITE").await.unwrap();
