@@ -67,7 +67,13 @@ suite_lint() {
     # In the release profile too: one set of artefacts for everything.
     cargo clippy --release --locked --workspace --all-targets -- -D warnings
 }
-suite_rust() { cargo test --release --locked --workspace --no-fail-fast; }
+suite_rust() {
+    cargo test --release --locked --workspace --no-fail-fast
+    for example in library policy; do # built by the line above
+        echo "example $example"
+        "$CARGO_TARGET_DIR/release/examples/$example"
+    done
+}
 suite_python() { build && venv && python -m pytest -q tests/python; }
 suite_tpcds() { build && venv && python -m pytest -q tests/tpcds; }
 suite_java() { build && need mvn maven && tests/java/run.sh; }

@@ -80,3 +80,46 @@ fn modules_of_tests_need_no_place_on_a_map() {
     let text = "mod a;\npub(crate) mod b;\n#[cfg(test)]\nmod c;\n#[cfg(any(test, feature = \"testing\"))]\npub mod d;\nmod e {\n";
     assert_eq!(submodules(text), BTreeSet::from(["a".to_owned(), "b".to_owned()]));
 }
+
+/// Documents that name files and items of the source.
+const GUIDES: [&str; 3] = ["CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md"];
+
+/// The last names of `path.rs:Type::item` references in a text; paths with a placeholder (`NAME`, `foo`) are left out.
+fn references(text: &str) -> Vec<(String, Option<String>)> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let reference = quoted.filter_map(|quoted| {
+        let (path, item) = match quoted.split_once(".rs:") {
+            Some((path, item)) => (format!("{path}.rs"), Some(item)),
+            None => (quoted.strip_suffix(".rs").map(|path| format!("{path}.rs"))?, None),
+        };
+        let placeholder = path.contains("NAME") || path.contains("foo") || path.contains(' ');
+        let last = item.and_then(|item| item.rsplit("::").next()).map(str::to_owned);
+        (!placeholder).then_some((path, last))
+    });
+    reference.collect()
+}
+
+#[test]
+fn guides_name_files_and_items_that_exist() {
+    let files: Vec<PathBuf> = SOURCES.iter().flat_map(|folder| rust_files(&top().join(folder))).collect();
+    let mut wrong = Vec::new();
+    let mut found = 0;
+    for guide in GUIDES {
+        let text = std::fs::read_to_string(top().join(guide)).unwrap();
+        for (path, item) in references(&text) {
+            let named: Vec<_> = files.iter().filter(|file| file.ends_with(&path)).collect();
+            let has_item = |item: &String| {
+                named.iter().any(|file| {
+                    let text = std::fs::read_to_string(file).unwrap();
+                    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|word| word == item)
+                })
+            };
+            found += 1;
+            if named.is_empty() || !item.as_ref().is_none_or(has_item) {
+                wrong.push(format!("{guide}: `{path}` {}", item.unwrap_or_default()));
+            }
+        }
+    }
+    assert!(found > 100, "only {found} references were found");
+    assert!(wrong.is_empty(), "guides name what is not there:\n{}", wrong.join("\n"));
+}

@@ -118,11 +118,13 @@ impl Instance {
         Row { costs: self.costs.get(range.clone()).unwrap_or(&[]), bytes: self.bytes.get(range).unwrap_or(&[]) }
     }
 
-    pub(super) fn cost(&self, segment: usize, tier: usize) -> f64 {
+    /// Cost of a segment on a tier; infinite where it is not allowed.
+    pub fn cost(&self, segment: usize, tier: usize) -> f64 {
         self.costs.get(segment * self.tiers() + tier).copied().unwrap_or(f64::INFINITY)
     }
 
-    pub(super) fn weight(&self, segment: usize, tier: usize) -> f64 {
+    /// Bytes that a segment takes on a tier.
+    pub fn weight(&self, segment: usize, tier: usize) -> f64 {
         self.bytes.get(segment * self.tiers() + tier).copied().unwrap_or(f64::INFINITY)
     }
 
