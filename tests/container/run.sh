@@ -47,10 +47,12 @@ buildah rm "$from" >/dev/null
 
 say "final stage of deploy/Dockerfile"
 mkdir "$work/context"
-cp "$TERRACE_BIN" "$work/context/terrace"
+"$top/deploy/package.sh" "$TERRACE_BIN" "$work/context/dist"
+[ "$(stat -c %s "$work/context/dist/terrace")" -lt "$(stat -c %s "$TERRACE_BIN")" ] || fail "the packed program still has its symbols"
+readelf -p .gnu_debuglink "$work/context/dist/terrace" | grep -q terrace.debug || fail "no link to the symbols"
 {
     echo 'FROM scratch AS builder'
-    echo 'COPY terrace /terrace'
+    echo 'COPY dist /dist'
     sed -n '/ AS final$/,$p' "$top/deploy/Dockerfile" | sed '1s#^FROM [^ ]*#FROM localhost/base#'
 } > "$work/context/Dockerfile"
 grep -q 'FROM localhost/base AS final' "$work/context/Dockerfile" || fail "no final stage in deploy/Dockerfile"
