@@ -1,9 +1,10 @@
-//! The steps of an epoch between counters and moves: it surveys the segments, plans, proposes moves where tiering only
-//! advises, carries moves out, and watches their effect.
+//! The steps of an epoch beside its moves: it surveys the segments, plans, proposes moves where tiering only advises,
+//! watches the effect of moves, and saves the report.
 
 use std::sync::Arc;
 
 use super::epoch::{Inputs, TierInput, extent};
+use super::epoch_draft::{EpochDraft, Move};
 use super::frozen::{MovableInputs, PreparedPlan, origin_table, remove_frozen};
 use super::hysteresis::BudgetsAndRules;
 use super::measure::{DoneMove, PricedExtent};
@@ -17,7 +18,6 @@ use super::tiering::{EpochRequest, INTERVAL, Shared, TableSnapshot, TieringHost}
 use super::views::{ViewWeighing, weigh_views};
 use crate::error::{Error, Result};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
-use crate::migrate::Relocation;
 use crate::tier::{MemoryTier, TierId, TierKind};
 
 /// The plans of one epoch, by what happens to their moves.
@@ -46,35 +46,19 @@ impl ProposedMove {
 }
 
 impl Shared {
-    /// Carries out the moves of a plan. Then saves the report of the epoch, the heat and the placement snapshot.
-    pub(super) fn finish(
-        &self,
-        host: &dyn TieringHost,
-        request: &EpochRequest,
-        tables: &[TableSnapshot],
-        prepared: Option<&PreparedPlan>,
-        report: &mut EpochReport,
-    ) -> Result<()> {
-        let relocations = prepared.map_or_else(Vec::new, |prepared| prepared.relocations(tables));
-        let start_us = self.clock.now_us();
-        self.carry_out(host, request, &relocations, report);
-        report.epoch.move_us = self.clock.now_us().saturating_sub(start_us);
-        let done = |record: &&MoveRecord| record.status == MoveStatus::Done;
-        report.epoch.predicted_us = {
-            // The rows after the relocations sum up merge rounds since the previous epoch: this epoch did not predict them.
-            let own = report.moves.iter().take(relocations.len());
-            own.filter(done).map(|record| record.benefit_us).sum()
-        };
-        if let Some(prepared) = prepared {
-            let moves = prepared.plan.moves.iter().zip(&report.moves);
-            let done = moves.filter(|(_, record)| record.status == MoveStatus::Done);
-            // Evictions under memory pressure are not recorded, so hysteresis does not keep these segments from returning.
-            if request.reason != pressure::TRIGGER {
-                let moved = done.map(|(planned, _)| (planned.segment, planned.to));
-                self.move_history.lock().record(&prepared.inputs, &prepared.basis, report.epoch.id, moved);
-            }
-            self.watch(report, &relocations, prepared);
+    /// Notes the moves that were carried out for the hysteresis, and starts to measure their effect.
+    pub(super) fn follow_up(&self, request: &EpochRequest, draft: &EpochDraft<'_>, prepared: &PreparedPlan) {
+        // Evictions under memory pressure are not recorded, so hysteresis does not keep these segments from returning.
+        if request.reason != pressure::TRIGGER {
+            let done = draft.moves.iter().filter(|moved| moved.is_done());
+            let moved = done.map(|moved| (moved.planned.segment, moved.planned.to));
+            self.move_history.lock().record(&prepared.inputs, &prepared.basis, draft.epoch.id, moved);
         }
+        self.watch(draft, &prepared.inputs);
+    }
+
+    /// Saves the report of an epoch, the heat and the placement snapshot.
+    pub(super) fn save(&self, host: &dyn TieringHost, tables: &[TableSnapshot], report: &EpochReport) -> Result<()> {
         self.save_heat(host, tables)?;
         let move_history = self.move_history.lock().to_blob()?;
         host.save_epoch(report, &move_history)?;
@@ -124,29 +108,33 @@ impl Shared {
         }
     }
 
-    /// Adds the moves that are planned for tables in mode `advise` to the report, with status `proposed`. As nobody carries
+    /// Adds the moves that are planned for tables in mode `advise` to the draft, with status `proposed`. As nobody carries
     /// them out, each epoch of the loop plans the same moves again: repeated proposals are counted, but not logged.
-    pub(super) fn propose(&self, report: &mut EpochReport, tables: &[TableSnapshot], advising: Option<&PreparedPlan>) {
+    pub(super) fn propose(
+        &self,
+        draft: &mut EpochDraft<'_>,
+        tables: &[TableSnapshot],
+        advising: Option<&PreparedPlan>,
+    ) {
         let Some(prepared) = advising else { return };
         let server = self.control.read().for_requests();
         let advised = |record: &MoveRecord| {
             let table = tables.iter().find(|table| table.name == record.table);
             table.is_some_and(|table| table.mode.max(server) == TieringMode::Advise)
         };
-        let proposals: Vec<MoveRecord> = prepared.records(&report.epoch, tables).into_iter().filter(advised).collect();
-        report.epoch.moves_proposed = proposals.len() as u32;
-        if !report.epoch.dry_run {
+        let planned = prepared.moves(&draft.epoch, tables).into_iter().map(|planned| planned.record);
+        let proposals: Vec<MoveRecord> = planned.filter(advised).collect();
+        draft.epoch.moves_proposed = proposals.len() as u32;
+        if !draft.epoch.dry_run {
             let proposed: Vec<ProposedMove> = proposals.iter().map(ProposedMove::from_record).collect();
             let before = std::mem::replace(&mut *self.proposed.lock(), proposed.clone());
-            if report.epoch.trigger == INTERVAL && proposed == before {
+            if draft.epoch.trigger == INTERVAL && proposed == before {
                 return;
             }
         }
-        for mut record in proposals {
-            record.number = report.moves.len() as u32;
-            record.status = MoveStatus::Proposed;
-            report.moves.push(record);
-        }
+        let first = draft.rows() as u32;
+        let numbered = (first..).zip(proposals);
+        draft.append(numbered.map(|(number, record)| MoveRecord { number, status: MoveStatus::Proposed, ..record }));
     }
 
     /// For a preview: a copy of the heat into which the counters are folded as they are now. `None`: the kept heat is up
@@ -208,11 +196,10 @@ impl Shared {
     }
 
     /// Starts to measure the effect of the moves that were carried out.
-    fn watch(&self, report: &EpochReport, relocations: &[Relocation], prepared: &PreparedPlan) {
-        let inputs = &prepared.inputs;
+    fn watch(&self, draft: &EpochDraft<'_>, inputs: &Inputs) {
         let home = inputs.home();
         let mut watches = Vec::new();
-        for ((record, relocation), planned) in report.moves.iter().zip(relocations).zip(&prepared.plan.moves) {
+        for Move { planned, relocation, record } in draft.moves.iter().filter(|moved| moved.is_done()) {
             let segment = relocation.chunk.segments.get(relocation.column);
             let (Some(segment), Some(input)) = (segment, inputs.segments.get(planned.segment)) else { continue };
             let on = |id: TierId| {
@@ -220,13 +207,11 @@ impl Shared {
                 Some(PricedExtent { cost: inputs.tiers.get(id)?.cost, extent: extent(inputs, input, id) })
             };
             let (Some(from), Some(to)) = (on(relocation.from), on(relocation.to)) else { continue };
-            if record.status == MoveStatus::Done {
-                let resident_tier = segment.resident.load().as_ref().map(|resident| resident.tier.clone());
-                let at = resident_tier.filter(|_| relocation.to != home);
-                watches.push(DoneMove { record, segment, at, from, to });
-            }
+            let resident_tier = segment.resident.load().as_ref().map(|resident| resident.tier.clone());
+            let at = resident_tier.filter(|_| relocation.to != home);
+            watches.push(DoneMove { record, segment, at, from, to });
         }
-        self.measuring.lock().begin(&report.epoch, watches.into_iter());
+        self.measuring.lock().begin(&draft.epoch, watches.into_iter());
     }
 }
 

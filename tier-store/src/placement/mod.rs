@@ -34,7 +34,8 @@
 //! The loop:
 //!
 //! - [`tiering`]: the threads of the loop, and its host
-//! - [`epoch_steps`]: the steps of an epoch: inputs, plan, moves, records
+//! - [`epoch_steps`]: the steps of an epoch: inputs, plan, proposals, records
+//! - [`epoch_draft`]: the moves of an epoch until its report is saved
 //! - [`mode`]: the modes auto, advise and off
 //! - [`control`]: mode and freeze, as users set them
 //! - [`order`]: moves that users order
@@ -68,6 +69,7 @@ mod control;
 pub mod correction;
 pub mod cost;
 pub mod epoch;
+mod epoch_draft;
 mod epoch_steps;
 mod expected_reads;
 pub mod explain;

@@ -13,16 +13,17 @@
 use serde::Serialize;
 
 use super::epoch::{Inputs, SegmentInput};
+use super::epoch_draft::{Decision, EpochDraft, Move};
 use super::explain::Explainer;
 use super::format::bytes;
 use super::frozen::{MovableInputs, PreparedPlan, origin_table, remove_frozen};
 use super::mode::TieringMode;
 use super::policy::PolicyKind;
 use super::queries::tables_by_id;
-use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
+use super::record::{EpochRecord, EpochReport, MoveRecord};
 use super::snapshot::PlacementSnapshot;
 use super::survey::{Origin, scopes, tier_names};
-use super::tiering::{EpochRequest, Shared, TableSnapshot, Tiering, TieringHost, epoch_record};
+use super::tiering::{EpochRequest, Shared, TableSnapshot, Tiering, TieringHost};
 use crate::error::{Error, Result};
 use crate::table::{ColumnId, NewRule, RuleKind, RuleRows, Rules};
 use crate::tier::TierId;
@@ -181,10 +182,8 @@ impl Tiering {
         task.check_plan(&prepared, &instructions)?;
         let request = EpochRequest::now(task.text());
         let solve_us = shared.clock.now_us().saturating_sub(start_us);
-        let mut report =
-            EpochReport { epoch: epoch_record(id, unix_us, &request, &prepared, solve_us), moves: Vec::new() };
-        report.moves = prepared.records(&report.epoch, &tables);
-        for (record, planned) in report.moves.iter_mut().zip(&prepared.plan.moves) {
+        let mut draft = EpochDraft::new(Decision { id, unix_us, solve_us }, &request, &prepared, &tables);
+        for Move { planned, record, .. } in &mut draft.moves {
             let instruction = instructions.get(planned.segment);
             if instruction.is_some_and(|instruction| matches!(instruction, Instruction::MoveTo(_) | Instruction::Warm))
             {
@@ -193,10 +192,14 @@ impl Tiering {
         }
         // Set before saving: even if a part of the report cannot be saved, no other epoch gets the number.
         *last_epoch = Some(id);
-        shared.finish(host, &request, &tables, Some(&prepared), &mut report)?;
+        shared.carry_out(host, &request, &mut draft);
+        shared.follow_up(&request, &draft, &prepared);
+        let outcome = task.outcome(&prepared, &instructions, &draft.moves, &tables);
+        let report = draft.into_report();
+        shared.save(host, &tables, &report)?;
         shared.metrics.record_epoch(&report.epoch);
-        let outcome = task.outcome(&prepared, &instructions, &report.moves, &tables);
-        Ok(OrderReport { epoch: report.epoch, outcome, moves: report.moves })
+        let EpochReport { epoch, moves } = report;
+        Ok(OrderReport { epoch, outcome, moves })
     }
 }
 
@@ -372,7 +375,7 @@ impl<'a> ResolvedOrder<'a> {
         &self,
         prepared: &PreparedPlan,
         instructions: &[Instruction],
-        moves: &[MoveRecord],
+        moves: &[Move<'_>],
         tables: &[TableSnapshot],
     ) -> Vec<OrderOutcome> {
         let mut outcome: Vec<OrderOutcome> = Vec::new();
@@ -384,18 +387,18 @@ impl<'a> ResolvedOrder<'a> {
             None => outcome.push(OrderOutcome { what, segments, bytes }),
         };
         let explainer = Explainer::new(&prepared.inputs, &prepared.plan);
-        let planned: std::collections::HashMap<usize, &MoveRecord> =
-            prepared.plan.moves.iter().zip(moves).map(|(planned, record)| (planned.segment, record)).collect();
+        let moves: std::collections::HashMap<usize, &Move<'_>> =
+            moves.iter().map(|moved| (moved.planned.segment, moved)).collect();
         for (at, (segment, instruction)) in prepared.inputs.segments.iter().zip(instructions).enumerate() {
-            let record = planned.get(&at).copied();
-            let what = match (instruction, record) {
-                (_, Some(record)) if record.status != MoveStatus::Done => {
-                    format!("not moved: {}", record.why.as_deref().unwrap_or("cancelled"))
+            let moved = moves.get(&at).copied();
+            let what = match (instruction, moved) {
+                (_, Some(moved)) if !moved.is_done() => {
+                    format!("not moved: {}", moved.record.why.as_deref().unwrap_or("cancelled"))
                 }
                 (Instruction::MoveTo(tier), Some(_)) if explainer.placed(at) == *tier => {
                     format!("moved to {}", explainer.name(*tier))
                 }
-                (Instruction::Warm, Some(record)) => format!("moved to {}", record.to),
+                (Instruction::Warm, Some(moved)) => format!("moved to {}", moved.record.to),
                 (Instruction::MoveTo(tier), _) if explainer.placed(at) == *tier => {
                     format!("already on {}", explainer.name(*tier))
                 }
@@ -404,13 +407,13 @@ impl<'a> ResolvedOrder<'a> {
                 }
                 (Instruction::Warm, None) if segment.current < prepared.inputs.home() => "already in memory".to_owned(),
                 (Instruction::Warm, None) => "left: memory is full of what is read more".to_owned(),
-                (Instruction::MayYield, Some(record)) => format!("made room: moved to {}", record.to),
+                (Instruction::MayYield, Some(moved)) => format!("made room: moved to {}", moved.record.to),
                 (Instruction::MayYield, None) => continue,
                 (Instruction::Forbidden, _) => {
                     "left: a placement rule, or that the tier is gone, keeps it from that".to_owned()
                 }
-                (Instruction::Newer, Some(record)) => {
-                    format!("newer than the epoch; made room: moved to {}", record.to)
+                (Instruction::Newer, Some(moved)) => {
+                    format!("newer than the epoch; made room: moved to {}", moved.record.to)
                 }
                 (Instruction::Newer, None) => "left: newer than the epoch".to_owned(),
             };

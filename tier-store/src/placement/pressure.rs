@@ -11,20 +11,21 @@
 //! only segments that nobody read within the epochs in which moves have to pay back, and none that no epoch has observed
 //! yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::epoch::{EpochPlan, Inputs, PlannedMove, SegmentInput, TierInput, reading_us};
+use super::epoch_draft::{Decision, EpochDraft, Move};
 use super::format::{bytes, figure, over_budget};
 use super::frozen::{MovableInputs, PreparedPlan, origin_table, remove_frozen};
 use super::mode::TieringMode;
 use super::policy::PolicyKind;
 use super::record::{EpochReport, TierPrice};
 use super::solver::{Method, gap};
-use super::tiering::{EpochRequest, Shared, TieringHost, epoch_record};
+use super::tiering::{EpochRequest, Shared, TieringHost};
 use crate::error::{Error, Result};
 use crate::tier::{TierId, TierIndex};
 
@@ -260,15 +261,19 @@ impl Shared {
         let prepared = PreparedPlan::from_plan(movable, plan, self.policy.kind());
         let request = EpochRequest::now(TRIGGER);
         let solve_us = self.clock.now_us().saturating_sub(start_us);
-        let mut report =
-            EpochReport { epoch: epoch_record(id, unix_us, &request, &prepared, solve_us), moves: Vec::new() };
-        report.moves = prepared.records(&report.epoch, &tables);
-        // The decision used no prices and no costs, so the records show none.
-        for (record, less) in report.moves.iter_mut().zip(spare_bytes) {
-            (record.price_ns_per_byte, record.runner_up, record.runner_up_us) = (None, None, None);
+        let mut draft = EpochDraft::new(Decision { id, unix_us, solve_us }, &request, &prepared, &tables);
+        for Move { planned, record, .. } in &mut draft.moves {
+            let less = spare_bytes.get(&planned.segment).copied().unwrap_or_default();
             record.condition = condition(account.name(), need, less, payback_epochs);
+            // The decision used no prices and no costs, so the records show none.
+            record.price_ns_per_byte = None;
+            record.runner_up = None;
+            record.runner_up_us = None;
         }
-        self.finish(host, &request, &tables, Some(&prepared), &mut report)?;
+        self.carry_out(host, &request, &mut draft);
+        self.follow_up(&request, &draft, &prepared);
+        let report = draft.into_report();
+        self.save(host, &tables, &report)?;
         self.metrics.count_relief(&report.epoch);
         tracing::info!(
             tier = account.name(),
@@ -323,8 +328,9 @@ struct Victim<'a> {
 /// A plan of evictions.
 struct Eviction {
     plan: EpochPlan,
-    /// For each move: by how many bytes less would have to be lacking for the segment to stay.
-    spare_bytes: Vec<u64>,
+    /// By the position of each victim in [`Inputs::segments`]: by how many bytes less would have to be lacking for it to
+    /// stay.
+    spare_bytes: HashMap<usize, u64>,
 }
 
 /// Plans to evict segments by cost until `lacking_bytes` are free, without those that turn out not to be needed.
@@ -367,7 +373,7 @@ fn plan_eviction(inputs: &Inputs, tier: TierId, lacking_bytes: u64, why: &dyn Fn
         is_needed
     });
     chosen.sort_by(|(a, _), (b, _)| by_cost(a, b));
-    let (chosen, spare_bytes): (Vec<_>, Vec<u64>) = chosen.into_iter().unzip();
+    let spare_bytes = chosen.iter().map(|(victim, less)| (victim.at, *less)).collect();
     let home = inputs.home();
     let planned = |Victim { cost, place, at, segment }: Victim<'_>| {
         let benefit_us = reading_us(inputs, segment, tier) - reading_us(inputs, segment, home);
@@ -387,7 +393,7 @@ fn plan_eviction(inputs: &Inputs, tier: TierId, lacking_bytes: u64, why: &dyn Fn
             ),
         }
     };
-    let moves: Vec<PlannedMove> = chosen.into_iter().map(planned).collect();
+    let moves: Vec<PlannedMove> = chosen.into_iter().map(|(victim, _)| planned(victim)).collect();
     let before_us: f64 = inputs.segments.iter().map(|segment| reading_us(inputs, segment, tier)).sum();
     let after_us = before_us - moves.iter().map(|planned| planned.benefit_us).sum::<f64>();
     let evicted_bytes: u64 =

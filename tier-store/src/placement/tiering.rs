@@ -16,11 +16,11 @@ use super::calibrate::Calibration;
 use super::control::Control;
 use super::correction::HomeReads;
 use super::epoch::{EpochPlan, Inputs};
+use super::epoch_draft::{Decision, EpochDraft, Move};
 use super::epoch_steps::{PlansByMode, ProposedMove};
 use super::expected_reads::{ExpectedReadSource, ExpectedReadSources};
 use super::feasibility::Feasibility;
 use super::format::bytes;
-use super::frozen::PreparedPlan;
 use super::hysteresis::{HysteresisOptions, MoveHistory};
 use super::measure::Measuring;
 use super::merge::{LogPoint, MergeKind, MergeOptions, MergeState, Offers};
@@ -657,22 +657,27 @@ impl Shared {
         let PlansByMode { acting, advising } = self.prepare_by_mode(host, &tables, id, fold && request.dry_run)?;
         let solve_us = self.clock.now_us().saturating_sub(start_us);
         let main = acting.as_ref().or(advising.as_ref()).ok_or(Error::Cancelled)?;
-        let mut report = EpochReport { epoch: epoch_record(id, unix_us, request, main, solve_us), moves: Vec::new() };
-        match &acting {
-            Some(prepared) => report.moves = prepared.records(&report.epoch, &tables),
-            None => report.epoch.moves = 0,
-        }
-        self.propose(&mut report, &tables, advising.as_ref());
+        let decision = Decision { id, unix_us, solve_us };
+        let mut draft = match &acting {
+            Some(prepared) => EpochDraft::new(decision, request, prepared, &tables),
+            None => EpochDraft::without_moves(decision, request, main),
+        };
+        self.propose(&mut draft, &tables, advising.as_ref());
         if request.dry_run {
             self.metrics.dry_runs.fetch_add(1, Ordering::Relaxed);
-            return Ok(report);
+            return Ok(draft.into_report());
         }
-        let merged = self.merge_records(host, LogPoint::Epoch(id), report.moves.len());
-        report.moves.extend(merged);
+        let merged = self.merge_records(host, LogPoint::Epoch(id), draft.rows());
+        draft.append(merged);
         self.note_given_way(&main.inputs, &main.plan);
         // Set before saving: even if a part of the report cannot be saved, no other epoch gets the number.
         *last = Some(id);
-        self.finish(host, request, &tables, acting.as_ref(), &mut report)?;
+        self.carry_out(host, request, &mut draft);
+        if let Some(prepared) = &acting {
+            self.follow_up(request, &draft, prepared);
+        }
+        let report = draft.into_report();
+        self.save(host, &tables, &report)?;
         self.metrics.record_epoch(&report.epoch);
         Ok(report)
     }
@@ -697,13 +702,9 @@ impl Shared {
         }
     }
 
-    pub(super) fn carry_out(
-        &self,
-        host: &dyn TieringHost,
-        request: &EpochRequest,
-        relocations: &[Relocation],
-        report: &mut EpochReport,
-    ) {
+    /// Carries out the moves of a draft, and notes in it how they ended, how long they took and what they save.
+    pub(super) fn carry_out(&self, host: &dyn TieringHost, request: &EpochRequest, draft: &mut EpochDraft<'_>) {
+        let start_us = self.clock.now_us();
         let tiers = host.memory_tiers();
         let rates = if request.is_paced { self.rates(host) } else { Vec::new() };
         let has_rate = rates.iter().any(Option::is_some);
@@ -725,9 +726,10 @@ impl Shared {
             },
             urgent,
         };
-        let EpochReport { epoch, moves } = report;
-        queue.run(relocations, |number, verdict| {
-            let (Some(record), Some(relocation)) = (moves.get_mut(number), relocations.get(number)) else { return };
+        let EpochDraft { epoch, moves, .. } = draft;
+        let relocations: Vec<Relocation> = moves.iter().map(|moved| moved.relocation.clone()).collect();
+        queue.run(&relocations, |number, verdict| {
+            let Some(Move { relocation, record, .. }) = moves.get_mut(number) else { return };
             record.unix_us = self.clock.unix_us();
             match verdict {
                 Verdict::Done { took_us } => {
@@ -743,6 +745,8 @@ impl Shared {
                 }
             }
         });
+        epoch.move_us = self.clock.now_us().saturating_sub(start_us);
+        epoch.predicted_us = moves.iter().filter(|moved| moved.is_done()).map(|moved| moved.record.benefit_us).sum();
     }
 
     /// The hot views as they are now.
@@ -762,45 +766,6 @@ impl Shared {
         let blobs = tables.iter().map(|table| (table.id, heat.to_blob(table.id))).collect();
         drop(heat);
         host.save_heat(blobs)
-    }
-}
-
-pub(super) fn epoch_record(
-    id: u64,
-    unix_us: u64,
-    request: &EpochRequest,
-    prepared: &PreparedPlan,
-    solve_us: u64,
-) -> EpochRecord {
-    let inputs = &prepared.inputs;
-    let plan = &prepared.plan;
-    EpochRecord {
-        id,
-        unix_us,
-        trigger: request.reason.clone(),
-        dry_run: request.dry_run,
-        segments: inputs.segments.len() as u64,
-        moves: plan.moves.len() as u32,
-        moves_done: 0,
-        moves_skipped: 0,
-        moves_proposed: 0,
-        planned_bytes: plan.moves.iter().map(|planned| planned.bytes).sum(),
-        moved_bytes: 0,
-        before_us: plan.before_us,
-        after_us: plan.after_us,
-        objective_us: plan.objective_us,
-        bound_us: plan.bound_us,
-        gap: plan.gap,
-        solver: plan.method.name().into(),
-        policy: prepared.policy.name().into(),
-        solve_us,
-        move_us: 0,
-        prices: prepared.prices(),
-        predicted_us: 0.0,
-        measured_us: None,
-        measured_moves_predicted_us: None,
-        prediction_error: None,
-        measured_epochs: 0,
     }
 }
 
