@@ -36,6 +36,7 @@
 //! - [`tiering`]: the threads of the loop, and its host
 //! - [`epoch_steps`]: the steps of an epoch: inputs, plan, proposals, records
 //! - [`epoch_draft`]: the moves of an epoch until its report is saved
+//! - [`lock_order`]: the order of the loop's locks, checked in debug builds and tests
 //! - [`mode`]: the modes auto, advise and off
 //! - [`control`]: mode and freeze, as users set them
 //! - [`order`]: moves that users order
@@ -78,6 +79,7 @@ mod forecast;
 mod format;
 mod frozen;
 pub mod hysteresis;
+mod lock_order;
 mod measure;
 pub mod merge;
 pub mod metrics;

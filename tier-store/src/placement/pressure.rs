@@ -15,12 +15,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 
 use super::epoch::{EpochPlan, Inputs, PlannedMove, SegmentInput, TierInput, reading_us};
 use super::epoch_draft::{Decision, EpochDraft, Move};
 use super::format::{bytes, figure, over_budget};
 use super::frozen::{MovableInputs, PreparedPlan, origin_table, remove_frozen};
+use super::lock_order::{OrderedMutex, Rank};
 use super::mode::TieringMode;
 use super::policy::PolicyKind;
 use super::record::{EpochReport, TierPrice};
@@ -68,9 +69,9 @@ impl Need {
 }
 
 /// Queue of the tiers that need room.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pressure {
-    queue: Mutex<Queue>,
+    queue: OrderedMutex<Queue>,
     wake: Condvar,
 }
 
@@ -78,6 +79,12 @@ pub struct Pressure {
 struct Queue {
     needs: BTreeMap<TierId, Need>,
     stop: bool,
+}
+
+impl Default for Pressure {
+    fn default() -> Self {
+        Self { queue: OrderedMutex::new(Rank::Leaf, Queue::default()), wake: Condvar::new() }
+    }
 }
 
 impl Pressure {
@@ -126,7 +133,7 @@ impl Pressure {
             if let Some(need) = queue.needs.pop_first() {
                 return Some(need);
             }
-            self.wake.wait(&mut queue);
+            queue.wait(&self.wake);
         }
     }
 }

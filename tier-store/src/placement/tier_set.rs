@@ -16,11 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
-
 use super::calibrate::{TierProfile, keep_order, measure_tier};
 use super::feasibility::Feasibility;
 use super::format::bytes;
+use super::lock_order::OrderedMutexGuard;
 use super::mode::TieringMode;
 use super::survey::tier_names;
 use super::tiering::{Shared, Tiering, TieringHost};
@@ -222,7 +221,7 @@ impl Tiering {
 impl Shared {
     /// Locks the epoch mutex without waiting for an epoch to complete: while `gives_way` says that one is under way, it is
     /// cancelled, and ends after its current move. Orders are waited for.
-    pub(super) fn interrupt_and_lock(&self, gives_way: &AtomicBool) -> MutexGuard<'_, Option<u64>> {
+    pub(super) fn interrupt_and_lock(&self, gives_way: &AtomicBool) -> OrderedMutexGuard<'_, Option<u64>> {
         loop {
             if gives_way.load(Ordering::Relaxed) {
                 self.cancel.store(true, Ordering::Relaxed);
@@ -275,11 +274,14 @@ impl Shared {
         let (rows, reset) = rows.arrange(before.clone(), &names);
         // Queries do not take the epoch mutex; this lock lets them see the tiers either before or after the change.
         let _tier_set = self.tier_set_lock.write();
-        let mut known = self.calibration.write();
-        host.set_memory_tiers(tiers, &rows, reset)?;
-        self.metrics.change_tiers(&rows, reset);
-        host.use_calibration(&calibration);
-        *known = Some(calibration);
+        {
+            // Held while the tiers change, so that nobody compares a calibration with tiers that it is not for.
+            let mut known = self.calibration.write();
+            host.set_memory_tiers(tiers, &rows, reset)?;
+            self.metrics.change_tiers(&rows, reset);
+            host.use_calibration(&calibration);
+            *known = Some(calibration);
+        }
         self.prices.lock().clear();
         self.merging.lock().renumber(position);
         self.pressure.renumber(position);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::Condvar;
 
 use super::calibrate::Calibration;
 use super::control::Control;
@@ -22,6 +22,7 @@ use super::expected_reads::{ExpectedReadSource, ExpectedReadSources};
 use super::feasibility::Feasibility;
 use super::format::bytes;
 use super::hysteresis::{HysteresisOptions, MoveHistory};
+use super::lock_order::{OrderedMutex, OrderedRwLock, Rank};
 use super::measure::Measuring;
 use super::merge::{LogPoint, MergeKind, MergeOptions, MergeState, Offers};
 use super::metrics::TieringMetrics;
@@ -218,7 +219,7 @@ impl EpochRequest {
 pub struct Tiering {
     pub(super) shared: Arc<Shared>,
     /// The threads: epoch loop, pressure relief and, where merging is on, merger.
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: OrderedMutex<Vec<JoinHandle<()>>>,
 }
 
 pub(super) struct Shared {
@@ -227,35 +228,35 @@ pub(super) struct Shared {
     pub(super) options: TieringOptions,
     pub(super) policy: Box<dyn Policy>,
     /// Lets one epoch, order or change of tiers run at a time; guards the number of the last epoch, `None`: not loaded yet.
-    pub(super) epoch_mutex: Mutex<Option<u64>>,
-    pub(super) heat: RwLock<Heat>,
-    pub(super) move_history: Mutex<MoveHistory>,
+    pub(super) epoch_mutex: OrderedMutex<Option<u64>>,
+    pub(super) heat: OrderedRwLock<Heat>,
+    pub(super) move_history: OrderedMutex<MoveHistory>,
     pub(super) expected_reads: ExpectedReadSources,
-    view_source: RwLock<Option<Weak<dyn ViewSource>>>,
+    view_source: OrderedRwLock<Option<Weak<dyn ViewSource>>>,
     /// Prices from which the next plan starts: see [`Inputs::prices`].
-    pub(super) prices: Mutex<Vec<f64>>,
+    pub(super) prices: OrderedMutex<Vec<f64>>,
     /// The moves that were proposed last.
-    pub(super) proposed: Mutex<Vec<ProposedMove>>,
-    pub(super) calibration: RwLock<Option<Calibration>>,
-    pub(super) calibrating: Mutex<()>,
+    pub(super) proposed: OrderedMutex<Vec<ProposedMove>>,
+    pub(super) calibration: OrderedRwLock<Option<Calibration>>,
+    pub(super) calibrating: OrderedMutex<()>,
     /// Reads from home that have been compared with the calibration already.
-    pub(super) compared_home_reads: Mutex<HomeReads>,
+    pub(super) compared_home_reads: OrderedMutex<HomeReads>,
     /// Held while tiers come, go, or are drained; guards the rows of their counters.
-    pub(super) rows: Mutex<CounterRows>,
+    pub(super) rows: OrderedMutex<CounterRows>,
     /// Read-locked by explanations and advice, which run without the epoch mutex; tiers change only between them.
-    pub(super) tier_set_lock: RwLock<()>,
+    pub(super) tier_set_lock: OrderedRwLock<()>,
     /// The largest budget of each tier that may have one, by name.
-    pub(super) max_budget_bytes: Mutex<HashMap<String, u64>>,
+    pub(super) max_budget_bytes: OrderedMutex<HashMap<String, u64>>,
     /// Rates of the tiers that have their own, by name; 0: no limit.
-    pub(super) tier_bytes_per_s: Mutex<HashMap<String, u64>>,
+    pub(super) tier_bytes_per_s: OrderedMutex<HashMap<String, u64>>,
     pub(super) tiers_changed_unix_us: AtomicU64,
     pub(super) offers: Offers,
-    pub(super) merging: Mutex<MergeState>,
+    pub(super) merging: OrderedMutex<MergeState>,
     pub(super) pressure: Arc<Pressure>,
     pub(super) health: Health,
     pub(super) metrics: TieringMetrics,
-    pub(super) control: RwLock<Control>,
-    pub(super) measuring: Mutex<Measuring>,
+    pub(super) control: OrderedRwLock<Control>,
+    pub(super) measuring: OrderedMutex<Measuring>,
     pub(super) cancel: AtomicBool,
     /// Number of the epoch or order that is under way; 0: none. Dry runs change nothing and do not count.
     pub(super) under_way: AtomicU64,
@@ -263,7 +264,7 @@ pub(super) struct Shared {
     pub(super) in_epoch: AtomicBool,
     /// True while the epoch under way is one of the loop's own: it gives way to a requested one.
     pub(super) in_background: AtomicBool,
-    signal: Mutex<Signal>,
+    signal: OrderedMutex<Signal>,
     wake: Condvar,
 }
 
@@ -289,37 +290,37 @@ impl Tiering {
             host,
             clock,
             policy: options.policy.policy(options.seed),
-            epoch_mutex: Mutex::new(None),
-            heat: RwLock::default(),
-            move_history: Mutex::new(MoveHistory::new(options.hysteresis)),
+            epoch_mutex: OrderedMutex::new(Rank::Epoch, None),
+            heat: OrderedRwLock::new(Rank::Heat, Heat::default()),
+            move_history: OrderedMutex::new(Rank::Leaf, MoveHistory::new(options.hysteresis)),
             expected_reads: ExpectedReadSources::default(),
-            view_source: RwLock::default(),
-            prices: Mutex::default(),
-            proposed: Mutex::default(),
-            calibration: RwLock::default(),
-            compared_home_reads: Mutex::default(),
-            calibrating: Mutex::default(),
-            rows: Mutex::default(),
-            tier_set_lock: RwLock::default(),
-            max_budget_bytes: Mutex::new(options.max_budget_bytes.clone()),
-            tier_bytes_per_s: Mutex::new(options.tier_bytes_per_s.clone()),
+            view_source: OrderedRwLock::new(Rank::Leaf, None),
+            prices: OrderedMutex::new(Rank::Leaf, Vec::new()),
+            proposed: OrderedMutex::new(Rank::Leaf, Vec::new()),
+            calibration: OrderedRwLock::new(Rank::Calibration, None),
+            compared_home_reads: OrderedMutex::new(Rank::ComparedHomeReads, HomeReads::default()),
+            calibrating: OrderedMutex::new(Rank::Calibrating, ()),
+            rows: OrderedMutex::new(Rank::CounterRows, CounterRows::default()),
+            tier_set_lock: OrderedRwLock::new(Rank::TierSet, ()),
+            max_budget_bytes: OrderedMutex::new(Rank::Leaf, options.max_budget_bytes.clone()),
+            tier_bytes_per_s: OrderedMutex::new(Rank::Leaf, options.tier_bytes_per_s.clone()),
             tiers_changed_unix_us: AtomicU64::new(0),
             offers: Offers::new(queue_bytes),
-            merging: Mutex::default(),
+            merging: OrderedMutex::new(Rank::Merging, MergeState::default()),
             pressure: Arc::default(),
             health: Health::default(),
             metrics: TieringMetrics::default(),
-            control: RwLock::default(),
-            measuring: Mutex::default(),
+            control: OrderedRwLock::new(Rank::Leaf, Control::default()),
+            measuring: OrderedMutex::new(Rank::Leaf, Measuring::default()),
             cancel: AtomicBool::new(false),
             under_way: AtomicU64::new(0),
             in_epoch: AtomicBool::new(false),
             in_background: AtomicBool::new(false),
-            signal: Mutex::default(),
+            signal: OrderedMutex::new(Rank::Leaf, Signal::default()),
             wake: Condvar::new(),
             options,
         };
-        Self { shared: Arc::new(shared), threads: Mutex::default() }
+        Self { shared: Arc::new(shared), threads: OrderedMutex::new(Rank::Threads, Vec::new()) }
     }
 
     /// Loads the saved heat, the move history and the calibration (measures when none is saved for these tiers). Call once
@@ -588,7 +589,7 @@ impl Shared {
             }
             let wanted = signal.wanted.take();
             let interval = signal.interval;
-            if wanted.is_none() && !self.wake.wait_for(&mut signal, interval).timed_out() {
+            if wanted.is_none() && !signal.wait_for(&self.wake, interval).timed_out() {
                 continue;
             }
             drop(signal);

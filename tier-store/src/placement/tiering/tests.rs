@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use parking_lot::Mutex;
+
 use super::*;
 use crate::clock::ManualClock;
 use crate::migrate::testing::FIRST_ID;
