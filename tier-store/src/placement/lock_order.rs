@@ -20,27 +20,26 @@ use check::{Checked, Held};
 /// The ranks of the locks, outermost first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rank {
-    /// One epoch, order, relief, merge round, change of tiers, calibration on request or checkpoint at a time.
+    /// `Controller`: one epoch, order, relief, merge round, change of tiers, calibration on request or checkpoint at a time.
     Epoch,
-    /// Tiers come, go or are drained; draining takes it without the epoch mutex.
+    /// `Controller`: tiers come, go or are drained; draining takes it without the epoch mutex.
     CounterRows,
-    /// Read: explanations and advice, which run without the epoch mutex. Write: while tiers change.
+    /// `Controller`. Read: explanations and advice, which run without the epoch mutex. Write: while tiers change.
     TierSet,
-    /// The state of merge rounds.
+    /// `Merger`: the state of merge rounds.
     Merging,
-    /// One measurement of devices at a time.
+    /// `ActiveCalibration`: one measurement of devices at a time.
     Calibrating,
-    /// Reads from home that were compared with the calibration.
+    /// `ActiveCalibration`: reads from home that were compared with the calibration.
     ComparedHomeReads,
-    /// The calibration in use.
+    /// `ActiveCalibration`: the calibration in use.
     Calibration,
-    /// The heat of segments.
+    /// `Planner`: the heat of segments.
     Heat,
-    /// The list of the loop's threads. A thread of the loop may drop the store, and so stop the loop, while it holds the
-    /// epoch mutex.
+    /// `Tiering`: the list of the loop's threads. A thread of the loop may drop the store, and so stop the loop, while it
+    /// holds the epoch mutex.
     Threads,
     /// Locks that are held for a moment: prices, move history, measurements, proposals, settings, limits, queues, signal.
-    /// No other lock of this list is taken under one of them.
     Leaf,
 }
 

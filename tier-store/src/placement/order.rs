@@ -12,6 +12,7 @@
 
 use serde::Serialize;
 
+use super::controller::Interruptible;
 use super::epoch::{Inputs, SegmentInput};
 use super::epoch_draft::{Decision, EpochDraft, Move};
 use super::explain::Explainer;
@@ -21,9 +22,10 @@ use super::mode::TieringMode;
 use super::policy::PolicyKind;
 use super::queries::tables_by_id;
 use super::record::{EpochRecord, EpochReport, MoveRecord};
+use super::shared::Shared;
 use super::snapshot::PlacementSnapshot;
 use super::survey::{Origin, scopes, tier_names};
-use super::tiering::{EpochRequest, Shared, TableSnapshot, Tiering, TieringHost};
+use super::tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost};
 use crate::error::{Error, Result};
 use crate::table::{ColumnId, NewRule, RuleKind, RuleRows, Rules};
 use crate::tier::TierId;
@@ -138,21 +140,21 @@ impl Tiering {
     /// empty, and when it cannot fit, with the figures.
     pub fn order(&self, order: &Order) -> Result<OrderReport> {
         let shared = &self.shared;
-        let mut last_epoch = shared.interrupt_and_lock(&shared.in_background);
+        let mut last_epoch = shared.interrupt_and_lock(Interruptible::Background);
         let host = shared.host()?;
         let host = host.as_ref();
-        shared.cancel.store(false, std::sync::atomic::Ordering::Relaxed);
-        if shared.is_stopping() {
+        shared.mover.clear_cancel();
+        if shared.controller.is_stopping() {
             return Err(Error::Cancelled);
         }
-        shared.control.read().check_not_frozen()?;
+        shared.controller.settings().check_not_frozen()?;
         let id = last_epoch.map_or_else(|| host.last_epoch(), Ok)? + 1;
-        let _under_way = shared.begin(id);
+        let _under_way = shared.controller.begin(id);
         let unix_us = shared.clock.unix_us();
         let start_us = shared.clock.now_us();
         let tables = tables_by_id(host);
-        let preview_heat = shared.preview_heat(&tables, true);
-        let (mut inputs, mut origins) = shared.inputs(host, &tables, preview_heat.as_ref())?;
+        let preview_heat = shared.planner.preview_heat(&tables);
+        let (mut inputs, mut origins) = shared.inputs(host, &tables, Some(&preview_heat))?;
         let task = ResolvedOrder::new(host, order, &tables)?;
         shared.check_devices(host, order)?;
         let mut instructions: Vec<Instruction> = origins
@@ -165,7 +167,7 @@ impl Tiering {
         let is_movable =
             |(at, instruction): (usize, &Instruction)| *instruction != Instruction::MayYield || is_auto(at);
         let movable: Vec<bool> = instructions.iter().enumerate().map(is_movable).collect();
-        let basis = shared.mark(&mut inputs, id);
+        let basis = shared.planner.mark(&mut inputs, id);
         let frozen_bytes = remove_frozen(&mut inputs, &mut origins, &movable);
         let mut movable = movable.into_iter();
         instructions.retain(|_| movable.next().unwrap_or(true));
@@ -178,7 +180,7 @@ impl Tiering {
         // Under every policy, an order is planned at the least cost.
         let optimal = PolicyKind::Optimal.policy(0);
         let movable = MovableInputs { inputs, origins, frozen_bytes, basis };
-        let prepared = PreparedPlan::new(movable, optimal.as_ref(), shared.work())?;
+        let prepared = PreparedPlan::new(movable, optimal.as_ref(), shared.planner.work())?;
         task.check_plan(&prepared, &instructions)?;
         let request = EpochRequest::now(task.text());
         let solve_us = shared.clock.now_us().saturating_sub(start_us);
@@ -192,8 +194,8 @@ impl Tiering {
         }
         // Set before saving: even if a part of the report cannot be saved, no other epoch gets the number.
         *last_epoch = Some(id);
-        shared.carry_out(host, &request, &mut draft);
-        shared.follow_up(&request, &draft, &prepared);
+        shared.mover.carry_out(host, &request, &mut draft, &shared.metrics);
+        shared.planner.follow_up(&request, &draft, &prepared);
         let outcome = task.outcome(&prepared, &instructions, &draft.moves, &tables);
         let report = draft.into_report();
         shared.save(host, &tables, &report)?;
@@ -212,7 +214,7 @@ impl Shared {
             Order::WarmUp { .. } => &[home],
             Order::RollBack { .. } => &[],
         };
-        let why = needed.iter().find_map(|tier| self.health.paused(tier, self.clock.as_ref()));
+        let why = needed.iter().find_map(|tier| self.mover.paused(tier));
         why.map_or(Ok(()), |why| Err(Error::Invalid(why)))
     }
 }
