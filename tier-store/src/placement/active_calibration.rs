@@ -1,28 +1,56 @@
 //! The calibration in use: measured at the first start and on request, saved, and corrected by the times that scans observe.
 
+use std::sync::Arc;
+
 use super::calibrate::{Calibration, calibrate};
 use super::correction::{Correction, HomeReads};
-use super::tiering::{Shared, Tiering, TieringHost};
+use super::lock_order::{OrderedMutex, OrderedRwLock, Rank};
+use super::tiering::{Tiering, TieringHost};
+use crate::clock::Clock;
 use crate::error::Result;
 
 impl Tiering {
     /// The cost profiles in use; `None` before the first epoch and without [`Tiering::restore`].
     pub fn calibration(&self) -> Option<Calibration> {
-        self.shared.calibration.read().clone()
+        self.shared.planner.calibration().get()
     }
 
     /// Measures all tiers anew, after an epoch under way has ended; the corrections by scans so far are forgotten. Takes
     /// about a second. A tier that cannot be measured now, because it is full, keeps its profile.
     pub fn calibrate(&self) -> Result<Calibration> {
-        let _epoch_lock = self.shared.epoch_mutex.lock();
+        let _epoch_lock = self.shared.controller.lock_epoch();
         let host = self.shared.host()?;
-        self.shared.calibrate(host.as_ref())
+        self.shared.planner.calibration().measure(host.as_ref())
     }
 }
 
-impl Shared {
+/// The calibration in use.
+pub(super) struct ActiveCalibration {
+    clock: Arc<dyn Clock>,
+    calibration: OrderedRwLock<Option<Calibration>>,
+    calibrating: OrderedMutex<()>,
+    /// Reads from home that have been compared with the calibration already.
+    compared_home_reads: OrderedMutex<HomeReads>,
+}
+
+impl ActiveCalibration {
+    /// Nothing is calibrated yet.
+    pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
+        Self {
+            clock: Arc::clone(clock),
+            calibration: OrderedRwLock::new(Rank::Calibration, None),
+            calibrating: OrderedMutex::new(Rank::Calibrating, ()),
+            compared_home_reads: OrderedMutex::new(Rank::ComparedHomeReads, HomeReads::default()),
+        }
+    }
+
+    /// The calibration in use, if there is one.
+    pub(super) fn get(&self) -> Option<Calibration> {
+        self.calibration.read().clone()
+    }
+
     /// The calibration of the host's tiers: the one in use, the saved one, or a new one.
-    pub(super) fn calibrated(&self, host: &dyn TieringHost) -> Result<Calibration> {
+    pub(super) fn for_tiers(&self, host: &dyn TieringHost) -> Result<Calibration> {
         let unix_us = self.clock.unix_us();
         {
             // The lock is held during the comparison, so that tiers do not change in between.
@@ -43,17 +71,18 @@ impl Shared {
         // A saved calibration that is incomplete is not used: the missing tiers are tried again.
         match saved.filter(|saved| saved.fits(&tiers, home) && saved.is_complete()) {
             Some(saved) => {
-                self.use_calibration(host, &saved);
+                self.replace(host, &saved);
                 Ok(saved)
             }
-            None => self.calibrate(host),
+            None => self.measure(host),
         }
     }
 
-    fn calibrate(&self, host: &dyn TieringHost) -> Result<Calibration> {
+    /// Measures all tiers and saves the result, which is in use from now on.
+    fn measure(&self, host: &dyn TieringHost) -> Result<Calibration> {
         // Two calibrations at a time would measure each other's load.
         let _alone = self.calibrating.lock();
-        let before = match self.calibration.read().clone() {
+        let before = match self.get() {
             Some(known) => Some(known),
             None => host.load_calibration()?,
         };
@@ -67,19 +96,37 @@ impl Shared {
             );
         }
         host.save_calibration(&measured)?;
-        self.use_calibration(host, &measured);
+        self.replace(host, &measured);
         Ok(measured)
     }
 
-    fn use_calibration(&self, host: &dyn TieringHost, calibration: &Calibration) {
+    fn replace(&self, host: &dyn TieringHost, calibration: &Calibration) {
         host.use_calibration(calibration);
         *self.compared_home_reads.lock() = host.home_reads();
         *self.calibration.write() = Some(calibration.clone());
     }
 
+    /// Uses the calibration of changed tiers, once `change` has changed them.
+    ///
+    /// # Errors
+    /// Those of `change`; nothing has changed here then.
+    pub(super) fn change_tiers(
+        &self,
+        host: &dyn TieringHost,
+        calibration: Calibration,
+        change: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        // Held while the tiers change, so that nobody compares a calibration with tiers that it is not for.
+        let mut known = self.calibration.write();
+        change()?;
+        host.use_calibration(&calibration);
+        *known = Some(calibration);
+        Ok(())
+    }
+
     /// The calibration corrected by the reads of the home up to now, as the next epoch will use it.
-    pub(super) fn calibrated_now(&self, host: &dyn TieringHost) -> Result<Calibration> {
-        let mut calibration = self.calibrated(host)?;
+    pub(super) fn corrected(&self, host: &dyn TieringHost) -> Result<Calibration> {
+        let mut calibration = self.for_tiers(host)?;
         if let Some(next) = updated_correction(&calibration, &self.compared_home_reads.lock(), &host.home_reads()) {
             calibration.correction = next;
         }

@@ -5,12 +5,10 @@
 //! or dropped. Statements, counters and dry runs go on. A freeze lasts until it is lifted, across restarts; after a restart
 //! everything lies at home, and stays there.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use serde::{Deserialize, Serialize};
 
 use super::mode::TieringMode;
-use super::tiering::{Shared, Tiering};
+use super::tiering::Tiering;
 use crate::error::{Error, Result};
 
 /// The settings of users for the loop; durable.
@@ -49,7 +47,7 @@ impl Control {
 impl Tiering {
     /// The current settings of users for the loop.
     pub fn control(&self) -> Control {
-        self.shared.control.read().clone()
+        self.shared.controller.settings()
     }
 
     /// Sets the mode for all tables; it lasts across restarts.
@@ -64,12 +62,12 @@ impl Tiering {
 
     /// Like [`Tiering::set_mode`], but only for this run of the server: the mode from its configuration.
     pub fn set_first_mode(&self, mode: TieringMode) {
-        self.shared.control.write().mode = mode;
+        self.shared.controller.set_mode(mode);
     }
 
     /// True when the loop runs epochs of its own.
     pub fn is_enabled(&self) -> bool {
-        self.shared.control.read().is_running()
+        self.shared.controller.settings().is_running()
     }
 
     /// Freezes the placement and waits for moves under way to end. Freezing a frozen placement changes nothing.
@@ -80,7 +78,7 @@ impl Tiering {
         let now = self.shared.clock.unix_us();
         self.change(|control| _ = control.frozen_unix_us.get_or_insert(now))?;
         self.cancel();
-        drop(self.shared.epoch_mutex.lock());
+        drop(self.shared.controller.lock_epoch());
         Ok(())
     }
 
@@ -96,7 +94,7 @@ impl Tiering {
 
     /// Number of the epoch or order that is under way.
     pub fn under_way(&self) -> Option<u64> {
-        Some(self.shared.under_way.load(Ordering::Relaxed)).filter(|epoch| *epoch > 0)
+        self.shared.controller.under_way()
     }
 
     /// Ends the epoch or order under way after its current move, and returns its number. Completed moves stay; the others
@@ -111,31 +109,8 @@ impl Tiering {
         Ok(epoch)
     }
 
-    /// Changes the settings once the changed ones are durable.
     fn change(&self, change: impl FnOnce(&mut Control)) -> Result<()> {
         let host = self.shared.host()?;
-        let mut control = self.shared.control.write();
-        let mut next = control.clone();
-        change(&mut next);
-        host.save_control(&next)?;
-        *control = next;
-        Ok(())
-    }
-}
-
-impl Shared {
-    /// Marks epoch `id` as under way until the guard is dropped.
-    pub(super) fn begin(&self, id: u64) -> UnderWay<'_> {
-        self.under_way.store(id, Ordering::Relaxed);
-        UnderWay(&self.under_way)
-    }
-}
-
-/// Guard of [`Shared::begin`].
-pub(super) struct UnderWay<'a>(&'a AtomicU64);
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.shared.controller.change_settings(host.as_ref(), change)
     }
 }

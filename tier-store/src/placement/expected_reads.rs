@@ -10,9 +10,8 @@
 use std::collections::HashMap;
 use std::sync::Weak;
 
-use parking_lot::Mutex;
-
 use super::epoch::{Inputs, SegmentInput, reads_us};
+use super::lock_order::{OrderedMutex, Rank};
 use crate::heat::Pattern;
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::table::Chunk;
@@ -35,8 +34,7 @@ pub trait ExpectedReadSource: Send + Sync {
 }
 
 /// All running statements.
-#[derive(Default)]
-pub(super) struct ExpectedReadSources(Mutex<SourceList>);
+pub(super) struct ExpectedReadSources(OrderedMutex<SourceList>);
 
 #[derive(Default)]
 struct SourceList {
@@ -47,6 +45,12 @@ struct SourceList {
 
 /// Shorter lists than this are not searched for ended statements.
 const FEW: usize = 64;
+
+impl Default for ExpectedReadSources {
+    fn default() -> Self {
+        Self(OrderedMutex::new(Rank::Leaf, SourceList::default()))
+    }
+}
 
 impl ExpectedReadSources {
     /// Asks `source` for its expected reads as long as it lives.

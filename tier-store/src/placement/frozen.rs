@@ -1,9 +1,10 @@
-//! Frozen segments: a plan that leaves some segments where they are. Also turns such a plan into records and moves.
+//! Frozen segments: a plan that leaves some segments where they are. Also turns such a plan into moves.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::epoch::{EpochPlan, Inputs, PlannedMove, plan_by};
+use super::epoch_draft::Move;
 use super::explain::Explainer;
 use super::hysteresis::BudgetsAndRules;
 use super::policy::{Policy, PolicyKind};
@@ -118,49 +119,58 @@ impl PreparedPlan {
         Some(SegmentNames { table, chunk: chunk.id.0, column: chunk.column_name(origin.column as usize) })
     }
 
-    /// The moves as relocations, in the order in which they are carried out.
-    pub(super) fn relocations(&self, tables: &[TableSnapshot]) -> Vec<Relocation> {
-        let relocation = |planned: &PlannedMove| {
-            let origin = self.origins.get(planned.segment)?;
-            let chunk = Arc::clone(&tables.get(origin.table as usize)?.chunks.get(origin.chunk as usize)?.chunk);
-            Some(Relocation { chunk, column: origin.column as usize, from: planned.from, to: planned.to })
+    /// The moves with their rows of the log, in the order in which they are carried out.
+    pub(super) fn moves<'a>(&'a self, epoch: &EpochRecord, tables: &[TableSnapshot]) -> Vec<Move<'a>> {
+        let explainer = Explainer::new(&self.inputs, &self.plan);
+        let found = |(number, planned): (usize, &'a PlannedMove)| {
+            let relocation = self.relocation(planned, tables)?;
+            let record = self.record(planned, epoch, tables, &explainer)?;
+            Some(Move { planned, relocation, record: MoveRecord { number: number as u32, ..record } })
         };
-        self.plan.moves.iter().filter_map(relocation).collect()
+        self.plan.moves.iter().enumerate().filter_map(found).collect()
     }
 
-    /// The moves as records of the log.
-    pub(super) fn records(&self, epoch: &EpochRecord, tables: &[TableSnapshot]) -> Vec<MoveRecord> {
-        let explainer = Explainer::new(&self.inputs, &self.plan);
+    fn relocation(&self, planned: &PlannedMove, tables: &[TableSnapshot]) -> Option<Relocation> {
+        let origin = self.origins.get(planned.segment)?;
+        let chunk = Arc::clone(&tables.get(origin.table as usize)?.chunks.get(origin.chunk as usize)?.chunk);
+        Some(Relocation { chunk, column: origin.column as usize, from: planned.from, to: planned.to })
+    }
+
+    /// The row of the log for a planned move, without its number.
+    fn record(
+        &self,
+        planned: &PlannedMove,
+        epoch: &EpochRecord,
+        tables: &[TableSnapshot],
+        explainer: &Explainer<'_>,
+    ) -> Option<MoveRecord> {
         let tier = |id: TierId| explainer.name(id).to_owned();
-        let record = |(number, planned): (usize, &PlannedMove)| {
-            let names = self.names(tables, planned.segment)?;
-            let explanation = explainer.explain(planned.segment)?;
-            Some(MoveRecord {
-                epoch: epoch.id,
-                number: number as u32,
-                table: names.table.name.clone(),
-                chunk: names.chunk,
-                column: names.column.into_owned(),
-                from: tier(planned.from),
-                to: tier(planned.to),
-                segments: 1,
-                bytes: planned.bytes,
-                benefit_us: planned.benefit_us,
-                benefit_ns_per_byte: planned.benefit_ns_per_byte,
-                price_ns_per_byte: Some(explanation.price_ns_per_byte),
-                runner_up: explanation.runner_up,
-                runner_up_us: explanation.runner_up_us,
-                // A condition follows from costs, and only the policy `optimal` decides by them.
-                condition: if self.policy == PolicyKind::Optimal { explanation.condition } else { String::new() },
-                measured_us: None,
-                measured_epochs: 0,
-                reason: planned.reason.clone(),
-                status: MoveStatus::Planned,
-                why: None,
-                unix_us: epoch.unix_us,
-                took_us: 0,
-            })
-        };
-        self.plan.moves.iter().enumerate().filter_map(record).collect()
+        let names = self.names(tables, planned.segment)?;
+        let explanation = explainer.explain(planned.segment)?;
+        Some(MoveRecord {
+            epoch: epoch.id,
+            number: 0,
+            table: names.table.name.clone(),
+            chunk: names.chunk,
+            column: names.column.into_owned(),
+            from: tier(planned.from),
+            to: tier(planned.to),
+            segments: 1,
+            bytes: planned.bytes,
+            benefit_us: planned.benefit_us,
+            benefit_ns_per_byte: planned.benefit_ns_per_byte,
+            price_ns_per_byte: Some(explanation.price_ns_per_byte),
+            runner_up: explanation.runner_up,
+            runner_up_us: explanation.runner_up_us,
+            // A condition follows from costs, and only the policy `optimal` decides by them.
+            condition: if self.policy == PolicyKind::Optimal { explanation.condition } else { String::new() },
+            measured_us: None,
+            measured_epochs: 0,
+            reason: planned.reason.clone(),
+            status: MoveStatus::Planned,
+            why: None,
+            unix_us: epoch.unix_us,
+            took_us: 0,
+        })
     }
 }

@@ -33,8 +33,14 @@
 //!
 //! The loop:
 //!
-//! - [`tiering`]: the threads of the loop, and its host
-//! - [`epoch_steps`]: the steps of an epoch: inputs, plan, moves, records
+//! - [`tiering`]: the loop as its users see it, its settings and its host
+//! - [`shared`]: the four parts of the loop, and the epochs that its threads run
+//! - [`planner`]: heat, costs and history of segments, and the inputs of plans
+//! - [`mover`]: carries out moves, at the rates of devices that work
+//! - [`controller`]: lets epochs, orders and changes of tiers take turns; settings of users
+//! - [`lock_order`]: the order of the locks of these parts, checked in debug builds and tests
+//! - [`epoch_steps`]: the steps of an epoch that concern several parts: inputs, plans, proposals, saving
+//! - [`epoch_draft`]: the moves of an epoch until its report is saved
 //! - [`mode`]: the modes auto, advise and off
 //! - [`control`]: mode and freeze, as users set them
 //! - [`order`]: moves that users order
@@ -65,9 +71,11 @@ pub mod calibrate;
 mod condition_search;
 pub mod constraints;
 mod control;
+mod controller;
 pub mod correction;
 pub mod cost;
 pub mod epoch;
+mod epoch_draft;
 mod epoch_steps;
 mod expected_reads;
 pub mod explain;
@@ -76,11 +84,14 @@ mod forecast;
 mod format;
 mod frozen;
 pub mod hysteresis;
+mod lock_order;
 mod measure;
 pub mod merge;
 pub mod metrics;
 pub mod mode;
+mod mover;
 pub mod order;
+mod planner;
 pub mod policy;
 pub mod pressure;
 mod queries;
@@ -88,6 +99,7 @@ pub mod query_cost;
 pub mod record;
 mod reserved;
 mod residual;
+mod shared;
 pub mod snapshot;
 pub mod solver;
 pub(crate) mod survey;

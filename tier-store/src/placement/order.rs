@@ -12,17 +12,20 @@
 
 use serde::Serialize;
 
+use super::controller::Interruptible;
 use super::epoch::{Inputs, SegmentInput};
+use super::epoch_draft::{Decision, EpochDraft, Move};
 use super::explain::Explainer;
 use super::format::bytes;
 use super::frozen::{MovableInputs, PreparedPlan, origin_table, remove_frozen};
 use super::mode::TieringMode;
 use super::policy::PolicyKind;
 use super::queries::tables_by_id;
-use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
+use super::record::{EpochRecord, EpochReport, MoveRecord};
+use super::shared::Shared;
 use super::snapshot::PlacementSnapshot;
 use super::survey::{Origin, scopes, tier_names};
-use super::tiering::{EpochRequest, Shared, TableSnapshot, Tiering, TieringHost, epoch_record};
+use super::tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost};
 use crate::error::{Error, Result};
 use crate::table::{ColumnId, NewRule, RuleKind, RuleRows, Rules};
 use crate::tier::TierId;
@@ -137,21 +140,21 @@ impl Tiering {
     /// empty, and when it cannot fit, with the figures.
     pub fn order(&self, order: &Order) -> Result<OrderReport> {
         let shared = &self.shared;
-        let mut last_epoch = shared.interrupt_and_lock(&shared.in_background);
+        let mut last_epoch = shared.interrupt_and_lock(Interruptible::Background);
         let host = shared.host()?;
         let host = host.as_ref();
-        shared.cancel.store(false, std::sync::atomic::Ordering::Relaxed);
-        if shared.is_stopping() {
+        shared.mover.clear_cancel();
+        if shared.controller.is_stopping() {
             return Err(Error::Cancelled);
         }
-        shared.control.read().check_not_frozen()?;
+        shared.controller.settings().check_not_frozen()?;
         let id = last_epoch.map_or_else(|| host.last_epoch(), Ok)? + 1;
-        let _under_way = shared.begin(id);
+        let _under_way = shared.controller.begin(id);
         let unix_us = shared.clock.unix_us();
         let start_us = shared.clock.now_us();
         let tables = tables_by_id(host);
-        let preview_heat = shared.preview_heat(&tables, true);
-        let (mut inputs, mut origins) = shared.inputs(host, &tables, preview_heat.as_ref())?;
+        let preview_heat = shared.planner.preview_heat(&tables);
+        let (mut inputs, mut origins) = shared.inputs(host, &tables, Some(&preview_heat))?;
         let task = ResolvedOrder::new(host, order, &tables)?;
         shared.check_devices(host, order)?;
         let mut instructions: Vec<Instruction> = origins
@@ -164,7 +167,7 @@ impl Tiering {
         let is_movable =
             |(at, instruction): (usize, &Instruction)| *instruction != Instruction::MayYield || is_auto(at);
         let movable: Vec<bool> = instructions.iter().enumerate().map(is_movable).collect();
-        let basis = shared.mark(&mut inputs, id);
+        let basis = shared.planner.mark(&mut inputs, id);
         let frozen_bytes = remove_frozen(&mut inputs, &mut origins, &movable);
         let mut movable = movable.into_iter();
         instructions.retain(|_| movable.next().unwrap_or(true));
@@ -177,14 +180,12 @@ impl Tiering {
         // Under every policy, an order is planned at the least cost.
         let optimal = PolicyKind::Optimal.policy(0);
         let movable = MovableInputs { inputs, origins, frozen_bytes, basis };
-        let prepared = PreparedPlan::new(movable, optimal.as_ref(), shared.work())?;
+        let prepared = PreparedPlan::new(movable, optimal.as_ref(), shared.planner.work())?;
         task.check_plan(&prepared, &instructions)?;
         let request = EpochRequest::now(task.text());
         let solve_us = shared.clock.now_us().saturating_sub(start_us);
-        let mut report =
-            EpochReport { epoch: epoch_record(id, unix_us, &request, &prepared, solve_us), moves: Vec::new() };
-        report.moves = prepared.records(&report.epoch, &tables);
-        for (record, planned) in report.moves.iter_mut().zip(&prepared.plan.moves) {
+        let mut draft = EpochDraft::new(Decision { id, unix_us, solve_us }, &request, &prepared, &tables);
+        for Move { planned, record, .. } in &mut draft.moves {
             let instruction = instructions.get(planned.segment);
             if instruction.is_some_and(|instruction| matches!(instruction, Instruction::MoveTo(_) | Instruction::Warm))
             {
@@ -193,10 +194,14 @@ impl Tiering {
         }
         // Set before saving: even if a part of the report cannot be saved, no other epoch gets the number.
         *last_epoch = Some(id);
-        shared.finish(host, &request, &tables, Some(&prepared), &mut report)?;
+        shared.mover.carry_out(host, &request, &mut draft, &shared.metrics);
+        shared.planner.follow_up(&request, &draft, &prepared);
+        let outcome = task.outcome(&prepared, &instructions, &draft.moves, &tables);
+        let report = draft.into_report();
+        shared.save(host, &tables, &report)?;
         shared.metrics.record_epoch(&report.epoch);
-        let outcome = task.outcome(&prepared, &instructions, &report.moves, &tables);
-        Ok(OrderReport { epoch: report.epoch, outcome, moves: report.moves })
+        let EpochReport { epoch, moves } = report;
+        Ok(OrderReport { epoch, outcome, moves })
     }
 }
 
@@ -209,7 +214,7 @@ impl Shared {
             Order::WarmUp { .. } => &[home],
             Order::RollBack { .. } => &[],
         };
-        let why = needed.iter().find_map(|tier| self.health.paused(tier, self.clock.as_ref()));
+        let why = needed.iter().find_map(|tier| self.mover.paused(tier));
         why.map_or(Ok(()), |why| Err(Error::Invalid(why)))
     }
 }
@@ -372,7 +377,7 @@ impl<'a> ResolvedOrder<'a> {
         &self,
         prepared: &PreparedPlan,
         instructions: &[Instruction],
-        moves: &[MoveRecord],
+        moves: &[Move<'_>],
         tables: &[TableSnapshot],
     ) -> Vec<OrderOutcome> {
         let mut outcome: Vec<OrderOutcome> = Vec::new();
@@ -384,18 +389,18 @@ impl<'a> ResolvedOrder<'a> {
             None => outcome.push(OrderOutcome { what, segments, bytes }),
         };
         let explainer = Explainer::new(&prepared.inputs, &prepared.plan);
-        let planned: std::collections::HashMap<usize, &MoveRecord> =
-            prepared.plan.moves.iter().zip(moves).map(|(planned, record)| (planned.segment, record)).collect();
+        let moves: std::collections::HashMap<usize, &Move<'_>> =
+            moves.iter().map(|moved| (moved.planned.segment, moved)).collect();
         for (at, (segment, instruction)) in prepared.inputs.segments.iter().zip(instructions).enumerate() {
-            let record = planned.get(&at).copied();
-            let what = match (instruction, record) {
-                (_, Some(record)) if record.status != MoveStatus::Done => {
-                    format!("not moved: {}", record.why.as_deref().unwrap_or("cancelled"))
+            let moved = moves.get(&at).copied();
+            let what = match (instruction, moved) {
+                (_, Some(moved)) if !moved.is_done() => {
+                    format!("not moved: {}", moved.record.why.as_deref().unwrap_or("cancelled"))
                 }
                 (Instruction::MoveTo(tier), Some(_)) if explainer.placed(at) == *tier => {
                     format!("moved to {}", explainer.name(*tier))
                 }
-                (Instruction::Warm, Some(record)) => format!("moved to {}", record.to),
+                (Instruction::Warm, Some(moved)) => format!("moved to {}", moved.record.to),
                 (Instruction::MoveTo(tier), _) if explainer.placed(at) == *tier => {
                     format!("already on {}", explainer.name(*tier))
                 }
@@ -404,13 +409,13 @@ impl<'a> ResolvedOrder<'a> {
                 }
                 (Instruction::Warm, None) if segment.current < prepared.inputs.home() => "already in memory".to_owned(),
                 (Instruction::Warm, None) => "left: memory is full of what is read more".to_owned(),
-                (Instruction::MayYield, Some(record)) => format!("made room: moved to {}", record.to),
+                (Instruction::MayYield, Some(moved)) => format!("made room: moved to {}", moved.record.to),
                 (Instruction::MayYield, None) => continue,
                 (Instruction::Forbidden, _) => {
                     "left: a placement rule, or that the tier is gone, keeps it from that".to_owned()
                 }
-                (Instruction::Newer, Some(record)) => {
-                    format!("newer than the epoch; made room: moved to {}", record.to)
+                (Instruction::Newer, Some(moved)) => {
+                    format!("newer than the epoch; made room: moved to {}", moved.record.to)
                 }
                 (Instruction::Newer, None) => "left: newer than the epoch".to_owned(),
             };

@@ -11,20 +11,23 @@
 //! only segments that nobody read within the epochs in which moves have to pay back, and none that no epoch has observed
 //! yet.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 
+use super::controller::Interruptible;
 use super::epoch::{EpochPlan, Inputs, PlannedMove, SegmentInput, TierInput, reading_us};
+use super::epoch_draft::{Decision, EpochDraft, Move};
 use super::format::{bytes, figure, over_budget};
 use super::frozen::{MovableInputs, PreparedPlan, origin_table, remove_frozen};
+use super::lock_order::{OrderedMutex, Rank};
 use super::mode::TieringMode;
 use super::policy::PolicyKind;
 use super::record::{EpochReport, TierPrice};
+use super::shared::Shared;
 use super::solver::{Method, gap};
-use super::tiering::{EpochRequest, Shared, TieringHost, epoch_record};
+use super::tiering::{EpochRequest, TieringHost};
 use crate::error::{Error, Result};
 use crate::tier::{TierId, TierIndex};
 
@@ -67,9 +70,9 @@ impl Need {
 }
 
 /// Queue of the tiers that need room.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Pressure {
-    queue: Mutex<Queue>,
+    queue: OrderedMutex<Queue>,
     wake: Condvar,
 }
 
@@ -77,6 +80,12 @@ pub struct Pressure {
 struct Queue {
     needs: BTreeMap<TierId, Need>,
     stop: bool,
+}
+
+impl Default for Pressure {
+    fn default() -> Self {
+        Self { queue: OrderedMutex::new(Rank::Leaf, Queue::default()), wake: Condvar::new() }
+    }
 }
 
 impl Pressure {
@@ -125,7 +134,7 @@ impl Pressure {
             if let Some(need) = queue.needs.pop_first() {
                 return Some(need);
             }
-            self.wake.wait(&mut queue);
+            queue.wait(&self.wake);
         }
     }
 }
@@ -135,19 +144,19 @@ impl Shared {
     /// the old budget; an epoch that begins now uses the new one. Where slower memory has room for the surplus, the loop
     /// runs an epoch at once, which may move it there; else the relief thread evicts it.
     pub(super) fn over_budget(&self, tier: TierId) {
-        if self.in_epoch.load(Ordering::Relaxed) {
-            self.cancel.store(true, Ordering::Relaxed);
+        if self.controller.is_under_way(Interruptible::Any) {
+            self.mover.cancel();
         }
         match self.host().is_ok_and(|host| slower_has_room(host.as_ref(), tier)) {
-            true => self.wake(TRIGGER),
-            false => self.pressure.note(tier, Need::Budget),
+            true => self.controller.wake(TRIGGER),
+            false => self.mover.pressure().note(tier, Need::Budget),
         }
     }
 
     /// Serves the queue until it is closed; runs on the relief thread.
     pub(super) fn run_relief(&self) {
         let mut free_at_us = 0;
-        while let Some((tier, need)) = self.pressure.wait() {
+        while let Some((tier, need)) = self.mover.pressure().wait() {
             // The position of the tier may change while this thread waits; its index follows.
             let Some(index) = self.host().ok().and_then(|host| tier_index(host.as_ref(), tier)) else { continue };
             let now_us = self.clock.now_us();
@@ -159,7 +168,7 @@ impl Shared {
                 // A load brings many segments.
                 Need::Load(_) => {
                     self.clock.sleep(LOAD_GATHER_TIME);
-                    self.pressure.with_more(index.id(), need)
+                    self.mover.pressure().with_more(index.id(), need)
                 }
             };
             match self.relieve(index.id(), need) {
@@ -177,9 +186,9 @@ impl Shared {
     pub(super) fn relieve(&self, tier: TierId, need: Need) -> Result<Option<EpochReport>> {
         let Some(index) = tier_index(self.host()?.as_ref(), tier) else { return Ok(None) };
         let mut last_epoch = match need {
-            Need::Budget => self.epoch_mutex.lock(),
+            Need::Budget => self.controller.lock_epoch(),
             // An epoch under way places segments better than an eviction would.
-            Need::Load(_) => match self.epoch_mutex.try_lock() {
+            Need::Load(_) => match self.controller.try_lock_epoch() {
                 Some(last_epoch) => last_epoch,
                 None => return Ok(None),
             },
@@ -187,14 +196,14 @@ impl Shared {
         let host = self.host()?;
         let tier = index.id();
         let host = host.as_ref();
-        self.cancel.store(false, Ordering::Relaxed);
-        if self.is_stopping() {
+        self.mover.clear_cancel();
+        if self.controller.is_stopping() {
             return Err(Error::Cancelled);
         }
         let mut last = None;
         loop {
-            let control = self.control.read().clone();
-            if !control.is_running() || control.mode != TieringMode::Auto || self.cancel.load(Ordering::Relaxed) {
+            let control = self.controller.settings();
+            if !control.is_running() || control.mode != TieringMode::Auto || self.mover.is_cancelled() {
                 return Ok(last);
             }
             let id = last_epoch.map_or_else(|| host.last_epoch(), Ok)? + 1;
@@ -203,7 +212,7 @@ impl Shared {
             *last_epoch = Some(id);
             // If no segment could be dropped, another pass would only try the same segments again.
             let is_all = report.moves.len() < MAX_VICTIMS || report.epoch.moves_done == 0;
-            let is_all = is_all || self.is_stopping() || need != Need::Budget;
+            let is_all = is_all || self.controller.is_stopping() || need != Need::Budget;
             last = Some(report);
             if is_all {
                 return Ok(last);
@@ -230,14 +239,15 @@ impl Shared {
         let start_us = self.clock.now_us();
         let mut tables = host.tables();
         tables.sort_by_key(|table| table.id);
-        let preview_heat = self.preview_heat(&tables, true);
-        let (mut inputs, mut origins) = self.inputs(host, &tables, preview_heat.as_ref())?;
-        let basis = self.mark(&mut inputs, id);
+        let preview_heat = self.planner.preview_heat(&tables);
+        let (mut inputs, mut origins) = self.inputs(host, &tables, Some(&preview_heat))?;
+        let basis = self.planner.mark(&mut inputs, id);
         let payback_epochs = inputs.payback_epochs;
         let may_leave = |at: usize, segment: &SegmentInput| {
             let idle = || last_use(segment).is_none_or(|epochs| f64::from(epochs) > inputs.payback_epochs);
-            let stays = || self.policy.kind() == PolicyKind::Static || segment.constraints.preferred == Some(tier);
-            let open = || need == Need::Budget || !stays() && idle() && self.heat.read().knows(&segment.key);
+            let stays =
+                || self.planner.policy().kind() == PolicyKind::Static || segment.constraints.preferred == Some(tier);
+            let open = || need == Need::Budget || !stays() && idle() && self.planner.read_heat().knows(&segment.key);
             let is_auto = || origin_table(&tables, &origins, at).is_some_and(|t| t.mode == TieringMode::Auto);
             segment.current == tier && segment.constraints.allows(inputs.home()) && is_auto() && open()
         };
@@ -257,18 +267,22 @@ impl Shared {
             return Ok(None);
         }
         let movable = MovableInputs { inputs, origins, frozen_bytes, basis };
-        let prepared = PreparedPlan::from_plan(movable, plan, self.policy.kind());
+        let prepared = PreparedPlan::from_plan(movable, plan, self.planner.policy().kind());
         let request = EpochRequest::now(TRIGGER);
         let solve_us = self.clock.now_us().saturating_sub(start_us);
-        let mut report =
-            EpochReport { epoch: epoch_record(id, unix_us, &request, &prepared, solve_us), moves: Vec::new() };
-        report.moves = prepared.records(&report.epoch, &tables);
-        // The decision used no prices and no costs, so the records show none.
-        for (record, less) in report.moves.iter_mut().zip(spare_bytes) {
-            (record.price_ns_per_byte, record.runner_up, record.runner_up_us) = (None, None, None);
+        let mut draft = EpochDraft::new(Decision { id, unix_us, solve_us }, &request, &prepared, &tables);
+        for Move { planned, record, .. } in &mut draft.moves {
+            let less = spare_bytes.get(&planned.segment).copied().unwrap_or_default();
             record.condition = condition(account.name(), need, less, payback_epochs);
+            // The decision used no prices and no costs, so the records show none.
+            record.price_ns_per_byte = None;
+            record.runner_up = None;
+            record.runner_up_us = None;
         }
-        self.finish(host, &request, &tables, Some(&prepared), &mut report)?;
+        self.mover.carry_out(host, &request, &mut draft, &self.metrics);
+        self.planner.follow_up(&request, &draft, &prepared);
+        let report = draft.into_report();
+        self.save(host, &tables, &report)?;
         self.metrics.count_relief(&report.epoch);
         tracing::info!(
             tier = account.name(),
@@ -323,8 +337,9 @@ struct Victim<'a> {
 /// A plan of evictions.
 struct Eviction {
     plan: EpochPlan,
-    /// For each move: by how many bytes less would have to be lacking for the segment to stay.
-    spare_bytes: Vec<u64>,
+    /// By the position of each victim in [`Inputs::segments`]: by how many bytes less would have to be lacking for it to
+    /// stay.
+    spare_bytes: HashMap<usize, u64>,
 }
 
 /// Plans to evict segments by cost until `lacking_bytes` are free, without those that turn out not to be needed.
@@ -367,7 +382,7 @@ fn plan_eviction(inputs: &Inputs, tier: TierId, lacking_bytes: u64, why: &dyn Fn
         is_needed
     });
     chosen.sort_by(|(a, _), (b, _)| by_cost(a, b));
-    let (chosen, spare_bytes): (Vec<_>, Vec<u64>) = chosen.into_iter().unzip();
+    let spare_bytes = chosen.iter().map(|(victim, less)| (victim.at, *less)).collect();
     let home = inputs.home();
     let planned = |Victim { cost, place, at, segment }: Victim<'_>| {
         let benefit_us = reading_us(inputs, segment, tier) - reading_us(inputs, segment, home);
@@ -387,7 +402,7 @@ fn plan_eviction(inputs: &Inputs, tier: TierId, lacking_bytes: u64, why: &dyn Fn
             ),
         }
     };
-    let moves: Vec<PlannedMove> = chosen.into_iter().map(planned).collect();
+    let moves: Vec<PlannedMove> = chosen.into_iter().map(|(victim, _)| planned(victim)).collect();
     let before_us: f64 = inputs.segments.iter().map(|segment| reading_us(inputs, segment, tier)).sum();
     let after_us = before_us - moves.iter().map(|planned| planned.benefit_us).sum::<f64>();
     let evicted_bytes: u64 =

@@ -33,7 +33,7 @@ impl Tiering {
     /// # Errors
     /// [`Error::NotFound`] for the table; when the plan cannot be made.
     pub fn explain(&self, table: &str, scope: &Scope) -> Result<Vec<Explanation>> {
-        let _tiers = self.shared.tier_set_lock.read();
+        let _tiers = self.shared.controller.read_tier_set();
         let host = self.shared.host()?;
         let tables = tables_by_id(host.as_ref());
         let found = tables.iter().find(|known| known.name == table);
@@ -64,7 +64,7 @@ impl Tiering {
             let Some((mut explanation, names)) = explainer.explain(*at).zip(prepared.names(&tables, *at)) else {
                 continue;
             };
-            if self.shared.policy.kind() != PolicyKind::Optimal {
+            if self.shared.planner.policy().kind() != PolicyKind::Optimal {
                 // Another policy does not place by costs, so conditions derived from costs are none.
                 explanation.conditions.clear();
                 explainer.render_text(*at, &mut explanation);
@@ -90,7 +90,7 @@ impl Tiering {
     /// # Errors
     /// When a plan cannot be made.
     pub fn query_cost(&self, reads: &[(Arc<Chunk>, usize)]) -> Result<QueryCost> {
-        let _tiers = self.shared.tier_set_lock.read();
+        let _tiers = self.shared.controller.read_tier_set();
         let host = self.shared.host()?;
         let tables = tables_by_id(host.as_ref());
         let mut ids: Vec<TableId> = reads.iter().map(|(chunk, _)| chunk.table).collect();
@@ -117,14 +117,14 @@ impl Tiering {
     /// # Errors
     /// [`Error::Invalid`] for a request that cannot be answered; when a plan cannot be made.
     pub fn advise(&self, request: &AdviceRequest, workload: &Workload) -> Result<Advice> {
-        let _tiers = self.shared.tier_set_lock.read();
+        let _tiers = self.shared.controller.read_tier_set();
         let host = self.shared.host()?;
         let tables = tables_by_id(host.as_ref());
-        let seen = self.shared.preview_heat(&tables, true);
-        let (mut inputs, origins) = self.shared.inputs(host.as_ref(), &tables, seen.as_ref())?;
+        let seen = self.shared.planner.preview_heat(&tables);
+        let (mut inputs, origins) = self.shared.inputs(host.as_ref(), &tables, Some(&seen))?;
         // The workload consists of counted reads; those that hot views let expect are no part of it.
         inputs.forget_view_scans();
-        let device = Device::from_calibration(&self.shared.calibrated(host.as_ref())?);
+        let device = Device::from_calibration(&self.shared.planner.calibration().for_tiers(host.as_ref())?);
         let device = device.ok_or_else(|| Error::Invalid("no tier is calibrated".into()))?;
         let stored = |origin: &Origin| {
             let chunk = &tables.get(origin.table as usize)?.chunks.get(origin.chunk as usize)?.chunk;
@@ -132,7 +132,7 @@ impl Tiering {
         };
         let stored_bytes: Vec<u64> = origins.iter().map(|origin| stored(origin).unwrap_or_default()).collect();
         let never_read = never_read(&inputs, &origins, &tables);
-        let policy = self.shared.policy.as_ref();
+        let policy = self.shared.planner.policy();
         let effort = self.shared.options.effort;
         let input = AdvisorInput { inputs, stored_bytes: &stored_bytes, device, workload, policy, effort };
         let mut advice = advise(input, request)?;
@@ -155,8 +155,8 @@ impl Tiering {
         if !others.is_empty() {
             notes.push(format!("{} weighed as if the loop moved them", others.join(", ")));
         }
-        if self.shared.policy.kind() != PolicyKind::Optimal {
-            notes.push(format!("placed by policy {}", self.shared.policy.kind().name()));
+        if self.shared.planner.policy().kind() != PolicyKind::Optimal {
+            notes.push(format!("placed by policy {}", self.shared.planner.policy().kind().name()));
         }
         if advice.statements == 0 {
             notes.push("no finished query to go by: only reading times are predicted".to_owned());
@@ -171,20 +171,20 @@ impl Tiering {
         tables: &[TableSnapshot],
         asked: &[TableId],
     ) -> Result<PreparedPlan> {
-        let seen = self.shared.preview_heat(tables, true);
-        let (mut inputs, mut origins) = self.shared.inputs(host, tables, seen.as_ref())?;
+        let seen = self.shared.planner.preview_heat(tables);
+        let (mut inputs, mut origins) = self.shared.inputs(host, tables, Some(&seen))?;
         let weighed = |table: &TableSnapshot| table.mode == TieringMode::Auto || asked.contains(&table.id);
         let movable: Vec<bool> =
             (0..origins.len()).map(|at| origin_table(tables, &origins, at).is_some_and(weighed)).collect();
-        let basis = self.shared.mark(&mut inputs, host.last_epoch()? + 1);
+        let basis = self.shared.planner.mark(&mut inputs, host.last_epoch()? + 1);
         let frozen_bytes = remove_frozen(&mut inputs, &mut origins, &movable);
         let movable = MovableInputs { inputs, origins, frozen_bytes, basis };
-        PreparedPlan::new(movable, self.shared.policy.as_ref(), self.shared.work())
+        PreparedPlan::new(movable, self.shared.planner.policy(), self.shared.planner.work())
     }
 
     /// The tiers whose devices fail, as the end of a sentence.
     fn failing_tiers(&self, inputs: &Inputs) -> String {
-        let is_failing = |name: &&str| self.shared.health.failing(name).is_some();
+        let is_failing = |name: &&str| self.shared.mover.health().failing(name).is_some();
         let names: Vec<&str> = inputs.tiers.iter().map(|tier| tier.name.as_str()).filter(is_failing).collect();
         match names.as_slice() {
             [] => String::new(),
@@ -197,7 +197,7 @@ impl Tiering {
         let control = self.control();
         match (control.frozen_unix_us, control.mode, table.mode) {
             (Some(_), ..) => Some("placement is frozen; were it moved".to_owned()),
-            (None, TieringMode::Auto, TieringMode::Auto) => match self.shared.policy.kind() {
+            (None, TieringMode::Auto, TieringMode::Auto) => match self.shared.planner.policy().kind() {
                 PolicyKind::Optimal => None,
                 other => Some(format!("policy {} decides, which does not go by these costs", other.name())),
             },

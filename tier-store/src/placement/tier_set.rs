@@ -13,17 +13,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
-
 use super::calibrate::{TierProfile, keep_order, measure_tier};
+use super::controller::Interruptible;
 use super::feasibility::Feasibility;
 use super::format::bytes;
+use super::lock_order::OrderedMutexGuard;
 use super::mode::TieringMode;
+use super::shared::Shared;
 use super::survey::tier_names;
-use super::tiering::{Shared, Tiering, TieringHost};
+use super::tiering::{Tiering, TieringHost};
 use crate::error::{Error, Result};
 use crate::tier::{Account, MAX_TIERS, MemoryTier, MemoryTiers, TierId, TierKind};
 
@@ -99,7 +99,7 @@ impl CounterRows {
 impl Tiering {
     /// Time of the last change of the set of tiers, in microseconds since the Unix epoch; 0 when there was none.
     pub fn tiers_changed_unix_us(&self) -> u64 {
-        self.shared.tiers_changed_unix_us.load(Ordering::Relaxed)
+        self.shared.controller.tiers_changed_unix_us()
     }
 
     /// Adds an empty memory tier with a budget, and the largest budget it may have later. The tier is measured; the next
@@ -114,12 +114,12 @@ impl Tiering {
         let host = host.as_ref();
         // Checked before and after the lock: no epoch is cancelled for a tier that is refused anyway.
         shared.check_new(host, tier.as_ref())?;
-        let _epoch_lock = shared.interrupt_and_lock(&shared.in_epoch);
-        let mut rows = shared.rows.lock();
-        shared.check_new(host, tier.as_ref()).inspect_err(|_| shared.wake(CANCELLED_IN_VAIN))?;
+        let _epoch_lock = shared.interrupt_and_lock(Interruptible::Any);
+        let mut rows = shared.controller.lock_counter_rows();
+        shared.check_new(host, tier.as_ref()).inspect_err(|_| shared.controller.wake(CANCELLED_IN_VAIN))?;
         let memory = host.memory_tiers();
         let names = tier_names(host);
-        let mut calibration = shared.calibrated(host)?;
+        let mut calibration = shared.planner.calibration().for_tiers(host)?;
         let profile = measure_tier(tier.as_ref(), shared.clock.as_ref());
         tier.account().set_limit_bytes(budget_bytes);
         let at = position_for(&profile, &calibration.tiers);
@@ -133,9 +133,9 @@ impl Tiering {
         tiers.insert(at, Arc::clone(&tier));
         shared.change_tiers(host, names, Arc::new(tiers), &mut rows, calibration)?;
         shared.share_memory(&memory, |most| most.saturating_sub(tier.memory_bytes()));
-        shared.max_budget_bytes.lock().insert(tier.name().to_owned(), max_budget_bytes);
-        shared.health.forget(tier.name());
-        shared.wake("a tier was added");
+        shared.controller.set_max_budget(tier.name(), max_budget_bytes);
+        shared.mover.health().forget(tier.name());
+        shared.controller.wake("a tier was added");
         Ok(())
     }
 
@@ -154,7 +154,7 @@ impl Tiering {
     /// [`Error::NotFound`] for the tier; [`Error::Invalid`] for the home, and when placement rules need the room, with the
     /// figures.
     pub fn drain_tier(&self, name: &str) -> Result<()> {
-        let _rows = self.shared.rows.lock();
+        let _rows = self.shared.controller.lock_counter_rows();
         let host = self.shared.host()?;
         let tier = memory_tier(host.as_ref(), name, "drained")?;
         if tier.account().is_closed() {
@@ -167,10 +167,10 @@ impl Tiering {
         })?;
         tier.account().close();
         tracing::info!(tier = name, bytes = tier.account().used_bytes(), "a tier is drained");
-        if self.shared.in_epoch.load(Ordering::Relaxed) {
-            self.shared.cancel.store(true, Ordering::Relaxed);
+        if self.shared.controller.is_under_way(Interruptible::Any) {
+            self.shared.mover.cancel();
         }
-        self.shared.wake("a tier is drained");
+        self.shared.controller.wake("a tier is drained");
         Ok(())
     }
 
@@ -179,13 +179,13 @@ impl Tiering {
     /// # Errors
     /// [`Error::NotFound`] for the tier.
     pub fn resume_tier(&self, name: &str) -> Result<()> {
-        let _rows = self.shared.rows.lock();
+        let _rows = self.shared.controller.lock_counter_rows();
         let host = self.shared.host()?;
         let tier = memory_tier(host.as_ref(), name, "resumed")?;
         if tier.account().is_closed() {
             tier.account().open();
             tracing::info!(tier = name, "a tier takes segments again");
-            self.shared.wake("a tier takes segments again");
+            self.shared.controller.wake("a tier takes segments again");
         }
         Ok(())
     }
@@ -201,33 +201,33 @@ impl Tiering {
         let host = host.as_ref();
         // Checked before and after the lock: the epoch that is still draining the tier must not be cancelled.
         shared.droppable(host, name)?;
-        let _epoch_lock = shared.interrupt_and_lock(&shared.in_epoch);
-        let mut rows = shared.rows.lock();
-        let tier = shared.droppable(host, name).inspect_err(|_| shared.wake(CANCELLED_IN_VAIN))?;
+        let _epoch_lock = shared.interrupt_and_lock(Interruptible::Any);
+        let mut rows = shared.controller.lock_counter_rows();
+        let tier = shared.droppable(host, name).inspect_err(|_| shared.controller.wake(CANCELLED_IN_VAIN))?;
         let memory = host.memory_tiers();
         let names = tier_names(host);
-        let mut calibration = shared.calibrated(host)?;
+        let mut calibration = shared.planner.calibration().for_tiers(host)?;
         calibration.tiers.retain(|profile| profile.name != name);
         let left = memory.iter().filter(|known| known.name() != name).cloned().collect();
         shared.change_tiers(host, names, Arc::new(left), &mut rows, calibration)?;
         shared.share_memory(&memory, |most| most + tier.memory_bytes());
-        shared.max_budget_bytes.lock().remove(name);
-        shared.tier_bytes_per_s.lock().remove(name);
+        shared.controller.forget_max_budget(name);
+        shared.mover.forget_rate_limit(name);
         tracing::info!(tier = name, "a tier is dropped");
-        shared.wake("a tier was dropped");
+        shared.controller.wake("a tier was dropped");
         Ok(())
     }
 }
 
 impl Shared {
-    /// Locks the epoch mutex without waiting for an epoch to complete: while `gives_way` says that one is under way, it is
-    /// cancelled, and ends after its current move. Orders are waited for.
-    pub(super) fn interrupt_and_lock(&self, gives_way: &AtomicBool) -> MutexGuard<'_, Option<u64>> {
+    /// Locks the epoch mutex without waiting for an interruptible epoch to complete: it is cancelled, and ends after its
+    /// current move. Other epochs and orders are waited for.
+    pub(super) fn interrupt_and_lock(&self, interruptible: Interruptible) -> OrderedMutexGuard<'_, Option<u64>> {
         loop {
-            if gives_way.load(Ordering::Relaxed) {
-                self.cancel.store(true, Ordering::Relaxed);
+            if self.controller.is_under_way(interruptible) {
+                self.mover.cancel();
             }
-            if let Some(guard) = self.epoch_mutex.try_lock_for(RETRY_INTERVAL) {
+            if let Some(guard) = self.controller.try_lock_epoch_for(RETRY_INTERVAL) {
                 return guard;
             }
         }
@@ -274,16 +274,15 @@ impl Shared {
         host.save_calibration(&calibration)?;
         let (rows, reset) = rows.arrange(before.clone(), &names);
         // Queries do not take the epoch mutex; this lock lets them see the tiers either before or after the change.
-        let _tier_set = self.tier_set_lock.write();
-        let mut known = self.calibration.write();
-        host.set_memory_tiers(tiers, &rows, reset)?;
-        self.metrics.change_tiers(&rows, reset);
-        host.use_calibration(&calibration);
-        *known = Some(calibration);
-        self.prices.lock().clear();
-        self.merging.lock().renumber(position);
-        self.pressure.renumber(position);
-        self.tiers_changed_unix_us.store(self.clock.unix_us(), Ordering::Relaxed);
+        let _tier_set = self.controller.write_tier_set();
+        self.planner.change_tiers(host, calibration, || {
+            host.set_memory_tiers(tiers, &rows, reset)?;
+            self.metrics.change_tiers(&rows, reset);
+            Ok(())
+        })?;
+        self.merger.renumber(position);
+        self.mover.pressure().renumber(position);
+        self.controller.note_tiers_changed(self.clock.unix_us());
         Ok(())
     }
 
@@ -310,7 +309,7 @@ impl Shared {
             )));
         }
         if segments > 0 {
-            let control = self.control.read().clone();
+            let control = self.controller.settings();
             let how = match (control.frozen_unix_us, control.mode) {
                 (Some(_), _) => "placement is frozen, they leave after UNFREEZE PLACEMENT",
                 (None, TieringMode::Advise) => "tiering is advise, they leave after ALTER SYSTEM SET tiering = auto",
@@ -332,7 +331,7 @@ impl Shared {
     /// Refuses a tier that needs process memory which the budget of DRAM may take.
     fn check_memory(&self, memory: &MemoryTiers, name: &str, need: u64) -> Result<()> {
         let Some(dram) = dram(memory) else { return Ok(()) };
-        let Some(most) = self.max_budget_bytes.lock().get(dram.name()).copied() else { return Ok(()) };
+        let Some(most) = self.controller.max_budget_bytes(dram.name()) else { return Ok(()) };
         let taken = dram.account().opened_limit_bytes().max(dram.account().used_bytes());
         if need > most.saturating_sub(taken) {
             return Err(Error::Invalid(format!(
@@ -351,9 +350,8 @@ impl Shared {
 
     /// Changes the largest budget of DRAM.
     fn share_memory(&self, memory: &MemoryTiers, change: impl Fn(u64) -> u64) {
-        let most = &mut *self.max_budget_bytes.lock();
-        if let Some(most) = dram(memory).and_then(|dram| most.get_mut(dram.name())) {
-            *most = change(*most);
+        if let Some(dram) = dram(memory) {
+            self.controller.change_max_budget(dram.name(), change);
         }
     }
 

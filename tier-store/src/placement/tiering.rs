@@ -5,40 +5,33 @@
 //! dropped store ends its loop. A dry run looks at a copy and changes nothing.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, RwLock};
-
 use super::calibrate::Calibration;
 use super::control::Control;
 use super::correction::HomeReads;
-use super::epoch::{EpochPlan, Inputs};
-use super::epoch_steps::{PlansByMode, ProposedMove};
-use super::expected_reads::{ExpectedReadSource, ExpectedReadSources};
+use super::expected_reads::ExpectedReadSource;
 use super::feasibility::Feasibility;
-use super::format::bytes;
-use super::frozen::PreparedPlan;
-use super::hysteresis::{HysteresisOptions, MoveHistory};
-use super::measure::Measuring;
-use super::merge::{LogPoint, MergeKind, MergeOptions, MergeState, Offers};
+use super::hysteresis::HysteresisOptions;
+use super::lock_order::{OrderedMutex, Rank};
+use super::merge::{LogPoint, MergeKind, MergeOptions};
 use super::metrics::TieringMetrics;
 use super::mode::TieringMode;
-use super::policy::{Policy, PolicyKind};
-use super::pressure::{self, Pressure};
-use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
+use super::policy::PolicyKind;
+use super::pressure::Pressure;
+use super::record::{EpochRecord, EpochReport, MoveRecord};
+use super::shared::Shared;
 use super::snapshot::PlacementSnapshot;
-use super::solver::{Deadline, Effort, Work};
+use super::solver::Effort;
 use super::survey::tier_names;
-use super::tier_set::CounterRows;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::heat::ViewSource;
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
-use crate::heat::{ViewSource, ViewUse};
-use crate::io::{Priority, lower_priority};
-use crate::migrate::{Failing, Health, HomeTier, MoveExecutor, MoveQueue, Relocation, Verdict};
+use crate::migrate::{Failing, HomeTier};
 use crate::table::{ChunkEntry, Rules, TableId, TableStatistics};
 use crate::tier::ssd::ReadColumn;
 use crate::tier::{Account, MemoryTiers};
@@ -218,61 +211,7 @@ impl EpochRequest {
 pub struct Tiering {
     pub(super) shared: Arc<Shared>,
     /// The threads: epoch loop, pressure relief and, where merging is on, merger.
-    threads: Mutex<Vec<JoinHandle<()>>>,
-}
-
-pub(super) struct Shared {
-    host: Weak<dyn TieringHost>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) options: TieringOptions,
-    pub(super) policy: Box<dyn Policy>,
-    /// Lets one epoch, order or change of tiers run at a time; guards the number of the last epoch, `None`: not loaded yet.
-    pub(super) epoch_mutex: Mutex<Option<u64>>,
-    pub(super) heat: RwLock<Heat>,
-    pub(super) move_history: Mutex<MoveHistory>,
-    pub(super) expected_reads: ExpectedReadSources,
-    view_source: RwLock<Option<Weak<dyn ViewSource>>>,
-    /// Prices from which the next plan starts: see [`Inputs::prices`].
-    pub(super) prices: Mutex<Vec<f64>>,
-    /// The moves that were proposed last.
-    pub(super) proposed: Mutex<Vec<ProposedMove>>,
-    pub(super) calibration: RwLock<Option<Calibration>>,
-    pub(super) calibrating: Mutex<()>,
-    /// Reads from home that have been compared with the calibration already.
-    pub(super) compared_home_reads: Mutex<HomeReads>,
-    /// Held while tiers come, go, or are drained; guards the rows of their counters.
-    pub(super) rows: Mutex<CounterRows>,
-    /// Read-locked by explanations and advice, which run without the epoch mutex; tiers change only between them.
-    pub(super) tier_set_lock: RwLock<()>,
-    /// The largest budget of each tier that may have one, by name.
-    pub(super) max_budget_bytes: Mutex<HashMap<String, u64>>,
-    /// Rates of the tiers that have their own, by name; 0: no limit.
-    pub(super) tier_bytes_per_s: Mutex<HashMap<String, u64>>,
-    pub(super) tiers_changed_unix_us: AtomicU64,
-    pub(super) offers: Offers,
-    pub(super) merging: Mutex<MergeState>,
-    pub(super) pressure: Arc<Pressure>,
-    pub(super) health: Health,
-    pub(super) metrics: TieringMetrics,
-    pub(super) control: RwLock<Control>,
-    pub(super) measuring: Mutex<Measuring>,
-    pub(super) cancel: AtomicBool,
-    /// Number of the epoch or order that is under way; 0: none. Dry runs change nothing and do not count.
-    pub(super) under_way: AtomicU64,
-    /// True while an epoch is under way; false during an order that holds the epoch mutex.
-    pub(super) in_epoch: AtomicBool,
-    /// True while the epoch under way is one of the loop's own: it gives way to a requested one.
-    pub(super) in_background: AtomicBool,
-    signal: Mutex<Signal>,
-    wake: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Signal {
-    stop: bool,
-    interval: Duration,
-    /// The trigger of an epoch that is wanted at once.
-    wanted: Option<&'static str>,
+    threads: OrderedMutex<Vec<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for Tiering {
@@ -284,42 +223,8 @@ impl std::fmt::Debug for Tiering {
 impl Tiering {
     /// Makes a loop that is not running yet; [`Tiering::run_epoch`] works at once.
     pub fn new(host: Weak<dyn TieringHost>, clock: Arc<dyn Clock>, options: TieringOptions) -> Self {
-        let queue_bytes = options.merge.queue_bytes;
-        let shared = Shared {
-            host,
-            clock,
-            policy: options.policy.policy(options.seed),
-            epoch_mutex: Mutex::new(None),
-            heat: RwLock::default(),
-            move_history: Mutex::new(MoveHistory::new(options.hysteresis)),
-            expected_reads: ExpectedReadSources::default(),
-            view_source: RwLock::default(),
-            prices: Mutex::default(),
-            proposed: Mutex::default(),
-            calibration: RwLock::default(),
-            compared_home_reads: Mutex::default(),
-            calibrating: Mutex::default(),
-            rows: Mutex::default(),
-            tier_set_lock: RwLock::default(),
-            max_budget_bytes: Mutex::new(options.max_budget_bytes.clone()),
-            tier_bytes_per_s: Mutex::new(options.tier_bytes_per_s.clone()),
-            tiers_changed_unix_us: AtomicU64::new(0),
-            offers: Offers::new(queue_bytes),
-            merging: Mutex::default(),
-            pressure: Arc::default(),
-            health: Health::default(),
-            metrics: TieringMetrics::default(),
-            control: RwLock::default(),
-            measuring: Mutex::default(),
-            cancel: AtomicBool::new(false),
-            under_way: AtomicU64::new(0),
-            in_epoch: AtomicBool::new(false),
-            in_background: AtomicBool::new(false),
-            signal: Mutex::default(),
-            wake: Condvar::new(),
-            options,
-        };
-        Self { shared: Arc::new(shared), threads: Mutex::default() }
+        let shared = Arc::new(Shared::new(host, clock, options));
+        Self { shared, threads: OrderedMutex::new(Rank::Threads, Vec::new()) }
     }
 
     /// Loads the saved heat, the move history and the calibration (measures when none is saved for these tiers). Call once
@@ -329,25 +234,11 @@ impl Tiering {
         let host = self.shared.host()?;
         let known = host.load_control()?;
         let mode = self.shared.options.mode.unwrap_or(known.mode);
-        *self.shared.control.write() = Control { mode, ..known };
-        let known: HashMap<TableId, ()> = host.tables().into_iter().map(|table| (table.id, ())).collect();
-        let mut restored = 0;
-        let mut heat = self.shared.heat.write();
-        for (table, blob) in host.load_heat()?.into_iter().filter(|(table, _)| known.contains_key(table)) {
-            match heat.add_blob(table, &blob) {
-                Ok(()) => restored += 1,
-                Err(error) => tracing::warn!(%error, "heat is not restored"),
-            }
-        }
-        drop(heat);
-        if let Some(blob) = host.load_move_history()?
-            && let Err(error) = self.shared.move_history.lock().restore(&blob)
-        {
-            tracing::warn!(%error, "segments that moved before the restart may turn back at once");
-        }
-        self.shared.signal.lock().wanted = (restored > 0).then_some("restart");
+        self.shared.controller.restore(Control { mode, ..known });
+        let restored = self.shared.planner.restore(host.as_ref())?;
+        self.shared.controller.set_first_trigger((restored > 0).then_some("restart"));
         self.shared.log_missing_tiers(host.as_ref())?;
-        self.shared.calibrated(host.as_ref())?;
+        self.shared.planner.calibration().for_tiers(host.as_ref())?;
         Ok(restored)
     }
 
@@ -355,22 +246,21 @@ impl Tiering {
     /// may come into memory.
     pub fn start(&self, interval: Duration) -> Result<()> {
         let mut threads = self.threads.lock();
-        self.shared.signal.lock().interval = interval;
+        self.shared.controller.set_interval(interval);
         if !threads.is_empty() {
-            self.shared.wake.notify_all();
             return Ok(());
         }
-        self.shared.signal.lock().stop = false;
+        self.shared.controller.open();
         let spawn = |name: &'static str, work: fn(&Shared)| {
             let shared = Arc::clone(&self.shared);
             let spawned = std::thread::Builder::new().name(name.into()).spawn(move || work(&shared));
             spawned.map_err(|error| Error::io("start", format!("thread {name}"), &error))
         };
-        self.shared.pressure.open();
+        self.shared.mover.pressure().open();
         threads.push(spawn("tiering", Shared::run_loop)?);
         threads.push(spawn("relief", Shared::run_relief)?);
         if self.shared.options.merge.kind != MergeKind::Never {
-            self.shared.offers.open();
+            self.shared.merger.offers().open();
             threads.push(spawn("merging", Shared::run_merges)?);
         }
         Ok(())
@@ -378,24 +268,24 @@ impl Tiering {
 
     /// The queue to which loads report that they find no room.
     pub fn pressure(&self) -> &Arc<Pressure> {
-        &self.shared.pressure
+        self.shared.mover.pressure()
     }
 
     /// True when a thread looks at offered columns.
     pub fn takes_offers(&self) -> bool {
-        self.shared.offers.is_open()
+        self.shared.merger.offers().is_open()
     }
 
     /// Offers columns that were read from home, once their access is counted and no reader needs them any more: those that
     /// are worth it come into memory without being read again. Never waits.
     pub fn offer(&self, columns: impl Iterator<Item = ReadColumn>) {
-        let forgotten = self.shared.offers.add(columns);
+        let forgotten = self.shared.merger.offers().add(columns);
         self.shared.metrics.merge.forgotten.fetch_add(forgotten, Ordering::Relaxed);
     }
 
     /// Accepts offers without starting a thread: [`Tiering::merge_now`] looks at them. For simulations.
     pub(crate) fn open_offers(&self) {
-        self.shared.offers.open();
+        self.shared.merger.offers().open();
     }
 
     /// Runs one merge round over the offers, on the caller's thread.
@@ -405,11 +295,10 @@ impl Tiering {
 
     /// Ends the loop: cancels its epoch after the move under way and waits for its threads.
     pub fn stop(&self) {
-        self.shared.signal.lock().stop = true;
-        self.shared.cancel.store(true, Ordering::Relaxed);
-        self.shared.wake.notify_all();
-        self.shared.offers.close();
-        self.shared.pressure.close();
+        self.shared.controller.stop();
+        self.shared.mover.cancel();
+        self.shared.merger.offers().close();
+        self.shared.mover.pressure().close();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // The loop itself may be the last owner of the store: it cannot join itself, and ends by the flag.
@@ -429,12 +318,12 @@ impl Tiering {
 
     /// Asks the loop for an epoch now, with the heat as it is; without effect when the loop does not run.
     pub fn wake(&self, reason: &'static str) {
-        self.shared.wake(reason);
+        self.shared.controller.wake(reason);
     }
 
     /// Cancels the remaining moves of an epoch under way; moves that are done stay.
     pub fn cancel(&self) {
-        self.shared.cancel.store(true, Ordering::Relaxed);
+        self.shared.mover.cancel();
     }
 
     /// Sets the budget of a tier in bytes. Segments above a lowered budget leave at once where the loop runs, else with the
@@ -453,7 +342,7 @@ impl Tiering {
     pub fn set_first_budget(&self, tier: &str, bytes: u64) -> Result<()> {
         let host = self.shared.host()?;
         let account = account(host.as_ref(), tier)?;
-        let max = self.shared.max_budget_bytes.lock().get(tier).copied();
+        let max = self.shared.controller.max_budget_bytes(tier);
         if let Some(max) = max.filter(|max| bytes > *max) {
             return Err(Error::Invalid(format!(
                 "a budget of {bytes} bytes for tier '{tier}' is more than the {max} bytes there are for it; choose less, or start the server with a larger limit"
@@ -477,44 +366,44 @@ impl Tiering {
                 "a rate limit is bytes per second, such as 100MiB; a percentage has nothing that it could be of".into(),
             ));
         };
-        self.shared.tier_bytes_per_s.lock().insert(tier.to_owned(), bytes_per_s);
+        self.shared.mover.set_rate_limit(tier, bytes_per_s);
         Ok(())
     }
 
     /// Bytes per second that the loop's own moves read from the device of a tier, and write to it, at most; `None`: no
     /// limit.
     pub fn rate_limit(&self, tier: &str) -> Option<u64> {
-        self.shared.rate_limit(tier)
+        self.shared.mover.rate_limit(tier)
     }
 
     /// The failure for which moves to and from a tier pause; `None` while its device works.
     pub fn failing(&self, tier: &str) -> Option<Failing> {
-        self.shared.health.failing(tier)
+        self.shared.mover.health().failing(tier)
     }
 
     /// Heat of one segment.
     pub fn heat(&self, key: &SegmentKey) -> SegmentHeat {
-        self.shared.heat.read().get(key)
+        self.shared.planner.read_heat().get(key)
     }
 
     /// Calls `look` with all heat; the next epoch waits until it returns.
     pub fn with_heat<T>(&self, look: impl FnOnce(&Heat) -> T) -> T {
-        look(&self.shared.heat.read())
+        look(&self.shared.planner.read_heat())
     }
 
     /// Registers a statement's source of expected reads: each plan takes them into account as long as the source lives.
     pub fn add_expected_read_source(&self, source: Weak<dyn ExpectedReadSource>) {
-        self.shared.expected_reads.add(source);
+        self.shared.planner.expected_reads().add(source);
     }
 
     /// Registers the source of hot views: each plan takes them into account as long as the source lives.
     pub fn set_view_source(&self, source: Weak<dyn ViewSource>) {
-        *self.shared.view_source.write() = Some(source);
+        self.shared.planner.set_view_source(source);
     }
 
     /// Reads that running statements still expect of segments in memory; at most one per segment and statement.
     pub fn expected_reads(&self) -> HashMap<SegmentKey, SegmentHeat> {
-        self.shared.expected_reads.collect()
+        self.shared.planner.expected_reads().collect()
     }
 
     /// Counts and last figures.
@@ -524,12 +413,11 @@ impl Tiering {
 
     /// Folds the counters, saves the heat, and logs the merge rounds since the last epoch: call before the store closes.
     pub fn checkpoint(&self) -> Result<()> {
-        let last_epoch = self.shared.epoch_mutex.lock();
+        let last_epoch = self.shared.controller.lock_epoch();
         let host = self.shared.host()?;
         let tables = host.tables();
-        let views = self.shared.views();
-        self.shared.observe(&mut self.shared.heat.write(), &tables, &views);
-        self.shared.save_heat(host.as_ref(), &tables)?;
+        self.shared.planner.fold_counters(&tables);
+        self.shared.planner.save_heat(host.as_ref(), &tables)?;
         let last = last_epoch.map_or_else(|| host.last_epoch(), Ok)?;
         let merged = self.shared.merge_records(host.as_ref(), LogPoint::Stop(last), 0);
         if merged.is_empty() { Ok(()) } else { host.append_moves(last, merged) }
@@ -550,258 +438,6 @@ fn account(host: &dyn TieringHost, name: &str) -> Result<Arc<Account>> {
         .or_else(|| (home.name() == name).then(|| home.account()))
         .map(Arc::clone)
         .ok_or_else(|| Error::unknown_tier(name, &tier_names(host)))
-}
-
-impl Shared {
-    /// See [`Tiering::wake`].
-    pub(super) fn wake(&self, reason: &'static str) {
-        self.signal.lock().wanted = Some(reason);
-        self.wake.notify_all();
-    }
-
-    pub(super) fn rate_limit(&self, tier: &str) -> Option<u64> {
-        let own = self.tier_bytes_per_s.lock().get(tier).copied();
-        own.or(self.options.background_bytes_per_s).filter(|rate| *rate > 0)
-    }
-
-    /// The rate of each tier, the home last.
-    pub(super) fn rates(&self, host: &dyn TieringHost) -> Vec<Option<u64>> {
-        tier_names(host).iter().map(|tier| self.rate_limit(tier)).collect()
-    }
-
-    /// Limits of effort and time for a plan that begins now.
-    pub(super) fn work(&self) -> Work<'_> {
-        let deadline = Deadline::after(self.clock.as_ref(), self.options.solver_deadline);
-        Work { effort: self.options.effort, deadline: Some(deadline) }
-    }
-
-    pub(super) fn host(&self) -> Result<Arc<dyn TieringHost>> {
-        self.host.upgrade().ok_or(Error::Cancelled)
-    }
-
-    fn run_loop(&self) {
-        lower_priority(Priority::Planning);
-        loop {
-            let mut signal = self.signal.lock();
-            if signal.stop {
-                return;
-            }
-            let wanted = signal.wanted.take();
-            let interval = signal.interval;
-            if wanted.is_none() && !self.wake.wait_for(&mut signal, interval).timed_out() {
-                continue;
-            }
-            drop(signal);
-            if !self.control.read().is_running() {
-                continue;
-            }
-            let request = EpochRequest { dry_run: false, reason: wanted.unwrap_or(INTERVAL).into(), is_paced: true };
-            match self.run_epoch(&request, wanted.is_none()) {
-                Ok(_) => {}
-                Err(Error::Cancelled) => return,
-                Err(error) => tracing::error!(%error, "an epoch failed; the next one tries again"),
-            }
-        }
-    }
-
-    /// True when the store is closing.
-    pub(super) fn is_stopping(&self) -> bool {
-        self.signal.lock().stop
-    }
-
-    fn run_epoch(&self, request: &EpochRequest, fold: bool) -> Result<EpochReport> {
-        let background = request.is_paced && self.rates(self.host()?.as_ref()).iter().any(Option::is_some);
-        let mut last_epoch = match background || request.dry_run {
-            true => self.epoch_mutex.lock(),
-            // Where cores are scarce, a background epoch takes long: it is interrupted instead of waited for.
-            false => self.interrupt_and_lock(&self.in_background),
-        };
-        let host = self.host()?;
-        self.cancel.store(false, Ordering::Relaxed);
-        if self.is_stopping() {
-            return Err(Error::Cancelled);
-        }
-        if !request.dry_run {
-            self.control.read().check_not_frozen()?;
-        }
-        self.in_epoch.store(true, Ordering::Relaxed);
-        self.in_background.store(background, Ordering::Relaxed);
-        let report = self.run_epoch_locked(host.as_ref(), request, fold, &mut last_epoch);
-        self.in_epoch.store(false, Ordering::Relaxed);
-        self.in_background.store(false, Ordering::Relaxed);
-        let failed = u64::from(report.is_err());
-        self.metrics.failures.fetch_add(failed, Ordering::Relaxed);
-        report
-    }
-
-    /// Runs one epoch while the caller holds the epoch mutex; `last` is the value that it guards.
-    fn run_epoch_locked(
-        &self,
-        host: &dyn TieringHost,
-        request: &EpochRequest,
-        fold: bool,
-        last: &mut Option<u64>,
-    ) -> Result<EpochReport> {
-        let id = last.map_or_else(|| host.last_epoch(), Ok)? + 1;
-        let _under_way = (!request.dry_run).then(|| self.begin(id));
-        let mut tables = host.tables();
-        tables.sort_by_key(|table| table.id);
-        let unix_us = self.clock.unix_us();
-        let start_us = self.clock.now_us();
-        if fold && !request.dry_run {
-            let views = self.views();
-            self.observe(&mut self.heat.write(), &tables, &views);
-            self.measure(host)?;
-            self.correct(host)?;
-        }
-        let PlansByMode { acting, advising } = self.prepare_by_mode(host, &tables, id, fold && request.dry_run)?;
-        let solve_us = self.clock.now_us().saturating_sub(start_us);
-        let main = acting.as_ref().or(advising.as_ref()).ok_or(Error::Cancelled)?;
-        let mut report = EpochReport { epoch: epoch_record(id, unix_us, request, main, solve_us), moves: Vec::new() };
-        match &acting {
-            Some(prepared) => report.moves = prepared.records(&report.epoch, &tables),
-            None => report.epoch.moves = 0,
-        }
-        self.propose(&mut report, &tables, advising.as_ref());
-        if request.dry_run {
-            self.metrics.dry_runs.fetch_add(1, Ordering::Relaxed);
-            return Ok(report);
-        }
-        let merged = self.merge_records(host, LogPoint::Epoch(id), report.moves.len());
-        report.moves.extend(merged);
-        self.note_given_way(&main.inputs, &main.plan);
-        // Set before saving: even if a part of the report cannot be saved, no other epoch gets the number.
-        *last = Some(id);
-        self.finish(host, request, &tables, acting.as_ref(), &mut report)?;
-        self.metrics.record_epoch(&report.epoch);
-        Ok(report)
-    }
-
-    /// Counts the segments whose rules the budgets do not allow, and logs a change of their bytes.
-    pub(super) fn note_given_way(&self, inputs: &Inputs, plan: &EpochPlan) {
-        let segments = plan.given_way.iter().filter_map(|at| inputs.segments.get(*at));
-        let (segments, unmet_bytes) = segments.fold((0, 0), |(n, sum), segment| (n + 1, sum + segment.bytes));
-        let before = self.metrics.given_way_bytes.swap(unmet_bytes, Ordering::Relaxed);
-        self.metrics.given_way_segments.store(segments, Ordering::Relaxed);
-        if unmet_bytes == before {
-            return;
-        }
-        match unmet_bytes {
-            0 => tracing::info!("what placement rules want in memory fits its budgets again"),
-            _ => tracing::warn!(
-                segments,
-                "placement rules want {} more in memory than the budgets allow; the latest rules, and of a rule the \
-                 newest chunks, give way. Raise a budget or unpin something; system.placement_rules says what is not met",
-                bytes(unmet_bytes)
-            ),
-        }
-    }
-
-    pub(super) fn carry_out(
-        &self,
-        host: &dyn TieringHost,
-        request: &EpochRequest,
-        relocations: &[Relocation],
-        report: &mut EpochReport,
-    ) {
-        let tiers = host.memory_tiers();
-        let rates = if request.is_paced { self.rates(host) } else { Vec::new() };
-        let has_rate = rates.iter().any(Option::is_some);
-        let urgent = request.reason == pressure::TRIGGER;
-        let queue = MoveQueue {
-            tiers: &tiers,
-            home: host.home(),
-            health: &self.health,
-            clock: self.clock.as_ref(),
-            cancel: &self.cancel,
-            rates: &rates,
-            patience: self.options.patience,
-            executor: match (self.options.movers, has_rate) {
-                (0, _) => MoveExecutor::Caller,
-                // Loads wait for the room, so the copies are dropped at once.
-                (_, true) if urgent => MoveExecutor::Caller,
-                (_, true) => MoveExecutor::Background,
-                (threads, false) => MoveExecutor::Threads(threads),
-            },
-            urgent,
-        };
-        let EpochReport { epoch, moves } = report;
-        queue.run(relocations, |number, verdict| {
-            let (Some(record), Some(relocation)) = (moves.get_mut(number), relocations.get(number)) else { return };
-            record.unix_us = self.clock.unix_us();
-            match verdict {
-                Verdict::Done { took_us } => {
-                    (record.status, record.took_us) = (MoveStatus::Done, took_us);
-                    epoch.moves_done += 1;
-                    epoch.moved_bytes += record.bytes;
-                    self.metrics.count_move(relocation.from, relocation.to, record.bytes);
-                }
-                Verdict::Skipped(why) => {
-                    (record.status, record.why) = (MoveStatus::Skipped, Some(why));
-                    epoch.moves_skipped += 1;
-                    self.metrics.moves_skipped.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        });
-    }
-
-    /// The hot views as they are now.
-    pub(super) fn views(&self) -> Vec<ViewUse> {
-        let source = self.view_source.read().as_ref().and_then(Weak::upgrade);
-        source.map_or_else(Vec::new, |source| source.views())
-    }
-
-    pub(super) fn observe(&self, heat: &mut Heat, tables: &[TableSnapshot], views: &[ViewUse]) {
-        heat.observe_views(views, self.options.half_life_epochs);
-        let chunks = tables.iter().flat_map(|table| table.chunks.iter().map(|entry| &entry.chunk));
-        heat.observe(chunks, self.options.half_life_epochs);
-    }
-
-    pub(super) fn save_heat(&self, host: &dyn TieringHost, tables: &[TableSnapshot]) -> Result<()> {
-        let heat = self.heat.read();
-        let blobs = tables.iter().map(|table| (table.id, heat.to_blob(table.id))).collect();
-        drop(heat);
-        host.save_heat(blobs)
-    }
-}
-
-pub(super) fn epoch_record(
-    id: u64,
-    unix_us: u64,
-    request: &EpochRequest,
-    prepared: &PreparedPlan,
-    solve_us: u64,
-) -> EpochRecord {
-    let inputs = &prepared.inputs;
-    let plan = &prepared.plan;
-    EpochRecord {
-        id,
-        unix_us,
-        trigger: request.reason.clone(),
-        dry_run: request.dry_run,
-        segments: inputs.segments.len() as u64,
-        moves: plan.moves.len() as u32,
-        moves_done: 0,
-        moves_skipped: 0,
-        moves_proposed: 0,
-        planned_bytes: plan.moves.iter().map(|planned| planned.bytes).sum(),
-        moved_bytes: 0,
-        before_us: plan.before_us,
-        after_us: plan.after_us,
-        objective_us: plan.objective_us,
-        bound_us: plan.bound_us,
-        gap: plan.gap,
-        solver: plan.method.name().into(),
-        policy: prepared.policy.name().into(),
-        solve_us,
-        move_us: 0,
-        prices: prepared.prices(),
-        predicted_us: 0.0,
-        measured_us: None,
-        measured_moves_predicted_us: None,
-        prediction_error: None,
-        measured_epochs: 0,
-    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! waits for a round: the queue forgets the offers for which it has no room. Rounds are logged as one row per direction
 //! with the next epoch ([`tally`]).
 //!
+//! - [`merger`]: the state of merging, behind its locks
 //! - [`offers`]: the queue of columns that scans release
 //! - [`round`]: decides on offers and moves segments
 //! - [`ledger`]: the value of each segment in memory, and the order in which they make room
@@ -17,6 +18,7 @@
 //! - [`tally`]: counts of a round's moves, as rows of the log
 
 mod ledger;
+mod merger;
 mod offers;
 mod recent;
 mod round;
@@ -26,8 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::policy::PolicyKind;
 
-pub(super) use offers::Offers;
-pub(super) use round::MergeState;
+pub(super) use merger::Merger;
 pub(super) use tally::LogPoint;
 
 /// Which segments may come into memory between epochs because they were read.

@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Condvar;
 
+use crate::placement::lock_order::{OrderedMutex, Rank};
 use crate::tier::ssd::ReadColumn;
 
 /// The most offers in the queue, however small.
@@ -26,7 +27,7 @@ pub(super) struct Offer {
 pub(in crate::placement) struct Offers {
     open: AtomicBool,
     limit_bytes: u64,
-    queue: Mutex<Queue>,
+    queue: OrderedMutex<Queue>,
     wake: Condvar,
 }
 
@@ -40,7 +41,8 @@ struct Queue {
 impl Offers {
     /// Makes a closed queue, which forgets every offer.
     pub(in crate::placement) fn new(limit_bytes: u64) -> Self {
-        Self { open: AtomicBool::new(false), limit_bytes, queue: Mutex::default(), wake: Condvar::new() }
+        let queue = OrderedMutex::new(Rank::Leaf, Queue::default());
+        Self { open: AtomicBool::new(false), limit_bytes, queue, wake: Condvar::new() }
     }
 
     /// Opens the queue: from now on a thread runs rounds.
@@ -88,7 +90,7 @@ impl Offers {
     pub(in crate::placement) fn wait(&self) -> bool {
         let mut queue = self.queue.lock();
         while queue.offers.is_empty() && !queue.stop {
-            self.wake.wait(&mut queue);
+            queue.wait(&self.wake);
         }
         !queue.stop
     }

@@ -10,13 +10,14 @@ use super::tally::{Direction, LogPoint, Moved, Tally, Tradeoff};
 use super::{MergeKind, Rank};
 use crate::error::{Error, Result};
 use crate::heat::decay::SegmentKey;
-use crate::migrate::{MoveError, Outcome, Relocation, try_move, try_promote};
+use crate::migrate::{Outcome, Relocation, try_move, try_promote};
 use crate::placement::epoch::SegmentInput;
 use crate::placement::mode::TieringMode;
 use crate::placement::policy::PolicyKind;
 use crate::placement::record::MoveRecord;
+use crate::placement::shared::Shared;
 use crate::placement::survey::tier_names;
-use crate::placement::tiering::{Shared, TableSnapshot, TieringHost};
+use crate::placement::tiering::{TableSnapshot, TieringHost};
 use crate::tier::TierId;
 use crate::tier::ssd::ReadColumn;
 
@@ -73,7 +74,7 @@ enum Decision {
 impl Shared {
     /// Runs rounds until the offers are closed.
     pub(in crate::placement) fn run_merges(&self) {
-        while self.offers.wait() {
+        while self.merger.offers().wait() {
             match self.merge_round() {
                 Ok(()) => {}
                 Err(Error::Cancelled) => return,
@@ -82,9 +83,9 @@ impl Shared {
                     tracing::warn!(%error, "what was read does not come into memory before the next epoch");
                 }
             }
-            let free_at_us = self.merging.lock().free_at_us;
+            let free_at_us = self.merger.lock_state().free_at_us;
             while let Some(pause_us) = free_at_us.checked_sub(self.clock.now_us()).filter(|us| *us > 0)
-                && !self.is_stopping()
+                && !self.controller.is_stopping()
             {
                 self.clock.sleep(Duration::from_micros(pause_us).min(MAX_SLEEP));
             }
@@ -92,28 +93,28 @@ impl Shared {
     }
 
     fn forget(&self) {
-        let forgotten = self.offers.forget();
+        let forgotten = self.merger.offers().forget();
         self.metrics.merge.forgotten.fetch_add(forgotten, Ordering::Relaxed);
     }
 
     /// Looks at the offers, or forgets them while an epoch or an order holds the epoch mutex. Fails with
     /// [`Error::Cancelled`] when the store is closing.
     pub(in crate::placement) fn merge_round(&self) -> Result<()> {
-        let Some(last_epoch) = self.epoch_mutex.try_lock() else {
+        let Some(last_epoch) = self.controller.try_lock_epoch() else {
             self.forget();
             return Ok(());
         };
         let host = self.host()?;
         let host = host.as_ref();
-        let control = self.control.read().clone();
+        let control = self.controller.settings();
         let moves = control.is_running() && control.mode == TieringMode::Auto;
-        if !moves || self.is_stopping() {
+        if !moves || self.controller.is_stopping() {
             self.forget();
             return Ok(());
         }
         let mut tables = host.tables();
         tables.sort_by_key(|table| table.id);
-        let state = &mut *self.merging.lock();
+        let state = &mut *self.merger.lock_state();
         state.round += 1;
         let mut ledger = self.ledger(host, &tables, *last_epoch, state)?;
         let mut round = Round { shared: self, host, tables: &tables, ledger: &mut ledger, state: &mut *state };
@@ -121,7 +122,7 @@ impl Shared {
             if round.state.free_at_us > self.clock.now_us() {
                 break;
             }
-            let Some(offer) = self.offers.take() else { break };
+            let Some(offer) = self.merger.offers().take() else { break };
             for read in &offer.columns {
                 let decision = round.consider(read);
                 let counter = match decision.unwrap_or(Decision::Declined) {
@@ -154,15 +155,15 @@ impl Shared {
         }
         let room_bytes = host.memory_tiers().iter().map(|tier| tier.account().limit_bytes()).sum();
         let half_life_epochs = self.options.half_life_epochs;
-        state.recent.end_interval(tables, room_bytes, epoch, half_life_epochs, &self.heat.read());
+        state.recent.end_interval(tables, room_bytes, epoch, half_life_epochs, &self.planner.read_heat());
         let (mut inputs, origins) = self.inputs(host, tables, None)?;
         inputs.segments.iter_mut().for_each(|segment| segment.heat = state.recent.heat(&segment.key));
-        self.mark(&mut inputs, epoch.unwrap_or(0) + 1);
+        self.planner.mark(&mut inputs, epoch.unwrap_or(0) + 1);
         let merge = &self.options.merge;
         let options = LedgerOptions {
             stamp,
-            rank: Rank::for_options(merge.kind, self.policy.kind()),
-            rates: self.calibrated(host)?.rates(),
+            rank: Rank::for_options(merge.kind, self.planner.policy().kind()),
+            rates: self.planner.calibration().for_tiers(host)?.rates(),
             top_percent: merge.top_percent,
         };
         let now = RoundContext { host, recent: &state.recent, round: state.round };
@@ -170,18 +171,6 @@ impl Shared {
         ledger.built_us = self.clock.now_us();
         ledger.took_us = ledger.built_us.saturating_sub(start_us);
         Ok(ledger)
-    }
-
-    /// True while nothing is wrong with the device of a tier. Only epochs try a failing device again.
-    fn is_well(&self, host: &dyn TieringHost, tier: TierId) -> bool {
-        tier_names(host).get(usize::from(tier.0)).is_none_or(|name| self.health.failing(name).is_none())
-    }
-
-    fn note_failure(&self, host: &dyn TieringHost, failed: &MoveError, what: &'static str) {
-        if let Some(name) = tier_names(host).get(usize::from(failed.at.0)) {
-            self.health.failed(name, &failed.error, self.clock.as_ref());
-        }
-        tracing::debug!(error = %failed.error, "{what}");
     }
 
     /// The rows of the log for the moves of rounds since the last call; their numbers begin at `first`.
@@ -194,8 +183,8 @@ impl Shared {
         let options = &self.options.merge;
         let names = tier_names(host);
         let name = |tier: TierId| names.get(usize::from(tier.0)).cloned().unwrap_or_default();
-        let rank = Rank::for_options(options.kind, self.policy.kind());
-        self.merging.lock().tally.rows(options, rank, at, first as u32, name)
+        let rank = Rank::for_options(options.kind, self.planner.policy().kind());
+        self.merger.lock_state().tally.rows(options, rank, at, first as u32, name)
     }
 }
 
@@ -223,12 +212,12 @@ impl Round<'_> {
         };
         let home = TierId(self.host.memory_tiers().len() as u8);
         // A column that was read completely does not need the home device any more.
-        if !is_worth_it || read.bytes.is_none() && !self.shared.is_well(self.host, home) {
+        if !is_worth_it || read.bytes.is_none() && !self.shared.mover.is_well(self.host, home) {
             return Some(Decision::Declined);
         }
         for tier in (0..home.0).map(TierId) {
             let open = constraints.allows(tier) && constraints.preferred.is_none_or(|preferred| preferred == tier);
-            let open = open && self.shared.is_well(self.host, tier);
+            let open = open && self.shared.mover.is_well(self.host, tier);
             let room = open.then(|| self.make_room(&now, tier, &input)).flatten();
             if let Some(room) = room {
                 return Some(self.promote(&now, tier, read, &input, room));
@@ -257,7 +246,7 @@ impl Round<'_> {
             return (worth_us > 0.0).then(|| Room(tradeoff(0.0)));
         }
         // Under the policy `static` no segment leaves its tier.
-        if self.shared.policy.kind() == PolicyKind::Static {
+        if self.shared.planner.policy().kind() == PolicyKind::Static {
             return None;
         }
         let mut victims = Vec::new();
@@ -288,7 +277,7 @@ impl Round<'_> {
         let open = slower
             .map(|tier| (tier.id(), tier))
             .filter(|(id, t)| candidate.constraints.allows(*id) && t.has_room(bytes));
-        let mut open = open.filter(|(id, _)| [from, *id].into_iter().all(|tier| shared.is_well(now.host, tier)));
+        let mut open = open.filter(|(id, _)| [from, *id].into_iter().all(|tier| shared.mover.is_well(now.host, tier)));
         let to = open.next().map_or(TierId(memory.len() as u8), |(id, _)| id);
         let input = self.ledger.input(&chunk, segment, candidate.constraints, now);
         let loss_us = self.ledger.benefit_us(&input, from) - self.ledger.benefit_us(&input, to);
@@ -307,7 +296,7 @@ impl Round<'_> {
                 self.ledger.note_demotion(to, candidate);
             }
             Ok(Outcome::Full | Outcome::Stale(_) | Outcome::Gone) => {}
-            Err(failed) => shared.note_failure(self.host, &failed, "a segment does not make room"),
+            Err(failed) => shared.mover.note_failure(self.host, &failed, "a segment does not make room"),
         }
     }
 
@@ -332,7 +321,7 @@ impl Round<'_> {
             None => try_move(&memory, home, &relocation),
         };
         if let Err(failed) = &moved {
-            shared.note_failure(self.host, failed, "a segment does not come into memory");
+            shared.mover.note_failure(self.host, failed, "a segment does not come into memory");
         }
         if !matches!(moved, Ok(Outcome::Moved)) {
             return Decision::Declined;
@@ -343,8 +332,8 @@ impl Round<'_> {
         let now_us = shared.clock.now_us();
         let mut rate = None;
         for name in used {
-            shared.health.succeeded(name, shared.clock.as_ref());
-            rate = rate.into_iter().chain(shared.rate_limit(name)).min();
+            shared.mover.note_success(name);
+            rate = rate.into_iter().chain(shared.mover.rate_limit(name)).min();
         }
         if let Some(rate) = rate {
             let free_at_us = self.state.free_at_us.max(start_us);

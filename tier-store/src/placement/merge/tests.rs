@@ -35,7 +35,7 @@ impl Setup {
         let options = TieringOptions { policy, merge, background_bytes_per_s: None, ..TieringOptions::default() };
         let tiering = host.tiering_with(options);
         if kind != MergeKind::Never {
-            tiering.shared.offers.open();
+            tiering.shared.merger.offers().open();
         }
         Self { host, tiering, io: Account::new("io", u64::MAX) }
     }
@@ -169,7 +169,7 @@ fn rules_and_modes_hold_between_epochs_too() {
 #[test]
 fn what_nobody_has_time_for_is_forgotten_and_holds_nothing() {
     let setup = Setup::cache(THREE, PolicyKind::Lru);
-    let epoch_under_way = setup.tiering.shared.epoch_mutex.lock();
+    let epoch_under_way = setup.tiering.shared.controller.lock_epoch();
     setup.scan(0);
     assert!(setup.host.resident().is_empty(), "an epoch has the turn");
     drop(epoch_under_way);
@@ -318,7 +318,7 @@ fn time_between_epochs_is_counted_in_reads() {
 fn budgets_hold_while_readers_writers_and_epochs_are_at_work() {
     for (kind, enough) in [(MergeKind::Always, 50), (MergeKind::Selective, 5)] {
         let setup = Setup::new(THREE, kind, PolicyKind::Lru, 50.0);
-        setup.tiering.shared.offers.close();
+        setup.tiering.shared.merger.offers().close();
         setup.tiering.start(std::time::Duration::from_millis(3)).unwrap();
         assert!(setup.tiering.takes_offers());
         let stop = AtomicBool::new(false);

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::disallowed_methods)]
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -147,7 +148,7 @@ fn a_load_takes_only_what_nobody_read_for_long() {
         condition.starts_with("stays when dram has 24.0 KiB more free, or when it was read within the last 4 epochs; "),
         "{condition}"
     );
-    let epoch_under_way = tiering.shared.epoch_mutex.lock();
+    let epoch_under_way = tiering.shared.controller.lock_epoch();
     assert!(relieve(&tiering, Need::Load(3 * ONE)).is_empty(), "an epoch under way decides better");
     drop(epoch_under_way);
 }

@@ -1,11 +1,14 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use parking_lot::Mutex;
+
 use super::*;
 use crate::clock::ManualClock;
 use crate::migrate::testing::FIRST_ID;
 use crate::placement::epoch::SegmentInput;
 use crate::placement::hysteresis::Direction;
 use crate::placement::order::{Order, OrderReport, Scope};
+use crate::placement::record::MoveStatus;
 use crate::placement::testing::{FakeHost, Saved};
 use crate::table::{ChunkId, RuleRows};
 use crate::tier::{Account, TierId};
@@ -143,7 +146,7 @@ fn holds_survive_a_restart() {
     assert_eq!(host.resident(), [3, 4, 5]);
     let directions = |host: &Arc<FakeHost>, tiering: &Tiering| {
         let (mut inputs, _) = tiering.shared.inputs(host.as_ref(), &host.tables(), None).unwrap();
-        tiering.shared.mark(&mut inputs, 3);
+        tiering.shared.planner.mark(&mut inputs, 3);
         let direction = |segment: &SegmentInput| Some((segment.key.chunk.0, segment.hysteresis?.direction));
         inputs.segments.iter().filter_map(direction).collect::<Vec<_>>()
     };

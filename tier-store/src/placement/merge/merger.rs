@@ -1,0 +1,40 @@
+//! The merger: the offers of scans, and the state of merge rounds.
+
+use super::MergeOptions;
+use super::offers::Offers;
+use super::round::MergeState;
+use crate::placement::lock_order::{OrderedMutex, OrderedMutexGuard, Rank};
+use crate::tier::TierId;
+
+/// What merge rounds work on.
+#[derive(Debug)]
+pub(in crate::placement) struct Merger {
+    offers: Offers,
+    state: OrderedMutex<MergeState>,
+}
+
+impl Merger {
+    /// Makes a merger that forgets every offer until its queue is opened.
+    pub(in crate::placement) fn new(options: MergeOptions) -> Self {
+        Self {
+            offers: Offers::new(options.queue_bytes),
+            state: OrderedMutex::new(Rank::Merging, MergeState::default()),
+        }
+    }
+
+    /// The queue of columns that scans offer.
+    pub(in crate::placement) fn offers(&self) -> &Offers {
+        &self.offers
+    }
+
+    /// The state between rounds, locked.
+    #[track_caller]
+    pub(super) fn lock_state(&self) -> OrderedMutexGuard<'_, MergeState> {
+        self.state.lock()
+    }
+
+    /// Adapts to new positions of the tiers.
+    pub(in crate::placement) fn renumber(&self, position: impl Fn(TierId) -> Option<TierId>) {
+        self.state.lock().renumber(position);
+    }
+}
