@@ -20,6 +20,7 @@ use super::format::{self, FORMAT_KEY, FORMAT_VERSION};
 use super::overlay_file::OverlayFile;
 use super::sealed::ADVICE;
 use super::snapshot::{Origin, Snapshot, catch_panic, close};
+use super::storage::open_database;
 use super::{
     CatalogFault, Change, Commit, LAST_COMMIT_KEY, Space, catalog_error, key, key_part, open_error, read_only_database,
     successor, write_error,
@@ -289,7 +290,7 @@ impl Connection {
         close(slot.take());
         let mut settings = Database::builder();
         settings.set_cache_size(self.cache_bytes);
-        let opened = catch_panic(|| files.open_database(&settings, self.path()))?;
+        let opened = catch_panic(|| open_database(files, &settings, self.path()))?;
         let opened = opened.map_err(|e| open_error(self.path(), e))?;
         match format::version(&opened, self.path()) {
             Ok(Some(FORMAT_VERSION)) => {

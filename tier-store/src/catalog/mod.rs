@@ -29,6 +29,7 @@
 //! - [`records`]: records of tables and chunks, and their encoding
 //! - `sealed`: values with checksums, and faults
 //! - `snapshot`: consistent reads
+//! - `storage`: opens databases of redb in files
 //! - `writer`: the writer thread
 
 mod connection;
@@ -37,6 +38,7 @@ mod overlay_file;
 pub mod records;
 mod sealed;
 mod snapshot;
+mod storage;
 #[cfg(test)]
 pub(crate) mod tests;
 mod writer;
@@ -60,6 +62,7 @@ pub(crate) use connection::OnDisk;
 use overlay_file::OverlayFile;
 use sealed::ADVICE;
 use snapshot::{Origin, catch_panic, close};
+use storage::{open_database, open_database_in};
 use writer::Writer;
 
 /// Key in [`Space::Meta`] of the measured cost profiles of the devices.
@@ -255,7 +258,7 @@ impl Catalog {
         if files.len(path)?.is_none() {
             create(files, &settings, path)?;
         }
-        let mut database = catch_panic(|| files.open_database(&settings, path))?.map_err(|e| open_error(path, e))?;
+        let mut database = catch_panic(|| open_database(files, &settings, path))?.map_err(|e| open_error(path, e))?;
         let prepared = format::version(&database, path).and_then(|version| match version {
             None if create_if_empty => format::initialise(&database, path),
             None => Err(Error::Corrupt { path: path.to_owned(), what: LOST_CATALOG.into() }),
@@ -412,7 +415,7 @@ fn read_only_database(file: OverlayFile, path: &Path, cache_bytes: usize) -> Res
     }
     let mut builder = Database::builder();
     builder.set_cache_size(cache_bytes);
-    catch_panic(|| builder.create_with_backend(file))?.map_err(|e| open_error(path, e))
+    catch_panic(|| open_database_in(&builder, Box::new(file)))?.map_err(|e| open_error(path, e))
 }
 
 /// Creates an empty database under a temporary name and renames it: a start may stop half way, and half a database
@@ -420,11 +423,11 @@ fn read_only_database(file: OverlayFile, path: &Path, cache_bytes: usize) -> Res
 /// database.
 fn create(files: &dyn FileSystem, settings: &redb::Builder, path: &Path) -> Result<()> {
     let draft = path.with_extension("redb.new");
-    let database = match files.open_database(settings, &draft) {
+    let database = match open_database(files, settings, &draft) {
         Err(redb::DatabaseError::DatabaseAlreadyOpen) => Err(redb::DatabaseError::DatabaseAlreadyOpen),
         Err(_) => {
             files.remove_file(&draft)?;
-            files.open_database(settings, &draft)
+            open_database(files, settings, &draft)
         }
         opened => opened,
     };

@@ -129,7 +129,7 @@ fn a_catalog_of_the_version_before_is_rewritten_whole_whenever_it_is_stopped() {
     let path = Path::new("/catalog.redb");
     let clock = || Arc::<ManualClock>::default();
     let before = SimulatedFiles::new(1, clock());
-    write_version_3(&before.open_database(&Database::builder(), path).unwrap());
+    write_version_3(&open_database(&before, &Database::builder(), path).unwrap());
     before.sync_folder(Path::new("/")).unwrap();
     let operations = {
         let disk = before.copy(2, clock());
@@ -146,7 +146,7 @@ fn a_catalog_of_the_version_before_is_rewritten_whole_whenever_it_is_stopped() {
             disk.cut_power_after(cut);
             let _ = Catalog::open(&disk, path, 1 << 20);
             let disk = disk.restart(outage, cut);
-            let database = disk.open_database(&Database::builder(), path).unwrap();
+            let database = open_database(&disk, &Database::builder(), path).unwrap();
             versions.push(format::version(&database, path).unwrap().unwrap());
             drop(database);
             let catalog = Catalog::open(&disk, path, 1 << 20).unwrap();
@@ -311,7 +311,7 @@ fn a_catalog_that_is_gone_is_not_made_anew() {
     assert_eq!(catalog.get(Space::Objects, &key(&[1])).unwrap().as_deref(), Some(&b"kept"[..]), "reads go on");
     // An empty database, and another catalog.
     disk.remove_file(path).unwrap();
-    drop(disk.open_database(&Database::builder(), path).unwrap());
+    drop(open_database(&disk, &Database::builder(), path).unwrap());
     refused("is not the catalog that was there");
     disk.remove_file(path).unwrap();
     drop(Catalog::open(&disk, path, 1 << 20).unwrap());
@@ -332,7 +332,7 @@ fn what_a_failed_commit_left_is_told_by_its_number() {
     // The commit is on the disk, though the disk reported an error.
     for (space, is_taken) in [(Space::Objects, false), (Space::Epochs, true)] {
         let (disk, catalog) = failed(|catalog| put_one(catalog, space, b"refused"));
-        let database = disk.open_database(&Database::builder(), Path::new("/catalog.redb")).unwrap();
+        let database = open_database(&disk, &Database::builder(), Path::new("/catalog.redb")).unwrap();
         let origin = Origin { path: Path::new("/catalog.redb").into(), is_sealed: true };
         let snapshot = Snapshot::new(database.begin_read().unwrap(), origin);
         let number = key_part(&snapshot.get(Space::Meta, LAST_COMMIT_KEY).unwrap().unwrap(), 0) + 1;
