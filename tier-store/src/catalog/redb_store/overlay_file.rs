@@ -1,4 +1,4 @@
-//! Opens a catalog file without ever writing it: changes stay in memory (copy on write).
+//! Opens a file without ever writing it: changes stay in memory (copy on write).
 //!
 //! redb repairs a database that was not closed when it opens it. Tools that promise not to modify a catalog open it as
 //! an [`OverlayFile`]: reads see the file, writes go to pages in memory above it. It takes a shared lock, so no server
