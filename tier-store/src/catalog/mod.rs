@@ -51,7 +51,8 @@ use std::path::Path;
 pub use commit::Commit;
 pub(crate) use commit::PendingCommit;
 pub use records::{ChunkRecord, TableRecord};
-pub use redb_store::FORMAT_VERSION;
+#[cfg(test)]
+pub(crate) use redb_store::FORMAT_VERSION;
 pub use sealed::CatalogFault;
 pub use snapshot::Snapshot;
 

@@ -24,8 +24,6 @@ use std::sync::Arc;
 
 use redb::{Database, TableDefinition};
 
-pub use format::FORMAT_VERSION;
-
 use super::sealed::ADVICE;
 use super::snapshot::Origin;
 use super::store::{CatalogStore, WhenEmpty};
@@ -34,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::io::FileSystem;
 use crate::io::files::file_error;
 use connection::Connection;
+pub(crate) use format::FORMAT_VERSION;
 use overlay_file::OverlayFile;
 use storage::{open_database, open_database_in};
 use writer::Writer;
