@@ -1,4 +1,4 @@
-//! The layout of the source holds: every map of a module lists its submodules.
+//! The layout of the source holds: every map of a module lists its submodules, and redb has one place.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -73,6 +73,46 @@ fn maps_of_modules_list_every_submodule() {
     }
     assert!(maps > 20, "only {maps} modules with submodules were found");
     assert!(missing.is_empty(), "modules that the `//!` map of their parent does not list:\n{}", missing.join("\n"));
+}
+
+/// The module that keeps the catalog in redb, with its folder.
+const REDB_STORE: &str = "tier-store/src/catalog/redb_store";
+
+#[test]
+fn redb_is_named_by_its_store_only() {
+    let mut outside = Vec::new();
+    let mut inside = 0;
+    for file in SOURCES.iter().flat_map(|folder| rust_files(&top().join(folder))) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        if !names_crate(&text, "redb") {
+            continue;
+        }
+        let file = file.strip_prefix(top()).unwrap();
+        match file.starts_with(REDB_STORE) || file.with_extension("") == Path::new(REDB_STORE) {
+            true => inside += 1,
+            false => outside.push(file.display().to_string()),
+        }
+    }
+    assert!(inside > 3, "only {inside} files of {REDB_STORE} name redb");
+    assert!(outside.is_empty(), "files that name redb outside of {REDB_STORE}:\n{}", outside.join("\n"));
+}
+
+/// True when a source has a path into the crate of this name.
+fn names_crate(text: &str, name: &str) -> bool {
+    let path = format!("{name}::");
+    let begins_a_word =
+        |(at, _): (usize, &str)| !text[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
+    text.match_indices(&path).any(begins_a_word)
+}
+
+#[test]
+fn a_path_into_a_crate_begins_with_its_whole_name() {
+    for text in ["use kv::{Database};", "fn open() -> Result<kv::Database> {", "::kv::Database"] {
+        assert!(names_crate(text, "kv"), "{text}");
+    }
+    for text in ["use my_kv::Database;", "mod kv_store;", "use kv_store::open;", "catalog.kv"] {
+        assert!(!names_crate(text, "kv"), "{text}");
+    }
 }
 
 #[test]

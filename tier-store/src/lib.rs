@@ -12,7 +12,7 @@
 //! - [`migrate`]: carries out moves between tiers
 //! - [`table`]: versions, chunks, deltas, statistics
 //! - [`heat`]: counters of accesses and their decay
-//! - [`catalog`]: the durable key-value store (redb)
+//! - `catalog`: the durable key-value store
 //! - [`tier`]: places for bytes: DRAM, NVM, SSD
 //! - [`io`]: block reads and the file system
 //! - [`clock`]: time as a dependency
@@ -22,7 +22,7 @@
 //!
 //! The crate knows Arrow, not DataFusion and not tokio; it is usable as a library by itself.
 
-pub mod catalog;
+mod catalog;
 pub mod clock;
 pub mod error;
 pub mod heat;

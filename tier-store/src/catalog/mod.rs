@@ -1,10 +1,17 @@
-//! The catalog: durable metadata in an embedded ACID store (redb), such as tables, chunks, statistics, delta, objects,
+//! The catalog: durable metadata in an embedded ACID store, such as tables, chunks, statistics, delta, objects,
 //! placement decisions and heat.
 //!
-//! One thread writes; it groups concurrent commits into one transaction (group commit). A [`Commit`] is a list of puts
-//! and deletes that become durable together or not at all. After an I/O error the catalog refuses writes until it is
-//! reopened, which the store tries with back-off; reads go on meanwhile. Keys are big-endian, so a prefix is a range.
-//! Every value is stored with a checksum. Spaces, keys and values:
+//! A [`Commit`] is a list of puts and deletes that become durable together or not at all. After an I/O error the catalog
+//! refuses writes until it is reopened, which [`crate::Store`] tries with back-off; reads go on meanwhile. Keys are
+//! big-endian, so a prefix is a range. Every value is stored with a checksum.
+//!
+//! ```text
+//!   Catalog, Snapshot    what the rest of the crate calls: spaces, checksums, damage
+//!        | trait CatalogStore, trait StoredEntries
+//!   RedbStore            one writer thread that groups concurrent commits into one transaction (group commit)
+//! ```
+//!
+//! Spaces, keys and values:
 //!
 //! ```text
 //! meta        name                      -> bytes
@@ -23,44 +30,36 @@
 //! placements  epoch                     -> placement of all segments after it (postcard)
 //! ```
 //!
-//! - `connection`: the connection to the database, and recovery after the disk refused a write
-//! - `format`: format versions
-//! - `overlay_file`: opens a catalog file without writing it
+//! - `commit`: changes that become durable together
 //! - [`records`]: records of tables and chunks, and their encoding
+//! - `redb_store`: the store, in redb
 //! - `sealed`: values with checksums, and faults
 //! - `snapshot`: consistent reads
-//! - `writer`: the writer thread
+//! - `store`: the traits of a store
 
-mod connection;
-mod format;
-mod overlay_file;
+mod commit;
 pub mod records;
+mod redb_store;
 mod sealed;
 mod snapshot;
+mod store;
 #[cfg(test)]
 pub(crate) mod tests;
-mod writer;
 
 use std::path::Path;
-use std::sync::Arc;
 
-use redb::{Database, TableDefinition};
-
-pub use format::FORMAT_VERSION;
+pub use commit::Commit;
+pub(crate) use commit::PendingCommit;
 pub use records::{ChunkRecord, TableRecord};
+#[cfg(test)]
+pub(crate) use redb_store::FORMAT_VERSION;
 pub use sealed::CatalogFault;
 pub use snapshot::Snapshot;
-pub(crate) use writer::PendingCommit;
 
 use crate::error::{Error, Result};
 use crate::io::FileSystem;
-use crate::io::files::file_error;
-use connection::Connection;
-pub(crate) use connection::OnDisk;
-use overlay_file::OverlayFile;
-use sealed::ADVICE;
-use snapshot::{Origin, catch_panic, close};
-use writer::Writer;
+use redb_store::RedbStore;
+use store::{CatalogStore, WhenEmpty};
 
 /// Key in [`Space::Meta`] of the measured cost profiles of the devices.
 pub(crate) const CALIBRATION_KEY: &[u8] = b"calibration";
@@ -94,8 +93,6 @@ pub enum Space {
     Rules,
     Placements,
 }
-
-type Bytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 impl Space {
     /// All of them.
@@ -146,11 +143,7 @@ impl Space {
         Self::Rules,
     ];
 
-    fn definition(self) -> Bytes {
-        TableDefinition::new(self.name())
-    }
-
-    /// Its name in redb and in messages.
+    /// Its name in the store and in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Meta => "meta",
@@ -171,50 +164,6 @@ impl Space {
     }
 }
 
-/// Changes that become durable together.
-#[derive(Debug, Default)]
-pub struct Commit {
-    changes: Vec<(Space, Vec<u8>, Change)>,
-    /// The number by which the submitter asks later whether the commit is durable; it grows from commit to commit.
-    number: Option<u64>,
-}
-
-/// A change of a key.
-#[derive(Debug)]
-enum Change {
-    /// Sets the value, which has its checksum.
-    Put(Vec<u8>),
-    Delete,
-    /// Deletes all keys that start with it.
-    DeletePrefix,
-}
-
-impl Commit {
-    /// Sets a key.
-    pub fn put(&mut self, space: Space, key: Vec<u8>, value: Vec<u8>) -> &mut Self {
-        let sealed = sealed::seal(space, &key, value);
-        self.changes.push((space, key, Change::Put(sealed)));
-        self
-    }
-
-    /// Removes a key; absent is fine.
-    pub fn delete(&mut self, space: Space, key: Vec<u8>) -> &mut Self {
-        self.changes.push((space, key, Change::Delete));
-        self
-    }
-
-    /// Removes every key that starts with `prefix` when this is applied, those of commits queued before it included.
-    pub fn delete_prefix(&mut self, space: Space, prefix: Vec<u8>) -> &mut Self {
-        self.changes.push((space, prefix, Change::DeletePrefix));
-        self
-    }
-
-    /// True when nothing would change.
-    pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-}
-
 /// Makes a key of one to three numbers, in order.
 pub fn key(parts: &[u64]) -> Vec<u8> {
     parts.iter().flat_map(|p| p.to_be_bytes()).collect()
@@ -226,49 +175,29 @@ pub fn key_part(bytes: &[u8], index: usize) -> u64 {
     part.map_or(0, u64::from_be_bytes)
 }
 
+/// The store that the catalog is kept in.
+type DefaultStore = RedbStore;
+
 /// The open catalog.
 #[derive(Debug)]
 pub struct Catalog {
-    connection: Arc<Connection>,
-    writer: Writer,
+    store: Box<dyn CatalogStore>,
 }
 
 impl Catalog {
-    /// Opens or creates the catalog at `path`; `cache_bytes` limits redb's cache. A catalog of the
-    /// previous format version is rewritten first.
+    /// Opens or creates the catalog at `path`; `cache_bytes` limits the cache of its store. A catalog of the previous
+    /// format version is rewritten first.
     ///
     /// # Errors
     /// [`Error::Locked`] when another process has it open, [`Error::UnsupportedFormat`] for another version,
     /// [`Error::Corrupt`] for a damaged one.
     pub fn open(files: &dyn FileSystem, path: &Path, cache_bytes: usize) -> Result<Self> {
-        Self::open_or_create(files, path, cache_bytes, true)
+        DefaultStore::open(files, path, cache_bytes, WhenEmpty::Initialise).map(Self::from_store)
     }
 
     /// Like [`Catalog::open`], but an empty catalog counts as damaged.
     pub(crate) fn open_existing(files: &dyn FileSystem, path: &Path, cache_bytes: usize) -> Result<Self> {
-        Self::open_or_create(files, path, cache_bytes, false)
-    }
-
-    fn open_or_create(files: &dyn FileSystem, path: &Path, cache_bytes: usize, create_if_empty: bool) -> Result<Self> {
-        let mut settings = Database::builder();
-        settings.set_cache_size(cache_bytes);
-        if files.len(path)?.is_none() {
-            create(files, &settings, path)?;
-        }
-        let mut database = catch_panic(|| files.open_database(&settings, path))?.map_err(|e| open_error(path, e))?;
-        let prepared = format::version(&database, path).and_then(|version| match version {
-            None if create_if_empty => format::initialise(&database, path),
-            None => Err(Error::Corrupt { path: path.to_owned(), what: LOST_CATALOG.into() }),
-            Some(format::UNSEALED_VERSION) => format::upgrade(&mut database, path),
-            Some(_) => Ok(()),
-        });
-        match prepared {
-            Ok(()) => Ok(Self::from_database(database, path, true, cache_bytes)),
-            Err(error) => {
-                close(Some(database));
-                Err(error)
-            }
-        }
+        DefaultStore::open(files, path, cache_bytes, WhenEmpty::Refuse).map(Self::from_store)
     }
 
     /// Opens the catalog at `path` without ever writing the file: repairs made while opening it, and commits, stay in
@@ -277,33 +206,21 @@ impl Catalog {
     /// # Errors
     /// Like [`Catalog::open`]; [`Error::Io`] when there is no catalog.
     pub fn open_read_only(path: &Path, cache_bytes: usize) -> Result<Self> {
-        let database = read_only_database(OverlayFile::open(path)?, path, cache_bytes)?;
-        let version = format::version(&database, path).and_then(|version| match version {
-            None => format::initialise(&database, path).map(|()| FORMAT_VERSION),
-            Some(version) => Ok(version),
-        });
-        match version {
-            Ok(version) => Ok(Self::from_database(database, path, version == FORMAT_VERSION, cache_bytes)),
-            Err(error) => {
-                close(Some(database));
-                Err(error)
-            }
-        }
+        DefaultStore::open_read_only(path, cache_bytes).map(Self::from_store)
     }
 
-    fn from_database(database: Database, path: &Path, is_sealed: bool, cache_bytes: usize) -> Self {
-        let connection = Arc::new(Connection::new(database, Origin { path: path.into(), is_sealed }, cache_bytes));
-        Self { writer: Writer::start(Arc::clone(&connection)), connection }
+    fn from_store(store: impl CatalogStore + 'static) -> Self {
+        Self { store: Box::new(store) }
     }
 
     /// False for a catalog of the previous format version, whose values have no checksums.
     pub fn is_sealed(&self) -> bool {
-        self.connection.origin().is_sealed
+        self.store.is_sealed()
     }
 
     /// Path of its file.
     pub fn path(&self) -> &Path {
-        self.connection.path()
+        self.store.path()
     }
 
     /// Reads all of a catalog and compares its pages with their checksums, without changing the file.
@@ -311,13 +228,7 @@ impl Catalog {
     /// # Errors
     /// [`Error::Corrupt`] when a page is damaged; otherwise like [`Catalog::open_read_only`].
     pub fn verify(path: &Path, cache_bytes: usize) -> Result<()> {
-        let mut database = read_only_database(OverlayFile::open(path)?, path, cache_bytes)?;
-        let checked = catch_panic(|| database.check_integrity());
-        close(Some(database));
-        match checked?.map_err(|e| open_error(path, e))? {
-            true => Ok(()),
-            false => Err(Error::Corrupt { path: path.to_owned(), what: "a page is not what was written".into() }),
-        }
+        DefaultStore::verify(path, cache_bytes)
     }
 
     /// Reads all values that answers of statements depend on, and compares them with their checksums.
@@ -334,135 +245,89 @@ impl Catalog {
     }
 
     /// Makes changes durable; returns after the fsync.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] or [`Error::Corrupt`] when they are not durable.
     pub fn commit(&self, commit: Commit) -> Result<()> {
         self.submit(commit).wait()
     }
 
     /// Queues changes: commits become durable in the order in which they are submitted, and none after one that failed.
     pub(crate) fn submit(&self, commit: Commit) -> PendingCommit {
-        self.writer.submit(commit)
+        self.store.submit(commit)
     }
 
     /// Like [`Catalog::submit`], with a number for [`Catalog::durable`].
     pub(crate) fn submit_numbered(&self, mut commit: Commit, number: u64) -> PendingCommit {
         commit.number = Some(number);
-        self.writer.submit(commit)
+        self.store.submit(commit)
     }
 
     /// The number of the last numbered commit that is durable.
     pub(crate) fn durable(&self) -> Option<u64> {
-        self.connection.durable()
+        self.store.durable()
     }
 
     /// The reason why writes are refused; `None` while they are not.
     pub fn failure(&self) -> Option<Error> {
-        self.connection.failure()
+        self.store.failure()
     }
 
-    /// Reopens the database after a write failed; writes stay refused until [`Catalog::resume`].
+    /// Reopens the store after a write failed; writes stay refused until [`Catalog::resume`].
     ///
     /// # Errors
     /// The reason why it cannot be written yet.
     pub(crate) fn reopen(&self, files: &dyn FileSystem) -> Result<()> {
-        self.connection.reopen(files)
+        self.store.reopen(files)
     }
 
     /// Accepts writes again. Commits submitted before are refused, as they build on the failed one.
     pub(crate) fn resume(&self) {
-        self.connection.resume();
+        self.store.resume();
     }
 
     /// A snapshot of the state after the last commit.
+    ///
+    /// # Errors
+    /// [`Error::Catalog`] while the store cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        self.connection.snapshot()
+        self.store.snapshot()
     }
 
     /// Like [`Catalog::snapshot`], but read from the disk only, not from pages that the server has in memory.
     ///
     /// # Errors
     /// Like [`Catalog::open_read_only`].
-    pub(crate) fn on_disk(&self) -> Result<OnDisk> {
-        self.connection.on_disk()
+    pub(crate) fn snapshot_on_disk(&self) -> Result<Snapshot> {
+        self.store.snapshot_on_disk()
     }
 
     /// Reads a value.
+    ///
+    /// # Errors
+    /// Like [`Snapshot::get`].
     pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.snapshot()?.get(space, key)
+        self.store.get(space, key)
     }
 
     /// Calls `visit` with each key that starts with `prefix`, in order, until it returns false.
-    pub fn scan(&self, space: Space, prefix: &[u8], visit: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<()> {
-        self.snapshot()?.scan(space, prefix, visit)
+    ///
+    /// # Errors
+    /// Like [`Snapshot::get`], and those of `visit`.
+    pub fn scan(&self, space: Space, prefix: &[u8], mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<()> {
+        self.store.scan(space, prefix, &mut visit)
     }
 
     /// Like [`Catalog::scan`], from the last key to the first.
+    ///
+    /// # Errors
+    /// Like [`Catalog::scan`].
     pub fn scan_back(
         &self,
         space: Space,
         prefix: &[u8],
-        visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
     ) -> Result<()> {
-        self.snapshot()?.walk_required(space, prefix, true, visit)
-    }
-}
-
-fn read_only_database(file: OverlayFile, path: &Path, cache_bytes: usize) -> Result<Database> {
-    if file.is_empty() {
-        return Err(Error::Corrupt { path: path.to_owned(), what: "it is empty".into() });
-    }
-    let mut builder = Database::builder();
-    builder.set_cache_size(cache_bytes);
-    catch_panic(|| builder.create_with_backend(file))?.map_err(|e| open_error(path, e))
-}
-
-/// Creates an empty database under a temporary name and renames it: a start may stop half way, and half a database
-/// cannot be opened. The lock is held until the rename, so that two concurrent first starts do not replace each other's
-/// database.
-fn create(files: &dyn FileSystem, settings: &redb::Builder, path: &Path) -> Result<()> {
-    let draft = path.with_extension("redb.new");
-    let database = match files.open_database(settings, &draft) {
-        Err(redb::DatabaseError::DatabaseAlreadyOpen) => Err(redb::DatabaseError::DatabaseAlreadyOpen),
-        Err(_) => {
-            files.remove_file(&draft)?;
-            files.open_database(settings, &draft)
-        }
-        opened => opened,
-    };
-    let database = database.map_err(|e| open_error(&draft, e))?;
-    let named = if files.len(path)?.is_none() { files.rename(&draft, path) } else { files.remove_file(&draft) };
-    drop(database);
-    named
-}
-
-/// The smallest key above all keys that start with `prefix`.
-fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|b| *b != u8::MAX)?;
-    let mut end = prefix.get(..=last)?.to_vec();
-    *end.last_mut()? += 1;
-    Some(end)
-}
-
-fn catalog_error(error: impl std::fmt::Display) -> Error {
-    Error::Catalog(error.to_string())
-}
-
-/// Converts an error of a write, with the error of the disk.
-fn write_error(path: &Path, error: redb::Error) -> Error {
-    match error {
-        redb::Error::Io(source) => file_error("write", path, &source),
-        redb::Error::Corrupted(what) => Error::Corrupt { path: path.to_owned(), what: format!("{what}. {ADVICE}") },
-        other => catalog_error(other),
-    }
-}
-
-fn open_error(path: &Path, error: redb::DatabaseError) -> Error {
-    match error {
-        redb::DatabaseError::DatabaseAlreadyOpen => {
-            Error::Locked { path: path.parent().unwrap_or(path).to_owned(), holder: "unknown".into() }
-        }
-        redb::DatabaseError::Storage(redb::StorageError::Io(source)) if source.raw_os_error().is_some() => {
-            Error::io("open", path, &source)
-        }
-        other => Error::Corrupt { path: path.to_owned(), what: format!("not a Terrace catalog: {other}") },
+        self.store.scan_back(space, prefix, &mut visit)
     }
 }

@@ -5,7 +5,7 @@
 //!   crc32c of       name of the space, 0, length of the key (4 bytes, little-endian), key, payload
 //! ```
 //!
-//! [`super::Commit::put`] seals, [`super::Snapshot`] unseals; no other code sees the stored form. The checksum covers
+//! [`super::Commit::put`] seals, [`super::Snapshot`] unseals; stores move the stored form as bytes. The checksum covers
 //! space and key, so a value at another place than it was written for is detected too.
 
 use std::fmt::{self, Write};
@@ -61,7 +61,7 @@ impl CatalogFault {
         Self { space, key: key.map(<[u8]>::to_vec), what, is_page_damage: true }
     }
 
-    /// True when pages of redb are damaged: an unknown number of values may be missing.
+    /// True when pages of the store are damaged: an unknown number of values may be missing.
     pub fn is_page_damage(&self) -> bool {
         self.is_page_damage
     }

@@ -3,7 +3,8 @@
 //! [`RealFiles`] is the operating system; [`SimulatedFiles`] is a disk in memory that tracks which bytes would survive a power
 //! cut, and fails on demand (docs/design/crash-tests.md). The trait has the operations that the store needs and no others;
 //! their durability is that of POSIX: a file's bytes are durable when [`FileSystem::write`] returns, its name only after
-//! [`FileSystem::sync_folder`]. Cold reads go through [`super::BlockIo`].
+//! [`FileSystem::sync_folder`]. Cold reads go through [`super::BlockIo`]; the catalog keeps its own file open as a
+//! [`RandomAccess`].
 //!
 //! - [`image`]: live and durable contents of a simulated disk
 //! - [`simulated`]: a simulated disk
@@ -38,6 +39,30 @@ pub struct FolderEntry {
     pub is_folder: bool,
 }
 
+/// A file that is open for reads and writes at any position.
+#[derive(Debug)]
+pub enum RandomAccess {
+    /// A file of the operating system, which can be locked against other processes.
+    System(File),
+    /// A file that no other process can open.
+    Private(Box<dyn RandomAccessFile>),
+}
+
+/// Reads and writes at any position of a file. Errors are those of the operating system, as users of such a file handle
+/// them themselves.
+pub trait RandomAccessFile: Debug + Send + Sync {
+    /// Length of the file in bytes.
+    fn len_bytes(&self) -> std::io::Result<u64>;
+    /// Fills `out` with the bytes at `offset`; fails beyond the end of the file.
+    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()>;
+    /// Replaces the bytes at `offset`.
+    fn write(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()>;
+    /// Cuts the file, or fills it up with zeros, to `len` bytes.
+    fn set_len(&self, len: u64) -> std::io::Result<()>;
+    /// Makes all bytes and the length durable.
+    fn sync(&self) -> std::io::Result<()>;
+}
+
 /// The file operations of the store. Errors are [`Error::Io`] with the path and the operation; the message for a full disk says
 /// what to do.
 pub trait FileSystem: Send + Sync + Debug {
@@ -65,8 +90,11 @@ pub trait FileSystem: Send + Sync + Debug {
     fn len(&self, path: &Path) -> Result<Option<u64>>;
     /// All bytes of a file.
     fn read(&self, path: &Path) -> Result<Vec<u8>>;
-    /// Opens the database file at `path`, or makes one.
-    fn open_database(&self, settings: &redb::Builder, path: &Path) -> Result<redb::Database, redb::DatabaseError>;
+    /// Opens the file at `path` for reads and writes at any position, or makes an empty one.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    fn open_random_access(&self, path: &Path) -> std::io::Result<RandomAccess>;
 }
 
 /// Raises the limit of open files to the most that the system allows: every chunk that is read from disk keeps a file open.
@@ -188,8 +216,10 @@ impl FileSystem for RealFiles {
         std::fs::read(path).map_err(|e| file_error("read", path, &e))
     }
 
-    fn open_database(&self, settings: &redb::Builder, path: &Path) -> Result<redb::Database, redb::DatabaseError> {
-        settings.create(path)
+    fn open_random_access(&self, path: &Path) -> std::io::Result<RandomAccess> {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        options.open(path).map(RandomAccess::System)
     }
 }
 

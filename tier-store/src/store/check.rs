@@ -1,7 +1,7 @@
 //! Checks a store: verifies everything that can be verified, and gives advice for each finding.
 //!
 //! ```text
-//!   catalog        pages against redb's checksums (offline), every value against its own checksum; every record
+//!   catalog        pages against their checksums (offline), every value against its own checksum; every record
 //!                  decodes and belongs to a table
 //!   chunk files    they exist and have the right size; each column against its checksums; header, footer and padding
 //!                  against the file's stamp; the header against the catalog
@@ -237,8 +237,8 @@ impl<'a> Check<'a> {
         let path = self.core.data_dir.join(CATALOG_FILE);
         match self.core.descriptions.files().is_simulated() {
             true => self.check_snapshot(&path, &self.core.catalog.snapshot()?),
-            false => match self.core.catalog.on_disk() {
-                Ok(on_disk) => self.check_snapshot(&path, &on_disk.snapshot),
+            false => match self.core.catalog.snapshot_on_disk() {
+                Ok(snapshot) => self.check_snapshot(&path, &snapshot),
                 Err(error @ (Error::Corrupt { .. } | Error::Catalog(_))) => {
                     // A catalog that was closed after a failure gives the same error as a damaged one.
                     self.core.catalog.failure().map_or(Ok(()), Err)?;

@@ -53,7 +53,7 @@ fn stored(store: &Store) -> usize {
         found += 1;
         Ok(true)
     };
-    store.catalog().scan(Space::Sketches, &[], count).unwrap();
+    store.core.catalog.scan(Space::Sketches, &[], count).unwrap();
     found
 }
 
@@ -178,7 +178,7 @@ fn nothing_is_said_of_chunks_without_sketches_until_they_are_written_again() {
     // As an earlier version of the program left it.
     let mut commit = Commit::default();
     commit.delete_prefix(Space::Sketches, Vec::new());
-    store.catalog().commit(commit).unwrap();
+    store.core.catalog.commit(commit).unwrap();
     drop((t, store));
     let distinct = |store: &Store| table(store, "t").version().distinct(0).unwrap();
     let store = open(dir.path());

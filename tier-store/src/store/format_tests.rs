@@ -14,7 +14,7 @@ use super::maintenance_tests::{
 use super::recovery::CATALOG_FILE;
 use super::*;
 use crate::Error;
-use crate::catalog::{CALIBRATION_KEY, FORMAT_VERSION, key};
+use crate::catalog::{CALIBRATION_KEY, Catalog, FORMAT_VERSION, key};
 
 /// Unpacks the fixture of a format.
 fn unpacked(name: &str) -> tempfile::TempDir {
@@ -202,7 +202,7 @@ fn a_check_of_a_closed_catalog_is_an_error_and_no_finding() {
     let dir = tempfile::tempdir().unwrap();
     make_store(dir.path());
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
-    store.catalog().fail_closed(&Error::ReadOnly { errno: Some(libc::EIO), what: "the disk failed".into() });
+    store.core.catalog.fail_closed(&Error::ReadOnly { errno: Some(libc::EIO), what: "the disk failed".into() });
     let error = store.check(CheckOptions::default(), &mut ignore_progress).unwrap_err();
     assert!(matches!(error, Error::ReadOnly { errno: Some(libc::EIO), .. }), "{error}");
     store.core.reopen_catalog().unwrap();
@@ -257,7 +257,7 @@ fn start_and_both_checks_name_a_damaged_value() {
     // The same bits flipped back: the file is good.
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     assert_eq!(store.check(CheckOptions::default(), &mut ignore_progress).unwrap().findings, []);
-    store.catalog().damage(Space::Chunks, &key(&[1, 2]), 9);
+    store.core.catalog.damage(Space::Chunks, &key(&[1, 2]), 9);
     let report = store.check(CheckOptions::default(), &mut ignore_progress).unwrap();
     let [finding] = report.findings.as_slice() else { panic!("{:?}", report.findings) };
     assert!(finding.what.starts_with("chunks, key 1/2") && finding.table.as_deref() == Some("public.a"), "{finding:?}");

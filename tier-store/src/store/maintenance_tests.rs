@@ -16,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use super::recovery::CATALOG_FILE;
 use super::*;
 use crate::Error;
+use crate::catalog::Catalog;
 use crate::table::{Alteration, Chunk, ChunkAdmission, Durability, TableVersion};
 use crate::tier::codec::Compression;
 use crate::tier::ssd::{Admission, ColdRead};

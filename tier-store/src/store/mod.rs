@@ -87,7 +87,7 @@ pub use rules::RuleStatus;
 pub use transaction::{Change, Savepoint, Transaction};
 pub use usage::{TableUsage, Usage, usage};
 
-use crate::catalog::{Catalog, Commit, Space};
+use crate::catalog::{Commit, Space};
 use crate::error::Result;
 use crate::migrate::Failing;
 use crate::placement::{EpochRecord, MergeOptions, MoveRecord, TierCost, Tiering, TieringHost, TieringOptions};
@@ -410,11 +410,6 @@ impl Store {
     /// The tiering loop.
     pub fn tiering(&self) -> &Tiering {
         &self.tiering
-    }
-
-    /// The durable catalog.
-    pub fn catalog(&self) -> &Arc<Catalog> {
-        &self.core.catalog
     }
 
     /// Why nothing can be stored, and when it is tried again; `None` while the catalog can be written.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringViewArray, cast::AsArray};
 use arrow::compute::{concat_batches, filter_record_batch};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, UnionMode};
 
 use super::*;
 use crate::Error;
@@ -96,6 +96,24 @@ fn acknowledged_rows_survive_a_reopen_on_both_paths() {
         3,
         "files of the aborted ingest are gone"
     );
+}
+
+#[test]
+fn a_table_with_a_column_that_files_cannot_hold_is_not_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    let member = Arc::new(Field::new("member", DataType::Int32, true));
+    let union = DataType::Union([(0, member)].into_iter().collect(), UnionMode::Sparse);
+    let column = |data_type| Arc::new(Schema::new(vec![Field::new("c", data_type, true)]));
+    let made = |data_type| store.create_table(TableDefinition::new(TableName::new("public", "c"), column(data_type)));
+    assert!(matches!(made(union.clone()), Err(Error::Unsupported(_))));
+    assert!(store.table(&TableName::new("public", "c")).is_err());
+    // Columns of dictionaries are stored as columns of their values.
+    let dictionary = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8View));
+    let table = made(dictionary).unwrap();
+    assert_eq!(table.schema().field(0).data_type(), &DataType::Utf8View);
+    let added = Alteration::AddColumn { field: Field::new("u", union, true), default: None, value: None };
+    assert!(matches!(store.alter_table(table.name(), &[added]), Err(Error::Unsupported(_))));
 }
 
 #[test]

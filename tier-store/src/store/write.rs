@@ -31,11 +31,11 @@ use crate::tier::{TierId, codec};
 impl Core {
     /// Makes a table that exists in memory only, until [`Core::publish_table`].
     pub(super) fn new_table(&self, mut definition: TableDefinition, replace: bool) -> Result<Arc<Table>> {
+        definition.schema = Arc::new(stored_schema(&definition.schema));
         definition.check()?;
         if !replace && self.tables.read().contains_key(&definition.name) {
             return Err(Error::AlreadyExists { kind: "table", name: definition.name.to_string() });
         }
-        definition.schema = Arc::new(stored_schema(&definition.schema));
         let id = TableId(self.next_table.fetch_add(1, Ordering::Relaxed));
         let statistics = TableStatistics::stored(&definition, &self.catalog, id, std::iter::empty());
         Ok(Arc::new(Table::new(id, definition, Vec::new(), statistics, Vec::new(), Rules::default())))

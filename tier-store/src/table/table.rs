@@ -23,7 +23,7 @@ use super::sample::Samples;
 use super::{Chunk, ChunkEntry, ChunkId, DeltaRows, Rules, TableStatistics, TableVersion};
 use crate::error::{Error, Result};
 use crate::placement::TieringMode;
-use crate::tier::codec::StoredColumn;
+use crate::tier::codec::{self, StoredColumn};
 
 /// Number of a table; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -141,7 +141,11 @@ impl TableDefinition {
         field.map_or_else(|| format!("column {}", column.0), |field| field.name().clone())
     }
 
-    /// Refuses names of columns that do not exist and settings out of range.
+    /// Refuses types that cannot be stored, names of columns that do not exist, and settings out of range.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] names a column and its type, [`Error::NotFound`] a column that does not exist;
+    /// [`Error::Invalid`] says what else is wrong.
     pub fn check(&self) -> Result<()> {
         if self.options.chunk_rows == 0 || self.options.chunk_rows > 65_536 {
             return Err(Error::Invalid(format!("chunk_rows is {}; it must be 1 to 65536", self.options.chunk_rows)));
@@ -151,6 +155,7 @@ impl TableDefinition {
             let fields = self.schema.fields().len();
             return Err(Error::Invalid(format!("{} has {fields} columns, {known} are described", self.name)));
         }
+        codec::check_types(&self.schema)?;
         for column in self.options.cluster_by.iter().chain(&self.primary_key) {
             if self.schema.column_with_name(column).is_none() {
                 return Err(Error::not_found("column", format!("{}.{column}", self.name)));
@@ -376,7 +381,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::datatypes::{DataType, Field, Schema, UnionMode};
 
     use super::*;
 
@@ -385,5 +390,18 @@ mod tests {
         let fields = ["b", "a", "a"].map(|name| Field::new(name, DataType::Int32, true));
         let definition = TableDefinition::new(TableName::new("s", "t"), Arc::new(Schema::new(fields.to_vec())));
         assert_eq!(definition.check().unwrap_err().to_string(), "column 'a' is named twice");
+    }
+
+    #[test]
+    fn a_column_that_files_cannot_hold_is_refused_by_name() {
+        let member = Field::new("member", DataType::Int32, true);
+        let union = DataType::Union([(0, Arc::new(member))].into_iter().collect(), UnionMode::Dense);
+        let nested = DataType::new_list(union.clone(), true);
+        for data_type in [union, nested] {
+            let fields = vec![Field::new("k", DataType::Int64, false), Field::new("u", data_type, true)];
+            let definition = TableDefinition::new(TableName::new("s", "t"), Arc::new(Schema::new(fields)));
+            let refused = definition.check().unwrap_err();
+            assert!(matches!(&refused, Error::Unsupported(what) if what.starts_with("column 'u'")), "{refused}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A disk in memory that loses unsynced changes in a power cut, and fails on demand; a seed decides both.
 //!
-//! One disk serves files ([`FileSystem`]), cold reads ([`BlockIo`]) and the catalog's database
-//! ([`redb::StorageBackend`]), so that all of them fail and lose power together. The calling thread serves its reads, so one
+//! One disk serves files ([`FileSystem`]), cold reads ([`BlockIo`]) and the file of the catalog
+//! ([`RandomAccessFile`]), so that all of them fail and lose power together. The calling thread serves its reads, so one
 //! thread with the same seed repeats the same run. The disk counts operations that change something;
 //! [`SimulatedFiles::cut_power_after`] cuts the power at one of them, and then every operation fails until
 //! [`SimulatedFiles::restart`] returns the disk that a machine would find when the power is back.
@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::image::{DiskImage, Entry, Node};
-use super::{FileSystem, FolderEntry, file_error};
+use super::{FileSystem, FolderEntry, RandomAccess, RandomAccessFile, file_error};
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::io::request::{Request, pread};
@@ -331,14 +331,14 @@ impl FileSystem for SimulatedFiles {
         })
     }
 
-    fn open_database(&self, settings: &redb::Builder, path: &Path) -> Result<redb::Database, redb::DatabaseError> {
+    fn open_random_access(&self, path: &Path) -> Result<RandomAccess, IoError> {
         let node = self.work(|disk| {
             if disk.image.find(path).is_none() {
                 disk.change(Kind::Grow, path, 2, |image| image.create_file(path).map(drop))?;
             }
             disk.image.file(path)
         })?;
-        settings.create_with_backend(SimulatedStorage { files: self.clone(), path: path.to_owned(), node })
+        Ok(RandomAccess::Private(Box::new(SimulatedFile { files: self.clone(), path: path.to_owned(), node })))
     }
 }
 
@@ -385,16 +385,16 @@ impl BlockIo for SimulatedFiles {
     }
 }
 
-/// The catalog's file on a simulated disk.
+/// An open file on a simulated disk.
 #[derive(Debug)]
-struct SimulatedStorage {
+struct SimulatedFile {
     files: SimulatedFiles,
     path: PathBuf,
     node: Node,
 }
 
-impl redb::StorageBackend for SimulatedStorage {
-    fn len(&self) -> Result<u64, IoError> {
+impl RandomAccessFile for SimulatedFile {
+    fn len_bytes(&self) -> Result<u64, IoError> {
         self.files.work(|disk| {
             disk.read(&self.path)?;
             Ok(disk.image.image(self.node)?.bytes().len() as u64)
@@ -421,11 +421,11 @@ impl redb::StorageBackend for SimulatedStorage {
         })
     }
 
-    fn sync_data(&self) -> Result<(), IoError> {
+    fn sync(&self) -> Result<(), IoError> {
         self.files.work(|disk| disk.sync_file(&self.path, self.node))
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), IoError> {
-        self.files.work(|disk| disk.write_at(&self.path, self.node, offset, data))
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), IoError> {
+        self.files.work(|disk| disk.write_at(&self.path, self.node, offset, bytes))
     }
 }

@@ -1,4 +1,4 @@
-//! The connection of a catalog to its database, and recovery after the disk refused a write.
+//! The connection of a store to its database, and recovery after the disk refused a write.
 //!
 //! ```text
 //!   well --a commit fails--> failing: every write is refused, redb serves reads from memory
@@ -14,36 +14,22 @@
 use std::path::Path;
 
 use parking_lot::{Mutex, RwLock};
-use redb::{Database, Durability, ReadableDatabase};
+use redb::{Database, Durability};
 
+use super::entries::{EntriesOnDisk, RedbEntries};
 use super::format::{self, FORMAT_KEY, FORMAT_VERSION};
 use super::overlay_file::OverlayFile;
-use super::sealed::ADVICE;
-use super::snapshot::{Origin, Snapshot, catch_panic, close};
-use super::{
-    CatalogFault, Change, Commit, LAST_COMMIT_KEY, Space, catalog_error, key, key_part, open_error, read_only_database,
-    successor, write_error,
-};
+use super::storage::open_database;
+use super::{catalog_error, catch_panic, close, definition, open_error, read_only_database, successor, write_error};
+use crate::catalog::commit::{Action, Commit};
+use crate::catalog::sealed::{ADVICE, CatalogFault};
+use crate::catalog::snapshot::{Origin, Snapshot};
+use crate::catalog::{LAST_COMMIT_KEY, Space, key, key_part};
 use crate::error::{Error, Result};
 use crate::io::FileSystem;
 
 /// Bytes that must fit on the disk before the catalog is opened again.
 const PROBE_BYTES: usize = 1 << 20;
-
-/// The last commit as stored on the disk.
-#[derive(Debug)]
-pub(crate) struct OnDisk {
-    pub(crate) snapshot: Snapshot,
-    database: Option<Database>,
-    /// Keeps the database of the server from reusing the pages of the commit.
-    _pinned: Snapshot,
-}
-
-impl Drop for OnDisk {
-    fn drop(&mut self) {
-        close(self.database.take());
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -82,7 +68,8 @@ impl Failure {
     fn new(error: &Error, group: &[Commit]) -> Self {
         let in_memory =
             |space: &Space| *space == Space::Objects || Space::OF_TABLES.contains(space) && *space != Space::Heat;
-        let changed = |space: &Space| group.iter().flat_map(|commit| &commit.changes).any(|change| change.0 == *space);
+        let changed =
+            |space: &Space| group.iter().flat_map(|commit| &commit.changes).any(|change| change.space == *space);
         let spaces: Vec<Space> = Space::ALL.into_iter().filter(changed).collect();
         Self {
             is_in_memory: spaces.iter().any(in_memory),
@@ -117,22 +104,25 @@ impl Connection {
     }
 
     pub(super) fn snapshot(&self) -> Result<Snapshot> {
-        let database = self.database.read();
-        let closed = || Error::Catalog("the disk failed, and it could not be opened again yet".into());
-        let read = catch_panic(|| database.as_ref().map(Database::begin_read))?.ok_or_else(closed)?;
-        Ok(Snapshot::new(read.map_err(catalog_error)?, self.origin.clone()))
+        self.entries().map(RedbEntries::into_snapshot)
     }
 
-    /// Opens the catalog as stored on the disk, without the pages that redb has in memory.
-    pub(super) fn on_disk(&self) -> Result<OnDisk> {
+    fn entries(&self) -> Result<RedbEntries> {
+        let database = self.database.read();
+        let closed = || Error::Catalog("the disk failed, and it could not be opened again yet".into());
+        RedbEntries::read(database.as_ref().ok_or_else(closed)?, self.origin.clone())
+    }
+
+    /// Reads the last commit as stored on the disk, without the pages that redb has in memory.
+    pub(super) fn snapshot_on_disk(&self) -> Result<Snapshot> {
         // Opening a database reads the position of the last commit, so no transaction may be written meanwhile.
-        // Afterwards the snapshot keeps the pages of that commit.
+        // Afterwards the pinned entries keep the pages of that commit.
         let _writing = self.writing.lock();
-        let pinned = self.snapshot()?;
+        let pinned = self.entries()?;
         let database = read_only_database(OverlayFile::of_open_file(self.path())?, self.path(), self.cache_bytes)?;
-        let read = catch_panic(|| database.begin_read())?.map_err(catalog_error)?;
-        let database = Some(database);
-        Ok(OnDisk { snapshot: Snapshot::new(read, self.origin.clone()), database, _pinned: pinned })
+        let entries = RedbEntries::read(&database, self.origin.clone())?;
+        let on_disk = EntriesOnDisk { entries, database: Some(database), _pinned: pinned };
+        Ok(Snapshot::new(on_disk, self.origin.clone()))
     }
 
     #[cfg(test)]
@@ -218,18 +208,20 @@ impl Connection {
         transaction.set_durability(Durability::Immediate).map_err(catalog_error)?;
         transaction.set_quick_repair(true);
         for space in Space::ALL {
-            let mut changes = group.iter().flat_map(|commit| &commit.changes).filter(|c| c.0 == space).peekable();
+            let mut changes =
+                group.iter().flat_map(|commit| &commit.changes).filter(|change| change.space == space).peekable();
             if changes.peek().is_none() {
                 continue;
             }
-            let mut table = transaction.open_table(space.definition()).map_err(|e| failed(e.into()))?;
-            for (_, key, change) in changes {
-                match change {
-                    Change::Put(value) => table.insert(key.as_slice(), value.as_slice()).map(drop),
-                    Change::Delete => table.remove(key.as_slice()).map(drop),
-                    Change::DeletePrefix => match successor(key) {
-                        Some(end) => table.retain_in::<&[u8], _>(key.as_slice()..end.as_slice(), |_, _| false),
-                        None => table.retain_in::<&[u8], _>(key.as_slice().., |_, _| false),
+            let mut table = transaction.open_table(definition(space)).map_err(|e| failed(e.into()))?;
+            for change in changes {
+                let key = change.key.as_slice();
+                match &change.action {
+                    Action::Put(value) => table.insert(key, value.as_slice()).map(drop),
+                    Action::Delete => table.remove(key).map(drop),
+                    Action::DeletePrefix => match successor(key) {
+                        Some(end) => table.retain_in::<&[u8], _>(key..end.as_slice(), |_, _| false),
+                        None => table.retain_in::<&[u8], _>(key.., |_, _| false),
                     },
                 }
                 .map_err(|e| failed(e.into()))?;
@@ -289,7 +281,7 @@ impl Connection {
         close(slot.take());
         let mut settings = Database::builder();
         settings.set_cache_size(self.cache_bytes);
-        let opened = catch_panic(|| files.open_database(&settings, self.path()))?;
+        let opened = catch_panic(|| open_database(files, &settings, self.path()))?;
         let opened = opened.map_err(|e| open_error(self.path(), e))?;
         match format::version(&opened, self.path()) {
             Ok(Some(FORMAT_VERSION)) => {

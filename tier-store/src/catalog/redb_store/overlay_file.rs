@@ -1,4 +1,4 @@
-//! Opens a catalog file without ever writing it: changes stay in memory (copy on write).
+//! Opens a file without ever writing it: changes stay in memory (copy on write).
 //!
 //! redb repairs a database that was not closed when it opens it. Tools that promise not to modify a catalog open it as
 //! an [`OverlayFile`]: reads see the file, writes go to pages in memory above it. It takes a shared lock, so no server
@@ -13,9 +13,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use parking_lot::Mutex;
-use redb::StorageBackend;
 
 use crate::error::{Error, Result};
+use crate::io::files::RandomAccessFile;
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -103,8 +103,8 @@ fn beyond() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the catalog ends before what is read from it")
 }
 
-impl StorageBackend for OverlayFile {
-    fn len(&self) -> io::Result<u64> {
+impl RandomAccessFile for OverlayFile {
+    fn len_bytes(&self) -> io::Result<u64> {
         Ok(self.state.lock().len)
     }
 
@@ -138,25 +138,25 @@ impl StorageBackend for OverlayFile {
         Ok(())
     }
 
-    fn sync_data(&self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         Ok(())
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state.lock();
-        if offset.checked_add(data.len() as u64).is_none_or(|end| end > state.len) {
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > state.len) {
             return Err(beyond());
         }
         let file_len = state.file_len;
-        for PagePart { page, in_page, in_bytes } in page_parts(offset, data.len()) {
+        for PagePart { page, in_page, in_bytes } in page_parts(offset, bytes.len()) {
             if let Entry::Vacant(entry) = state.pages.entry(page) {
-                let mut bytes = vec![0; PAGE_BYTES as usize].into_boxed_slice();
-                self.read_file(file_len, page * PAGE_BYTES, &mut bytes)?;
-                entry.insert(bytes);
+                let mut copy = vec![0; PAGE_BYTES as usize].into_boxed_slice();
+                self.read_file(file_len, page * PAGE_BYTES, &mut copy)?;
+                entry.insert(copy);
             }
-            let target = state.pages.get_mut(&page).and_then(|bytes| bytes.get_mut(in_page));
-            if let (Some(target), Some(data)) = (target, data.get(in_bytes)) {
-                target.copy_from_slice(data);
+            let target = state.pages.get_mut(&page).and_then(|copy| copy.get_mut(in_page));
+            if let (Some(target), Some(bytes)) = (target, bytes.get(in_bytes)) {
+                target.copy_from_slice(bytes);
             }
         }
         Ok(())

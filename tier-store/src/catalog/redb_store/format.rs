@@ -1,4 +1,4 @@
-//! Format versions of the catalog: creates new catalogs, rewrites those of the previous version, refuses others.
+//! Format versions of the database: creates new ones, rewrites those of the previous version, refuses others.
 //!
 //! ```text
 //!   version 4   values with checksums (`sealed.rs`); every space has its redb table
@@ -13,9 +13,11 @@ use std::path::Path;
 
 use redb::{Database, Durability, ReadableDatabase};
 
-use super::sealed::{self, CatalogFault};
-use super::snapshot::{Origin, Snapshot, catch_panic};
-use super::{Space, catalog_error, write_error};
+use super::entries::RedbEntries;
+use super::{catalog_error, catch_panic, definition, write_error};
+use crate::catalog::Space;
+use crate::catalog::sealed::{self, CatalogFault};
+use crate::catalog::snapshot::{Origin, Snapshot};
 use crate::error::{Error, Result};
 
 /// Version of the catalog's layout.
@@ -31,7 +33,7 @@ pub(super) fn version(database: &Database, path: &Path) -> Result<Option<u32>> {
         return Ok(None);
     }
     let damaged = || CatalogFault::of_value(Space::Meta, FORMAT_KEY).error(path);
-    let table = catch_panic(|| read.open_table(Space::Meta.definition()))?.map_err(|_| damaged())?;
+    let table = catch_panic(|| read.open_table(definition(Space::Meta)))?.map_err(|_| damaged())?;
     let stored = catch_panic(|| table.get(FORMAT_KEY))?.map_err(catalog_error)?.ok_or_else(damaged)?;
     let stored = catch_panic(|| stored.value())?;
     // Before version 4 the number had no checksum.
@@ -72,9 +74,8 @@ pub(super) fn upgrade(database: &mut Database, path: &Path) -> Result<()> {
         }
         _ => return Err(damaged()),
     }
-    let read = catch_panic(|| database.begin_read())?.map_err(catalog_error)?;
-    let source = Snapshot::new(read, Origin { path: path.into(), is_sealed: false });
-    rewrite(database, path, Some(&source))?;
+    let entries = RedbEntries::read(database, Origin { path: path.into(), is_sealed: false })?;
+    rewrite(database, path, Some(&entries.into_snapshot()))?;
     tracing::info!(path = %path.display(), from = UNSEALED_VERSION, to = FORMAT_VERSION, "the catalog was rewritten");
     Ok(())
 }
@@ -86,7 +87,7 @@ pub(super) fn rewrite(target: &Database, path: &Path, source: Option<&Snapshot>)
     write.set_durability(Durability::Immediate).map_err(catalog_error)?;
     write.set_quick_repair(true);
     for space in Space::ALL {
-        let mut table = write.open_table(space.definition()).map_err(|e| failed(e.into()))?;
+        let mut table = write.open_table(definition(space)).map_err(|e| failed(e.into()))?;
         let mut put = |key: &[u8], payload: &[u8]| {
             let stored = sealed::seal(space, key, payload.to_vec());
             table.insert(key, stored.as_slice()).map(|_| true).map_err(|e| failed(e.into()))

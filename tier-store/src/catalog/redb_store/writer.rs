@@ -1,33 +1,21 @@
-//! The writer thread of the catalog: takes commits from a queue and makes all that wait durable in one transaction.
+//! The writer thread of the store: takes commits from a queue and makes all that wait durable in one transaction.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread::JoinHandle;
 
-use super::Commit;
 use super::connection::Connection;
-use crate::error::{Error, Result};
+use crate::catalog::commit::{Commit, PendingCommit};
+use crate::error::Result;
 
 /// Maximum number of commits in one transaction.
 const GROUP_COMMITS: usize = 256;
 
 struct Job {
     commit: Commit,
-    /// The generation of the catalog when the commit was submitted.
+    /// The generation of the connection when the commit was submitted.
     generation: u64,
     reply: SyncSender<Result<()>>,
-}
-
-/// A commit on its way to the disk.
-#[derive(Debug)]
-#[must_use = "a commit is durable only when waited for"]
-pub(crate) struct PendingCommit(Receiver<Result<()>>);
-
-impl PendingCommit {
-    /// Blocks until the commit is durable or refused.
-    pub(crate) fn wait(self) -> Result<()> {
-        self.0.recv().unwrap_or_else(|_| Err(Error::Catalog("the catalog is closed".into())))
-    }
 }
 
 #[derive(Debug)]
@@ -47,12 +35,12 @@ impl Writer {
     }
 
     pub(super) fn submit(&self, commit: Commit) -> PendingCommit {
-        let (reply, result) = sync_channel(1);
+        let (reply, pending) = PendingCommit::new();
         if let Some(queue) = &self.queue {
             // A closed queue drops the reply, which `wait` reports.
             let _ = queue.send(Job { commit, generation: self.connection.generation(), reply });
         }
-        PendingCommit(result)
+        pending
     }
 }
 
