@@ -37,8 +37,9 @@ use super::filter::Conjunct;
 use super::hot::HotScan;
 use super::keys::JoinKeys;
 use super::metrics::{ScanMetrics, WaitTimer};
+use super::observer::{ScanCounts, ScanObserver};
 use super::pruning::{DynamicPruner, Verdict, judge_chunks};
-use super::queue::{ScanQueue, ScanSpec, SurvivalRate};
+use super::queue::{ScanQueue, ScanSpec};
 use super::residency::Residency;
 use super::source::ScanSource;
 use super::statistics::scan_statistics;
@@ -359,21 +360,27 @@ impl TierScanExec {
         }
         let scans = StatementScans::from_context(context);
         let tally = scans.add_scan(&config.source, columns.len(), config.partitions);
+        let counts = ScanCounts {
+            metrics: metrics.clone(),
+            tally: Arc::clone(&tally),
+            counted_segments: scans.counted_segments(&config.source),
+        };
+        let slice_rows = context.session_config().batch_size().clamp(1, super::SLICE_ROWS);
+        let bound = Conjunct::bind_all(&conjuncts, &config.keys, config.source.schema(), &columns)?;
+        let observer = ScanObserver::new(&config.source, &columns, slice_rows, counts);
+        let observer = observer.with_filters(&bound, conjuncts.clone());
         let position = |p: &usize| columns.iter().position(|c| c == p);
         let spec = ScanSpec {
             output: config.projection.iter().filter_map(position).collect(),
-            conjuncts: Conjunct::bind_all(&conjuncts, &config.keys, config.source.schema(), &columns)?.into(),
             source: Arc::clone(&config.source),
             columns,
             schema: Arc::clone(&self.schema),
-            slice_rows: context.session_config().batch_size().clamp(1, super::SLICE_ROWS),
+            conjuncts: bound.into(),
+            slice_rows,
             fetch: config.fetch,
-            filters: conjuncts.clone(),
-            probe_values: OnceLock::new(),
             metrics,
             tally,
-            counted_segments: scans.counted_segments(&config.source),
-            survival: SurvivalRate::default(),
+            observer,
         };
         // Static filters alone exclude nothing more; combined with run-time filters they may.
         let pruning = if config.dynamic.is_empty() { Vec::new() } else { conjuncts };

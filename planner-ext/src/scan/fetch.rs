@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{concat, take};
@@ -30,8 +30,9 @@ use super::exec::TierScanExec;
 use super::expected_reads::StatementScans;
 use super::late::SelectedRows;
 use super::metrics::ScanMetrics;
+use super::observer::{ScanCounts, ScanObserver};
 use super::open::{OpenChunk, Opening};
-use super::queue::{ScanSpec, SurvivalRate};
+use super::queue::ScanSpec;
 use super::source::ScanSource;
 
 /// Chunks read at once; one if the I/O budget has no room.
@@ -93,6 +94,13 @@ impl FetchExec {
 
     fn spec(&self, context: &TaskContext) -> ScanSpec {
         let scans = StatementScans::from_context(context);
+        let tally = scans.add_scan(&self.source, self.columns.len(), 1);
+        let metrics = ScanMetrics::new(&self.metrics, &self.source);
+        let counts = ScanCounts {
+            metrics: metrics.clone(),
+            tally: Arc::clone(&tally),
+            counted_segments: scans.counted_segments(&self.source),
+        };
         ScanSpec {
             source: Arc::clone(&self.source),
             columns: self.columns.clone(),
@@ -101,12 +109,9 @@ impl FetchExec {
             conjuncts: Vec::new().into(),
             slice_rows: super::SLICE_ROWS,
             fetch: None,
-            filters: Vec::new(),
-            tally: scans.add_scan(&self.source, self.columns.len(), 1),
-            counted_segments: scans.counted_segments(&self.source),
-            survival: SurvivalRate::default(),
-            probe_values: OnceLock::new(),
-            metrics: ScanMetrics::new(&self.metrics, &self.source),
+            metrics,
+            tally,
+            observer: ScanObserver::new(&self.source, &self.columns, super::SLICE_ROWS, counts),
         }
     }
 }
@@ -300,7 +305,8 @@ impl Fetcher {
             Ok(column)
         });
         let columns = columns.collect();
-        drop((chunk, beyond));
+        OpenChunk::release(chunk);
+        drop(beyond);
         columns
     }
 }

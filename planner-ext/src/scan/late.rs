@@ -11,8 +11,9 @@ use datafusion::common::Result;
 use parking_lot::Mutex;
 use terrace_tier_store::heat::Sample;
 
+use super::cold::ColdPart;
 use super::filter::{DynamicFilterUse, Selection, SliceFilter};
-use super::open::{ColdPart, OpenChunk};
+use super::open::OpenChunk;
 use super::queue::ScanSpec;
 use super::stream::Slices;
 
@@ -162,12 +163,19 @@ pub(super) fn select_rows(
     chunk: OpenChunk,
     filter: &mut SliceFilter,
 ) -> Result<Option<ColdPart>> {
-    let selected = SelectedRows::evaluate(&chunk, filter)?;
+    let selected = match SelectedRows::evaluate(&chunk, filter) {
+        Ok(selected) => selected,
+        Err(error) => {
+            chunk.finish();
+            return Err(error);
+        }
+    };
     let deferred = chunk.deferred_bytes();
     let metrics = chunk.metrics();
     let remaining = match selected.ranges.is_empty() {
         true => {
             chunk.note(chunk.rows(), 0, Sample::default);
+            chunk.finish();
             None
         }
         false => chunk.remaining_columns(selected),

@@ -1,5 +1,6 @@
 //! Scans of a table: chunks on any tier and the delta, as record batches of up to 8,192 rows.
 //!
+//! - `cold`: a chunk with columns that are not resident, on its way from the home tier
 //! - `comparison`: a column compared with a number, on values as they are stored and on bounds
 //! - `counted_segments`: the segments that a statement has counted, one access each
 //! - `dictionary_filter`: filters on texts, evaluated once per value of a dictionary
@@ -14,7 +15,9 @@
 //! - `like`: LIKE with several pieces of text
 //! - `membership`: a run-time filter on one integer column as a bitmap or Bloom filter
 //! - `metrics`: the metrics that EXPLAIN ANALYZE shows
-//! - `open`: a chunk whose columns are loaded; counts its segments when it is done
+//! - `observer`: takes the outcomes of chunks: heat, metrics, page bounds, samples, filters, offers to memory
+//! - `open`: a chunk whose columns are loaded, given out in slices
+//! - `outcome`: what the scan of a chunk has read, as plain data
 //! - `pages`: the pages of a chunk that a predicate can match, by bounds learned from earlier reads
 //! - `probe_values`: the single values that a predicate asks a column for
 //! - `pruning`: the chunks that a predicate can match, by their bounds and membership filters
@@ -25,12 +28,14 @@
 //! - `source`: the scanned table version, addressed by items
 //! - `statistics`: statistics of a scan for the planner
 //! - `stream`: one partition: slices of chunks -> filter -> batches
+//! - `survival`: the share of rows that pass the filters of a scan
 //! - `tally`: counts of one scan, for the advisor
 //! - `volume`: rows and bytes of a scan, for mining hot views
 //!
 //! Invariants: nothing is read before the first poll; dropping a stream drops its reads; resident data costs nothing
 //! beyond the kernels that `FilterExec` would run on it.
 
+mod cold;
 mod comparison;
 mod counted_segments;
 mod dictionary_filter;
@@ -45,7 +50,9 @@ mod late_fetch;
 mod like;
 mod membership;
 mod metrics;
+mod observer;
 mod open;
+mod outcome;
 mod pages;
 mod probe_values;
 mod pruning;
@@ -56,6 +63,7 @@ mod rows;
 mod source;
 mod statistics;
 mod stream;
+mod survival;
 mod tally;
 #[cfg(test)]
 pub(crate) mod tests;

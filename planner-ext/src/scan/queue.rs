@@ -9,13 +9,12 @@
 //! Every finished read wakes every waiting partition: the one that polled last may not be the one that is polled next.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
-use datafusion::physical_expr::PhysicalExpr;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
@@ -24,14 +23,14 @@ use terrace_tier_store::placement::ExpectedRead;
 use terrace_tier_store::table::Chunk;
 use terrace_tier_store::tier::ssd::Admission;
 
-use super::counted_segments::CountedSegments;
+use super::cold::{Arrived, ChunkRead, ColdPart};
 use super::expected_reads::StatementScans;
 use super::filter::{Conjunct, SliceFilter};
 use super::late::{self, LateMaterialization};
 use super::metrics::ScanMetrics;
-use super::open::{Arrived, ChunkRead, ColdPart, OpenChunk, Opening};
-use super::probe_values::ProbeValues;
-use super::pruning::{DynamicPruner, Verdict, present_conjunction};
+use super::observer::ScanObserver;
+use super::open::{OpenChunk, Opening};
+use super::pruning::{DynamicPruner, Verdict};
 use super::source::ScanSource;
 use super::tally::ScanTally;
 
@@ -54,54 +53,18 @@ pub(super) struct ScanSpec {
     pub slice_rows: usize,
     /// Rows after which the scan may stop.
     pub fetch: Option<usize>,
-    /// The filters over the table's schema.
-    pub filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// Probe values of the filters, found when a chunk was read in vain: the keys of joins are known by then.
-    pub probe_values: OnceLock<Vec<ProbeValues>>,
     /// Counts of the execution for `EXPLAIN ANALYZE`.
     pub metrics: ScanMetrics,
     /// Counts of the execution for the advisor.
     pub tally: Arc<ScanTally>,
-    /// Segments that the statement has counted.
-    pub counted_segments: Arc<CountedSegments>,
-    /// Share of the rows that passed the filters so far.
-    pub survival: SurvivalRate,
-}
-
-/// Rows of the chunks that an execution has finished, and how many of them passed the filters.
-#[derive(Debug, Default)]
-pub(super) struct SurvivalRate {
-    rows: AtomicU64,
-    survivors: AtomicU64,
-}
-
-impl SurvivalRate {
-    pub(super) fn add(&self, rows: usize, survivors: usize) {
-        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
-        self.survivors.fetch_add(survivors as u64, Ordering::Relaxed);
-    }
-
-    /// How many of `rows` rows are expected to pass the filters; all of them before the first chunk is finished.
-    fn expected_survivors(&self, rows: u32) -> usize {
-        let seen = self.rows.load(Ordering::Relaxed);
-        let survivors = self.survivors.load(Ordering::Relaxed);
-        let share = if seen > 0 { (survivors as f64 / seen as f64).min(1.0) } else { 1.0 };
-        (f64::from(rows) * share).ceil() as usize
-    }
+    /// Takes the outcome of each chunk.
+    pub observer: ScanObserver,
 }
 
 impl ScanSpec {
     /// True when a filter reads the column at this position.
     pub(super) fn filters_on(&self, slot: usize) -> bool {
         self.conjuncts.iter().any(|c| c.slots().contains(&slot))
-    }
-
-    /// The single values that the filters ask columns for.
-    pub(super) fn probe_values(&self) -> &[ProbeValues] {
-        self.probe_values.get_or_init(|| match present_conjunction(&self.filters) {
-            Ok(predicate) => ProbeValues::from_predicate(&predicate, self.source.schema()),
-            Err(_) => Vec::new(),
-        })
     }
 }
 
@@ -284,7 +247,7 @@ impl ScanQueue {
         let items: Vec<u32> = self.lanes.iter().flat_map(|lane| lane.lock().untaken()).collect();
         for entry in items.into_iter().filter_map(|item| spec.source.chunk(item)) {
             let chunk = &entry.chunk;
-            let survivors = spec.survival.expected_survivors(chunk.rows);
+            let survivors = spec.observer.survival().expected_survivors(chunk.rows);
             for (slot, column) in spec.columns.iter().enumerate() {
                 let (pattern, values) = match spec.filters_on(slot) {
                     true => (Pattern::Sequential, chunk.rows as usize),
@@ -335,6 +298,20 @@ impl ScanQueue {
         }
     }
 
+    /// Takes back a chunk of which a partition takes no more slices. The last partition to give it back finishes it,
+    /// and does so without the lane's lock, as that may build a membership filter. Chunks are given back before the
+    /// next one is asked for, so their charges end before a new read asks the I/O budget for room.
+    pub(super) fn release(&self, partition: usize, chunk: Arc<OpenChunk>) {
+        // Chunks with slices left stay open for the other partitions.
+        if !self.ordered
+            && !chunk.has_more()
+            && let Some(lane) = self.lane(partition)
+        {
+            lane.lock().open.retain(|open| !Arc::ptr_eq(open, &chunk));
+        }
+        OpenChunk::release(chunk);
+    }
+
     fn lane(&self, partition: usize) -> Option<&Mutex<Lane>> {
         if self.ordered { self.lanes.get(partition) } else { self.lanes.first() }
     }
@@ -366,8 +343,6 @@ impl ScanQueue {
         if !lane.started {
             self.classify(lane);
         }
-        // Dropping exhausted chunks gives their charges back before a new read asks the I/O budget for room.
-        lane.open.retain(|chunk| chunk.has_more());
         loop {
             // Reads start before anything is taken, so that the device works while this partition processes the chunk.
             self.read_ahead(lane)?;
@@ -646,7 +621,9 @@ impl Lane {
     }
 
     fn clear(&mut self) {
+        let open = std::mem::take(&mut self.open);
         *self = Self { started: true, ..Self::default() };
+        open.into_iter().for_each(OpenChunk::release);
     }
 
     /// Cancels all reads and puts their items back among the cold ones.
@@ -660,7 +637,7 @@ impl Lane {
         back.into_iter().rev().for_each(|item| self.cold.push_front(item));
         self.ahead.clear();
         self.ahead_bytes = 0;
-        self.open.clear();
+        self.open.drain(..).for_each(OpenChunk::release);
     }
 }
 

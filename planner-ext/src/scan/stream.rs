@@ -73,7 +73,7 @@ impl ScanStream {
                 return Poll::Ready(self.flush().transpose());
             }
             let Some(range) = self.current.as_ref().and_then(|chunk| chunk.take()) else {
-                self.current = None;
+                self.release_current();
                 match self.queue.poll_next(self.partition, cx)? {
                     Poll::Ready(Some(Work::Slices(chunk))) => self.current = Some(chunk),
                     Poll::Ready(Some(Work::Filters(chunk))) => {
@@ -162,9 +162,16 @@ impl ScanStream {
         }
     }
 
+    /// Gives back the chunk that the partition works on, with or without slices left.
+    fn release_current(&mut self) {
+        if let Some(chunk) = self.current.take() {
+            self.queue.release(self.partition, chunk);
+        }
+    }
+
     fn stop(&mut self) {
         self.done = true;
-        self.current = None;
+        self.release_current();
         self.slices.fill(None);
     }
 

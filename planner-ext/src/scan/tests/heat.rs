@@ -9,7 +9,7 @@ use futures::StreamExt;
 use terrace_tier_store::heat::{Pattern, PatternCounts};
 use terrace_tier_store::placement::EpochRequest;
 
-use super::{Fixture, Rng, lines, run};
+use super::{Fixture, Rng, lines, metric, run};
 use crate::scan::expected_reads::StatementScans;
 
 /// The task context of one statement, as in the engine.
@@ -158,6 +158,62 @@ async fn the_pattern_is_that_of_the_rows_that_are_selected() {
             assert!(!found[1].is_empty() && found[1].iter().all(|found| *found == of_other), "{sql}: {:?}", found[1]);
         }
     }
+}
+
+/// Values that were counted of a column, by chunk.
+fn values(fixture: &Fixture, column: usize) -> Vec<u64> {
+    counts(fixture, column).into_iter().map(|counts| counts.values.iter().sum()).collect()
+}
+
+/// A chunk is counted when its scan ends, however it ends: finished chunks as a whole, the present one as far as it was
+/// scanned, and chunks that were only read ahead not at all.
+#[tokio::test]
+async fn a_stream_that_is_dropped_has_counted_what_it_scanned() {
+    for (resident, segments) in [(false, "segments_ssd"), (true, "segments_dram")] {
+        let fixture = Fixture::new(&mut Rng(26), 4000, 1000, 0);
+        if resident {
+            fixture.place_all(|_, _| 0);
+        }
+        let plan = planned(&fixture.session(1), "SELECT i FROM t").await;
+        let mut stream = plan.execute(0, surroundings(&fixture.session(1), 500)).unwrap();
+        for _ in 0..3 {
+            assert_eq!(stream.next().await.unwrap().unwrap().num_rows(), 500);
+        }
+        let sorted = || {
+            let mut found = values(&fixture, 1);
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(sorted(), [0, 0, 0, 1000], "the second chunk is not finished");
+        drop(stream);
+        assert_eq!(sorted(), [0, 0, 500, 1000]);
+        assert_eq!(accesses(&fixture).iter().sum::<u64>(), 2);
+        assert_eq!(metric(&plan, segments), 2);
+        fixture.assert_idle().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_fails_has_counted_what_it_scanned() {
+    let fixture = Fixture::new(&mut Rng(27), 4000, 1000, 0);
+    fixture.place_all(|_, _| 0);
+    let plan = planned(&fixture.session(1), "SELECT i FROM t WHERE 1000 / (k - 1500) < 5").await;
+    let mut stream = plan.execute(0, surroundings(&fixture.session(1), 500)).unwrap();
+    let mut rows = 0;
+    let failure = loop {
+        match stream.next().await.unwrap() {
+            Ok(batch) => rows += batch.num_rows(),
+            Err(error) => break error,
+        }
+    };
+    assert!(failure.to_string().contains("zero"), "{failure}");
+    assert_eq!(rows, 1500);
+    // The slice that failed is not counted.
+    assert_eq!([values(&fixture, 0), values(&fixture, 1)], [[1000, 500, 0, 0], [1000, 500, 0, 0]]);
+    drop(stream);
+    assert_eq!(values(&fixture, 0), [1000, 500, 0, 0], "once");
+    assert_eq!(accesses(&fixture).iter().sum::<u64>(), 4);
+    fixture.assert_idle().await;
 }
 
 /// Segments that a running scan still has to read stay in memory, rather than segments that are read a little.
