@@ -266,7 +266,7 @@ mod tests {
         let shape = Shape { warehouses: 1, orders: 1000 };
         for share in [0.1, 0.2] {
             let hot = shape.hot(share);
-            let batch = shape.district((1, 1), &mut StdRng::seed_from_u64(1)).unwrap();
+            let batch = shape.district(1, 1, &mut StdRng::seed_from_u64(1)).unwrap();
             let column = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<Int32Type>().values().clone();
             let orders = column("ol_o_id");
             let items = column("ol_i_id");

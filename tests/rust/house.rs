@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Folders with Rust sources.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 8] = [
     "bench/src",
     "flight/src",
     "ipc/src",
     "planner-ext/src",
     "server/src",
     "tests/rust",
-    "tests/support/src",
     "tests/sql-logic/src",
     "tier-store/src",
 ];

@@ -38,14 +38,17 @@ fn main() -> Result<()> {
         for _ in 0..50 {
             store.columns(&last.chunk, &[0])?;
             if let Some(segment) = last.chunk.segments.first() {
-                segment.counters.record(Pattern::Sequential, last.chunk.rows);
+                segment.counters.record(Pattern::Sequential, u64::from(last.chunk.rows));
             }
         }
     }
 
     // An epoch folds the counters into heat, chooses a tier for every segment, and says why it moves what it moves.
     for record in store.tiering().run_epoch(EpochRequest::now("example"))?.moves {
-        println!("chunk {} column {}: {} -> {}: {}", record.chunk, record.column, record.from, record.to, record.reason);
+        println!(
+            "chunk {} column {}: {} -> {}: {}",
+            record.chunk, record.column, record.from, record.to, record.reason
+        );
     }
     for tier in store.tier_infos() {
         println!("{tier:?}");
