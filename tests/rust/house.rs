@@ -65,6 +65,7 @@ fn maps_of_modules_list_every_submodule() {
     for file in SOURCES.iter().flat_map(|folder| rust_files(&top().join(folder))) {
         let text = std::fs::read_to_string(&file).unwrap();
         let map: String = text.lines().filter(|line| line.starts_with("//!")).collect();
+        let map = map.replace("mod@", "");
         let names = submodules(&text);
         maps += usize::from(!names.is_empty());
         let unlisted = names.into_iter().filter(|name| !map.contains(&format!("`{name}`")));
