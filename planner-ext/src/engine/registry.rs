@@ -186,7 +186,7 @@ pub const DURATION_BUCKETS_US: [u64; 10] =
 /// Monotonic counters since the engine started.
 #[derive(Debug, Default)]
 pub struct Counters {
-    ended: [[AtomicU64; 3]; 7],
+    ended: [[AtomicU64; Outcome::ALL.len()]; StatementKind::ALL.len()],
     durations: [AtomicU64; DURATION_BUCKETS_US.len() + 1],
     duration_sum_us: AtomicU64,
     rejected: AtomicU64,
@@ -466,6 +466,37 @@ impl Drop for Ticket {
         if !self.ended {
             let gone = Error::new(ErrorKind::Cancelled, "the client went away");
             self.registry.end(&self.statement, Outcome::Cancelled, Some(&gone));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_hold_every_kind_and_outcome() {
+        let counters = Counters::default();
+        let mut record = StatementRecord {
+            id: String::new(),
+            session: String::new(),
+            user: String::new(),
+            sql: String::new(),
+            kind: StatementKind::Query,
+            state: StatementState::Done,
+            started_unix_us: 0,
+            elapsed_us: 1,
+            rows: 0,
+            bytes: 0,
+            error: None,
+            scans: Arc::default(),
+        };
+        for kind in StatementKind::ALL {
+            for outcome in Outcome::ALL {
+                record.kind = kind;
+                counters.count(&record, outcome);
+                assert_eq!(counters.ended(kind, outcome), 1, "{} {}", kind.name(), outcome.name());
+            }
         }
     }
 }
