@@ -94,7 +94,8 @@ pub(crate) async fn dispatch(
             observation.rename(Operation::Cancel);
             let request =
                 CancelFlightInfoRequest::decode(action.body).map_err(|e| error::malformed("cancel request", e))?;
-            let info = request.info.ok_or_else(|| Status::invalid_argument("the cancel request names no query"))?;
+            let info =
+                request.info.ok_or_else(|| Status::invalid_argument("the cancel request does not name a query"))?;
             let result = CancelFlightInfoResult { status: cancel(core, call, &info).await? as i32 };
             Ok(Some(result.encode_to_vec().into()))
         }
@@ -120,7 +121,7 @@ pub(crate) async fn dispatch(
             let commit = match EndTransaction::try_from(request.action) {
                 Ok(EndTransaction::Commit) => true,
                 Ok(EndTransaction::Rollback) => false,
-                _ => return Err(Status::invalid_argument("a transaction ends by commit or roll back")),
+                _ => return Err(Status::invalid_argument("a transaction must end with commit or rollback")),
             };
             let id = required_transaction(&request.transaction_id)?;
             core.engine.end_transaction(&call.session.id, &id, commit).await?;
@@ -140,24 +141,24 @@ pub(crate) async fn dispatch(
             let roll_back = match request.action {
                 RELEASE_SAVEPOINT => false,
                 ROLL_BACK_TO_SAVEPOINT => true,
-                _ => return Err(Status::invalid_argument("a savepoint ends by release or roll back")),
+                _ => return Err(Status::invalid_argument("a savepoint must end with release or rollback")),
             };
             let full_id = required_transaction(&request.savepoint_id)?.0;
             let (id, name) = full_id
                 .split_once('/')
-                .ok_or_else(|| Status::invalid_argument("the savepoint is not one of this server's"))?;
+                .ok_or_else(|| Status::invalid_argument("this server did not issue the savepoint"))?;
             let id = TransactionId(id.to_owned());
             core.engine.end_savepoint(&call.session.id, &id, name, roll_back).await?;
             Ok(None)
         }
-        "CreatePreparedSubstraitPlan" => Err(Status::unimplemented("Substrait plans are not offered: send SQL")),
-        other => Err(Status::unimplemented(format!("there is no action '{other}'; ListActions tells which there are"))),
+        "CreatePreparedSubstraitPlan" => Err(Status::unimplemented("Substrait plans are not supported: send SQL")),
+        other => Err(Status::unimplemented(format!("action '{other}' does not exist; ListActions lists the actions"))),
     }
 }
 
 /// The transaction or savepoint that a request must name.
 fn required_transaction(id: &Bytes) -> Result<TransactionId, Status> {
-    transaction(Some(id))?.ok_or_else(|| Status::invalid_argument("the request names no transaction"))
+    transaction(Some(id))?.ok_or_else(|| Status::invalid_argument("the request does not name a transaction"))
 }
 
 async fn cancel(core: &Core, call: &Call, info: &FlightInfo) -> Result<CancelStatus, Status> {

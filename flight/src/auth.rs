@@ -111,7 +111,7 @@ impl Authentication {
                 }
             }
             (Self::Password { .. }, Credentials::None) => {
-                Err(Status::unauthenticated("no credentials were sent: log in with user and password"))
+                Err(Status::unauthenticated("the call has no credentials: log in with user and password"))
             }
             (Self::Password { .. }, Credentials::Bearer(_)) => {
                 Err(Status::unauthenticated("the token is unknown or expired: log in again"))
@@ -121,6 +121,7 @@ impl Authentication {
 }
 
 /// A random name of 256 bits that nobody can guess.
+#[allow(clippy::disallowed_methods, reason = "a seeded generator could be replayed by an attacker")]
 pub(crate) fn random_token() -> String {
     let mut bytes = [0_u8; 32];
     rand::rng().fill_bytes(&mut bytes);

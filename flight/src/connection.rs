@@ -49,7 +49,7 @@ impl Connection {
         }
         if self.sessions.lock().len() >= MOST_USERS {
             return Err(Status::resource_exhausted(format!(
-                "{MOST_USERS} users have sessions on this connection, which is the limit: close some, or connect again"
+                "{MOST_USERS} users have sessions on this connection, which is the limit: close some sessions, or open another connection"
             )));
         }
         let user = principal.user.clone();

@@ -9,6 +9,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use async_trait::async_trait;
+pub use terrace_model::error::ErrorKind;
 
 /// One authenticated user of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,39 +29,6 @@ pub struct TransactionId(pub String);
 /// Key of a running statement; the same value as in `system.queries`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StatementId(pub String);
-
-/// Kinds of errors by what the caller can do; each is mapped to one gRPC code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// The request is wrong: syntax, types, unknown columns.
-    InvalidArgument,
-    /// A named thing does not exist.
-    NotFound,
-    /// A thing of that name exists already.
-    AlreadyExists,
-    /// Valid, but not offered.
-    Unimplemented,
-    /// Memory, disk, slots or a limit are used up; trying again later may help.
-    ResourceExhausted,
-    /// No valid credentials.
-    Unauthenticated,
-    /// Valid credentials without the right.
-    PermissionDenied,
-    /// Ended by the user or an administrator.
-    Cancelled,
-    /// The server is starting, stopping or overloaded; try again.
-    Unavailable,
-    /// The state of the system forbids it.
-    FailedPrecondition,
-    /// Another transaction was faster; the same work may be done again.
-    Aborted,
-    /// A time limit passed.
-    DeadlineExceeded,
-    /// Stored data is damaged.
-    DataLoss,
-    /// A defect of the server.
-    Internal,
-}
 
 /// An error of the engine; `message` is for a person and is sent to the client unchanged.
 #[derive(Debug, Clone, thiserror::Error)]

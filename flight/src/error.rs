@@ -22,30 +22,29 @@ pub enum Error {
     Listener(#[from] std::io::Error),
 }
 
-impl From<ErrorKind> for Code {
-    fn from(kind: ErrorKind) -> Self {
-        match kind {
-            ErrorKind::InvalidArgument => Code::InvalidArgument,
-            ErrorKind::NotFound => Code::NotFound,
-            ErrorKind::AlreadyExists => Code::AlreadyExists,
-            ErrorKind::Unimplemented => Code::Unimplemented,
-            ErrorKind::ResourceExhausted => Code::ResourceExhausted,
-            ErrorKind::Unauthenticated => Code::Unauthenticated,
-            ErrorKind::PermissionDenied => Code::PermissionDenied,
-            ErrorKind::Cancelled => Code::Cancelled,
-            ErrorKind::Unavailable => Code::Unavailable,
-            ErrorKind::FailedPrecondition => Code::FailedPrecondition,
-            ErrorKind::Aborted => Code::Aborted,
-            ErrorKind::DeadlineExceeded => Code::DeadlineExceeded,
-            ErrorKind::DataLoss => Code::DataLoss,
-            ErrorKind::Internal => Code::Internal,
-        }
+/// The gRPC code of a kind of errors.
+fn code(kind: ErrorKind) -> Code {
+    match kind {
+        ErrorKind::InvalidArgument => Code::InvalidArgument,
+        ErrorKind::NotFound => Code::NotFound,
+        ErrorKind::AlreadyExists => Code::AlreadyExists,
+        ErrorKind::Unimplemented => Code::Unimplemented,
+        ErrorKind::ResourceExhausted => Code::ResourceExhausted,
+        ErrorKind::Unauthenticated => Code::Unauthenticated,
+        ErrorKind::PermissionDenied => Code::PermissionDenied,
+        ErrorKind::Cancelled => Code::Cancelled,
+        ErrorKind::Unavailable => Code::Unavailable,
+        ErrorKind::FailedPrecondition => Code::FailedPrecondition,
+        ErrorKind::Aborted => Code::Aborted,
+        ErrorKind::DeadlineExceeded => Code::DeadlineExceeded,
+        ErrorKind::DataLoss => Code::DataLoss,
+        ErrorKind::Internal => Code::Internal,
     }
 }
 
 impl From<EngineError> for Status {
     fn from(error: EngineError) -> Self {
-        Status::new(error.kind.into(), shorten(error.message))
+        Status::new(code(error.kind), shorten(error.message))
     }
 }
 

@@ -134,7 +134,9 @@ fn select_all(parts: &[String]) -> String {
 
 fn not_a_query(command: &Command) -> Status {
     match command {
-        Command::CommandStatementSubstraitPlan(_) => Status::unimplemented("Substrait plans are not offered: send SQL"),
+        Command::CommandStatementSubstraitPlan(_) => {
+            Status::unimplemented("Substrait plans are not supported: send SQL")
+        }
         other => Status::invalid_argument(format!("{} is not a command that returns rows", other.type_url())),
     }
 }

@@ -45,7 +45,7 @@ pub(crate) async fn ingest(
 
 fn target(command: CommandStatementIngest) -> Result<IngestTarget, Status> {
     if command.table.is_empty() {
-        return Err(Status::invalid_argument("the ingest names no table"));
+        return Err(Status::invalid_argument("the ingest does not name a table"));
     }
     let options = command.table_definition_options.unwrap_or_default();
     let if_exists = match TableExistsOption::try_from(options.if_exists) {

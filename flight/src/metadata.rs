@@ -130,7 +130,7 @@ fn table_types(command: CommandGetTableTypes) -> Result<RecordBatch, Status> {
 }
 
 fn xdbc(data_type: Option<i32>) -> Result<RecordBatch, Status> {
-    let types = XDBC_TYPES.as_ref().ok_or_else(|| Status::internal("the table of types could not be built"))?;
+    let types = XDBC_TYPES.as_ref().ok_or_else(|| Status::internal("cannot build the table of types"))?;
     types.record_batch(data_type).map_err(flight)
 }
 

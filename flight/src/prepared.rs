@@ -49,7 +49,7 @@ pub(crate) async fn create(
         let mut prepared = call.session.prepared.lock();
         if prepared.len() >= max {
             return Err(Status::resource_exhausted(format!(
-                "this session holds {max} prepared statements, which is the limit: close some"
+                "this session has {max} prepared statements, which is the limit: close some of them"
             )));
         }
         prepared.insert(handle.clone(), Arc::new(Prepared { statement, bound: Mutex::default() }));
@@ -109,6 +109,8 @@ fn check(statement: &dyn Statement, parameters: Option<&RecordBatch>) -> Result<
     let given = parameters.num_columns();
     match expected == given {
         true => Ok(()),
-        false => Err(Status::invalid_argument(format!("the statement has {expected} parameters, {given} were bound"))),
+        false => {
+            Err(Status::invalid_argument(format!("the statement has {expected} parameters, but {given} were bound")))
+        }
     }
 }

@@ -105,7 +105,7 @@ impl PutStream {
                         DecodedPayload::None => None,
                         DecodedPayload::Schema(_) => Some(Err(EngineError::new(
                             ErrorKind::InvalidArgument,
-                            "the stream changes its schema half way",
+                            "the schema changes within the stream; send one stream per schema",
                         ))),
                     },
                 })
@@ -216,7 +216,7 @@ pub(crate) async fn dispatch(
             ingest::ingest(core, call, ingest, stream, observation).await?
         }
         Command::CommandStatementSubstraitPlan(_) => {
-            return Err(Status::unimplemented("Substrait plans are not offered: send SQL"));
+            return Err(Status::unimplemented("Substrait plans are not supported: send SQL"));
         }
         other => {
             return Err(Status::invalid_argument(format!("{} is not a command that stores rows", other.type_url())));

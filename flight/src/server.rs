@@ -103,7 +103,7 @@ impl FlightServer {
         tokio::select! {
             result = serving => Ok(result?),
             () = deadline => {
-                tracing::warn!("calls still running after {drain_timeout:?} are cut off");
+                tracing::warn!("the server ends calls that still run after {drain_timeout:?}");
                 Ok(())
             }
         }

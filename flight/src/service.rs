@@ -254,6 +254,6 @@ impl FlightService for Service {
     }
 
     async fn do_exchange(&self, _: Request<Streaming<FlightData>>) -> Answer<FlightData> {
-        Err(Status::unimplemented("DoExchange is not offered: use DoGet and DoPut"))
+        Err(Status::unimplemented("DoExchange is not supported: use DoGet and DoPut"))
     }
 }

@@ -94,7 +94,7 @@ impl Sessions {
         let principal = self.authentication.verify(&credentials)?;
         match extensions.get::<Arc<Connection>>() {
             Some(connection) => connection.session(self, principal).await,
-            None => Err(Status::internal("the transport does not tell the connection of this call")),
+            None => Err(Status::internal("the transport does not identify the connection of this call")),
         }
     }
 

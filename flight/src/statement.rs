@@ -116,7 +116,7 @@ pub(crate) async fn fetch(
     let handle = handle_text(handle)?;
     let target = core.options.target_message_bytes;
     if let Some(rows) = handle.strip_prefix(COUNT_PREFIX) {
-        let rows: i64 = rows.parse().map_err(|_| Status::invalid_argument("the ticket is not one of this server's"))?;
+        let rows: i64 = rows.parse().map_err(|_| Status::invalid_argument("this server did not issue the ticket"))?;
         let batch = one_column(COUNT_SCHEMA.clone(), Arc::new(Int64Array::from(vec![rows])))?;
         return Ok(encode(COUNT_SCHEMA.clone(), batch, target, observation, None));
     }

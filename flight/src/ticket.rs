@@ -105,7 +105,7 @@ impl Tickets {
             .pending
             .remove(handle)
             .map(|pending| (pending.session, pending.query))
-            .ok_or_else(|| Status::internal("a ticket vanished while it was held"))
+            .ok_or_else(|| Status::internal("a ticket disappeared while it was being fetched"))
     }
 
     /// Registers a running query of session `owner`, so that it can be cancelled, until the guard is dropped.
@@ -161,5 +161,5 @@ impl Drop for RunningGuard {
 
 /// The text of a handle; fails when a client sent other bytes.
 pub(crate) fn handle_text(handle: &[u8]) -> Result<&str, Status> {
-    std::str::from_utf8(handle).map_err(|_| Status::invalid_argument("the handle is not one of this server's"))
+    std::str::from_utf8(handle).map_err(|_| Status::invalid_argument("this server did not issue the handle"))
 }

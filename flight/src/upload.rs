@@ -64,7 +64,7 @@ where
 
 fn name_reset(status: Status) -> Status {
     match status.code() {
-        Code::Cancelled => Status::aborted("the client gave the upload up"),
+        Code::Cancelled => Status::aborted("the client cancelled the upload"),
         _ => status,
     }
 }

@@ -25,7 +25,7 @@ impl AlignedBytes {
     /// # Errors
     /// [`Error::TooLarge`] when the allocation fails.
     pub fn with_capacity(capacity: usize) -> Result<Self, Error> {
-        let none = || Error::TooLarge(format!("there is no memory for {capacity} bytes of a message"));
+        let none = || Error::TooLarge(format!("cannot allocate {capacity} bytes for a message"));
         let mut memory: Vec<u8> = Vec::new();
         memory.try_reserve_exact(capacity.checked_add(ALIGNMENT).ok_or_else(none)?).map_err(|_| none())?;
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);

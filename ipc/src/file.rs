@@ -146,7 +146,7 @@ impl<R: Read + Seek> Input<R> {
     fn bytes(&mut self, at: u64, len: u64) -> Result<Bytes> {
         let end = at.checked_add(len).filter(|end| *end <= self.len);
         let len = usize::try_from(len).ok().filter(|_| end.is_some());
-        let outside = || malformed(format!("a part of the file at {at} lies outside of its {} bytes", self.len));
+        let outside = || malformed(format!("a part of the file at {at} is outside its {} bytes", self.len));
         let len = len.ok_or_else(outside)?;
         self.reader.seek(SeekFrom::Start(at))?;
         let mut bytes = AlignedBytes::zeroed(len, None)?;
@@ -180,7 +180,7 @@ impl<R: Read + Seek> Input<R> {
     fn first_message(&mut self) -> Result<FileMetadata> {
         let mut at = 0;
         let message = self.message(&mut at)?.ok_or_else(|| malformed("the file is empty: it has no schema"))?;
-        let Ok(parsed) = root_as_message(&message.header) else { return Err(malformed("it is no Arrow file")) };
+        let Ok(parsed) = root_as_message(&message.header) else { return Err(malformed("it is not an Arrow file")) };
         let schema = parsed.header_as_schema().ok_or_else(|| malformed("it does not begin with a schema"))?;
         Ok(FileMetadata {
             schema: convert_schema(schema)?,
@@ -192,7 +192,7 @@ impl<R: Read + Seek> Input<R> {
 
     /// Reads a message that the footer names.
     fn block(&mut self, block: &Block) -> Result<Message> {
-        let outside = || malformed("its footer names a message outside of the file");
+        let outside = || malformed("its footer points to a message outside the file");
         let at = u64::try_from(block.offset()).map_err(|_| outside())?;
         let header_len = u64::try_from(block.metaDataLength()).map_err(|_| outside())?;
         let body_len = u64::try_from(block.bodyLength()).map_err(|_| outside())?;
@@ -223,16 +223,16 @@ impl<R: Read + Seek> Input<R> {
             found = self.length(at)?;
         }
         let header_len = u64::try_from(i32::from_le_bytes(found));
-        let header_len = header_len.map_err(|_| malformed("a message has a length below 0"))?;
+        let header_len = header_len.map_err(|_| malformed("a message has a negative length"))?;
         if header_len == 0 {
             return Ok(None);
         }
         let header = self.bytes(*at, header_len)?;
         let body_len = match root_as_message(&header) {
             Ok(parsed) => parsed.bodyLength(),
-            Err(_) => return Err(malformed("it is no Arrow file, or a message of it is damaged")),
+            Err(_) => return Err(malformed("it is not an Arrow file, or one of its messages is damaged")),
         };
-        let body_len = u64::try_from(body_len).map_err(|_| malformed("a message has a length below 0"))?;
+        let body_len = u64::try_from(body_len).map_err(|_| malformed("a message has a negative length"))?;
         let body = self.bytes(*at + header_len, body_len)?;
         *at += header_len + body_len;
         Ok(Some(Message { header, body }))

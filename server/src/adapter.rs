@@ -11,6 +11,7 @@ use futures::{StreamExt, TryStreamExt};
 use terrace_flight as flight;
 use terrace_flight::{EngineError, EngineResult, SessionId, StatementId, TransactionId};
 use terrace_planner_ext as planner;
+use terrace_planner_ext::ErrorKind;
 use terrace_planner_ext::engine::{CATALOG, ColumnNotes, Engine, EntryKind, IngestMode, IngestRequest, Prepared};
 
 /// The planner's engine as an engine of the Flight service.
@@ -41,28 +42,9 @@ fn with_remarks(columns: &Schema, notes: &[ColumnNotes]) -> SchemaRef {
     Arc::new(Schema::new(columns.fields().iter().map(field).collect::<Vec<_>>()))
 }
 
-/// Converts an error to Flight's; kinds have the same names in both crates.
+/// Converts an error to Flight's.
 fn error(error: planner::Error) -> EngineError {
-    macro_rules! same {
-        ($($kind:ident),+) => { match error.kind() { $(planner::ErrorKind::$kind => flight::ErrorKind::$kind,)+ } };
-    }
-    let kind = same!(
-        InvalidArgument,
-        NotFound,
-        AlreadyExists,
-        Unimplemented,
-        ResourceExhausted,
-        Unauthenticated,
-        PermissionDenied,
-        Cancelled,
-        Unavailable,
-        FailedPrecondition,
-        Aborted,
-        DeadlineExceeded,
-        DataLoss,
-        Internal
-    );
-    EngineError::new(kind, error.message())
+    EngineError::new(error.kind(), error.message())
 }
 
 #[async_trait]
@@ -114,7 +96,7 @@ impl flight::Engine for FlightEngine {
     ) -> EngineResult<u64> {
         let session = self.session(session)?;
         let request = ingest_request(target)?;
-        let rows = batches.map_err(|e| planner::Error::new(planner_kind(e.kind), e.message)).boxed();
+        let rows = batches.map_err(|e| planner::Error::new(e.kind, e.message)).boxed();
         self.0.ingest(&session, request, schema, rows, transaction.map(|id| id.0.as_str())).await.map_err(error)
     }
 
@@ -181,9 +163,7 @@ impl flight::Engine for FlightEngine {
         // For these options "not found" means that the value does not exist.
         let names_a_place = ["schema", "catalog", "datafusion.catalog.default_schema"];
         set.map_err(|error| match names_a_place.contains(&name.to_ascii_lowercase().as_str()) {
-            true if error.kind == flight::ErrorKind::NotFound => {
-                EngineError::new(flight::ErrorKind::InvalidArgument, error.message)
-            }
+            true if error.kind == ErrorKind::NotFound => EngineError::new(ErrorKind::InvalidArgument, error.message),
             _ => error,
         })
     }
@@ -193,12 +173,12 @@ impl flight::Engine for FlightEngine {
 fn ingest_request(target: flight::IngestTarget) -> EngineResult<IngestRequest> {
     use flight::{IfExists, IfNotExists};
     if target.temporary {
-        let kind = flight::ErrorKind::Unimplemented;
+        let kind = ErrorKind::Unimplemented;
         return Err(EngineError::new(kind, "temporary tables are not supported; ingest into a table and drop it"));
     }
     if let Some(catalog) = target.catalog.as_deref().filter(|name| !name.is_empty() && *name != CATALOG) {
         let message = format!("catalog '{catalog}' does not exist; the only one is '{CATALOG}'");
-        return Err(EngineError::new(flight::ErrorKind::NotFound, message));
+        return Err(EngineError::new(ErrorKind::NotFound, message));
     }
     let mode = match (target.if_exists, target.if_not_exists) {
         (IfExists::Fail, IfNotExists::Create) => IngestMode::Create,
@@ -207,33 +187,11 @@ fn ingest_request(target: flight::IngestTarget) -> EngineResult<IngestRequest> {
         (IfExists::Replace, IfNotExists::Create) => IngestMode::Replace,
         (IfExists::Replace | IfExists::Fail, IfNotExists::Fail) => {
             let message = "this combination of modes is not supported: use create, append, replace or create_append";
-            return Err(EngineError::new(flight::ErrorKind::Unimplemented, message));
+            return Err(EngineError::new(ErrorKind::Unimplemented, message));
         }
     };
     let schema = target.schema.filter(|name| !name.is_empty());
     Ok(IngestRequest { schema, table: target.table, mode, options: target.options })
-}
-
-fn planner_kind(kind: flight::ErrorKind) -> planner::ErrorKind {
-    macro_rules! same {
-        ($($name:ident),+) => { match kind { $(flight::ErrorKind::$name => planner::ErrorKind::$name,)+ } };
-    }
-    same!(
-        InvalidArgument,
-        NotFound,
-        AlreadyExists,
-        Unimplemented,
-        ResourceExhausted,
-        Unauthenticated,
-        PermissionDenied,
-        Cancelled,
-        Unavailable,
-        FailedPrecondition,
-        Aborted,
-        DeadlineExceeded,
-        DataLoss,
-        Internal
-    )
 }
 
 struct FlightStatement {

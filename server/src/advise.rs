@@ -120,7 +120,7 @@ fn encoded(text: &str) -> String {
 fn render(answer: Value) -> Result<String> {
     let answer: Answer = parse(answer)?;
     let mut lines = vec![
-        format!("{} queries, {} in the mean as measured", answer.statements, time(answer.measured_us)),
+        format!("{} queries, measured mean time {}", answer.statements, time(answer.measured_us)),
         format!(
             "{:>12}{:>8}{:>12}{:>12}{:>11}{:>12}{:>14}",
             format!("{} budget", answer.tier),
@@ -145,7 +145,7 @@ fn render(answer: Value) -> Result<String> {
             marks.push("knee".to_owned());
         }
         if point.unmet_bytes > 0 {
-            marks.push(format!("rules want {} more", human_bytes(point.unmet_bytes)));
+            marks.push(format!("rules need {} more", human_bytes(point.unmet_bytes)));
         }
         marks.join(", ")
     };
@@ -171,7 +171,7 @@ fn render(answer: Value) -> Result<String> {
         let budgets = found.budgets.iter().map(|(tier, budget)| format!("{} {tier}", human_bytes(*budget)));
         let cost = found.cost.map_or_else(String::new, |cost| format!(", costs {cost:.2}"));
         lines.push(format!(
-            "for the goal: {}{cost}, {} in the mean, {:.2} times the fastest",
+            "for the goal: {}{cost}, mean time {}, {:.2} times the fastest",
             budgets.collect::<Vec<_>>().join(", "),
             time(found.mean_us),
             found.slowdown

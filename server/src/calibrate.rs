@@ -45,7 +45,7 @@ pub fn run(options: &Options) -> Result<()> {
     let correction = calibration.correction;
     if correction.bytes > 0 {
         outln!(
-            "\nscans since then ({}): the device takes {:.2} times as long as measured, and {:.0} % of it is waited for",
+            "\nscans since then ({}): the device takes {:.2} times as long as measured, and {:.0} % of that time statements wait",
             human_bytes(correction.bytes),
             correction.device_times,
             correction.waited_share * 100.0
@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 fn print_tier(profile: &TierProfile, used: &TierCost) {
-    let how = if profile.measured { "measured" } else { "not measured, typical of its kind" };
+    let how = if profile.measured { "measured" } else { "not measured, typical of such devices" };
     outln!("\n{} ({}), {how}: {}", profile.name, profile.kind, profile.device);
     if let Some(note) = &profile.note {
         outln!("  {note}");

@@ -19,10 +19,10 @@ use crate::{advise, calibrate, demo, health, load, moves, placement, serve, sql,
     after_help = "\
 Examples:
   terrace demo                                     watch TPC-H while 90 % of the data leaves DRAM
-  terrace serve                                    a server on this machine, data in ./terrace-data
-  terrace load sales.parquet --cluster-by day      a file, or a folder of them, into a table
+  terrace serve                                    start a server on this machine; data in ./terrace-data
+  terrace load sales.parquet --cluster-by day      load a file, or a folder of files, into a table
   terrace sql \"SELECT count(*) FROM sales\"
-  terrace sql \"SELECT * FROM system.tiers\"         where the bytes lie
+  terrace sql \"SELECT * FROM system.tiers\"         show how many bytes each tier holds
 "
 )]
 struct Cli {
@@ -47,36 +47,36 @@ Examples:
     Serve {
         #[command(flatten)]
         options: ServerOptions,
-        /// Write {"flight":"HOST:PORT","http":"HOST:PORT","pid":N} there once the server serves
+        /// Write {"flight":"HOST:PORT","http":"HOST:PORT","pid":N} to this file once the server accepts connections
         #[arg(long, value_name = "FILE")]
         ready_file: Option<PathBuf>,
     },
     /// Load Parquet, CSV or Arrow files, folders of them, or TPC-H
     #[command(after_help = "\
-A file becomes a table of its name; a folder becomes one table of all files in it. Rows are sorted by --cluster-by,
-so that queries on these columns skip chunks. All of a table arrives, or nothing.
+Each file becomes a table named after the file; a folder becomes one table with the rows of all its files. Terrace sorts
+the rows by --cluster-by, so that queries on these columns skip chunks. A table is loaded completely or not at all.
 
 With --resume the rows are stored in parts of 4 Mi rows (or about 1 GiB) in a table NAME__loading, which becomes NAME when it
-is complete. After a kill or a crash the same command goes on after the last part; sources that changed since are
-refused. Tables that are complete are skipped. Each part is sorted by --cluster-by in itself, not all of them together.
-With --replace the old table goes just before the new one takes its name. To start over: DROP TABLE NAME__loading.
+is complete. After a kill or a crash, run the same command again: it continues after the last stored part, skips tables that
+are complete, and refuses sources that have changed. Each part is sorted by --cluster-by on its own. With --replace the
+old table is dropped just before the new one takes its name. To start over: DROP TABLE NAME__loading.
 
-Folders named day=2024-05-01 below the folder that is loaded become a column 'day'. A column without any value is text, or
-has the type that another file or the table knows. --delimiter, --null and --header say how CSV files are written.
+Folders named day=2024-05-01 below the loaded folder become a column 'day'. A column without any value has the type that
+another file or the table gives it, else text. --delimiter, --null and --header describe the format of CSV files.
 
 Examples:
   terrace load sales.parquet --cluster-by day,shop
   terrace load export.csv --delimiter ';' --null NULL --null NA
   terrace load /data/events/ --table events --append
   terrace load tpch:1                                    all 8 tables, clustered by ship and order date
-  terrace load people.csv --url grpc://db.example:31337  into that server
-  terrace load tpch:10 --data-dir ./terrace-data         into a folder, no server running
-  terrace load /data/year/ --table year --resume         run it again until it is done
+  terrace load people.csv --url grpc://db.example:31337  load into that server
+  terrace load tpch:10 --data-dir ./terrace-data         load into a folder while no server runs
+  terrace load /data/year/ --table year --resume         run it again after a failure
 ")]
     Load(load::Options),
     /// Run SQL on a server: one statement, a file, or a prompt
     #[command(after_help = "\
-Without a statement or a file: a prompt with history; lines from a pipe are run one statement after another.
+Without a statement or a file, it opens a prompt with history, or runs the statements that it reads from a pipe.
 
 Examples:
   terrace sql \"SELECT l_returnflag, count(*) FROM lineitem GROUP BY 1\"
@@ -88,20 +88,20 @@ Examples:
     /// Watch TPC-H while most of the data leaves DRAM
     #[command(after_help = "\
 Generates TPC-H, loads it, runs the 22 queries with everything in DRAM, lowers the DRAM budget, lets the tiering loop
-move what pays least, runs the queries again, compares the answers, and shows what moved and why.
+move the segments that save the least time per byte, runs the queries again, compares the answers, and shows what moved and why.
 
 Examples:
   terrace demo
   terrace demo --scale 10 --budget 20%
   terrace demo --scale 0.1 --json demo.json
-  terrace demo --keep-serving                      and then look at the cockpit
+  terrace demo --keep-serving                      keep the server running, to look at the cockpit
 ")]
     Demo(demo::Options),
-    /// Say where segments must lie, ask why they lie where they do, and steer the tiering loop
+    /// Set placement rules, explain placement, and control the tiering loop
     #[command(after_help = "\
-The same as ALTER TABLE .. PIN, EXCLUDE, PREFER, UNPIN in SQL. A rule is about a whole table, some columns, chunks by
-number, or chunks that may hold certain rows. Segments follow with the next epoch, which begins at once. A pin that the
-budgets cannot hold is refused, with the figures. Where two rules contradict, the later one holds.
+The same as ALTER TABLE .. PIN, EXCLUDE, PREFER, UNPIN in SQL. A rule applies to a whole table, some columns, chunks by
+number, or chunks that may hold certain rows. The next epoch, which begins at once, moves the segments. The server refuses
+a pin that the budgets cannot hold, and shows the sizes. Where two rules contradict, the later one applies.
 
 Examples:
   terrace placement pin sales --columns day,shop --to dram
@@ -109,12 +109,12 @@ Examples:
   terrace placement pin sales --chunks 3-9,12 --to nvm
   terrace placement exclude audit_log --from dram
   terrace placement prefer sales --columns price --on dram
-  terrace placement list --json                    how many bytes lie where they should, for a script
+  terrace placement list --json                    show for a script how many bytes meet each rule
   terrace placement unpin sales
   terrace placement drop sales --rule 3
-  terrace placement explain sales --columns day --chunks 7        why, and what would change it
+  terrace placement explain sales --columns day --chunks 7        show the reason, and what would change it
   terrace placement explain --query \"SELECT sum(price) FROM sales\"
-  terrace placement mode advise                    log what would move, move nothing
+  terrace placement mode advise                    log proposed moves, move nothing
   terrace placement mode off --table audit_log
   terrace placement epoch --dry-run
   terrace placement bring-back sales --where \"day >= '2026-11-01'\" --to dram
@@ -125,9 +125,9 @@ Examples:
     Placement(placement::Options),
     /// Show the tiers of a server, set their budgets, add new ones, drain and drop them
     #[command(after_help = "\
-The same as ALTER SYSTEM ADD, ALTER, DRAIN, RESUME and DROP TIER in SQL. All of it happens while statements run, and holds
-until the server stops. A tier that is drained takes nothing more; what lies there goes to other tiers or home in epochs.
-A drain is refused while pins need the tier. A tier is dropped when it is drained and holds nothing any more.
+The same as ALTER SYSTEM ADD, ALTER, DRAIN, RESUME and DROP TIER in SQL. Changes apply while statements run, and last
+until the server stops. A drained tier takes no more segments; epochs move its segments to other tiers or leave them at
+home. The server refuses a drain while pins need the tier. A tier can be dropped once it is drained and holds no bytes.
 
 Examples:
   terrace tiers list
@@ -138,23 +138,24 @@ Examples:
   terrace tiers drop nvm
 ")]
     Tiers(tiers::Options),
-    /// Measure what accesses cost on each tier, or show what is known
+    /// Measure the cost of accesses on each tier, or show the last measurements
     #[command(after_help = "\
-Placement weighs reads by what they cost on each tier. That is measured at the first start, and again when a device or the
-machine is another one; what scans see of the disk corrects it slowly. This measures all tiers anew, in about a second, beside
-the statements that run: they are slower meanwhile, and so is what is measured. The same as ALTER SYSTEM CALIBRATE TIERS in
-SQL; system.calibration and system.tier_costs show the same there.
+Placement weighs reads by their cost on each tier. The server measures this cost at the first start, and again when a device
+or the machine has changed; later scans correct the cost of the disk slowly. This command measures all tiers again, in about a
+second, while statements run: they are slower meanwhile, and the measured costs are higher than on an idle machine. The same
+as ALTER SYSTEM CALIBRATE TIERS in SQL, where system.calibration and system.tier_costs show the measurements.
 
 Examples:
   terrace calibrate
-  terrace calibrate --show                         measure nothing, show what is known
-  terrace calibrate --show --json > before.json    for a script
+  terrace calibrate --show                         show the last measurements
+  terrace calibrate --show --json > before.json    the same as JSON, for a script
 ")]
     Calibrate(calibrate::Options),
-    /// Predict what more or less memory would bring, and find the cheapest budgets for a goal
+    /// Predict query times for other memory budgets, and find the cheapest budgets for a goal
     #[command(after_help = "\
-Predicts the time of the queries that ran last for every budget of the fastest tier, shows where the curve bends (the
-knee), what more room would bring, which columns nobody reads, and the cheapest budgets for a goal. Nothing changes.
+Predicts the time of recent queries for every budget of the fastest tier. Shows the budget beyond which more memory saves
+much less time (the knee), the time that a larger budget saves, columns that no query reads, and the cheapest budgets for a
+goal. Changes nothing.
 
 Examples:
   terrace advise
@@ -165,8 +166,8 @@ Examples:
     Advise(advise::Options),
     /// Write the log of moves to a file
     #[command(after_help = "\
-Each line is one move: what, from where to where, what it was to bring and what it brought, and why. The server keeps
-those of the last 1000 epochs.
+Each line is one move: the segment, its old and new tier, the predicted and the measured saving, and the reason. The server
+keeps the moves of the last 1000 epochs.
 
 Examples:
   terrace moves export moves.jsonl
@@ -185,45 +186,45 @@ Examples:
     /// Verify everything that is stored
     #[command(after_help = "\
 Reads the catalog and every table file, compares all bytes with their checksums and the stored bounds with the values,
-and says for each finding what to do. Exits with 1 when something is damaged. Changes nothing, unless told to repair.
+and prints a remedy with each finding. Exits with 1 when something is damaged. Changes nothing without --repair.
 
 Examples:
-  terrace check                                    the running server's tables, beside its statements
-  terrace check --repair                           heal damage from copies in DRAM or NVM
-  terrace check --data-dir ./terrace-data          a folder that no server uses
-  terrace check --quick --json                     sizes and headers only, for a script
+  terrace check                                    check the tables of the running server
+  terrace check --repair                           repair damage from copies in DRAM or NVM
+  terrace check --data-dir ./terrace-data          check a folder that no server uses
+  terrace check --quick --json                     check only sizes and headers, print JSON
 ")]
     Check(check::Options),
     /// Copy all tables, as of one moment, into a folder
     #[command(after_help = "\
-Works while statements run. Every byte is verified on the way; the folder appears when it is complete, or not at all.
-Rows that are not yet sealed are part of it.
+Works while statements run and verifies every byte. The folder appears once the backup is complete, else not at all.
+The backup includes rows that are not yet sealed into chunks.
 
 Examples:
-  terrace backup /backup/monday                    of the running server, on its machine
-  terrace backup /backup/monday --data-dir ./terrace-data
+  terrace backup /backup/monday                    back up the running server to a folder on its machine
+  terrace backup /backup/monday --data-dir ./terrace-data   back up a folder that no server uses
 ")]
     Backup(backup::BackupOptions),
-    /// Make a data directory from a backup
+    /// Create a data directory from a backup
     #[command(after_help = "\
-Every byte is verified; the directory appears when it is complete, or not at all.
+Verifies every byte. The directory appears once it is complete, else not at all.
 
 Examples:
   terrace restore /backup/monday --data-dir ./terrace-data
 ")]
     Restore(backup::RestoreOptions),
-    /// Make a new catalog from the table files, when the old one is lost
+    /// Rebuild the catalog from the table files after the old one was lost
     #[command(after_help = "\
-The last resort, when there is no backup. Not in the files, and so lost: rows that were not yet sealed, and deletions of
-rows (deleted rows come back, and so do rows of loads that did not end). It says how many of each, where the old catalog
-can still be read. The old catalog is kept under another name, never deleted.
+Use it only when there is no backup. The files lack rows that were not yet sealed, which are lost, and deletions: deleted
+rows come back, and so do rows of loads that did not finish. The command reports how many, if it can still read the old
+catalog. It keeps the old catalog under another name.
 
 Examples:
-  terrace rebuild-catalog --data-dir ./terrace-data         show what would be found
+  terrace rebuild-catalog --data-dir ./terrace-data         show what it finds, change nothing
   terrace rebuild-catalog --data-dir ./terrace-data --yes
 ")]
     RebuildCatalog(rebuild::Options),
-    /// Show where the bytes of a data directory are
+    /// Show the disk usage of a data directory by table
     #[command(after_help = "\
 Examples:
   terrace du
@@ -252,7 +253,7 @@ enum ConfigCommand {
         #[command(flatten)]
         options: Box<ServerOptions>,
     },
-    /// Check a file: unknown keys, bad values, budgets that do not fit
+    /// Check a file for unknown keys, bad values, and budgets that do not fit into memory
     Check {
         /// The file
         file: PathBuf,
@@ -274,7 +275,7 @@ pub struct ServerOptions {
     /// Where HTTP listens; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "HOST:PORT")]
     pub http_addr: Option<String>,
-    /// Memory the process may use [default: what the machine or its control group has]
+    /// Memory that the process may use [default: memory of the machine or of its control group]
     #[arg(long, value_name = "SIZE")]
     pub memory_limit: Option<String>,
     /// Byte limit of the DRAM tier, or a share of the memory limit
@@ -289,7 +290,7 @@ pub struct ServerOptions {
     /// Size of the NVM pool
     #[arg(long, value_name = "SIZE")]
     pub nvm_capacity: Option<String>,
-    /// Byte limit of what is placed on NVM [default: its capacity]
+    /// Byte limit of the segments on NVM [default: its capacity]
     #[arg(long, value_name = "SIZE")]
     pub nvm_budget: Option<String>,
     /// Byte limit of the table files
@@ -355,7 +356,7 @@ pub fn run() -> Result<()> {
         Command::Config { command: ConfigCommand::Check { file } } => {
             let config = Config::load(Some(&file), [], Vec::new())?;
             crate::memory::MemoryPlan::new(&config, crate::memory::Limit::detect())?;
-            outln!("{}: fine", file.display());
+            outln!("{}: the configuration is valid", file.display());
             Ok(())
         }
     }
@@ -363,10 +364,12 @@ pub fn run() -> Result<()> {
 
 fn print(config: &Config) -> Result<()> {
     outln!("# Terrace {}: the effective configuration.", env!("CARGO_PKG_VERSION"));
-    outln!("# Command line > environment > this file > default. What is commented out is chosen by the server.\n");
+    outln!(
+        "# Command line > environment > this file > default. The server chooses values for keys that are commented out.\n"
+    );
     out!("{}", config.to_toml());
     let plan = crate::memory::MemoryPlan::new(config, crate::memory::Limit::detect())?;
-    outln!("# Memory here ({}):", plan.limit.source);
+    outln!("# Memory on this machine ({}):", plan.limit.source);
     for (name, bytes) in plan.parts().iter().chain([&("limit", plan.limit.bytes)]) {
         outln!("#   {name:<14}{}", crate::units::human_bytes(*bytes));
     }

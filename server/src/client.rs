@@ -76,7 +76,7 @@ impl Client {
     pub async fn connect(connection: &Connection) -> Result<Self> {
         let unreachable = |message: String| Error::Unreachable { url: connection.url.clone(), message };
         let endpoint = Endpoint::from_shared(http_url(&connection.url)?)
-            .map_err(|_| Error::Usage(format!("'{}' is no address; write grpc://HOST:PORT", connection.url)))?
+            .map_err(|_| Error::Usage(format!("'{}' is not an address; write grpc://HOST:PORT", connection.url)))?
             .connect_timeout(std::time::Duration::from_secs(5))
             .tcp_nodelay(true);
         let channel = endpoint.connect().await.map_err(|e| unreachable(root_cause(&e)))?;
@@ -156,7 +156,7 @@ impl Client {
         let failure = Arc::clone(&failed);
         let rows = rows.map_err(move |error| {
             *failure.lock() = Some(error);
-            Status::cancelled("the rows ended in an error")
+            Status::cancelled("reading the rows failed")
         });
         let upload = terrace_flight::upload(FlightDescriptor::new_cmd(command.as_any().encode_to_vec()), rows);
         let done = self.put(upload).await;
@@ -187,7 +187,8 @@ impl Client {
     async fn fetch(&mut self, info: FlightInfo) -> Result<FlightRecordBatchStream> {
         let mut tickets = info.endpoint.into_iter().filter_map(|endpoint| endpoint.ticket);
         let (Some(ticket), None) = (tickets.next(), tickets.next()) else {
-            let message = "the server spread the result over several endpoints".to_owned();
+            let message =
+                "the server split the result over several endpoints, which this client cannot read".to_owned();
             return Err(Error::Server { code: "Unimplemented".to_owned(), message });
         };
         Ok(self.inner.do_get(ticket).await?)
@@ -207,7 +208,7 @@ fn http_url(url: &str) -> Result<String> {
     let Some((scheme, rest)) = url.split_once("://") else { return Ok(format!("http://{url}")) };
     match scheme.to_ascii_lowercase().as_str() {
         "grpc" | "grpc+tcp" | "http" => Ok(format!("http://{rest}")),
-        _ => Err(Error::Usage(format!("'{url}' is no address of a server; write grpc://HOST:PORT"))),
+        _ => Err(Error::Usage(format!("'{url}' is not the address of a server; write grpc://HOST:PORT"))),
     }
 }
 
@@ -216,14 +217,15 @@ pub(crate) fn refuse_tls(address: &str) -> Result<()> {
     let scheme = address.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     match scheme.as_deref() {
         Some("grpc+tls" | "grpcs" | "grpc+ssl" | "https" | "tls") => Err(Error::Usage(format!(
-            "{address} asks for TLS, which Terrace does not speak yet: the connection would not be encrypted. \
-             Go through a tunnel (ssh -L) or a proxy that ends TLS, and name its plain address"
+            "{address} asks for TLS, which Terrace does not support yet, so the connection would not be encrypted. \
+             Use a tunnel (ssh -L) or a proxy that terminates TLS, and give its plain address"
         ))),
         _ => Ok(()),
     }
 }
 
-fn root_cause(error: &dyn std::error::Error) -> String {
+/// The message of the innermost cause.
+pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {
         cause = next;

@@ -27,7 +27,7 @@ pub enum Error {
     },
     /// No server answers.
     #[error(
-        "no Terrace server answers at {url}: {message}. Start one with `terrace serve`, or name another with --url"
+        "no Terrace server answers at {url}: {message}. Start one with `terrace serve`, or give another address with --url or --http-addr"
     )]
     Unreachable {
         /// Its address.
@@ -67,13 +67,13 @@ pub enum Error {
     #[error("{0}")]
     Usage(String),
     /// A check found damage; the report was printed.
-    #[error("damage was found: {0}; each finding says what to do")]
+    #[error("found damage: {0}; do what each finding advises")]
     Damage(String),
     /// The reader of the output closed it, so a command that only writes output ended.
-    #[error("nobody reads the output any more")]
+    #[error("the program that read the output has closed it")]
     OutputClosed,
     /// The two runs of the demo differ.
-    #[error("the answers of {0} differ")]
+    #[error("the two runs gave different answers to {0}")]
     AnswersDiffer(String),
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::http::Request;
 use clap::Args;
 
 use crate::error::{Error, Result};
@@ -30,7 +31,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 fn ask(http_addr: &str, timeout: Duration) -> Result<String> {
-    match http_client::exchange(http_addr, "GET /readyz HTTP/1.1\r\n", "", Some(timeout))? {
+    match http_client::exchange(http_addr, Request::builder().uri("/readyz"), String::new(), Some(timeout))? {
         (200, body) => Ok(body),
         (_, body) => {
             Err(Error::Server { code: "not ready".to_owned(), message: format!("the server is not ready: {body}") })
@@ -40,7 +41,7 @@ fn ask(http_addr: &str, timeout: Duration) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use std::io::{Read, Write};
     use std::net::TcpListener;
 

@@ -1,20 +1,23 @@
-//! A minimal HTTP client: one request, one JSON answer.
+//! The HTTP client of the command line: one request, one JSON answer.
 //!
 //! `health`, `check`, `backup` and `du` use it to ask a running server, so that the image needs no curl.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use axum::http::{Request, header, request::Builder};
 use base64::Engine as _;
+use http_body_util::{BodyExt, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::net::TcpStream;
 
-use crate::client::refuse_tls;
+use crate::client::{refuse_tls, root_cause};
 use crate::error::{Error, Result};
 
 /// Longest answer that is read.
-const ANSWER_BYTES: u64 = 64 << 20;
-/// Default time limit to connect.
+const ANSWER_BYTES: usize = 64 << 20;
+/// Time limit to connect.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// The HTTP port of a server, and who asks.
@@ -37,14 +40,14 @@ impl HttpConnection {
     /// # Errors
     /// [`Error::Unreachable`]; [`Error::Server`] with the server's message when it refuses.
     pub fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
-        let login = self.user.as_ref().map(|user| format!("{user}:{}", self.password.as_deref().unwrap_or_default()));
-        let login = login.map(|login| base64::engine::general_purpose::STANDARD.encode(login));
-        let mut head = format!("{method} {path} HTTP/1.1\r\nContent-Type: application/json\r\n");
-        if let Some(login) = login {
-            head.push_str(&format!("Authorization: Basic {login}\r\n"));
+        let mut request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
+        if let Some(user) = &self.user {
+            let login = format!("{user}:{}", self.password.as_deref().unwrap_or_default());
+            let login = base64::engine::general_purpose::STANDARD.encode(login);
+            request = request.header(header::AUTHORIZATION, format!("Basic {login}"));
         }
         let body = body.map(Value::to_string).unwrap_or_default();
-        let (status, answer) = exchange(&self.http_addr, &head, &body, None)?;
+        let (status, answer) = exchange(&self.http_addr, request, body, None)?;
         let value: Option<Value> = serde_json::from_str(&answer).ok();
         match (status, value) {
             (200..=299, Some(value)) => Ok(value),
@@ -55,9 +58,7 @@ impl HttpConnection {
             }
         }
     }
-}
 
-impl HttpConnection {
     /// Calls `visit` with every item of a paged list.
     ///
     /// # Errors
@@ -77,38 +78,37 @@ impl HttpConnection {
     }
 }
 
-/// Sends one request with the header lines `head`; returns status and body of the answer.
-pub(crate) fn exchange(http_addr: &str, head: &str, body: &str, timeout: Option<Duration>) -> Result<(u16, String)> {
-    refuse_tls(http_addr)?;
-    let http_addr = http_addr.strip_prefix("http://").map_or(http_addr, |rest| rest.trim_end_matches('/'));
-    let url = format!("http://{http_addr}");
-    let unreachable = |e: &dyn std::fmt::Display| Error::Unreachable { url: url.clone(), message: e.to_string() };
-    let mut addr = http_addr
-        .to_socket_addrs()
-        .map_err(|e| unreachable(&e))?
-        .next()
-        .ok_or_else(|| unreachable(&"no such address"))?;
-    match addr.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => addr.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(ip) if ip.is_unspecified() => addr.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
-    }
-    let talk = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&addr, timeout.unwrap_or(CONNECT))?;
-        stream.set_read_timeout(timeout)?;
-        stream.set_write_timeout(timeout)?;
-        let length = body.len();
-        let request = format!("{head}Host: {addr}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
-        stream.write_all(request.as_bytes())?;
-        let mut answer = String::new();
-        stream.take(ANSWER_BYTES).read_to_string(&mut answer)?;
-        Ok(answer)
+/// Sends one request; returns status and body of the answer. Without `timeout`, only connecting has a limit.
+pub(crate) fn exchange(addr: &str, request: Builder, body: String, timeout: Option<Duration>) -> Result<(u16, String)> {
+    refuse_tls(addr)?;
+    let addr = addr.strip_prefix("http://").map_or(addr, |rest| rest.trim_end_matches('/'));
+    let answer = async {
+        let limit = timeout.unwrap_or(Duration::MAX);
+        tokio::time::timeout(limit, send(addr, request, body)).await.unwrap_or_else(|late| Err(late.into()))
     };
-    let answer = talk().map_err(|e| unreachable(&e))?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok());
-    let status = status.ok_or_else(|| unreachable(&"what answers there does not speak HTTP"))?;
-    Ok((status, body.trim().to_owned()))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let answer = runtime.map_err(Failure::from).and_then(|runtime| runtime.block_on(answer));
+    answer.map_err(|failure| {
+        let hyper = failure.downcast_ref::<hyper::Error>();
+        let message = match hyper.is_some_and(|e| e.is_parse() || e.is_incomplete_message()) {
+            true => "the program that listens there does not speak HTTP; give the HTTP port of the server".to_owned(),
+            false => root_cause(failure.as_ref()),
+        };
+        Error::Unreachable { url: format!("http://{addr}"), message }
+    })
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+async fn send(addr: &str, request: Builder, body: String) -> Result<(u16, String), Failure> {
+    let stream = tokio::time::timeout(CONNECT, TcpStream::connect(addr)).await??;
+    let request = request.header(header::HOST, stream.peer_addr()?.to_string()).body(body)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await?;
+    let status = answer.status().as_u16();
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await?.to_bytes();
+    Ok((status, String::from_utf8_lossy(&body).trim().to_owned()))
 }
 
 #[cfg(test)]
@@ -117,9 +117,10 @@ mod tests {
 
     #[test]
     fn an_address_never_loses_its_encryption() {
-        let refused = exchange("https://127.0.0.1:1", "GET / HTTP/1.1\r\n", "", None).map_err(|e| e.to_string());
+        let get = |address| exchange(address, Request::builder().uri("/"), String::new(), None);
+        let refused = get("https://127.0.0.1:1").map_err(|e| e.to_string());
         assert!(refused.as_ref().is_err_and(|text| text.contains("TLS")), "{refused:?}");
-        let plain = exchange("http://127.0.0.1:1/", "GET / HTTP/1.1\r\n", "", None).map_err(|e| e.to_string());
+        let plain = get("http://127.0.0.1:1/").map_err(|e| e.to_string());
         assert!(plain.as_ref().is_err_and(|text| text.contains("at http://127.0.0.1:1:")), "{plain:?}");
     }
 }

@@ -48,7 +48,7 @@ impl Instance {
         if let Err(error) = std::fs::remove_dir_all(&spill)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, folder = %spill.display(), "old spill files stay");
+            tracing::warn!(%error, folder = %spill.display(), "cannot remove old spill files");
         }
         let threads = match config.query.threads {
             0 => std::thread::available_parallelism().map_or(2, usize::from),

@@ -17,7 +17,7 @@
 //! - [`error`]: errors of this crate
 //! - [`health`]: `terrace health`
 //! - [`http`]: the HTTP side of the server
-//! - [`http_client`]: a minimal HTTP client
+//! - [`http_client`]: the HTTP client of the command line
 //! - [`instance`]: a store with its engine
 //! - [`load`]: `terrace load`
 //! - [`maintenance`]: check, backup, restore, rebuild-catalog, du

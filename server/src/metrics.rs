@@ -151,11 +151,15 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
         .iter()
         .filter(|s| matches!(s.state, StatementState::Planning | StatementState::Queued | StatementState::Running));
     out.gauge("terrace_query_running_statements", "Statements that have not ended.", running.count() as f64);
-    out.gauge("terrace_query_queued_statements", "Those of them that wait for their turn.", engine.queued() as f64);
+    out.gauge("terrace_query_queued_statements", "Statements that wait for an execution slot.", engine.queued() as f64);
     let rejected = counters.rejected() as f64;
     out.counter("terrace_query_rejected_statements_total", "Statements refused because of load or shutdown.", rejected);
     out.counter("terrace_query_rows_total", "Rows returned or stored.", counters.rows() as f64);
-    out.counter("terrace_query_bytes_total", "Bytes of these rows in memory.", counters.bytes() as f64);
+    out.counter(
+        "terrace_query_bytes_total",
+        "Bytes in memory of the rows returned or stored.",
+        counters.bytes() as f64,
+    );
     let memory = engine.memory();
     out.gauge("terrace_query_memory_used_bytes", "Memory of running statements.", memory.used_bytes() as f64);
     out.gauge("terrace_query_memory_limit_bytes", "Its limit.", memory.limit_bytes() as f64);
@@ -167,7 +171,7 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
     out.counters("terrace_hot_view_scans_total", help, scans);
     let help = "Chunks that scans did not read because of hot views.";
     out.counter("terrace_hot_view_pruned_chunks_total", help, views.pruned_chunks() as f64);
-    let help = "Bytes at home of the columns that they would have read of these.";
+    let help = "Bytes at home of the columns that scans would have read of these chunks.";
     out.counter("terrace_hot_view_saved_bytes_total", help, views.saved_bytes() as f64);
     hot_view_runs(out, engine.view_runs());
     mining(out, engine.mining_counters());
@@ -176,16 +180,20 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
 fn hot_view_runs(out: &mut Exposition, runs: &RunCounters) {
     let ended = [("done", runs.runs()), ("failed", runs.failed())];
     let ended = ended.map(|(outcome, count)| (vec![("outcome", outcome)], count as f64));
-    out.counters("terrace_hot_view_runs_total", "Runs of hot views that were over.", ended);
-    let help = "Chunks that do not know the view of the run under way; 0 when there is none.";
+    out.counters("terrace_hot_view_runs_total", "Runs of hot views that ended, by outcome.", ended);
+    let help = "Chunks that the running hot view run has not processed yet; 0 when none runs.";
     out.gauge("terrace_hot_view_run_chunks_left", help, runs.chunks_left() as f64);
     let help = "Chunks whose columns of the condition were read.";
     out.counter("terrace_hot_view_run_chunks_read_total", help, runs.chunks_read() as f64);
-    let help = "Chunks of which it was noted, as they lie, that all rows or none may be of a view.";
+    let help = "Chunks that runs recorded, without rewriting, as having all or none of their rows in a view.";
     out.counter("terrace_hot_view_run_chunks_noted_total", help, runs.chunks_noted() as f64);
     let help = "Chunks replaced by others in which rows of views lie together.";
     out.counter("terrace_hot_view_run_chunks_in_total", help, runs.chunks_in() as f64);
-    out.counter("terrace_hot_view_run_chunks_out_total", "Chunks written for them.", runs.chunks_out() as f64);
+    out.counter(
+        "terrace_hot_view_run_chunks_out_total",
+        "Chunks that runs of hot views wrote.",
+        runs.chunks_out() as f64,
+    );
     let help = "Bytes of columns of conditions that came from the home tier.";
     out.counter("terrace_hot_view_run_read_bytes_total", help, runs.read_bytes() as f64);
     let help = "Bytes of chunks that runs wrote.";
@@ -194,11 +202,11 @@ fn hot_view_runs(out: &mut Exposition, runs: &RunCounters) {
 
 fn mining(out: &mut Exposition, mining: &MiningCounters) {
     let labelled = |label: &'static str, (value, count): (&'static str, u64)| (vec![(label, value)], count as f64);
-    let help = "Executions of scans to learn hot views from: noted, or missed for lack of room.";
+    let help = "Scans from which hot views are learned: recorded, or dropped because the buffer was full.";
     out.counters("terrace_hot_view_mining_scans_total", help, mining.scans().map(|scans| labelled("outcome", scans)));
-    let help = "Hot views that the server made, and those that it dropped.";
+    let help = "Hot views that the server created and dropped.";
     out.counters("terrace_hot_view_mined_total", help, mining.views().map(|views| labelled("event", views)));
-    let help = "Proposals of hot views that are open, or were not long ago, by state.";
+    let help = "Recent proposals of hot views, by state.";
     out.gauges("terrace_hot_view_proposals", help, mining.proposals().map(|state| labelled("state", state)));
 }
 
@@ -228,7 +236,7 @@ pub fn tiers(out: &mut Exposition, store: &Store) {
             (labels, f64::from(u8::from(state == tier.state)))
         })
     });
-    let help = "1 for what the tier does: active, draining (takes nothing, still holds something), drained.";
+    let help = "1 for the state of the tier: active, draining (takes no segments but still holds some), drained.";
     out.gauges("terrace_tier_state", help, states.collect::<Vec<_>>());
 
     if let Some(calibration) = store.tiering().calibration() {
@@ -236,9 +244,9 @@ pub fn tiers(out: &mut Exposition, store: &Store) {
         let series = infos.iter().enumerate().map(|(i, t)| (labels(i), f64::from(u8::from(measured(&t.name)))));
         let help = "0 for a tier that could not be measured and has costs typical of its kind.";
         out.gauges("terrace_tier_measured", help, series);
-        let help = "How many times as long as calibrated the device of the home takes, by what scans see.";
+        let help = "Time that scans measure on the device of the home tier, over the calibrated time.";
         out.gauge("terrace_home_device_ratio", help, calibration.correction.device_times);
-        let help = "The share of that time that statements wait; above 1 where several threads do.";
+        let help = "Share of the time of home reads that statements wait; above 1 when several threads wait.";
         out.gauge("terrace_home_waited_ratio", help, calibration.correction.waited_share);
     }
     let failing = infos.iter().enumerate().map(|(i, t)| (labels(i), f64::from(u8::from(t.failing.is_some()))));
@@ -269,26 +277,38 @@ pub fn tiering(out: &mut Exposition, store: &Store) {
     let metrics = tiering.metrics();
     out.gauge(
         "terrace_epoch_loop_enabled",
-        "1 when the loop runs by itself.",
+        "1 while the tiering loop runs epochs by itself.",
         f64::from(u8::from(tiering.is_enabled())),
     );
     let control = tiering.control();
     let modes = TieringMode::ALL.map(|mode| (vec![("mode", mode.name())], f64::from(u8::from(mode == control.mode))));
-    out.gauges("terrace_epoch_loop_mode", "1 for what the loop does with all tables: auto, advise, off.", modes);
+    out.gauges("terrace_epoch_loop_mode", "1 for the mode of the tiering loop: auto, advise, off.", modes);
     let frozen = f64::from(u8::from(control.frozen_unix_us.is_some()));
     out.gauge("terrace_epoch_frozen", "1 while placement is frozen.", frozen);
     out.counter("terrace_epoch_runs_total", "Epochs carried out.", load(&metrics.epochs));
     out.counter("terrace_epoch_dry_runs_total", "Epochs only planned.", load(&metrics.dry_runs));
     out.counter("terrace_epoch_failures_total", "Epochs that ended with an error.", load(&metrics.failures));
-    let help = "Segments that placement rules want in memory and the budgets do not hold.";
+    let help = "Segments that placement rules want in memory and that do not fit into the budgets.";
     out.gauge("terrace_epoch_rules_unmet_segments", help, load(&metrics.given_way_segments));
-    let help = "Bytes that placement rules want in memory and the budgets do not hold.";
+    let help = "Bytes that placement rules want in memory and that do not fit into the budgets.";
     out.gauge("terrace_epoch_rules_unmet_bytes", help, load(&metrics.given_way_bytes));
     let last = |us: &AtomicU64| seconds(load(us));
-    out.gauge("terrace_epoch_last_timestamp_seconds", "When the last epoch was decided.", last(&metrics.last_unix_us));
-    out.gauge("terrace_epoch_last_solve_seconds", "Time it took to decide.", last(&metrics.last_solve_us));
-    out.gauge("terrace_epoch_last_move_seconds", "Time it took to move.", last(&metrics.last_move_us));
-    out.gauge("terrace_epoch_last_moved_bytes", "Bytes it moved.", load(&metrics.last_moved_bytes));
+    out.gauge(
+        "terrace_epoch_last_timestamp_seconds",
+        "Time of the last epoch's decision, since the Unix epoch.",
+        last(&metrics.last_unix_us),
+    );
+    out.gauge(
+        "terrace_epoch_last_solve_seconds",
+        "Time that the last epoch took to decide.",
+        last(&metrics.last_solve_us),
+    );
+    out.gauge(
+        "terrace_epoch_last_move_seconds",
+        "Time that the last epoch took to move segments.",
+        last(&metrics.last_move_us),
+    );
+    out.gauge("terrace_epoch_last_moved_bytes", "Bytes that the last epoch moved.", load(&metrics.last_moved_bytes));
     let help = "Proven distance of the last placement from the best one, 0 to 1.";
     out.gauge("terrace_epoch_last_gap_ratio", help, metrics.last_gap.get());
     let expected = [("before", &metrics.last_before_us), ("after", &metrics.last_after_us)];
@@ -319,14 +339,18 @@ pub fn tiering(out: &mut Exposition, store: &Store) {
     let moves = pairs.iter().map(|(labels, from, to)| (labels.clone(), metrics.moves(*from, *to) as f64));
     out.counters("terrace_migrate_moves_total", "Moves carried out.", moves);
     let bytes = pairs.iter().map(|(labels, from, to)| (labels.clone(), metrics.moved_bytes(*from, *to) as f64));
-    out.counters("terrace_migrate_moved_bytes_total", "Bytes of these moves.", bytes);
+    out.counters("terrace_migrate_moved_bytes_total", "Bytes of the moves carried out.", bytes);
     out.counter("terrace_migrate_skipped_moves_total", "Moves decided but given up.", load(&metrics.moves_skipped));
     out.counter(
         "terrace_relief_runs_total",
         "Times that room was made without waiting for an epoch.",
         load(&metrics.reliefs),
     );
-    out.counter("terrace_relief_segments_total", "Segments dropped then.", load(&metrics.relieved_segments));
+    out.counter(
+        "terrace_relief_segments_total",
+        "Segments dropped to make room without waiting for an epoch.",
+        load(&metrics.relieved_segments),
+    );
     out.counter("terrace_relief_bytes_total", "Their bytes.", load(&metrics.relieved_bytes));
     merging(out, &metrics.merge);
 }
@@ -338,9 +362,13 @@ fn merging(out: &mut Exposition, merge: &MergeMetrics) {
     let fates = [("promoted", &merge.promoted), ("declined", &merge.declined), ("forgotten", &merge.forgotten)];
     let fates = fates.into_iter().map(|(fate, count)| (vec![("fate", fate)], load(count)));
     out.counters("terrace_merge_columns_total", help, fates);
-    out.counter("terrace_merge_promoted_bytes_total", "Bytes of those that did.", load(&merge.promoted_bytes));
-    out.counter("terrace_merge_made_room_segments_total", "Segments that made room for them.", load(&merge.made_room));
-    let help = "Bytes of these segments.";
+    out.counter("terrace_merge_promoted_bytes_total", "Bytes of the promoted segments.", load(&merge.promoted_bytes));
+    out.counter(
+        "terrace_merge_made_room_segments_total",
+        "Segments removed to make room for promoted ones.",
+        load(&merge.made_room),
+    );
+    let help = "Bytes of the segments removed to make room for promoted ones.";
     out.counter("terrace_merge_made_room_bytes_total", help, load(&merge.made_room_bytes));
 }
 
@@ -350,46 +378,54 @@ pub fn storage(out: &mut Exposition, store: &Store) {
     let stats = io.stats();
     out.gauges("terrace_io_engine_info", "The engine of block reads.", [(vec![("engine", io.name())], 1.0)]);
     out.counter("terrace_io_reads_total", "Block reads completed.", load(&stats.reads));
-    out.counter("terrace_io_read_bytes_total", "Bytes they read from the device.", load(&stats.read_bytes));
+    out.counter("terrace_io_read_bytes_total", "Bytes that block reads read from the device.", load(&stats.read_bytes));
     out.counter("terrace_io_errors_total", "Block reads that failed.", load(&stats.errors));
     out.gauge("terrace_io_in_flight_reads", "Block reads queued or running.", load(&stats.in_flight));
     let kept = io.pool().kept_bytes() as f64;
     out.gauge("terrace_io_kept_bytes", "Memory of finished reads, kept for the next ones.", kept);
     let ssd = store.ssd().counters();
-    out.counter("terrace_ssd_corrupt_reads_total", "Cold reads that found damage.", load(&ssd.corrupt));
-    out.counter("terrace_ssd_healed_files_total", "Damaged files made whole again.", load(&ssd.healed));
+    out.counter("terrace_ssd_corrupt_reads_total", "Cold reads that found damaged bytes.", load(&ssd.corrupt));
+    out.counter("terrace_ssd_healed_files_total", "Damaged files repaired.", load(&ssd.healed));
     let damaged: usize = store.tables().iter().map(|table| table.version().damaged_segments()).sum();
     out.gauge("terrace_ssd_damaged_segments", "Segments known to be damaged at home.", damaged as f64);
     let delta = store.delta_account();
     out.gauge("terrace_delta_used_bytes", "Rows inserted but not yet sealed.", delta.used_bytes() as f64);
-    out.gauge("terrace_delta_budget_bytes", "The limit of these.", delta.limit_bytes() as f64);
+    out.gauge("terrace_delta_budget_bytes", "Limit of rows inserted but not yet sealed.", delta.limit_bytes() as f64);
     let ingest = store.ingest_memory();
     let used = ingest.used_bytes() as f64;
     out.gauge("terrace_ingest_used_bytes", "Memory of bulk ingests' rows on their way into files.", used);
-    out.gauge("terrace_ingest_budget_bytes", "The limit of this.", ingest.limit_bytes() as f64);
+    out.gauge("terrace_ingest_budget_bytes", "Limit of the memory of bulk ingests' rows.", ingest.limit_bytes() as f64);
     let filters = store.filters();
     let used = filters.account().used_bytes() as f64;
     out.gauge("terrace_filter_used_bytes", "Membership filters of segments.", used);
-    out.gauge("terrace_filter_budget_bytes", "The limit of these.", filters.account().limit_bytes() as f64);
-    out.gauge("terrace_filter_segments", "Segments that have one.", filters.count() as f64);
-    let help = "Chunks that scans did not read because of them.";
+    out.gauge(
+        "terrace_filter_budget_bytes",
+        "Limit of the membership filters.",
+        filters.account().limit_bytes() as f64,
+    );
+    out.gauge("terrace_filter_segments", "Segments that have a membership filter.", filters.count() as f64);
+    let help = "Chunks that scans did not read because of membership filters.";
     out.counter("terrace_filter_pruned_chunks_total", help, filters.pruned_chunks() as f64);
     let written = load(&store.ssd().counters().written_bytes);
     out.counter("terrace_ssd_written_bytes_total", "Bytes of chunk files written, by compaction too.", written);
     let compactions = store.compactions();
     out.counter("terrace_compaction_groups_total", "Groups of chunks rewritten.", load(&compactions.groups));
     out.counter("terrace_compaction_chunks_in_total", "Chunks replaced.", load(&compactions.chunks_in));
-    out.counter("terrace_compaction_chunks_out_total", "Chunks written for them.", load(&compactions.chunks_out));
-    let help = "Deleted rows whose bytes were given back.";
+    out.counter("terrace_compaction_chunks_out_total", "Chunks that compaction wrote.", load(&compactions.chunks_out));
+    let help = "Deleted rows whose bytes compaction freed.";
     out.counter("terrace_compaction_dropped_rows_total", help, load(&compactions.rows_dropped));
-    out.counter("terrace_compaction_written_bytes_total", "Bytes of these chunks.", load(&compactions.written_bytes));
+    out.counter(
+        "terrace_compaction_written_bytes_total",
+        "Bytes of the chunks that compaction wrote.",
+        load(&compactions.written_bytes),
+    );
     let old: Vec<_> = store.tables().iter().map(|table| table.old_versions()).collect();
     let count: u64 = old.iter().map(|o| o.count).sum();
     let oldest = old.iter().filter_map(|o| o.oldest_since_us).min();
     let age = oldest.map_or(0, |since| store.now_us().saturating_sub(since));
-    let help = "Versions of tables that a newer one followed and somebody still reads.";
+    let help = "Old versions of tables that somebody still reads.";
     out.gauge("terrace_table_old_versions", help, count as f64);
-    let help = "Time since the oldest of them was followed; what it alone holds is not freed.";
+    let help = "Age of the oldest old version of a table that somebody still reads; its bytes are not freed.";
     out.gauge("terrace_table_oldest_version_age_seconds", help, seconds(age as f64));
     let tables = store.tables();
     let chunks: usize = tables.iter().map(|t| t.version().chunks.len()).sum();
@@ -495,7 +531,11 @@ pub fn segments(out: &mut Exposition, store: &Store, limit: usize) {
     let help = "Statements that read the segment, by pattern; tier is where it lies now.";
     out.counters("terrace_segment_accesses_total", help, samples);
     out.gauge("terrace_segment_left_out_series", "Series beyond the limit of this answer.", left_out_series as f64);
-    out.gauge("terrace_segment_left_out_accesses", "Accesses of these series.", left_out as f64);
+    out.gauge(
+        "terrace_segment_left_out_accesses",
+        "Accesses of the series beyond the limit of this answer.",
+        left_out as f64,
+    );
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     server.pages("/api/v1/moves", |item| {
         let record: MoveRecord = serde_json::from_value(item).map_err(|e| {
-            Error::System(format!("the server's answer makes no sense here ({e}); is it of the same version?"))
+            Error::System(format!("cannot read the server's answer ({e}); use a `terrace` of the server's version"))
         })?;
         write(&if *format == Format::Csv { csv_line(&record) } else { json_line(&record) })
     })

@@ -22,14 +22,14 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show the rules, and how many bytes lie where they should
+    /// Show the rules, and how many bytes meet each of them
     List {
-        /// schema.table, or a table of schema public; without: all tables
+        /// schema.table, or a table of schema public [default: all tables]
         table: Option<String>,
         #[command(flatten)]
         output: Output,
     },
-    /// Segments that must lie on a tier
+    /// Keep segments on a tier
     Pin {
         #[command(flatten)]
         scope: Scope,
@@ -39,7 +39,7 @@ enum Action {
         #[command(flatten)]
         output: Output,
     },
-    /// Segments that must not lie on a tier
+    /// Keep segments off a tier
     Exclude {
         #[command(flatten)]
         scope: Scope,
@@ -49,7 +49,7 @@ enum Action {
         #[command(flatten)]
         output: Output,
     },
-    /// Segments that should lie on a tier: weighs as much as one more scan of them per epoch
+    /// Prefer a tier for segments; counts as much as one more scan of them per epoch
     Prefer {
         #[command(flatten)]
         scope: Scope,
@@ -207,7 +207,7 @@ fn show_dropped(answer: Value, output: &Output) -> Result<()> {
     }
     let numbers = answer.get("dropped").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     match numbers {
-        [] => outln!("there was nothing to drop"),
+        [] => outln!("no rule matched, so none was dropped"),
         _ => outln!("dropped: rule {}", numbers.iter().map(Value::to_string).collect::<Vec<_>>().join(", ")),
     }
     Ok(())
@@ -223,7 +223,7 @@ fn line(rule: &Rule) -> String {
     if rule.overruled_bytes > 0 {
         let part = human_bytes(rule.overruled_bytes);
         let all = human_bytes(rule.bytes);
-        state.push_str(&format!("; a later rule holds for {part} of {all}"));
+        state.push_str(&format!("; a later rule overrides this one for {part} of {all}"));
     }
     format!("{}  rule {}: {}\n    {state}", rule.table, rule.rule, rule.definition)
 }
@@ -232,7 +232,7 @@ fn line(rule: &Rule) -> String {
 pub(crate) fn parse<T: serde::de::DeserializeOwned>(value: Value) -> Result<T> {
     serde_json::from_value(value).map_err(|e| Error::Server {
         code: "Unknown".to_owned(),
-        message: format!("the server's answer makes no sense here ({e}); is it of the same version?"),
+        message: format!("cannot read the server's answer ({e}); use a `terrace` of the server's version"),
     })
 }
 

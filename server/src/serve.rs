@@ -98,12 +98,12 @@ impl Server {
         let stop_http = self.stop.clone();
         self.tasks.push(network.spawn(async move {
             if let Err(error) = service.serve(flight, stop_flight.cancelled_owned()).await {
-                tracing::error!(%error, "the Flight service ended");
+                tracing::error!(%error, "the Flight service stopped with an error");
             }
         }));
         self.tasks.push(network.spawn(async move {
             if let Err(error) = http::serve(state, http, stop_http.cancelled_owned()).await {
-                tracing::error!(%error, "the HTTP service ended");
+                tracing::error!(%error, "the HTTP service stopped with an error");
             }
         }));
     }
@@ -184,7 +184,7 @@ impl Server {
     pub fn summary(&self) -> String {
         let mut lines = vec![("data", self.config.data_dir.display().to_string())];
         for tier in self.store().tier_infos() {
-            let emulated = if tier.emulated { ", EMULATED by ordinary memory" } else { "" };
+            let emulated = if tier.emulated { ", EMULATED in ordinary memory" } else { "" };
             let budget = match tier.budget_bytes {
                 u64::MAX => "no limit".to_owned(),
                 bytes => format!("budget {}", human_bytes(bytes)),
@@ -204,7 +204,11 @@ impl Server {
         let tiering = &self.config.tiering;
         let every = format!("an epoch every {}", tiering.interval);
         lines.push(("tiering", if tiering.enabled { every } else { "off".to_owned() }));
-        let open = if self.config.password.is_none() { "open to this machine" } else { "user and password wanted" };
+        let open = if self.config.password.is_none() {
+            "open to every user of this machine"
+        } else {
+            "requires user and password"
+        };
         lines.push(("Flight SQL", format!("grpc://{}   ({open})", self.flight_addr)));
         lines.push(("HTTP", format!("http://{}/", self.http_addr)));
         let mut out = format!("Terrace {}\n", env!("CARGO_PKG_VERSION"));
@@ -278,7 +282,7 @@ fn resolve(addr: &str, key: &'static str) -> Result<Vec<SocketAddr>> {
     let found: Vec<SocketAddr> = std::net::ToSocketAddrs::to_socket_addrs(addr)
         .map_err(|e| failed(format!("{e}; write HOST:PORT, for example 127.0.0.1:31337")))?
         .collect();
-    if found.is_empty() { Err(failed("the name has no address".to_owned())) } else { Ok(found) }
+    if found.is_empty() { Err(failed("this host name has no IP address".to_owned())) } else { Ok(found) }
 }
 
 fn listen(network: &Runtime, addr: &str, key: &'static str) -> Result<TcpListener> {
@@ -335,7 +339,7 @@ impl Drop for ReadyFile {
 pub fn run(config: Config, ready_file: Option<&Path>) -> Result<()> {
     init_logging(&config.log)?;
     let server = Server::start(config)?;
-    outln!("{}\nStop with Ctrl-C.", server.summary());
+    outln!("{}\nStop it with Ctrl-C.", server.summary());
     let ready = ready_file.map(|path| ReadyFile::write(path, &server)).transpose()?;
     wait_and_stop(server)?;
     drop(ready);
@@ -347,7 +351,7 @@ pub fn wait_and_stop(server: Server) -> Result<()> {
     let Some(network) = server.network().cloned() else { return Ok(()) };
     let name = network.block_on(signal())?;
     errln!(
-        "{name}: no new work is taken; running statements have {} to end (again to stop at once)",
+        "{name}: the server refuses new work; running statements have {} to finish (send the signal again to stop at once)",
         server.config.grace
     );
     network.spawn(async {
@@ -379,7 +383,7 @@ pub fn init_logging(filter: &str) -> Result<()> {
     let no_color = std::env::var_os("NO_COLOR");
     let colours = terminal::may_colour(std::io::stderr().is_terminal(), no_color.as_deref());
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
-        .map_err(|e| Error::Config(format!("log = '{filter}': {e}; write for example info")))?;
+        .map_err(|e| Error::Config(format!("log = '{filter}': {e}; write a level or a filter, for example info")))?;
     // A second call (tests, the demo) keeps the first.
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
     // The subscriber would report a closed standard error on standard error, and panic.

@@ -142,7 +142,7 @@ pub fn run(options: &Options) -> Result<()> {
             let New { tier: name, path, emulated, capacity, budget, slow } = new;
             // Resolve the path in the caller's working directory, not the server's.
             let path = path.as_ref().map(std::path::absolute).transpose();
-            let path = path.map_err(|e| Error::System(format!("cannot tell which path that is: {e}")))?;
+            let path = path.map_err(|e| Error::System(format!("cannot resolve the path: {e}")))?;
             let name = name.clone();
             let emulated = *emulated;
             let capacity = *capacity;

@@ -51,7 +51,7 @@ pub struct Options {
     /// Keep the data there [default: a temporary folder, removed at the end]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Add an NVM tier of this size, emulated by ordinary memory
+    /// Add an NVM tier of this size, emulated in ordinary memory
     #[arg(long, value_name = "SIZE")]
     nvm: Option<Size>,
     /// Where Flight SQL listens
@@ -74,7 +74,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if options.keep_serving {
         server.start_tiering()?;
-        outln!("{}\nStill serving. Stop with Ctrl-C.", server.summary());
+        outln!("{}\nThe server is still running. Stop it with Ctrl-C.", server.summary());
         serve::wait_and_stop(server)?;
     } else {
         server.shutdown()?;

@@ -117,7 +117,7 @@ pub fn tier_table(before: &[TierInfo], after: &[TierInfo]) -> String {
     for (old, new) in before.iter().zip(after) {
         let cell = |bytes: u64| format!("{:>10} {:>5.1} %", human_bytes(bytes), bytes as f64 * 100.0 / total as f64);
         let budget = if new.budget_bytes == u64::MAX { "no limit".to_owned() } else { human_bytes(new.budget_bytes) };
-        let note = if new.emulated { "   (emulated by ordinary memory)" } else { "" };
+        let note = if new.emulated { "   (emulated in ordinary memory)" } else { "" };
         let name = &new.name;
         let old = cell(old.placed_bytes);
         let new = cell(new.placed_bytes);

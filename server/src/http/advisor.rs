@@ -44,7 +44,9 @@ impl AdviceQuery {
         let more_bytes = match self.more {
             None => None,
             Some(Size::Bytes(bytes)) => Some(bytes),
-            Some(Size::Percent(_)) => return Err(Problem::bad_request("more is a number of bytes, such as 4GiB")),
+            Some(Size::Percent(_)) => {
+                return Err(Problem::bad_request("more must be a number of bytes, such as 4GiB, not a percentage"));
+            }
         };
         Ok(AdviceRequest {
             points: self.points.unwrap_or(POINTS),
@@ -59,7 +61,7 @@ impl AdviceQuery {
 fn shares(text: &str) -> Result<Vec<f64>> {
     let share = |part: &str| match part.parse() {
         Ok(Size::Percent(share)) => Ok(share / 100.0),
-        _ => Err(Problem::bad_request(format!("at lists shares such as 25%,40%, not '{part}'"))),
+        _ => Err(Problem::bad_request(format!("at must be a list of percentages such as 25%,40%, not '{part}'"))),
     };
     text.split(',').map(share).collect()
 }
@@ -71,7 +73,7 @@ fn goal(text: &str) -> Result<Goal> {
     match text.parse() {
         Ok(Span(mean)) => Ok(Goal::MeanUs(mean.as_secs_f64() * 1e6)),
         Err(_) => Err(Problem::bad_request(format!(
-            "'{text}' is no goal; write 1.2 for 1.2 times the time with all in memory, or a mean time such as 30ms"
+            "'{text}' is not a goal; write 1.2 for 1.2 times the time with all data in memory, or a mean time such as 30ms"
         ))),
     }
 }
@@ -79,7 +81,8 @@ fn goal(text: &str) -> Result<Goal> {
 fn prices(text: &str) -> Result<Vec<(String, f64)>> {
     let price = |part: &str| {
         let found = part.split_once(':').and_then(|(tier, price)| Some((tier.to_owned(), price.parse().ok()?)));
-        found.ok_or_else(|| Problem::bad_request(format!("'{part}' is no price; write for example dram:3.5,ssd:0.1")))
+        found
+            .ok_or_else(|| Problem::bad_request(format!("'{part}' is not a price; write for example dram:3.5,ssd:0.1")))
     };
     text.split(',').map(price).collect()
 }

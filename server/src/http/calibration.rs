@@ -43,7 +43,7 @@ pub async fn show(State(state): State<Arc<AppState>>) -> Result<Json<Answer>> {
         .blocking(|state| {
             let known = state.store().tiering().calibration();
             let none = || {
-                let detail = "the tiers are not calibrated yet; they are measured with the first epoch";
+                let detail = "the tiers are not calibrated yet; the first epoch measures them";
                 Problem::new(StatusCode::NOT_FOUND, detail)
             };
             Ok(Json(known.ok_or_else(none)?.into()))
@@ -64,7 +64,7 @@ pub async fn measure(State(state): State<Arc<AppState>>) -> Result<Json<Answer>>
     state
         .blocking(|state| {
             let measured = state.store().tiering().calibrate()?;
-            tracing::info!(took_us = measured.took_us, "tiers measured anew over HTTP");
+            tracing::info!(took_us = measured.took_us, "tiers calibrated over HTTP");
             Ok(Json(measured.into()))
         })
         .await

@@ -45,7 +45,7 @@ pub struct TableTiering {
 
 /// A change of the state; missing fields stay as they are.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct PlacementOrder {
     /// The mode for all tables.
     #[schema(value_type = Option<schemas::TieringMode>)]
@@ -56,7 +56,7 @@ pub struct PlacementOrder {
 
 /// The mode of a table.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct TieringOrder {
     /// The new mode.
     #[schema(value_type = schemas::TieringMode)]

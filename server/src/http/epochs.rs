@@ -16,7 +16,7 @@ use super::state::AppState;
 
 /// Options of an epoch.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct EpochOrder {
     /// Decide and explain, move nothing.
     #[serde(default)]
@@ -51,7 +51,7 @@ pub async fn run(
     let Json(order) = order?;
     state
         .blocking(move |state| {
-            tracing::info!(dry_run = order.dry_run, "epoch asked for over HTTP");
+            tracing::info!(dry_run = order.dry_run, "epoch requested over HTTP");
             let request = if order.dry_run { EpochRequest::dry_run("http") } else { EpochRequest::now("http") };
             Ok(Json(state.store().tiering().run_epoch(request)?))
         })

@@ -24,10 +24,9 @@ pub struct Explanations {
 }
 
 /// A query to explain.
-// `expecting` keeps the text of an error message of the API.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = QueryText)]
-#[serde(deny_unknown_fields, expecting = "struct Asked")]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct ExplainQuery {
     /// The query in SQL.
     sql: String,

@@ -28,7 +28,7 @@ pub async fn guard(State(state): State<Arc<AppState>>, request: Request, next: N
 fn check(info: &ServerInfo, method: &Method, path: &str, headers: &HeaderMap) -> Result<()> {
     let host = text(headers, header::HOST).unwrap_or_default();
     if info.http_addr.ip().is_loopback() && !is_loopback_name(host) {
-        let detail = format!("this server answers to localhost only, not to '{host}'");
+        let detail = format!("this server listens on loopback and answers only requests to localhost, not to '{host}'");
         return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, detail));
     }
     if let Some(credentials) = info.credentials.as_ref().filter(|_| !OPEN.contains(&path)) {
@@ -43,7 +43,10 @@ fn check(info: &ServerInfo, method: &Method, path: &str, headers: &HeaderMap) ->
     if let Some(origin) = text(headers, header::ORIGIN)
         && origin.split_once("://").map(|(_, authority)| authority) != Some(host)
     {
-        return Err(Problem::new(StatusCode::FORBIDDEN, format!("'{origin}' may not change this server")));
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            format!("a page of '{origin}' may not change this server; use a page that this server serves"),
+        ));
     }
     let json = text(headers, header::CONTENT_TYPE)
         .is_some_and(|t| t.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json"));

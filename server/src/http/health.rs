@@ -81,7 +81,7 @@ pub async fn ready(State(state): State<Arc<AppState>>) -> Result<Json<Ready>> {
     state
         .blocking(move |state| {
             let failing = state.store().catalog_failing();
-            let read = state.store().epochs(1).map_err(|e| unavailable(format!("the catalog does not read: {e}")));
+            let read = state.store().epochs(1).map_err(|e| unavailable(format!("cannot read the catalog: {e}")));
             // A catalog on a disk that refused a write may have to be opened again before it can be read.
             if failing.is_none() {
                 read?;

@@ -80,7 +80,7 @@ pub async fn map(
     let Query(Width { width }) = width?;
     let width = width.unwrap_or(96);
     if !(1..=MAX_WIDTH).contains(&width) {
-        return Err(Problem::bad_request(format!("width must lie between 1 and {MAX_WIDTH}, not {width}")));
+        return Err(Problem::bad_request(format!("width must be between 1 and {MAX_WIDTH}, not {width}")));
     }
     state.blocking(move |state| Ok(Json(build(state, &name, width)?))).await
 }

@@ -6,12 +6,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use serde::Deserialize;
+use terrace_tier_store::clock::{Clock, SystemClock};
 use terrace_tier_store::store::{BackupReport, CheckOptions, CheckReport, Progress, Usage};
 use utoipa::ToSchema;
 
@@ -24,7 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Options of a check.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct CheckOrder {
     /// Check only sizes and headers.
     #[serde(default)]
@@ -38,7 +39,7 @@ pub struct CheckOrder {
 
 /// The folder of a backup.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct BackupOrder {
     /// Absolute path of a folder on the server's machine that does not exist yet, or is empty.
     #[schema(value_type = String)]
@@ -64,7 +65,7 @@ pub async fn check(
     let mut watch = client.watch();
     state
         .blocking(move |state| {
-            tracing::info!(quick, repair, "check asked for over HTTP");
+            tracing::info!(quick, repair, "check requested over HTTP");
             Ok(Json(state.store().check(CheckOptions { quick, repair }, &mut watch)?))
         })
         .await
@@ -90,7 +91,7 @@ pub async fn backup(
     let mut watch = client.watch();
     state
         .blocking(move |state| {
-            tracing::info!(path = %path.display(), "backup asked for over HTTP");
+            tracing::info!(path = %path.display(), "backup requested over HTTP");
             // Writes through the folder handle that was checked, even if the path changes meanwhile.
             let output_path = state.engine.files().output_path(&path)?;
             let copied = state.store().backup(&output_path.path(), &mut watch).map_err(Problem::from);
@@ -120,10 +121,12 @@ impl Client {
     /// Sleeps as long as the last step took; false once the client is gone.
     fn watch(&self) -> impl FnMut(Progress) -> bool + Send + use<> {
         let gone = Arc::clone(&self.gone);
-        let mut since = Instant::now();
+        let clock = SystemClock::default();
+        let mut since_us = clock.now_us();
         move |_| {
-            std::thread::sleep(since.elapsed().min(LONGEST_PAUSE));
-            since = Instant::now();
+            let step = Duration::from_micros(clock.now_us().saturating_sub(since_us));
+            clock.sleep(step.min(LONGEST_PAUSE));
+            since_us = clock.now_us();
             !gone.load(Ordering::Relaxed)
         }
     }

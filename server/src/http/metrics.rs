@@ -65,7 +65,7 @@ pub async fn segments(
 ) -> Result<Response> {
     let limit = limit?.0.limit.unwrap_or(DEFAULT_SERIES);
     if limit > MAX_SERIES {
-        return Err(Problem::bad_request(format!("limit is {limit}; at most {MAX_SERIES} series are given at once")));
+        return Err(Problem::bad_request(format!("limit must be at most {MAX_SERIES}, not {limit}")));
     }
     state
         .blocking(move |state| {

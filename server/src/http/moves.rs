@@ -70,7 +70,7 @@ pub async fn export(
     let csv = match form.format.as_deref() {
         None | Some("jsonl") => false,
         Some("csv") => true,
-        Some(other) => return Err(Problem::bad_request(format!("format is jsonl or csv, not '{other}'"))),
+        Some(other) => return Err(Problem::bad_request(format!("format must be jsonl or csv, not '{other}'"))),
     };
     let (parts, mut receiver) = mpsc::channel::<std::result::Result<Bytes, std::io::Error>>(2);
     tokio::task::spawn_blocking(move || {

@@ -18,7 +18,7 @@ use super::tables::TablePath;
 /// Segments, and the tier to move them to.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = BringBackOrder)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct BringBack {
     /// Name of the tier.
     tier: String,
@@ -35,7 +35,7 @@ pub struct BringBack {
 /// The epoch whose placement is restored.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = RollBackOrder)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct RollBack {
     /// Number of the epoch.
     epoch: u64,
@@ -60,7 +60,7 @@ pub async fn bring_back(
     let Json(BringBack { tier, columns, chunks, condition }) = order?;
     let table = table_name(&state, &name)?;
     let scope = NewScope { columns, chunks, condition }.order()?;
-    tracing::info!(%table, tier, "bring back asked for over HTTP");
+    tracing::info!(%table, tier, "bring-back requested over HTTP");
     Ok(Json(state.engine.bring_back(&table, &scope, tier).await?))
 }
 
@@ -81,7 +81,7 @@ pub async fn warm_up(
     let Json(scope) = scope?;
     let table = table_name(&state, &name)?;
     let scope = scope.order()?;
-    tracing::info!(%table, "warm-up asked for over HTTP");
+    tracing::info!(%table, "warm-up requested over HTTP");
     Ok(Json(state.engine.warm_up(&table, &scope).await?))
 }
 
@@ -98,6 +98,6 @@ pub async fn roll_back(
     order: std::result::Result<Json<RollBack>, JsonRejection>,
 ) -> Result<Json<OrderReport>> {
     let Json(RollBack { epoch }) = order?;
-    tracing::info!(epoch, "roll back asked for over HTTP");
+    tracing::info!(epoch, "roll-back requested over HTTP");
     Ok(Json(state.engine.order_placement(Order::RollBack { epoch }).await?))
 }

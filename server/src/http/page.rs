@@ -60,7 +60,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Page {
         let Query(raw) = Query::<RawPage>::from_request_parts(parts, state).await?;
         let limit = raw.limit.unwrap_or(DEFAULT_LIMIT);
         if !(1..=MAX_LIMIT).contains(&limit) {
-            return Err(Problem::bad_request(format!("limit must lie between 1 and {MAX_LIMIT}, not {limit}")));
+            return Err(Problem::bad_request(format!("limit must be between 1 and {MAX_LIMIT}, not {limit}")));
         }
         Ok(Self { limit, offset: raw.offset.unwrap_or(0) })
     }

@@ -43,7 +43,7 @@ impl From<Kind> for RuleKind {
 /// A range of consecutive chunks.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = ChunkRange)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub(super) struct Span {
     /// Number of the first chunk.
     first: u64,
@@ -53,7 +53,7 @@ pub(super) struct Span {
 
 /// A rule to create.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct NewPlacementRule {
     /// Its kind.
     kind: Kind,
@@ -81,7 +81,7 @@ impl NewPlacementRule {
 /// Columns and chunks of a table.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(as = PlacementScope)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct NewScope {
     /// Column names; all columns when missing.
     pub(super) columns: Option<Vec<String>>,
@@ -101,7 +101,7 @@ impl NewScope {
 
     pub(super) fn order(self) -> Result<ScopeOrder> {
         let rows = match (self.chunks, self.condition) {
-            (Some(_), Some(_)) => return Err(Problem::bad_request("give chunks or where, not both")),
+            (Some(_), Some(_)) => return Err(Problem::bad_request("set chunks or where, not both")),
             (Some(spans), None) => {
                 RowsOrder::Chunks(spans.iter().map(|span| (span.first, span.last.unwrap_or(span.first))).collect())
             }
@@ -110,7 +110,7 @@ impl NewScope {
         };
         let columns = match self.columns {
             Some(columns) if columns.is_empty() => {
-                return Err(Problem::bad_request("columns names no column; leave it out for all of them"));
+                return Err(Problem::bad_request("columns is empty; leave it out to select all columns"));
             }
             columns => columns.unwrap_or_default(),
         };
@@ -205,7 +205,7 @@ pub async fn make(
     let Json(order) = order?;
     let table = table_name(&state, &name)?;
     let rule = state.engine.add_placement_rule(&table, order.order()?).await?;
-    tracing::info!(%table, rule = rule.number, "placement rule made over HTTP");
+    tracing::info!(%table, rule = rule.number, "placement rule created over HTTP");
     let gone = Problem::not_found("placement rule", &rule.number.to_string());
     state
         .blocking(move |state| {
@@ -232,7 +232,7 @@ pub async fn clear(
     let choice = match choice.kind.as_deref() {
         None => RuleChoice::All,
         Some("pin") => RuleChoice::Pins,
-        Some(other) => return Err(Problem::bad_request(format!("kind may be pin, not '{other}'"))),
+        Some(other) => return Err(Problem::bad_request(format!("kind must be pin, not '{other}'"))),
     };
     let table = table_name(&state, &name)?;
     dropped(&table, state.engine.drop_placement_rules(&table, choice).await?)

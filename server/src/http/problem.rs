@@ -89,18 +89,7 @@ impl IntoResponse for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        let status = match &error {
-            StoreError::NotFound { .. } => StatusCode::NOT_FOUND,
-            StoreError::AlreadyExists { .. } => StatusCode::CONFLICT,
-            StoreError::Invalid(_) | StoreError::SchemaMismatch { .. } => StatusCode::BAD_REQUEST,
-            StoreError::BudgetExceeded { .. } => StatusCode::INSUFFICIENT_STORAGE,
-            StoreError::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        if status == StatusCode::INTERNAL_SERVER_ERROR {
-            tracing::error!(%error, "an HTTP request failed");
-        }
-        Self::new(status, error.to_string())
+        Self::from(EngineError::from(error))
     }
 }
 

@@ -64,7 +64,7 @@ pub fn router(state: Arc<AppState>) -> Router {
     router
         .fallback(|uri: Uri| async move { Problem::not_found("path", uri.path()) })
         .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
-            let detail = format!("{} does not take {method}; see /api/v1/openapi.json", uri.path());
+            let detail = format!("{} does not support {method}; see /api/v1/openapi.json", uri.path());
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
         })
         .layer(middleware::from_fn_with_state(Arc::clone(&state), guard::guard))

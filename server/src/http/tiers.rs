@@ -82,7 +82,7 @@ fn limit(bytes: u64) -> Option<u64> {
 
 /// A change of a tier; missing fields stay as they are.
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct TierChange {
     /// The new budget; a percentage is of the bytes of all sealed data.
     #[schema(value_type = Option<schemas::Size>)]

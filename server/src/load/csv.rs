@@ -46,7 +46,7 @@ fn delimiter(text: &str) -> std::result::Result<u8, String> {
     match text.as_bytes() {
         _ if text == "\\t" => Ok(b'\t'),
         [one] if one.is_ascii() && ![QUOTE, b'\n', b'\r'].contains(one) => Ok(*one),
-        _ => Err("it is one ASCII character, no quote and no line break; \\t is a tab".to_owned()),
+        _ => Err("it must be one ASCII character, but not a quote or a line break; write \\t for a tab".to_owned()),
     }
 }
 
@@ -117,7 +117,7 @@ pub fn open(
 pub fn explain_error(error: &arrow::error::ArrowError) -> String {
     let text = error.to_string();
     match text.contains("number of fields") || text.contains("unequal lengths") {
-        true => format!("{text}; --delimiter says what separates the fields"),
+        true => format!("{text}; give the character that separates the fields with --delimiter"),
         false => text,
     }
 }
@@ -161,7 +161,7 @@ impl Sample {
             [one] => Ok(*one),
             several => {
                 let several: Vec<String> = several.iter().map(|one| display_delimiter(*one)).collect();
-                Err(format!("its fields may be separated by {}; say which with --delimiter", several.join(" or by ")))
+                Err(format!("its fields may be separated by {}; choose one with --delimiter", several.join(" or by ")))
             }
         }
     }
@@ -223,7 +223,7 @@ mod tests {
         ] {
             assert_eq!(found(text).unwrap(), expected, "{text}");
         }
-        assert!(found("a;b|c\n1;2|3\n").unwrap_err().contains("';' or by '|'; say which with --delimiter"));
+        assert!(found("a;b|c\n1;2|3\n").unwrap_err().contains("';' or by '|'; choose one with --delimiter"));
     }
 
     #[test]

@@ -81,7 +81,10 @@ pub fn open(
     skip: &mut u64,
 ) -> Result<Box<dyn RecordBatchReader + Send>> {
     let Some(kind) = kind(path) else {
-        return Err(Error::file(path, format!("the ending says nothing of its format; known are {ENDINGS}")));
+        return Err(Error::file(
+            path,
+            format!("its file name does not tell its format; supported endings are {ENDINGS}"),
+        ));
     };
     let file = || File::open(path).map_err(|e| Error::file(path, format!("cannot open it: {e}")));
     match kind {

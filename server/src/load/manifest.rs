@@ -32,7 +32,7 @@ impl Manifest {
 
     /// The comment of the staging table: the manifest as JSON.
     pub fn loading_comment(&self) -> Result<String> {
-        serde_json::to_string(self).map_err(|e| Error::System(format!("cannot write down the sources: {e}")))
+        serde_json::to_string(self).map_err(|e| Error::System(format!("cannot record the sources: {e}")))
     }
 
     /// The comment of the complete table: short, and unique to this load by a checksum.
@@ -52,7 +52,7 @@ impl Manifest {
     pub fn difference(&self, comment: &str) -> Option<String> {
         let Ok(before) = serde_json::from_str::<Self>(comment) else {
             return Some(match comment {
-                "" => "it was not made by a load".to_owned(),
+                "" => "no load created it".to_owned(),
                 comment => format!("its comment says: {comment}"),
             });
         };
@@ -95,7 +95,7 @@ mod tests {
                 manifest(&["/a.csv, 10 bytes", "/b.csv, 20 bytes"], &[]).loading_comment().unwrap(),
                 "by nothing, now by k",
             ),
-            (String::new(), "not made by a load"),
+            (String::new(), "no load created it"),
             ("mine".to_owned(), "mine"),
         ] {
             assert!(now.difference(&before).unwrap().contains(words), "{before}");

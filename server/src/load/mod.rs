@@ -52,7 +52,7 @@ const AHEAD: usize = 2;
 /// Bytes of a message to a server.
 const MESSAGE_BYTES: usize = 1 << 20;
 
-const HOW_TO_ADD: &str = "--append adds to it, --replace replaces its rows";
+const HOW_TO_ADD: &str = "use --append to add rows, or --replace to replace its rows";
 
 /// Options of `terrace load`.
 #[derive(Debug, clap::Args)]
@@ -167,7 +167,7 @@ pub async fn load(target: &mut Target, mut source: Source, mode: Mode) -> Result
     let table = source.table.clone();
     let options = cluster_option(&source.cluster_by);
     let schema = Arc::clone(&source.schema);
-    let (rows, fault) = read_ahead(source, 0, Arc::clone(&progress), target.is_remote());
+    let (rows, fault) = read_ahead(source, 0, Arc::clone(&progress), target.is_remote())?;
     let work = target.ingest(&table, mode, options, schema, rows.boxed());
     // When reading fails, the ingest is dropped and stores nothing.
     let outcome = tokio::select! {
@@ -223,10 +223,10 @@ fn read_ahead(
     done: u64,
     progress: Arc<Progress>,
     for_wire: bool,
-) -> (ReceiverStream<RecordBatch>, oneshot::Receiver<Error>) {
+) -> Result<(ReceiverStream<RecordBatch>, oneshot::Receiver<Error>)> {
     let (send, receive) = mpsc::channel(AHEAD);
     let (report_fault, fault) = oneshot::channel();
-    std::thread::spawn(move || {
+    let read = move || {
         // An empty source must create a table, too.
         let _ = send.blocking_send(RecordBatch::new_empty(Arc::clone(&source.schema)));
         let outcome = source.read_after(done, |batch| {
@@ -244,8 +244,10 @@ fn read_ahead(
                 futures::executor::block_on(send.closed());
             }
         }
-    });
-    (ReceiverStream::new(receive), fault)
+    };
+    let thread = std::thread::Builder::new().name("terrace-load".to_owned()).spawn(read);
+    thread.map_err(|e| Error::System(format!("cannot start the thread that reads the rows: {e}")))?;
+    Ok((ReceiverStream::new(receive), fault))
 }
 
 /// Cuts a batch into messages of about [`MESSAGE_BYTES`]. View columns are compacted; otherwise each message would

@@ -61,7 +61,7 @@ pub async fn load(target: &mut Target, mut source: Source, mode: Mode, part_rows
         progress.resume(done);
     }
     let schema = Arc::clone(&source.schema);
-    let (rows, fault) = read_ahead(source, done, Arc::clone(&progress), target.is_remote());
+    let (rows, fault) = read_ahead(source, done, Arc::clone(&progress), target.is_remote())?;
     let stored_rows = Cell::new(done);
     let mut parts = Parts::new(rows, part_rows);
     let work = async {
@@ -94,7 +94,9 @@ impl Loading {
     /// `error` with the advice that the same command resumes the load.
     fn resumable(&self, error: &Error, stored: u64) -> Error {
         let staging = &self.staging;
-        Error::Usage(format!("{error}\n{stored} rows are kept in table {staging}: the same command goes on with them"))
+        Error::Usage(format!(
+            "{error}\n{stored} rows are kept in table {staging}: run the same command again to continue after them"
+        ))
     }
 
     /// The name of a table of the schema in SQL.
@@ -105,9 +107,10 @@ impl Loading {
     /// True when the table is there and this load made it.
     async fn is_complete(&self, target: &mut Target, mode: Mode) -> Result<bool> {
         match self.comment(target, &self.table).await? {
-            None if self.is_taken(target).await? => {
-                Err(Error::Usage(format!("'{}' is there, and no table that could be loaded", self.table)))
-            }
+            None if self.is_taken(target).await? => Err(Error::Usage(format!(
+                "'{}' exists but is not a table, so rows cannot be loaded into it",
+                self.table
+            ))),
             None => Ok(false),
             // Its rows may have been changed since.
             Some(_) if mode == Mode::Replace => Ok(false),

@@ -42,7 +42,7 @@ pub fn find(text: &str, table: Option<&str>, csv: &CsvOptions) -> Result<Vec<Sou
     if let Some(scale) = text.strip_prefix("tpch:") {
         let scale = tpch::parse_scale(scale).map_err(Error::Usage)?;
         if table.is_some() {
-            return Err(Error::Usage("tpch makes eight tables with names of their own; leave out --table".to_owned()));
+            return Err(Error::Usage("tpch loads eight tables whose names are fixed; leave out --table".to_owned()));
         }
         return Ok(tpch::TABLES.iter().map(|table| generated(*table, scale)).collect());
     }
@@ -168,7 +168,7 @@ impl Source {
         }
         match skip {
             0 => Ok(()),
-            more => Err(Error::Usage(format!("the source has {more} rows less than were loaded from it before"))),
+            more => Err(Error::Usage(format!("the source now has {more} rows fewer than were loaded from it before"))),
         }
     }
 }
@@ -181,7 +181,9 @@ fn name_from(path: &Path) -> Result<String> {
     match name.chars().next() {
         Some(c) if c.is_alphabetic() || c == '_' => Ok(name),
         Some(_) => Ok(format!("t_{name}")),
-        None => Err(Error::Usage(format!("{} gives no table name; say one with --table", path.display()))),
+        None => {
+            Err(Error::Usage(format!("{} does not give a valid table name; choose one with --table", path.display())))
+        }
     }
 }
 

@@ -44,7 +44,7 @@ pub fn backup(options: &BackupOptions) -> Result<()> {
 pub fn restore(options: &RestoreOptions) -> Result<()> {
     let report = with_bar("restoring", |watch| Ok(store::restore(&options.source, &options.data_dir, watch)?))?;
     outln!("{}: {}", options.data_dir.display(), describe(&report));
-    outln!("Start it with: terrace serve --data-dir {}", options.data_dir.display());
+    outln!("Start a server with: terrace serve --data-dir {}", options.data_dir.display());
     Ok(())
 }
 

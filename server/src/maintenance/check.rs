@@ -62,7 +62,7 @@ fn text(report: &CheckReport) -> String {
     let mut out = columns(["table", "rows", "chunks", "files", "state"], &rows);
     report.findings.iter().for_each(|finding| out.push_str(&describe(finding)));
     out.push_str(&match report.quick {
-        true => "\nSizes and headers were checked; without --quick contents are too.\n".to_owned(),
+        true => "\nOnly sizes and headers were checked; run it without --quick to check contents too.\n".to_owned(),
         false => format!("\n{} verified.\n", human_bytes(report.verified_bytes)),
     });
     out

@@ -47,14 +47,17 @@ fn text(usage: &Usage) -> String {
     let mut out = columns(["table", "rows", "chunks", "files", "delta rows", "delta", "catalog"], &rows);
     let files: u64 = usage.tables.iter().map(|t| t.file_bytes).sum();
     out.push_str(&format!(
-        "\nfiles {}, catalog file {}, files of no table {} ({})\n",
+        "\nfiles {}, catalog file {}, files without a table {} ({})\n",
         human_bytes(files),
         human_bytes(usage.catalog_file_bytes),
         human_bytes(usage.unowned_bytes),
         usage.unowned_files
     ));
     if usage.broken_tables > 0 {
-        out.push_str(&format!("{} tables cannot be loaded; `terrace check` says why\n", usage.broken_tables));
+        out.push_str(&format!(
+            "{} tables cannot be loaded; run `terrace check` for the reasons\n",
+            usage.broken_tables
+        ));
     }
     out
 }

@@ -41,7 +41,7 @@ impl Place {
         let answer = self.server.request(method, path, body)?;
         serde_json::from_value(answer).map_err(|e| Error::Server {
             code: "Unknown".to_owned(),
-            message: format!("the server's answer makes no sense here ({e}); is it of the same version?"),
+            message: format!("cannot read the server's answer ({e}); use a `terrace` of the server's version"),
         })
     }
 }

@@ -53,7 +53,7 @@ fn text(report: &RebuildReport) -> String {
         ));
     }
     out.push_str(&match (report.written, &report.old_catalog) {
-        (false, _) => "Nothing was changed; with --yes the catalog is written.\n".to_owned(),
+        (false, _) => "Nothing was changed; run it with --yes to write the catalog.\n".to_owned(),
         (true, Some(old)) => format!("The catalog was written; the old one is {}.\n", old.display()),
         (true, None) => "The catalog was written.\n".to_owned(),
     });
@@ -62,7 +62,7 @@ fn text(report: &RebuildReport) -> String {
 
 /// Rows and files that the rebuilt tables may have too many or too few of.
 fn differences(report: &RebuildReport) -> String {
-    let lost = "The history of moves and the heat of segments are not in the files, and so lost.\n";
+    let lost = "The history of moves and the heat of segments are lost, because the files do not contain them.\n";
     let compared = report.tables.iter().map(|t| Some((&t.table, t.difference?))).collect::<Option<Vec<_>>>();
     let Some(compared) = compared.filter(|compared| !compared.is_empty()) else {
         return format!(
@@ -78,7 +78,7 @@ fn differences(report: &RebuildReport) -> String {
             (undeleted_rows, "deleted rows come back, the old ones of each UPDATE included"),
             (
                 unnamed_rows,
-                "rows come back of files that the old catalog does not name: loads that did not end, rewritten chunks",
+                "rows come back from files that the old catalog does not list: unfinished loads, rewritten chunks",
             ),
             (lost_rows, "rows are lost: they were not yet sealed into files"),
             (missing_rows, "rows are lost: their files are missing or damaged"),
@@ -89,10 +89,10 @@ fn differences(report: &RebuildReport) -> String {
         }
     }
     if let Some(rows @ 1..) = report.rows_of_lost_tables {
-        out.push_str(&format!("{rows} rows are lost of tables whose description is missing.\n"));
+        out.push_str(&format!("{rows} rows are lost, of tables whose description is missing.\n"));
     }
     if out.is_empty() && report.skipped.is_empty() {
-        out.push_str("By the old catalog no deleted row comes back and no row is lost.\n");
+        out.push_str("According to the old catalog, no deleted row comes back and no row is lost.\n");
     }
     out + lost
 }

@@ -187,7 +187,7 @@ pub(super) fn run(action: &Action) -> Result<()> {
             let answer = output.server.request("POST", "/api/v1/epochs/cancel", None)?;
             show(output, answer, |answer| {
                 let epoch = answer.get("cancelled").and_then(Value::as_u64).unwrap_or_default();
-                outln!("epoch {epoch} ends after the move it is at; system.moves says what was not done");
+                outln!("epoch {epoch} ends after its current move; system.moves lists the moves that it skipped");
                 Ok(())
             })
         }
@@ -222,7 +222,7 @@ fn explain(target: &ExplainTarget, output: &Output) -> Result<()> {
     let order = with_scope(json!({}), &scope);
     let answer = output.server.request("POST", &table_path(&scope.table, "explain-placement"), Some(&order))?;
     show(output, answer, |answer| {
-        list(answer, "items", explained_line, "no segment is stored; recent inserts are not yet in chunks")
+        list(answer, "items", explained_line, "no segment matches; recent inserts are not yet sealed into chunks")
     })
 }
 
@@ -277,7 +277,7 @@ fn placement_lines(answer: Value) -> Result<()> {
     let placement: Placement = parse(answer)?;
     outln!("tiering is {}{}", placement.mode, if placement.frozen { "; placement is frozen" } else { "" });
     if let Some(epoch) = placement.epoch_under_way {
-        outln!("epoch {epoch} is under way");
+        outln!("epoch {epoch} is running");
     }
     placement.tables.iter().for_each(|table| outln!("tiering of {} is {}", table.table, table.mode));
     Ok(())

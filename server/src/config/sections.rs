@@ -1,0 +1,365 @@
+//! The sections of the configuration: keys, defaults, and the documentation that `terrace config print` writes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use terrace_planner_ext::engine::MiningMode;
+use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
+
+use crate::units::{Size, Span};
+
+/// Declares a section: the structure, its defaults, and its documentation as data.
+macro_rules! section {
+    ($(#[doc = $about:literal])+ pub struct $name:ident {
+        $($(#[doc = $doc:literal])+ pub $field:ident: $type:ty = $default:expr,)+
+    }) => {
+        $(#[doc = $about])+
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, default, expecting = "a section with keys")]
+        pub struct $name { $($(#[doc = $doc])+ pub $field: $type,)+ }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)+ }
+            }
+        }
+
+        impl $name {
+            pub(super) const DOCS: Docs = &[$((stringify!($field), &[$($doc),+]),)+];
+        }
+    };
+}
+
+/// Fields of a section with the lines of their documentation.
+pub(super) type Docs = &'static [(&'static str, &'static [&'static str])];
+
+section! {
+    /// Everything a server can be told.
+    pub struct Config {
+        /// Folder of the catalog and of the table files (the SSD tier). Put it on a local NVMe disk.
+        pub data_dir: PathBuf = PathBuf::from("terrace-data"),
+        /// What to log: error, warn, info, debug, trace, or a filter such as `info,terrace_tier_store=debug`.
+        pub log: String = "warn".to_owned(),
+        /// User that clients must name. Only with `password`.
+        pub user: Option<String> = None,
+        /// Password of that user. Without one the server is open, and then listens on loopback addresses only.
+        pub password: Option<String> = None,
+        /// How long running statements may go on after SIGTERM before they are cancelled.
+        pub grace: Span = Span(Duration::from_secs(10)),
+        /// Files that statements and requests may name.
+        pub files: FilesConfig = FilesConfig::default(),
+        /// Arrow Flight SQL.
+        pub flight: FlightConfig = FlightConfig::default(),
+        /// HTTP: admin API, metrics, cockpit.
+        pub http: HttpConfig = HttpConfig::default(),
+        /// Memory of the process as a whole.
+        pub memory: MemoryConfig = MemoryConfig::default(),
+        /// Tiers.
+        pub tiers: TiersConfig = TiersConfig::default(),
+        /// Statements.
+        pub query: QueryConfig = QueryConfig::default(),
+        /// The loop that moves segments between tiers.
+        pub tiering: TieringConfig = TieringConfig::default(),
+        /// The task that rewrites chunks with deleted rows and small chunks.
+        pub compaction: CompactionConfig = CompactionConfig::default(),
+        /// Hot views that the server learns from statements.
+        pub hot_views: HotViewsConfig = HotViewsConfig::default(),
+    }
+}
+
+section! {
+    /// Files of this machine that statements (COPY, external tables) and requests (backups, tiers) may name. What belongs
+    /// to the server itself is never among them.
+    pub struct FilesConfig {
+        /// Folders below which files may be read, with `:` between them. Default: `/` without a password, none with one.
+        pub read_roots: Option<String> = None,
+        /// The same for files to be written.
+        pub write_roots: Option<String> = None,
+        /// Further files and folders of the server's own (keys, passwords), with `:` between them. The file of the
+        /// configuration is among them.
+        pub protected: Option<String> = None,
+    }
+}
+
+impl FilesConfig {
+    /// Adds a file or folder that no statement and no request may name.
+    pub fn protect(&mut self, path: &Path) {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
+        self.protected = Some(self.protected.take().map_or_else(|| path.clone(), |before| format!("{before}:{path}")));
+    }
+}
+
+section! {
+    /// Arrow Flight SQL.
+    pub struct FlightConfig {
+        /// Address and port to listen on; port 0 takes a free one.
+        pub addr: String = "127.0.0.1:31337".to_owned(),
+    }
+}
+
+section! {
+    /// HTTP.
+    pub struct HttpConfig {
+        /// Address and port of the admin API, the metrics and the cockpit; port 0 takes a free one.
+        pub addr: String = "127.0.0.1:8080".to_owned(),
+    }
+}
+
+section! {
+    /// Memory. The parts below and the DRAM tier together never pass `limit`; what is not set is chosen to fit.
+    pub struct MemoryConfig {
+        /// Bytes the process may use. Default: the limit of the control group, else the memory of the machine.
+        /// A share (80%) is taken of that.
+        pub limit: Option<Size> = None,
+        /// Memory of running statements (sorts, joins, groups); they spill to disk beyond it. Default: about 30%.
+        pub query: Option<Size> = None,
+        /// Bytes of cold reads in flight or ready but not yet taken; memory kept for the next reads fills what they leave.
+        /// Default: 4%, 32MiB to 512MiB.
+        pub io: Option<Size> = None,
+        /// Rows inserted but not yet sealed into chunks. Default: 3%, 16MiB to 256MiB.
+        pub delta: Option<Size> = None,
+        /// Rows of bulk ingests on their way into chunk files; ingests wait for each other at it. Default: 4%, 32MiB to
+        /// 512MiB.
+        pub ingest: Option<Size> = None,
+        /// Membership filters, by which scans leave out chunks that have none of the values asked for. 0: none are built.
+        /// Default: a sixteenth of the DRAM budget.
+        pub filters: Option<Size> = None,
+        /// Kept free for the network, the catalog's cache, metadata and the allocator. Default: 10%, 96MiB to 1GiB.
+        pub reserve: Option<Size> = None,
+    }
+}
+
+section! {
+    /// Tiers, fastest first.
+    pub struct TiersConfig {
+        /// Process memory.
+        pub dram: DramConfig = DramConfig::default(),
+        /// Byte-addressable memory behind a mapping (persistent memory, CXL).
+        pub nvm: NvmConfig = NvmConfig::default(),
+        /// Files; the home of every sealed segment.
+        pub ssd: SsdConfig = SsdConfig::default(),
+    }
+}
+
+impl TiersConfig {
+    /// True when some tier has a price and a tier of memory has none.
+    pub(super) fn is_half_priced(&self) -> bool {
+        let memory = if self.has_nvm() { ["dram", "nvm"].as_slice() } else { &["dram"] };
+        let prices = self.prices_per_gb();
+        !prices.is_empty() && memory.iter().any(|tier| !prices.iter().any(|(name, _)| name == tier))
+    }
+
+    fn has_nvm(&self) -> bool {
+        self.nvm.path.is_some() || self.nvm.emulated
+    }
+
+    pub(super) fn given_prices(&self) -> [Option<f64>; 3] {
+        [self.dram.price_per_gb, self.nvm.price_per_gb, self.ssd.price_per_gb]
+    }
+
+    /// Rate limits of the tiers that have one, by name.
+    pub fn rate_limits(&self) -> Vec<(String, Size)> {
+        let rates = [("dram", self.dram.rate_limit), ("nvm", self.nvm.rate_limit), ("ssd", self.ssd.rate_limit)];
+        rates.into_iter().filter_map(|(name, rate)| Some((name.to_owned(), rate?))).collect()
+    }
+
+    /// Prices of the tiers that have one, by name; NVM only where it exists.
+    pub fn prices_per_gb(&self) -> Vec<(String, f64)> {
+        let [dram, nvm, ssd] = self.given_prices();
+        let prices = [("dram", dram), ("nvm", nvm.filter(|_| self.has_nvm())), ("ssd", ssd)];
+        prices.into_iter().filter_map(|(name, price)| Some((name.to_owned(), as_written(price?)))).collect()
+    }
+}
+
+section! {
+    /// The DRAM tier.
+    pub struct DramConfig {
+        /// Byte limit, or a share of `memory.limit`. Default: what the other parts of memory leave.
+        pub budget: Option<Size> = None,
+        /// Bytes per second that the loop's own epochs read from it, and write to it, at most; 0: no limit. Default:
+        /// `tiering.rate_limit`.
+        pub rate_limit: Option<Size> = None,
+        /// Price of 10^9 bytes in any currency, for `terrace advise`.
+        pub price_per_gb: Option<f64> = None,
+    }
+}
+
+section! {
+    /// The NVM tier. It exists when `path` or `emulated` is set.
+    pub struct NvmConfig {
+        /// Pool file on a DAX mount (it is created) or a devdax device such as /dev/dax0.0.
+        pub path: Option<PathBuf> = None,
+        /// Let ordinary memory stand in for the device; counted as memory and reported as emulated everywhere.
+        pub emulated: bool = false,
+        /// Size of the pool. A share is taken of `memory.limit`.
+        pub capacity: Option<Size> = None,
+        /// Byte limit of what is placed there; at most, and by default, the capacity.
+        pub budget: Option<Size> = None,
+        /// For experiments: slow reads down to 0.35 of the bandwidth and 5 times the latency of DRAM, as Optane had.
+        pub slow: bool = false,
+        /// Bytes per second that the loop's own epochs read from it, and write to it, at most; 0: no limit. Default:
+        /// `tiering.rate_limit`.
+        pub rate_limit: Option<Size> = None,
+        /// Price of 10^9 bytes in any currency, for `terrace advise`.
+        pub price_per_gb: Option<f64> = None,
+    }
+}
+
+section! {
+    /// The SSD tier.
+    pub struct SsdConfig {
+        /// Bytes of table files in `data_dir`; ingest is refused beyond. Default: what the disk holds.
+        pub limit: Option<Size> = None,
+        /// Compression of new table files: `auto` (each buffer for which it pays: the disk saves more time than a core takes
+        /// to decompress, both as measured at the first start), `none`, `lz4` or `zstd` (each buffer that shrinks).
+        pub compression: Compression = Compression::Auto,
+        /// Where some rows of a column are read: two pieces this close in the file are one read. Default: as the disk was
+        /// measured, some pages on a fast one, about a megabyte on one with an arm.
+        pub read_gap: Option<Size> = None,
+        /// Bytes per second that the loop's own epochs read from it, and write to it, at most; 0: no limit. Default:
+        /// `tiering.rate_limit`.
+        pub rate_limit: Option<Size> = None,
+        /// Price of 10^9 bytes in any currency, for `terrace advise`.
+        pub price_per_gb: Option<f64> = None,
+    }
+}
+
+/// How new table files are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Where it pays.
+    #[default]
+    Auto,
+    /// Not at all.
+    None,
+    /// LZ4, all that shrinks.
+    Lz4,
+    /// ZSTD, all that shrinks.
+    Zstd,
+}
+
+section! {
+    /// Statements.
+    pub struct QueryConfig {
+        /// Threads that work on queries. 0: one per core.
+        pub threads: usize = 0,
+        /// Statements that run at the same time.
+        pub max_running: usize = 16,
+        /// Statements that wait for a place; more are refused with "try again".
+        pub max_queued: usize = 256,
+        /// How long a statement waits for a place.
+        pub queue_timeout: Span = Span(Duration::from_secs(60)),
+        /// How long a statement may run. Default: no limit.
+        pub timeout: Option<Span> = None,
+        /// Finished statements that `system.queries` remembers.
+        pub history: usize = 1000,
+    }
+}
+
+section! {
+    /// The tiering loop.
+    pub struct TieringConfig {
+        /// The one switch: false stops all moves; queries go on.
+        pub enabled: bool = true,
+        /// What the loop does: auto moves, advise logs what it would move, off does neither. Default: what ALTER SYSTEM SET
+        /// tiering said last, and auto before that.
+        pub mode: Option<TieringMode> = None,
+        /// Time between epochs.
+        pub interval: Span = Span(Duration::from_secs(60)),
+        /// Epochs after which an access counts half.
+        pub half_life: f64 = 3.0,
+        /// Epochs within which a move must have saved the time it took.
+        pub payback_epochs: f64 = 4.0,
+        /// Epochs after a move in which the segment goes back only if its heat, or the price of the room, changed by
+        /// `flip_back_factor`. 0: it may at once.
+        pub flip_back_epochs: u32 = 4,
+        /// By how much it must have changed; at least 1.
+        pub flip_back_factor: f64 = 2.0,
+        /// Bytes per second that the loop's own epochs read from the device of a tier, and write to it, at most, so that queries
+        /// do not suffer. 0: no limit. Each tier may have its own.
+        pub rate_limit: Size = Size::Bytes(512 << 20),
+        /// Time that the solver may take to plan an epoch; then the best answer so far holds, and `system.epochs` says so. 0: it
+        /// goes by benefit per byte alone.
+        pub solver_deadline: Span = Span(Duration::from_secs(1)),
+        /// What decides where segments lie: `optimal` (least expected time), `density` (falling benefit per byte), `lru`
+        /// (what was read last), `lfu` (what is read most often), `column` or `chunk` (whole ones by benefit per byte),
+        /// `random`, `static` (what lies in memory stays). Placement rules and budgets hold under each.
+        pub policy: PolicyKind = PolicyKind::Optimal,
+        /// What comes into memory between epochs because a query read it from disk: `never` (epochs decide alone), `always`
+        /// (all of it, as into a cache; the policy says what makes room), `selective` (what is worth more than what has to
+        /// make room for it). Default: `always` under the policies `lru` and `lfu`, `never` under the others.
+        pub merge: Option<MergeKind> = None,
+        /// With `merge = "selective"`: the percentage of all segments, by time saved per byte, that it must be among besides.
+        pub merge_top_percent: f64 = 100.0,
+    }
+}
+
+section! {
+    /// Compaction.
+    pub struct CompactionConfig {
+        /// Bytes of chunk files per second that the background task writes at most, and that background runs of hot views read
+        /// and write. 0: only `OPTIMIZE` compacts, and hot views run on `REFRESH` only.
+        pub rate_limit: Size = Size::Bytes(64 << 20),
+    }
+}
+
+section! {
+    /// Hot views that the server learns from statements. Its epochs are those of `tiering.interval`, with that `half_life`.
+    pub struct HotViewsConfig {
+        /// What it does with what it learns: advise proposes views (`SHOW HOT VIEW PROPOSALS`), auto makes them and drops them
+        /// when they pay no longer, off learns nothing. Views that users made are never touched.
+        pub mode: MiningMode = MiningMode::Advise,
+        /// Epochs within which a view must have left out as many bytes of scans as putting its rows together reads and
+        /// writes.
+        pub payback_epochs: f64 = 60.0,
+        /// Views that there may be of the server's own making.
+        pub most_mined: usize = 8,
+        /// Epochs in a row in which a mined view, or a proposal, does not pay, after which it goes.
+        pub retire_after: u32 = 6,
+    }
+}
+
+/// Sections in the order in which they are printed, with their documentation.
+pub(super) const SECTIONS: [(&str, Docs); 13] = [
+    ("", Config::DOCS),
+    ("files", FilesConfig::DOCS),
+    ("flight", FlightConfig::DOCS),
+    ("http", HttpConfig::DOCS),
+    ("memory", MemoryConfig::DOCS),
+    ("tiers", TiersConfig::DOCS),
+    ("tiers.dram", DramConfig::DOCS),
+    ("tiers.nvm", NvmConfig::DOCS),
+    ("tiers.ssd", SsdConfig::DOCS),
+    ("query", QueryConfig::DOCS),
+    ("tiering", TieringConfig::DOCS),
+    ("compaction", CompactionConfig::DOCS),
+    ("hot_views", HotViewsConfig::DOCS),
+];
+
+/// Restores a number as it was written: numbers of few digits were read as `f32`, where 0.1 is 0.10000000149011612.
+pub(super) fn as_written(number: f64) -> f64 {
+    let short = number as f32;
+    let written = || short.to_string().parse().ok();
+    if f64::from(short) == number { written().unwrap_or(number) } else { number }
+}
+
+/// All dotted keys of single values.
+pub(super) fn keys() -> Vec<String> {
+    let nested: Vec<&str> = SECTIONS.iter().map(|(name, _)| *name).collect();
+    let dotted = |section: &str, field: &str| match section {
+        "" => field.to_owned(),
+        _ => format!("{section}.{field}"),
+    };
+    SECTIONS
+        .iter()
+        .flat_map(|(section, docs)| docs.iter().map(move |(field, _)| dotted(section, field)))
+        .filter(|key| !nested.contains(&key.as_str()))
+        .collect()
+}
+
+/// The environment variable of a key.
+pub(super) fn variable(key: &str) -> String {
+    format!("TERRACE_{}", key.replace('.', "_").to_ascii_uppercase())
+}

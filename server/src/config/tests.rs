@@ -1,0 +1,109 @@
+//! Tests of the configuration: order of the sources, faults, printing.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::units::Size;
+
+fn load(file: &str, environment: &[(&str, &str)], flags: &[&str]) -> Result<Config> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("terrace.toml");
+    std::fs::write(&path, file).unwrap();
+    let environment = environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+    let flags = flags.iter().map(|f| ConfigOverride::assignment(f)).collect::<Result<_>>()?;
+    Config::load(Some(&path), environment, flags)
+}
+
+#[test]
+fn command_line_beats_environment_beats_file_beats_default() {
+    let file = "data_dir = \"/file\"\n[query]\nmax_running = 3\nmax_queued = 4\n[tiers.dram]\nbudget = 1024\n";
+    let env = [("TERRACE_DATA_DIR", "/env"), ("TERRACE_QUERY_MAX_QUEUED", "5"), ("TERRACE_PASSWORD", "12345")];
+    let config =
+        load(file, &[&env[..], &[("TERRACE_USER", "ann"), ("PATH", "x")]].concat(), &["data_dir=/flag"]).unwrap();
+    assert_eq!(config.data_dir, PathBuf::from("/flag"));
+    assert_eq!((config.query.max_queued, config.query.max_running, config.query.history), (5, 3, 1000));
+    assert_eq!(config.tiers.dram.budget, Some(Size::Bytes(1024)));
+    assert_eq!(config.password.as_deref(), Some("12345"));
+}
+
+#[test]
+fn unknown_keys_are_refused_with_the_nearest_known_one() {
+    let says = |result: Result<Config>| result.unwrap_err().to_string();
+    let file = says(load("[tiers.dram]\nbugdet = \"1GiB\"\n", &[], &[]));
+    assert!(file.contains("unknown key 'tiers.dram.bugdet'") && file.contains("'tiers.dram.budget'"), "{file}");
+    let env = says(load("", &[("TERRACE_FLIGHT_ADR", "x")], &[]));
+    assert!(env.contains("TERRACE_FLIGHT_ADR") && env.contains("did you mean 'TERRACE_FLIGHT_ADDR'"), "{env}");
+    let flag = says(load("", &[], &["http.add=x"]));
+    assert!(flag.contains("did you mean 'http.addr'?"), "{flag}");
+    assert!(load("", &[("TERRACE_SERVICE_HOST", "10.0.0.1"), ("TERRACE_PORT_8080_TCP", "x")], &[]).is_ok());
+}
+
+#[test]
+fn a_bad_value_names_its_key_and_its_source() {
+    let error = load("", &[("TERRACE_TIERS_DRAM_BUDGET", "much")], &[]).unwrap_err().to_string();
+    assert!(error.contains("tiers.dram.budget") && error.contains("TERRACE_TIERS_DRAM_BUDGET"), "{error}");
+    assert!(error.contains("20%"), "says how to write a size: {error}");
+    let error = load("", &[], &["tiers.ssd.compression=gzip"]).unwrap_err().to_string();
+    assert!(error.contains("tiers.ssd.compression") && error.contains("`zstd`"), "{error}");
+    let error = load("", &[], &["tiers.nvm.rate_limit=5%"]).unwrap_err().to_string();
+    assert!(error.contains("rate_limit of a tier is bytes per second"), "{error}");
+    let error = load("", &[], &["tiering.policy=fifo"]).unwrap_err().to_string();
+    assert!(error.contains("tiering.policy") && error.contains("`lru`") && error.contains("`static`"), "{error}");
+    let error = load("", &[], &["tiering.merge=sometimes"]).unwrap_err().to_string();
+    assert!(error.contains("tiering.merge") && error.contains("`selective`"), "{error}");
+    for (key, values) in [
+        ("tiering.payback_epochs", ["0", "-1", "nan", "inf"]),
+        ("hot_views.payback_epochs", ["0", "-1", "nan", "inf"]),
+        ("hot_views.retire_after", ["0", "-1", "1.5", "nan"]),
+        ("tiering.flip_back_epochs", ["-1", "1.5", "nan", "some"]),
+        ("tiering.flip_back_factor", ["0.9", "-2", "nan", "inf"]),
+    ] {
+        for value in values {
+            let error = load("", &[], &[&format!("{key}={value}")]).unwrap_err().to_string();
+            assert!(error.contains(key), "{value}: {error}");
+        }
+    }
+    for tier in ["dram", "nvm", "ssd"] {
+        for price in ["-1", "nan", "inf"] {
+            let wrong = format!("tiers.{tier}.price_per_gb={price}");
+            let error = load("", &[], &["tiers.dram.price_per_gb=1", &wrong]).unwrap_err().to_string();
+            let says = ["a price_per_gb must be a number of at least 0", &format!("tiers.{tier}.price_per_gb")];
+            assert!(says.into_iter().any(|words| error.contains(words)), "{wrong}: {error}");
+            let file = format!("[tiers.{tier}]\nprice_per_gb = {price}");
+            let error = load(&file, &[], &["tiers.dram.price_per_gb=1"]).map(|_| ()).map_err(|e| e.to_string());
+            let wins = tier == "dram";
+            assert_eq!(error.is_ok(), wins, "{file}: {error:?}");
+        }
+        assert!(load("", &[], &[&format!("tiers.{tier}.price_per_gb=much")]).is_err());
+    }
+    let numbers = [0.1, f64::from(0.1_f32), 3.5, 0.123_456_789_012].map(as_written);
+    assert_eq!(numbers, [0.1, 0.1, 3.5, 0.123_456_789_012]);
+    for percent in ["0", "101", "nan"] {
+        let error = load("", &[], &[&format!("tiering.merge_top_percent={percent}")]).unwrap_err().to_string();
+        assert!(error.contains("tiering.merge_top_percent"), "{error}");
+    }
+    let error = load("user = \"ann\"", &[], &[]).unwrap_err().to_string();
+    assert!(error.contains("TERRACE_PASSWORD"), "{error}");
+}
+
+#[test]
+fn a_printed_configuration_reads_back_and_documents_every_key() {
+    let flags = ["tiers.nvm.emulated=true", "tiers.nvm.capacity=1GiB", "query.timeout=5m", "log=a\"b"];
+    let config = load("", &[], &flags).unwrap();
+    let printed = config.to_toml();
+    assert_eq!(load(&printed, &[], &[]).unwrap(), config);
+    for key in keys() {
+        let field = key.rsplit('.').next().unwrap();
+        assert!(printed.contains(&format!("{field} =")), "{key}");
+    }
+    let variables: std::collections::HashSet<String> = keys().iter().map(|k| variable(k)).collect();
+    assert_eq!(variables.len(), keys().len(), "two keys share a variable");
+}
+
+#[test]
+fn a_printed_configuration_hides_the_password() {
+    let config = load("user = \"ann\"\npassword = \"geheim\"", &[], &[]).unwrap();
+    assert!(!config.to_toml().contains("geheim"));
+}

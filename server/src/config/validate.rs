@@ -1,0 +1,51 @@
+//! Rules between values: which of them belong together, and the range of each number.
+
+use std::time::Duration;
+
+use super::Config;
+use crate::error::{Error, Result};
+use crate::units::Size;
+
+impl Config {
+    /// Returns the configuration if its values are in range and fit together.
+    pub(super) fn checked(self) -> Result<Self> {
+        let wrong = if self.user.is_some() != self.password.is_some() {
+            "user and password belong together: set both (TERRACE_USER, TERRACE_PASSWORD) or neither"
+        } else if self.password.as_deref() == Some("") {
+            "the password is empty: set one (TERRACE_PASSWORD), or neither a user nor a password"
+        } else if self.user.as_deref().is_some_and(|user| user.is_empty() || user.contains(':')) {
+            "the user name must not be empty or contain ':', because clients send it as NAME:PASSWORD"
+        } else if self.tiers.nvm.path.is_some() && self.tiers.nvm.emulated {
+            "tiers.nvm.path and tiers.nvm.emulated exclude each other: the tier is a device or it is emulated"
+        } else if (self.tiers.nvm.path.is_some() || self.tiers.nvm.emulated) && self.tiers.nvm.capacity.is_none() {
+            "tiers.nvm.capacity is missing: set the size of the pool, for example 8GiB"
+        } else if self.tiers.nvm.budget.is_some() && self.tiers.nvm.capacity.is_none() {
+            "tiers.nvm.budget is set, but there is no NVM tier: set tiers.nvm.path or tiers.nvm.emulated, and a capacity"
+        } else if self.query.max_running == 0 {
+            "query.max_running must be at least 1"
+        } else if self.tiering.interval.0 < Duration::from_millis(100) {
+            "tiering.interval must be at least 100ms; to stop the loop set tiering.enabled = false"
+        } else if !self.tiering.half_life.is_finite() || self.tiering.half_life <= 0.0 {
+            "tiering.half_life must be above 0 epochs"
+        } else if !self.tiering.payback_epochs.is_finite() || self.tiering.payback_epochs <= 0.0 {
+            "tiering.payback_epochs must be above 0 epochs"
+        } else if !self.hot_views.payback_epochs.is_finite() || self.hot_views.payback_epochs <= 0.0 {
+            "hot_views.payback_epochs must be above 0 epochs"
+        } else if self.hot_views.retire_after == 0 {
+            "hot_views.retire_after must be at least 1 epoch"
+        } else if !(1.0..=1e6).contains(&self.tiering.flip_back_factor) {
+            "tiering.flip_back_factor must be from 1 (segments may return at once) to 1000000"
+        } else if !(self.tiering.merge_top_percent > 0.0 && self.tiering.merge_top_percent <= 100.0) {
+            "tiering.merge_top_percent must be above 0 and at most 100"
+        } else if self.tiers.rate_limits().iter().any(|(_, rate)| matches!(rate, Size::Percent(_))) {
+            "rate_limit of a tier is bytes per second, such as 100MiB, not a percentage"
+        } else if self.tiers.given_prices().iter().flatten().any(|price| !price.is_finite() || *price < 0.0) {
+            "a price_per_gb must be a number of at least 0"
+        } else if self.tiers.is_half_priced() {
+            "price_per_gb is missing for a memory tier (tiers.dram, tiers.nvm); set it for every memory tier, or for no tier"
+        } else {
+            return Ok(self);
+        };
+        Err(Error::Config(wrong.to_owned()))
+    }
+}
