@@ -29,8 +29,8 @@ def error_of(action):
     return caught.value
 
 
-def eventually(condition, timeout_s=10):
-    """Waits until `condition` holds."""
+def eventually(condition, timeout_s=60):
+    """Waits until `condition` holds; the limit is for a machine that does much else."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"

@@ -83,7 +83,7 @@ def test_a_budget_below_the_pins_says_so(server):
         assert 0 < pinned < found["total_bytes"]
         for point in found["curve"]:
             assert (point["unmet_bytes"] > 0) == (point["budget_bytes"] < pinned), point
-        assert "rules want" in told(server)
+        assert "rules need" in told(server)
     finally:
         server.query("alter table t unpin")
 
@@ -102,9 +102,9 @@ def test_the_command_line_shows_the_same(server):
 
 @pytest.mark.parametrize("question, says", [
     ("?points=1", "2 to 201 points"),
-    ("?at=30", "shares such as"),
+    ("?at=30", "percentages such as"),
     ("?more=5%25", "number of bytes"),
-    ("?goal=fast", "is no goal"),
+    ("?goal=fast", "is not a goal"),
     ("?goal=0.5", "below 1"),
     ("?prices=tape:1", "no tier 'tape'"),
     ("?prices=dram:1", "nvm has no price"),

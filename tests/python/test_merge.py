@@ -52,7 +52,7 @@ def both(*chunks):
     return {(chunk, column) for chunk in chunks for column in "kx"}
 
 
-def eventually(check, seconds=20):
+def eventually(check, seconds=60):
     end = time.monotonic() + seconds
     while not check() and time.monotonic() < end:
         time.sleep(0.02)

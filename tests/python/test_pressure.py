@@ -29,7 +29,7 @@ def in_dram(server, name="t"):
     return rows.to_pylist()[0]["n"]
 
 
-def eventually(check, seconds=20):
+def eventually(check, seconds=60):
     end = time.monotonic() + seconds
     while not check() and time.monotonic() < end:
         time.sleep(0.02)

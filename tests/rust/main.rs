@@ -5,6 +5,8 @@
 //! - [`sql_logic`]: DataFusion's SQL logic files
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+// The tests wait for a server in real time.
+#![allow(clippy::disallowed_methods)]
 
 mod house;
 mod moves;

@@ -9,6 +9,7 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use futures::TryStreamExt;
 use proptest::prelude::*;
 use terrace_planner_ext::engine::{Engine, EngineOptions, Session};
+use terrace_test_support::depth::by_depth;
 use terrace_tier_store::placement::{EpochRequest, MergeKind};
 use terrace_tier_store::store::NvmOptions;
 use terrace_tier_store::table::{TableDefinition, TableName};
@@ -80,7 +81,7 @@ fn move_about(store: &Store, budgets: &[(u64, u64)], stop: &AtomicBool) -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: by_depth(2, 4), ..ProptestConfig::default() })]
     #[test]
     fn answers_do_not_depend_on_moves_and_budgets_hold(
         budgets in prop::collection::vec((any::<u64>(), any::<u64>()), 3..8),
@@ -111,7 +112,7 @@ proptest! {
 
 /// Checks that no read is in flight and no byte of the I/O budget is charged after all statements have ended.
 fn settle(store: &Store) {
-    for _ in 0..100 {
+    for _ in 0..1_500 {
         let in_flight = store.ssd().io().stats().in_flight.load(Ordering::Relaxed);
         if in_flight == 0 && store.ssd().io_account().used_bytes() == 0 {
             return;

@@ -1,41 +1,78 @@
-//! Storage and placement of Arrow data on tiers of memory.
+//! Storage and placement of Arrow data on tiers of memory: the crate that users of the library name.
 //!
 //! A table is cut into *chunks* of up to 65,536 rows; each column of a chunk is a *segment*. Every segment has a
 //! durable *home* in an Arrow IPC file and may have one faster copy on a byte-addressable tier. Placement chooses the
 //! tier; readers take a handle and never wait for a move.
 //!
+//! The crate has the store itself and re-exports what users need of the crates below, each of which knows only those to
+//! its right:
+//!
+//! ```text
+//!   terrace-tier-store (this crate) -> terrace-placement -> terrace-storage -> terrace-model
+//! ```
+//!
 //! Modules, the upper layers first:
 //!
-//! - [`simulate`]: runs placement on virtual time, for tests and benchmarks
-//! - [`store`]: the facade that wires all layers
+//! - [`store`]: an open data directory with all layers
 //! - [`placement`]: decides which tier each segment should lie on
 //! - [`migrate`]: carries out moves between tiers
 //! - [`table`]: versions, chunks, deltas, statistics
 //! - [`heat`]: counters of accesses and their decay
-//! - `catalog`: the durable key-value store
 //! - [`tier`]: places for bytes: DRAM, NVM, SSD
 //! - [`io`]: block reads and the file system
 //! - [`clock`]: time as a dependency
-//! - [`error`]: the errors of the crate
+//! - [`error`]: the error of the tier store
 //! - [`units`]: sizes and durations as text
-//! - `seeds`: seeds of random tests
 //!
-//! The crate knows Arrow, not DataFusion and not tokio; it is usable as a library by itself.
+//! It knows Arrow, not DataFusion and not tokio.
 
-mod catalog;
-pub mod clock;
-pub mod error;
-pub mod heat;
-pub mod io;
-pub mod migrate;
-pub mod placement;
-#[cfg(test)]
-mod seeds;
-pub mod simulate;
 pub mod store;
-pub mod table;
-pub mod tier;
-pub mod units;
 
-pub use error::{Error, Result};
 pub use store::{Store, StoreOptions};
+pub use terrace_model::{Error, ErrorKind, Result, clock, error, units};
+pub use terrace_storage::{io, migrate};
+
+/// Decides which tier each segment should lie on, and runs the loop that moves it there.
+pub mod placement {
+    pub use terrace_model::TieringMode;
+    pub use terrace_placement::{
+        Advice, AdviceRequest, Basis, BudgetPoint, Calibration, ColumnReads, Condition, Configuration, Control,
+        Correction, EpochRecord, EpochReport, EpochRequest, ExpectedRead, ExpectedReadSource, Explanation, Extent,
+        Goal, HomeReads, HysteresisOptions, Lever, MergeKind, MergeOptions, MoreRoom, MoveRecord, MoveStatus, Order,
+        OrderOutcome, OrderReport, PatternCost, PlacementConstraints, PlacementSnapshot, Point, PolicyKind, Pressure,
+        QueryCost, ReadPart, SEVERAL, ScanProfile, Scope, StatementProfile, TableSnapshot, TierCost, TierMask,
+        TierOption, TierPrice, TierProfile, TierState, Tiering, TieringHost, TieringMetrics, TieringOptions,
+        UnreadColumn, ViewInfluence, ViewInput, Workload, advice, calibrate, constraints, correction, cost, epoch,
+        explain, hysteresis, merge, metrics, order, policy, pressure, query_cost, record, snapshot, solver, tiering,
+        views, workload,
+    };
+}
+
+/// Counters of accesses to segments, and the heat that follows from them.
+pub mod heat {
+    pub use terrace_model::Pattern;
+    pub use terrace_placement::heat::{Heat, SegmentHeat, SegmentKey, ViewSource, ViewUse, decay, views};
+    pub use terrace_storage::heat::{
+        AccessTotals, Heritage, PatternCounts, Sample, SegmentCounters, access, counters, sample,
+    };
+}
+
+/// Tables: immutable versions of chunks, an open delta, statistics; and bulk ingests into them.
+pub mod table {
+    pub use terrace_model::{ChunkId, ColumnId, MarkId, TableId, TableName};
+    pub use terrace_storage::table::{
+        Alteration, Arrangement, Chunk, ChunkAdmission, ChunkEntry, ChunkFile, ChunkSet, ChunkStatistics, Column,
+        ColumnBounds, Comparison, Constant, DeltaColumn, DeltaRows, Durability, FilterPool, HashedValues, Home,
+        IngestMemory, Literal, Marked, NewRule, OldVersions, PageBounds, Predicate, Resident, Rule, RuleChoice,
+        RuleKind, RuleRows, Rules, Segment, SegmentFilter, Sketch, Table, TableDefinition, TableOptions,
+        TableStatistics, TableVersion, row_bytes,
+    };
+
+    pub use crate::store::ingest::{Ingest, NewRows};
+}
+
+/// Tiers: places for segments, each with a kind, a byte budget and an owner type for its bytes.
+pub mod tier {
+    pub use terrace_model::{Account, Charge, MAX_TIERS, TierId, TierIndex, TierKind};
+    pub use terrace_storage::tier::{MemoryTier, MemoryTiers, SegmentBytes, codec, dram, nvm, ssd};
+}

@@ -1,4 +1,4 @@
-//! Placement policies on virtual time: [`terrace_tier_store::simulate`], all workloads by all policies.
+//! Placement policies on virtual time: [`terrace_simulate`], all workloads by all policies.
 //!
 //! Regret is the reading time of a policy above that of a clairvoyant policy, which has the best placement for every
 //! epoch. A row is the ratio of the reading time under `optimal` to that under the best other policy.
@@ -6,8 +6,8 @@
 use std::time::Instant;
 
 use serde_json::json;
+use terrace_simulate::{Course, Outcome, Scenario};
 use terrace_tier_store::placement::{MergeKind, PolicyKind};
-use terrace_tier_store::simulate::{self, Course, Outcome, Scenario};
 
 use crate::bench::{Bench, Finding, Target};
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
                 seed += 1;
                 let course = Course::new(scenario, seed, epochs).map_err(fault)?;
                 let start = Instant::now();
-                let outcome = simulate::run(&course, policy).map_err(fault)?;
+                let outcome = terrace_simulate::run(&course, policy).map_err(fault)?;
                 let seconds = start.elapsed().as_secs_f64();
                 record(bench, scenario, policy.name(), &outcome, seconds);
                 if seed == 1 {
@@ -69,7 +69,7 @@ fn merging(bench: &mut Bench, scenario: Scenario, epochs: u32, all: &[(PolicyKin
         for seed in 1..=never.len() as u64 {
             let course = Course::new(scenario, seed, epochs).map_err(fault)?;
             let start = Instant::now();
-            let outcome = simulate::run_merging(&course, *policy, kind).map_err(fault)?;
+            let outcome = terrace_simulate::run_merging(&course, *policy, kind).map_err(fault)?;
             let seconds = start.elapsed().as_secs_f64();
             record(bench, scenario, &format!("{} merge {name}", policy.name()), &outcome, seconds);
             if seed == 1 {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use terrace_sql::StatementKind;
 use terrace_tier_store::placement::{Advice, AdviceRequest, StatementProfile, Workload};
 
 use super::Engine;
-use super::registry::{StatementKind, StatementRecord, StatementState};
+use super::registry::{StatementRecord, StatementState};
 use crate::error::Result;
 
 impl Engine {

@@ -13,14 +13,15 @@ use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, DropBehavior, Ident, ObjectName,
     ObjectNamePart, RenameTableNameKind, Statement as Ast,
 };
+use terrace_sql::command::{CommentKind, CommentOn, Extras};
+use terrace_sql::parse::{option_pairs, take_column_extras};
+use terrace_sql::source_text::DefaultTexts;
+use terrace_sql::{NameParts, normalized};
 use terrace_tier_store::table::{Alteration, TableDefinition, TableName};
 
 use super::catalog::{Object, Snapshot};
-use super::command::{CommentKind, CommentOn, Extras, NameParts, normalized};
 use super::ddl::{apply_options, check_schema, refuse_system, refuse_view_or_external, short_name};
-use super::parse::{option_pairs, take_column_extras};
-use super::session::Session;
-use super::source_text::DefaultTexts;
+use super::execute::{Execute, Execution};
 use super::types::{check_column_name, stored_schema};
 use super::{Engine, defaults};
 use crate::error::{Error, ErrorKind, Result, missing_table};
@@ -56,14 +57,19 @@ impl Changes {
     }
 }
 
-/// Executes ALTER TABLE, sent as `sql`.
-pub(super) async fn alter_table(session: &Session, alter: &AlterTable, sql: &str) -> Result<u64> {
-    let engine = session.engine();
+impl Execute for AlterTable {
+    async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
+        alter_table(execution, self).await
+    }
+}
+
+async fn alter_table(execution: &Execution<'_>, alter: &AlterTable) -> Result<u64> {
+    let engine = execution.engine();
     if alter.only || alter.location.is_some() || alter.on_cluster.is_some() || alter.table_type.is_some() {
         return Err(Error::unimplemented("write ALTER TABLE name operation, ..."));
     }
     let _name_lock = engine.name_lock.lock().await;
-    let snapshot = session.snapshot()?;
+    let snapshot = execution.session().snapshot()?;
     let parts = NameParts::new(&alter.name)?;
     let name = parts.resolve(snapshot.default_schema());
     refuse_system(&name)?;
@@ -78,7 +84,12 @@ pub(super) async fn alter_table(session: &Session, alter: &AlterTable, sql: &str
         };
     };
     let before = definition.clone();
-    let mut changes = Changes { definition, list: Vec::new(), cascade: false, defaults: DefaultTexts::from_sql(sql)? };
+    let mut changes = Changes {
+        definition,
+        list: Vec::new(),
+        cascade: false,
+        defaults: DefaultTexts::from_sql(execution.prepared.sql())?,
+    };
     for operation in &alter.operations {
         add_operation(&snapshot, &mut changes, operation).await?;
     }
@@ -91,7 +102,7 @@ pub(super) async fn alter_table(session: &Session, alter: &AlterTable, sql: &str
     } else {
         snapshot.views_broken_by(&name, Some(after)).await?
     };
-    let hot_views = engine.hot_views.current()?.broken_by(&before, after);
+    let hot_views = engine.hot_views.broken_by(&before, after)?;
     if !changes.cascade {
         refuse_broken(&broken, &hot_views, &name)?;
     }
@@ -101,7 +112,7 @@ pub(super) async fn alter_table(session: &Session, alter: &AlterTable, sql: &str
         .blocking(move || {
             worker.store.alter_table(&name, &list)?;
             broken.iter().try_for_each(|view| worker.remove_view(view).map(drop))?;
-            hot_views.iter().try_for_each(|view| worker.hot_views.remove(view).map(drop))?;
+            hot_views.iter().try_for_each(|view| worker.hot_views.remove(view))?;
             Ok(0)
         })
         .await
@@ -273,11 +284,16 @@ fn alter_column(
     }
 }
 
-/// Executes COMMENT ON TABLE, VIEW or COLUMN.
-pub(super) async fn comment_on(session: &Session, command: &CommentOn) -> Result<u64> {
-    let engine = session.engine();
+impl Execute for CommentOn {
+    async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
+        comment_on(execution, self).await
+    }
+}
+
+async fn comment_on(execution: &Execution<'_>, command: &CommentOn) -> Result<u64> {
+    let engine = execution.engine();
     let _name_lock = engine.name_lock.lock().await;
-    let snapshot = session.snapshot()?;
+    let snapshot = execution.session().snapshot()?;
     let name = command.object.resolve(snapshot.default_schema());
     refuse_system(&name)?;
     let worker = Arc::clone(engine);

@@ -20,21 +20,21 @@ use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::Statement as SqlStatement;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use terrace_scan::TierTable;
+use terrace_sql::NameParts;
+use terrace_sql::command::{Action, PlannerStatement};
+use terrace_sql::rewrite::HiddenNames;
 use terrace_tier_store::Store;
 use terrace_tier_store::store::Snapshot as Versions;
 use terrace_tier_store::table::{Table, TableDefinition, TableName};
 
 use super::analysis::analysed;
-use super::command::NameParts;
 use super::recursion::RecursiveTerms;
-use super::rewrite::HiddenNames;
-use super::show::qualified;
 use super::{
     CATALOG, ColumnNotes, DEFAULT_SCHEMA, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults,
     duplicate_columns, functions, information,
 };
 use crate::error::{Error, ErrorKind, Result, missing_table};
-use crate::provider::TierTable;
 use crate::system::{Live, SystemTable};
 
 /// Kinds of objects in the store's catalog.
@@ -156,7 +156,7 @@ impl Engine {
         let live = Live {
             store: Arc::clone(&self.store),
             statements: Arc::new(move || registry.statements()),
-            hot_views: Arc::clone(&self.hot_views),
+            hot_views: self.hot_views.clone(),
         };
         let schema_version = self.store.schema_version();
         let in_transaction = transaction.is_some();
@@ -356,7 +356,7 @@ impl Snapshot {
         let number = version.number;
         let defaults = defaults::table_defaults(&self.template, table.definition())?;
         let provider = TierTable::new(Arc::clone(&self.store), Arc::clone(&table), version).with_defaults(defaults);
-        let provider = Arc::new(provider.with_hot_views(Arc::clone(&self.live.hot_views)));
+        let provider = Arc::new(provider.with_oracle(self.live.hot_views.oracle()));
         pins.insert(name.clone(), Pin { table, version: number, provider: Arc::clone(&provider) });
         Ok(Some(provider))
     }
@@ -377,11 +377,7 @@ impl Snapshot {
 
     /// The hot views of a table, as the statements that make them.
     pub(super) fn hot_views(&self, table: &TableName) -> Result<Vec<String>> {
-        let views = self.live.hot_views.current()?;
-        let views_of_table = views.iter().map(|status| &status.definition).filter(|view| view.table == *table);
-        Ok(views_of_table
-            .map(|view| format!("CREATE HOT VIEW {} AS {}{}", qualified(&view.name), view.select, view.options()))
-            .collect())
+        self.live.hot_views.statements(table)
     }
 
     /// Session state with functions and options, without the catalog.
@@ -590,8 +586,8 @@ impl NameResolver {
         let options = state.config_mut().options_mut();
         options.catalog.default_schema = object.default_schema.clone();
         options.sql_parser.parse_float_as_decimal = object.decimal_literals;
-        match super::parse::parse(&object.sql)?.action {
-            super::command::Action::Plan { statement, .. } => Ok(state.statement_to_plan(statement).await?),
+        match terrace_sql::parse(&object.sql)?.action {
+            Action::Plan(PlannerStatement { statement, .. }) => Ok(state.statement_to_plan(statement).await?),
             _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog cannot be planned")),
         }
     }

@@ -20,24 +20,25 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
 use futures::StreamExt;
 use roaring::RoaringTreemap;
+use terrace_scan::sink::IngestWriter;
+use terrace_sql::command::{ChangeStatement, TruncateCommand};
+use terrace_sql::defaults::default_expr;
+use terrace_sql::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn};
 use terrace_tier_store::table::{Table, TableName, TableVersion};
 
 use super::catalog::Snapshot;
-use super::command::NameParts;
+use super::execute::{Execute, Execution, Outline, Planning};
 use super::ingest::sort_by_cluster_columns;
 use super::insert::{bind_many, name_null_column};
 use super::parameters::stored_placeholder;
-use super::parse::table_name;
+use super::plan::table_name;
 use super::registry::Ticket;
-use super::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn};
+use super::run;
 use super::run::PlanMemory;
 use super::statement::{Planned, Prepared};
 use super::transaction::{Attempt, Transaction};
 use super::types::with_columns;
-use super::{defaults, run};
-use crate::error::{Error, ErrorKind, Result};
-use crate::scan::ROW_COLUMN;
-use crate::sink::IngestWriter;
+use crate::error::{Error, ErrorKind, ROW_COLUMN, Result};
 
 /// Most attempts of a statement that commits by itself and meets conflicting commits.
 const ATTEMPTS: usize = 10;
@@ -51,17 +52,24 @@ pub(super) struct ChangeTarget {
     pub(super) effect: Effect,
 }
 
+impl Execute for ChangeStatement {
+    async fn plan(&self, planning: &Planning<'_>) -> Result<Outline> {
+        let planned = plan_change(planning.snapshot()?, &self.change, self.explain.as_ref()).await?;
+        Ok(Outline::Plan(Box::new(planned)))
+    }
+
+    async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
+        run_change(execution).await
+    }
+}
+
 /// Plans the query of a change on `snapshot`, or EXPLAIN of it.
-pub(super) async fn plan_change(
-    snapshot: Arc<Snapshot>,
-    change: &Change,
-    explain: Option<&ExplainStatement>,
-) -> Result<Planned> {
+async fn plan_change(snapshot: Arc<Snapshot>, change: &Change, explain: Option<&ExplainStatement>) -> Result<Planned> {
     let name = change.target.resolve(snapshot.default_schema());
     let provider = snapshot.writable(&name)?;
     let schema = provider.table().schema();
     let columns = schema.fields().iter().zip(&provider.table().definition().columns).map(|(field, column)| {
-        let default = defaults::default_expr(column.default.as_deref())?;
+        let default = default_expr(column.default.as_deref())?;
         Ok(TargetColumn { name: field.name().clone(), default })
     });
     let columns: Vec<TargetColumn> = columns.collect::<Result<_>>()?;
@@ -165,22 +173,18 @@ pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Res
 
 /// Runs a statement that changes rows, once per row of `parameters`, atomically. Without a `transaction` the statement
 /// commits by itself, even if its session begins a transaction meanwhile. Returns the rows affected.
-pub(super) async fn run_change(
-    prepared: &Prepared,
-    ticket: &Ticket,
-    parameters: Option<&RecordBatch>,
-    transaction: Option<Arc<Transaction>>,
-) -> Result<u64> {
+pub(super) async fn run_change(execution: &Execution<'_>) -> Result<u64> {
+    let Execution { prepared, ticket, parameters, transaction } = execution;
     if let Some(transaction) = transaction {
         let attempt = transaction.attempt().await?;
-        let count = run_in_transaction(prepared, ticket, &transaction, Some(&attempt), parameters).await?;
+        let count = run_in_transaction(prepared, ticket, transaction, Some(&attempt), *parameters).await?;
         attempt.keep();
         return Ok(count);
     }
     let mut attempt = 1;
     loop {
         let transaction = Transaction::new(ticket.id().to_owned(), prepared.session().engine());
-        let count = run_in_transaction(prepared, ticket, &transaction, None, parameters).await;
+        let count = run_in_transaction(prepared, ticket, &transaction, None, *parameters).await;
         let done = match &count {
             Ok(_) => transaction.commit().await,
             Err(_) => Ok(()),
@@ -417,50 +421,50 @@ fn without_first(batch: &RecordBatch, columns: usize) -> Result<RecordBatch> {
     Ok(batch.project(&(columns..batch.num_columns()).collect::<Vec<_>>())?)
 }
 
-/// Runs TRUNCATE: deletes all rows of the tables without reading them, and returns how many there were.
-pub(super) async fn truncate(
-    prepared: &Prepared,
-    ticket: &Ticket,
-    names: &[NameParts],
-    if_exists: bool,
-    explicit: Option<Arc<Transaction>>,
-) -> Result<u64> {
-    let engine = prepared.session().engine();
-    let mut attempt = 1;
-    loop {
-        let own_transaction = Transaction::new(ticket.id().to_owned(), engine);
-        let transaction = Arc::clone(explicit.as_ref().unwrap_or(&own_transaction));
-        let attempt_guard = transaction.attempt().await?;
-        let snapshot = prepared.session().snapshot_in(Some(&transaction))?;
-        let mut count = 0;
-        let mut changes = Vec::new();
-        let names: BTreeSet<TableName> = names.iter().map(|name| name.resolve(snapshot.default_schema())).collect();
-        for name in names {
-            match snapshot.writable(&name) {
-                Err(error) if if_exists && error.kind() == ErrorKind::NotFound => {}
-                provider => {
-                    let provider = provider?;
-                    count += provider.version().live_rows();
-                    changes.push((Arc::clone(provider.table()), Arc::clone(provider.version())));
-                }
+impl Execute for TruncateCommand {
+    /// Deletes all rows of the tables without reading them, and returns how many there were.
+    async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
+        if let Some(transaction) = &execution.transaction {
+            return truncate(self, execution, transaction).await;
+        }
+        let mut attempt = 1;
+        loop {
+            let transaction = Transaction::new(execution.ticket.id().to_owned(), execution.engine());
+            let count = truncate(self, execution, &transaction).await?;
+            match transaction.commit().await {
+                Err(error) if error.kind() == ErrorKind::Aborted && attempt < ATTEMPTS => attempt += 1,
+                done => return done.map(|()| count),
             }
         }
-        let worker = Arc::clone(&transaction);
-        // The thread keeps the attempt alive if this future is dropped: when it ends, its changes are undone.
-        let worker_attempt = Arc::clone(&attempt_guard);
-        let change = move || {
-            let _attempt = worker_attempt;
-            changes.iter().try_for_each(|(table, planned_version)| {
-                worker.change(table, planned_version, &planned_version.live_positions(), None)
-            })
-        };
-        engine.blocking(change).await?;
-        attempt_guard.keep();
-        drop(attempt_guard);
-        let done = if explicit.is_some() { Ok(()) } else { own_transaction.commit().await };
-        match done {
-            Err(error) if error.kind() == ErrorKind::Aborted && attempt < ATTEMPTS => attempt += 1,
-            done => return done.map(|()| count),
+    }
+}
+
+async fn truncate(command: &TruncateCommand, execution: &Execution<'_>, transaction: &Arc<Transaction>) -> Result<u64> {
+    let attempt = transaction.attempt().await?;
+    let snapshot = execution.session().snapshot_in(Some(transaction))?;
+    let mut count = 0;
+    let mut changes = Vec::new();
+    let names = command.names.iter().map(|name| name.resolve(snapshot.default_schema()));
+    for name in names.collect::<BTreeSet<TableName>>() {
+        match snapshot.writable(&name) {
+            Err(error) if command.if_exists && error.kind() == ErrorKind::NotFound => {}
+            provider => {
+                let provider = provider?;
+                count += provider.version().live_rows();
+                changes.push((Arc::clone(provider.table()), Arc::clone(provider.version())));
+            }
         }
     }
+    let worker = Arc::clone(transaction);
+    // The thread keeps the attempt alive if this future is dropped: when it ends, its changes are undone.
+    let worker_attempt = Arc::clone(&attempt);
+    let change = move || {
+        let _attempt = worker_attempt;
+        changes.iter().try_for_each(|(table, planned_version)| {
+            worker.change(table, planned_version, &planned_version.live_positions(), None)
+        })
+    };
+    execution.engine().blocking(change).await?;
+    attempt.keep();
+    Ok(count)
 }

@@ -3,6 +3,9 @@
 //! Columns are matched by name. Text files are read with the types of the table, so that `007` stays text where the
 //! column is text. Folders named `day=..` are columns ([`super::partitions`]). DataFusion executes COPY .. TO, after this
 //! module has checked the path.
+//!
+//! Upstream: <https://github.com/apache/datafusion/issues/4918> (Incorrect Schema Adaption for CSV), open; the
+//! comparison of the columns of CSV files can go when the test `text_is_read_as_others_write_it` passes without it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,19 +20,19 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit}
 use datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionContext};
 use datafusion::sql::parser::Statement as SqlStatement;
 use futures::TryStreamExt;
+use terrace_sql::command::{Action, CopyFrom, PlannerStatement};
+use terrace_sql::{SYSTEM_SCHEMA, parse};
 use terrace_tier_store::table::Table;
 
 use super::catalog::Snapshot;
-use super::command::{Action, CopyFrom};
+use super::execute::{Execute, Execution};
 use super::files::{PATTERN, REPLACING, check_pattern};
 use super::ingest::{LoadTarget, load};
 use super::parquet_files::ValidatedFiles;
 use super::partitions::{self, FileLayout};
-use super::registry::Ticket;
-use super::session::Session;
+use super::plan::table_name;
 use super::statement::Planned;
-use super::transaction::Transaction;
-use super::{Engine, SYSTEM_SCHEMA, ddl, parse};
+use super::{Engine, ddl};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// Format of a file.
@@ -147,10 +150,10 @@ fn replacing_url(location: &str) -> Result<String> {
 /// Checks the locations of the external table that an INSERT adds files to.
 pub(super) fn check_external_insert(engine: &Engine, snapshot: &Snapshot, plan: &LogicalPlan) -> Result<()> {
     let LogicalPlan::Dml(dml) = plan else { return Ok(()) };
-    let name = parse::table_name(&dml.table_name, snapshot.default_schema())?;
+    let name = table_name(&dml.table_name, snapshot.default_schema())?;
     let Some(external) = snapshot.objects().external.get(&name) else { return Ok(()) };
-    if let Action::Plan { statement: SqlStatement::CreateExternalTable(create), .. } =
-        parse::parse(&external.sql)?.action
+    if let Action::Plan(PlannerStatement { statement: SqlStatement::CreateExternalTable(create), .. }) =
+        parse(&external.sql)?.action
     {
         for location in &create.locations {
             engine.files().check_write(Path::new(&ddl::absolute_location(location)?), true)?;
@@ -159,15 +162,17 @@ pub(super) fn check_external_insert(engine: &Engine, snapshot: &Snapshot, plan: 
     Ok(())
 }
 
-/// Runs COPY FROM; returns the rows stored.
-pub(super) async fn copy_from(
-    session: &Session,
-    ticket: &Ticket,
-    copy: &CopyFrom,
-    transaction: Option<Arc<Transaction>>,
-) -> Result<u64> {
-    let engine = session.engine();
-    let snapshot = session.snapshot_in(transaction.as_ref())?;
+impl Execute for CopyFrom {
+    /// Returns the rows stored.
+    async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
+        copy_from(execution, self).await
+    }
+}
+
+async fn copy_from(execution: &Execution<'_>, copy: &CopyFrom) -> Result<u64> {
+    let engine = execution.engine();
+    let transaction = execution.transaction.clone();
+    let snapshot = execution.session().snapshot_in(transaction.as_ref())?;
     let name = copy.table.resolve(snapshot.default_schema());
     if name.schema == SYSTEM_SCHEMA {
         return Err(Error::new(ErrorKind::PermissionDenied, "tables of schema 'system' cannot be written"));
@@ -202,7 +207,8 @@ pub(super) async fn copy_from(
     }
     let plan = read_files(&context, &location, &options, &table, &copy.columns, &layout).await?;
     let plan = partitions::cast_to_table_types(rename_columns(plan, &copy.columns)?, &layout.names, &table)?;
-    load(engine, ticket, Planned { snapshot, plan, target: None }, LoadTarget::Existing(table, transaction)).await
+    let input = Planned { snapshot, plan, target: None };
+    load(engine, execution.ticket, input, LoadTarget::Existing(table, transaction)).await
 }
 
 async fn read_files(

@@ -15,23 +15,25 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{
     CreateCatalogSchema, CreateExternalTable, CreateMemoryTable, CreateView, DdlStatement, LogicalPlan,
 };
+use terrace_sql::command::{DropCommand, DropKind, Extras};
+use terrace_sql::rewrite::TARGET_SCHEMA;
+use terrace_sql::source_text::{self, DefaultTexts};
+use terrace_sql::{DEFAULT_SCHEMA, INFORMATION_SCHEMA, NameParts, SYSTEM_SCHEMA};
 use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, TableName, TableOptions};
 
 use super::alter::refuse_broken;
 use super::analysis::result_schema;
 use super::catalog::{Object, Objects, Snapshot};
-use super::command::{DropCommand, DropKind, Extras, NameParts};
+use super::execute::{Execute, Execution};
 use super::files::{FileAccess, PATTERN, check_pattern};
 use super::ingest::{LoadTarget, load};
 use super::parquet_files::ValidatedFiles;
-use super::parse::{self, table_name};
+use super::plan::{relations, table_name};
 use super::registry::{StatementState, Ticket};
-use super::rewrite::TARGET_SCHEMA;
 use super::session::Session;
-use super::source_text::{self, DefaultTexts};
 use super::statement::Planned;
 use super::types::stored_schema;
-use super::{DEFAULT_SCHEMA, Engine, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults};
+use super::{Engine, defaults};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// Applies the options of `WITH (...)` of CREATE TABLE; returns the comment among them.
@@ -294,7 +296,7 @@ fn refers_to(snapshot: &Arc<Snapshot>, view: &Object, wanted: &TableName) -> Res
     let mut seen = BTreeSet::new();
     let mut open = vec![view];
     while let Some(object) = open.pop() {
-        for name in parse::relations(&state, object)? {
+        for name in relations(&state, object)? {
             if &name == wanted {
                 return Ok(true);
             }
@@ -422,15 +424,20 @@ async fn create_schema(engine: &Arc<Engine>, create: &CreateCatalogSchema) -> Re
     engine.blocking(move || writer.put_schema(&name).map(|()| 0)).await
 }
 
-/// Executes DROP TABLE, DROP VIEW and DROP SCHEMA.
-pub(super) async fn drop_objects(session: &Session, command: &DropCommand) -> Result<u64> {
+impl Execute for DropCommand {
+    async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
+        drop_objects(execution.session(), self).await
+    }
+}
+
+async fn drop_objects(session: &Session, command: &DropCommand) -> Result<u64> {
     let engine = session.engine();
     let _name_lock = engine.name_lock.lock().await;
     for parts in &command.names {
         let snapshot = session.snapshot()?;
         let default = snapshot.default_schema().to_owned();
         let name = parts.resolve(&default);
-        let hot_views = engine.hot_views.current()?.names_for_table(&name);
+        let hot_views = engine.hot_views.names_for_table(&name)?;
         if command.kind == DropKind::Table && command.restrict {
             refuse_broken(&[], &hot_views, &name)?;
         }
@@ -478,7 +485,7 @@ fn drop_object(engine: &Engine, parts: &NameParts, command: &DropCommand, defaul
 
 /// Drops a table and its hot views. The views go first, so that a crash leaves none without its table.
 fn drop_table(engine: &Engine, name: &TableName) -> Result<()> {
-    for view in engine.hot_views.current()?.names_for_table(name) {
+    for view in engine.hot_views.names_for_table(name)? {
         engine.hot_views.remove(&view)?;
     }
     Ok(engine.store.drop_table(name)?)

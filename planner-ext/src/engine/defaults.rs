@@ -5,7 +5,6 @@
 //! when it is declared, not when rows arrive.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -19,16 +18,18 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{
     DataType, ExactNumberInfo, Expr as AstExpr, ExprWithAlias, Insert, ObjectName, Query, SetExpr, Statement as Ast,
-    TableObject, Value, ValueWithSpan, visit_expressions_mut,
+    TableObject, Value,
 };
+use terrace_scan::coercion;
+use terrace_sql::ast_nodes::parse_query;
+use terrace_sql::defaults::{
+    cast_numbers, decimal_number, default_expr, is_default, parse_expression, parse_with_float_numbers,
+};
+use terrace_sql::{NameParts, normalized};
 use terrace_tier_store::table::TableDefinition;
 
-use super::ast_nodes::parse_query;
 use super::catalog::Snapshot;
-use super::command::{NameParts, normalized};
 use super::types::matching;
-use crate::coercion;
-use crate::dialect;
 use crate::error::{Error, Result};
 
 /// Parses a default to an expression of the column's type.
@@ -150,27 +151,10 @@ fn last_part(name: &ObjectName) -> Option<String> {
     name.0.last().and_then(|part| part.as_ident()).map(normalized)
 }
 
-/// Whether a value is the word DEFAULT, which the parser reads as an identifier.
-pub(super) fn is_default(value: &AstExpr) -> bool {
-    matches!(value, AstExpr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
-}
-
 /// The default of the column of that name.
 fn column_default(table: &TableDefinition, column: &str) -> Result<AstExpr> {
     let position = table.schema.column_with_name(column).map(|(position, _)| position);
     default_expr(position.and_then(|position| table.columns.get(position)?.default.as_deref()))
-}
-
-/// The syntax tree of a default, or of NULL where there is none.
-pub(super) fn default_expr(default: Option<&str>) -> Result<AstExpr> {
-    default.map_or_else(|| Ok(AstExpr::value(Value::Null)), parse_with_float_numbers)
-}
-
-/// Parses a default so that its numbers with a point are floats, whatever they are in the statement around it.
-fn parse_with_float_numbers(text: &str) -> Result<AstExpr> {
-    let mut tree = parse_expression(text)?;
-    cast_numbers(&mut tree, |_| Ok(DataType::Double(ExactNumberInfo::None)))?;
-    Ok(tree)
 }
 
 /// The text that the catalog stores for a default that a session declares. Stored numbers with a point are floats. Where
@@ -201,38 +185,6 @@ pub(super) fn stored_text(state: &SessionState, text: String) -> Result<String> 
         }
     })?;
     Ok(if changed { tree.to_string() } else { text })
-}
-
-/// The text of a number with a point; `None` for other expressions.
-fn decimal_number(expr: &AstExpr) -> Option<&str> {
-    match expr {
-        AstExpr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) if number.contains('.') => Some(number),
-        _ => None,
-    }
-}
-
-/// Casts numbers with a point to the types that `kind` gives them; false when there are none.
-fn cast_numbers(tree: &mut AstExpr, kind: impl Fn(&str) -> Result<DataType>) -> Result<bool> {
-    let mut changed = false;
-    let end = visit_expressions_mut(tree, |expr| {
-        let Some(number) = decimal_number(expr) else { return ControlFlow::Continue(()) };
-        let data_type = match kind(number) {
-            Ok(data_type) => data_type,
-            Err(error) => return ControlFlow::Break(error),
-        };
-        *expr = dialect::number_of_type(number.replace('_', ""), data_type);
-        changed = true;
-        ControlFlow::Continue(())
-    });
-    match end {
-        ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(changed),
-    }
-}
-
-/// Parses the text of an expression in the server's dialect, whatever the session's options are.
-pub(super) fn parse_expression(text: &str) -> Result<AstExpr> {
-    dialect::expression("DEFAULT", text)
 }
 
 fn values_query(row: Vec<AstExpr>) -> Result<Box<Query>> {

@@ -3,6 +3,9 @@
 //! DataFusion's projections need unique names. Such a query is planned with hidden names for some of its columns. A last
 //! projection restores the names and puts each column into a relation of its own; the schema of a result does not show
 //! relations.
+//!
+//! Upstream: <https://github.com/apache/datafusion/issues/6543> (Support columns having the same alias), repaired by
+//! pull request 21126, which 55.2 lacks; can go when the test `output_columns_may_have_one_name` passes without it.
 
 use std::collections::HashSet;
 
@@ -13,8 +16,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{Expr as AstExpr, Query, SelectItem, SetExpr, Statement as Ast};
 
-use super::ast_nodes::aliased;
-use super::command::normalized;
+use terrace_sql::ast_nodes::aliased;
+use terrace_sql::normalized;
 
 /// The query of a statement that is just one `SELECT`.
 pub(super) fn select_query(statement: &SqlStatement) -> Option<Box<Query>> {

@@ -19,18 +19,19 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
+use terrace_scan::sink::IngestWriter;
+use terrace_sql::{SYSTEM_SCHEMA, StatementKind};
 use terrace_tier_store::table::{Table, TableDefinition, TableName, TableOptions, row_bytes};
 
 use super::catalog::Snapshot;
-use super::registry::{StatementKind, Ticket};
+use super::registry::Ticket;
 use super::run::PlanMemory;
 use super::session::Session;
 use super::statement::Planned;
 use super::transaction::{Running, Transaction};
 use super::types::{RowAdapter, stored_schema};
-use super::{Engine, SYSTEM_SCHEMA, ddl, defaults, run};
+use super::{Engine, ddl, defaults, run};
 use crate::error::{Error, ErrorKind, Result, missing_table};
-use crate::sink::IngestWriter;
 
 /// Rows from a client, in batches.
 pub type RowStream = BoxStream<'static, Result<RecordBatch>>;

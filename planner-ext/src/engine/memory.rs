@@ -17,6 +17,13 @@
 //!
 //! Still refused: requests for more than that at once while others hold four fifths, and requests of merges and joins
 //! once the whole limit is taken.
+//!
+//! Upstream: <https://github.com/apache/datafusion/pull/20642> (Fix memory reservation starvation in sort-merge) keeps
+//! the bytes of a merge from disk; no issue found on merges in memory (`in_mem_sort_stream` in
+//! datafusion-physical-plan/src/sorts/sort.rs). The first rule can go when tests/python/test_cold_shapes.py passes a
+//! hundred times without it. The fifth that is kept from operators that can spill answers
+//! <https://github.com/apache/datafusion/issues/17334> (External sort failing with non-spillable operators as input
+//! (RepartitionExec)), open.
 
 use std::collections::HashMap;
 use std::fmt;

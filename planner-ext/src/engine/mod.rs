@@ -6,11 +6,10 @@
 //! runtime: planning and execution happen on [`EngineOptions::cpu`], and blocking store calls on that runtime's blocking
 //! threads.
 //!
-//! Statements, from text to rows:
+//! Statements, from a [`terrace_sql::Command`] to rows:
 //!
-//! - [`parse`]: SQL text to a command; refuses statements that are not supported
-//! - [`ast_nodes`]: builds small parts of syntax trees
-//! - [`source_text`]: cuts texts of views and defaults out of statements, for the catalog
+//! - [`execute`]: plans and runs a statement by its family
+//! - [`plan`]: plans queries and the other statements of DataFusion's grammar
 //! - [`session`]: users and the options of their statements
 //! - [`prepare`]: PREPARE, EXECUTE and DEALLOCATE
 //! - [`statement`]: prepared statements and their plans
@@ -18,7 +17,6 @@
 //! - [`insert`]: binds many rows of parameters of an INSERT
 //! - [`catalog`]: one snapshot of tables, views and files per statement
 //! - [`analysis`]: analyses plans, which decides the types of their columns
-//! - [`comparison`]: rewrites comparisons into the type of a column
 //! - [`types`]: column types that tables store, and casts of rows to them
 //! - [`functions`]: functions that differ from DataFusion's
 //! - [`recursion`]: refuses recursive queries whose types would be narrowed
@@ -39,8 +37,7 @@
 //!
 //! Changes of data and of the catalog:
 //!
-//! - [`rewrite`]: UPDATE, DELETE and MERGE as queries over row positions
-//! - [`change`]: executes these queries and applies their rows
+//! - [`change`]: executes UPDATE, DELETE and MERGE and applies their rows
 //! - [`ingest`]: loads rows into tables
 //! - [`copy`]: COPY FROM and COPY TO
 //! - [`defaults`]: default values of columns
@@ -60,54 +57,44 @@
 //! - [`rule`]: placement rules
 //! - [`tier`]: ALTER SYSTEM .. TIER
 //! - [`tiering_commands`]: queries and orders on placement, commands to the tiering loop
-//! - [`command`]: parsed statements, and what is known of them before they are planned
 //! - [`computed_rows`]: rows of commands that have no plan
 //! - [`advice`]: advice on budgets
-//! - [`hot_view`]: statements on hot views
-//! - [`view_options`]: options of hot views
-//! - [`hot_view_runner`]: schedules the runs that bring chunks up to date with hot views
-//! - [`mining`]: epochs of view mining
+//! - [`views_on`]: hot views: statements, runs, mining
+//! - [`views_off`]: the same interface in a build without hot views
 
 mod admission;
 mod advice;
 mod alter;
 mod analysis;
 mod arrow_files;
-mod ast_nodes;
 mod catalog;
 mod change;
-mod command;
-pub(crate) mod comparison;
 mod computed_rows;
 mod copy;
 mod ddl;
 mod defaults;
 mod duplicate_columns;
 mod even_sorts;
+mod execute;
 mod files;
 mod functions;
-mod hot_view;
-mod hot_view_runner;
 mod information;
 mod ingest;
 mod insert;
 mod interrupt;
 mod memory;
-mod mining;
 mod optimize;
 mod parameters;
 mod parquet_files;
-mod parse;
 mod partitions;
+mod plan;
 mod prepare;
 mod recursion;
 mod registry;
-mod rewrite;
 mod rule;
 mod run;
 mod session;
 mod show;
-mod source_text;
 mod spill;
 mod statement;
 #[cfg(test)]
@@ -116,7 +103,10 @@ mod tier;
 mod tiering_commands;
 mod transaction;
 pub(crate) mod types;
-mod view_options;
+#[cfg(not(feature = "hot-views"))]
+pub(crate) mod views_off;
+#[cfg(feature = "hot-views")]
+pub(crate) mod views_on;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -140,36 +130,28 @@ pub use files::{FileAccess, OutputPath, pool_file};
 pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
 pub use parquet_files::check_parquet;
-pub use registry::{Counters, DURATION_BUCKETS_US, Outcome, StatementKind, StatementRecord, StatementState};
-pub use rule::{RowsOrder, RuleOrder, ScopeOrder};
+pub use registry::{Counters, DURATION_BUCKETS_US, Outcome, StatementRecord, StatementState};
+pub use rule::RuleOrder;
 pub use session::Session;
-pub(crate) use show::{qualified, quoted_name, quoted_text};
 pub use statement::{Prepared, RunningQuery};
+pub use terrace_scan::hot_views::{MiningCounters, MiningMode, MiningOptions, RunCounters, ViewTally};
+pub use terrace_sql::rule::{RowsOrder, ScopeOrder};
+pub use terrace_sql::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, SYSTEM_SCHEMA, StatementKind};
 pub use transaction::Transaction;
-
-pub use crate::views::{MiningCounters, MiningMode, MiningOptions, ViewTally};
+#[cfg(not(feature = "hot-views"))]
+pub(crate) use views_off as views;
+#[cfg(feature = "hot-views")]
+pub(crate) use views_on as views;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::views::HotViews;
-pub use crate::views::RunCounters;
 use admission::Admission;
 use arrow_files::ArrowFiles;
 use files::{CheckedFiles, REPLACING};
-use hot_view_runner::HotViewRunner;
 use memory::MessageMemory;
 use parquet_files::ValidatedFiles;
 use registry::Registry;
 use show::ArrowTypes;
 use spill::{SpillFactory, SpillSpace};
-
-/// Name of the one catalog.
-pub const CATALOG: &str = "terrace";
-/// Schema of names without one.
-pub const DEFAULT_SCHEMA: &str = "public";
-/// Schema of the system tables.
-pub const SYSTEM_SCHEMA: &str = "system";
-/// Schema of the tables that describe the catalog in the SQL standard.
-pub const INFORMATION_SCHEMA: &str = "information_schema";
 
 /// Sorted runs that a spilled sort reads at once. DataFusion would read as many as memory allows, which leaves none to
 /// partitions that still sort.
@@ -295,8 +277,7 @@ pub struct Engine {
     name_lock: tokio::sync::Mutex<()>,
     /// Views, external tables and schemas as last read from the store.
     objects: Mutex<Option<Arc<catalog::Objects>>>,
-    hot_views: Arc<HotViews>,
-    hot_view_runner: Arc<HotViewRunner>,
+    hot_views: views::EngineViews,
     clock: Arc<dyn Clock>,
 }
 
@@ -341,11 +322,11 @@ impl Engine {
                     .with_extension(Arc::new(ValidatedFiles::default())),
             );
         let clock = Arc::clone(&options.clock);
-        let mut base_state = crate::joins::with_rules(builder).build();
+        let mut base_state = terrace_scan::joins::with_rules(builder).build();
         functions::repair(&mut base_state)?;
         base_state.register_file_format(Arc::new(ArrowFiles::new(MessageMemory(Arc::clone(&memory)))), true)?;
         let engine = Arc::new(Self {
-            hot_views: HotViews::new(Arc::clone(&store), base_state.clone()),
+            hot_views: views::EngineViews::new(&store, &base_state, &options)?,
             base_state,
             files,
             runtime,
@@ -358,15 +339,12 @@ impl Engine {
             next_transaction: AtomicU64::new(1),
             name_lock: tokio::sync::Mutex::new(()),
             objects: Mutex::default(),
-            hot_view_runner: Arc::default(),
             clock,
             store,
             options,
         });
         transaction::watch_idle(&engine);
-        hot_view_runner::start(&engine);
-        engine.hot_views.miner().prepare(&engine.store, &engine.options.mining);
-        mining::start(&engine);
+        views::start(&engine);
         Ok(engine)
     }
 
@@ -418,7 +396,17 @@ impl Engine {
 
     /// Counts of scans that used hot views, since the server started.
     pub fn view_tally(&self) -> &ViewTally {
-        self.hot_views.total()
+        self.hot_views.tally()
+    }
+
+    /// Counters of runs of hot views.
+    pub fn view_runs(&self) -> &RunCounters {
+        self.hot_views.runs()
+    }
+
+    /// Counters of view mining since the server started.
+    pub fn mining_counters(&self) -> &MiningCounters {
+        self.hot_views.mining()
     }
 
     /// Statements waiting for a slot now.
@@ -478,7 +466,7 @@ impl Engine {
 
     /// Refuses new statements, waits up to `grace` for running ones, cancels those left and waits for their end.
     pub async fn drain(&self, grace: Duration) {
-        self.hot_view_runner.stop();
+        self.hot_views.stop();
         self.registry.refuse_new();
         if tokio::time::timeout(grace, self.registry.wait_until_idle()).await.is_err() {
             self.registry.cancel_all();
@@ -508,7 +496,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.hot_view_runner.stop();
+        self.hot_views.stop();
     }
 }
 
@@ -529,7 +517,7 @@ fn default_config(options: &EngineOptions) -> SessionConfig {
     }
     settings.sql_parser.map_string_types_to_utf8view = true;
     settings.sql_parser.parse_float_as_decimal = true;
-    crate::joins::session_config(config)
+    terrace_scan::joins::session_config(config)
 }
 
 /// The schema of the result of an update: one row with the column `rows_affected`.

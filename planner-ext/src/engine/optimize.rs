@@ -4,27 +4,30 @@
 
 use std::sync::Arc;
 
-use super::command::NameParts;
-use super::registry::{StatementState, Ticket};
-use super::session::Session;
+use terrace_sql::command::OptimizeCommand;
+
+use super::execute::{Execute, Execution};
+use super::registry::StatementState;
 use crate::error::{Result, missing_table};
 
-/// Compacts all chunks of a table that gain by it. Returns the number of deleted rows whose bytes were freed.
-pub(super) async fn optimize(session: &Session, ticket: &Ticket, parts: &NameParts) -> Result<u64> {
-    let engine = session.engine();
-    let name = parts.resolve(session.snapshot()?.default_schema());
-    let table = engine.store.table(&name).map_err(|_| missing_table(&name.to_string()))?;
-    ticket.set_state(StatementState::Running);
-    let store = Arc::clone(&engine.store);
-    let sealed = Arc::clone(&table);
-    engine.blocking(move || Ok(store.seal(&sealed)?)).await?;
-    let mut dropped = 0;
-    loop {
+impl Execute for OptimizeCommand {
+    /// Compacts all chunks of a table that gain by it. Returns the number of deleted rows whose bytes were freed.
+    async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
+        let engine = execution.engine();
+        let name = self.table.resolve(execution.session().snapshot()?.default_schema());
+        let table = engine.store.table(&name).map_err(|_| missing_table(&name.to_string()))?;
+        execution.ticket.set_state(StatementState::Running);
         let store = Arc::clone(&engine.store);
-        let table = Arc::clone(&table);
-        match engine.blocking(move || Ok(store.optimize_step(&table)?)).await? {
-            Some(done) => dropped += done.rows_dropped,
-            None => return Ok(dropped),
+        let sealed = Arc::clone(&table);
+        engine.blocking(move || Ok(store.seal(&sealed)?)).await?;
+        let mut dropped = 0;
+        loop {
+            let store = Arc::clone(&engine.store);
+            let table = Arc::clone(&table);
+            match engine.blocking(move || Ok(store.optimize_step(&table)?)).await? {
+                Some(done) => dropped += done.rows_dropped,
+                None => return Ok(dropped),
+            }
         }
     }
 }

@@ -23,9 +23,9 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Values, cast, lit};
 
 use super::analysis::analysed;
-use super::comparison::in_column_type;
 use super::types::exact_cast;
 use crate::error::{Error, Result};
+use terrace_scan::comparison::in_column_type;
 
 /// Qualifier of the alias around a placeholder whose value is stored; the alias is the name of the column.
 const STORED: &str = "__stored";

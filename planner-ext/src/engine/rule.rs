@@ -1,15 +1,7 @@
-//! Placement rules: ALTER TABLE .. PIN, EXCLUDE, PREFER, UNPIN and DROP PLACEMENT RULE.
+//! Placement rules: adds them to tables and drops them.
 //!
-//! ```text
-//!   ALTER TABLE [IF EXISTS] t PIN     [scope] TO tier          scope = [COLUMNS (a, b)] [CHUNKS 3 TO 9, 12 | WHERE p]
-//!                             EXCLUDE [scope] FROM tier
-//!                             PREFER  [scope] ON tier
-//!                             UNPIN   [scope]
-//!                             DROP PLACEMENT RULE n | DROP PLACEMENT RULES
-//! ```
-//!
-//! DataFusion's parser does not know these statements, so this module parses them. HTTP requests for the same are
-//! [`RuleOrder`]s.
+//! The statements are those of [`terrace_sql::rule`]; HTTP requests for the same are [`RuleOrder`]s. The condition of a rule
+//! becomes a predicate that the bounds of chunks can decide.
 
 use std::sync::Arc;
 
@@ -21,53 +13,17 @@ use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast::{Expr as AstExpr, ExprWithAlias};
-use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use terrace_scan::coercion;
+use terrace_sql::rule::{RowsOrder, RuleAction, RuleCommand, RuleVerb, ScopeOrder};
 use terrace_tier_store::table::{
     ChunkId, ChunkSet, ColumnId, Comparison, Literal, NewRule, Predicate, Rule, RuleChoice, RuleKind, RuleRows,
     TableDefinition, TableName, TableVersion,
 };
 
 use super::Engine;
-use super::command::{NameParts, normalized};
 use super::ddl::{refuse_system, short_name};
-use super::session::Session;
+use super::execute::{Execute, Execution};
 use crate::error::{Error, ErrorKind, Result, missing_table};
-use crate::{coercion, dialect};
-
-/// Chunks of a rule, as written in the statement or request.
-#[derive(Debug, Clone, Default)]
-pub enum RowsOrder {
-    /// All chunks.
-    #[default]
-    All,
-    /// Chunks by number, first and last of each span.
-    Chunks(Vec<(u64, u64)>),
-    /// Chunks that may hold rows that fulfil a condition.
-    Where(Box<AstExpr>),
-}
-
-impl RowsOrder {
-    /// Parses a condition in SQL.
-    pub fn parse_where(text: &str) -> Result<Self> {
-        const MOST_BYTES: usize = 8 << 10;
-        if text.len() > MOST_BYTES {
-            let length = text.len();
-            return Err(Error::invalid(format!("a condition of {length} bytes is longer than {MOST_BYTES}")));
-        }
-        Ok(Self::Where(Box::new(dialect::expression("WHERE", text)?)))
-    }
-}
-
-/// Columns and chunks, as written in the statement or request.
-#[derive(Debug, Clone, Default)]
-pub struct ScopeOrder {
-    /// Names of columns; empty: all.
-    pub columns: Vec<String>,
-    /// Chunks.
-    pub rows: RowsOrder,
-}
 
 /// A placement rule, as written in the statement or request.
 #[derive(Debug, Clone)]
@@ -80,147 +36,42 @@ pub struct RuleOrder {
     pub scope: ScopeOrder,
 }
 
-/// A statement on placement rules.
-#[derive(Debug, Clone)]
-pub(super) struct RuleCommand {
-    table: NameParts,
-    if_exists: bool,
-    action: RuleAction,
-}
-
-#[derive(Debug, Clone)]
-enum RuleAction {
-    Make(RuleOrder),
-    /// UNPIN; without a scope all pins.
-    Unpin(Option<ScopeOrder>),
-    Drop(u64),
-    DropAll,
-}
-
-/// Whether a statement is an ALTER TABLE on placement rules; `tokens` holds no white space.
-pub(super) fn is_rule(tokens: &[&Token]) -> bool {
-    let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(token, word));
-    if !(is(0, "alter") && is(1, "table")) {
-        return false;
-    }
-    let mut at = if is(2, "if") && is(3, "exists") { 5 } else { 3 };
-    while matches!(tokens.get(at), Some(Token::Period)) {
-        at += 2;
-    }
-    let verbs = ["pin", "unpin", "exclude", "prefer"];
-    verbs.iter().any(|verb| is(at, verb))
-        || (is(at, "drop") && is(at + 1, "placement") && (is(at + 2, "rule") || is(at + 2, "rules")))
-}
-
-pub(super) fn is_word(token: &Token, word: &str) -> bool {
-    matches!(token, Token::Word(found) if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
-}
-
-/// Parses a statement that [`is_rule`] recognised.
-pub(super) fn parse(tokens: Vec<TokenWithSpan>) -> Result<RuleCommand> {
-    let mut parser = dialect::parser(tokens);
-    parse_command(&mut parser).map_err(|e| Error::invalid(format!("SQL syntax: {e}")))?
-}
-
-fn parse_command(parser: &mut Parser<'_>) -> Result<Result<RuleCommand>, ParserError> {
-    parser.expect_keywords(&[Keyword::ALTER, Keyword::TABLE])?;
-    let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
-    let name = parser.parse_object_name(false)?;
-    let action = parse_action(parser)?;
-    let _ = parser.consume_token(&Token::SemiColon);
-    if parser.peek_token_ref().token != Token::EOF {
-        return parser.expected("the end: an ALTER TABLE takes one placement rule", parser.peek_token());
-    }
-    Ok(NameParts::new(&name).map(|table| RuleCommand { table, if_exists, action }))
-}
-
-fn parse_action(parser: &mut Parser<'_>) -> Result<RuleAction, ParserError> {
-    let kinds =
-        [("pin", RuleKind::Pin, "to"), ("exclude", RuleKind::Exclude, "from"), ("prefer", RuleKind::Prefer, "on")];
-    for (verb, kind, preposition) in kinds {
-        if take_word(parser, verb) {
-            let scope = parse_scope(parser)?;
-            if !take_word(parser, preposition) {
-                let wanted = format!("{} tier", preposition.to_uppercase());
-                return parser.expected(&wanted, parser.peek_token());
+impl Execute for RuleCommand {
+    async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
+        let engine = execution.engine();
+        let snapshot = execution.session().snapshot()?;
+        let name = self.table.resolve(snapshot.default_schema());
+        refuse_system(&name)?;
+        let objects = snapshot.objects();
+        if objects.views.contains_key(&name) || objects.external.contains_key(&name) {
+            return Err(Error::invalid(format!(
+                "'{}' is not stored here; placement rules are for tables",
+                short_name(&name)
+            )));
+        }
+        match change_rules(engine, &name, &self.action).await {
+            Err(error) if error.kind() == ErrorKind::NotFound && engine.store.table(&name).is_err() => {
+                if self.if_exists { Ok(0) } else { Err(missing_table(&name.to_string())) }
             }
-            let tier = normalized(&parser.parse_identifier()?);
-            return Ok(RuleAction::Make(RuleOrder { kind, tier, scope }));
+            done => done.map(|()| 0),
         }
     }
-    if take_word(parser, "unpin") {
-        let all = matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon);
-        return Ok(RuleAction::Unpin(if all { None } else { Some(parse_scope(parser)?) }));
-    }
-    parser.expect_keyword(Keyword::DROP)?;
-    let _ = take_word(parser, "placement");
-    if take_word(parser, "rules") {
-        return Ok(RuleAction::DropAll);
-    }
-    let _ = take_word(parser, "rule");
-    Ok(RuleAction::Drop(parser.parse_literal_uint()?))
 }
 
-pub(super) fn take_word(parser: &mut Parser<'_>, word: &str) -> bool {
-    let found = is_word(&parser.peek_token_ref().token, word);
-    if found {
-        parser.next_token();
-    }
-    found
-}
-
-pub(super) fn parse_scope(parser: &mut Parser<'_>) -> Result<ScopeOrder, ParserError> {
-    let mut scope = ScopeOrder::default();
-    if take_word(parser, "columns") {
-        parser.expect_token(&Token::LParen)?;
-        let columns = parser.parse_comma_separated(Parser::parse_identifier)?;
-        parser.expect_token(&Token::RParen)?;
-        scope.columns = columns.iter().map(normalized).collect();
-    }
-    if take_word(parser, "chunks") {
-        scope.rows = RowsOrder::Chunks(parser.parse_comma_separated(parse_span)?);
-    } else if parser.parse_keyword(Keyword::WHERE) {
-        scope.rows = RowsOrder::Where(Box::new(parser.parse_expr()?));
-    }
-    Ok(scope)
-}
-
-/// Parses `3` or `3 TO 9`; a TO without a number behind it belongs to the tier.
-fn parse_span(parser: &mut Parser<'_>) -> Result<(u64, u64), ParserError> {
-    let first = parser.parse_literal_uint()?;
-    let is_range = is_word(&parser.peek_token_ref().token, "to")
-        && matches!(parser.peek_nth_token_ref(1).token, Token::Number(..));
-    if !is_range {
-        return Ok((first, first));
-    }
-    parser.next_token();
-    Ok((first, parser.parse_literal_uint()?))
-}
-
-/// Executes a statement on placement rules.
-pub(super) async fn run(session: &Session, command: &RuleCommand) -> Result<u64> {
-    let engine = session.engine();
-    let snapshot = session.snapshot()?;
-    let name = command.table.resolve(snapshot.default_schema());
-    refuse_system(&name)?;
-    let objects = snapshot.objects();
-    if objects.views.contains_key(&name) || objects.external.contains_key(&name) {
-        return Err(Error::invalid(format!(
-            "'{}' is not stored here; placement rules are for tables",
-            short_name(&name)
-        )));
-    }
-    let done = match &command.action {
-        RuleAction::Make(order) => engine.add_placement_rule(&name, order.clone()).await.map(drop),
-        RuleAction::Drop(number) => engine.drop_placement_rules(&name, RuleChoice::Number(*number)).await.map(drop),
-        RuleAction::DropAll => engine.drop_placement_rules(&name, RuleChoice::All).await.map(drop),
-        RuleAction::Unpin(scope) => engine.unpin(&name, scope.as_ref()).await.map(drop),
-    };
-    match done {
-        Err(error) if error.kind() == ErrorKind::NotFound && engine.store.table(&name).is_err() => {
-            if command.if_exists { Ok(0) } else { Err(missing_table(&name.to_string())) }
+async fn change_rules(engine: &Engine, name: &TableName, action: &RuleAction) -> Result<()> {
+    match action {
+        RuleAction::Make { verb, tier, scope } => {
+            let kind = match verb {
+                RuleVerb::Pin => RuleKind::Pin,
+                RuleVerb::Exclude => RuleKind::Exclude,
+                RuleVerb::Prefer => RuleKind::Prefer,
+            };
+            let order = RuleOrder { kind, tier: tier.clone(), scope: scope.clone() };
+            engine.add_placement_rule(name, order).await.map(drop)
         }
-        done => done.map(|()| 0),
+        RuleAction::Drop(number) => engine.drop_placement_rules(name, RuleChoice::Number(*number)).await.map(drop),
+        RuleAction::DropAll => engine.drop_placement_rules(name, RuleChoice::All).await.map(drop),
+        RuleAction::Unpin(scope) => engine.unpin(name, scope.as_ref()).await.map(drop),
     }
 }
 
@@ -438,54 +289,4 @@ fn compare(definition: &TableDefinition, name: &str, comparison: Comparison, val
         return Err(Error::invalid(format!("column '{name}' is {data_type}, the value {value} is {found}")));
     }
     Ok(Predicate::Compare(id, comparison, Literal::new(&value.to_array()?)?))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic)]
-    use super::super::command::Action;
-    use super::super::parse::parse;
-    use super::*;
-
-    fn rule(sql: &str) -> RuleCommand {
-        match parse(sql).unwrap().action {
-            Action::Rule(command) => command,
-            other => panic!("{sql}: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn rules_are_told_from_other_alterations() {
-        let pin = rule("alter table if exists \"T\".x PIN COLUMNS (a, \"B\") CHUNKS 3 TO 9, 12, 20 TO 21 TO dram;");
-        assert_eq!(pin.table, NameParts { schema: Some("T".into()), name: "x".into() });
-        let RuleAction::Make(RuleOrder { kind: RuleKind::Pin, tier, scope }) = pin.action else { panic!() };
-        assert_eq!((tier.as_str(), scope.columns), ("dram", vec!["a".into(), "B".into()]));
-        let RowsOrder::Chunks(spans) = scope.rows else { panic!() };
-        assert_eq!(spans, [(3, 9), (12, 12), (20, 21)]);
-        for sql in [
-            "ALTER TABLE t PIN TO dram",
-            "ALTER TABLE t EXCLUDE WHERE a < 3 AND b = 'x' FROM dram",
-            "ALTER TABLE t PREFER COLUMNS (a) WHERE a BETWEEN 3 AND 4 ON nvm",
-            "ALTER TABLE t UNPIN",
-            "ALTER TABLE t UNPIN COLUMNS (a)",
-            "ALTER TABLE t DROP PLACEMENT RULE 3",
-            "ALTER TABLE t DROP PLACEMENT RULES;",
-        ] {
-            rule(sql);
-        }
-        for sql in ["ALTER TABLE t DROP placement", "ALTER TABLE pin DROP COLUMN rules", "ALTER TABLE t DROP rules"] {
-            assert!(matches!(parse(sql).unwrap().action, Action::Alter(_)), "{sql}");
-        }
-        for (sql, words) in [
-            ("ALTER TABLE t PIN", "TO tier"),
-            ("ALTER TABLE t PIN FROM dram", "TO tier"),
-            ("ALTER TABLE t EXCLUDE CHUNKS 1 TO 3 TO dram", "FROM tier"),
-            ("ALTER TABLE t PIN COLUMNS () TO dram", "identifier"),
-            ("ALTER TABLE t PIN TO dram, UNPIN", "one placement rule"),
-            ("ALTER TABLE t DROP PLACEMENT RULE x", "literal int"),
-        ] {
-            let error = parse(sql).unwrap_err();
-            assert!(error.message().contains(words), "{sql}: {error}");
-        }
-    }
 }

@@ -7,35 +7,34 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use arrow::array::{RecordBatch, UInt64Array};
+use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{self, Column as PhysicalColumn};
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use futures::{FutureExt, Stream, StreamExt, TryStreamExt};
+use futures::{FutureExt, Stream, TryStreamExt};
+use terrace_sql::StatementKind;
 use terrace_tier_store::table::{TableOptions, row_bytes};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
+use super::Engine;
 use super::admission::ExecutionSlot;
-use super::change::{run_change, truncate};
-use super::command::Action;
 use super::even_sorts::with_even_sorts;
+use super::execute::{Execute, Execution, Outline};
 use super::interrupt::interruptible;
-use super::registry::{StatementKind, StatementState, Ticket};
+use super::registry::{StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
-use super::transaction::{Running, Transaction};
-use super::{Engine, alter, copy, ddl, hot_view, optimize, prepare, rule};
+use super::transaction::Running;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The least memory for each of several sorts of one statement.
@@ -148,20 +147,20 @@ async fn run_query(
     results: &mut ResultSender,
 ) -> Result<()> {
     let transaction = prepared.transaction()?;
-    let _running = Running::enter(transaction.as_ref(), prepared.kind().privilege())?;
-    if let Some(computed) = prepared.computed_rows(transaction.as_ref()).await? {
-        prepared.check_parameters(parameters.as_ref())?;
-        let engine = prepared.session().engine();
-        let _slot = acquire_slot(engine, ticket).await?;
-        let schema = computed.schema();
-        let batch = engine.blocking(move || computed.compute()).await?;
-        results.start(schema)?;
-        return results.send(batch, ticket).await;
-    }
-    let planned = prepared.current_plan(transaction.as_ref()).await?;
-    let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query without a plan"))?;
-    let planned = prepared.bind(planned, parameters.as_ref())?;
+    let _running = Running::enter(transaction.as_ref(), prepared.command().privilege)?;
     let engine = prepared.session().engine();
+    let planned = match prepared.outline(transaction.as_ref()).await? {
+        Outline::Plan(planned) => prepared.bind(*planned, parameters.as_ref())?,
+        Outline::Rows(computed) => {
+            prepared.check_parameters(parameters.as_ref())?;
+            let _slot = acquire_slot(engine, ticket).await?;
+            let schema = computed.schema();
+            let batch = engine.blocking(move || computed.compute()).await?;
+            results.start(schema)?;
+            return results.send(batch, ticket).await;
+        }
+        Outline::Count => return Err(Error::new(ErrorKind::Internal, "a query without a plan")),
+    };
     let _slot = acquire_slot(engine, ticket).await?;
     let (mut stream, first) = execute_to_first_batch(engine, ticket, &planned).await?;
     let schema = stream.schema();
@@ -314,83 +313,16 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
 
 async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
     let transaction = prepared.transaction()?;
-    let _running = Running::enter(transaction.as_ref(), prepared.kind().privilege())?;
+    let _running = Running::enter(transaction.as_ref(), prepared.command().privilege)?;
+    let action = &prepared.command().action;
+    let execution = |transaction| Execution { prepared, ticket, parameters, transaction };
     if let Some(transaction) = transaction.as_ref().filter(|_| prepared.kind() == StatementKind::Ddl) {
         transaction.allow_ddl()?;
-        let done = run_command(prepared, ticket, parameters, None).await;
+        let done = action.run(&execution(None)).await;
         transaction.allow_ddl()?;
         return done;
     }
-    run_command(prepared, ticket, parameters, transaction).await
-}
-
-/// Executes a statement that returns a count, in a transaction or outside of any.
-async fn run_command(
-    prepared: &Prepared,
-    ticket: &Ticket,
-    parameters: Option<&RecordBatch>,
-    transaction: Option<Arc<Transaction>>,
-) -> Result<u64> {
-    let session = prepared.session();
-    let engine = session.engine();
-    let extras = match &prepared.command().action {
-        Action::Alter(alter) => return alter::alter_table(session, alter, prepared.sql()).await,
-        Action::Comment(comment) => return alter::comment_on(session, comment).await,
-        Action::Drop(command) => return ddl::drop_objects(session, command).await,
-        Action::CopyFrom(command) => return copy::copy_from(session, ticket, command, transaction).await,
-        Action::Rule(command) => return rule::run(session, command).await,
-        Action::HotView(command) => return hot_view::run(session, ticket, command).await,
-        Action::Tiering(command) => return command.clone().run(session).await,
-        Action::Placement(_) => return Err(Error::invalid("the statement returns rows; run it as a query")),
-        Action::Optimize(table) => return optimize::optimize(session, ticket, table).await,
-        Action::Truncate { names, if_exists } => {
-            return truncate(prepared, ticket, names, *if_exists, transaction).await;
-        }
-        Action::Transaction(command) => return command.run(session).await.map(|()| 0),
-        Action::Prepare(command) => return prepare::run(session, command),
-        Action::Change { .. } => return run_change(prepared, ticket, parameters, transaction).await,
-        Action::Plan { extras, .. } => extras,
-    };
-    let planned = prepared.current_plan(transaction.as_ref()).await?;
-    let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "an update without a plan"))?;
-    match &planned.plan {
-        LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
-            let definition = ddl::definition(&planned, create, extras, prepared.sql())?;
-            ddl::create_table(session, ticket, &planned, create, definition).await
-        }
-        LogicalPlan::Ddl(other) => ddl::create_object(session, &planned, other, extras, prepared.sql()).await,
-        LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
-            session.set_option(&set.variable, Some(&set.value)).map(|()| 0)
-        }
-        LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
-            session.set_option(&reset.variable, None).map(|()| 0)
-        }
-        _ if planned.target.is_some() => run_change(prepared, ticket, parameters, transaction).await,
-        LogicalPlan::Dml(_) if transaction.is_some() => {
-            Err(Error::unimplemented("the files of an external table do not take part in transactions"))
-        }
-        _ => {
-            let mut bound = prepared.bind(planned, parameters)?;
-            copy::check_external_insert(engine, &bound.snapshot, &bound.plan)?;
-            bound.plan = copy::checked_copy_to(engine, bound.plan)?;
-            let _slot = acquire_slot(engine, ticket).await?;
-            let rows = run_count(engine, ticket, &bound).await?;
-            ticket.add(rows, 0);
-            Ok(rows)
-        }
-    }
-}
-
-/// Executes a plan that ends in a sink and returns the number of rows that the sink reports.
-async fn run_count(engine: &Engine, ticket: &Ticket, planned: &Planned) -> Result<u64> {
-    let mut stream = execute(engine, ticket, planned, PlanMemory::Full).await?;
-    let mut count = 0;
-    while let Some(batch) = stream.next().await {
-        let batch = batch?;
-        let numbers = batch.columns().first().and_then(|c| c.as_any().downcast_ref::<UInt64Array>());
-        count += numbers.map_or(0, |n| n.iter().flatten().sum::<u64>());
-    }
-    Ok(count)
+    action.run(&execution(transaction)).await
 }
 
 /// The stream of a query's rows that the caller reads.

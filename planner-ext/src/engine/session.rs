@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
+use terrace_sql::prepare::NamedStatement;
+use terrace_sql::{CATALOG, DEFAULT_SCHEMA};
 
+use super::Engine;
 use super::catalog::Snapshot;
 use super::functions::SessionUser;
-use super::prepare::NamedStatement;
 use super::statement::Prepared;
 use super::transaction::Transaction;
-use super::{CATALOG, DEFAULT_SCHEMA, Engine};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Options a user may set. A name that ends with a dot or an underscore allows all that begin with it.

@@ -10,12 +10,11 @@ use datafusion::sql::sqlparser::ast::{
     DataType as SqlType, Expr, ObjectName, SetExpr, ShowStatementFilter, ShowStatementFilterPosition,
     ShowStatementOptions, Statement as Ast,
 };
-use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, TableName, TableOptions};
+use terrace_sql::ast_nodes::{and, parse_query};
+use terrace_sql::{CATALOG, NameParts, qualified, quoted_name, quoted_text};
+use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, TableOptions};
 
-use super::CATALOG;
-use super::ast_nodes::{and, parse_query};
 use super::catalog::Snapshot;
-use super::command::NameParts;
 use crate::error::{Error, Result, missing_table};
 
 /// Rewrites a SHOW or DESCRIBE to a query; leaves other statements unchanged.
@@ -210,23 +209,6 @@ fn option_list(definition: &TableDefinition) -> Vec<String> {
     }
     list.extend(definition.comment.as_ref().map(|comment| format!("comment = {}", quoted_text(comment))));
     list
-}
-
-pub(crate) fn qualified(name: &TableName) -> String {
-    format!("{}.{}", quoted_name(&name.schema), quoted_name(&name.name))
-}
-
-/// A name as SQL text, quoted unless it is plain.
-pub(crate) fn quoted_name(name: &str) -> String {
-    use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
-    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-        && ALL_KEYWORDS.binary_search(&name.to_ascii_uppercase().as_str()).is_err();
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-}
-
-pub(crate) fn quoted_text(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// The SQL name of a type; `ARROW('...')` for types without one.

@@ -10,19 +10,18 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::sql::parser::Statement as SqlStatement;
 use parking_lot::Mutex;
+use terrace_sql::{Command, StatementKind, parse};
 
 use super::analysis::result_schema;
 use super::catalog::Snapshot;
-use super::change::{ChangeTarget, explained_insert, insert_target, plan_change};
-use super::command::{Action, Command};
-use super::computed_rows::ComputedRows;
+use super::change::ChangeTarget;
+use super::execute::{Execute, Outline, Planning};
 use super::parameters::bind_row;
-use super::registry::StatementKind;
+use super::prepare::expand;
 use super::session::Session;
 use super::transaction::Transaction;
-use super::{defaults, rows_affected_schema, run, show};
+use super::{rows_affected_schema, run};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A statement ready to run.
@@ -96,34 +95,42 @@ impl Prepared {
             let sql = Arc::clone(&sql);
             let transaction = transaction.clone().or_else(|| session.current());
             async move {
-                let command = super::prepare::expand(&session, super::parse::parse(&sql)?, &sql)?;
-                let planned = plan(&session, &command, transaction.as_ref()).await?;
-                let computed = computed_rows(&session, &command, transaction.as_ref()).await?;
-                Ok((command, planned, computed.map(|rows| rows.schema())))
+                let command = expand(&session, parse(&sql)?, &sql)?;
+                let planning = Planning { session: &session, transaction: transaction.as_ref() };
+                let outline = command.action.plan(&planning).await?;
+                Ok((command, outline))
             }
         };
-        let result = engine.on_cpu(work).await;
-        let (command, planned, computed_schema) = match result {
-            Ok(found) => found,
+        match engine.on_cpu(work).await {
+            Ok((command, outline)) => Self::from_outline(session, sql, transaction, command, outline).map(Arc::new),
             Err(error) => {
                 // A statement that cannot be planned belongs in the history and the error counts too.
                 if let Ok(ticket) = engine.registry.start(session.id(), session.user(), &sql, StatementKind::Query) {
                     ticket.end::<()>(&Err(error.clone()));
                 }
-                return Err(error);
+                Err(error)
             }
+        }
+    }
+
+    fn from_outline(
+        session: Arc<Session>,
+        sql: Arc<str>,
+        transaction: Option<Arc<Transaction>>,
+        command: Command,
+        outline: Outline,
+    ) -> Result<Self> {
+        let nothing = || Arc::new(Schema::empty());
+        let dataset_schema = match &outline {
+            Outline::Plan(planned) if command.returns_rows => planned.result_schema()?,
+            Outline::Rows(rows) => rows.schema(),
+            Outline::Plan(_) | Outline::Count => nothing(),
         };
-        let dataset_schema = match (&planned, computed_schema) {
-            (Some(planned), _) if command.returns_rows => planned.result_schema()?,
-            (_, computed) => computed.unwrap_or_else(|| Arc::new(Schema::empty())),
-        };
-        let parameters = match &planned {
-            Some(p) => parameter_schema(&p.plan)?,
-            None => Arc::new(Schema::empty()),
-        };
+        let planned = outline.plan();
+        let parameters = planned.as_ref().map_or_else(|| Ok(nothing()), |planned| parameter_schema(&planned.plan))?;
         // A plan on a transaction's snapshot is not cached, or the statement would pin the snapshot beyond its end.
         let planned = Mutex::new(planned.filter(|planned| !planned.snapshot.in_transaction()));
-        Ok(Arc::new(Self { session, transaction, sql, command, dataset_schema, parameters, planned }))
+        Ok(Self { session, transaction, sql, command, dataset_schema, parameters, planned })
     }
 
     /// Columns of the result; empty for an update.
@@ -216,47 +223,57 @@ impl Prepared {
         run::update(Arc::clone(self), ticket, parameters).await
     }
 
-    /// Returns the plan on current table versions. Plans anew when the catalog changed, and always in a transaction. The
-    /// caller names the transaction, as the session may begin or end one while a statement runs.
-    pub(super) async fn current_plan(&self, transaction: Option<&Arc<Transaction>>) -> Result<Option<Planned>> {
-        if let Some(transaction) = transaction {
-            return self.plan_in(transaction).await;
+    /// Returns the plan on current table versions, or the rows that are computed without one. Plans anew when the catalog
+    /// changed, and always in a transaction. The caller names the transaction, as the session may begin or end one while a
+    /// statement runs.
+    pub(super) async fn outline(&self, transaction: Option<&Arc<Transaction>>) -> Result<Outline> {
+        if transaction.is_some() {
+            return self.plan_anew(transaction).await;
         }
         let cached = self.planned.lock().take();
         if let Some(cached) = cached
             && cached.snapshot.is_current(self.session.settings())
         {
             *self.planned.lock() = Some(cached.clone());
-            return Ok(Some(cached));
+            return Ok(Outline::Plan(Box::new(cached)));
         }
-        let fresh = self.check_columns(plan(&self.session, &self.command, None).await?)?;
-        *self.planned.lock() = fresh.clone();
+        let fresh = self.plan_anew(None).await?;
+        if let Outline::Plan(fresh) = &fresh {
+            *self.planned.lock() = Some(fresh.as_ref().clone());
+        }
         Ok(fresh)
     }
 
-    /// The rows of a command that has no plan, on current table versions; `None` for other statements.
-    pub(super) async fn computed_rows(&self, transaction: Option<&Arc<Transaction>>) -> Result<Option<ComputedRows>> {
-        computed_rows(&self.session, &self.command, transaction).await
+    /// The plan of [`Prepared::outline`], if there is one.
+    pub(super) async fn current_plan(&self, transaction: Option<&Arc<Transaction>>) -> Result<Option<Planned>> {
+        Ok(self.outline(transaction).await?.plan())
     }
 
     /// Plans the statement on the snapshot of a transaction.
     pub(super) async fn plan_in(&self, transaction: &Arc<Transaction>) -> Result<Option<Planned>> {
-        self.check_columns(plan(&self.session, &self.command, Some(transaction)).await?)
+        Ok(self.plan_anew(Some(transaction)).await?.plan())
+    }
+
+    async fn plan_anew(&self, transaction: Option<&Arc<Transaction>>) -> Result<Outline> {
+        let outline = self.command.action.plan(&Planning { session: &self.session, transaction }).await?;
+        if let Outline::Plan(planned) = &outline {
+            self.check_columns(planned)?;
+        }
+        Ok(outline)
     }
 
     /// Refuses a plan whose columns differ from those that the client was told.
-    fn check_columns(&self, fresh: Option<Planned>) -> Result<Option<Planned>> {
-        if let Some(fresh) = &fresh
-            && self.command.returns_rows
+    fn check_columns(&self, planned: &Planned) -> Result<()> {
+        if self.command.returns_rows
             && self.parameters.fields().is_empty()
-            && !same_columns(fresh.result_schema()?.as_ref(), &self.dataset_schema)
+            && !same_columns(planned.result_schema()?.as_ref(), &self.dataset_schema)
         {
             return Err(Error::new(
                 ErrorKind::FailedPrecondition,
                 "the tables of this statement changed since it was prepared; prepare it again",
             ));
         }
-        Ok(fresh)
+        Ok(())
     }
 
     /// Refuses another number of parameters than the statement has.
@@ -280,41 +297,6 @@ impl Prepared {
             None => Ok(planned),
         }
     }
-}
-
-/// Plans a statement; `None` for commands that the engine executes without a plan.
-async fn plan(
-    session: &Arc<Session>,
-    command: &Command,
-    transaction: Option<&Arc<Transaction>>,
-) -> Result<Option<Planned>> {
-    let (statement, explain) = match &command.action {
-        Action::Change { change, explain } => {
-            return plan_change(session.snapshot_in(transaction)?, change, explain.as_ref()).await.map(Some);
-        }
-        Action::Plan { statement, .. } => (statement, matches!(statement, SqlStatement::Explain(_))),
-        _ => return Ok(None),
-    };
-    let snapshot = session.snapshot_in(transaction)?;
-    let statement = defaults::expand_defaults(&snapshot, statement.clone())?;
-    let statement = show::as_query(&snapshot, statement).await?;
-    let mut plan = snapshot.plan(statement).await?;
-    super::parse::check_plan(&plan)?;
-    if explain {
-        plan = explained_insert(plan);
-    }
-    let target = insert_target(&snapshot, &plan)?;
-    Ok(Some(Planned { snapshot, plan, target }))
-}
-
-/// The rows that a command computes without a plan; `None` for other statements.
-async fn computed_rows(
-    session: &Session,
-    command: &Command,
-    transaction: Option<&Arc<Transaction>>,
-) -> Result<Option<ComputedRows>> {
-    let Action::Placement(statement) = &command.action else { return Ok(None) };
-    statement.rows(session, session.snapshot_in(transaction)?).await.map(Some)
 }
 
 /// Parameters in order of their number, with the types the planner inferred.

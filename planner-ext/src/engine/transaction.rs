@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use roaring::RoaringTreemap;
+use terrace_sql::Privilege;
+use terrace_sql::command::TransactionCommand;
 use terrace_tier_store::store::{Savepoint, Snapshot as Versions, Transaction as StoreTransaction};
 use terrace_tier_store::table::{NewRows, Table, TableVersion};
 
 use super::Engine;
-use super::command::TransactionCommand;
-use super::registry::Privilege;
+use super::execute::{Execute, Execution};
 use super::session::Session;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -437,9 +438,9 @@ impl Session {
     }
 }
 
-impl TransactionCommand {
-    /// Executes the statement on the transaction of `session`.
-    pub(super) async fn run(&self, session: &Session) -> Result<()> {
+impl Execute for TransactionCommand {
+    async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
+        let session = execution.session();
         match self {
             Self::Begin(read_only) => session.begin(*read_only),
             Self::Commit => session.end(true).await,
@@ -448,5 +449,6 @@ impl TransactionCommand {
             Self::Release(name) => session.in_progress()?.end_savepoint(name, false).await,
             Self::RollBackTo(name) => session.in_progress()?.end_savepoint(name, true).await,
         }
+        .map(|()| 0)
     }
 }

@@ -10,8 +10,7 @@
 //! - `epochs`: `system.epochs`
 //! - `explanations`: answers of EXPLAIN about placement: segments, query costs, outcomes of orders
 //! - `hot_view_proposals`: `system.hot_view_proposals`
-//! - `hot_view_runs`: answers of EXPLAIN about tiering runs of hot views
-//! - `hot_views`: `system.hot_views`, and the answer of EXPLAIN HOT VIEWS
+//! - `hot_views`: `system.hot_views`
 //! - `moves`: `system.moves`
 //! - `placement_rules`: `system.placement_rules`
 //! - `queries`: `system.queries`
@@ -24,8 +23,7 @@ mod chunks;
 mod columns;
 mod epochs;
 pub(crate) mod explanations;
-mod hot_view_proposals;
-pub(crate) mod hot_view_runs;
+pub(crate) mod hot_view_proposals;
 pub(crate) mod hot_views;
 pub(crate) mod moves;
 mod placement_rules;
@@ -52,8 +50,8 @@ use terrace_tier_store::Store;
 use terrace_tier_store::table::{Table, TableName};
 
 use crate::engine::StatementRecord;
+use crate::engine::views::{self, EngineViews};
 use crate::error::Result;
-use crate::views::HotViews;
 
 /// Rows per batch.
 const BATCH_ROWS: usize = 8192;
@@ -63,7 +61,7 @@ const BATCH_ROWS: usize = 8192;
 pub(crate) struct Live {
     pub(crate) store: Arc<Store>,
     pub(crate) statements: Arc<dyn Fn() -> Vec<StatementRecord> + Send + Sync>,
-    pub(crate) hot_views: Arc<HotViews>,
+    pub(crate) hot_views: EngineViews,
 }
 
 impl fmt::Debug for Live {
@@ -74,7 +72,7 @@ impl fmt::Debug for Live {
 
 /// Conditions by which a table can yield fewer rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct NameFilter {
+pub(crate) struct NameFilter {
     schema: Option<String>,
     table: Option<String>,
 }
@@ -99,7 +97,8 @@ impl NameFilter {
         tables
     }
 
-    fn matches(&self, name: &TableName) -> bool {
+    /// True for a table with a matching name.
+    pub(crate) fn matches(&self, name: &TableName) -> bool {
         let matches = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
         matches(&self.schema, &name.schema) && matches(&self.table, &name.name)
     }
@@ -116,7 +115,8 @@ fn equality(filter: &Expr) -> Option<(&str, String)> {
     }
 }
 
-type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+/// Rows of a table.
+pub(crate) type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 type Rows = fn(Live, NameFilter) -> Result<Batches>;
 
 /// A table of schema `system`.
@@ -153,8 +153,8 @@ impl SystemTable {
             "chunks" => ("chunks", chunks::fields(), chunks::rows),
             "columns" => ("columns", columns::fields(), columns::rows),
             "epochs" => ("epochs", epochs::fields(), epochs::rows),
-            "hot_view_proposals" => ("hot_view_proposals", hot_view_proposals::fields(), hot_view_proposals::rows),
-            "hot_views" => ("hot_views", hot_views::fields(), hot_views::rows),
+            "hot_view_proposals" => ("hot_view_proposals", hot_view_proposals::fields(), views::proposal_rows),
+            "hot_views" => ("hot_views", hot_views::fields(), views::hot_view_rows),
             "moves" => ("moves", moves::fields(), moves::rows),
             "placement_rules" => ("placement_rules", placement_rules::fields(), placement_rules::rows),
             "queries" => ("queries", queries::fields(), queries::rows),
@@ -240,7 +240,7 @@ impl PartitionStream for SystemRows {
 }
 
 /// Batches of up to [`BATCH_ROWS`] rows, each built when it is asked for.
-fn in_batches<T: Send + 'static>(
+pub(crate) fn in_batches<T: Send + 'static>(
     items: impl Iterator<Item = T> + Send + 'static,
     fields: Vec<Field>,
     columns: fn(&[T]) -> Vec<ArrayRef>,
@@ -256,35 +256,35 @@ fn in_batches<T: Send + 'static>(
     }))
 }
 
-fn text(name: &str) -> Field {
+pub(crate) fn text(name: &str) -> Field {
     Field::new(name, DataType::Utf8View, false)
 }
 
-fn optional_text(name: &str) -> Field {
+pub(crate) fn optional_text(name: &str) -> Field {
     Field::new(name, DataType::Utf8View, true)
 }
 
-fn count(name: &str) -> Field {
+pub(crate) fn count(name: &str) -> Field {
     Field::new(name, DataType::UInt64, false)
 }
 
-fn optional_count(name: &str) -> Field {
+pub(crate) fn optional_count(name: &str) -> Field {
     Field::new(name, DataType::UInt64, true)
 }
 
-fn real(name: &str) -> Field {
+pub(crate) fn real(name: &str) -> Field {
     Field::new(name, DataType::Float64, false)
 }
 
-fn optional_real(name: &str) -> Field {
+pub(crate) fn optional_real(name: &str) -> Field {
     Field::new(name, DataType::Float64, true)
 }
 
-fn flag(name: &str) -> Field {
+pub(crate) fn flag(name: &str) -> Field {
     Field::new(name, DataType::Boolean, false)
 }
 
-fn time(name: &str) -> Field {
+pub(crate) fn time(name: &str) -> Field {
     Field::new(name, DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())), false)
 }
 
@@ -292,35 +292,35 @@ fn optional_time(name: &str) -> Field {
     time(name).with_nullable(true)
 }
 
-fn texts<T>(items: &[T], value: impl Fn(&T) -> String) -> ArrayRef {
+pub(crate) fn texts<T>(items: &[T], value: impl Fn(&T) -> String) -> ArrayRef {
     Arc::new(items.iter().map(|i| Some(value(i))).collect::<StringViewArray>())
 }
 
-fn optional_texts<T>(items: &[T], value: impl Fn(&T) -> Option<String>) -> ArrayRef {
+pub(crate) fn optional_texts<T>(items: &[T], value: impl Fn(&T) -> Option<String>) -> ArrayRef {
     Arc::new(items.iter().map(value).collect::<StringViewArray>())
 }
 
-fn counts<T>(items: &[T], value: impl Fn(&T) -> u64) -> ArrayRef {
+pub(crate) fn counts<T>(items: &[T], value: impl Fn(&T) -> u64) -> ArrayRef {
     Arc::new(items.iter().map(value).collect::<Vec<_>>().into_iter().collect::<arrow::array::UInt64Array>())
 }
 
-fn optional_counts<T>(items: &[T], value: impl Fn(&T) -> Option<u64>) -> ArrayRef {
+pub(crate) fn optional_counts<T>(items: &[T], value: impl Fn(&T) -> Option<u64>) -> ArrayRef {
     Arc::new(items.iter().map(value).collect::<arrow::array::UInt64Array>())
 }
 
-fn reals<T>(items: &[T], value: impl Fn(&T) -> f64) -> ArrayRef {
+pub(crate) fn reals<T>(items: &[T], value: impl Fn(&T) -> f64) -> ArrayRef {
     Arc::new(items.iter().map(value).collect::<Vec<_>>().into_iter().collect::<arrow::array::Float64Array>())
 }
 
-fn optional_reals<T>(items: &[T], value: impl Fn(&T) -> Option<f64>) -> ArrayRef {
+pub(crate) fn optional_reals<T>(items: &[T], value: impl Fn(&T) -> Option<f64>) -> ArrayRef {
     Arc::new(items.iter().map(value).collect::<arrow::array::Float64Array>())
 }
 
-fn flags<T>(items: &[T], value: impl Fn(&T) -> bool) -> ArrayRef {
+pub(crate) fn flags<T>(items: &[T], value: impl Fn(&T) -> bool) -> ArrayRef {
     Arc::new(arrow::array::BooleanArray::from(items.iter().map(value).collect::<Vec<_>>()))
 }
 
-fn times<T>(items: &[T], unix_us: impl Fn(&T) -> u64) -> ArrayRef {
+pub(crate) fn times<T>(items: &[T], unix_us: impl Fn(&T) -> u64) -> ArrayRef {
     let values: Vec<i64> = items.iter().map(|i| i64::try_from(unix_us(i)).unwrap_or(i64::MAX)).collect();
     Arc::new(TimestampMicrosecondArray::from(values).with_timezone("+00:00"))
 }

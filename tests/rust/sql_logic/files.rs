@@ -12,9 +12,9 @@ pub struct LogicFile {
 }
 
 impl LogicFile {
-    /// True when its path contains one of the words, or when there are no words.
+    /// True when its path contains one of the words.
     pub fn matches(&self, words: &[&str]) -> bool {
-        words.is_empty() || words.iter().any(|word| self.name.contains(word))
+        words.iter().any(|word| self.name.contains(word))
     }
 
     /// The folder of the crate.

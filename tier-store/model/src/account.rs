@@ -37,41 +37,47 @@ impl Account {
     }
 
     /// The limit in bytes; 0 while the account is closed.
+    #[inline]
     pub fn limit_bytes(&self) -> u64 {
         if self.is_closed() { 0 } else { self.opened_limit_bytes() }
     }
 
     /// The limit that applies while the account is open.
-    pub(crate) fn opened_limit_bytes(&self) -> u64 {
+    #[inline]
+    pub fn opened_limit_bytes(&self) -> u64 {
         self.limit_bytes.load(Ordering::SeqCst)
     }
 
     /// True while the account refuses all charges.
+    #[inline]
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
     /// Refuses all charges from now on, even empty ones; charges already made stay.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }
 
     /// Accepts charges again, up to the limit.
-    pub(crate) fn open(&self) {
+    pub fn open(&self) {
         self.closed.store(false, Ordering::SeqCst);
     }
 
     /// True when `bytes` more would fit now.
+    #[inline]
     pub fn has_room(&self, bytes: u64) -> bool {
         !self.is_closed() && self.used_bytes().saturating_add(bytes) <= self.limit_bytes()
     }
 
     /// Bytes charged now, those still held by readers included.
+    #[inline]
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
     /// The largest `used_bytes` so far.
+    #[inline]
     pub fn peak_bytes(&self) -> u64 {
         self.peak_bytes.load(Ordering::Relaxed)
     }
@@ -82,6 +88,7 @@ impl Account {
     }
 
     /// Charges `bytes`, or fails with [`Error::BudgetExceeded`] and charges nothing.
+    #[inline]
     pub fn try_charge(self: &Arc<Self>, bytes: u64) -> Result<Charge> {
         let open = |sum: &u64| !self.is_closed() && *sum <= self.limit_bytes();
         let reserve = |used: u64| used.checked_add(bytes).filter(open);
@@ -100,6 +107,7 @@ impl Account {
     }
 
     /// Charges `bytes` even above the limit: for work that must proceed (one chunk per scan, the delta's last insert).
+    #[inline]
     pub fn charge_always(self: &Arc<Self>, bytes: u64) -> Charge {
         let before = self.used_bytes.fetch_add(bytes, Ordering::SeqCst);
         self.peak_bytes.fetch_max(before + bytes, Ordering::Relaxed);
@@ -116,17 +124,20 @@ pub struct Charge {
 
 impl Charge {
     /// Bytes of the charge.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Charges `bytes` more to the same account, even above the limit.
-    pub(crate) fn charge_more(&self, bytes: u64) -> Self {
+    #[inline]
+    pub fn charge_more(&self, bytes: u64) -> Self {
         self.account.charge_always(bytes)
     }
 }
 
 impl Drop for Charge {
+    #[inline]
     fn drop(&mut self) {
         self.account.used_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
     }

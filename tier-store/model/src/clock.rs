@@ -14,6 +14,7 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
 }
 
 /// Processor time of the calling thread so far, in nanoseconds: the cost of work, however busy the machine is.
+#[inline]
 pub fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the one structure that the call writes.
@@ -35,11 +36,13 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
+    #[inline]
     fn now_us(&self) -> u64 {
         self.start.elapsed().as_micros() as u64
     }
 
     #[allow(clippy::disallowed_methods)]
+    #[inline]
     fn unix_us(&self) -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
     }
@@ -70,6 +73,7 @@ impl ManualClock {
 }
 
 impl Clock for ManualClock {
+    #[inline]
     fn now_us(&self) -> u64 {
         self.now_us.load(Ordering::SeqCst)
     }

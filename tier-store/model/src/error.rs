@@ -1,9 +1,43 @@
-//! The errors of the tier store: kinds that a caller can act on, each with the object, the place and the cause.
+//! The error of the tier store, with the object, the place and the cause; and the kinds of errors, by what a caller can
+//! do.
 
 use std::path::PathBuf;
 
-/// Result of every fallible operation of this crate.
+/// Result of every fallible operation of the tier store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Kind of an error, by what a caller can do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The request is wrong: syntax, types, unknown columns.
+    InvalidArgument,
+    /// A named thing does not exist.
+    NotFound,
+    /// A thing of that name exists already, or a row with that key.
+    AlreadyExists,
+    /// Valid, but not supported.
+    Unimplemented,
+    /// Memory, disk, slots or a limit are used up; trying again later may help.
+    ResourceExhausted,
+    /// No valid credentials.
+    Unauthenticated,
+    /// Valid credentials without the right.
+    PermissionDenied,
+    /// Ended by the user or an administrator.
+    Cancelled,
+    /// The server is starting, stopping or overloaded; try again.
+    Unavailable,
+    /// The state of the system does not allow it.
+    FailedPrecondition,
+    /// Another transaction committed a conflicting change first; the caller may try again.
+    Aborted,
+    /// A time limit passed.
+    DeadlineExceeded,
+    /// Stored data is damaged.
+    DataLoss,
+    /// A defect of the server.
+    Internal,
+}
 
 /// Why an operation of the tier store failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -143,6 +177,25 @@ impl Error {
     /// Wraps an I/O error with what was attempted and where.
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: &std::io::Error) -> Self {
         Self::Io { action, path: path.into(), errno: source.raw_os_error(), message: source.to_string() }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Corrupt { .. } => ErrorKind::DataLoss,
+            Self::UnsupportedFormat { .. } | Self::Locked { .. } => ErrorKind::FailedPrecondition,
+            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::AlreadyExists { .. } | Self::DuplicateKey { .. } => ErrorKind::AlreadyExists,
+            Self::Conflict { .. } => ErrorKind::Aborted,
+            Self::SchemaMismatch { .. } | Self::Invalid(_) => ErrorKind::InvalidArgument,
+            Self::BudgetExceeded { .. } => ErrorKind::ResourceExhausted,
+            Self::Io { errno: Some(libc::ENOSPC | libc::EDQUOT), .. }
+            | Self::ReadOnly { errno: Some(libc::ENOSPC | libc::EDQUOT), .. } => ErrorKind::ResourceExhausted,
+            Self::ReadOnly { .. } => ErrorKind::Unavailable,
+            Self::Unsupported(_) => ErrorKind::Unimplemented,
+            Self::Cancelled => ErrorKind::Cancelled,
+            Self::Io { .. } | Self::Catalog(_) | Self::Arrow(_) => ErrorKind::Internal,
+        }
     }
 
     /// True when a device does not do its work: it fails, is full, is gone, or does not answer. Errors of one file

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::{MAX_TIERS, TierId};
+use crate::{MAX_TIERS, TierId};
 
 /// The mutable index of one tier in the list, shared by the tier and all copies on it.
 ///
@@ -20,12 +20,13 @@ impl TierIndex {
     }
 
     /// The position of the tier now; past the end of the list when the tier was dropped.
+    #[inline]
     pub fn id(&self) -> TierId {
         TierId(self.0.load(Ordering::Relaxed))
     }
 
     /// Moves the tier to a position; `None` says that it is in the list no more.
-    pub(crate) fn set(&self, id: Option<TierId>) {
+    pub fn set(&self, id: Option<TierId>) {
         self.0.store(id.map_or(u8::MAX, |id| id.0), Ordering::Relaxed);
     }
 }
@@ -41,7 +42,7 @@ impl Eq for TierIndex {}
 
 /// Maps tiers to rows of a table of counters, so that counts stay with their tier when positions change.
 #[derive(Debug)]
-pub(crate) struct TierRows([AtomicU8; MAX_TIERS]);
+pub struct TierRows([AtomicU8; MAX_TIERS]);
 
 impl Default for TierRows {
     fn default() -> Self {
@@ -51,12 +52,13 @@ impl Default for TierRows {
 
 impl TierRows {
     /// The row of the tier at position `id`.
-    pub(crate) fn row_of_tier(&self, id: TierId) -> Option<usize> {
+    #[inline]
+    pub fn row_of_tier(&self, id: TierId) -> Option<usize> {
         self.0.get(usize::from(id.0)).map(|row| usize::from(row.load(Ordering::Relaxed)))
     }
 
     /// Replaces the rows, which are ordered by position.
-    pub(crate) fn set(&self, rows: &[u8]) {
+    pub fn set(&self, rows: &[u8]) {
         for (target, row) in self.0.iter().zip(rows) {
             target.store(*row, Ordering::Relaxed);
         }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use terrace_model::Result;
+use terrace_model::clock::Clock;
+
 use super::calibrate::{Calibration, calibrate};
 use super::correction::{Correction, HomeReads};
 use super::lock_order::{OrderedMutex, OrderedRwLock, Rank};
 use super::tiering::{Tiering, TieringHost};
-use crate::clock::Clock;
-use crate::error::Result;
 
 impl Tiering {
     /// The cost profiles in use; `None` before the first epoch and without [`Tiering::restore`].

@@ -1,10 +1,10 @@
 //! Requests to the advisor and its answers.
 
 use serde::Serialize;
+use terrace_model::{Error, Result};
 
 use super::epoch::Inputs;
 use super::format::{bytes, figure, time};
-use crate::error::{Error, Result};
 
 /// Largest number of points of a curve.
 pub const MOST_POINTS: usize = 201;

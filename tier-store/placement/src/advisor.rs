@@ -6,6 +6,8 @@
 //! room, the placement of the smaller budget is taken. [`super::forecast`] turns a placement into the time of statements;
 //! without statements only the expected reading time of an epoch is predicted.
 
+use terrace_model::{Error, Result, TierId};
+
 use super::advice::{Advice, AdviceRequest, BudgetPoint, Configuration, Goal, MoreRoom, check, sentence};
 use super::epoch::{EpochPlan, Inputs, plan_by};
 use super::explain::Explainer;
@@ -13,8 +15,6 @@ use super::forecast::{Device, Forecast};
 use super::policy::Policy;
 use super::solver::Effort;
 use super::workload::Workload;
-use crate::error::{Error, Result};
-use crate::tier::TierId;
 
 /// Approximate number of combinations of budgets tried for the cheapest one.
 const MOST_COMBINATIONS: f64 = 500.0;

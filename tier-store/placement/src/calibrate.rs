@@ -27,17 +27,19 @@ mod work;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use terrace_model::clock::Clock;
+use terrace_model::{Error, Pattern, Result, TierKind};
+use terrace_storage::io::device::describe_machine;
+use terrace_storage::migrate::HomeTier;
+use terrace_storage::tier::MemoryTier;
+use terrace_storage::tier::codec::{DecompressionRates, Rates};
+use terrace_storage::tier::ssd::ReadCost;
 
 pub use point::Point;
+pub use sample::SCRATCH_NAME;
 
 use super::correction::Correction;
 use super::cost::{CACHE_LINE_BYTES, PAGE_BYTES, TierCost};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
-use crate::io::device::describe_machine;
-use crate::migrate::HomeTier;
-use crate::tier::codec::{DecompressionRates, Rates};
-use crate::tier::{MemoryTier, TierKind};
 
 /// Version of the way in which memory and devices are measured; calibrations of other versions are made anew.
 const METHOD: u32 = 1;
@@ -76,14 +78,27 @@ pub struct TierProfile {
 
 impl TierProfile {
     /// A profile with a given cost, as for simulations.
-    pub(crate) fn given(name: &str, kind: TierKind, device: impl Into<String>, cost: TierCost) -> Self {
+    pub fn given(name: &str, kind: TierKind, device: impl Into<String>, cost: TierCost) -> Self {
         let bytes = 1 << 20;
-        let pattern = crate::heat::Pattern::Sequential;
+        let pattern = Pattern::Sequential;
         let point = Point { pattern, selectivity: None, bytes, places: 1, at_once: 1, us: cost.sweep_us(bytes) };
         let name = name.into();
         let device = device.into();
         let points = vec![point];
         Self { name, kind, device, cost, points, busy: None, measured: true, no_room: false, note: None }
+    }
+
+    /// The cost of reads with holes, from the profile of the home tier: it compares concurrent reads of many pages of a
+    /// column with those of few. `None` when the profile lacks them.
+    pub fn read_cost(&self) -> Option<ReadCost> {
+        let pages = || self.points.iter().filter(|point| point.pattern == Pattern::Monotonic);
+        let at_once = pages().map(|point| point.at_once).max()?;
+        let busiest = || pages().filter(|point| point.at_once == at_once);
+        let few = busiest().min_by_key(|p| p.places)?;
+        let many = busiest().max_by_key(|p| p.places)?;
+        let [sequential, ..] = self.cost.patterns;
+        let page_us = (many.us - few.us) / many.places.checked_sub(few.places).filter(|more| *more > 0)? as f64;
+        Some(ReadCost { page_us, bytes_per_us: sequential.bytes_per_us })
     }
 }
 
@@ -126,7 +141,7 @@ pub struct Calibration {
 
 impl Calibration {
     /// A calibration with given profiles, as for simulations.
-    pub(crate) fn given(tiers: Vec<TierProfile>, decompression: Option<DecompressionRates>) -> Self {
+    pub fn given(tiers: Vec<TierProfile>, decompression: Option<DecompressionRates>) -> Self {
         let machine = describe_machine();
         let correction = Correction::default();
         Self { method: METHOD, unix_us: 0, took_us: 0, machine, tiers, decompression, correction }
@@ -306,15 +321,16 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use terrace_model::clock::{ManualClock, SystemClock};
+    use terrace_model::{Account, Pattern, TierId};
+    use terrace_storage::io::simulated::{Faults, SimulatedEngine};
+    use terrace_storage::io::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
+    use terrace_storage::migrate::testing::FakeHome;
+    use terrace_storage::tier::dram::DramTier;
+    use terrace_test_support::depth::by_depth;
+
     use super::*;
-    use crate::clock::{ManualClock, SystemClock};
-    use crate::heat::Pattern;
-    use crate::io::simulated::{Faults, SimulatedEngine};
-    use crate::io::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
-    use crate::migrate::testing::FakeHome;
-    use crate::placement::PatternCost;
-    use crate::tier::dram::DramTier;
-    use crate::tier::{Account, TierId};
+    use crate::PatternCost;
 
     fn dram(bytes: u64) -> Vec<Arc<dyn MemoryTier>> {
         vec![Arc::new(DramTier::new(TierId(0), Account::new("dram", bytes)))]
@@ -322,7 +338,8 @@ mod tests {
 
     #[test]
     fn tiers_are_measured_leave_nothing_behind_and_keep_their_order() {
-        let home = FakeHome::on_disk();
+        let folder = tempfile::tempdir().unwrap();
+        let home = FakeHome::on_disk(folder.path());
         let tiers = dram(32 << 20);
         let calibration = calibrate(&tiers, &home, &SystemClock::default(), None);
         let [dram, ssd] = &calibration.tiers[..] else { unreachable!() };
@@ -370,7 +387,8 @@ mod tests {
 
     #[test]
     fn a_calibration_made_another_way_is_made_anew() {
-        let home = FakeHome::on_disk();
+        let folder = tempfile::tempdir().unwrap();
+        let home = FakeHome::on_disk(folder.path());
         let tiers = dram(32 << 20);
         let calibration = calibrate(&tiers, &home, &SystemClock::default(), None);
         let mut json = serde_json::to_value(&calibration).unwrap();
@@ -399,9 +417,11 @@ mod tests {
     #[test]
     fn what_fails_midway_is_said_and_tried_again_and_does_not_undo_what_was_measured() {
         let clock = SystemClock::default();
-        for reads in [0, 3, 40, 1500] {
+        let all = [3, 0, 40, 1500];
+        for reads in all.into_iter().take(by_depth(1, all.len())) {
             let device = Arc::new(FailingEngine::after(reads));
-            let home = FakeHome::with_io(Arc::clone(&device) as Arc<dyn BlockIo>);
+            let folder = tempfile::tempdir().unwrap();
+            let home = FakeHome::with_io(folder.path(), Arc::clone(&device) as Arc<dyn BlockIo>);
             let broken = calibrate(&dram(32 << 20), &home, &clock, None);
             let [memory, ssd] = &broken.tiers[..] else { unreachable!() };
             assert!(memory.measured && !ssd.measured && ssd.points.is_empty(), "after {reads}: {broken:?}");
@@ -426,7 +446,8 @@ mod tests {
 
     #[test]
     fn another_device_or_machine_is_measured_anew() {
-        let home = FakeHome::on_disk();
+        let folder = tempfile::tempdir().unwrap();
+        let home = FakeHome::on_disk(folder.path());
         let tiers = dram(32 << 20);
         let calibration = calibrate(&tiers, &home, &SystemClock::default(), None);
         assert!(calibration.fits(&tiers, &home));

@@ -1,11 +1,11 @@
 //! Confirms the conditions of explanations: plans again with more or fewer reads, more or less room, until it is known
 //! between which two numbers the segment changes its tier. Pure; bounded by a number of plans.
 
+use terrace_model::{Result, TierId};
+
 use super::epoch::{EpochPlan, Inputs, plan};
 use super::explain::{Basis, Condition, Explainer, Explanation, Lever, UnitReads};
 use super::solver::Effort;
-use crate::error::Result;
-use crate::tier::TierId;
 
 /// The search ends when the two numbers differ by less than this share.
 const CLOSE: f64 = 0.01;

@@ -4,9 +4,9 @@
 //! that would leave it no tier contradicts a later one and does not hold for this segment. The latest preference holds
 //! whose tier is allowed.
 
-use crate::table::predicate::BoundsByColumn;
-use crate::table::{ChunkId, ColumnId, Rule, RuleKind, RuleRows, Rules};
-use crate::tier::TierId;
+use terrace_model::{ChunkId, ColumnId, TierId};
+use terrace_storage::table::predicate::BoundsByColumn;
+use terrace_storage::table::{Rule, RuleKind, RuleRows, Rules};
 
 /// Tiers as bits, the fastest lowest.
 pub type TierMask = u8;
@@ -109,7 +109,7 @@ impl PlacementConstraints {
 
     /// The tier on which a new segment starts that would start on `usual` without rules; `None`: at home. Where neither
     /// the wanted tier nor the home is allowed, it is the fastest tier that is.
-    pub(crate) fn starting_tier(&self, usual: Option<TierId>, home: TierId) -> Option<TierId> {
+    pub fn starting_tier(&self, usual: Option<TierId>, home: TierId) -> Option<TierId> {
         let wanted = self.preferred.or(usual).unwrap_or(home);
         let tier = match (self.allows(wanted), self.allows(home)) {
             (true, _) => wanted,
@@ -126,16 +126,16 @@ fn bit(tier: TierId) -> TierMask {
 
 /// The part of a chunk that the scopes of rules depend on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ScopeChunk<'a> {
+pub struct ScopeChunk<'a> {
     /// The chunk, or those whose rows it has taken over.
-    pub(crate) ids: &'a [ChunkId],
+    pub ids: &'a [ChunkId],
     /// Its rows.
-    pub(crate) rows: u32,
+    pub rows: u32,
 }
 
 /// The rules of one table with the chunks in their scope.
 #[derive(Debug)]
-pub(crate) struct Scopes<'a> {
+pub struct Scopes<'a> {
     rules: Vec<ScopedRule<'a>>,
     tiers: usize,
 }
@@ -152,12 +152,7 @@ struct ScopedRule<'a> {
 impl<'a> Scopes<'a> {
     /// Resolves the scopes of `rules`. `tiers` are the names of all tiers, fastest first, the home last; `bounds` are those
     /// of `chunks`, in their order.
-    pub(crate) fn new(
-        rules: &'a Rules,
-        tiers: &[String],
-        chunks: &[ScopeChunk<'_>],
-        bounds: BoundsByColumn<'_>,
-    ) -> Self {
+    pub fn new(rules: &'a Rules, tiers: &[String], chunks: &[ScopeChunk<'_>], bounds: BoundsByColumn<'_>) -> Self {
         let rows: Vec<u32> = chunks.iter().map(|chunk| chunk.rows).collect();
         let scoped = |rule: &'a Rule| ScopedRule {
             rule,
@@ -174,17 +169,17 @@ impl<'a> Scopes<'a> {
     }
 
     /// True when the segment is in the scope of the rule at a position.
-    pub(crate) fn covers(&self, rule: u32, chunk: usize, column: ColumnId) -> bool {
+    pub fn covers(&self, rule: u32, chunk: usize, column: ColumnId) -> bool {
         self.rules.get(rule as usize).is_some_and(|rule| rule.covers(chunk, column))
     }
 
     /// The tier that the rule at a position names, if it exists.
-    pub(crate) fn tier(&self, rule: u32) -> Option<TierId> {
+    pub fn tier(&self, rule: u32) -> Option<TierId> {
         self.rules.get(rule as usize)?.tier
     }
 
     /// The constraints on a segment; rules are given by their position among those of the table.
-    pub(crate) fn constraints(&self, chunk: usize, column: ColumnId) -> PlacementConstraints {
+    pub fn constraints(&self, chunk: usize, column: ColumnId) -> PlacementConstraints {
         let mut constraints = PlacementConstraints::default();
         if self.rules.is_empty() {
             return constraints;
@@ -230,21 +225,14 @@ impl ScopedRule<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::NewRule;
+    use crate::testing::builders::table_rules;
 
     const HOME: TierId = TierId(2);
-
-    fn rules(list: &[(RuleKind, &str)]) -> Rules {
-        list.iter().fold(Rules::default(), |rules, (kind, tier)| {
-            let wish = NewRule { kind: *kind, tier: (*tier).into(), columns: Vec::new(), rows: RuleRows::All };
-            rules.with(wish, 0).0
-        })
-    }
 
     fn constraints(list: &[(RuleKind, &str)]) -> PlacementConstraints {
         let tiers = ["dram", "nvm", "ssd"].map(str::to_owned);
         let chunks = [ScopeChunk { ids: &[ChunkId(1)], rows: 1 }];
-        Scopes::new(&rules(list), &tiers, &chunks, &|_| None).constraints(0, ColumnId(0))
+        Scopes::new(&table_rules(list), &tiers, &chunks, &|_| None).constraints(0, ColumnId(0))
     }
 
     #[test]

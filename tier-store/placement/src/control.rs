@@ -6,10 +6,9 @@
 //! everything lies at home, and stays there.
 
 use serde::{Deserialize, Serialize};
+use terrace_model::{Error, Result, TieringMode};
 
-use super::mode::TieringMode;
 use super::tiering::Tiering;
-use crate::error::{Error, Result};
 
 /// The settings of users for the loop; durable.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Condvar;
+use terrace_model::{Result, TieringMode};
 
 use super::control::Control;
 use super::epoch_steps::ProposedMove;
 use super::lock_order::{OrderedMutex, OrderedMutexGuard, OrderedReadGuard, OrderedRwLock, OrderedWriteGuard, Rank};
-use super::mode::TieringMode;
 use super::tier_set::CounterRows;
 use super::tiering::{TieringHost, TieringOptions};
-use crate::error::Result;
 
 /// The signals and locks by which epochs, orders and changes of tiers take turns.
 pub(super) struct Controller {

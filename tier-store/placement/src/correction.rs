@@ -13,9 +13,9 @@
 //! measured.
 
 use serde::{Deserialize, Serialize};
+use terrace_storage::io::ReadSums;
 
 use super::cost::TierCost;
-use crate::io::ReadSums;
 
 /// Weight of an epoch in which [`MUCH_BYTES`] or more were read.
 const WEIGHT: f64 = 0.1;
@@ -106,7 +106,7 @@ impl Correction {
 mod tests {
     #![allow(clippy::indexing_slicing, clippy::unwrap_used)]
     use super::*;
-    use crate::placement::cost::PAGE_BYTES;
+    use crate::cost::PAGE_BYTES;
 
     /// 1000 bytes per us, 10 us for a read.
     fn cost() -> TierCost {

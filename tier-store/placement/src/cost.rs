@@ -7,10 +7,10 @@
 //! Scattered rows touch 1 - (1 - 1/n)^k of n blocks (Cardenas 1975). A compressed segment cannot be read in part; it is
 //! read whole, and so is one of which an access could leave out only a few blocks.
 
-use crate::heat::Pattern;
+use terrace_model::{Pattern, TierKind};
+use terrace_storage::tier::codec::CHECKSUM_BLOCK_BYTES;
+
 use crate::heat::decay::SegmentHeat;
-use crate::tier::TierKind;
-use crate::tier::codec::CHECKSUM_BLOCK_BYTES;
 
 /// Granule of byte-addressable tiers: a cache line.
 pub const CACHE_LINE_BYTES: u64 = 64;
@@ -150,24 +150,18 @@ fn share_of_blocks(blocks: f64, values: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::indexing_slicing)]
     use super::*;
-
-    fn heat(pattern: Pattern, accesses: f32, values: f32) -> SegmentHeat {
-        let mut heat = SegmentHeat::default();
-        (heat.accesses[pattern as usize], heat.values[pattern as usize]) = (accesses, values);
-        heat
-    }
+    use crate::testing::builders::reads;
 
     #[test]
     fn an_access_pays_its_latency_and_what_it_touches_at_most_once() {
         let dram = TierCost::new(1.0, 0.5, 1000.0, Some(64));
         let extent = Extent { bytes: 64_000, rows: 8_000, whole: false };
-        assert_eq!(dram.expected_us(&heat(Pattern::Sequential, 2.0, 16_000.0), extent), 2.0 * (1.0 + 64.0));
-        assert!((dram.expected_us(&heat(Pattern::Point, 1.0, 3.0), extent) - 3.0 * (0.5 + 0.064)).abs() < 1e-9);
+        assert_eq!(dram.expected_us(&reads(Pattern::Sequential, 2.0, 16_000.0), extent), 2.0 * (1.0 + 64.0));
+        assert!((dram.expected_us(&reads(Pattern::Point, 1.0, 3.0), extent) - 3.0 * (0.5 + 0.064)).abs() < 1e-9);
         // 8,000 random values lie on 1,000 lines.
-        assert_eq!(dram.expected_us(&heat(Pattern::Random, 1.0, 8_000.0), extent), 1000.0 * 0.5 + 64.0);
-        assert_eq!(dram.expected_us(&heat(Pattern::Monotonic, 1.0, 8_000.0), extent), 1000.0 * 0.125 + 64.0);
+        assert_eq!(dram.expected_us(&reads(Pattern::Random, 1.0, 8_000.0), extent), 1000.0 * 0.5 + 64.0);
+        assert_eq!(dram.expected_us(&reads(Pattern::Monotonic, 1.0, 8_000.0), extent), 1000.0 * 0.125 + 64.0);
         assert_eq!(dram.expected_us(&SegmentHeat::default(), extent), 0.0);
     }
 
@@ -177,17 +171,17 @@ mod tests {
         let cut = Extent { bytes: 64 * PAGE_BYTES, rows: 65_536, whole: false };
         let page_us = PAGE_BYTES as f64 / 1000.0;
         let all_us = 64.0 * PAGE_BYTES as f64 / 1000.0;
-        let point_us = |accesses, extent| ssd.expected_us(&heat(Pattern::Point, accesses, accesses), extent);
+        let point_us = |accesses, extent| ssd.expected_us(&reads(Pattern::Point, accesses, accesses), extent);
         assert!((point_us(1.0, cut) - (100.0 + page_us)).abs() < 1e-9);
         assert!((point_us(7.0, cut) - 7.0 * (100.0 + page_us)).abs() < 1e-9);
         // A compressed column is read whole, as is one of which a read wants nearly all.
         assert_eq!(point_us(1.0, Extent { whole: true, ..cut }), 100.0 + all_us);
-        let monotonic_us = |values| ssd.expected_us(&heat(Pattern::Monotonic, 1.0, values), cut);
+        let monotonic_us = |values| ssd.expected_us(&reads(Pattern::Monotonic, 1.0, values), cut);
         assert_eq!(monotonic_us(1000.0), 100.0 + all_us);
         let pages = 64.0 * (1.0 - (63.0_f64 / 64.0).powi(30));
         assert!((monotonic_us(30.0) - pages * (25.0 + page_us)).abs() < 1e-6, "{}", monotonic_us(30.0));
         let rounded = TierCost::new(100.0, 100.0, 1000.0, None);
-        assert_eq!(rounded.expected_us(&heat(Pattern::Point, 1.0, 1.0), cut), 100.0 + all_us);
+        assert_eq!(rounded.expected_us(&reads(Pattern::Point, 1.0, 1.0), cut), 100.0 + all_us);
     }
 
     #[test]
@@ -206,7 +200,7 @@ mod tests {
     fn slower_kinds_cost_more_under_every_pattern() {
         let extent = Extent { bytes: 500_000, rows: 65_536, whole: false };
         for pattern in Pattern::ALL {
-            let heat = heat(pattern, 3.0, 900.0);
+            let heat = reads(pattern, 3.0, 900.0);
             let [dram, nvm, ssd] = [TierKind::Dram, TierKind::Nvm, TierKind::Ssd]
                 .map(|kind| TierCost::typical(kind).expected_us(&heat, extent));
             assert!(dram < nvm && nvm < ssd, "{pattern:?}: {dram} {nvm} {ssd}");

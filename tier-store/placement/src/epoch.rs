@@ -14,6 +14,8 @@
 
 use std::cmp::Ordering;
 
+use terrace_model::{Error, Result, TierId};
+
 use super::constraints::PlacementConstraints;
 use super::cost::{Extent, TierCost};
 use super::expected_reads::delay_us;
@@ -25,10 +27,8 @@ use super::reserved::{Reserved, reserve};
 use super::residual::choose_residual;
 use super::solver::{Instance, Method, Work};
 use super::views::{PREFERENCE, ViewInfluence, ViewInput};
-use crate::error::{Error, Result};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
-pub use crate::tier::MAX_TIERS;
-use crate::tier::TierId;
+pub use terrace_model::MAX_TIERS;
 
 /// Dropping a copy costs next to nothing, but more than leaving it.
 const RELEASE_US: f64 = 1.0;

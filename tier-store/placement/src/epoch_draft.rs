@@ -1,10 +1,11 @@
 //! The draft of an epoch's report: its moves while they are planned, carried out and measured.
 
+use terrace_storage::migrate::Relocation;
+
 use super::epoch::PlannedMove;
 use super::frozen::PreparedPlan;
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
 use super::tiering::{EpochRequest, TableSnapshot};
-use crate::migrate::Relocation;
 
 /// One move of an epoch, from its plan to its row of the log.
 #[derive(Debug)]

@@ -1,16 +1,16 @@
 //! The steps of an epoch that concern several parts of the loop: it collects inputs, plans by mode, proposes moves where
 //! tiering only advises, and saves the report.
 
+use terrace_model::{Error, Result, TieringMode};
+
 use super::epoch::Inputs;
 use super::epoch_draft::EpochDraft;
-use super::frozen::{MovableInputs, PreparedPlan, origin_table, remove_frozen};
-use super::mode::TieringMode;
+use super::frozen::{MovableInputs, PreparedPlan, origin_table};
 use super::record::{EpochReport, MoveRecord, MoveStatus};
 use super::shared::Shared;
 use super::snapshot::PlacementSnapshot;
 use super::survey::Origin;
 use super::tiering::{INTERVAL, TableSnapshot, TieringHost};
-use crate::error::{Error, Result};
 use crate::heat::decay::Heat;
 
 /// The plans of one epoch, by what happens to their moves.
@@ -61,12 +61,11 @@ impl Shared {
         let advising = (has(TieringMode::Advise) || acting.is_none()).then(|| at_most(TieringMode::Advise));
         let preview_heat = preview.then(|| self.planner.preview_heat(tables));
         let collect = |weighed: &dyn Fn(&TableSnapshot) -> bool| {
-            let (mut inputs, mut origins) = self.inputs(host, tables, preview_heat.as_ref())?;
+            let (mut inputs, origins) = self.inputs(host, tables, preview_heat.as_ref())?;
             let weighs = |at: usize| origin_table(tables, &origins, at).is_some_and(weighed);
             let movable: Vec<bool> = (0..origins.len()).map(weighs).collect();
             let basis = self.planner.mark(&mut inputs, epoch);
-            let frozen_bytes = remove_frozen(&mut inputs, &mut origins, &movable);
-            Ok::<_, Error>(MovableInputs { inputs, origins, frozen_bytes, basis })
+            Ok::<_, Error>(MovableInputs::new(inputs, origins, basis, &movable))
         };
         let acting = acting.map(|weighed| collect(&weighed)).transpose()?;
         let advising = advising.map(|weighed| collect(&weighed)).transpose()?;

@@ -10,12 +10,12 @@
 use std::collections::HashMap;
 use std::sync::Weak;
 
+use terrace_model::{Pattern, TierId};
+use terrace_storage::table::Chunk;
+
 use super::epoch::{Inputs, SegmentInput, reads_us};
 use super::lock_order::{OrderedMutex, Rank};
-use crate::heat::Pattern;
 use crate::heat::decay::{SegmentHeat, SegmentKey};
-use crate::table::Chunk;
-use crate::tier::TierId;
 
 /// An expected read of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,12 +9,12 @@
 use std::cell::OnceCell;
 
 use serde::Serialize;
+use terrace_model::{Pattern, TierId};
 
 use super::epoch::{EpochPlan, Inputs, SegmentInput, cost_parts, reading_us, reads_text};
 use super::format::{bytes, figure, time};
 use super::views::ViewInfluence;
-use crate::heat::{Pattern, SegmentHeat};
-use crate::tier::TierId;
+use crate::heat::SegmentHeat;
 
 /// A tier as a choice for one segment; times in microseconds per epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]

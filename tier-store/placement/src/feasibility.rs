@@ -1,25 +1,25 @@
 //! Feasibility check: do the segments that rules keep in memory fit the budgets? Run before a rule is made and before a
 //! budget is lowered.
 
+use terrace_model::{Error, Result, TierId, TierKind};
+
 use super::cost::TierCost;
 use super::epoch::{Inputs, TierInput};
 use super::format::bytes;
 use super::reserved::reserve;
 use super::survey::{SurveyOptions, survey, tier_names};
 use super::tiering::{TableSnapshot, TieringHost};
-use crate::error::{Error, Result};
 use crate::heat::decay::SegmentHeat;
-use crate::tier::{TierId, TierKind};
 
 /// The segments that rules keep in memory, and the budgets of the tiers.
 #[derive(Debug, Clone)]
-pub(crate) struct Feasibility {
+pub struct Feasibility {
     inputs: Inputs,
 }
 
 impl Feasibility {
     /// Collects the segments that the rules of these tables keep in memory, under the current budgets.
-    pub(crate) fn for_tables(host: &dyn TieringHost, tables: &[TableSnapshot]) -> Self {
+    pub fn for_tables(host: &dyn TieringHost, tables: &[TableSnapshot]) -> Self {
         let memory = host.memory_tiers();
         let budgets = memory.iter().map(|tier| Some(tier.account().limit_bytes())).chain([None]);
         let kinds = memory.iter().map(|tier| tier.kind()).chain([TierKind::Ssd]);
@@ -51,7 +51,7 @@ impl Feasibility {
     ///
     /// # Errors
     /// [`Error::Invalid`] with the figures.
-    pub(crate) fn check(&self, now: &Self) -> Result<()> {
+    pub fn check(&self, now: &Self) -> Result<()> {
         let home = self.inputs.home();
         for (id, tier) in (0..home.0).map(TierId).zip(&self.inputs.tiers) {
             let need = self.pinned_to(id);
@@ -88,7 +88,7 @@ impl Feasibility {
     }
 
     /// Bytes that rules keep in memory and that do not fit the budgets.
-    pub(crate) fn homeless_bytes(&self) -> u64 {
+    pub fn homeless_bytes(&self) -> u64 {
         let given_way = reserve(&self.inputs, |_, tier| f64::from(tier.0)).given_way;
         given_way.iter().filter_map(|at| self.inputs.segments.get(*at)).map(|segment| segment.bytes).sum()
     }

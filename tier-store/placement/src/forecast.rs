@@ -21,15 +21,14 @@
 
 use std::collections::HashMap;
 
+use terrace_model::{ColumnId, MAX_TIERS, Pattern, TableId, TierId};
+use terrace_storage::io::Depth;
+
 use super::calibrate::Calibration;
 use super::cost::{Extent, TierCost, share_read};
-use super::epoch::{Inputs, MAX_TIERS, SegmentInput, extent};
+use super::epoch::{Inputs, SegmentInput, extent};
 use super::workload::{ScanProfile, StatementProfile, Workload};
-use crate::heat::Pattern;
 use crate::heat::decay::SegmentHeat;
-use crate::io::Depth;
-use crate::table::{ColumnId, TableId};
-use crate::tier::TierId;
 
 /// Performance of the home's device.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -161,7 +160,11 @@ impl Forecast {
         let mut segments = Vec::with_capacity(inputs.segments.len());
         for (segment, stored) in inputs.segments.iter().zip(stored_bytes) {
             let at = known.get(&(segment.key.table, segment.key.column)).copied().unwrap_or_default();
-            let heat = if is_read.get(at as usize) == Some(&true) { segment.heat } else { one_read(segment.rows) };
+            let heat = if is_read.get(at as usize) == Some(&true) {
+                segment.heat
+            } else {
+                SegmentHeat::full_scan(segment.rows)
+            };
             let reads = segment_reads(inputs, segment, *stored, at, heat, device);
             if let Some(column) = columns.get_mut(at as usize) {
                 column.add(&reads);
@@ -282,16 +285,6 @@ impl ColumnSums {
         };
         sum / self.reads.max(f64::MIN_POSITIVE)
     }
-}
-
-/// The heat of a segment that is read once, from end to end.
-fn one_read(rows: u32) -> SegmentHeat {
-    let mut heat = SegmentHeat::default();
-    let sequential = Pattern::Sequential as usize;
-    if let (Some(accesses), Some(values)) = (heat.accesses.get_mut(sequential), heat.values.get_mut(sequential)) {
-        (*accesses, *values) = (1.0, rows as f32);
-    }
-    heat
 }
 
 /// Cost of the reads of a segment, of which its file holds `stored` bytes; `column` is its position in

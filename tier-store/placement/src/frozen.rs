@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use terrace_model::{Result, TierId};
+use terrace_storage::migrate::Relocation;
+
 use super::epoch::{EpochPlan, Inputs, PlannedMove, plan_by};
 use super::epoch_draft::Move;
 use super::explain::Explainer;
@@ -12,13 +15,10 @@ use super::record::{EpochRecord, MoveRecord, MoveStatus, TierPrice};
 use super::solver::Work;
 use super::survey::Origin;
 use super::tiering::TableSnapshot;
-use crate::error::Result;
-use crate::migrate::Relocation;
-use crate::tier::TierId;
 
 /// Removes the segments that are not `movable` from the inputs: they stay where they are, and their bytes are taken off the
 /// budgets. Returns these bytes by tier.
-pub(super) fn remove_frozen(inputs: &mut Inputs, origins: &mut Vec<Origin>, movable: &[bool]) -> Vec<u64> {
+fn remove_frozen(inputs: &mut Inputs, origins: &mut Vec<Origin>, movable: &[bool]) -> Vec<u64> {
     let mut frozen_bytes = vec![0; inputs.tiers.len()];
     let is_movable = |at: usize| movable.get(at).copied().unwrap_or(true);
     for (_, segment) in inputs.segments.iter().enumerate().filter(|(at, _)| !is_movable(*at)) {
@@ -57,11 +57,19 @@ pub(super) struct MovableInputs {
     /// The movable segments; budgets without the bytes of the frozen ones.
     pub(super) inputs: Inputs,
     /// The origin of each movable segment.
-    pub(super) origins: Vec<Origin>,
+    origins: Vec<Origin>,
     /// Bytes of the frozen segments, by tier: see [`remove_frozen`].
-    pub(super) frozen_bytes: Vec<u64>,
+    frozen_bytes: Vec<u64>,
     /// Budgets and rules as users set them.
-    pub(super) basis: BudgetsAndRules,
+    basis: BudgetsAndRules,
+}
+
+impl MovableInputs {
+    /// Splits inputs into the movable segments and the bytes of the others; `movable` has an entry for each segment.
+    pub(super) fn new(mut inputs: Inputs, mut origins: Vec<Origin>, basis: BudgetsAndRules, movable: &[bool]) -> Self {
+        let frozen_bytes = remove_frozen(&mut inputs, &mut origins, movable);
+        Self { inputs, origins, frozen_bytes, basis }
+    }
 }
 
 /// A plan with the inputs that it was made from.

@@ -13,13 +13,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use terrace_model::{Result, TierId};
+use terrace_storage::catalog::records::{decode, encode};
 
 use super::epoch::{Inputs, SegmentInput, reading_us};
 use super::views::ViewInput;
-use crate::catalog::records::{decode, encode};
-use crate::error::Result;
 use crate::heat::SegmentKey;
-use crate::tier::TierId;
 
 /// Duration and strength of the hysteresis.
 #[derive(Debug, Clone, Copy, PartialEq)]

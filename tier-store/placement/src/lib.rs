@@ -7,10 +7,11 @@
 //! The constraints of users come first: room for segments that must lie on a tier is reserved, and a forbidden tier is not
 //! offered. A policy places the other segments. Planning (`epoch`, `policy`, `solver`) is pure: the same inputs give the
 //! same plan, without a clock and without I/O. The loop around it sees tables and tiers through the small trait
-//! [`TieringHost`].
+//! [`TieringHost`]. The crate knows the model and the storage; it opens no store.
 //!
 //! Inputs:
 //!
+//! - [`heat`]: decayed differences of the access counters
 //! - [`survey`]: collects the segments and tiers that a plan weighs
 //! - [`cost`]: the cost model, expected time of accesses on a tier
 //! - [`calibrate`]: measures the cost profiles of tiers
@@ -41,7 +42,6 @@
 //! - [`lock_order`]: the order of the locks of these parts, checked in debug builds and tests
 //! - [`epoch_steps`]: the steps of an epoch that concern several parts: inputs, plans, proposals, saving
 //! - [`epoch_draft`]: the moves of an epoch until its report is saved
-//! - [`mode`]: the modes auto, advise and off
 //! - [`control`]: mode and freeze, as users set them
 //! - [`order`]: moves that users order
 //! - [`pressure`]: drops copies at once where room is lacking
@@ -79,16 +79,16 @@ mod epoch_draft;
 mod epoch_steps;
 mod expected_reads;
 pub mod explain;
-pub(crate) mod feasibility;
+pub mod feasibility;
 mod forecast;
 mod format;
 mod frozen;
+pub mod heat;
 pub mod hysteresis;
 mod lock_order;
 mod measure;
 pub mod merge;
 pub mod metrics;
-pub mod mode;
 mod mover;
 pub mod order;
 mod planner;
@@ -102,7 +102,7 @@ mod residual;
 mod shared;
 pub mod snapshot;
 pub mod solver;
-pub(crate) mod survey;
+pub mod survey;
 mod tier_set;
 pub mod tiering;
 pub mod views;
@@ -119,15 +119,13 @@ pub use explain::{Basis, Condition, Explanation, Lever, TierOption};
 pub use hysteresis::HysteresisOptions;
 pub use merge::{MergeKind, MergeOptions};
 pub use metrics::TieringMetrics;
-pub use mode::TieringMode;
 pub use order::{Order, OrderOutcome, OrderReport, Scope};
 pub use policy::PolicyKind;
 pub use pressure::Pressure;
 pub use query_cost::{QueryCost, ReadPart};
 pub use record::{EpochRecord, EpochReport, MoveRecord, MoveStatus, SEVERAL, TierPrice};
 pub use snapshot::PlacementSnapshot;
-pub use tier_set::TierState;
-pub(crate) use tier_set::check_name;
+pub use tier_set::{TierState, check_name};
 pub use tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost, TieringOptions};
 pub use views::{ViewInfluence, ViewInput};
 pub use workload::{ColumnReads, ScanProfile, StatementProfile, Workload};

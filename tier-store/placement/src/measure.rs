@@ -9,12 +9,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use terrace_model::TierIndex;
+use terrace_storage::heat::PatternCounts;
+use terrace_storage::table::Segment;
+
 use super::cost::{Extent, TierCost};
 use super::record::{EpochRecord, MoveRecord};
-use crate::heat::PatternCounts;
 use crate::heat::decay::SegmentHeat;
-use crate::table::Segment;
-use crate::tier::TierIndex;
 
 /// Largest number of moves watched at a time.
 const MOST: usize = 100_000;

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use terrace_model::{MAX_TIERS, TierId, TierRows};
+
 use super::record::EpochRecord;
-use crate::tier::{MAX_TIERS, TierId, TierRows};
 
 /// A floating-point gauge.
 #[derive(Debug, Default)]

@@ -4,6 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use terrace_model::TierId;
+use terrace_model::clock::Clock;
+use terrace_storage::migrate::{Health, MoveError, MoveExecutor, MoveQueue, Relocation, Verdict};
+
 use super::epoch_draft::{EpochDraft, Move};
 use super::lock_order::{OrderedMutex, Rank};
 use super::metrics::TieringMetrics;
@@ -11,9 +15,6 @@ use super::pressure::{self, Pressure};
 use super::record::MoveStatus;
 use super::survey::tier_names;
 use super::tiering::{EpochRequest, TieringHost, TieringOptions};
-use crate::clock::Clock;
-use crate::migrate::{Health, MoveError, MoveExecutor, MoveQueue, Relocation, Verdict};
-use crate::tier::TierId;
 
 /// The state of moves: what may move, how fast, and which tiers lack room.
 pub(super) struct Mover {

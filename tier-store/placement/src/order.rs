@@ -11,14 +11,15 @@
 //! freeze.
 
 use serde::Serialize;
+use terrace_model::{ColumnId, Error, Result, TierId, TieringMode};
+use terrace_storage::table::{NewRule, RuleKind, RuleRows, Rules};
 
 use super::controller::Interruptible;
 use super::epoch::{Inputs, SegmentInput};
 use super::epoch_draft::{Decision, EpochDraft, Move};
 use super::explain::Explainer;
 use super::format::bytes;
-use super::frozen::{MovableInputs, PreparedPlan, origin_table, remove_frozen};
-use super::mode::TieringMode;
+use super::frozen::{MovableInputs, PreparedPlan, origin_table};
 use super::policy::PolicyKind;
 use super::queries::tables_by_id;
 use super::record::{EpochRecord, EpochReport, MoveRecord};
@@ -26,9 +27,6 @@ use super::shared::Shared;
 use super::snapshot::PlacementSnapshot;
 use super::survey::{Origin, scopes, tier_names};
 use super::tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost};
-use crate::error::{Error, Result};
-use crate::table::{ColumnId, NewRule, RuleKind, RuleRows, Rules};
-use crate::tier::TierId;
 
 /// Columns and chunks of a table, selected as in rules.
 #[derive(Debug, Clone, PartialEq)]
@@ -154,7 +152,7 @@ impl Tiering {
         let start_us = shared.clock.now_us();
         let tables = tables_by_id(host);
         let preview_heat = shared.planner.preview_heat(&tables);
-        let (mut inputs, mut origins) = shared.inputs(host, &tables, Some(&preview_heat))?;
+        let (mut inputs, origins) = shared.inputs(host, &tables, Some(&preview_heat))?;
         let task = ResolvedOrder::new(host, order, &tables)?;
         shared.check_devices(host, order)?;
         let mut instructions: Vec<Instruction> = origins
@@ -166,20 +164,19 @@ impl Tiering {
         let is_auto = |at: usize| origin_table(&tables, &origins, at).is_some_and(|t| t.mode == TieringMode::Auto);
         let is_movable =
             |(at, instruction): (usize, &Instruction)| *instruction != Instruction::MayYield || is_auto(at);
-        let movable: Vec<bool> = instructions.iter().enumerate().map(is_movable).collect();
+        let is_movable: Vec<bool> = instructions.iter().enumerate().map(is_movable).collect();
         let basis = shared.planner.mark(&mut inputs, id);
-        let frozen_bytes = remove_frozen(&mut inputs, &mut origins, &movable);
-        let mut movable = movable.into_iter();
-        instructions.retain(|_| movable.next().unwrap_or(true));
+        let mut movable = MovableInputs::new(inputs, origins, basis, &is_movable);
+        let mut is_movable = is_movable.into_iter();
+        instructions.retain(|_| is_movable.next().unwrap_or(true));
         // The order counts as the latest rule, so that room for all existing rules is reserved before its own.
-        let rule = inputs.rules.len() as u32;
-        inputs.rules.push(task.text());
-        for (segment, instruction) in inputs.segments.iter_mut().zip(&instructions) {
+        let rule = movable.inputs.rules.len() as u32;
+        movable.inputs.rules.push(task.text());
+        for (segment, instruction) in movable.inputs.segments.iter_mut().zip(&instructions) {
             apply_instruction(segment, *instruction, rule);
         }
         // Under every policy, an order is planned at the least cost.
         let optimal = PolicyKind::Optimal.policy(0);
-        let movable = MovableInputs { inputs, origins, frozen_bytes, basis };
         let prepared = PreparedPlan::new(movable, optimal.as_ref(), shared.planner.work())?;
         task.check_plan(&prepared, &instructions)?;
         let request = EpochRequest::now(task.text());

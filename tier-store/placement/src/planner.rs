@@ -2,6 +2,10 @@
 
 use std::sync::{Arc, Weak};
 
+use terrace_model::clock::Clock;
+use terrace_model::{Result, TableId, TierId, TierKind};
+use terrace_storage::tier::MemoryTier;
+
 use super::active_calibration::ActiveCalibration;
 use super::calibrate::Calibration;
 use super::epoch::{EpochPlan, Inputs, TierInput, extent};
@@ -18,12 +22,8 @@ use super::solver::{Deadline, Work};
 use super::survey::{Origin, SurveyOptions, survey, tier_mask};
 use super::tiering::{EpochRequest, TableSnapshot, TieringHost, TieringOptions};
 use super::views::{ViewWeighing, weigh_views};
-use crate::clock::Clock;
-use crate::error::Result;
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 use crate::heat::{ViewSource, ViewUse};
-use crate::table::TableId;
-use crate::tier::{MemoryTier, TierId, TierKind};
 
 /// Heat, costs and history of the segments, and the policy that decides by them.
 pub(super) struct Planner {

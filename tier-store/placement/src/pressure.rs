@@ -15,21 +15,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use parking_lot::Condvar;
+use terrace_model::{Error, Result, TierId, TierIndex, TieringMode};
 
 use super::controller::Interruptible;
 use super::epoch::{EpochPlan, Inputs, PlannedMove, SegmentInput, TierInput, reading_us};
 use super::epoch_draft::{Decision, EpochDraft, Move};
 use super::format::{bytes, figure, over_budget};
-use super::frozen::{MovableInputs, PreparedPlan, origin_table, remove_frozen};
+use super::frozen::{MovableInputs, PreparedPlan, origin_table};
 use super::lock_order::{OrderedMutex, Rank};
-use super::mode::TieringMode;
 use super::policy::PolicyKind;
 use super::record::{EpochReport, TierPrice};
 use super::shared::Shared;
 use super::solver::{Method, gap};
 use super::tiering::{EpochRequest, TieringHost};
-use crate::error::{Error, Result};
-use crate::tier::{TierId, TierIndex};
 
 /// Trigger in the records of the epochs that relieve pressure.
 pub(super) const TRIGGER: &str = "memory pressure";
@@ -240,7 +238,7 @@ impl Shared {
         let mut tables = host.tables();
         tables.sort_by_key(|table| table.id);
         let preview_heat = self.planner.preview_heat(&tables);
-        let (mut inputs, mut origins) = self.inputs(host, &tables, Some(&preview_heat))?;
+        let (mut inputs, origins) = self.inputs(host, &tables, Some(&preview_heat))?;
         let basis = self.planner.mark(&mut inputs, id);
         let payback_epochs = inputs.payback_epochs;
         let may_leave = |at: usize, segment: &SegmentInput| {
@@ -257,16 +255,15 @@ impl Shared {
         let resident_bytes: u64 =
             inputs.segments.iter().filter(|s| s.current == tier).map(|s| s.charged_on(tier)).sum();
         let lacking_bytes = (resident_bytes.min(account.used_bytes()) + wanted_bytes).saturating_sub(budget);
-        let frozen_bytes = remove_frozen(&mut inputs, &mut origins, &movable);
+        let movable = MovableInputs::new(inputs, origins, basis, &movable);
         let why = |over| match need {
             Need::Budget => over_budget(account.name(), over, budget),
             Need::Load(_) => format!("a load needs {} of {}", bytes(over), account.name()),
         };
-        let Eviction { plan, spare_bytes } = plan_eviction(&inputs, tier, lacking_bytes, &why);
+        let Eviction { plan, spare_bytes } = plan_eviction(&movable.inputs, tier, lacking_bytes, &why);
         if plan.moves.is_empty() {
             return Ok(None);
         }
-        let movable = MovableInputs { inputs, origins, frozen_bytes, basis };
         let prepared = PreparedPlan::from_plan(movable, plan, self.planner.policy().kind());
         let request = EpochRequest::now(TRIGGER);
         let solve_us = self.clock.now_us().saturating_sub(start_us);

@@ -3,23 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use terrace_model::{ColumnId, Error, Result, TableId, TieringMode};
+use terrace_storage::table::{Chunk, ChunkSet, RuleRows};
+
 use super::advice::{Advice, AdviceRequest, UnreadColumn};
 use super::advisor::{AdvisorInput, advise};
 use super::condition_search::ConditionSearch;
 use super::epoch::{Inputs, SegmentInput};
 use super::explain::{Explainer, Explanation};
 use super::forecast::Device;
-use super::frozen::{MovableInputs, PreparedPlan, origin_table, remove_frozen};
-use super::mode::TieringMode;
+use super::frozen::{MovableInputs, PreparedPlan, origin_table};
 use super::order::{Scope, in_scope};
 use super::policy::PolicyKind;
 use super::query_cost::{QueryCost, SegmentRead, query_cost};
 use super::survey::Origin;
 use super::tiering::{TableSnapshot, Tiering, TieringHost};
 use super::workload::Workload;
-use crate::error::{Error, Result};
 use crate::heat::decay::SegmentKey;
-use crate::table::{Chunk, ChunkSet, ColumnId, RuleRows, TableId};
 
 /// Segments up to which the conditions of an explanation are confirmed by planning again.
 const CONFIRMED: usize = 32;
@@ -172,13 +172,12 @@ impl Tiering {
         asked: &[TableId],
     ) -> Result<PreparedPlan> {
         let seen = self.shared.planner.preview_heat(tables);
-        let (mut inputs, mut origins) = self.shared.inputs(host, tables, Some(&seen))?;
+        let (mut inputs, origins) = self.shared.inputs(host, tables, Some(&seen))?;
         let weighed = |table: &TableSnapshot| table.mode == TieringMode::Auto || asked.contains(&table.id);
         let movable: Vec<bool> =
             (0..origins.len()).map(|at| origin_table(tables, &origins, at).is_some_and(weighed)).collect();
         let basis = self.shared.planner.mark(&mut inputs, host.last_epoch()? + 1);
-        let frozen_bytes = remove_frozen(&mut inputs, &mut origins, &movable);
-        let movable = MovableInputs { inputs, origins, frozen_bytes, basis };
+        let movable = MovableInputs::new(inputs, origins, basis, &movable);
         PreparedPlan::new(movable, self.shared.planner.policy(), self.shared.planner.work())
     }
 

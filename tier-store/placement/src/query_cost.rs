@@ -4,13 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use terrace_model::{Result, TierId};
 
 use super::epoch::{EpochPlan, Inputs, plan, read_bytes};
 use super::explain::Explainer;
 use super::format::{bytes, figure, time};
 use super::solver::Effort;
-use crate::error::Result;
-use crate::tier::TierId;
 
 /// Segments of one column on one tier that a statement would read.
 #[derive(Debug, Clone, PartialEq, Serialize)]

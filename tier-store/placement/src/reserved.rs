@@ -5,8 +5,9 @@
 //! fits gives way: the policy places it like any other segment, on tiers that no exclusion forbids. So the latest rules
 //! and, within a rule, the newest chunks give way first, and a budget is never exceeded.
 
+use terrace_model::TierId;
+
 use super::epoch::{Inputs, SegmentInput};
-use crate::tier::TierId;
 
 /// The room that [`reserve`] took.
 #[derive(Debug, Clone, Default)]

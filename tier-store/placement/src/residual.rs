@@ -7,13 +7,13 @@
 //! whole problem: at any prices every segment costs at least as much as on the cheapest tier that its rules allow (as in
 //! [`super::solver`]), whatever room is reserved.
 
+use terrace_model::{Result, TierId};
+
 use super::constraints::PlacementConstraints;
 use super::epoch::Inputs;
 use super::policy::{Decision, Policy, Problem};
 use super::reserved::Reserved;
 use super::solver::{self, Instance, Method, Solution, Work, gap};
-use crate::error::Result;
-use crate::tier::TierId;
 
 /// Lets the policy choose tiers for the segments without a reserved place, within the room that the others leave. The
 /// decision covers all segments.

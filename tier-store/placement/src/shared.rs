@@ -3,6 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use terrace_model::clock::Clock;
+use terrace_model::{Error, Result};
+use terrace_storage::io::{Priority, lower_priority};
+
 use super::controller::{Controller, Interruptible, WakeUp};
 use super::epoch::{EpochPlan, Inputs};
 use super::epoch_draft::{Decision, EpochDraft};
@@ -14,9 +18,6 @@ use super::mover::Mover;
 use super::planner::Planner;
 use super::record::EpochReport;
 use super::tiering::{EpochRequest, INTERVAL, TieringHost, TieringOptions};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
-use crate::io::{Priority, lower_priority};
 
 /// The parts of the loop. Each has its state behind locks of its own; [`super::lock_order`] has their order.
 pub(super) struct Shared {

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use terrace_model::{ChunkId, ColumnId, TableId, TierId};
+use terrace_storage::table::ChunkSet;
 
 use super::tiering::TableSnapshot;
-use crate::table::{ChunkId, ChunkSet, ColumnId, TableId};
-use crate::tier::TierId;
 
 /// Number of epochs that a roll back can return to.
 pub const KEPT_SNAPSHOTS: u64 = 100;

@@ -21,10 +21,10 @@ mod exact;
 mod peak;
 mod round;
 
+use terrace_model::{Error, Result};
+
 pub use deadline::{Deadline, Work};
 use round::{Placement, Rounded};
-
-use crate::error::{Error, Result};
 
 /// A placement problem. Row `i` of a matrix is segment `i`, its columns are the tiers; the last tier is the home.
 #[derive(Debug, Clone, Default)]

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use terrace_model::{ColumnId, MAX_TIERS, TierId};
+use terrace_storage::table::{Chunk, ChunkEntry, Home, Rules, Segment, TableStatistics};
+use terrace_storage::tier::MemoryTier;
+use terrace_storage::tier::codec::{Part, Rates, unpacked_bytes};
+
 use super::constraints::{PlacementConstraints, ScopeChunk, Scopes, TierMask};
-use super::epoch::{Inputs, MAX_TIERS, SegmentInput, TierInput};
+use super::epoch::{Inputs, SegmentInput, TierInput};
 use super::tiering::{TableSnapshot, TieringHost};
 use super::views::ViewInfluence;
 use crate::heat::decay::{SegmentHeat, SegmentKey};
-use crate::table::{Chunk, ChunkEntry, ColumnId, Home, Rules, Segment, TableStatistics};
-use crate::tier::codec::{Part, Rates, unpacked_bytes};
-use crate::tier::{MemoryTier, TierId};
 
 /// Looks up the heat of a segment.
 pub(crate) type HeatLookup<'a> = &'a dyn Fn(&SegmentKey) -> SegmentHeat;
@@ -37,13 +39,13 @@ pub(super) struct SurveyOptions {
 }
 
 /// Names of the tiers, fastest first, the home last.
-pub(crate) fn tier_names(host: &dyn TieringHost) -> Vec<String> {
+pub fn tier_names(host: &dyn TieringHost) -> Vec<String> {
     let memory = host.memory_tiers();
     memory.iter().map(|tier| tier.name()).chain([host.home().name()]).map(str::to_owned).collect()
 }
 
 /// The rules of a table, each with the chunks of a version that are in its scope.
-pub(crate) fn scopes<'a>(
+pub fn scopes<'a>(
     rules: &'a Rules,
     tiers: &[String],
     chunks: &[ChunkEntry],

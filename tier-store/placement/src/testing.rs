@@ -1,4 +1,6 @@
 //! A host in memory, for tests of the loop.
+//!
+//! - [`builders`]: the inputs of plans
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::HashMap;
@@ -8,19 +10,23 @@ use std::time::Duration;
 use arrow::array::cast::AsArray;
 use arrow::datatypes::{DataType, Int64Type};
 use parking_lot::Mutex;
+use terrace_model::clock::{Clock, SystemClock};
+use terrace_model::{Account, Pattern, Result, TableId, TableName, TierId, TierKind, TieringMode};
+use terrace_storage::migrate::HomeTier;
+use terrace_storage::migrate::testing::FakeHome;
+use terrace_storage::table::{ChunkEntry, Rules, TableDefinition, TableStatistics};
+use terrace_storage::tier::codec::StoredColumn;
+use terrace_storage::tier::dram::DramTier;
+use terrace_storage::tier::{MemoryTier, MemoryTiers};
 
 use super::control::Control;
 use super::snapshot::PlacementSnapshot;
 use super::*;
-use crate::clock::{Clock, SystemClock};
-use crate::error::Result;
-use crate::heat::Pattern;
-use crate::migrate::HomeTier;
-use crate::migrate::testing::FakeHome;
-use crate::table::{ChunkEntry, Rules, TableDefinition, TableId, TableName, TableStatistics};
-use crate::tier::codec::StoredColumn;
-use crate::tier::dram::DramTier;
-use crate::tier::{Account, MemoryTier, MemoryTiers, TierId, TierKind};
+
+pub(crate) mod builders;
+
+/// Bytes that an `id` column of a [`FakeHost`] is charged.
+pub(super) const COLUMN_BYTES: u64 = 8192;
 
 /// The durable state of a [`FakeHost`].
 #[derive(Default)]
@@ -89,7 +95,7 @@ impl FakeHost {
         let memory = self.tiers.iter().map(|tier| profile(tier.name(), tier.kind(), tier.describe()));
         let home = profile(self.home.name(), TierKind::Ssd, self.home.describe());
         let tiers = memory.chain([home]).collect();
-        let decompression = Some(crate::tier::codec::DecompressionRates::TYPICAL);
+        let decompression = Some(terrace_storage::tier::codec::DecompressionRates::TYPICAL);
         self.saved.lock().calibration = Some(Calibration::given(tiers, decompression));
         self
     }

@@ -15,17 +15,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use terrace_model::{Account, Error, MAX_TIERS, Result, TierId, TierKind, TieringMode};
+use terrace_storage::tier::{MemoryTier, MemoryTiers};
+
 use super::calibrate::{TierProfile, keep_order, measure_tier};
 use super::controller::Interruptible;
 use super::feasibility::Feasibility;
 use super::format::bytes;
 use super::lock_order::OrderedMutexGuard;
-use super::mode::TieringMode;
 use super::shared::Shared;
 use super::survey::tier_names;
 use super::tiering::{Tiering, TieringHost};
-use crate::error::{Error, Result};
-use crate::tier::{Account, MAX_TIERS, MemoryTier, MemoryTiers, TierId, TierKind};
 
 /// Interval at which an epoch that shall end is cancelled again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -58,7 +58,7 @@ impl TierState {
     }
 
     /// The state of a tier with this account and number of segments.
-    pub(crate) fn for_account(account: &Account, segments: u64) -> Self {
+    pub fn for_account(account: &Account, segments: u64) -> Self {
         match (account.is_closed(), account.used_bytes() == 0 && segments == 0) {
             (false, _) => Self::Active,
             (true, false) => Self::Draining,
@@ -143,7 +143,7 @@ impl Tiering {
     ///
     /// # Errors
     /// [`Error::Invalid`] with the figures.
-    pub(crate) fn check_memory(&self, name: &str, need_bytes: u64) -> Result<()> {
+    pub fn check_memory(&self, name: &str, need_bytes: u64) -> Result<()> {
         self.shared.check_memory(&self.shared.host()?.memory_tiers(), name, need_bytes)
     }
 
@@ -419,7 +419,7 @@ fn memory_tier(host: &dyn TieringHost, name: &str, done: &str) -> Result<Arc<dyn
 }
 
 /// Refuses a name that is not suitable for a tier in SQL, in a path and as a label.
-pub(crate) fn check_name(name: &str) -> Result<()> {
+pub fn check_name(name: &str) -> Result<()> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
     match begins && name.len() <= 32 && name.bytes().all(plain) {

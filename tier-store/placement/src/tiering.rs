@@ -10,6 +10,14 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use terrace_model::clock::Clock;
+use terrace_model::units::Size;
+use terrace_model::{Account, Error, Result, TableId, TieringMode};
+use terrace_storage::migrate::{Failing, HomeTier};
+use terrace_storage::table::{ChunkEntry, Rules, TableStatistics};
+use terrace_storage::tier::MemoryTiers;
+use terrace_storage::tier::ssd::ReadColumn;
+
 use super::calibrate::Calibration;
 use super::control::Control;
 use super::correction::HomeReads;
@@ -19,7 +27,6 @@ use super::hysteresis::HysteresisOptions;
 use super::lock_order::{OrderedMutex, Rank};
 use super::merge::{LogPoint, MergeKind, MergeOptions};
 use super::metrics::TieringMetrics;
-use super::mode::TieringMode;
 use super::policy::PolicyKind;
 use super::pressure::Pressure;
 use super::record::{EpochRecord, EpochReport, MoveRecord};
@@ -27,15 +34,8 @@ use super::shared::Shared;
 use super::snapshot::PlacementSnapshot;
 use super::solver::Effort;
 use super::survey::tier_names;
-use crate::clock::Clock;
-use crate::error::{Error, Result};
 use crate::heat::ViewSource;
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
-use crate::migrate::{Failing, HomeTier};
-use crate::table::{ChunkEntry, Rules, TableId, TableStatistics};
-use crate::tier::ssd::ReadColumn;
-use crate::tier::{Account, MemoryTiers};
-use crate::units::Size;
 
 /// A table as the loop sees it.
 #[derive(Debug, Clone)]
@@ -284,12 +284,12 @@ impl Tiering {
     }
 
     /// Accepts offers without starting a thread: [`Tiering::merge_now`] looks at them. For simulations.
-    pub(crate) fn open_offers(&self) {
+    pub fn open_offers(&self) {
         self.shared.merger.offers().open();
     }
 
     /// Runs one merge round over the offers, on the caller's thread.
-    pub(crate) fn merge_now(&self) -> Result<()> {
+    pub fn merge_now(&self) -> Result<()> {
         self.shared.merge_round()
     }
 

@@ -15,6 +15,9 @@
 
 use std::collections::HashMap;
 
+use terrace_model::{ColumnId, TierId};
+use terrace_storage::table::Marked;
+
 use super::constraints::TierMask;
 use super::epoch::{Inputs, SegmentInput, expected_us};
 use super::format::bytes;
@@ -22,8 +25,6 @@ use super::survey::Origin;
 use super::tiering::TableSnapshot;
 use crate::heat::ViewUse;
 use crate::heat::decay::{Heat, SegmentHeat, decay};
-use crate::table::{ColumnId, Marked};
-use crate::tier::TierId;
 
 /// Extra weight of the reads of a view's columns, as a part of their time.
 pub(super) const PREFERENCE: f64 = 0.01;
@@ -210,16 +211,11 @@ fn add_expected_reads(
         };
         let profile = match like.total() {
             total if total > 0.0 => like.times(more / total),
-            _ => full_scan(segment.rows).times(more),
+            _ => SegmentHeat::full_scan(segment.rows).times(more),
         };
         segment.view.extra_reads = SegmentHeat { idle_epochs: None, ..profile };
         segment.view.read_by = Some(number);
     }
-}
-
-/// One sequential scan of all rows.
-fn full_scan(rows: u32) -> SegmentHeat {
-    SegmentHeat { accesses: [1.0, 0.0, 0.0, 0.0], values: [rows as f32, 0.0, 0.0, 0.0], idle_epochs: None }
 }
 
 /// Keeps segments off `dram` that do not fit in the budgets of their views.

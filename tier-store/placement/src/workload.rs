@@ -3,8 +3,7 @@
 //! The engine records them while a statement runs; [`super::forecast`] computes from them how long the same statements
 //! would take with another placement.
 
-use super::epoch::MAX_TIERS;
-use crate::table::{ColumnId, TableId};
+use terrace_model::{ColumnId, MAX_TIERS, TableId};
 
 /// Profiles of statements that ran.
 #[derive(Debug, Clone, Default, PartialEq)]

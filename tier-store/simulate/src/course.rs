@@ -1,11 +1,12 @@
 //! The reads and events of one run, and their cost under the best placements: the same for every policy.
 
+use terrace_model::{Pattern, Result};
+use terrace_placement::Extent;
+use terrace_placement::heat::SegmentHeat;
+use terrace_placement::solver::{Effort, Instance, solve};
+
 use super::scenario::Scenario;
 use super::world::{ROWS, SEGMENTS, TIERS, World};
-use crate::error::Result;
-use crate::heat::{Pattern, SegmentHeat};
-use crate::placement::Extent;
-use crate::placement::solver::{Effort, Instance, solve};
 
 /// The reads and events of a run.
 #[derive(Debug)]

@@ -7,8 +7,9 @@
 //!
 //! Nothing of the loop is copied: counters, heat, survey, policy, merging, queue and mover are those of a server; only
 //! the devices and the clock are stand-ins, so thousands of epochs take a second. A segment of 8 KB stands for one of
-//! 1 MiB. The same scenario, seed and policy give the same outcome. For tests of the crate, and for
-//! `terrace-bench run simulation`.
+//! 1 MiB. The same scenario, seed and policy give the same outcome. The crate
+//! is for tests and for `terrace-bench run simulation`; nothing of the server depends on it. It knows placement, storage
+//! and the model.
 //!
 //! - [`course`]: the reads of a run, and their cost at best
 //! - [`merging`]: reads one by one, with merging between epochs

@@ -1,18 +1,18 @@
 //! The reads of an epoch one by one, where each may bring its segment into memory at once
-//! ([`crate::placement::MergeKind`]).
+//! ([`terrace_placement::MergeKind`]).
 //!
-//! Rounds are those of a server ([`crate::placement::merge`]) on virtual time: each read from home offers its column, and a
+//! Rounds are those of a server ([`terrace_placement::merge`]) on virtual time: each read from home offers its column, and a
 //! round looks at the offer.
 
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+use terrace_model::Result;
+use terrace_placement::Tiering;
 
 use super::course::{Course, scan_us};
 use super::outcome::{INTERVAL, scan};
 use super::world::World;
-use crate::error::Result;
-use crate::placement::Tiering;
 
 /// Carries out the reads of an epoch in an order drawn for the course, spread over the time to the next epoch. Returns the
 /// microseconds that they take, each from the segment's tier at that moment.

@@ -7,20 +7,20 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use terrace_model::clock::{Clock, ManualClock};
+use terrace_model::{Pattern, Result};
+use terrace_placement::heat::SegmentKey;
+use terrace_placement::solver::Effort;
+use terrace_placement::{
+    EpochReport, EpochRequest, ExpectedRead, ExpectedReadSource, MergeKind, MergeOptions, MoveStatus, PolicyKind,
+    Tiering, TieringHost, TieringOptions,
+};
+use terrace_storage::table::Chunk;
 
 use super::course::{Course, reading_us};
 use super::merging::read_one_by_one;
 use super::scenario::Event;
 use super::world::{COLUMNS, ROWS, SEGMENTS, World};
-use crate::clock::{Clock, ManualClock};
-use crate::error::Result;
-use crate::heat::{Pattern, SegmentKey};
-use crate::placement::solver::Effort;
-use crate::placement::{
-    EpochReport, EpochRequest, ExpectedRead, ExpectedReadSource, MergeKind, MergeOptions, MoveStatus, PolicyKind,
-    Tiering, TieringHost, TieringOptions,
-};
-use crate::table::Chunk;
 
 /// Virtual time between two epochs.
 pub(super) const INTERVAL: Duration = Duration::from_secs(60);

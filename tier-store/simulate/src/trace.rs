@@ -1,10 +1,11 @@
 //! Renders a run as text: the placement after each epoch that moved something, and the reasons.
 
+use terrace_model::Result;
+use terrace_placement::{MergeKind, MoveRecord, PolicyKind};
+
 use super::course::Course;
 use super::outcome::{Step, run_with};
 use super::world::{CHUNKS, COLUMNS, TIERS};
-use crate::error::Result;
-use crate::placement::{MergeKind, MoveRecord, PolicyKind};
 
 /// Moves of an epoch that are shown one by one.
 const MOVES_SHOWN: usize = 2;

@@ -7,18 +7,17 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch};
 use arrow::buffer::Buffer;
-
-use crate::clock::{Clock, ManualClock};
-use crate::error::{Error, Result};
-use crate::migrate::HomeTier;
-use crate::placement::{Calibration, EpochReport, TableSnapshot, TierCost, TierProfile, TieringHost, TieringMode};
-use crate::table::{
-    Chunk, ChunkEntry, ChunkId, ColumnId, Home, Rules, Segment, TableDefinition, TableId, TableName, TableStatistics,
+use terrace_model::clock::{Clock, ManualClock};
+use terrace_model::{
+    Account, ChunkId, ColumnId, Error, Result, TableId, TableName, TierId, TierIndex, TierKind, TieringMode,
 };
-use crate::tier::codec::DecompressionRates;
-use crate::tier::dram::DramTier;
-use crate::tier::ssd::{ReadColumn, SsdTier};
-use crate::tier::{Account, MemoryTier, MemoryTiers, SegmentBytes, TierId, TierIndex, TierKind, codec};
+use terrace_placement::{Calibration, EpochReport, TableSnapshot, TierCost, TierProfile, TieringHost};
+use terrace_storage::migrate::HomeTier;
+use terrace_storage::table::{Chunk, ChunkEntry, Home, Rules, Segment, TableDefinition, TableStatistics, WrittenFile};
+use terrace_storage::tier::codec::DecompressionRates;
+use terrace_storage::tier::dram::DramTier;
+use terrace_storage::tier::ssd::{ReadColumn, SsdTier};
+use terrace_storage::tier::{MemoryTier, MemoryTiers, SegmentBytes, codec};
 
 /// Chunks of the table.
 pub(super) const CHUNKS: usize = 40;
@@ -180,9 +179,8 @@ impl World {
         let bytes = encoded.bytes.len() as u64;
         let chunk = |id: u64, homes: Vec<Home>| {
             let segments = Segment::of_file((0..).map(ColumnId), homes);
-            let table = TableId(1);
-            let path = PathBuf::new();
-            let chunk = Chunk::new(table, ChunkId(id), ROWS, batch.schema(), path, bytes, segments);
+            let file = WrittenFile { path: PathBuf::new(), bytes, segments };
+            let chunk = Chunk::new(TableId(1), ChunkId(id), ROWS, batch.schema(), file);
             ChunkEntry { chunk: Arc::new(chunk), deletions: None, place: id }
         };
         let chunks: Arc<[ChunkEntry]> = (0..CHUNKS as u64).map(|id| chunk(id, encoded.homes.clone())).collect();

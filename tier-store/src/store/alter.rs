@@ -13,16 +13,16 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::FieldRef;
+use terrace_model::{Error, Result, TableName};
+use terrace_storage::catalog::records::{TableRecord, encode, encode_batches, encode_rows};
+use terrace_storage::catalog::{Commit, Space, key};
+use terrace_storage::table::{
+    Alteration, ChunkEntry, Column, DeltaRows, Durability, Segment, Table, TableDefinition, TableVersion,
+};
 
 use super::core::Core;
 use super::rules::log_rules;
 use super::unique::ExistingKeys;
-use crate::catalog::records::{TableRecord, encode, encode_batches, encode_rows};
-use crate::catalog::{Commit, Space, key};
-use crate::error::{Error, Result};
-use crate::table::{
-    Alteration, ChunkEntry, Column, DeltaRows, Durability, Segment, Table, TableDefinition, TableName, TableVersion,
-};
 
 impl Core {
     /// Applies changes to a table's definition; see [`super::Store::alter_table`].

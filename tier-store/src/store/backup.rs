@@ -16,20 +16,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use terrace_model::{ChunkId, Error, Result, TableId};
+use terrace_storage::catalog::records::decode;
+use terrace_storage::catalog::{Catalog, Snapshot, Space, TableRecord, key_part};
+use terrace_storage::io::AlignedBuffer;
+use terrace_storage::io::files::{FileSystem, RealFiles, create_private_folder};
+use terrace_storage::table::Chunk;
+use terrace_storage::tier::codec;
+use terrace_storage::tier::ssd::cold;
+use terrace_storage::tier::ssd::files::free_bytes;
 
 use super::check::{Progress, Watch};
 use super::core::Core;
 use super::description::Descriptions;
 use super::recovery::{self, CATALOG_FILE, SSD_FOLDER};
-use crate::catalog::records::decode;
-use crate::catalog::{Catalog, Snapshot, Space, TableRecord, key_part};
-use crate::error::{Error, Result};
-use crate::io::AlignedBuffer;
-use crate::io::files::{FileSystem, RealFiles, create_private_folder};
-use crate::table::{Chunk, ChunkId, TableId};
-use crate::tier::codec;
-use crate::tier::ssd::cold;
-use crate::tier::ssd::files::free_bytes;
 
 const MANIFEST_FILE: &str = "backup.json";
 const FORMAT_VERSION: u32 = 1;

@@ -18,19 +18,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use terrace_model::{Error, Result, TableId};
+use terrace_storage::catalog::records::{decode, decode_batches, decode_rows};
+use terrace_storage::catalog::{Catalog, CatalogFault, ChunkRecord, Commit, Snapshot, Space, TableRecord, key_part};
+use terrace_storage::io::AlignedBuffer;
+use terrace_storage::io::files::RealFiles;
+use terrace_storage::table::{Chunk, ChunkEntry, ChunkStatistics, Sketch, Table, TableVersion};
+use terrace_storage::tier::codec::{self, Stamp};
+use terrace_storage::tier::ssd::cold;
 
 use super::core::Core;
 use super::description::FoundDescription;
 use super::heal::decode_columns;
 use super::recovery::{self, CATALOG_FILE, Inspection};
-use crate::catalog::records::{decode, decode_batches, decode_rows};
-use crate::catalog::{Catalog, CatalogFault, ChunkRecord, Commit, Snapshot, Space, TableRecord, key_part};
-use crate::error::{Error, Result};
-use crate::io::AlignedBuffer;
-use crate::io::files::RealFiles;
-use crate::table::{Chunk, ChunkEntry, ChunkStatistics, Sketch, Table, TableId, TableVersion};
-use crate::tier::codec::{self, Stamp};
-use crate::tier::ssd::cold;
 
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

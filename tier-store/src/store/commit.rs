@@ -13,15 +13,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
+use terrace_model::{Error, Result};
+use terrace_storage::catalog::records::encode_batches;
+use terrace_storage::catalog::{Commit, PendingCommit};
+use terrace_storage::table::{Chunk, DeltaRows, Durability, Table, TableVersion};
 
 use super::core::Core;
 use super::draft::{Draft, NextVersion, RowHolder};
 use super::unique::NewKeys;
-use crate::catalog::records::encode_batches;
-use crate::catalog::{Commit, PendingCommit};
-use crate::error::{Error, Result};
-use crate::table::ingest::SealedChunk;
-use crate::table::{Chunk, DeltaRows, Durability, Table, TableVersion};
+use crate::store::ingest::SealedChunk;
 
 /// Changes that a commit makes to one table.
 #[derive(Debug)]

@@ -22,19 +22,16 @@ use arrow::array::cast::AsArray;
 use arrow::array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{SortColumn, SortOptions, concat_batches, lexsort_to_indices, take, take_record_batch};
 use roaring::RoaringBitmap;
+use terrace_model::{ChunkId, Error, MarkId, Result, TableId, TierId};
+use terrace_storage::catalog::Commit;
+use terrace_storage::heat::{Heritage, PatternCounts};
+use terrace_storage::table::{Arrangement, Chunk, ChunkEntry, Marked, NewChunks, RowMap, Segment, Table, TableVersion};
 
 use super::background::Background;
 use super::core::Core;
 use super::draft::Draft;
-use super::write::without_deleted;
-use crate::catalog::Commit;
-use crate::error::{Error, Result};
-use crate::heat::{Heritage, PatternCounts};
-use crate::table::ingest::CHUNK_BYTES;
-use crate::table::{
-    Arrangement, Chunk, ChunkEntry, ChunkId, MarkId, Marked, NewChunks, RowMap, Segment, Table, TableId, TableVersion,
-};
-use crate::tier::TierId;
+use super::write::{ArrangedRows, without_deleted};
+use crate::store::ingest::CHUNK_BYTES;
 
 /// Most rows of a group, in full chunks.
 const GROUP_CHUNKS: u64 = 4;
@@ -168,7 +165,8 @@ impl Core {
         let tiers = majority_tiers(group);
         let parents: Vec<ChunkId> = group.iter().map(|entry| entry.chunk.id).collect();
         let tier = |column: usize| tiers.get(column).copied().flatten();
-        let sealed = self.write_derived_chunks(table, &all, &marks, &chunk_rows, &parents, &tier)?;
+        let arranged = ArrangedRows { rows: &all, marks: &marks, chunk_rows: &chunk_rows };
+        let sealed = self.write_derived_chunks(table, &arranged, &parents, &tier)?;
         drop(all);
         self.sync_names(&sealed)?;
         let inherited = InheritedHeat::from_group(group);

@@ -12,29 +12,27 @@ use arrow::buffer::Buffer;
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use terrace_model::clock::Clock;
+use terrace_model::{Account, Error, Pattern, Result, TableId, TableName, TierId, TierKind};
+use terrace_placement::snapshot::KEPT_SNAPSHOTS;
+use terrace_placement::{
+    Calibration, Control, EpochRecord, EpochReport, HomeReads, MoveRecord, PlacementSnapshot, Pressure, TableSnapshot,
+    TierCost, TierProfile, TierState, TieringHost,
+};
+use terrace_storage::catalog::records::{decode, encode};
+use terrace_storage::catalog::{CALIBRATION_KEY, Catalog, Commit, HYSTERESIS_KEY, Space, TableRecord, key};
+use terrace_storage::heat::AccessTotals;
+use terrace_storage::migrate::{Failing, HomeTier};
+use terrace_storage::table::delta::SealRule;
+use terrace_storage::table::{Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableVersion};
+use terrace_storage::tier::codec::{Packing, StoredColumn};
+use terrace_storage::tier::ssd::{Admission, ColdRead, SsdTier};
+use terrace_storage::tier::{MemoryTier, MemoryTiers, codec};
 
 use super::commit::Publications;
 use super::compact::CompactionCounters;
 use super::description::Descriptions;
 use super::retry::Retry;
-use crate::catalog::records::{decode, encode};
-use crate::catalog::{CALIBRATION_KEY, Catalog, Commit, HYSTERESIS_KEY, Space, TableRecord, key};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
-use crate::heat::{AccessTotals, Pattern};
-use crate::migrate::{Failing, HomeTier};
-use crate::placement::snapshot::KEPT_SNAPSHOTS;
-use crate::placement::{
-    Calibration, Control, EpochRecord, EpochReport, HomeReads, MoveRecord, PlacementSnapshot, Pressure, TableSnapshot,
-    TierCost, TierState, TieringHost,
-};
-use crate::table::delta::SealRule;
-use crate::table::{
-    Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableId, TableName, TableVersion,
-};
-use crate::tier::codec::{Packing, StoredColumn};
-use crate::tier::ssd::{Admission, ColdRead, ReadCost, SsdTier};
-use crate::tier::{Account, MemoryTier, MemoryTiers, TierId, TierKind, codec};
 
 /// Epochs kept in the log.
 const KEPT_EPOCHS: u64 = 1000;
@@ -402,7 +400,7 @@ impl TieringHost for Core {
     fn append_moves(&self, epoch: u64, moves: Vec<MoveRecord>) -> Result<()> {
         let mut next = 0;
         self.catalog.scan_back(Space::Moves, &key(&[epoch]), |k, _| {
-            next = crate::catalog::key_part(k, 1) + 1;
+            next = terrace_storage::catalog::key_part(k, 1) + 1;
             Ok(false)
         })?;
         let mut commit = Commit::default();
@@ -429,7 +427,7 @@ impl TieringHost for Core {
     fn placement_snapshots(&self) -> Result<Vec<u64>> {
         let mut kept = Vec::new();
         self.catalog.scan(Space::Placements, &[], |k, _| {
-            kept.push(crate::catalog::key_part(k, 0));
+            kept.push(terrace_storage::catalog::key_part(k, 0));
             Ok(true)
         })?;
         Ok(kept)
@@ -448,7 +446,7 @@ impl TieringHost for Core {
     fn last_epoch(&self) -> Result<u64> {
         let mut last = 0;
         self.catalog.scan_back(Space::Epochs, &[], |k, _| {
-            last = crate::catalog::key_part(k, 0);
+            last = terrace_storage::catalog::key_part(k, 0);
             Ok(false)
         })?;
         Ok(last)
@@ -465,7 +463,7 @@ impl TieringHost for Core {
     fn load_heat(&self) -> Result<Vec<(TableId, Vec<u8>)>> {
         let mut blobs = Vec::new();
         self.catalog.scan(Space::Heat, &[], |k, v| {
-            blobs.push((TableId(crate::catalog::key_part(k, 0)), v.to_vec()));
+            blobs.push((TableId(terrace_storage::catalog::key_part(k, 0)), v.to_vec()));
             Ok(true)
         })?;
         Ok(blobs)
@@ -487,7 +485,7 @@ impl TieringHost for Core {
         if let Some(busy) = calibration.tiers.last().and_then(|home| home.busy) {
             self.ssd.io().depth().set(busy.depth_bytes);
         }
-        if let Some(cost) = calibration.tiers.last().and_then(ReadCost::from_profile) {
+        if let Some(cost) = calibration.tiers.last().and_then(TierProfile::read_cost) {
             self.ssd.read_gap().set_measured(cost);
         }
     }

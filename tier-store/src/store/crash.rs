@@ -11,6 +11,7 @@
 //! ```text
 //! TERRACE_SEED=17 ...                                  this seed alone, with each operation printed
 //! TERRACE_CRASHES=1000000 ...                          more crashes
+//! TERRACE_TEST_DEPTH=deep ...                          10,000 crashes instead of 400
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -19,7 +20,6 @@ mod faults;
 mod model;
 mod workload;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,20 +27,20 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::clock::ManualClock;
+use terrace_model::{Error, Result};
+use terrace_storage::io::files::{DiskFaults, Outage, SimulatedFiles};
+
+use model::{Model, State};
+use terrace_test_support::depth::by_depth;
+use terrace_test_support::seeds::{SeedReport, fresh_seed, setting};
+use workload::Operation;
 
 use super::{Store, StoreOptions};
-use crate::clock::ManualClock;
-use crate::error::{Error, Result};
-use crate::io::files::{DiskFaults, Outage, SimulatedFiles};
-use crate::seeds::{SeedReport, setting};
-use model::{Model, State};
-use workload::Operation;
 
 const DATA_DIR: &str = "/srv/terrace";
 /// Crashes in a row on one disk.
 const CRASHES_PER_SEED: u64 = 20;
-/// Number of crashes in the test suite; `TERRACE_CRASHES` changes it.
-const CRASHES: u64 = 10_000;
 /// Number of its seeds that are new in each run.
 const FRESH_SEEDS: u64 = 20;
 /// Most changes of the disk before a crash.
@@ -64,7 +64,7 @@ fn options(disk: &SimulatedFiles, clock: &Arc<ManualClock>) -> StoreOptions {
     options.io = Some(Arc::new(disk.clone()));
     options.clock = Arc::<ManualClock>::clone(clock);
     options.ingest_threads = 0;
-    options.compression = super::CompressionChoice::Always(crate::tier::codec::Compression::Lz4);
+    options.compression = super::CompressionChoice::Always(terrace_storage::tier::codec::Compression::Lz4);
     options.dram_budget_bytes = 48 << 10;
     options.delta_budget_bytes = 128 << 10;
     options.catalog_cache_bytes = 4 << 20;
@@ -190,7 +190,7 @@ impl Machine {
 }
 
 fn create_root(disk: &SimulatedFiles) {
-    use crate::io::FileSystem;
+    use terrace_storage::io::FileSystem;
     // Only the parent: the store itself creates the data directory.
     let root = Path::new(DATA_DIR).parent().unwrap();
     disk.create_folder(root).unwrap();
@@ -203,6 +203,11 @@ fn template() -> SimulatedFiles {
     let machine = Machine::new(0, None);
     machine.open().unwrap().close().unwrap();
     machine.disk
+}
+
+/// Number of crashes in the longest test; `TERRACE_CRASHES` changes it.
+fn crashes() -> u64 {
+    setting("TERRACE_CRASHES").unwrap_or_else(|| by_depth(400, 10_000))
 }
 
 /// Runs machines with known and fresh seeds on two threads until `crashes` happened; with `TERRACE_SEED`, runs only
@@ -221,7 +226,7 @@ fn run_seeds(crashes: u64, faults: impl Fn(u64) -> Option<DiskFaults> + Sync) {
         return;
     }
     let seeds = crashes.div_ceil(CRASHES_PER_SEED);
-    let fresh = RandomState::new().build_hasher().finish() >> 1;
+    let fresh = fresh_seed();
     let next = AtomicU64::new(0);
     let work = || {
         loop {
@@ -238,7 +243,7 @@ fn run_seeds(crashes: u64, faults: impl Fn(u64) -> Option<DiskFaults> + Sync) {
 
 #[test]
 fn what_was_acknowledged_survives_thousands_of_crashes() {
-    run_seeds(setting("TERRACE_CRASHES").unwrap_or(CRASHES), |_| None);
+    run_seeds(crashes(), |_| None);
 }
 
 #[test]

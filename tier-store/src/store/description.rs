@@ -14,14 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-
-use crate::catalog::TableRecord;
-use crate::catalog::records::{decode, decode_batches, encode};
-use crate::error::{Error, Result};
-use crate::io::FileSystem;
-use crate::io::files::create_folders;
-use crate::table::TableId;
-use crate::tier::ssd::files::replace_durably;
+use terrace_model::{Error, Result, TableId};
+use terrace_storage::catalog::TableRecord;
+use terrace_storage::catalog::records::{decode, decode_batches, encode};
+use terrace_storage::io::FileSystem;
+use terrace_storage::io::files::create_folders;
+use terrace_storage::tier::ssd::files::replace_durably;
 
 /// Folder of the descriptions, below the data directory.
 const FOLDER: &str = "tables";

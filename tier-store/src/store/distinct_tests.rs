@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_storage::catalog::{Commit, Space};
+use terrace_storage::table::{Alteration, Sketch, TableVersion};
+use terrace_test_support::depth::by_depth;
 
 use super::tests::{definition, items, keys, rows};
 use super::transaction::tests::{delete_keys, write};
 use super::*;
-use crate::catalog::{Commit, Space};
-use crate::table::{Alteration, Sketch, TableVersion};
 
 fn open(dir: &Path) -> Arc<Store> {
     Store::open(StoreOptions::new(dir)).unwrap()
@@ -60,7 +61,7 @@ fn stored(store: &Store) -> usize {
 #[test]
 fn sketches_follow_the_chunks() {
     let mut rng = StdRng::seed_from_u64(3);
-    for _ in 0..6 {
+    for _ in 0..by_depth(2, 6) {
         let dir = tempfile::tempdir().unwrap();
         let mut store = open(dir.path());
         let mut next = 0;

@@ -8,18 +8,18 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
+use terrace_model::{ChunkId, Error, Result};
+use terrace_storage::catalog::records::{encode, encode_batches, encode_rows};
+use terrace_storage::catalog::{ChunkRecord, Commit, Space, key};
+use terrace_storage::table::delta::{DeltaEntry, Moved};
+use terrace_storage::table::{
+    Chunk, ChunkEntry, ChunkStatistics, DeltaRows, Forwarding, Head, Marked, Table, TableVersion, sketch_key,
+};
 
 use super::core::Core;
 use super::rules::log_rules;
 use super::unique::Content;
-use crate::catalog::records::{encode, encode_batches, encode_rows};
-use crate::catalog::{ChunkRecord, Commit, Space, key};
-use crate::error::{Error, Result};
-use crate::table::delta::{DeltaEntry, Moved};
-use crate::table::ingest::SealedChunk;
-use crate::table::{
-    Chunk, ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, Forwarding, Head, Marked, Table, TableVersion, sketch_key,
-};
+use crate::store::ingest::SealedChunk;
 
 /// The chunk or delta entry that held rows in some version of a table.
 #[derive(Debug, Clone)]

@@ -14,16 +14,16 @@
 use std::sync::Arc;
 
 use arrow::compute::concat_batches;
+use terrace_model::Result;
+use terrace_storage::catalog::Commit;
+use terrace_storage::catalog::records::encode_batches;
+use terrace_storage::table::delta::{DeltaEntry, Moved};
+use terrace_storage::table::{DeltaRows, Table};
+use terrace_storage::tier::codec;
 
 use super::core::Core;
 use super::draft::Draft;
 use super::write::live_batch;
-use crate::catalog::Commit;
-use crate::catalog::records::encode_batches;
-use crate::error::Result;
-use crate::table::delta::{DeltaEntry, Moved};
-use crate::table::{DeltaRows, Table};
-use crate::tier::codec;
 
 /// Entries of this size or more are not folded.
 const LARGE_BYTES: u64 = 64 << 10;

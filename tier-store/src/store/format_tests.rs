@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::Error;
+use terrace_storage::catalog::testing::{FORMAT_VERSION, damage_pages};
+use terrace_storage::catalog::{CALIBRATION_KEY, Catalog, key};
+use terrace_test_support::depth::{by_depth, is_deep};
 
 use super::maintenance_tests::{
     contents, copy_files, directory_contents, ignore_progress, make_store, rows, run_check, table,
 };
 use super::recovery::CATALOG_FILE;
 use super::*;
-use crate::Error;
-use crate::catalog::{CALIBRATION_KEY, Catalog, FORMAT_VERSION, key};
 
 /// Unpacks the fixture of a format.
 fn unpacked(name: &str) -> tempfile::TempDir {
@@ -50,11 +52,11 @@ fn records_in_json_keep_their_fields() {
     let fixture = unpacked("format-4.tar.gz");
     let catalog = Catalog::open_read_only(&fixture.path().join("data").join(CATALOG_FILE), 1 << 20).unwrap();
     let value = catalog.get(Space::Meta, CALIBRATION_KEY).unwrap().unwrap();
-    let (before, after) = rewritten::<crate::placement::Calibration>(&value);
+    let (before, after) = rewritten::<terrace_placement::Calibration>(&value);
     assert_eq!(before, after);
     for (space, rewritten) in [
-        (Space::Epochs, rewritten::<crate::placement::EpochRecord> as fn(&[u8]) -> _),
-        (Space::Moves, rewritten::<crate::placement::MoveRecord>),
+        (Space::Epochs, rewritten::<terrace_placement::EpochRecord> as fn(&[u8]) -> _),
+        (Space::Moves, rewritten::<terrace_placement::MoveRecord>),
     ] {
         let mut records = 0;
         let compare = |_: &[u8], value: &[u8]| {
@@ -152,15 +154,15 @@ fn a_rebuild_keeps_what_it_can_read_and_names_the_rest() {
         store.close().unwrap();
     }
     // Rules of one table do not decode; those of the tables before and after it do.
-    let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
-    let mut commit = crate::catalog::Commit::default();
-    let rules = crate::catalog::records::encode(&crate::table::Rules::default()).unwrap();
+    let catalog = Catalog::open(&terrace_storage::io::files::RealFiles, &path, 1 << 20).unwrap();
+    let mut commit = terrace_storage::catalog::Commit::default();
+    let rules = terrace_storage::catalog::records::encode(&terrace_storage::table::Rules::default()).unwrap();
     for (table, value) in [(1, rules.clone()), (2, vec![0xff; 3]), (3, rules)] {
         commit.put(Space::Rules, key(&[table]), value);
     }
     catalog.commit(commit).unwrap();
     drop(catalog);
-    crate::catalog::tests::damage_pages(&path, b"public.w200");
+    damage_pages(&path, b"public.w200");
     let report = run_check(dir.path(), false);
     let finding = report.findings.iter().find(|f| f.what.starts_with("objects")).unwrap();
     assert!(finding.severity == Severity::Damage && finding.advice.contains("rebuild-catalog"), "{finding:?}");
@@ -182,12 +184,12 @@ fn a_damaged_page_of_a_log_is_not_said_to_be_mended() {
     let dir = tempfile::tempdir().unwrap();
     make_store(dir.path());
     let path = dir.path().join(CATALOG_FILE);
-    let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
-    let mut commit = crate::catalog::Commit::default();
+    let catalog = Catalog::open(&terrace_storage::io::files::RealFiles, &path, 1 << 20).unwrap();
+    let mut commit = terrace_storage::catalog::Commit::default();
     commit.put(Space::Epochs, key(&[1]), b"an epoch that is stored".to_vec());
     catalog.commit(commit).unwrap();
     drop(catalog);
-    crate::catalog::tests::damage_pages(&path, b"an epoch that is stored");
+    damage_pages(&path, b"an epoch that is stored");
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     for repair in [false, true] {
         let report = store.check(CheckOptions { quick: false, repair }, &mut ignore_progress).unwrap();
@@ -237,9 +239,9 @@ fn start_and_both_checks_name_a_damaged_value() {
         (Space::Meta, b"next_table".to_vec(), "meta, key 'next_table'"),
     ];
     for (number, (space, key, name)) in places.into_iter().enumerate() {
-        let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
+        let catalog = Catalog::open(&terrace_storage::io::files::RealFiles, &path, 1 << 20).unwrap();
         let key = if space == Space::Delta { first_key(&catalog, space, &key[..8]) } else { key };
-        catalog.damage(space, &key, number);
+        catalog.damage(space, &key, number).unwrap();
         drop(catalog);
         let report = run_check(dir.path(), false);
         let found = of_catalog(&report);
@@ -251,13 +253,13 @@ fn start_and_both_checks_name_a_damaged_value() {
         assert!(*file == path && what.starts_with(name) && what.contains("terrace rebuild-catalog"), "{refused}");
         // A backup of a damaged directory fails.
         assert!(backup(dir.path(), &dir.path().with_extension("b"), &mut ignore_progress).is_err());
-        let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
-        catalog.damage(space, &key, number);
+        let catalog = Catalog::open(&terrace_storage::io::files::RealFiles, &path, 1 << 20).unwrap();
+        catalog.damage(space, &key, number).unwrap();
     }
     // The same bits flipped back: the file is good.
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     assert_eq!(store.check(CheckOptions::default(), &mut ignore_progress).unwrap().findings, []);
-    store.core.catalog.damage(Space::Chunks, &key(&[1, 2]), 9);
+    store.core.catalog.damage(Space::Chunks, &key(&[1, 2]), 9).unwrap();
     let report = store.check(CheckOptions::default(), &mut ignore_progress).unwrap();
     let [finding] = report.findings.as_slice() else { panic!("{:?}", report.findings) };
     assert!(finding.what.starts_with("chunks, key 1/2") && finding.table.as_deref() == Some("public.a"), "{finding:?}");
@@ -301,10 +303,10 @@ fn what_is_made_anew_is_passed_over_and_removed_when_asked() {
     let dir = tempfile::tempdir().unwrap();
     make_store(dir.path());
     let path = dir.path().join(CATALOG_FILE);
-    let catalog = Catalog::open(&crate::io::files::RealFiles, &path, 1 << 20).unwrap();
+    let catalog = Catalog::open(&terrace_storage::io::files::RealFiles, &path, 1 << 20).unwrap();
     let sketch = first_key(&catalog, Space::Sketches, &[]);
-    catalog.damage(Space::Sketches, &sketch, 50);
-    catalog.damage(Space::Meta, CALIBRATION_KEY, 8);
+    catalog.damage(Space::Sketches, &sketch, 50).unwrap();
+    catalog.damage(Space::Meta, CALIBRATION_KEY, 8).unwrap();
     drop(catalog);
     assert_eq!(run_check(dir.path(), false).count(Severity::Damage), 2);
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
@@ -340,7 +342,7 @@ fn a_flipped_bit_of_the_catalog_changes_no_answer() {
     let mut random = StdRng::seed_from_u64(7);
     let mut refused = 0;
     let mut found = 0;
-    for round in 0..120 {
+    for round in 0..by_depth(12, 120) {
         let dir = tempfile::tempdir().unwrap();
         copy_files(source.path(), dir.path());
         let path: PathBuf = dir.path().join(CATALOG_FILE);
@@ -367,5 +369,6 @@ fn a_flipped_bit_of_the_catalog_changes_no_answer() {
             Err(other) => panic!("round {round}, bit {bit} of byte {at}: {other}"),
         }
     }
-    assert!(refused > 20 && found >= refused, "{refused} refused, {found} found");
+    assert!(found >= refused, "{refused} refused, {found} found");
+    assert!(!is_deep() || refused > 20, "only {refused} refused");
 }

@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use roaring::RoaringTreemap;
+use terrace_model::Pattern;
+use terrace_placement::EpochRequest;
+use terrace_storage::table::TableVersion;
+use terrace_storage::tier::nvm::NvmBacking;
 
 use super::tests::{definition, items, keys, rows};
 use super::*;
-use crate::heat::Pattern;
-use crate::placement::EpochRequest;
-use crate::table::TableVersion;
-use crate::tier::nvm::NvmBacking;
 use arrow::array::cast::AsArray;
 use arrow::datatypes::Int64Type;
 

@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
+use terrace_model::{Error, Result};
+use terrace_storage::table::column::with_ids;
+use terrace_storage::table::{Chunk, Home, Segment};
+use terrace_storage::tier::codec::{self, Compression, Packing, Stamp};
 
 use super::core::Core;
-use crate::error::{Error, Result};
-use crate::table::column::with_ids;
-use crate::table::{Chunk, Home, Segment};
-use crate::tier::codec::{self, Compression, Packing, Stamp};
 
 impl Core {
     /// Repairs the file of a chunk. Columns that are good in the file are taken from there, so only damaged ones have

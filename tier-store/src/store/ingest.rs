@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Memory is bounded: a chunk ends at [`CHUNK_BYTES`] too, and the workers of all ingests share a limit
-//! ([`super::ingest_memory`]), at which `write` waits. Rows keep their order. Without workers (`ingest_threads` is 0,
+//! ([`terrace_storage::table::IngestMemory`]), at which `write` waits. Rows keep their order. Without workers (`ingest_threads` is 0,
 //! or no thread can be started) the thread that calls `write` does their work.
 
 use std::collections::BTreeMap;
@@ -19,14 +19,14 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::concat;
 use arrow::datatypes::{FieldRef, Schema};
 use parking_lot::Mutex;
+use terrace_model::{ChunkId, ColumnId, Error, Result, TierId};
+use terrace_storage::table::ingest_memory::MemoryShare;
+use terrace_storage::table::mark::{ChunkMarks, MarkedRows};
+use terrace_storage::table::statistics::StatisticsBuilder;
+use terrace_storage::table::{Chunk, ChunkStatistics, DeltaRows, Segment, Table, WrittenFile, column, row_bytes};
+use terrace_storage::tier::codec;
 
-use super::ingest_memory::MemoryShare;
-use super::mark::{ChunkMarks, MarkedRows};
-use super::statistics::StatisticsBuilder;
-use super::{Chunk, ChunkId, ChunkStatistics, ColumnId, DeltaRows, Segment, Table, column, row_bytes};
-use crate::error::{Error, Result};
-use crate::store::{Core, Store};
-use crate::tier::{TierId, codec};
+use super::{Core, Store};
 
 /// A chunk that is written but not committed; dropping it deletes its file.
 #[derive(Debug)]
@@ -209,7 +209,7 @@ impl Ingest {
         Ok(rows)
     }
 
-    /// Writes the remaining rows and returns all rows, to be committed by a [`crate::store::Transaction`]. If there are
+    /// Writes the remaining rows and returns all rows, to be committed by a [`super::Transaction`]. If there are
     /// few rows in all, they go to the delta while it has room.
     pub fn into_new_rows(mut self) -> Result<NewRows> {
         let small = self.pending_rows < self.table.options().chunk_rows as usize / 8;
@@ -295,15 +295,8 @@ pub(crate) fn write_chunk(
     drop(batch);
     let file = encoded.bytes.as_ref();
     let path = core.ssd.write_chunk(table.id(), id, file)?;
-    let chunk = Chunk::new(
-        table.id(),
-        id,
-        rows,
-        Arc::clone(table.schema()),
-        path,
-        file.len() as u64,
-        Segment::of_file(ids, encoded.homes),
-    );
+    let written = WrittenFile { path, bytes: file.len() as u64, segments: Segment::of_file(ids, encoded.homes) };
+    let chunk = Chunk::new(table.id(), id, rows, Arc::clone(table.schema()), written);
     let chunk = chunk.with_added_marks(marks.constants);
     chunk.mark_for_deletion(&core.ssd);
     core.admit(&chunk, file, &core.starting_tiers(table, &statistics, rows, parents, tier))?;

@@ -1,6 +1,13 @@
 //! Check, heal, backup, restore, rebuild and usage on real directories, with seeded damage.
+//!
+//! - [`random_batch`]: random batches with a column of each type, shared with the tests of the codec
+//! - [`rebuild_tests`]: a catalog that is rebuilt from the files
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../../storage/src/tier/codec/random_batch.rs"]
+mod random_batch;
+mod rebuild_tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,14 +19,16 @@ use arrow::compute::concat_batches;
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::Error;
+use terrace_storage::catalog::Catalog;
+use terrace_storage::table::{Alteration, Chunk, ChunkAdmission, TableVersion};
+use terrace_storage::tier::codec::Compression;
+use terrace_storage::tier::ssd::{Admission, ColdRead};
+use terrace_test_support::depth::by_depth;
 
 use super::recovery::CATALOG_FILE;
 use super::*;
-use crate::Error;
-use crate::catalog::Catalog;
-use crate::table::{Alteration, Chunk, ChunkAdmission, Durability, TableVersion};
-use crate::tier::codec::Compression;
-use crate::tier::ssd::{Admission, ColdRead};
+use random_batch::batch_of_all_types;
 
 /// Rows with all kinds of columns in chunk files: fixed widths, bits, nulls, long texts, lists.
 pub(super) fn rows(range: std::ops::Range<i64>) -> RecordBatch {
@@ -166,7 +175,6 @@ fn a_sound_directory_is_found_sound_and_not_touched() {
 
 #[test]
 fn columns_of_all_types_are_found_sound() {
-    use crate::tier::codec::tests::batch_of_all_types;
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     let mut definition =
@@ -198,12 +206,13 @@ fn columns_of_all_types_are_found_sound() {
 
 #[test]
 fn bounds_that_say_less_are_no_damage() {
-    use crate::catalog::records::{decode_batches, encode_batches};
+    use terrace_storage::catalog::records::{decode_batches, encode_batches};
     let dir = tempfile::tempdir().unwrap();
     make_store(dir.path());
     {
-        let catalog = Catalog::open(&crate::io::files::RealFiles, &dir.path().join(CATALOG_FILE), 1 << 20).unwrap();
-        let key = crate::catalog::key(&[1, 0]);
+        let catalog =
+            Catalog::open(&terrace_storage::io::files::RealFiles, &dir.path().join(CATALOG_FILE), 1 << 20).unwrap();
+        let key = terrace_storage::catalog::key(&[1, 0]);
         let (schema, batches) = decode_batches(&catalog.get(Space::Statistics, &key).unwrap().unwrap()).unwrap();
         let rows = batches[0].num_rows();
         let unknown = BooleanArray::from(vec![false; batches[0].num_rows()]);
@@ -243,7 +252,7 @@ fn a_crash_is_no_damage() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: by_depth(8, 48), failure_persistence: None, ..ProptestConfig::default() })]
     /// Flips one bit anywhere in any chunk file: the check names the file, and the column or the header.
     #[test]
     fn a_check_names_the_place_of_a_flipped_bit(seed in any::<u64>()) {
@@ -260,7 +269,7 @@ proptest! {
         let files = chunk_files(dir.path());
         let path = &files[random.random_range(0..files.len())];
         let good = std::fs::read(path).unwrap();
-        let header = crate::tier::codec::read_header(&good).unwrap();
+        let header = terrace_storage::tier::codec::read_header(&good).unwrap();
         // Half of the flips hit the ends, because header and footer are a small part of a file.
         let at = match random.random_range(0..4) {
             0 => random.random_range(0..800),
@@ -338,16 +347,18 @@ fn wrong_bounds_are_found() {
     let dir = tempfile::tempdir().unwrap();
     make_store(dir.path());
     {
-        let catalog = Catalog::open(&crate::io::files::RealFiles, &dir.path().join(CATALOG_FILE), 1 << 20).unwrap();
-        let stored = |table: u64| catalog.get(Space::Statistics, &crate::catalog::key(&[table, 0])).unwrap().unwrap();
-        let (schema, batches) = crate::catalog::records::decode_batches(&stored(1)).unwrap();
+        let catalog =
+            Catalog::open(&terrace_storage::io::files::RealFiles, &dir.path().join(CATALOG_FILE), 1 << 20).unwrap();
+        let stored =
+            |table: u64| catalog.get(Space::Statistics, &terrace_storage::catalog::key(&[table, 0])).unwrap().unwrap();
+        let (schema, batches) = terrace_storage::catalog::records::decode_batches(&stored(1)).unwrap();
         // Exchange the bounds of chunks 0 and 1.
         let order = arrow::array::UInt32Array::from(vec![1, 0, 2, 3]);
         let swapped = arrow::compute::take_record_batch(&batches[0], &order).unwrap();
-        let bytes = crate::catalog::records::encode_batches(&schema, &[swapped]).unwrap();
+        let bytes = terrace_storage::catalog::records::encode_batches(&schema, &[swapped]).unwrap();
         let mut commit = Commit::default();
-        commit.put(Space::Statistics, crate::catalog::key(&[1, 0]), bytes);
-        commit.put(Space::Chunks, crate::catalog::key(&[77, 0]), vec![1]);
+        commit.put(Space::Statistics, terrace_storage::catalog::key(&[1, 0]), bytes);
+        commit.put(Space::Chunks, terrace_storage::catalog::key(&[77, 0]), vec![1]);
         catalog.commit(commit).unwrap();
     }
     let report = run_check(dir.path(), false);
@@ -399,21 +410,26 @@ fn damage_is_healed(compression: CompressionChoice) {
     std::fs::write(&chunk.path, &file).unwrap();
     assert_eq!(store.check(repair, &mut ignore_progress).unwrap().findings, []);
     let dram = Arc::clone(&store.memory_tiers()[0]);
-    let promote = |column: usize| crate::migrate::Relocation {
+    let promote = |column: usize| terrace_storage::migrate::Relocation {
         chunk: Arc::clone(&chunk),
         column,
-        from: crate::tier::TierId(1),
-        to: crate::tier::TierId(0),
+        from: terrace_model::TierId(1),
+        to: terrace_model::TierId(0),
     };
     for column in 0..5 {
         let moved =
-            crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote(column)).unwrap();
-        assert_eq!(moved, crate::migrate::Outcome::Moved);
+            terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote(column))
+                .unwrap();
+        assert_eq!(moved, terrace_storage::migrate::Outcome::Moved);
     }
     flip_byte(&chunk, 3);
     assert_eq!(store.check(CheckOptions::default(), &mut ignore_progress).unwrap().count(Severity::Damage), 1);
-    let demote = crate::migrate::Relocation { from: crate::tier::TierId(0), to: crate::tier::TierId(1), ..promote(3) };
-    let refused = crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &demote);
+    let demote = terrace_storage::migrate::Relocation {
+        from: terrace_model::TierId(0),
+        to: terrace_model::TierId(1),
+        ..promote(3)
+    };
+    let refused = terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &demote);
     assert!(matches!(refused.map_err(Error::from), Err(Error::Corrupt { .. })), "the only good copy stays");
     let report = store.check(repair, &mut ignore_progress).unwrap();
     assert_eq!((report.count(Severity::Damage), report.count(Severity::Healed)), (0, 1), "{:?}", report.findings);
@@ -435,9 +451,12 @@ fn damage_is_healed(compression: CompressionChoice) {
     }
     assert_eq!(store.ssd().counters().healed.load(Ordering::Relaxed), 4);
     for column in 0..5 {
-        let back =
-            crate::migrate::Relocation { from: crate::tier::TierId(0), to: crate::tier::TierId(1), ..promote(column) };
-        crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &back).unwrap();
+        let back = terrace_storage::migrate::Relocation {
+            from: terrace_model::TierId(0),
+            to: terrace_model::TierId(1),
+            ..promote(column)
+        };
+        terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &back).unwrap();
     }
     assert!(contents(&store) == good);
     assert!(directory_contents(dir.path()).keys().all(|path| path.extension().unwrap() != "tmp"));
@@ -549,59 +568,6 @@ fn a_backup_while_tables_change_is_consistent() {
     }
 }
 
-#[test]
-fn a_catalog_is_rebuilt_from_the_files() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut good = make_store(dir.path());
-    {
-        let store = Store::open(StoreOptions::new(dir.path())).unwrap();
-        store.seal(&table(&store, "b")).unwrap();
-        let mut volatile = definition("volatile");
-        volatile.options.durability = Durability::None;
-        store.create_table(volatile).unwrap();
-        store.create_table(definition("dropped")).unwrap();
-        store.drop_table(&TableName::new("public", "dropped")).unwrap();
-        store.close().unwrap();
-        good = contents(&store).into_iter().chain(good.split_off("public.zz")).collect();
-    }
-    let catalog = dir.path().join(CATALOG_FILE);
-    let before = directory_contents(dir.path());
-    let look = rebuild_catalog(dir.path(), false, 7, &mut ignore_progress).unwrap();
-    assert!(!look.written && look.skipped.is_empty() && directory_contents(dir.path()) == before);
-    assert_eq!(look.tables.iter().map(|t| t.rows).collect::<Vec<_>>(), [1_700, 930, 0, 0]);
-    for lost in [false, true] {
-        if lost {
-            std::fs::remove_file(&catalog).unwrap();
-            let files = directory_contents(dir.path());
-            for empty in [false, true] {
-                if empty {
-                    std::fs::write(&catalog, b"").unwrap();
-                }
-                let refused = Store::open(StoreOptions::new(dir.path())).unwrap_err().to_string();
-                assert!(refused.contains("rebuild-catalog"), "{refused}");
-                assert_eq!(run_check(dir.path(), false).count(Severity::Damage), 1);
-            }
-            std::fs::remove_file(&catalog).unwrap();
-            assert!(
-                directory_contents(dir.path()) == files,
-                "a start without a catalog must not take the files for leftovers"
-            );
-        }
-        let report = rebuild_catalog(dir.path(), true, 7 + u64::from(lost), &mut ignore_progress).unwrap();
-        assert_eq!((report.objects, report.old_catalog.is_some(), report.tables.len()), (u64::from(!lost), !lost, 4));
-        assert!(run_check(dir.path(), false).findings.iter().all(|f| f.severity == Severity::Notice));
-        let store = Store::open(StoreOptions::new(dir.path())).unwrap();
-        assert!(contents(&store) == good);
-        let found = table(&store, "volatile");
-        assert_eq!((found.options().durability, found.primary_key()), (Durability::None, &["k".to_owned()][..]));
-        assert_eq!(table(&store, "a").version().statistics.column(0).unwrap().max.len(), 4);
-        let new = store.create_table(definition("new")).unwrap();
-        assert!(new.id().0 > found.id().0, "numbers are not used twice");
-        store.drop_table(new.name()).unwrap();
-    }
-    assert!(dir.path().join(format!("{CATALOG_FILE}.old-7")).is_file());
-}
-
 /// A table with deleted rows, whose files have columns that it dropped or renamed and lack columns that it added.
 #[test]
 fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
@@ -634,10 +600,10 @@ fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
     let written = std::fs::read(&chunk.path).unwrap();
     let dram = Arc::clone(&store.memory_tiers()[0]);
     for column in [0, 2] {
-        let from = crate::tier::TierId(1);
-        let to = crate::tier::TierId(0);
-        let promote = crate::migrate::Relocation { chunk: Arc::clone(&chunk), column, from, to };
-        crate::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote).unwrap();
+        let from = terrace_model::TierId(1);
+        let to = terrace_model::TierId(0);
+        let promote = terrace_storage::migrate::Relocation { chunk: Arc::clone(&chunk), column, from, to };
+        terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote).unwrap();
         flip_byte(&chunk, column);
     }
     let report = store.check(CheckOptions { quick: false, repair: true }, &mut ignore_progress).unwrap();
@@ -674,73 +640,4 @@ fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
     for path in [&target, &back] {
         std::fs::remove_dir_all(path).unwrap();
     }
-}
-
-/// Writes a valid stamp into a file that was changed.
-fn stamp_again(file: &mut [u8]) {
-    let (rest, tail) = file.split_at(file.len() - 10);
-    let start = rest.len() - i32::from_le_bytes(tail[..4].try_into().unwrap()) as usize;
-    let footer = arrow_ipc::root_as_footer(&rest[start..]).unwrap();
-    let stamp = footer.custom_metadata().unwrap().iter().find(|entry| entry.key() == Some("terrace.crc32c")).unwrap();
-    let at = stamp.value().unwrap().as_ptr() as usize - file.as_ptr() as usize;
-    file[at..at + 8].fill(b'0');
-    let digits = format!("{:08x}", crc32c::crc32c(file));
-    file[at..at + 8].copy_from_slice(digits.as_bytes());
-}
-
-/// A valid stamp does not prove that the values of a file can be decoded.
-#[test]
-fn a_rebuild_takes_no_text_that_is_none() {
-    let dir = tempfile::tempdir().unwrap();
-    make_store_with(dir.path(), CompressionChoice::None);
-    let path = &chunk_files(dir.path())[1];
-    let mut file = std::fs::read(path).unwrap();
-    stamp_again(&mut file);
-    assert!(file == std::fs::read(path).unwrap(), "the same stamp of the same file");
-    let at = file.windows(12).position(|bytes| bytes == b"value number").unwrap();
-    file[at + 3] = 0xff;
-    stamp_again(&mut file);
-    std::fs::write(path, &file).unwrap();
-    let report = rebuild_catalog(dir.path(), true, 1, &mut ignore_progress).unwrap();
-    let skipped: Vec<_> = report.skipped.iter().map(|s| (&s.path, s.why.contains("Utf8View"))).collect();
-    assert_eq!(skipped, [(path, true)], "{:?}", report.skipped);
-    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
-    assert_eq!(contents(&store)["public.a"].num_rows(), 1_200);
-}
-
-#[test]
-fn a_rebuild_names_what_it_leaves_out() {
-    let dir = tempfile::tempdir().unwrap();
-    make_store(dir.path());
-    let files = chunk_files(dir.path());
-    // A table that was replaced just before: its description still exists, with the same table name.
-    let description = std::fs::read_to_string(dir.path().join("tables/t1.json")).unwrap();
-    std::fs::write(dir.path().join("tables/t0.json"), description.replace("\"id\":1", "\"id\":0")).unwrap();
-    std::fs::create_dir(dir.path().join("ssd/t50")).unwrap();
-    std::fs::copy(&files[0], dir.path().join("ssd/t50/c0.arrow")).unwrap();
-    std::fs::write(dir.path().join("ssd/t1/c8.arrow"), "no chunk").unwrap();
-    std::fs::write(dir.path().join("ssd/t1/c9.arrow.tmp"), "half").unwrap();
-    std::fs::write(dir.path().join("tables/t2.json"), "{}").unwrap();
-    std::fs::write(dir.path().join(CATALOG_FILE), "garbage").unwrap();
-    let report = rebuild_catalog(dir.path(), true, 1, &mut ignore_progress).unwrap();
-    assert!(report.tables.iter().all(|t| t.difference.is_none()), "of a lost catalog nobody knows");
-    let name = |s: &SkippedFile| s.path.strip_prefix(dir.path()).unwrap().display().to_string();
-    let mut skipped: Vec<(String, &str)> = report.skipped.iter().map(|s| (name(s), s.why.as_str())).collect();
-    skipped.sort();
-    let expected = [
-        (CATALOG_FILE, "not a Terrace catalog"),
-        ("ssd/t1/c8.arrow", "not an Arrow IPC file"),
-        ("ssd/t1/c9.arrow.tmp", "never finished"),
-        ("ssd/t2/c0.arrow", "no description"),
-        ("ssd/t2/c1.arrow", "no description"),
-        ("ssd/t50/c0.arrow", "no description"),
-        ("tables/t0.json", "table 1 replaced"),
-        ("tables/t2.json", "not the description"),
-    ];
-    assert_eq!(skipped.len(), expected.len(), "{skipped:?}");
-    for ((path, why), (expected_path, part)) in skipped.iter().zip(expected) {
-        assert!(path == expected_path && why.contains(part), "{path}: {why}");
-    }
-    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
-    assert_eq!(contents(&store)["public.a"].num_rows(), 1_700);
 }

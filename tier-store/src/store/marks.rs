@@ -9,15 +9,15 @@ use std::sync::Arc;
 use arrow::array::cast::AsArray;
 use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::compute::{concat, filter};
+use terrace_model::{ChunkId, Error, MarkId, Result};
+use terrace_storage::catalog::{Commit, Space, key, key_part};
+use terrace_storage::table::mark::ConstantMarks;
+use terrace_storage::table::{Arrangement, Chunk, ChunkEntry, Marked, Segment, Table};
 
 use super::compact::Compacted;
 use super::core::Core;
 use super::draft::Draft;
 use super::write::live_rows_mask;
-use crate::catalog::{Commit, Space, key, key_part};
-use crate::error::{Error, Result};
-use crate::table::mark::ConstantMarks;
-use crate::table::{Arrangement, Chunk, ChunkEntry, ChunkId, MarkId, Marked, Segment, Table};
 
 /// Knowledge of all rows of a chunk: they may fulfil a mark, or none of them does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

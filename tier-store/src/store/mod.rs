@@ -11,6 +11,7 @@
 //! - `write`: inserts, seals, bulk publishes, creating and dropping tables
 //! - `draft`: the next version of a table while it is made
 //! - `commit`: makes changes of one or several tables durable and visible together
+//! - `ingest`: bulk ingest of rows into chunk files
 //! - `transaction`: changes that only their owner sees until they are committed
 //! - `unique`: enforces primary keys
 //! - `alter`: ALTER of a table that keeps its chunk files
@@ -32,6 +33,7 @@
 //! - `distinct_tests`: tests of distinct counts and sketches
 //! - `format_tests`: tests with stores of earlier format versions
 //! - `maintenance_tests`: tests of check, heal, backup and rebuild
+//! - `read_gap_tests`: tests of reads on devices of several speeds
 //! - `tests`: tests of inserting, sealing and reopening
 
 mod alter;
@@ -53,12 +55,15 @@ mod format_tests;
 #[cfg(test)]
 mod guest;
 mod heal;
+pub(crate) mod ingest;
 #[cfg(test)]
 mod maintenance_tests;
 mod marks;
 mod new_tier;
 mod old_catalog;
 mod options;
+#[cfg(test)]
+mod read_gap_tests;
 mod rebuild;
 mod recovery;
 mod retry;
@@ -74,6 +79,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use terrace_model::{Account, MarkId, Result, TableName, TierId};
+use terrace_placement::{EpochRecord, MergeOptions, MoveRecord, TierCost, Tiering, TieringHost, TieringOptions};
+use terrace_storage::catalog::{Commit, Space};
+use terrace_storage::migrate::Failing;
+use terrace_storage::table::{
+    Alteration, Arrangement, Chunk, ChunkEntry, DeltaRows, FilterPool, IngestMemory, NewRule, Rule, RuleChoice, Table,
+    TableDefinition, TableVersion,
+};
+use terrace_storage::tier::MemoryTiers;
+use terrace_storage::tier::ssd::{ColdColumns, SsdTier};
 
 pub use self::core::{Core, Snapshot, TierInfo};
 pub use backup::{BackupReport, backup, restore};
@@ -87,17 +102,8 @@ pub use rules::RuleStatus;
 pub use transaction::{Change, Savepoint, Transaction};
 pub use usage::{TableUsage, Usage, usage};
 
-use crate::catalog::{Commit, Space};
-use crate::error::Result;
-use crate::migrate::Failing;
-use crate::placement::{EpochRecord, MergeOptions, MoveRecord, TierCost, Tiering, TieringHost, TieringOptions};
-use crate::table::ingest::SealedChunk;
-use crate::table::{
-    Alteration, Arrangement, Chunk, ChunkEntry, DeltaRows, FilterPool, Ingest, IngestMemory, MarkId, NewRows, NewRule,
-    Rule, RuleChoice, Table, TableDefinition, TableName, TableVersion,
-};
-use crate::tier::ssd::{ColdColumns, SsdTier};
-use crate::tier::{Account, MemoryTiers, TierId};
+use crate::store::ingest::SealedChunk;
+use crate::store::ingest::{Ingest, NewRows};
 use background::Background;
 use commit::TableWrites;
 pub use compact::{Compacted, CompactionCounters};
@@ -117,8 +123,8 @@ impl Store {
     /// Opens a data directory, or creates one. Tables can be queried at once, from their home.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another process has it open; [`Error::Io`] when it cannot be written;
-    /// [`Error::UnsupportedFormat`] for one written by another version.
+    /// [`crate::Error::Locked`] when another process has it open; [`crate::Error::Io`] when it cannot be written;
+    /// [`crate::Error::UnsupportedFormat`] for one written by another version.
     pub fn open(options: StoreOptions) -> Result<Arc<Self>> {
         let tiering_options = options.tiering.clone();
         let interval = options.epoch_interval;
@@ -247,7 +253,7 @@ impl Store {
     /// Adds rows to the delta; durable when it returns (unless the table opted out). Returns the rows.
     ///
     /// # Errors
-    /// [`Error::SchemaMismatch`]; [`Error::BudgetExceeded`] when the deltas are full and sealing does not help.
+    /// [`crate::Error::SchemaMismatch`]; [`crate::Error::BudgetExceeded`] when the deltas are full and sealing does not help.
     pub fn insert(&self, table: &Arc<Table>, batches: &[RecordBatch]) -> Result<u64> {
         self.core.insert(table, batches)
     }
@@ -380,7 +386,7 @@ impl Store {
     }
 
     /// Totals of accesses by tier and pattern.
-    pub fn access_totals(&self) -> &Arc<crate::heat::AccessTotals> {
+    pub fn access_totals(&self) -> &Arc<terrace_storage::heat::AccessTotals> {
         &self.core.access_totals
     }
 

@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use terrace_model::units::Size;
+use terrace_model::{Account, Error, Result, TierId};
+use terrace_placement::check_name;
+use terrace_storage::tier::nvm::{Limiter, NvmBacking, NvmTier};
 
 use super::Store;
-use crate::error::{Error, Result};
-use crate::placement::check_name;
-use crate::tier::nvm::{Limiter, NvmBacking, NvmTier};
-use crate::tier::{Account, TierId};
-use crate::units::Size;
 
 /// A memory tier to add. It is not stored: the next start has only the tiers of its configuration.
 #[derive(Debug, Clone)]
@@ -29,7 +28,7 @@ pub struct NewTier {
 
 /// A new tier as people write it, in SQL, over HTTP and on the command line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "struct TierOrder")]
+#[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct NewTierSpec {
     /// Name.
     pub name: String,
@@ -79,11 +78,11 @@ impl Store {
         self.tier_infos().iter().map(|tier| tier.placed_bytes).sum()
     }
 
-    /// Maps a pool and adds it as a tier while statements run; see [`crate::placement::Tiering::add_tier`].
+    /// Maps a pool and adds it as a tier while statements run; see [`terrace_placement::Tiering::add_tier`].
     ///
     /// # Errors
     /// [`Error::Invalid`] for an invalid name, a budget above the capacity and a pool that cannot be opened; the errors
-    /// of [`crate::placement::Tiering::add_tier`].
+    /// of [`terrace_placement::Tiering::add_tier`].
     pub fn add_tier(&self, new: NewTier) -> Result<()> {
         let NewTier { name, backing, capacity_bytes, budget_bytes, limiter } = new;
         check_name(&name)?;

@@ -5,13 +5,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use terrace_model::{ChunkId, Error, Result, TableId};
+use terrace_storage::catalog::records::{ChunkRecord, decode, decode_batches, decode_rows};
+use terrace_storage::catalog::{Catalog, Space, key_part};
+use terrace_storage::io::files::RealFiles;
+use terrace_storage::table::Rules;
+
 use super::marks::NEXT_MARK_KEY;
 use super::recovery::{CATALOG_FILE, name_lock_holder};
-use crate::catalog::records::{ChunkRecord, decode, decode_batches, decode_rows};
-use crate::catalog::{Catalog, Space, key_part};
-use crate::error::{Error, Result};
-use crate::io::files::RealFiles;
-use crate::table::{ChunkId, Rules, TableId};
 
 const CACHE_BYTES: usize = 32 << 20;
 

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Clock, SystemClock};
-use crate::io::{BlockIo, FileSystem, RealFiles};
-use crate::placement::{Calibration, TieringOptions};
-use crate::table::delta::SealRule;
-use crate::tier::codec::{Compression, Packing, Rates};
-use crate::tier::nvm::{Limiter, NvmBacking};
-use crate::tier::ssd::ReadGap;
+use terrace_model::clock::{Clock, SystemClock};
+use terrace_placement::{Calibration, TieringOptions};
+use terrace_storage::io::{BlockIo, FileSystem, RealFiles};
+use terrace_storage::table::delta::SealRule;
+use terrace_storage::tier::codec::{Compression, Packing, Rates};
+use terrace_storage::tier::nvm::{Limiter, NvmBacking};
+use terrace_storage::tier::ssd::ReadGap;
 
 /// An NVM tier.
 #[derive(Debug, Clone)]

@@ -16,6 +16,15 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use serde::Serialize;
+use terrace_model::{ChunkId, ColumnId, Error, Result, TableId};
+use terrace_storage::catalog::records::{encode, encode_batches};
+use terrace_storage::catalog::{Catalog, ChunkRecord, Commit, Space, TableRecord, key};
+use terrace_storage::io::IoFile;
+use terrace_storage::io::files::{FileSystem, RealFiles};
+use terrace_storage::table::column::ids_of;
+use terrace_storage::table::{ChunkStatistics, Constant, Home, TableDefinition, TableStatistics};
+use terrace_storage::tier::codec::{self, ChunkHeader};
+use terrace_storage::tier::ssd::files::{self, StoredFile};
 
 use super::check::{Progress, Watch};
 use super::description::{Descriptions, FoundDescription};
@@ -24,15 +33,6 @@ use super::marks::NEXT_MARK_KEY;
 use super::old_catalog::OldCatalog;
 use super::recovery::{CATALOG_FILE, NEXT_TABLE_KEY, SSD_FOLDER};
 use super::rules::log_rules;
-use crate::catalog::records::{encode, encode_batches};
-use crate::catalog::{Catalog, ChunkRecord, Commit, Space, TableRecord, key};
-use crate::error::{Error, Result};
-use crate::io::IoFile;
-use crate::io::files::{FileSystem, RealFiles};
-use crate::table::column::ids_of;
-use crate::table::{ChunkId, ChunkStatistics, ColumnId, Constant, Home, TableDefinition, TableId, TableStatistics};
-use crate::tier::codec::{self, ChunkHeader};
-use crate::tier::ssd::files::{self, StoredFile};
 
 const CACHE_BYTES: usize = 32 << 20;
 

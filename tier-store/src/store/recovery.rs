@@ -14,28 +14,28 @@ use arc_swap::ArcSwap;
 
 use parking_lot::{Mutex, RwLock};
 use roaring::RoaringBitmap;
+use terrace_model::{Account, ChunkId, Error, Result, TableId, TierId, TierKind};
+use terrace_placement::TierCost;
+use terrace_storage::catalog::records::{TableRecord, decode, decode_batches, decode_rows};
+use terrace_storage::catalog::{Catalog, ChunkRecord, Commit, LOST_CATALOG, Space, key, key_part};
+use terrace_storage::heat::AccessTotals;
+use terrace_storage::io::best_engine;
+use terrace_storage::io::files::{FileSystem, create_folders, parent, raise_open_file_limit, revoke_access_of_others};
+use terrace_storage::table::delta::DeltaEntry;
+use terrace_storage::table::mark::ConstantMarks;
+use terrace_storage::table::{
+    Chunk, ChunkEntry, DeltaRows, FilterPool, IngestMemory, Rules, Segment, Table, TableStatistics, WrittenFile,
+};
+use terrace_storage::tier::dram::DramTier;
+use terrace_storage::tier::nvm::NvmTier;
+use terrace_storage::tier::ssd::{self, SsdTier};
+use terrace_storage::tier::{MemoryTier, codec};
 
 use super::compact::CompactionCounters;
 use super::core::Core;
 use super::description::Descriptions;
 use super::options::{ReadGapChoice, StoreOptions};
 use super::retry::Retry;
-use crate::catalog::records::{TableRecord, decode, decode_batches, decode_rows};
-use crate::catalog::{Catalog, ChunkRecord, Commit, LOST_CATALOG, Space, key, key_part};
-use crate::error::{Error, Result};
-use crate::heat::AccessTotals;
-use crate::io::best_engine;
-use crate::io::files::{FileSystem, create_folders, parent, raise_open_file_limit, revoke_access_of_others};
-use crate::placement::TierCost;
-use crate::table::delta::DeltaEntry;
-use crate::table::mark::ConstantMarks;
-use crate::table::{
-    Chunk, ChunkEntry, ChunkId, DeltaRows, FilterPool, IngestMemory, Rules, Segment, Table, TableId, TableStatistics,
-};
-use crate::tier::dram::DramTier;
-use crate::tier::nvm::NvmTier;
-use crate::tier::ssd::{self, SsdTier};
-use crate::tier::{Account, MemoryTier, TierId, TierKind, codec};
 
 /// The file of the catalog in a data directory, and in a backup.
 pub const CATALOG_FILE: &str = "catalog.redb";
@@ -234,7 +234,8 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
         let path = core.ssd.dir().join(&record.file);
         let segments = Segment::of_file(record.columns, record.homes);
         let number = ChunkId(key_part(k, 1));
-        let file = Chunk::new(id, number, record.rows, Arc::clone(schema), path, record.file_bytes, segments);
+        let file = WrittenFile { path, bytes: record.file_bytes, segments };
+        let file = Chunk::new(id, number, record.rows, Arc::clone(schema), file);
         let known = record.marks.into_iter().map(|(mark, all)| constants.get(mark, all)).collect();
         let chunk = file.with_definition(schema, &definition.columns).with_added_marks(known);
         core.ssd.adopt_file(&chunk.path, chunk.file_bytes);

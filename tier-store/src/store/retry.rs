@@ -8,9 +8,9 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use terrace_storage::migrate::Failing;
 
 use super::core::Core;
-use crate::migrate::Failing;
 
 /// The first pause. Nothing can be stored meanwhile, so pauses are shorter than those of a tier's device.
 const FIRST_PAUSE_US: u64 = 1_000_000;

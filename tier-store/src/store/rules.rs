@@ -2,26 +2,24 @@
 //!
 //! A change of rules is a new version of the table in one commit: after a crash the old rules are there or the new
 //! ones. A rule that the budgets cannot satisfy now is refused; when data grows until they cannot, rules give way (see
-//! [`crate::placement`]).
+//! [`terrace_placement`]).
 
 use std::sync::Arc;
 
 use serde::Serialize;
+use terrace_model::{ChunkId, Error, Result, TableId, TableName, TierId};
+use terrace_placement::TieringHost;
+use terrace_placement::constraints::{ScopeChunk, Scopes};
+use terrace_placement::feasibility::Feasibility;
+use terrace_placement::survey::{scopes, tier_names};
+use terrace_storage::catalog::records::encode;
+use terrace_storage::catalog::{Commit, Space, key};
+use terrace_storage::table::{
+    ChunkEntry, ChunkSet, ChunkStatistics, NewRule, Rule, RuleChoice, RuleKind, RuleRows, Rules, Table, TableVersion,
+};
 
 use super::core::{Core, table_snapshot};
 use super::draft::NextVersion;
-use crate::catalog::records::encode;
-use crate::catalog::{Commit, Space, key};
-use crate::error::{Error, Result};
-use crate::placement::TieringHost;
-use crate::placement::constraints::{ScopeChunk, Scopes};
-use crate::placement::feasibility::Feasibility;
-use crate::placement::survey::{scopes, tier_names};
-use crate::table::{
-    ChunkEntry, ChunkId, ChunkSet, ChunkStatistics, NewRule, Rule, RuleChoice, RuleKind, RuleRows, Rules, Table,
-    TableId, TableName, TableVersion,
-};
-use crate::tier::TierId;
 
 /// A rule and how far it is met now.
 #[derive(Debug, Clone, Serialize)]
@@ -144,7 +142,7 @@ impl Core {
         let scopes =
             Scopes::new(&rules, &tiers, &[ScopeChunk { ids: parents, rows }], &|id| position(id).and_then(&bounds));
         let home = TierId(tiers.len().saturating_sub(1) as u8);
-        let start = |(at, column): (usize, &crate::table::Column)| {
+        let start = |(at, column): (usize, &terrace_storage::table::Column)| {
             scopes.constraints(0, column.id).starting_tier(default_tier(at), home)
         };
         columns.iter().enumerate().map(start).collect()

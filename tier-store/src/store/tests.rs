@@ -8,11 +8,11 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringViewArray, cast::AsArray};
 use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, UnionMode};
+use terrace_model::Error;
+use terrace_storage::table::{ChunkAdmission, TableVersion};
+use terrace_storage::tier::ssd::{Admission, ColdRead};
 
 use super::*;
-use crate::Error;
-use crate::table::{ChunkAdmission, TableVersion};
-use crate::tier::ssd::{Admission, ColdRead};
 
 /// The text that belongs to a key.
 pub(super) fn text(key: i64) -> Option<String> {

@@ -16,15 +16,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use roaring::{RoaringBitmap, RoaringTreemap};
+use terrace_model::{ChunkId, Error, Result, TableId};
+use terrace_storage::table::{ChunkEntry, ChunkStatistics, DeltaRows, Table, TableVersion};
 
 use super::Store;
 use super::commit::TableWrites;
 use super::draft::RowHolder;
 use super::unique::{ItemPosition, check_statement};
 use super::write::live_batch;
-use crate::error::{Error, Result};
-use crate::table::ingest::SealedChunk;
-use crate::table::{ChunkEntry, ChunkId, ChunkStatistics, DeltaRows, NewRows, Table, TableId, TableVersion};
+use crate::store::ingest::{NewRows, SealedChunk};
 
 /// A transaction in progress. Dropping it rolls it back.
 #[derive(Debug)]

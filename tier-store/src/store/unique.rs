@@ -19,14 +19,14 @@ mod tests;
 use std::sync::Arc;
 
 use comparison::{Comparison, GIVEN_TWICE, Item, ItemRows, NOT_UNIQUE, hull};
+use terrace_model::Result;
+use terrace_storage::table::key::{Key, KeyRange};
+use terrace_storage::table::{ChunkEntry, DeltaRows, Table, TableStatistics, TableVersion};
 
 use super::commit::TableWrites;
 use super::core::Core;
 use super::draft::Draft;
-use crate::error::Result;
-use crate::table::ingest::SealedChunk;
-use crate::table::key::{Key, KeyRange};
-use crate::table::{ChunkEntry, DeltaRows, Table, TableStatistics, TableVersion};
+use crate::store::ingest::SealedChunk;
 
 /// Number of comparisons without blocking writers before the one under the lock.
 const ROUNDS: usize = 2;
@@ -87,7 +87,7 @@ fn items(
 /// `seen`.
 ///
 /// # Errors
-/// [`crate::Error::DuplicateKey`].
+/// [`terrace_model::Error::DuplicateKey`].
 pub(super) fn check_statement(
     core: &Core,
     table: &Table,
@@ -196,7 +196,7 @@ impl ExistingKeys {
 /// Compares the rows of the chunks of a new table.
 ///
 /// # Errors
-/// [`crate::Error::DuplicateKey`].
+/// [`terrace_model::Error::DuplicateKey`].
 pub(super) fn check_new_table(core: &Core, table: &Table, sealed: &[SealedChunk]) -> Result<()> {
     let Some(key) = Key::enforced(table.definition())? else { return Ok(()) };
     let new = sealed.iter().map(|sealed| Item::of_sealed(&key, sealed, None)).collect::<Result<Vec<_>>>()?;

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use terrace_model::Result;
+use terrace_storage::catalog::{Space, key_part};
 
 use super::core::Core;
 use super::recovery::{self, CATALOG_FILE};
-use crate::catalog::{Space, key_part};
-use crate::error::Result;
 
 /// Disk usage of one table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub struct Usage {
 /// Disk usage of a data directory that no server uses; nothing in it changes.
 ///
 /// # Errors
-/// [`crate::Error::Locked`] while a server uses it, [`crate::Error::NotFound`] when there is none.
+/// [`terrace_model::Error::Locked`] while a server uses it, [`terrace_model::Error::NotFound`] when there is none.
 pub fn usage(data_dir: &Path) -> Result<Usage> {
     let inspection = recovery::inspect(data_dir)?;
     Ok(Usage { broken_tables: inspection.broken.len() as u64, ..inspection.core.usage()? })

@@ -11,22 +11,30 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema};
 use roaring::RoaringBitmap;
+use terrace_model::{ChunkId, Error, MarkId, Result, TableId, TableName, TierId};
+use terrace_storage::catalog::records::{TableRecord, encode};
+use terrace_storage::catalog::{Commit, Space, key};
+use terrace_storage::table::delta::{DeltaEntry, Moved};
+use terrace_storage::table::mark::MarkedRows;
+use terrace_storage::table::{
+    Arrangement, DeltaRows, Durability, NewChunks, RowMap, Rules, Table, TableDefinition, TableStatistics,
+};
+use terrace_storage::tier::codec;
 
 use super::commit::TableWrites;
 use super::core::Core;
 use super::draft::Draft;
 use super::unique;
-use crate::catalog::records::{TableRecord, encode};
-use crate::catalog::{Commit, Space, key};
-use crate::error::{Error, Result};
-use crate::table::delta::{DeltaEntry, Moved};
-use crate::table::ingest::{SealedChunk, write_chunk};
-use crate::table::mark::MarkedRows;
-use crate::table::{
-    Arrangement, ChunkId, DeltaRows, Durability, MarkId, NewChunks, RowMap, Rules, Table, TableDefinition, TableId,
-    TableName, TableStatistics,
-};
-use crate::tier::{TierId, codec};
+use crate::store::ingest::{SealedChunk, write_chunk};
+
+/// Rows in the order in which they are written, and their division into chunks.
+pub(super) struct ArrangedRows<'a> {
+    pub(super) rows: &'a RecordBatch,
+    /// The marks that the chunks get: one bit for each row.
+    pub(super) marks: &'a [(MarkId, BooleanArray)],
+    /// Number of rows of each chunk.
+    pub(super) chunk_rows: &'a [u32],
+}
 
 impl Core {
     /// Makes a table that exists in memory only, until [`Core::publish_table`].
@@ -189,28 +197,26 @@ impl Core {
     pub(super) fn write_chunks(&self, table: &Table, batches: &[RecordBatch]) -> Result<Vec<SealedChunk>> {
         let all = concat_batches(table.schema(), batches)?;
         let chunk_rows = Arrangement::in_current_order(all.num_rows(), table.options().chunk_rows).chunk_rows;
-        self.write_derived_chunks(table, &all, &[], &chunk_rows, &[], &|_| self.admission(table))
+        let rows = ArrangedRows { rows: &all, marks: &[], chunk_rows: &chunk_rows };
+        self.write_derived_chunks(table, &rows, &[], &|_| self.admission(table))
     }
 
-    /// Like [`Core::write_chunks`], but for rows that come from the chunks `parents`. The new chunks have `chunk_rows`
-    /// rows each and carry the bits of `marks`, one bit for each row of `rows`. Each column starts on the tier that
-    /// `tier` gives, if rules allow it and the tier has room.
+    /// Like [`Core::write_chunks`], but for rows that come from the chunks `parents`. Each column starts on the tier
+    /// that `tier` gives, if rules allow it and the tier has room.
     pub(super) fn write_derived_chunks(
         &self,
         table: &Table,
-        rows: &RecordBatch,
-        marks: &[(MarkId, BooleanArray)],
-        chunk_rows: &[u32],
+        arranged: &ArrangedRows<'_>,
         parents: &[ChunkId],
         tier: &dyn Fn(usize) -> Option<TierId>,
     ) -> Result<Vec<SealedChunk>> {
         let mut first = 0;
-        let sealed = chunk_rows.iter().map(|count| {
+        let sealed = arranged.chunk_rows.iter().map(|count| {
             let start = first;
             let len = *count as usize;
             first += len;
-            let marks = marks.iter().map(|(mark, bits)| (*mark, bits.slice(start, len))).collect();
-            let part = MarkedRows { batches: vec![rows.slice(start, len)], marks };
+            let marks = arranged.marks.iter().map(|(mark, bits)| (*mark, bits.slice(start, len))).collect();
+            let part = MarkedRows { batches: vec![arranged.rows.slice(start, len)], marks };
             write_chunk(self, table, table.allocate_chunk(), parents, part, tier)
         });
         sealed.collect()

@@ -1,5 +1,7 @@
 //! UPDATE, DELETE, MERGE, TRUNCATE and transactions.
 
+use terrace_test_support::depth::by_depth;
+
 use super::*;
 
 async fn with_rows() -> Server {
@@ -325,7 +327,7 @@ async fn rows_for_a_table_that_was_altered_meanwhile_are_refused() {
 async fn a_dropped_statement_leaves_its_transaction_as_it_was() {
     let server = with_rows().await;
     let delete = server.session.prepare("DELETE FROM t WHERE k = $1").await.unwrap();
-    for wait_ms in 0..30 {
+    for wait_ms in (0..30).step_by(by_depth(3, 1)) {
         server.run("BEGIN").await.unwrap();
         let keys = batch(vec![("k", Arc::new(Int64Array::from_iter_values(1..10)) as ArrayRef)]);
         let done = tokio::time::timeout(Duration::from_millis(wait_ms), delete.update(Some(keys))).await;

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::sync::atomic::AtomicUsize;
 
+use terrace_test_support::depth::by_depth;
 use terrace_tier_store::clock::ManualClock;
 use terrace_tier_store::table::{ChunkEntry, Marked, Table};
+use terrace_views::Definition;
 
 use super::*;
-use crate::scan::tests::Rng;
-use crate::views::Definition;
+use crate::engine::tests::generator::Rng;
 
 const FEW: &str = "customer IN (3, 57, 111, 165, 219, 273, 327, 381, 435, 489)";
 const MATTERS: &str = "status = 'open' OR urgency = 99";
@@ -31,7 +32,7 @@ async fn orders(server: &Server, chunks: u64) {
 
 impl Server {
     fn view(&self, name: &str) -> Arc<Definition> {
-        let views = self.engine.hot_views.current().unwrap();
+        let views = self.engine.hot_views.views.current().unwrap();
         Arc::clone(&views.get(&TableName::new("public", name)).unwrap().definition)
     }
 
@@ -83,7 +84,7 @@ impl Server {
 
     /// Stores the definition of a view with a new mark, which no chunk has.
     fn store_new_mark(&self, view: &str) -> Arc<Definition> {
-        self.engine.hot_views.put(&Definition { mark: None, ..self.view(view).as_ref().clone() }).unwrap();
+        self.engine.hot_views.views.put(&Definition { mark: None, ..self.view(view).as_ref().clone() }).unwrap();
         self.view(view)
     }
 }
@@ -197,11 +198,11 @@ async fn windows_move_and_new_chunks_are_looked_at_in_the_background() {
     assert_eq!(server.chunks_marked("fresh", Marked::Unknown), 3);
     let hours = |hours: i64| clock.jump(100 * DAY_US + hours * DAY_US / 24);
     hours(3);
-    server.engine.hot_view_runner.wake();
+    server.engine.hot_views.runner.wake();
     server.eventually("the window moves", |server| published(server) == Some(2)).await;
     assert_eq!((server.chunks_marked("fresh", Marked::None), server.chunks_marked("fresh", Marked::Unknown)), (90, 0));
     hours(5 * 24);
-    server.engine.hot_view_runner.wake();
+    server.engine.hot_views.runner.wake();
     server.eventually("it moves again", |server| published(server) == Some(3)).await;
     assert_eq!((server.chunks_marked("fresh", Marked::None), runs.chunks_in()), (95, 0));
     server.same_answers(&["SELECT count(*) FROM orders WHERE placed >= DATE '1970-04-07'"]).await;
@@ -214,7 +215,7 @@ async fn windows_move_and_new_chunks_are_looked_at_in_the_background() {
     server.engine.store().seal(&server.orders()).unwrap();
     assert_eq!(server.chunks_marked("late", Marked::Unknown), 2);
     hours(7 * 24);
-    server.engine.hot_view_runner.wake();
+    server.engine.hot_views.runner.wake();
     server.eventually("new chunks are known", |server| server.chunks_marked("late", Marked::Unknown) == 0).await;
     assert_eq!(late(&server), Some(1));
 }
@@ -267,7 +268,7 @@ async fn runs_beside_writers_change_no_answer() {
     let writes = async {
         let mut rng = Rng(seed);
         let mut next = 4000;
-        for _ in 0..30 {
+        for _ in 0..by_depth(15, 30) {
             let from = rng.below(next);
             let many = rng.below(300) + 1;
             let sql = match rng.below(3) {
@@ -298,7 +299,7 @@ async fn runs_beside_writers_change_no_answer() {
     };
     let refreshes = async {
         let session = server.engine.open_session("other");
-        for round in 0..12 {
+        for round in 0..by_depth(6, 12) {
             let view = ["few", "matters"][round % 2];
             let statement = session.prepare(&format!("ALTER HOT VIEW {view} REFRESH")).await.unwrap();
             statement.update(None).await.unwrap();
@@ -323,7 +324,8 @@ async fn a_run_goes_on_where_it_was_ended() {
     let left = AtomicUsize::new(40);
     // The run calls `pace` once for each chunk that it reads, and for each group that it writes.
     let stops = move |_| left.fetch_sub(1, Ordering::Relaxed) > 1;
-    let ended = tokio::task::block_in_place(|| engine.hot_views.job(&definition)?.run(engine.view_runs(), &stops));
+    let ended =
+        tokio::task::block_in_place(|| engine.hot_views.views.job(&definition)?.run(engine.view_runs(), &stops));
     drop(engine);
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::Cancelled);
     let none = server.chunks_marked("few", Marked::None);
@@ -355,7 +357,7 @@ async fn what_a_run_is_about_may_go_meanwhile() {
             true
         };
         tokio::task::block_in_place(|| {
-            let job = engine.hot_views.job(definition).unwrap();
+            let job = engine.hot_views.views.job(definition).unwrap();
             (job.run(engine.view_runs(), &pace), job.is_there())
         })
     };

@@ -5,12 +5,15 @@
 
 use arrow::array::{Array, BooleanArray, UInt32Array};
 use arrow::compute::{not, prep_null_mask_filter};
+use datafusion::common::DFSchema;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use terrace_scan::coercion::coerced;
 use terrace_tier_store::store::ChunkMark;
 use terrace_tier_store::table::{Arrangement, MarkId, Marked, Table};
+use terrace_views::{Definition, PublishedVersion};
 
 use super::*;
-use crate::views::tests::Planner;
-use crate::views::{Definition, PublishedVersion};
 
 mod answers;
 mod promises;
@@ -61,8 +64,13 @@ impl Server {
 
     /// The rows that fulfil a condition, evaluated without views.
     fn fulfil(&self, condition: &str, rows: &RecordBatch) -> BooleanArray {
-        let planner = Planner::with_columns(&rows.schema());
-        let expr = planner.state.create_physical_expr(planner.simplified(condition), &planner.schema).unwrap();
+        let state = &self.engine.base_state;
+        let schema = Arc::new(DFSchema::try_from(rows.schema().as_ref().clone()).unwrap());
+        let context = SimplifyContext::builder().with_schema(Arc::clone(&schema)).with_current_time().build();
+        let simplifier = ExprSimplifier::new(context);
+        let expr = state.create_logical_expr(condition, &schema).unwrap();
+        let expr = simplifier.simplify(coerced(&simplifier, expr, &schema).unwrap()).unwrap();
+        let expr = state.create_physical_expr(expr, &schema).unwrap();
         let values = expr.evaluate(rows).unwrap();
         let values = values.into_array(rows.num_rows()).unwrap();
         let values = values.as_boolean_opt().cloned().unwrap_or_else(|| BooleanArray::new_null(rows.num_rows()));
@@ -71,7 +79,7 @@ impl Server {
 
     /// A simple run of a view over groups of `group` chunks; `marking` decides for each group how it gets the mark.
     fn publish(&self, view: &str, fault: Fault, group: usize, mut marking: impl FnMut() -> Marking) {
-        let views = self.engine.hot_views.current().unwrap();
+        let views = self.engine.hot_views.views.current().unwrap();
         let definition = views.get(&TableName::new("public", view)).unwrap().definition.as_ref().clone();
         let store = self.engine.store();
         let table = self.table(&definition.table.name);
@@ -97,7 +105,7 @@ impl Server {
         let bound_at_us = definition.bound_at_us;
         let published = Some(PublishedVersion { mark, version, bound_at_us, at_us: bound_at_us });
         let before: Vec<MarkId> = definition.marks().collect();
-        self.engine.hot_views.put(&Definition { published, mark: Some(mark), ..definition }).unwrap();
+        self.engine.hot_views.views.put(&Definition { published, mark: Some(mark), ..definition }).unwrap();
         store.forget_marks(&table, &before).unwrap();
     }
 

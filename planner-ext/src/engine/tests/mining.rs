@@ -40,7 +40,7 @@ impl Server {
     /// Waits for the runs of views in the background.
     async fn published(&self, view: &str) {
         let published = format!("SELECT count(published_version) FROM system.hot_views WHERE view_name = '{view}'");
-        for _ in 0..200 {
+        for _ in 0..1_200 {
             if self.rows(&published).await == ["1"] {
                 return;
             }
@@ -156,7 +156,7 @@ async fn the_server_makes_views_and_drops_them_again() {
     // No chunk has the mark of the dropped view.
     server.published("auto_orders_2").await;
     let table = server.engine.store().table(&TableName::new("public", "orders")).unwrap();
-    let marks = server.engine.hot_views.current().unwrap().iter().flat_map(|s| s.definition.marks()).count();
+    let marks = server.engine.hot_views.views.current().unwrap().iter().flat_map(|s| s.definition.marks()).count();
     assert!(table.version().chunks.iter().all(|entry| entry.chunk.segments.len() <= 4 + marks));
 }
 

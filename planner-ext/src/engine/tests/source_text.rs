@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use terrace_test_support::depth::by_depth;
 
 use super::*;
 use crate::engine::catalog::Object;
@@ -428,7 +429,7 @@ async fn defaults_agree(server: &Server, case: &ChangeCase) -> bool {
 fn changes_defaults_and_views_say_what_queries_say() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let server = runtime.block_on(Server::table_of_odd_names());
-    let mut runner = TestRunner::new(ProptestConfig { cases: 48, ..ProptestConfig::default() });
+    let mut runner = TestRunner::new(ProptestConfig { cases: by_depth(16, 48), ..ProptestConfig::default() });
     let counts = std::cell::RefCell::new([0; 4]);
     let cases = runner.run(&change_case(), |case| {
         runtime.block_on(async {

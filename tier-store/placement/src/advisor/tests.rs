@@ -3,17 +3,15 @@
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::{ColumnId, MAX_TIERS, Pattern, TableId};
 
-use super::super::constraints::PlacementConstraints;
 use super::super::cost::{PAGE_BYTES, PatternCost, TierCost};
-use super::super::epoch::{MAX_TIERS, SegmentInput, TierInput, plan};
+use super::super::epoch::{SegmentInput, plan};
 use super::super::policy::PolicyKind;
 use super::super::workload::{ColumnReads, ScanProfile, StatementProfile};
 use super::*;
-use crate::heat::Pattern;
-use crate::heat::decay::{SegmentHeat, SegmentKey};
-use crate::table::{ChunkId, ColumnId, TableId};
-use crate::tier::TierKind;
+use crate::heat::decay::SegmentHeat;
+use crate::testing::builders::{pinned_to_dram, plan_inputs, reads, segment, three_tiers};
 
 const DEVICE: Device = Device {
     latency_us: 80.0,
@@ -26,54 +24,26 @@ const DEVICE: Device = Device {
     work_us_per_byte: 3e-4,
 };
 
-fn segment(rng: &mut StdRng, chunk: u64, column: u32) -> SegmentInput {
+fn random_segment(rng: &mut StdRng, chunk: u64, column: u32) -> SegmentInput {
     let mut heat = SegmentHeat::default();
     if rng.random_bool(0.8) {
-        let pattern = [Pattern::Sequential, Pattern::Monotonic][rng.random_range(0..2)] as usize;
-        let reads = rng.random_range(0.1..9.0_f32);
-        (heat.accesses[pattern], heat.values[pattern]) = (reads, reads * rng.random_range(1.0..60_000.0));
+        let pattern = [Pattern::Sequential, Pattern::Monotonic][rng.random_range(0..2)];
+        let accesses = rng.random_range(0.1..9.0_f32);
+        heat = reads(pattern, accesses, accesses * rng.random_range(1.0..60_000.0));
         heat.idle_epochs = Some(0);
     }
-    let bytes = rng.random_range(20_000..600_000);
-    let mut charged_bytes = [0; MAX_TIERS];
-    (charged_bytes[0], charged_bytes[1]) = (bytes, bytes);
-    let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(column) };
-    let current = TierId(rng.random_range(0..3));
-    let constraints = PlacementConstraints::default();
-    SegmentInput {
-        key,
-        rows: 65_536,
-        bytes,
-        home_bytes: bytes,
-        whole_at_home: false,
-        charged_bytes,
-        current,
-        heat,
-        constraints,
-        hysteresis: None,
-        expected_reads: SegmentHeat::default(),
-        view: Default::default(),
-    }
+    segment(chunk).column(column).bytes(rng.random_range(20_000..600_000)).on(rng.random_range(0..3)).heat(heat)
 }
 
 fn store(rng: &mut StdRng, chunks: u64, dram: f64, nvm: f64) -> Inputs {
     let mut segments = Vec::new();
     for chunk in 0..chunks {
         for column in 0..4 {
-            segments.push(segment(rng, chunk, column));
+            segments.push(random_segment(rng, chunk, column));
         }
     }
     let all: u64 = segments.iter().map(|segment| segment.bytes).sum();
-    let tier = |name: &str, kind, share: Option<f64>| {
-        let budget_bytes = share.map(|share| (all as f64 * share) as u64);
-        TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) }
-    };
-    let tiers = vec![
-        tier("dram", TierKind::Dram, Some(dram)),
-        tier("nvm", TierKind::Nvm, Some(nvm)),
-        tier("ssd", TierKind::Ssd, None),
-    ];
-    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new(), views: Vec::new() }
+    plan_inputs(three_tiers((all as f64 * dram) as u64, (all as f64 * nvm) as u64), segments)
 }
 
 /// Statements of one or two scans over some of the columns, as they were with everything in DRAM.
@@ -243,7 +213,7 @@ fn budgets_below_what_pins_need_say_so() {
     let rng = &mut StdRng::seed_from_u64(7);
     let mut inputs = store(rng, 8, 0.5, 0.0);
     for segment in inputs.segments.iter_mut().filter(|segment| segment.key.column == ColumnId(2)) {
-        segment.constraints = PlacementConstraints { allowed: 1, pin: Some(0), ..PlacementConstraints::default() };
+        segment.constraints = pinned_to_dram();
     }
     inputs.rules = vec!["rule 1".into()];
     let advice = advice(&inputs, &workload(rng, 8, 4), &with_points(21)).unwrap();

@@ -1,9 +1,10 @@
 //! Measures how fast a core decompresses, on a buffer like those of tables: words, and numbers of a few bits.
 
+use terrace_model::clock::Clock;
+use terrace_storage::tier::codec::{Compression, DecompressionRates};
+
 use super::random;
 use super::timing::median_us;
-use crate::clock::Clock;
-use crate::tier::codec::{Compression, DecompressionRates};
 
 /// Larger than the caches of a core, as columns that were just read are.
 const BYTES: usize = 1 << 20;

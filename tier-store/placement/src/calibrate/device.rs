@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use terrace_model::clock::Clock;
+use terrace_model::{Error, Pattern, Result};
+use terrace_storage::io::{BlockIo, Depth, IoFile, ReadHandle};
+use terrace_storage::tier::ssd::{Admission, ColdRead, SsdTier};
+
 use super::point::Point;
 use super::sample::{Sample, Scratch};
 use super::timing::median_us;
 use super::{Busy, timing, work};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
-use crate::heat::Pattern;
-use crate::io::{BlockIo, Depth, IoFile, ReadHandle};
-use crate::placement::cost::PAGE_BYTES;
-use crate::tier::ssd::{Admission, ColdRead, SsdTier};
+use crate::cost::PAGE_BYTES;
 
 /// Size and number of the reads that measure how many at once keep a device busy.
 pub(super) const LARGE_BYTES: usize = 1 << 20;

@@ -7,15 +7,14 @@
 use arrow::array::{BooleanArray, Int64Array, UInt32Array};
 use arrow::buffer::{BooleanBuffer, Buffer, ScalarBuffer};
 use arrow::compute::{filter, take};
+use terrace_model::clock::Clock;
+use terrace_model::{Error, Pattern, Result};
+use terrace_storage::tier::{MemoryTier, SegmentBytes, evict};
 
 use super::point::Point;
 use super::timing::{median_after_us, median_at_once_us};
 use super::{random, sum};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
-use crate::heat::Pattern;
-use crate::placement::cost::CACHE_LINE_BYTES;
-use crate::tier::{MemoryTier, SegmentBytes, evict};
+use crate::cost::CACHE_LINE_BYTES;
 
 /// Image sizes tried.
 const IMAGE_BYTES: [usize; 4] = [64 << 20, 8 << 20, 2 << 20, SMALLEST_BYTES];
@@ -213,10 +212,12 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
+    use terrace_model::clock::SystemClock;
+    use terrace_model::{Account, TierId, TierIndex, TierKind};
+    use terrace_storage::tier::dram::DramTier;
+    use terrace_test_support::depth::by_depth;
+
     use super::*;
-    use crate::clock::SystemClock;
-    use crate::tier::dram::DramTier;
-    use crate::tier::{Account, TierId, TierIndex, TierKind};
 
     thread_local! {
         /// Address and length of the piece that this thread evicted last, until it has read it and looked at the clock.
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn every_timed_read_of_a_small_tier_finds_its_whole_piece_evicted() {
-        for budget_bytes in [1 << 20, 24 << 20, 100 << 20] {
+        for budget_bytes in [1 << 20, 24 << 20, 100 << 20].into_iter().take(by_depth(2, 3)) {
             let (points, tier) = observe(budget_bytes, &noted_eviction);
             assert_eq!(tier.cached_reads.into_inner(), 0, "{budget_bytes}");
             let threads = points.iter().map(|point| point.at_once as usize).max().unwrap();

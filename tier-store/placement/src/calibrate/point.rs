@@ -1,11 +1,10 @@
 //! Measurements of a tier, and the cost profile that follows from them.
 
 use serde::{Deserialize, Serialize};
+use terrace_model::{Error, Pattern, Result};
 
 use super::timing::{ReadTime, fit_line};
-use crate::error::{Error, Result};
-use crate::heat::Pattern;
-use crate::placement::cost::{PatternCost, TierCost};
+use crate::cost::{PatternCost, TierCost};
 
 /// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -100,11 +99,11 @@ mod tests {
             values: [0.0, 0.0, 0.0, 1.0],
             idle_epochs: None,
         };
-        for granule_bytes in [64, crate::placement::cost::PAGE_BYTES] {
+        for granule_bytes in [64, crate::cost::PAGE_BYTES] {
             let mut points = points.to_vec();
             points[8].bytes = granule_bytes;
             let cost = profile(&points, granule_bytes).unwrap();
-            let extent = crate::placement::cost::Extent { bytes: 1 << 20, rows: 65_536, whole: false };
+            let extent = crate::cost::Extent { bytes: 1 << 20, rows: 65_536, whole: false };
             assert!((cost.expected_us(&one, extent) - 90.064).abs() < 1e-9, "{granule_bytes}");
         }
         assert!(profile(&points[4..], 64).is_err() && profile(&points[..1], 64).is_err());

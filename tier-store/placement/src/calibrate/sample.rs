@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch};
+use terrace_model::{ChunkId, ColumnId, Error, Result, TableId};
+use terrace_storage::io::{FileSystem, IoFile};
+use terrace_storage::table::{Chunk, Segment, WrittenFile};
+use terrace_storage::tier::codec::encode_chunk;
+use terrace_storage::tier::ssd::SsdTier;
 
 use super::random;
-use crate::error::{Error, Result};
-use crate::io::{FileSystem, IoFile};
-use crate::table::{Chunk, ChunkId, ColumnId, Segment, TableId};
-use crate::tier::codec::encode_chunk;
-use crate::tier::ssd::SsdTier;
 
-pub(crate) const SCRATCH_NAME: &str = "calibration.tmp";
+/// Name of the file that is read for measurements, in the folder of the SSD tier.
+pub const SCRATCH_NAME: &str = "calibration.tmp";
 /// Number of columns of each width: enough to read as many at once without reading one twice.
 const COLUMNS: [usize; Sample::WIDTHS] = [8, 8, 4, 8];
 
@@ -79,8 +80,8 @@ impl Sample {
             let segments = Segment::of_file((0..).map(ColumnId), encoded.homes.clone());
             let rows = Self::ROWS as u32;
             let bytes = encoded.bytes.len() as u64;
-            let path = sample.file.path.clone();
-            let chunk = Chunk::new(TableId(0), ChunkId(0), rows, batch.schema(), path, bytes, segments);
+            let file = WrittenFile { path: sample.file.path.clone(), bytes, segments };
+            let chunk = Chunk::new(TableId(0), ChunkId(0), rows, batch.schema(), file);
             sample.copies.push(Arc::new(chunk));
         }
         Ok(sample)

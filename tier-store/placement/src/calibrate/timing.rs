@@ -1,7 +1,7 @@
 //! Medians of repeated work, alone or on several threads at once, and latency and bandwidth from two of them.
 
-use crate::clock::Clock;
-use crate::error::{Error, Result};
+use terrace_model::clock::Clock;
+use terrace_model::{Error, Result};
 
 /// Repetitions of a measurement at most, and the time after which no further one starts.
 const REPETITIONS: usize = 15;

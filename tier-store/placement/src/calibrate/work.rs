@@ -8,11 +8,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use terrace_model::Result;
+use terrace_model::clock::Clock;
+use terrace_storage::io::{BlockIo, IoFile, ReadHandle};
+
 use super::device::{LARGE_BYTES, LARGE_READS};
 use super::sum;
-use crate::clock::Clock;
-use crate::error::Result;
-use crate::io::{BlockIo, IoFile, ReadHandle};
 
 /// Rounds of the same work without and with reads; the first one only allocates memory that the others use again.
 const ROUNDS: usize = 8;

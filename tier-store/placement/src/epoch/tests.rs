@@ -1,47 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use terrace_model::Pattern;
+
 use super::*;
-use crate::heat::Pattern;
-use crate::placement::policy::{Problem, ReasonContext};
-use crate::placement::solver::{self, Effort, Solution};
-use crate::table::{ChunkId, ColumnId, TableId};
-use crate::tier::TierKind;
-
-const MIB: u64 = 1 << 20;
-
-fn tiers(dram_bytes: u64, nvm_bytes: u64) -> Vec<TierInput> {
-    let tier =
-        |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
-    vec![
-        tier("dram", TierKind::Dram, Some(dram_bytes)),
-        tier("nvm", TierKind::Nvm, Some(nvm_bytes)),
-        tier("ssd", TierKind::Ssd, None),
-    ]
-}
-
-/// A segment of 1 MiB; `reads` per epoch of the given pattern.
-fn segment(id: u64, current: u8, pattern: Pattern, reads: f32, values: f32) -> SegmentInput {
-    let mut heat = SegmentHeat::default();
-    (heat.accesses[pattern as usize], heat.values[pattern as usize]) = (reads, values);
-    let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: ColumnId(0) };
-    let charged_bytes = [MIB, MIB, 0, 0, 0, 0, 0, 0];
-    let current = TierId(current);
-    let constraints = PlacementConstraints::default();
-    SegmentInput {
-        key,
-        rows: 65_536,
-        bytes: MIB,
-        home_bytes: MIB,
-        whole_at_home: false,
-        charged_bytes,
-        current,
-        heat,
-        constraints,
-        hysteresis: None,
-        expected_reads: SegmentHeat::default(),
-        view: Default::default(),
-    }
-}
+use crate::policy::{Problem, ReasonContext};
+use crate::solver::{self, Effort, Solution};
+use crate::testing::builders::{MIB, plan_inputs, reads, scans, segment, three_tiers};
 
 fn story(inputs: &Inputs, plan: &EpochPlan) -> String {
     let name = |tier: TierId| inputs.tiers[usize::from(tier.0)].name.as_str();
@@ -61,24 +25,17 @@ fn story(inputs: &Inputs, plan: &EpochPlan) -> String {
 #[test]
 fn an_epoch_reads_as_a_story() {
     let segments = vec![
-        segment(0, 0, Pattern::Sequential, 0.0, 0.0),
-        segment(1, 0, Pattern::Sequential, 0.2, 13_000.0),
-        segment(2, 0, Pattern::Sequential, 5.0, 327_680.0),
-        segment(3, 2, Pattern::Sequential, 12.0, 786_432.0),
-        segment(4, 2, Pattern::Random, 40.0, 40_000.0),
-        segment(5, 1, Pattern::Point, 3.0, 3.0),
-        segment(6, 2, Pattern::Sequential, 0.0, 0.0),
-        segment(7, 1, Pattern::Sequential, 0.0, 0.0),
-        segment(8, 2, Pattern::Monotonic, 0.1, 10.0),
+        segment(0),
+        segment(1).heat(reads(Pattern::Sequential, 0.2, 13_000.0)),
+        segment(2).heat(scans(5.0)),
+        segment(3).on(2).heat(scans(12.0)),
+        segment(4).on(2).heat(reads(Pattern::Random, 40.0, 40_000.0)),
+        segment(5).on(1).heat(reads(Pattern::Point, 3.0, 3.0)),
+        segment(6).on(2),
+        segment(7).on(1),
+        segment(8).on(2).heat(reads(Pattern::Monotonic, 0.1, 10.0)),
     ];
-    let inputs = Inputs {
-        tiers: tiers(2 * MIB, 3 * MIB),
-        segments,
-        payback_epochs: 4.0,
-        rules: Vec::new(),
-        prices: Vec::new(),
-        views: Vec::new(),
-    };
+    let inputs = plan_inputs(three_tiers(2 * MIB, 3 * MIB), segments);
     let plan = plan(&inputs, Effort::default()).unwrap();
     insta::assert_snapshot!(story(&inputs, &plan), @r"
     50376 us per epoch, after it 4388 us
@@ -99,15 +56,8 @@ fn an_epoch_reads_as_a_story() {
 
 #[test]
 fn nobody_moves_without_accesses_while_everything_fits() {
-    let segments = (0..6).map(|id| segment(id, (id % 3) as u8, Pattern::Sequential, 0.0, 0.0)).collect();
-    let mut inputs = Inputs {
-        tiers: tiers(2 * MIB, 2 * MIB),
-        segments,
-        payback_epochs: 4.0,
-        rules: Vec::new(),
-        prices: Vec::new(),
-        views: Vec::new(),
-    };
+    let segments = (0..6).map(|id| segment(id).on((id % 3) as u8)).collect();
+    let mut inputs = plan_inputs(three_tiers(2 * MIB, 2 * MIB), segments);
     assert!(plan(&inputs, Effort::default()).unwrap().moves.is_empty());
     inputs.tiers[0].budget_bytes = Some(MIB);
     let moves = plan(&inputs, Effort::default()).unwrap().moves;
@@ -119,20 +69,11 @@ fn nobody_moves_without_accesses_while_everything_fits() {
 #[test]
 fn a_segment_returns_only_when_it_pays_back_the_move() {
     // One is hardly hotter than the other: exchanging them would cost more than it brings.
-    let hardly =
-        vec![segment(0, 0, Pattern::Sequential, 1.0, 65_536.0), segment(1, 2, Pattern::Sequential, 1.05, 68_000.0)];
-    let inputs = Inputs {
-        tiers: tiers(MIB, 0),
-        segments: hardly,
-        payback_epochs: 4.0,
-        rules: Vec::new(),
-        prices: Vec::new(),
-        views: Vec::new(),
-    };
+    let hardly = vec![segment(0).heat(scans(1.0)), segment(1).on(2).heat(reads(Pattern::Sequential, 1.05, 68_000.0))];
+    let inputs = plan_inputs(three_tiers(MIB, 0), hardly);
     assert!(plan(&inputs, Effort::default()).unwrap().moves.is_empty());
-    let much =
-        vec![segment(0, 0, Pattern::Sequential, 1.0, 65_536.0), segment(1, 2, Pattern::Sequential, 2.0, 131_072.0)];
-    let inputs = Inputs { segments: much, ..inputs };
+    let much = vec![segment(0).heat(scans(1.0)), segment(1).on(2).heat(scans(2.0))];
+    let inputs = plan_inputs(three_tiers(MIB, 0), much);
     let moves = plan(&inputs, Effort::default()).unwrap().moves;
     let directions: Vec<_> = moves.iter().map(|m| (m.segment, m.from.0, m.to.0)).collect();
     assert_eq!(directions, [(0, 0, 2), (1, 2, 0)], "room is made first");
@@ -160,16 +101,14 @@ impl Policy for Broken {
 
 #[test]
 fn an_answer_that_is_none_is_caught_and_the_greedy_one_followed() {
-    let segments: Vec<_> = (0..8).map(|id| segment(id, 2, Pattern::Sequential, id as f32, 1000.0)).collect();
+    let segments: Vec<_> =
+        (0..8).map(|id| segment(id).on(2).heat(reads(Pattern::Sequential, id as f32, 1000.0))).collect();
     for ruled in [false, true] {
         let mut segments = segments.clone();
         if ruled {
             segments[0].constraints = PlacementConstraints { allowed: !1, ..PlacementConstraints::default() };
         }
-        let rules = Vec::new();
-        let prices = Vec::new();
-        let inputs =
-            Inputs { tiers: tiers(2 * MIB, 3 * MIB), segments, payback_epochs: 4.0, rules, prices, views: Vec::new() };
+        let inputs = plan_inputs(three_tiers(2 * MIB, 3 * MIB), segments);
         let whole = plan_by(&Broken(|_| ()), &inputs, Effort::default()).unwrap();
         assert_eq!((whole.method, whole.moves.len()), (Method::Lagrange, 5));
         let broken: [fn(&mut Solution); 6] = [

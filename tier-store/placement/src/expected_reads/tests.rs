@@ -5,55 +5,18 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_storage::table::ChunkEntry;
 
 use super::*;
-use crate::placement::constraints::PlacementConstraints;
-use crate::placement::cost::TierCost;
-use crate::placement::epoch::{MAX_TIERS, TierInput, plan};
-use crate::placement::solver::Effort;
-use crate::placement::testing::FakeHost;
-use crate::placement::{AdviceRequest, EpochRequest, Workload};
-use crate::table::{ChunkEntry, ChunkId, ColumnId, TableId};
-use crate::tier::TierKind;
-
-const MIB: u64 = 1 << 20;
-
-fn sequential(accesses: f32) -> SegmentHeat {
-    let mut heat = SegmentHeat::default();
-    (heat.accesses[0], heat.values[0]) = (accesses, accesses * 65_536.0);
-    heat
-}
+use crate::epoch::plan;
+use crate::solver::Effort;
+use crate::testing::builders::{self, MIB, plan_inputs, scans, three_tiers};
+use crate::testing::{COLUMN_BYTES, FakeHost};
+use crate::{AdviceRequest, EpochRequest, Workload};
 
 /// A segment that was read `reads` times per epoch, and of which `expected_reads` reads are expected.
 fn segment(id: u64, current: u8, reads: f32, expected_reads: f32) -> SegmentInput {
-    let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: ColumnId(0) };
-    let mut charged_bytes = [0; MAX_TIERS];
-    (charged_bytes[0], charged_bytes[1]) = (MIB, MIB);
-    SegmentInput {
-        key,
-        rows: 65_536,
-        bytes: MIB,
-        home_bytes: MIB,
-        whole_at_home: false,
-        charged_bytes,
-        current: TierId(current),
-        heat: sequential(reads),
-        constraints: PlacementConstraints::default(),
-        hysteresis: None,
-        expected_reads: sequential(expected_reads),
-        view: Default::default(),
-    }
-}
-
-fn inputs(segments: Vec<SegmentInput>, dram: u64, nvm: u64) -> Inputs {
-    let tier =
-        |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
-    let tiers = vec![
-        tier("dram", TierKind::Dram, Some(dram)),
-        tier("nvm", TierKind::Nvm, Some(nvm)),
-        tier("ssd", TierKind::Ssd, None),
-    ];
-    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new(), views: Vec::new() }
+    SegmentInput { expected_reads: scans(expected_reads), ..builders::segment(id).on(current).heat(scans(reads)) }
 }
 
 /// Moves as position, from, to.
@@ -64,7 +27,9 @@ fn moves(inputs: &Inputs) -> Vec<(usize, u8, u8)> {
 
 #[test]
 fn a_cold_segment_that_is_about_to_be_read_makes_room_for_the_hot_only() {
-    let full = |expected, lukewarm| inputs(vec![segment(0, 0, 0.0, expected), segment(1, 2, lukewarm, 0.0)], MIB, 0);
+    let full = |expected, lukewarm| {
+        plan_inputs(three_tiers(MIB, 0), vec![segment(0, 0, 0.0, expected), segment(1, 2, lukewarm, 0.0)])
+    };
     let swapped = vec![(0, 0, 2), (1, 2, 0)];
     assert_eq!(moves(&full(0.0, 1.0)), swapped);
     assert!(moves(&full(1.0, 1.0)).is_empty());
@@ -74,7 +39,8 @@ fn a_cold_segment_that_is_about_to_be_read_makes_room_for_the_hot_only() {
 
 #[test]
 fn no_read_to_come_brings_anything_into_memory() {
-    let empty = inputs(vec![segment(0, 2, 0.0, 1e6), segment(1, 1, 0.0, 1e6)], 8 * MIB, 8 * MIB);
+    let expected = vec![segment(0, 2, 0.0, 1e6), segment(1, 1, 0.0, 1e6)];
+    let empty = plan_inputs(three_tiers(8 * MIB, 8 * MIB), expected);
     assert!(moves(&empty).is_empty());
     let mut rng = StdRng::seed_from_u64(1);
     for case in 0..200 {
@@ -85,7 +51,7 @@ fn no_read_to_come_brings_anything_into_memory() {
             .collect();
         let dram = rng.random_range(0..count) * MIB;
         let nvm = rng.random_range(0..count) * MIB;
-        let with = inputs(segments, dram, nvm);
+        let with = plan_inputs(three_tiers(dram, nvm), segments);
         for (at, from, to) in moves(&with) {
             let segment = &with.segments[at];
             assert!(to > from || from < 2 || segment.heat.total() > 0.0, "case {case}: {at} from {from} to {to}");
@@ -107,16 +73,14 @@ impl ExpectedReadSource for Scan {
 
 #[test]
 fn running_statements_are_asked_by_epochs_dry_runs_and_questions_but_not_by_the_advisor() {
-    // Bytes that an `id` column is charged.
-    const ONE: u64 = 8192;
-    let host = FakeHost::new(2 * ONE, Arc::default()).with_usual_costs();
+    let host = FakeHost::new(2 * COLUMN_BYTES, Arc::default()).with_usual_costs();
     let tiering = host.tiering();
     host.read(0, 4);
     host.read(1, 4);
     tiering.run_epoch(EpochRequest::now("test")).unwrap();
     assert_eq!(host.resident(), [0, 1]);
     // Others are read a little more often from now on.
-    let next = |tiering: &crate::placement::Tiering| {
+    let next = |tiering: &crate::Tiering| {
         (2..4).for_each(|chunk| host.read(chunk, 9));
         tiering.run_epoch(EpochRequest::dry_run("test")).unwrap().epoch.moves
     };
@@ -137,12 +101,12 @@ fn running_statements_are_asked_by_epochs_dry_runs_and_questions_but_not_by_the_
         [(0, 20.0, 20_000.0), (1, 20.0, 20_000.0)],
         "one of each statement, and none of what is at home"
     );
-    let advice = |tiering: &crate::placement::Tiering| {
+    let advice = |tiering: &crate::Tiering| {
         tiering.advise(&AdviceRequest { points: 3, ..AdviceRequest::default() }, &Workload::default()).unwrap()
     };
     let with = advice(&tiering);
     assert_eq!(next(&tiering), 0);
-    let explained = tiering.explain("public.t", &crate::placement::Scope::all()).unwrap();
+    let explained = tiering.explain("public.t", &crate::Scope::all()).unwrap();
     let first = explained.iter().find(|found| (found.chunk, found.column.as_str()) == (0, "id")).unwrap();
     assert!(first.why.contains("running statements are about to read it"), "{}", first.why);
     assert!(first.options[0].ahead_us == 0.0 && first.options[1].ahead_us > 0.0, "{:?}", first.options);

@@ -5,50 +5,13 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::super::condition_search::ConditionSearch;
-use super::super::constraints::PlacementConstraints;
-use super::super::cost::TierCost;
-use super::super::epoch::{MAX_TIERS, TierInput, plan};
+use super::super::epoch::plan;
 use super::super::solver::Effort;
 use super::*;
-use crate::heat::decay::{SegmentHeat, SegmentKey};
-use crate::table::{ChunkId, ColumnId, TableId};
-use crate::tier::TierKind;
-
-const MIB: u64 = 1 << 20;
+use crate::testing::builders::{self, MIB, pinned_to_dram, plan_inputs, three_tiers};
 
 fn segment(id: u64, bytes: u64, current: u8, pattern: Pattern, reads: f32) -> SegmentInput {
-    let mut heat = SegmentHeat::default();
-    (heat.accesses[pattern as usize], heat.values[pattern as usize]) = (reads, reads * 30_000.0);
-    let key = SegmentKey { table: TableId(1), chunk: ChunkId(id), column: ColumnId(0) };
-    let mut charged_bytes = [0; MAX_TIERS];
-    (charged_bytes[0], charged_bytes[1]) = (bytes, bytes);
-    let current = TierId(current);
-    let constraints = PlacementConstraints::default();
-    SegmentInput {
-        key,
-        rows: 65_536,
-        bytes,
-        home_bytes: bytes,
-        whole_at_home: false,
-        charged_bytes,
-        current,
-        heat,
-        constraints,
-        hysteresis: None,
-        expected_reads: SegmentHeat::default(),
-        view: Default::default(),
-    }
-}
-
-fn inputs(segments: Vec<SegmentInput>, dram: u64, nvm: u64) -> Inputs {
-    let tier =
-        |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
-    let tiers = vec![
-        tier("dram", TierKind::Dram, Some(dram)),
-        tier("nvm", TierKind::Nvm, Some(nvm)),
-        tier("ssd", TierKind::Ssd, None),
-    ];
-    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new(), views: Vec::new() }
+    builders::segment(id).bytes(bytes).on(current).heat(builders::reads(pattern, reads, reads * 30_000.0))
 }
 
 fn random(rng: &mut StdRng, count: u64, dram: f64, nvm: f64) -> Inputs {
@@ -59,7 +22,7 @@ fn random(rng: &mut StdRng, count: u64, dram: f64, nvm: f64) -> Inputs {
         segments.push(segment(id, rng.random_range(10_000..MIB), rng.random_range(0..3), pattern, reads));
     }
     let all: u64 = segments.iter().map(|segment| segment.bytes).sum();
-    inputs(segments, (all as f64 * dram) as u64, (all as f64 * nvm) as u64)
+    plan_inputs(three_tiers((all as f64 * dram) as u64, (all as f64 * nvm) as u64), segments)
 }
 
 fn planned_tier(inputs: &Inputs, at: usize) -> TierId {
@@ -175,7 +138,7 @@ fn a_segment_is_explained_in_one_sentence() {
         segment(1, MIB, 2, Pattern::Sequential, 2.0),
         segment(2, MIB, 2, Pattern::Sequential, 0.0),
     ];
-    let inputs = inputs(segments, MIB, 0);
+    let inputs = plan_inputs(three_tiers(MIB, 0), segments);
     let found = plan(&inputs, Effort::default()).unwrap();
     let explainer = Explainer::new(&inputs, &found);
     let mut flips = ConditionSearch::new(&inputs, Effort::default());
@@ -193,7 +156,7 @@ fn a_segment_is_explained_in_one_sentence() {
 
 #[test]
 fn a_segment_that_nobody_reads_leaves_for_want_of_room_only() {
-    let inputs = inputs(vec![segment(0, MIB, 0, Pattern::Sequential, 0.0)], 3 * MIB, 0);
+    let inputs = plan_inputs(three_tiers(3 * MIB, 0), vec![segment(0, MIB, 0, Pattern::Sequential, 0.0)]);
     let found = plan(&inputs, Effort::default()).unwrap();
     let explainer = Explainer::new(&inputs, &found);
     let mut explanation = explainer.explain(0).unwrap();
@@ -203,10 +166,11 @@ fn a_segment_that_nobody_reads_leaves_for_want_of_room_only() {
 
 #[test]
 fn what_a_rule_decides_says_so() {
-    let pinned = PlacementConstraints { allowed: 0b001, pin: Some(0), ..PlacementConstraints::default() };
-    let mut segments = vec![segment(0, MIB, 2, Pattern::Sequential, 0.0), segment(1, MIB, 0, Pattern::Sequential, 9.0)];
-    segments[0].constraints = pinned;
-    let mut inputs = inputs(segments, MIB, 0);
+    let segments = vec![
+        segment(0, MIB, 2, Pattern::Sequential, 0.0).constraints(pinned_to_dram()),
+        segment(1, MIB, 0, Pattern::Sequential, 9.0),
+    ];
+    let mut inputs = plan_inputs(three_tiers(MIB, 0), segments);
     inputs.rules = vec!["rule 1 of public.t, PIN TO dram".into()];
     let found = plan(&inputs, Effort::default()).unwrap();
     let explainer = Explainer::new(&inputs, &found);

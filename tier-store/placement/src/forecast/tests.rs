@@ -1,15 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use super::super::constraints::PlacementConstraints;
 use super::super::cost::{PAGE_BYTES, PatternCost, TierCost};
-use super::super::epoch::TierInput;
 use super::super::workload::ColumnReads;
 use super::*;
-use crate::heat::decay::SegmentKey;
-use crate::table::ChunkId;
-use crate::tier::TierKind;
+use crate::testing::builders::{MIB, plan_inputs, reads, scans, segment, two_tiers};
 
-const MIB: u64 = 1 << 20;
 /// 1 MiB takes 1000 us from the device, and 100 us of a core; 2 MiB are waited for at a time.
 const DEVICE: Device = Device {
     latency_us: 50.0,
@@ -26,37 +21,8 @@ const HOME: TierId = TierId(1);
 
 /// Eight chunks of one column, 1 MiB each, each read so often per epoch.
 fn inputs(reads: [f32; 8]) -> Inputs {
-    let tier = |name: &str, kind| TierInput { name: name.into(), budget_bytes: None, cost: TierCost::typical(kind) };
-    let segment = |(chunk, reads): (u64, f32)| {
-        let mut heat = SegmentHeat::default();
-        (heat.accesses[0], heat.values[0]) = (reads, reads * 65_536.0);
-        let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(0) };
-        let charged_bytes = [MIB; MAX_TIERS];
-        let constraints = PlacementConstraints::default();
-        SegmentInput {
-            key,
-            rows: 65_536,
-            bytes: MIB,
-            home_bytes: MIB,
-            whole_at_home: false,
-            charged_bytes,
-            current: DRAM,
-            heat,
-            constraints,
-            hysteresis: None,
-            expected_reads: SegmentHeat::default(),
-            view: Default::default(),
-        }
-    };
-    let tiers = vec![tier("dram", TierKind::Dram), tier("ssd", TierKind::Ssd)];
-    Inputs {
-        tiers,
-        segments: (0..).zip(reads).map(segment).collect(),
-        payback_epochs: 1.0,
-        rules: Vec::new(),
-        prices: Vec::new(),
-        views: Vec::new(),
-    }
+    let segments = (0..).zip(reads).map(|(chunk, reads)| segment(chunk).heat(scans(reads)));
+    plan_inputs(two_tiers(8 * MIB), segments.collect())
 }
 
 /// A statement that scanned `dram` chunks in DRAM and `home` chunks at home.
@@ -129,8 +95,7 @@ fn pages_here_and_there_take_the_device_longer_than_a_column() {
     assert_eq!(forecast(&inputs, DEVICE), forecast(&inputs, paged));
     for segment in &mut inputs.segments {
         // Ten of its 64 pages, about.
-        segment.heat = SegmentHeat::default();
-        (segment.heat.accesses[1], segment.heat.values[1]) = (1.0, 10.0);
+        segment.heat = reads(Pattern::Monotonic, 1.0, 10.0);
     }
     let even = forecast(&inputs, DEVICE);
     let longer = forecast(&inputs, paged);

@@ -9,10 +9,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use terrace_model::{ChunkId, ColumnId, Error, MarkId, Pattern, Result, TableId};
+use terrace_storage::heat::{Heritage, PatternCounts};
+use terrace_storage::table::{Chunk, Segment};
+
 use super::views::{ViewHeat, ViewUse};
-use super::{Pattern, PatternCounts};
-use crate::error::{Error, Result};
-use crate::table::{Chunk, ChunkId, ColumnId, MarkId, Segment, TableId};
 
 /// First bytes of a blob; the last one is its format version.
 const MAGIC: [u8; 4] = *b"TRH\x02";
@@ -55,6 +56,11 @@ pub struct SegmentHeat {
 }
 
 impl SegmentHeat {
+    /// One sequential scan of all rows.
+    pub(crate) fn full_scan(rows: u32) -> Self {
+        Self { accesses: [1.0, 0.0, 0.0, 0.0], values: [rows as f32, 0.0, 0.0, 0.0], idle_epochs: None }
+    }
+
     /// Accesses per epoch, all patterns together.
     pub fn total(&self) -> f32 {
         self.accesses.iter().sum()
@@ -144,18 +150,6 @@ impl ChunkHeat {
     fn all_mut(&mut self) -> impl Iterator<Item = &mut Tracked> {
         self.segments.iter_mut().chain(self.marks.values_mut())
     }
-}
-
-/// The heat that a chunk inherits from the chunks whose rows it holds now.
-#[derive(Debug, Clone)]
-pub struct Heritage {
-    /// The former chunks, each with the share of the rows that came from it.
-    pub(crate) parents: Vec<(ChunkId, f32)>,
-    /// Initial counters of its segments, by column: the table may be altered before they are observed.
-    pub(crate) counts: Vec<(ColumnId, PatternCounts)>,
-    /// Marks without a row in this chunk, each with the share of the rows that came from chunks which may have had some.
-    /// The scans of these views were among the parents' reads, but will not read this chunk.
-    pub(crate) cleared: Vec<(MarkId, f32)>,
 }
 
 /// Decayed accesses of all segments. About 120 bytes per segment.
@@ -445,8 +439,9 @@ fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use terrace_storage::migrate::testing::chunk;
+
     use super::*;
-    use crate::migrate::testing::chunk;
 
     fn key(chunk: &Chunk, column: u32) -> SegmentKey {
         SegmentKey { table: chunk.table, chunk: chunk.id, column: ColumnId(column) }

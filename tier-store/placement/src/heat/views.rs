@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use terrace_model::{ColumnId, MarkId, TableId};
+
 use super::decay::decay;
-use crate::table::{ColumnId, MarkId, TableId};
 
 /// A hot view that has a mark, and the counts of its scans.
 #[derive(Debug, Clone, PartialEq, Eq)]

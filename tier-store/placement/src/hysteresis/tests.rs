@@ -1,58 +1,15 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::*;
-use crate::heat::{Pattern, SegmentHeat};
-use crate::placement::constraints::PlacementConstraints;
-use crate::placement::cost::TierCost;
-use crate::placement::epoch::{MAX_TIERS, TierInput, plan};
-use crate::placement::solver::Effort;
-use crate::table::{ChunkId, ColumnId, TableId};
-use crate::tier::TierKind;
-
-const MIB: u64 = 1 << 20;
+use crate::epoch::plan;
+use crate::solver::Effort;
+use crate::testing::builders::{MIB, plan_inputs, scans, segment, three_tiers};
 
 /// Two segments of 1 MiB; room for one in DRAM and for one in NVM if any lies there.
 fn inputs(places: [u8; 2], reads: [f32; 2]) -> Inputs {
     let nvm_bytes = if places.contains(&1) { MIB } else { 0 };
-    let segment = |n: usize| {
-        let mut heat = SegmentHeat::default();
-        let sequential = Pattern::Sequential as usize;
-        (heat.accesses[sequential], heat.values[sequential]) = (reads[n], reads[n] * 65_536.0);
-        let mut charged_bytes = [0; MAX_TIERS];
-        charged_bytes[..2].fill(MIB);
-        let key = SegmentKey { table: TableId(1), chunk: ChunkId(n as u64), column: ColumnId(0) };
-        let current = TierId(places[n]);
-        let constraints = PlacementConstraints::default();
-        SegmentInput {
-            key,
-            rows: 65_536,
-            bytes: MIB,
-            home_bytes: MIB,
-            whole_at_home: false,
-            charged_bytes,
-            current,
-            heat,
-            constraints,
-            hysteresis: None,
-            expected_reads: SegmentHeat::default(),
-            view: Default::default(),
-        }
-    };
-    let tier =
-        |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
-    let tiers = vec![
-        tier("dram", TierKind::Dram, Some(MIB)),
-        tier("nvm", TierKind::Nvm, Some(nvm_bytes)),
-        tier("ssd", TierKind::Ssd, None),
-    ];
-    Inputs {
-        tiers,
-        segments: vec![segment(0), segment(1)],
-        payback_epochs: 4.0,
-        rules: Vec::new(),
-        prices: Vec::new(),
-        views: Vec::new(),
-    }
+    let segment = |n: usize| segment(n as u64).on(places[n]).heat(scans(reads[n]));
+    plan_inputs(three_tiers(MIB, nvm_bytes), vec![segment(0), segment(1)])
 }
 
 /// Segment 0 rose to `places[0]` and segment 1 sank to `places[1]` in epoch 10, when both were read so often.

@@ -9,19 +9,19 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Weak};
 
+use terrace_model::{ChunkId, TableId, TierId, TieringMode};
+use terrace_storage::table::{Chunk, Rules, Segment};
+use terrace_storage::tier::codec::Rates;
+use terrace_storage::tier::ssd::ReadColumn;
+
 use super::Rank;
 use super::recent::RecentHeat;
+use crate::constraints::PlacementConstraints;
+use crate::epoch::{Inputs, SegmentInput, benefit_us};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
-use crate::placement::constraints::PlacementConstraints;
-use crate::placement::epoch::{Inputs, SegmentInput, benefit_us};
-use crate::placement::hysteresis::Hysteresis;
-use crate::placement::mode::TieringMode;
-use crate::placement::survey::{Origin, segment_input};
-use crate::placement::tiering::{TableSnapshot, TieringHost};
-use crate::table::{Chunk, ChunkId, Rules, Segment, TableId};
-use crate::tier::TierId;
-use crate::tier::codec::Rates;
-use crate::tier::ssd::ReadColumn;
+use crate::hysteresis::Hysteresis;
+use crate::survey::{Origin, segment_input};
+use crate::tiering::{TableSnapshot, TieringHost};
 
 /// The state that a ledger was built from; a ledger with another stamp is out of date.
 #[derive(Debug, Clone, PartialEq)]

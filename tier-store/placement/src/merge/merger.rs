@@ -1,21 +1,22 @@
 //! The merger: the offers of scans, and the state of merge rounds.
 
+use terrace_model::TierId;
+
 use super::MergeOptions;
 use super::offers::Offers;
 use super::round::MergeState;
-use crate::placement::lock_order::{OrderedMutex, OrderedMutexGuard, Rank};
-use crate::tier::TierId;
+use crate::lock_order::{OrderedMutex, OrderedMutexGuard, Rank};
 
 /// What merge rounds work on.
 #[derive(Debug)]
-pub(in crate::placement) struct Merger {
+pub(crate) struct Merger {
     offers: Offers,
     state: OrderedMutex<MergeState>,
 }
 
 impl Merger {
     /// Makes a merger that forgets every offer until its queue is opened.
-    pub(in crate::placement) fn new(options: MergeOptions) -> Self {
+    pub(crate) fn new(options: MergeOptions) -> Self {
         Self {
             offers: Offers::new(options.queue_bytes),
             state: OrderedMutex::new(Rank::Merging, MergeState::default()),
@@ -23,7 +24,7 @@ impl Merger {
     }
 
     /// The queue of columns that scans offer.
-    pub(in crate::placement) fn offers(&self) -> &Offers {
+    pub(crate) fn offers(&self) -> &Offers {
         &self.offers
     }
 
@@ -34,7 +35,7 @@ impl Merger {
     }
 
     /// Adapts to new positions of the tiers.
-    pub(in crate::placement) fn renumber(&self, position: impl Fn(TierId) -> Option<TierId>) {
+    pub(crate) fn renumber(&self, position: impl Fn(TierId) -> Option<TierId>) {
         self.state.lock().renumber(position);
     }
 }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Condvar;
+use terrace_storage::tier::ssd::ReadColumn;
 
-use crate::placement::lock_order::{OrderedMutex, Rank};
-use crate::tier::ssd::ReadColumn;
+use crate::lock_order::{OrderedMutex, Rank};
 
 /// The most offers in the queue, however small.
 const MAX_OFFERS: usize = 1024;
@@ -24,7 +24,7 @@ pub(super) struct Offer {
 
 /// The queue.
 #[derive(Debug)]
-pub(in crate::placement) struct Offers {
+pub(crate) struct Offers {
     open: AtomicBool,
     limit_bytes: u64,
     queue: OrderedMutex<Queue>,
@@ -40,31 +40,31 @@ struct Queue {
 
 impl Offers {
     /// Makes a closed queue, which forgets every offer.
-    pub(in crate::placement) fn new(limit_bytes: u64) -> Self {
+    pub(crate) fn new(limit_bytes: u64) -> Self {
         let queue = OrderedMutex::new(Rank::Leaf, Queue::default());
         Self { open: AtomicBool::new(false), limit_bytes, queue, wake: Condvar::new() }
     }
 
     /// Opens the queue: from now on a thread runs rounds.
-    pub(in crate::placement) fn open(&self) {
+    pub(crate) fn open(&self) {
         self.queue.lock().stop = false;
         self.open.store(true, Ordering::Relaxed);
     }
 
     /// Closes the queue: forgets the waiting and all further offers, and ends [`Offers::wait`].
-    pub(in crate::placement) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.open.store(false, Ordering::Relaxed);
         let mut queue = self.queue.lock();
         *queue = Queue { stop: true, ..Queue::default() };
         self.wake.notify_all();
     }
 
-    pub(in crate::placement) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed)
     }
 
     /// Adds the offers for which there is room. Returns the number of columns that are forgotten.
-    pub(in crate::placement) fn add(&self, columns: impl Iterator<Item = ReadColumn>) -> u64 {
+    pub(crate) fn add(&self, columns: impl Iterator<Item = ReadColumn>) -> u64 {
         let at_home = |read: &ReadColumn| {
             let segment = read.chunk.segments.get(read.column);
             segment.is_some_and(|segment| segment.resident.load().is_none())
@@ -87,7 +87,7 @@ impl Offers {
     }
 
     /// Waits until there is an offer; false once the queue is closed.
-    pub(in crate::placement) fn wait(&self) -> bool {
+    pub(crate) fn wait(&self) -> bool {
         let mut queue = self.queue.lock();
         while queue.offers.is_empty() && !queue.stop {
             queue.wait(&self.wake);

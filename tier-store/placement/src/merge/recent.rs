@@ -10,9 +10,10 @@
 
 use std::sync::Arc;
 
+use terrace_storage::table::{Chunk, Segment};
+
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
-use crate::placement::tiering::TableSnapshot;
-use crate::table::{Chunk, Segment};
+use crate::tiering::TableSnapshot;
 
 /// Reads after which one counts half, for each segment that memory has room for.
 const READS_PER_SEGMENT: f64 = 32.0;

@@ -4,22 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use terrace_model::{Error, Result, TierId, TieringMode};
+use terrace_storage::migrate::{Outcome, Relocation, try_move, try_promote};
+use terrace_storage::tier::ssd::ReadColumn;
+
 use super::ledger::{LastUses, Ledger, LedgerOptions, RoundContext, Stamp, Victim};
 use super::recent::RecentHeat;
 use super::tally::{Direction, LogPoint, Moved, Tally, Tradeoff};
 use super::{MergeKind, Rank};
-use crate::error::{Error, Result};
+use crate::epoch::SegmentInput;
 use crate::heat::decay::SegmentKey;
-use crate::migrate::{Outcome, Relocation, try_move, try_promote};
-use crate::placement::epoch::SegmentInput;
-use crate::placement::mode::TieringMode;
-use crate::placement::policy::PolicyKind;
-use crate::placement::record::MoveRecord;
-use crate::placement::shared::Shared;
-use crate::placement::survey::tier_names;
-use crate::placement::tiering::{TableSnapshot, TieringHost};
-use crate::tier::TierId;
-use crate::tier::ssd::ReadColumn;
+use crate::policy::PolicyKind;
+use crate::record::MoveRecord;
+use crate::shared::Shared;
+use crate::survey::tier_names;
+use crate::tiering::{TableSnapshot, TieringHost};
 
 /// The least time for which a ledger is used.
 const LEDGER_US: u64 = 1_000_000;
@@ -34,7 +33,7 @@ const MAX_SLEEP: Duration = Duration::from_millis(50);
 
 /// The state of merging between rounds.
 #[derive(Debug, Default)]
-pub(in crate::placement) struct MergeState {
+pub(crate) struct MergeState {
     ledger: Option<Ledger>,
     last_uses: LastUses,
     recent: RecentHeat,
@@ -46,7 +45,7 @@ pub(in crate::placement) struct MergeState {
 
 impl MergeState {
     /// Adapts to new positions of the tiers.
-    pub(in crate::placement) fn renumber(&mut self, position: impl Fn(TierId) -> Option<TierId>) {
+    pub(crate) fn renumber(&mut self, position: impl Fn(TierId) -> Option<TierId>) {
         self.ledger = None;
         self.tally.renumber(position);
     }
@@ -73,7 +72,7 @@ enum Decision {
 
 impl Shared {
     /// Runs rounds until the offers are closed.
-    pub(in crate::placement) fn run_merges(&self) {
+    pub(crate) fn run_merges(&self) {
         while self.merger.offers().wait() {
             match self.merge_round() {
                 Ok(()) => {}
@@ -99,7 +98,7 @@ impl Shared {
 
     /// Looks at the offers, or forgets them while an epoch or an order holds the epoch mutex. Fails with
     /// [`Error::Cancelled`] when the store is closing.
-    pub(in crate::placement) fn merge_round(&self) -> Result<()> {
+    pub(crate) fn merge_round(&self) -> Result<()> {
         let Some(last_epoch) = self.controller.try_lock_epoch() else {
             self.forget();
             return Ok(());
@@ -174,12 +173,7 @@ impl Shared {
     }
 
     /// The rows of the log for the moves of rounds since the last call; their numbers begin at `first`.
-    pub(in crate::placement) fn merge_records(
-        &self,
-        host: &dyn TieringHost,
-        at: LogPoint,
-        first: usize,
-    ) -> Vec<MoveRecord> {
+    pub(crate) fn merge_records(&self, host: &dyn TieringHost, at: LogPoint, first: usize) -> Vec<MoveRecord> {
         let options = &self.options.merge;
         let names = tier_names(host);
         let name = |tier: TierId| names.get(usize::from(tier.0)).cloned().unwrap_or_default();

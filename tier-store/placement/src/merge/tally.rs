@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use terrace_model::TierId;
+
 use super::{MergeKind, MergeOptions, Rank};
-use crate::placement::format::figure;
-use crate::placement::record::MoveRecord;
-use crate::tier::TierId;
+use crate::format::figure;
+use crate::record::MoveRecord;
 
 /// The tiers between which segments moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +60,7 @@ pub(super) struct Moved {
 
 /// The point at which rows are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::placement) enum LogPoint {
+pub(crate) enum LogPoint {
     /// With this epoch, after its own moves.
     Epoch(u64),
     /// When the loop ends, after this epoch.

@@ -5,20 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::{Account, ChunkId, Pattern, TieringMode};
+use terrace_storage::table::{NewRule, RuleKind, RuleRows, Rules};
+use terrace_storage::tier::ssd::ReadColumn;
 
 use super::*;
-use crate::heat::{Heat, Pattern, SegmentKey};
-use crate::placement::testing::FakeHost;
-use crate::placement::tiering::{Tiering, TieringHost};
-use crate::placement::{EpochRequest, MoveStatus, SEVERAL, TieringMode, TieringOptions};
-use crate::table::{NewRule, RuleKind, RuleRows, Rules};
-use crate::tier::Account;
-use crate::tier::ssd::ReadColumn;
+use crate::heat::{Heat, SegmentKey};
+use crate::testing::builders::table_rule;
+use crate::testing::{COLUMN_BYTES, FakeHost};
+use crate::tiering::{Tiering, TieringHost};
+use crate::{EpochRequest, MoveStatus, SEVERAL, TieringOptions};
 
-/// Bytes that an `id` column is charged.
-const ONE: u64 = 8192;
-/// Room for three of them.
-const THREE: u64 = 3 * ONE;
+/// Room for three `id` columns.
+const THREE: u64 = 3 * COLUMN_BYTES;
 
 /// A store, its loop, and the account of its cold reads.
 struct Setup {
@@ -69,7 +68,7 @@ impl Setup {
         self.host.resident()
     }
 
-    fn epoch(&self) -> Vec<crate::placement::MoveRecord> {
+    fn epoch(&self) -> Vec<crate::MoveRecord> {
         self.tiering.run_epoch(EpochRequest::now("test")).unwrap().moves
     }
 }
@@ -139,12 +138,10 @@ fn of_a_part_that_was_read_the_rest_is_read_where_that_pays() {
 
 #[test]
 fn rules_and_modes_hold_between_epochs_too() {
-    let setup = Setup::cache(2 * ONE, PolicyKind::Lru);
-    let wish = |kind, tier: &str, first: u64| NewRule {
-        kind,
-        tier: tier.into(),
-        columns: Vec::new(),
-        rows: RuleRows::Chunks([crate::table::ChunkId(first)].into_iter().collect()),
+    let setup = Setup::cache(2 * COLUMN_BYTES, PolicyKind::Lru);
+    let wish = |kind, tier: &str, chunk: u64| NewRule {
+        rows: RuleRows::Chunks([ChunkId(chunk)].into_iter().collect()),
+        ..table_rule(kind, tier)
     };
     let rules = [(RuleKind::Exclude, "dram", 1), (RuleKind::Exclude, "ssd", 2), (RuleKind::Prefer, "ssd", 3)];
     let rules =

@@ -3,11 +3,12 @@
 //! Both count in whole epochs, so that segments read within the same epoch are equals (LRU) and those on faster tiers stay
 //! there. A segment that was never read has no claim on any tier.
 
+use terrace_model::Result;
+
 use super::tier_filler::fill_by_score;
 use super::{Decision, Policy, PolicyKind, Problem, ReasonContext};
-use crate::error::Result;
+use crate::format::figure;
 use crate::heat::SegmentHeat;
-use crate::placement::format::figure;
 
 /// The least recently read segment leaves first.
 #[derive(Debug)]

@@ -1,13 +1,14 @@
 //! Policies that weigh benefit against bytes, segment by segment.
 
+use terrace_model::Result;
+
 use super::tier_filler::TierFiller;
 use super::{Decision, Policy, PolicyKind, Problem, ReasonContext};
-use crate::error::Result;
-use crate::placement::epoch;
-use crate::placement::format::{figure, time};
-use crate::placement::solver::{self, greedy};
+use crate::epoch;
+use crate::format::{figure, time};
+use crate::solver::{self, greedy};
 
-/// Decides by the solver: see [`crate::placement::solver`].
+/// Decides by the solver: see [`crate::solver`].
 #[derive(Debug)]
 pub(super) struct Optimal;
 

@@ -1,8 +1,9 @@
 //! Policies that look at no reads: baselines for the others.
 
+use terrace_model::Result;
+
 use super::tier_filler::fill_by_score;
 use super::{Decision, Policy, PolicyKind, Problem, ReasonContext};
-use crate::error::Result;
 use crate::heat::SegmentKey;
 
 /// Every segment draws its rank once: the same seed gives the same placement in every epoch.

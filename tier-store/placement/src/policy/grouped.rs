@@ -6,14 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use terrace_model::{Result, TableId, TierId};
+
 use super::tier_filler::TierFiller;
 use super::{Decision, Policy, PolicyKind, Problem, ReasonContext};
-use crate::error::Result;
+use crate::epoch::benefit_us;
+use crate::format::figure;
 use crate::heat::SegmentKey;
-use crate::placement::epoch::benefit_us;
-use crate::placement::format::figure;
-use crate::table::TableId;
-use crate::tier::TierId;
 
 /// The policy, by the segments that it places together.
 #[derive(Debug, Clone, Copy)]

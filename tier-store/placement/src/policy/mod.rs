@@ -22,12 +22,11 @@ mod grouped;
 mod tier_filler;
 
 use serde::{Deserialize, Serialize};
+use terrace_model::{Result, TierId};
 
 use super::epoch::{Inputs, PlannedMove, SegmentInput};
 use super::record::TierPrice;
 use super::solver::{Instance, Solution, Work};
-use crate::error::Result;
-use crate::tier::TierId;
 
 /// The kind of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -171,7 +170,7 @@ impl ReasonContext<'_> {
 pub trait Policy: std::fmt::Debug + Send + Sync {
     /// Its kind.
     fn kind(&self) -> PolicyKind;
-    /// Chooses a tier for each row, within the capacities. Fails with [`crate::Error::Invalid`] when costs are not numbers.
+    /// Chooses a tier for each row, within the capacities. Fails with [`terrace_model::Error::Invalid`] when costs are not numbers.
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision>;
     /// The reason of a move that no rule asks for, in one sentence.
     fn reason(&self, context: &ReasonContext<'_>) -> String;

@@ -2,48 +2,21 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::*;
-use crate::heat::{Pattern, SegmentHeat, SegmentKey};
-use crate::placement::constraints::PlacementConstraints;
-use crate::placement::cost::TierCost;
-use crate::placement::epoch::{EpochPlan, TierInput, plan_by};
-use crate::placement::solver::Effort;
-use crate::table::{ChunkId, ColumnId, TableId};
-use crate::tier::TierKind;
+use crate::epoch::{EpochPlan, plan_by};
+use crate::heat::SegmentHeat;
+use crate::solver::Effort;
+use crate::testing::builders::{self, MIB, placed, plan_inputs, scans, two_tiers};
 
-const MIB: u64 = 1 << 20;
 const HOME: u8 = 1;
 
 /// Column `column` of chunk `chunk`, read `reads` times per epoch, for the last time `idle` epochs ago.
 fn segment(chunk: u64, column: u32, current: u8, bytes: u64, reads: f32, idle: Option<u32>) -> SegmentInput {
-    let mut heat = SegmentHeat { idle_epochs: idle, ..SegmentHeat::default() };
-    let sequential = Pattern::Sequential as usize;
-    (heat.accesses[sequential], heat.values[sequential]) = (reads, reads * 65_536.0);
-    let mut charged_bytes = [0; crate::placement::epoch::MAX_TIERS];
-    charged_bytes[0] = bytes;
-    let key = SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(column) };
-    let current = TierId(current);
-    let constraints = PlacementConstraints::default();
-    SegmentInput {
-        key,
-        rows: 65_536,
-        bytes,
-        home_bytes: bytes,
-        whole_at_home: false,
-        charged_bytes,
-        current,
-        heat,
-        constraints,
-        hysteresis: None,
-        expected_reads: SegmentHeat::default(),
-        view: Default::default(),
-    }
+    let heat = SegmentHeat { idle_epochs: idle, ..scans(reads) };
+    builders::segment(chunk).column(column).bytes(bytes).on(current).heat(heat)
 }
 
 fn inputs(dram_bytes: u64, segments: Vec<SegmentInput>) -> Inputs {
-    let tier =
-        |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
-    let tiers = vec![tier("dram", TierKind::Dram, Some(dram_bytes)), tier("ssd", TierKind::Ssd, None)];
-    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new(), views: Vec::new() }
+    plan_inputs(two_tiers(dram_bytes), segments)
 }
 
 fn plan(kind: PolicyKind, inputs: &Inputs) -> EpochPlan {
@@ -52,8 +25,7 @@ fn plan(kind: PolicyKind, inputs: &Inputs) -> EpochPlan {
 
 /// "chunk.column" of each segment in DRAM after the plan.
 fn in_dram(kind: PolicyKind, inputs: &Inputs) -> Vec<String> {
-    let mut at: Vec<TierId> = inputs.segments.iter().map(|segment| segment.current).collect();
-    plan(kind, inputs).moves.iter().for_each(|planned| at[planned.segment] = planned.to);
+    let at = placed(inputs, &plan(kind, inputs));
     let name = |segment: &SegmentInput| format!("{}.{}", segment.key.chunk.0, segment.key.column.0);
     at.iter().zip(&inputs.segments).filter(|(tier, _)| tier.0 == 0).map(|(_, segment)| name(segment)).collect()
 }

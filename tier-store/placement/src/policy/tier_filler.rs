@@ -1,9 +1,9 @@
 //! Fills tiers, fastest first, with segments in a given order.
 
+use terrace_model::{Result, TierId};
+
 use super::{Decision, Problem};
-use crate::error::Result;
-use crate::placement::solver::judge;
-use crate::tier::TierId;
+use crate::solver::judge;
 
 /// Places rows by falling score, each on its preferred tier or else on the fastest tier that has room for it. Of rows with
 /// equal scores those on faster tiers come first, then those earlier in the table. A row without a score has no claim: it

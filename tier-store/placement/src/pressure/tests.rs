@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::*;
-use crate::placement::testing::FakeHost;
-use crate::placement::tiering::Tiering;
-use crate::placement::{MoveRecord, MoveStatus};
-use crate::table::{ChunkId, NewRule, RuleKind, RuleRows, Rules};
+use terrace_model::ChunkId;
+use terrace_storage::table::{NewRule, RuleKind, RuleRows, Rules};
 
-/// Bytes that an `id` column is charged.
-const ONE: u64 = 8192;
+use super::*;
+use crate::testing::{COLUMN_BYTES, FakeHost};
+use crate::tiering::Tiering;
+use crate::{MoveRecord, MoveStatus};
+
 const DRAM: TierId = TierId(0);
 
 /// Four chunks in DRAM: 0 was read four epochs ago, 3 in the last one.
 fn aged() -> (Arc<FakeHost>, Tiering) {
-    let host = FakeHost::new(4 * ONE, Arc::default()).with_usual_costs();
+    let host = FakeHost::new(4 * COLUMN_BYTES, Arc::default()).with_usual_costs();
     let tiering = host.tiering();
     for chunk in 0..4 {
         host.read(chunk, 20);
@@ -47,12 +47,12 @@ fn the_cost_is_what_has_to_be_written_and_then_size_by_last_use() {
 fn a_lowered_budget_drops_what_was_used_longest_ago_at_once_and_says_so() {
     let (host, tiering) = aged();
     assert!(relieve(&tiering, Need::Budget).is_empty(), "nothing is over");
-    tiering.set_budget("dram", 2 * ONE + 100).unwrap();
+    tiering.set_budget("dram", 2 * COLUMN_BYTES + 100).unwrap();
     let reads = host.home.reads.load(Ordering::Relaxed);
     let moves = relieve(&tiering, Need::Budget);
     assert_eq!(host.resident(), [2, 3]);
     assert_eq!(host.home.reads.load(Ordering::Relaxed), reads, "nothing is read or written");
-    assert_eq!(host.tiers[0].account().used_bytes(), 2 * ONE);
+    assert_eq!(host.tiers[0].account().used_bytes(), 2 * COLUMN_BYTES);
     assert_eq!(moves.iter().map(|record| record.chunk).collect::<Vec<_>>(), [0, 1]);
     assert!(moves.iter().all(|record| record.status == MoveStatus::Done && record.benefit_us < 0.0));
     assert_eq!(
@@ -66,7 +66,7 @@ fn a_lowered_budget_drops_what_was_used_longest_ago_at_once_and_says_so() {
     assert!(moves.iter().all(|record| record.price_ns_per_byte.is_none() && record.runner_up.is_none()));
     let saved = host.saved.lock().epochs.last().unwrap().clone();
     assert_eq!((saved.epoch.id, saved.moves.len()), (5, 2));
-    assert_eq!(saved.epoch.prices[0].planned_bytes, 2 * ONE);
+    assert_eq!(saved.epoch.prices[0].planned_bytes, 2 * COLUMN_BYTES);
     assert!(relieve(&tiering, Need::Budget).is_empty());
     assert_eq!(tiering.run_epoch(EpochRequest::now("test")).unwrap().epoch.id, 6);
 }
@@ -75,24 +75,24 @@ fn a_lowered_budget_drops_what_was_used_longest_ago_at_once_and_says_so() {
 fn the_condition_of_a_victim_is_what_it_would_have_taken() {
     let left = |more: u64| {
         let (host, tiering) = aged();
-        tiering.set_budget("dram", 2 * ONE + 100 + more).unwrap();
+        tiering.set_budget("dram", 2 * COLUMN_BYTES + 100 + more).unwrap();
         relieve(&tiering, Need::Budget);
         host.resident()
     };
     // 7.9 KiB as in the sentence above, in bytes.
-    assert_eq!([left(ONE - 101), left(ONE - 100)], [vec![2, 3], vec![1, 2, 3]]);
+    assert_eq!([left(COLUMN_BYTES - 101), left(COLUMN_BYTES - 100)], [vec![2, 3], vec![1, 2, 3]]);
 }
 
 #[test]
 fn what_readers_hold_is_not_waited_for_and_frees_itself() {
     let (host, tiering) = aged();
     let reader = host.chunks[0].chunk.segments[0].resident.load_full();
-    tiering.set_budget("dram", 2 * ONE).unwrap();
+    tiering.set_budget("dram", 2 * COLUMN_BYTES).unwrap();
     assert_eq!(relieve(&tiering, Need::Budget).len(), 2);
-    assert_eq!(host.tiers[0].account().used_bytes(), 3 * ONE, "the reader has it still");
+    assert_eq!(host.tiers[0].account().used_bytes(), 3 * COLUMN_BYTES, "the reader has it still");
     assert!(relieve(&tiering, Need::Budget).is_empty(), "nothing more leaves for it");
     drop(reader);
-    assert_eq!((host.tiers[0].account().used_bytes(), host.resident()), (2 * ONE, vec![2, 3]));
+    assert_eq!((host.tiers[0].account().used_bytes(), host.resident()), (2 * COLUMN_BYTES, vec![2, 3]));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn small_ones_stay_where_a_large_one_frees_enough() {
     // A word column has few different values: it is far smaller, and costs less though it was read last.
     host.tiers[0].account().set_limit_bytes(1 << 20);
     for entry in host.chunks.iter().take(3) {
-        (0..50).for_each(|_| entry.chunk.segments[1].counters.record(crate::heat::Pattern::Sequential, 1000));
+        (0..50).for_each(|_| entry.chunk.segments[1].counters.record(terrace_model::Pattern::Sequential, 1000));
     }
     tiering.run_epoch(EpochRequest::now("test")).unwrap();
     let words = || host.chunks.iter().filter(|entry| entry.chunk.segments[1].resident.load().is_some()).count();
@@ -116,9 +116,9 @@ fn small_ones_stay_where_a_large_one_frees_enough() {
 fn pins_modes_and_freezes_hold_under_pressure() {
     let (host, tiering) = aged();
     let rows = RuleRows::Chunks([0, 1].map(ChunkId).into_iter().collect());
-    let pin = NewRule { kind: RuleKind::Pin, tier: "dram".into(), columns: vec![crate::table::ColumnId(0)], rows };
+    let pin = NewRule { kind: RuleKind::Pin, tier: "dram".into(), columns: vec![terrace_model::ColumnId(0)], rows };
     *host.rules.lock() = Arc::new(Rules::default().with(pin, 0).0);
-    tiering.set_budget("dram", 3 * ONE).unwrap();
+    tiering.set_budget("dram", 3 * COLUMN_BYTES).unwrap();
     *host.mode.lock() = TieringMode::Advise;
     assert!(relieve(&tiering, Need::Budget).is_empty());
     *host.mode.lock() = TieringMode::Auto;
@@ -137,10 +137,10 @@ fn pins_modes_and_freezes_hold_under_pressure() {
 #[test]
 fn a_load_takes_only_what_nobody_read_for_long() {
     let (host, tiering) = aged();
-    assert!(relieve(&tiering, Need::Load(ONE)).is_empty(), "all of it was read within four epochs");
+    assert!(relieve(&tiering, Need::Load(COLUMN_BYTES)).is_empty(), "all of it was read within four epochs");
     host.read(3, 5);
     tiering.run_epoch(EpochRequest::now("test")).unwrap();
-    let moves = relieve(&tiering, Need::Load(3 * ONE));
+    let moves = relieve(&tiering, Need::Load(3 * COLUMN_BYTES));
     assert_eq!(moves.iter().map(|record| record.chunk).collect::<Vec<_>>(), [0], "0 was read five epochs ago");
     assert!(moves[0].reason.contains("a load needs 24.0 KiB of dram"), "{}", moves[0].reason);
     let condition = &moves[0].condition;
@@ -149,7 +149,7 @@ fn a_load_takes_only_what_nobody_read_for_long() {
         "{condition}"
     );
     let epoch_under_way = tiering.shared.controller.lock_epoch();
-    assert!(relieve(&tiering, Need::Load(3 * ONE)).is_empty(), "an epoch under way decides better");
+    assert!(relieve(&tiering, Need::Load(3 * COLUMN_BYTES)).is_empty(), "an epoch under way decides better");
     drop(epoch_under_way);
 }
 
@@ -157,9 +157,9 @@ fn a_load_takes_only_what_nobody_read_for_long() {
 fn a_running_loop_makes_room_as_soon_as_the_budget_is_set() {
     let (host, tiering) = aged();
     tiering.start(Duration::from_secs(3600)).unwrap();
-    tiering.set_budget("dram", ONE).unwrap();
+    tiering.set_budget("dram", COLUMN_BYTES).unwrap();
     let start = Instant::now();
-    while host.tiers[0].account().used_bytes() > ONE {
+    while host.tiers[0].account().used_bytes() > COLUMN_BYTES {
         assert!(start.elapsed().as_secs() < 20, "no room was made");
         std::thread::sleep(Duration::from_millis(1));
     }

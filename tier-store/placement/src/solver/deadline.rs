@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
+use terrace_model::clock::Clock;
+
 use super::Effort;
-use crate::clock::Clock;
 
 /// A point in time of a clock.
 #[derive(Debug, Clone, Copy)]

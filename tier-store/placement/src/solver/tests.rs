@@ -4,6 +4,7 @@ use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOutcome};
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_test_support::depth::by_depth;
 
 use super::*;
 
@@ -106,7 +107,7 @@ fn the_bound_is_the_optimum_of_the_linear_relaxation() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(by_depth(40, 200)))]
     #[test]
     fn answers_are_feasible_deterministic_and_within_their_gap(
         seed: u64, segments in 0_usize..400, tiers in 1_usize..6, scale in 0.0..1.5_f64, traps: bool, nodes in 0_usize..500, evaluations in 0_usize..20,
@@ -125,7 +126,7 @@ proptest! {
 #[test]
 #[allow(clippy::disallowed_methods)]
 fn a_hundred_thousand_segments_on_four_tiers_have_a_tiny_gap() {
-    for (seed, scale) in [(1, 0.1), (2, 0.5), (3, 1.0)] {
+    for (seed, scale) in [(1, 0.1), (2, 0.5), (3, 1.0)].into_iter().skip(by_depth(2, 0)) {
         let instance = random(&mut StdRng::seed_from_u64(seed), 100_000, 4, scale, seed == 2);
         let start = std::time::Instant::now();
         let solution = solve(&instance, None, Effort::default()).unwrap();
@@ -167,7 +168,7 @@ struct Stepping {
     step_us: u64,
 }
 
-impl crate::clock::Clock for Stepping {
+impl terrace_model::clock::Clock for Stepping {
     fn now_us(&self) -> u64 {
         self.looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) * self.step_us
     }
@@ -183,7 +184,7 @@ fn at_the_deadline_there_is_an_answer_its_bound_and_who_ended_it() {
     let mut rng = StdRng::seed_from_u64(77);
     let mut ended = [0; 3];
     let mut worse = 0;
-    for case in 0..60 {
+    for case in 0..by_depth(12, 60) {
         let segments = [20, 400, 70_000][case % 3];
         let tiers = 2 + case % 3;
         let instance = random(&mut rng, segments, tiers, 0.6, case % 2 == 0);
@@ -213,13 +214,16 @@ fn at_the_deadline_there_is_an_answer_its_bound_and_who_ended_it() {
             worse += usize::from(which == 1 && found.objective > whole.objective * (1.0 + 1e-9));
         }
     }
-    assert!(ended.iter().all(|count| *count >= 60) && worse > 20, "{ended:?}, {worse} worse for it");
+    assert!(
+        ended.iter().all(|count| *count >= by_depth(6, 60)) && worse > by_depth(0, 20),
+        "{ended:?}, {worse} worse for it"
+    );
 }
 
 #[test]
 fn no_time_at_all_is_a_greedy_answer_and_a_clock_that_stands_still_takes_none() {
     let instance = random(&mut StdRng::seed_from_u64(5), 2_000, 4, 0.5, true);
-    let clock = crate::clock::ManualClock::default();
+    let clock = terrace_model::clock::ManualClock::default();
     let within = |ms| {
         let deadline = Some(Deadline::after(&clock, std::time::Duration::from_millis(ms)));
         Work { effort: Effort::default(), deadline }

@@ -1,20 +1,20 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use parking_lot::Mutex;
+use terrace_model::clock::ManualClock;
+use terrace_model::{Account, ChunkId, TierId};
+use terrace_storage::migrate::testing::FIRST_ID;
+use terrace_storage::table::RuleRows;
 
 use super::*;
-use crate::clock::ManualClock;
-use crate::migrate::testing::FIRST_ID;
-use crate::placement::epoch::SegmentInput;
-use crate::placement::hysteresis::Direction;
-use crate::placement::order::{Order, OrderReport, Scope};
-use crate::placement::record::MoveStatus;
-use crate::placement::testing::{FakeHost, Saved};
-use crate::table::{ChunkId, RuleRows};
-use crate::tier::{Account, TierId};
+use crate::epoch::SegmentInput;
+use crate::hysteresis::Direction;
+use crate::order::{Order, OrderReport, Scope};
+use crate::record::MoveStatus;
+use crate::testing::{COLUMN_BYTES, FakeHost, Saved};
 
 /// Room for three `id` columns of 8,000 bytes.
-const THREE: u64 = 3 * 8192;
+const THREE: u64 = 3 * COLUMN_BYTES;
 
 #[test]
 fn the_hottest_segments_come_and_leave_when_the_budget_shrinks() {
@@ -37,14 +37,14 @@ fn the_hottest_segments_come_and_leave_when_the_budget_shrinks() {
     let json = serde_json::to_string(&host.saved.lock().epochs[0]).unwrap();
     assert_eq!(serde_json::from_str::<EpochReport>(&json).unwrap().moves.len(), 3);
 
-    tiering.set_budget("dram", 8192).unwrap();
+    tiering.set_budget("dram", COLUMN_BYTES).unwrap();
     let reader = host.chunks[4].chunk.segments[0].resident.load_full();
     let report = tiering.run_epoch(EpochRequest::now("smaller")).unwrap();
     assert_eq!((host.resident(), report.epoch.id), (vec![6], 2));
     assert!(report.moves.iter().all(|m| m.reason.contains("over its budget")), "{report:?}");
-    assert_eq!(host.tiers[0].account().used_bytes(), 2 * 8192, "one is still being read");
+    assert_eq!(host.tiers[0].account().used_bytes(), 2 * COLUMN_BYTES, "one is still being read");
     drop(reader);
-    assert_eq!(host.tiers[0].account().used_bytes(), 8192);
+    assert_eq!(host.tiers[0].account().used_bytes(), COLUMN_BYTES);
 }
 
 #[test]
@@ -96,12 +96,12 @@ impl<F: Fn() + Send + Sync> Clock for ObservedClock<F> {
 #[test]
 fn after_a_restart_the_hottest_return_first_at_the_rate_and_readers_are_answered_meanwhile() {
     let saved: Arc<Mutex<Saved>> = Arc::default();
-    let host = FakeHost::new(6 * 8192, Arc::clone(&saved)).with_usual_costs();
+    let host = FakeHost::new(6 * COLUMN_BYTES, Arc::clone(&saved)).with_usual_costs();
     let reads = [3, 9, 1, 7, 10, 2, 5, 8, 4, 6];
     reads.iter().enumerate().for_each(|(chunk, tens)| host.read(chunk, 10 * tens));
     host.tiering().checkpoint().unwrap();
 
-    let host = FakeHost::new(6 * 8192, Arc::clone(&saved));
+    let host = FakeHost::new(6 * COLUMN_BYTES, Arc::clone(&saved));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let io = Account::new("io", u64::MAX);
     let look = {
@@ -198,7 +198,7 @@ fn budgets_of_unknown_tiers_and_above_the_maximum_are_refused() {
 }
 
 fn scope(first: u64, last: u64) -> Scope {
-    Scope { columns: vec![crate::table::ColumnId(0)], rows: RuleRows::Chunks((first..=last).map(ChunkId).collect()) }
+    Scope { columns: vec![terrace_model::ColumnId(0)], rows: RuleRows::Chunks((first..=last).map(ChunkId).collect()) }
 }
 
 fn outcomes(report: &OrderReport) -> Vec<(String, u64)> {
@@ -402,7 +402,7 @@ fn a_home_that_fails_is_not_planned_with_and_its_moves_go_on_after_a_try() {
     assert_eq!(tiering.failing("ssd"), None);
     // While the device fails again, segments stay in memory, but a lower budget is obeyed all the same.
     host.home.fails.store(true, Ordering::Relaxed);
-    tiering.set_budget("dram", 8192).unwrap();
+    tiering.set_budget("dram", COLUMN_BYTES).unwrap();
     epoch();
     assert_eq!(host.resident(), [9]);
 }

@@ -5,54 +5,29 @@ use std::collections::BTreeSet;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::{MarkId, TableId};
 
 use super::*;
-use crate::heat::SegmentKey;
-use crate::placement::constraints::PlacementConstraints;
-use crate::placement::cost::TierCost;
-use crate::placement::epoch::{MAX_TIERS, TierInput, plan};
-use crate::placement::explain::Explainer;
-use crate::placement::solver::Effort;
-use crate::table::{ChunkId, MarkId, TableId};
-use crate::tier::TierKind;
+use crate::epoch::plan;
+use crate::explain::Explainer;
+use crate::solver::Effort;
+use crate::testing::builders::{self, pinned_to_dram, plan_inputs, three_tiers};
 
 const KIB: u64 = 1 << 10;
 const DRAM: TierMask = 1;
 
 fn segment(id: u64, bytes: u64, current: u8, reads: f32) -> SegmentInput {
-    let mut charged_bytes = [0; MAX_TIERS];
-    (charged_bytes[0], charged_bytes[1]) = (bytes, bytes);
-    SegmentInput {
-        key: SegmentKey { table: TableId(1), chunk: ChunkId(id), column: ColumnId(0) },
-        rows: 10_000,
-        bytes,
-        home_bytes: bytes,
-        whole_at_home: false,
-        charged_bytes,
-        current: TierId(current),
-        heat: full_scan(10_000).times(reads),
-        constraints: PlacementConstraints::default(),
-        hysteresis: None,
-        expected_reads: SegmentHeat::default(),
-        view: ViewInfluence::default(),
-    }
+    builders::segment(id).rows(10_000).bytes(bytes).on(current).heat(SegmentHeat::full_scan(10_000).times(reads))
 }
 
-fn inputs(segments: Vec<SegmentInput>, dram: u64, budgets: &[u64]) -> Inputs {
-    let tier =
-        |name: &str, kind, budget_bytes| TierInput { name: name.into(), budget_bytes, cost: TierCost::typical(kind) };
-    let tiers = vec![
-        tier("dram", TierKind::Dram, Some(dram)),
-        tier("nvm", TierKind::Nvm, Some(200 * KIB)),
-        tier("ssd", TierKind::Ssd, None),
-    ];
+fn with_views(segments: Vec<SegmentInput>, dram: u64, budgets: &[u64]) -> Inputs {
     let view = |(at, budget): (usize, &u64)| ViewInput {
         name: format!("public.v{at}"),
         budget_bytes: Some(*budget),
         missed_bytes: 0,
     };
     let views = budgets.iter().enumerate().map(view).collect();
-    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new(), views }
+    Inputs { views, ..plan_inputs(three_tiers(dram, 200 * KIB), segments) }
 }
 
 fn worth_us(inputs: &Inputs, at: usize) -> f64 {
@@ -79,7 +54,7 @@ fn of_equal_segments_a_budget_keeps_the_best_choice_there_is() {
         let reads: Vec<f32> = (0..9).map(|_| rng.random_range(0.5..40.0)).collect();
         let segments = (0..).zip(&reads).map(|(id, reads)| segment(id, 10 * KIB, 2, *reads)).collect();
         let budget = rng.random_range(0..110) * KIB;
-        let mut inputs = inputs(segments, 1 << 30, &[budget]);
+        let mut inputs = with_views(segments, 1 << 30, &[budget]);
         keep_budgets(&mut inputs, &[(0..9).collect()], DRAM);
         let value = |chosen: &dyn Fn(usize) -> bool| -> (u64, f64) {
             let chosen = (0..9).filter(|at| chosen(*at));
@@ -104,7 +79,7 @@ fn budgets_bound_views_that_overlap_and_leave_no_room_unused() {
             .collect();
         let budgets: Vec<u64> = (0..3).map(|_| rng.random_range(0..200) * KIB).collect();
         let members: Members = (0..3).map(|_| (0..20).filter(|_| rng.random_bool(0.5)).collect()).collect();
-        let mut inputs = inputs(segments, 150 * KIB, &budgets);
+        let mut inputs = with_views(segments, 150 * KIB, &budgets);
         keep_budgets(&mut inputs, &members, DRAM);
         let taken = |view: &Vec<usize>| {
             view.iter().filter(|at| is_candidate(&inputs, **at)).map(|at| inputs.segments[*at].bytes).sum::<u64>()
@@ -128,7 +103,7 @@ fn budgets_bound_views_that_overlap_and_leave_no_room_unused() {
 fn what_lies_in_dram_keeps_its_part_of_a_budget_against_the_hardly_better() {
     let place = |reads: [f32; 2]| {
         let segments = vec![segment(0, 10 * KIB, 0, reads[0]), segment(1, 10 * KIB, 2, reads[1])];
-        let mut inputs = inputs(segments, 1 << 30, &[15 * KIB]);
+        let mut inputs = with_views(segments, 1 << 30, &[15 * KIB]);
         keep_budgets(&mut inputs, &[vec![0, 1]], DRAM);
         [is_candidate(&inputs, 0), is_candidate(&inputs, 1)]
     };
@@ -138,10 +113,9 @@ fn what_lies_in_dram_keeps_its_part_of_a_budget_against_the_hardly_better() {
 
 #[test]
 fn pins_win_against_budgets_and_it_is_said_by_how_much() {
-    let pinned = PlacementConstraints { allowed: DRAM, pin: Some(0), ..PlacementConstraints::default() };
     let mut segments: Vec<_> = (0..3).map(|id| segment(id, 10 * KIB, 2, 5.0)).collect();
-    (segments[0].constraints, segments[1].constraints) = (pinned, pinned);
-    let mut inputs = inputs(segments, 1 << 30, &[15 * KIB]);
+    segments[..2].iter_mut().for_each(|segment| segment.constraints = pinned_to_dram());
+    let mut inputs = with_views(segments, 1 << 30, &[15 * KIB]);
     inputs.rules = vec!["rule 1 of t, PIN".into()];
     keep_budgets(&mut inputs, &[vec![0, 1, 2]], DRAM);
     assert_eq!((0..3).map(|at| is_candidate(&inputs, at)).collect::<Vec<_>>(), [true, true, false]);
@@ -206,7 +180,7 @@ fn segments_of_a_view_go_first_and_are_pinned_by_nothing() {
     let place = |reads: [f32; 3]| {
         let mut segments: Vec<_> = (0..).zip(reads).map(|(id, reads)| segment(id, 10 * KIB, 2, reads)).collect();
         segments[1].view.read_by = Some(0);
-        let mut inputs = inputs(segments, 15 * KIB, &[]);
+        let mut inputs = with_views(segments, 15 * KIB, &[]);
         inputs.tiers[1].budget_bytes = Some(0);
         (0..3).map(|at| planned_bytes(&inputs, &[at]) > 0).collect::<Vec<_>>()
     };

@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use proptest::prelude::*;
+use terrace_model::{Error, Result, TableName};
+use terrace_placement::EpochRequest;
+use terrace_storage::table::{Alteration, ChunkAdmission, Sketch, Table, TableDefinition, TableVersion};
+use terrace_storage::tier::ssd::{Admission, ColdRead};
+use terrace_test_support::depth::by_depth;
 
-use crate::placement::EpochRequest;
-use crate::table::{Alteration, ChunkAdmission, Sketch, Table, TableDefinition, TableName, TableVersion};
-use crate::tier::ssd::{Admission, ColdRead};
-use crate::{Error, Result, Store, StoreOptions};
+use crate::{Store, StoreOptions};
 
 fn name() -> TableName {
     TableName::new("public", "t")
@@ -286,7 +288,7 @@ fn check(store: &Store, pinned: &[PinnedVersion]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(by_depth(8, 32)))]
 
     #[test]
     fn any_order_of_changes_reads_as_the_model(steps in prop::collection::vec(step(), 1..30)) {

@@ -3,14 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use terrace_model::Error;
+use terrace_placement::{Order, Scope};
+use terrace_storage::io::FileSystem;
+use terrace_storage::io::files::DiskFaults;
+
 use super::model::{State, accounts_agree, definition, keys, observe, table_name};
 use super::workload::Operation;
-use super::{CRASHES, DATA_DIR, Machine, options, run_seeds, template};
-use crate::error::Error;
-use crate::io::FileSystem;
-use crate::io::files::DiskFaults;
-use crate::placement::{Order, Scope};
-use crate::seeds::setting;
+use super::{CRASHES_PER_SEED, DATA_DIR, Machine, crashes, options, run_seeds, template};
 use crate::store::tests::rows;
 use crate::store::{Store, StoreOptions};
 use std::sync::Arc;
@@ -103,6 +103,11 @@ fn check_unchanged(machine: &Machine, store: &Arc<Store>) {
     assert_eq!(observe(store).unwrap(), machine.model.state.as_open_store(), "seed {}", machine.seed);
 }
 
+/// Number of crashes in a test with faults: those of four seeds or more.
+fn crashes_with_faults() -> u64 {
+    (crashes() / 10).max(4 * CRASHES_PER_SEED)
+}
+
 fn below(path: &str) -> Option<PathBuf> {
     Some(Path::new(DATA_DIR).join(path))
 }
@@ -111,7 +116,7 @@ fn below(path: &str) -> Option<PathBuf> {
 fn chunk_files_that_fail_cost_a_statement_and_nothing_else() {
     let faults =
         DiskFaults { error_rate: 0.05, full_rate: 0.05, short_rate: 0.3, below: below("ssd"), ..Default::default() };
-    run_seeds(setting("TERRACE_CRASHES").unwrap_or(CRASHES) / 10, |_| Some(faults.clone()));
+    run_seeds(crashes_with_faults(), |_| Some(faults.clone()));
 }
 
 #[test]
@@ -121,7 +126,7 @@ fn a_catalog_that_fails_refuses_writes_and_comes_back() {
         let below = if seed % 2 == 0 { below("catalog.redb") } else { None };
         DiskFaults { error_rate: rate, full_rate: rate, short_rate: 0.1, below, ..Default::default() }
     };
-    run_seeds(setting("TERRACE_CRASHES").unwrap_or(CRASHES) / 10, |seed| Some(faults(seed)));
+    run_seeds(crashes_with_faults(), |seed| Some(faults(seed)));
 }
 
 #[test]
@@ -142,7 +147,7 @@ fn a_full_disk_that_is_freed_needs_no_restart() {
     full(store.insert(&table, &[rows(50..60)]).unwrap_err());
     full(store.seal(&table).unwrap_err());
     full(store.insert(&volatile, &[rows(5..9)]).unwrap_err());
-    let renamed = crate::table::Alteration::Rename(table_name("renamed"));
+    let renamed = terrace_storage::table::Alteration::Rename(table_name("renamed"));
     full(store.alter_table(table.name(), &[renamed]).map(drop).unwrap_err());
     full(store.drop_table(volatile.name()).unwrap_err());
     full(store.put_object("view", "late", "{}").unwrap_err());
@@ -231,7 +236,7 @@ fn a_slow_disk_changes_nothing_but_time() {
         machine.crash(5);
         let store = Store::open(options(&machine.disk, &machine.clock)).unwrap();
         accounts_agree(&store).unwrap();
-        use crate::clock::Clock;
+        use terrace_model::clock::Clock;
         (observe(&store).unwrap(), machine.clock.now_us())
     };
     let fast = run(std::time::Duration::ZERO);

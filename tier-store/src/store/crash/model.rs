@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use arrow::array::cast::AsArray;
 use arrow::datatypes::Int64Type;
+use terrace_model::{Result, TableName};
+use terrace_placement::calibrate::SCRATCH_NAME;
+use terrace_storage::table::{ChunkEntry, DeltaRows, Durability, Sketch, Table, TableDefinition, TableVersion};
 
-use crate::error::Result;
-use crate::placement::calibrate::sample::SCRATCH_NAME;
-use crate::store::Store;
 use crate::store::marks::tests::check_known_marks;
-use crate::store::tests;
-use crate::table::{ChunkEntry, DeltaRows, Durability, Sketch, Table, TableDefinition, TableName, TableVersion};
+use crate::store::{Store, tests};
 
 /// Rows of a table by key; the other column follows from it.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -205,7 +204,7 @@ pub(super) fn accounts_agree(store: &Store) -> Result<(), String> {
     // A scratch file that calibration could not delete on a failing disk is removed by the next start.
     let files: BTreeSet<_> = files.filter(|path| !path.ends_with(SCRATCH_NAME)).collect();
     let stored: u64 = chunks.iter().map(|entry| entry.chunk.file_bytes).sum();
-    let resident = |tier: &dyn crate::tier::MemoryTier| -> u64 {
+    let resident = |tier: &dyn terrace_storage::tier::MemoryTier| -> u64 {
         let copies = chunks.iter().flat_map(|entry| entry.chunk.segments.iter()).filter_map(|s| s.resident.load_full());
         copies.filter(|copy| copy.tier.id() == tier.id()).map(|copy| copy.bytes.charged_bytes).sum()
     };

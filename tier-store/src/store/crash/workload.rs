@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use rand::Rng;
 use rand::rngs::StdRng;
+use terrace_model::{Error, Pattern, Result};
+use terrace_placement::EpochRequest;
 
 use super::model::{Model, Rows, State, definition, keys, positions, table_name};
-use crate::error::{Error, Result};
-use crate::heat::Pattern;
-use crate::placement::EpochRequest;
 use crate::store::marks::tests::{arrange_apart, evaluate_mark};
 use crate::store::tests::rows;
 use crate::store::{Store, StoreOptions};
@@ -290,7 +289,7 @@ impl Operation {
     }
 }
 
-fn write(ingest: &mut crate::table::Ingest, keys: &Range<i64>) -> Result<()> {
+fn write(ingest: &mut crate::store::ingest::Ingest, keys: &Range<i64>) -> Result<()> {
     for start in keys.clone().step_by(50) {
         ingest.write(rows(start..keys.end.min(start + 50)))?;
     }
@@ -298,7 +297,7 @@ fn write(ingest: &mut crate::table::Ingest, keys: &Range<i64>) -> Result<()> {
 }
 
 /// Counts accesses, so that epochs have moves to plan.
-fn touch(version: &crate::table::TableVersion) {
+fn touch(version: &terrace_storage::table::TableVersion) {
     for (number, entry) in version.chunks.iter().enumerate() {
         for segment in entry.chunk.segments.iter().skip(number % 2) {
             segment.counters.record(Pattern::Sequential, 100 * u64::from(entry.chunk.rows));

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::{Pattern, TierKind};
+use terrace_placement::{EpochRequest, MergeKind, MoveStatus, Order, Scope, TierState};
+use terrace_storage::table::{NewRule, RuleKind, RuleRows, Table, TableVersion};
+use terrace_storage::tier::ssd::Admission;
+use terrace_test_support::depth::{by_depth, is_deep};
+use terrace_test_support::seeds::{SeedReport, seeds};
 
 use super::super::tests::{definition, read, rows};
 use super::*;
 use crate::StoreOptions;
-use crate::heat::Pattern;
-use crate::placement::{EpochRequest, MergeKind, MoveStatus, Order, Scope, TierState};
-use crate::seeds::{SeedReport, seeds};
 use crate::store::NvmOptions;
-use crate::table::{NewRule, RuleKind, RuleRows, Table, TableVersion};
-use crate::tier::TierKind;
-use crate::tier::ssd::Admission;
 
 const MIB: u64 = 1 << 20;
 const ROWS: i64 = 8_000;
@@ -326,7 +326,7 @@ fn check_settled(store: &Store, table: &Table) {
 #[test]
 fn answers_are_the_same_while_tiers_come_and_go() {
     let mut done = std::collections::BTreeSet::new();
-    for seed in seeds(1..4) {
+    for seed in seeds(1..by_depth(2, 4)) {
         let _seed_report = SeedReport(seed);
         let dir = tempfile::tempdir().unwrap();
         let mut options = options(dir.path(), true);
@@ -374,7 +374,7 @@ fn answers_are_the_same_while_tiers_come_and_go() {
         assert_eq!(names(&store), ["dram", "ssd"]);
         check_all_rows(&store, &table);
     }
-    assert_eq!(done.len(), STEPS.len(), "{done:?} of {STEPS:?}");
+    assert!(!is_deep() || done.len() == STEPS.len(), "{done:?} of {STEPS:?}");
 }
 
 #[test]

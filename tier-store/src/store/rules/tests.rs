@@ -11,13 +11,15 @@ use arrow::datatypes::Int64Type;
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
+use terrace_model::ColumnId;
+use terrace_placement::EpochRequest;
+use terrace_storage::table::{Alteration, Comparison, Literal, Predicate};
+use terrace_test_support::depth::{by_depth, is_deep};
+use terrace_test_support::seeds::{SeedReport, requested_seeds, seeds};
 
 use super::super::tests::{definition, keys, rows};
 use super::super::transaction::tests::delete_keys;
 use super::*;
-use crate::placement::EpochRequest;
-use crate::seeds::{SeedReport, requested_seeds, seeds};
-use crate::table::{Alteration, ColumnId, Comparison, Literal, Predicate};
 use crate::{Store, StoreOptions};
 
 fn open(dir: &std::path::Path, dram: u64) -> Arc<Store> {
@@ -165,7 +167,7 @@ fn new_chunks_start_where_rules_say() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 1 << 20);
     let mut definition = definition("t");
-    definition.options.admission = crate::table::ChunkAdmission::Ssd;
+    definition.options.admission = terrace_storage::table::ChunkAdmission::Ssd;
     let table = store.create_table(definition).unwrap();
     store.add_rule(&name(), new_rule(RuleKind::Pin, "dram", &[0], keys_from(1_000))).unwrap();
     let mut ingest = store.ingest(&table);
@@ -203,7 +205,7 @@ impl Life {
     fn keys_by_chunk(&self) -> BTreeMap<u64, BTreeSet<i64>> {
         let version = self.table().version();
         let items = super::super::tests::items(self.store(), &version).unwrap();
-        let live = |entry: &crate::table::ChunkEntry, batch: &arrow::array::RecordBatch| {
+        let live = |entry: &terrace_storage::table::ChunkEntry, batch: &arrow::array::RecordBatch| {
             let keys = batch.column(0).as_primitive::<Int64Type>().values().iter().zip(0..);
             let deleted = |row| entry.deletions.as_ref().is_some_and(|d| d.contains(row));
             keys.filter(|(_, row)| !deleted(*row)).map(|(key, _)| *key).collect()
@@ -312,7 +314,7 @@ impl Life {
 #[test]
 fn rules_hold_through_random_lives() {
     let mut compactions = 0;
-    for seed in seeds(0..12) {
+    for seed in seeds(0..by_depth(2, 12)) {
         let _seed_report = SeedReport(seed);
         let mut rng = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
@@ -327,5 +329,5 @@ fn rules_hold_through_random_lives() {
         }
         compactions += life.compactions;
     }
-    assert!(compactions > 10 || requested_seeds().is_some(), "{compactions} compactions");
+    assert!(compactions > 10 || !is_deep() || requested_seeds().is_some(), "{compactions} compactions");
 }

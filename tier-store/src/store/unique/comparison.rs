@@ -16,13 +16,12 @@ use arrow::compute::filter;
 use arrow::compute::kernels::cmp::{gt_eq, lt_eq};
 use arrow::row::Rows;
 use roaring::RoaringBitmap;
+use terrace_model::{Charge, ChunkId, Result};
+use terrace_storage::table::key::{Key, KeyRange, Limit};
+use terrace_storage::table::{ChunkEntry, DeltaRows};
 
-use crate::error::Result;
 use crate::store::core::Core;
-use crate::table::ingest::SealedChunk;
-use crate::table::key::{Key, KeyRange, Limit};
-use crate::table::{ChunkEntry, ChunkId, DeltaRows};
-use crate::tier::Charge;
+use crate::store::ingest::SealedChunk;
 
 /// Rows whose keys are encoded at a time.
 const SLICE_ROWS: usize = 8192;

@@ -2,8 +2,9 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use terrace_model::{Error, Result};
+
 use super::{Space, sealed};
-use crate::error::{Error, Result};
 
 /// Changes that become durable together.
 #[derive(Debug, Default)]
@@ -63,7 +64,7 @@ impl Commit {
 /// A commit on its way to the disk.
 #[derive(Debug)]
 #[must_use = "a commit is durable only when waited for"]
-pub(crate) struct PendingCommit(Receiver<Result<()>>);
+pub struct PendingCommit(Receiver<Result<()>>);
 
 impl PendingCommit {
     /// Makes one, and the end by which a store reports once whether the commit is durable.
@@ -73,7 +74,7 @@ impl PendingCommit {
     }
 
     /// Blocks until the commit is durable or refused.
-    pub(crate) fn wait(self) -> Result<()> {
+    pub fn wait(self) -> Result<()> {
         self.0.recv().unwrap_or_else(|_| Err(Error::Catalog("the catalog is closed".into())))
     }
 }

@@ -2,11 +2,11 @@
 //! placement decisions and heat.
 //!
 //! A [`Commit`] is a list of puts and deletes that become durable together or not at all. After an I/O error the catalog
-//! refuses writes until it is reopened, which [`crate::Store`] tries with back-off; reads go on meanwhile. Keys are
+//! refuses writes until it is reopened, which the store tries with back-off; reads go on meanwhile. Keys are
 //! big-endian, so a prefix is a range. Every value is stored with a checksum.
 //!
 //! ```text
-//!   Catalog, Snapshot    what the rest of the crate calls: spaces, checksums, damage
+//!   Catalog, Snapshot    what callers use: spaces, checksums, damage
 //!        | trait CatalogStore, trait StoredEntries
 //!   RedbStore            one writer thread that groups concurrent commits into one transaction (group commit)
 //! ```
@@ -36,6 +36,7 @@
 //! - `sealed`: values with checksums, and faults
 //! - `snapshot`: consistent reads
 //! - `store`: the traits of a store
+//! - [`testing`]: damage to catalogs, for tests
 
 mod commit;
 pub mod records;
@@ -43,35 +44,36 @@ mod redb_store;
 mod sealed;
 mod snapshot;
 mod store;
+#[doc(hidden)]
+pub mod testing;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use std::path::Path;
 
+use terrace_model::{Error, Result};
+
 pub use commit::Commit;
-pub(crate) use commit::PendingCommit;
+pub use commit::PendingCommit;
 pub use records::{ChunkRecord, TableRecord};
-#[cfg(test)]
-pub(crate) use redb_store::FORMAT_VERSION;
 pub use sealed::CatalogFault;
 pub use snapshot::Snapshot;
 
-use crate::error::{Error, Result};
 use crate::io::FileSystem;
 use redb_store::RedbStore;
 use store::{CatalogStore, WhenEmpty};
 
 /// Key in [`Space::Meta`] of the measured cost profiles of the devices.
-pub(crate) const CALIBRATION_KEY: &[u8] = b"calibration";
+pub const CALIBRATION_KEY: &[u8] = b"calibration";
 /// Key in [`Space::Meta`] of the hysteresis state, which keeps segments from moving back and forth.
-pub(crate) const HYSTERESIS_KEY: &[u8] = b"tiering_holds";
+pub const HYSTERESIS_KEY: &[u8] = b"tiering_holds";
 /// Key in [`Space::Meta`] of the number of the last transaction.
 const LAST_COMMIT_KEY: &[u8] = b"last_commit";
 /// Keys in [`Space::Meta`] of values that are measured, decided or counted anew when they are damaged.
 const EXPENDABLE_META: [&[u8]; 3] = [CALIBRATION_KEY, HYSTERESIS_KEY, LAST_COMMIT_KEY];
 
 /// The message about a catalog that lost its contents.
-pub(crate) const LOST_CATALOG: &str = "it is missing or empty, and there are files of tables. Restore a backup, or make a \
+pub const LOST_CATALOG: &str = "it is missing or empty, and there are files of tables. Restore a backup, or make a \
                                        catalog of the files: `terrace rebuild-catalog`";
 
 /// A key space of the catalog.
@@ -196,7 +198,7 @@ impl Catalog {
     }
 
     /// Like [`Catalog::open`], but an empty catalog counts as damaged.
-    pub(crate) fn open_existing(files: &dyn FileSystem, path: &Path, cache_bytes: usize) -> Result<Self> {
+    pub fn open_existing(files: &dyn FileSystem, path: &Path, cache_bytes: usize) -> Result<Self> {
         DefaultStore::open(files, path, cache_bytes, WhenEmpty::Refuse).map(Self::from_store)
     }
 
@@ -235,7 +237,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`Error::Corrupt`] that names the first damaged value, and what to do; the log has the others.
-    pub(crate) fn refuse_damage(&self) -> Result<()> {
+    pub fn refuse_damage(&self) -> Result<()> {
         let faults = self.snapshot()?.faults(&Space::ESSENTIAL);
         let needed: Vec<&CatalogFault> = faults.iter().filter(|fault| !fault.is_expendable()).collect();
         for fault in faults.iter().skip(1) {
@@ -258,13 +260,13 @@ impl Catalog {
     }
 
     /// Like [`Catalog::submit`], with a number for [`Catalog::durable`].
-    pub(crate) fn submit_numbered(&self, mut commit: Commit, number: u64) -> PendingCommit {
+    pub fn submit_numbered(&self, mut commit: Commit, number: u64) -> PendingCommit {
         commit.number = Some(number);
         self.store.submit(commit)
     }
 
     /// The number of the last numbered commit that is durable.
-    pub(crate) fn durable(&self) -> Option<u64> {
+    pub fn durable(&self) -> Option<u64> {
         self.store.durable()
     }
 
@@ -277,12 +279,12 @@ impl Catalog {
     ///
     /// # Errors
     /// The reason why it cannot be written yet.
-    pub(crate) fn reopen(&self, files: &dyn FileSystem) -> Result<()> {
+    pub fn reopen(&self, files: &dyn FileSystem) -> Result<()> {
         self.store.reopen(files)
     }
 
     /// Accepts writes again. Commits submitted before are refused, as they build on the failed one.
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         self.store.resume();
     }
 
@@ -298,7 +300,7 @@ impl Catalog {
     ///
     /// # Errors
     /// Like [`Catalog::open_read_only`].
-    pub(crate) fn snapshot_on_disk(&self) -> Result<Snapshot> {
+    pub fn snapshot_on_disk(&self) -> Result<Snapshot> {
         self.store.snapshot_on_disk()
     }
 

@@ -8,10 +8,9 @@ use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Deserializer, Serialize};
+use terrace_model::{ColumnId, Error, MarkId, Result, TableName, TieringMode};
 
-use crate::error::{Error, Result};
-use crate::placement::TieringMode;
-use crate::table::{Column, ColumnId, Constant, Home, MarkId, TableDefinition, TableName, TableOptions};
+use crate::table::{Column, Constant, Home, TableDefinition, TableOptions};
 
 /// A table as stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -16,23 +16,23 @@ mod format;
 mod overlay_file;
 mod storage;
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;
 mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use redb::{Database, TableDefinition};
+use terrace_model::{Error, Result};
 
 use super::sealed::ADVICE;
 use super::snapshot::Origin;
 use super::store::{CatalogStore, WhenEmpty};
 use super::{Commit, LOST_CATALOG, PendingCommit, Snapshot, Space};
-use crate::error::{Error, Result};
 use crate::io::FileSystem;
 use crate::io::files::file_error;
 use connection::Connection;
-pub(crate) use format::FORMAT_VERSION;
+pub use format::FORMAT_VERSION;
 use overlay_file::OverlayFile;
 use storage::{open_database, open_database_in};
 use writer::Writer;
@@ -140,12 +140,10 @@ impl CatalogStore for RedbStore {
         self.connection.resume();
     }
 
-    #[cfg(test)]
-    fn damage(&self, space: Space, key: &[u8], bit: usize) {
-        self.connection.with_database(|database| tests::damage_value(database, space, key, bit));
+    fn damage(&self, space: Space, key: &[u8], bit: usize) -> Result<()> {
+        self.connection.damage(space, key, bit)
     }
 
-    #[cfg(test)]
     fn fail_closed(&self, error: &Error) {
         self.connection.fail_closed(error);
     }

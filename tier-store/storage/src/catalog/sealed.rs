@@ -11,9 +11,9 @@
 use std::fmt::{self, Write};
 use std::path::Path;
 
+use terrace_model::{Error, TableId};
+
 use super::{Space, key_part};
-use crate::error::Error;
-use crate::table::TableId;
 
 /// Bytes of a checksum.
 const CHECKSUM_BYTES: usize = 4;

@@ -7,10 +7,11 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use terrace_model::Result;
+
 use super::sealed::{self, CatalogFault};
 use super::store::{CatalogStore, Direction, StoredEntries};
 use super::{DefaultStore, Space};
-use crate::error::Result;
 
 /// All spaces as of one commit. A snapshot only keeps the store from reusing old pages.
 pub struct Snapshot {
@@ -43,8 +44,8 @@ impl Snapshot {
     /// Reads a value.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) when the value is damaged and not expendable;
-    /// [`Error::Catalog`](crate::Error::Catalog).
+    /// [`Error::Corrupt`](terrace_model::Error::Corrupt) when the value is damaged and not expendable;
+    /// [`Error::Catalog`](terrace_model::Error::Catalog).
     pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(mut stored) = self.entries.get(space, key)? else { return Ok(None) };
         let payload = self.required(self.unseal(space, key, &stored))?.map(<[u8]>::len);

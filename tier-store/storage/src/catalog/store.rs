@@ -14,8 +14,9 @@
 use std::fmt::Debug;
 use std::path::Path;
 
+use terrace_model::{Error, Result};
+
 use super::{Commit, PendingCommit, Snapshot, Space};
-use crate::error::{Error, Result};
 use crate::io::FileSystem;
 
 /// Called with key and value of an entry; false ends the scan.
@@ -127,12 +128,13 @@ pub(super) trait CatalogStore: Debug + Send + Sync {
     /// Accepts commits again. Those submitted before are refused, as they build on the failed one.
     fn resume(&self);
 
-    /// Flips a bit of a stored value in a way that the store itself does not notice.
-    #[cfg(test)]
-    fn damage(&self, space: Space, key: &[u8], bit: usize);
+    /// Flips a bit of a stored value in a way that the store itself does not notice; for tests.
+    ///
+    /// # Errors
+    /// [`Error::Catalog`] when the value is not there.
+    fn damage(&self, space: Space, key: &[u8], bit: usize) -> Result<()>;
 
-    /// Brings it into the state after a failed commit and a failed reopen.
-    #[cfg(test)]
+    /// Brings it into the state after a failed commit and a failed reopen; for tests.
     fn fail_closed(&self, error: &Error);
 }
 

@@ -4,23 +4,11 @@
 
 use std::sync::Arc;
 
-pub(crate) use super::redb_store::tests::damage_pages;
+use terrace_model::clock::ManualClock;
+
 use super::*;
-use crate::clock::ManualClock;
 use crate::io::RealFiles;
 use crate::io::files::{DiskFaults, SimulatedFiles};
-
-impl Catalog {
-    /// Brings it into the state after the disk failed while the catalog was reopened.
-    pub(crate) fn fail_closed(&self, error: &Error) {
-        self.store.fail_closed(error);
-    }
-
-    /// Flips a bit of a stored value, in a way that the store does not notice.
-    pub(crate) fn damage(&self, space: Space, key: &[u8], bit: usize) {
-        self.store.damage(space, key, bit);
-    }
-}
 
 #[test]
 fn commits_survive_a_reopen_and_prefixes_are_ranges() {
@@ -59,8 +47,8 @@ fn damaged_values_are_named_and_spare_ones_passed_over() {
     catalog.commit(commit).unwrap();
     assert_eq!(catalog.snapshot().unwrap().faults(&Space::ALL), []);
     catalog.refuse_damage().unwrap();
-    catalog.damage(Space::Epochs, &key(&[1]), 77);
-    catalog.damage(Space::Meta, CALIBRATION_KEY, 3);
+    catalog.damage(Space::Epochs, &key(&[1]), 77).unwrap();
+    catalog.damage(Space::Meta, CALIBRATION_KEY, 3).unwrap();
     catalog.refuse_damage().unwrap();
     let mut epochs = Vec::new();
     catalog
@@ -72,7 +60,7 @@ fn damaged_values_are_named_and_spare_ones_passed_over() {
         })
         .unwrap();
     assert_eq!((epochs, catalog.get(Space::Meta, CALIBRATION_KEY).unwrap()), (vec![0, 2], None));
-    catalog.damage(Space::Chunks, &key(&[7, 2]), 5);
+    catalog.damage(Space::Chunks, &key(&[7, 2]), 5).unwrap();
     let named = |error: Error| matches!(&error, Error::Corrupt { what, .. } if what.starts_with("chunks, key 7/2 (of table 7)"));
     assert!(named(catalog.refuse_damage().unwrap_err()));
     assert!(named(catalog.get(Space::Chunks, &key(&[7, 2])).unwrap_err()));

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Pattern;
-use crate::tier::{MAX_TIERS, TierId, TierRows};
+use terrace_model::{MAX_TIERS, Pattern, TierId, TierRows};
 
 /// Accesses to segments of one tier by one pattern, and the bytes they covered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,12 +27,13 @@ struct Cell {
 }
 
 impl AccessTotals {
+    #[inline]
     fn cell(&self, tier: TierId, pattern: Pattern) -> Option<&Cell> {
         self.cells.get(self.slots.row_of_tier(tier)?)?.get(pattern as usize)
     }
 
     /// Adapts to a change of the tiers: `rows` gives the row of each tier, by position; the row `reset` begins at 0.
-    pub(crate) fn rearrange(&self, rows: &[u8], reset: Option<u8>) {
+    pub fn rearrange(&self, rows: &[u8], reset: Option<u8>) {
         for cell in reset.and_then(|row| self.cells.get(usize::from(row))).into_iter().flatten() {
             cell.accesses.store(0, Ordering::Relaxed);
             cell.bytes.store(0, Ordering::Relaxed);
@@ -42,6 +42,7 @@ impl AccessTotals {
     }
 
     /// Counts one access to a segment on `tier` that covered `bytes`.
+    #[inline]
     pub fn record(&self, tier: TierId, pattern: Pattern, bytes: u64) {
         if let Some(cell) = self.cell(tier, pattern) {
             cell.accesses.fetch_add(1, Ordering::Relaxed);

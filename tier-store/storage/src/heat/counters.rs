@@ -2,34 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How a segment is accessed (Dreseler 2021, section 6.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Pattern {
-    /// The whole segment or a good part of it, from one row to the next.
-    Sequential,
-    /// Positions in order, some skipped.
-    Monotonic,
-    /// Positions in no order, one read apart from the next.
-    Random,
-    /// A few rows.
-    Point,
-}
-
-impl Pattern {
-    /// All patterns, in the order of [`PatternCounts`].
-    pub const ALL: [Self; 4] = [Self::Sequential, Self::Monotonic, Self::Random, Self::Point];
-
-    /// Lower-case name, as in metrics and SQL.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::Monotonic => "monotonic",
-            Self::Random => "random",
-            Self::Point => "point",
-        }
-    }
-}
+use terrace_model::Pattern;
 
 /// Accesses and values read by pattern, in the order of [`Pattern::ALL`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,13 +46,14 @@ impl SegmentCounters {
     }
 
     /// Sets the counters to `counts`; for a new segment that no statement reads yet.
-    pub(crate) fn start_at(&self, counts: &PatternCounts) {
+    pub fn start_at(&self, counts: &PatternCounts) {
         let pairs = self.accesses.iter().zip(counts.accesses);
         pairs.for_each(|(counter, count)| counter.store(count as u32, Ordering::Relaxed));
         self.values.iter().zip(counts.values).for_each(|(counter, count)| counter.store(count, Ordering::Relaxed));
     }
 
     /// A copy of all counters (not atomic across patterns).
+    #[inline]
     pub fn snapshot(&self) -> PatternCounts {
         PatternCounts {
             accesses: std::array::from_fn(|i| self.accesses.get(i).map_or(0, |c| c.load(Ordering::Relaxed).into())),

@@ -6,8 +6,7 @@
 //! rows of one order lie in one place.
 
 use arrow::buffer::BooleanBuffer;
-
-use super::Pattern;
+use terrace_model::Pattern;
 
 /// The most looked-up values of a point access.
 const POINT_VALUES: usize = 8;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
+use terrace_model::Result;
 
 use super::class::{Class, ClassQueues};
 use super::request::{Request, pread};
 use super::{BlockIo, BufferPool, Depth, IoFile, IoStats, ReadHandle};
-use crate::error::Result;
 
 /// Number of concurrent reads; with more than eight a disk gains latency rather than throughput.
 const THREADS: usize = 8;

@@ -13,11 +13,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use arrow::buffer::Buffer;
+use terrace_model::{Charge, Result};
 
 use super::BLOCK_BYTES;
+use super::copy::copy_past_caches;
 use super::pool::{Allocation, BufferPool};
-use crate::error::Result;
-use crate::tier::{Charge, copy_past_caches};
 
 /// Bytes of one read: a window inside whole, aligned blocks.
 pub struct AlignedBuffer {
@@ -77,6 +77,7 @@ impl AlignedBuffer {
     }
 
     /// Bytes of the enclosing blocks.
+    #[inline]
     pub fn allocated_bytes(&self) -> usize {
         self.blocks_len
     }
@@ -177,8 +178,9 @@ impl fmt::Debug for AlignedBuffer {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use terrace_model::Account;
+
     use super::*;
-    use crate::tier::Account;
 
     #[test]
     fn the_window_keeps_the_offset_within_its_block() {

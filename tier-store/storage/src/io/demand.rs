@@ -1,8 +1,7 @@
 //! Counts the reads of statements, and the time that the device is busy with them.
 
 use parking_lot::Mutex;
-
-use crate::clock::{Clock, SystemClock};
+use terrace_model::clock::{Clock, SystemClock};
 
 /// Reads of statements since the engine started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -15,6 +15,7 @@ impl Depth {
     pub const MOST: u64 = 32 << 20;
 
     /// The depth in bytes.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -4,9 +4,10 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use terrace_model::Result;
+
 use super::AlignedBuffer;
 use super::pool::BufferPool;
-use crate::error::Result;
 
 /// A file in memory, aligned to blocks. It grows with writes; its memory comes from a pool and returns to it.
 pub struct FileBytes {

@@ -20,10 +20,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use terrace_model::{Error, Result};
+
 pub use simulated::{DiskFaults, Outage, SimulatedFiles};
 
 use super::{AlignedBuffer, BLOCK_BYTES};
-use crate::error::{Error, Result};
 
 /// Files from this size are written around the page cache.
 const DIRECT_FROM_BYTES: usize = 256 << 10;
@@ -98,7 +99,7 @@ pub trait FileSystem: Send + Sync + Debug {
 }
 
 /// Raises the limit of open files to the most that the system allows: every chunk that is read from disk keeps a file open.
-pub(crate) fn raise_open_file_limit() {
+pub fn raise_open_file_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: plain system calls on a structure of ours; a refusal leaves the limit as it was.
     unsafe {
@@ -110,7 +111,7 @@ pub(crate) fn raise_open_file_limit() {
 }
 
 /// Makes a folder and those above it that are missing, with durable names.
-pub(crate) fn create_folders(files: &dyn FileSystem, folder: &Path) -> Result<()> {
+pub fn create_folders(files: &dyn FileSystem, folder: &Path) -> Result<()> {
     let missing: Vec<&Path> = folder.ancestors().take_while(|f| !is_current_folder(f) && !files.is_folder(f)).collect();
     for folder in missing.into_iter().rev() {
         files.create_folder(folder)?;
@@ -120,7 +121,7 @@ pub(crate) fn create_folders(files: &dyn FileSystem, folder: &Path) -> Result<()
 }
 
 /// The folder that contains a path.
-pub(crate) fn parent(path: &Path) -> &Path {
+pub fn parent(path: &Path) -> &Path {
     path.parent().map_or(path, |parent| if is_current_folder(parent) { Path::new(".") } else { parent })
 }
 
@@ -130,13 +131,13 @@ fn is_current_folder(path: &Path) -> bool {
 }
 
 /// Makes a folder that no other user of the machine may read.
-pub(crate) fn create_private_folder(folder: &Path) -> std::io::Result<()> {
+pub fn create_private_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(folder)
 }
 
 /// Revokes the rights of other users of the machine to a folder or a file, which an older version may have granted; the group
 /// keeps its rights.
-pub(crate) fn revoke_access_of_others(folder: &Path) {
+pub fn revoke_access_of_others(folder: &Path) {
     let Ok(found) = std::fs::metadata(folder) else { return };
     let mode = found.permissions().mode();
     if mode & 0o007 != 0

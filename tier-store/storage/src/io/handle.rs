@@ -18,10 +18,9 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex};
+use terrace_model::{Charge, Error, Result};
 
 use super::{AlignedBuffer, Class, IoStats};
-use crate::error::{Error, Result};
-use crate::tier::Charge;
 
 #[derive(Debug)]
 enum Phase {
@@ -223,8 +222,9 @@ impl Drop for ReadHandle {
 mod tests {
     #![allow(clippy::disallowed_methods)]
     #![allow(clippy::unwrap_used)]
+    use terrace_model::Account;
+
     use super::*;
-    use crate::tier::Account;
 
     fn in_flight(stats: &Arc<IoStats>) -> u64 {
         stats.in_flight.load(Ordering::SeqCst)

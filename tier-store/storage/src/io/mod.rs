@@ -7,6 +7,7 @@
 //! - [`blocking`]: the engine of threads and `pread`, where io_uring is missing
 //! - [`buffer`]: block-aligned memory
 //! - [`class`]: priorities of reads
+//! - `copy`: copies images without filling the processor's caches
 //! - [`demand`]: counts the reads of statements
 //! - [`depth`]: bytes that an engine submits to a device at once
 //! - [`device`]: describes the machine and its devices
@@ -22,6 +23,7 @@
 pub mod blocking;
 pub mod buffer;
 pub mod class;
+mod copy;
 mod demand;
 mod depth;
 pub mod device;
@@ -40,17 +42,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use terrace_model::{Error, Result};
+
 pub use buffer::AlignedBuffer;
 pub use class::Class;
+pub(crate) use copy::copy_past_caches;
 pub use demand::{Demand, ReadSums};
 pub use depth::Depth;
 pub use file_bytes::FileBytes;
 pub use files::{FileSystem, RealFiles, SimulatedFiles};
 pub use handle::ReadHandle;
 pub use pool::BufferPool;
-pub(crate) use priority::{Priority, QUANTUM_BYTES, let_others_run, lower_priority};
-
-use crate::error::{Error, Result};
+pub use priority::{Priority, lower_priority};
+pub(crate) use priority::{QUANTUM_BYTES, let_others_run};
 
 /// Alignment of offsets, lengths and addresses of direct I/O.
 pub const BLOCK_BYTES: usize = 4096;
@@ -90,7 +94,7 @@ impl IoFile {
     }
 
     /// Reads the first `len` bytes, blocking and without an engine: for headers.
-    pub(crate) fn read_start(&self, len: usize) -> Result<AlignedBuffer> {
+    pub fn read_start(&self, len: usize) -> Result<AlignedBuffer> {
         if len as u64 > self.len {
             return Err(self.too_short(0, len));
         }
@@ -141,6 +145,7 @@ pub struct IoStats {
 
 impl IoStats {
     /// Bytes read from the device so far.
+    #[inline]
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes.load(Ordering::Relaxed)
     }
@@ -154,7 +159,7 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
     fn open(&self, path: &Path) -> Result<Arc<IoFile>>;
     /// Starts a read of the blocks that enclose `offset .. offset + len`. The result holds exactly these bytes at
     /// [`AlignedBuffer::as_slice`] and starts 64-byte aligned when `offset` is a multiple of 64. A short file gives
-    /// [`crate::Error::Corrupt`], a device error [`crate::Error::Io`].
+    /// [`terrace_model::Error::Corrupt`], a device error [`terrace_model::Error::Io`].
     fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
         self.read_as(Class::Needed, file, offset, len)
     }

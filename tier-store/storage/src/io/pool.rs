@@ -12,10 +12,9 @@ use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use terrace_model::{Account, Error, Result};
 
 use super::BLOCK_BYTES;
-use crate::error::{Error, Result};
-use crate::tier::Account;
 
 /// Smaller pieces of memory come from the allocator and return to it.
 const SMALLEST_BYTES: usize = 64 << 10;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 /// The priority of a background thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Priority {
+pub enum Priority {
     /// For work that a user waits for now and then: where all processors are busy it gets a tenth of one.
     Planning,
     /// For work that no user waits for (`SCHED_IDLE`): it gets the idle time only. A thread that wakes up preempts it at once,
@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// Lowers the priority of the calling thread, for as long as it lives: raising it again takes a privilege.
-pub(crate) fn lower_priority(to: Priority) {
+pub fn lower_priority(to: Priority) {
     // SAFETY: plain system calls that read one number; on Linux they concern the calling thread alone.
     let answer = unsafe {
         match to {

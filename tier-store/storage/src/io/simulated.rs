@@ -15,11 +15,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::{Error, Result};
 
 use super::blocking::{Device, Workers};
 use super::request::pread;
 use super::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
-use crate::error::{Error, Result};
 
 /// Rates of faults, each from 0 to 1.
 #[derive(Debug, Clone, Copy, Default)]

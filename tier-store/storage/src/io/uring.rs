@@ -19,11 +19,11 @@ use std::thread::JoinHandle;
 
 use io_uring::{IoUring, Probe, opcode, types};
 use parking_lot::Mutex;
+use terrace_model::{Error, Result};
 
 use super::class::{Class, ClassQueues};
 use super::request::{PIECE_BYTES, Request, is_retryable};
 use super::{AlignedBuffer, BlockIo, BufferPool, Depth, IoFile, IoStats, ReadHandle};
-use crate::error::{Error, Result};
 
 /// Pieces given to the kernel at once.
 const DEPTH: usize = 64;

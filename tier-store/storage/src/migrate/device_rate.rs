@@ -4,8 +4,9 @@
 //! image. It begins when both devices are free again; while they are busy, moves between other devices go first.
 //! Dropping a copy loads no device.
 
+use terrace_model::{MAX_TIERS, TierId};
+
 use super::mover::Relocation;
-use crate::tier::{MAX_TIERS, TierId};
 
 /// Bytes per second of each tier's device, by position, the home last. `None` and missing entries mean no limit.
 pub type DeviceRates = [Option<u64>];

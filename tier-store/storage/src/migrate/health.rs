@@ -13,9 +13,8 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-
-use crate::clock::Clock;
-use crate::error::Error;
+use terrace_model::Error;
+use terrace_model::clock::Clock;
 
 /// Failures in a row after which moves pause.
 const FAILURES: u32 = 3;
@@ -78,7 +77,7 @@ impl Health {
     }
 
     /// The reason why no move may use the device, and for how long; `None` when one may.
-    pub(crate) fn paused(&self, tier: &str, clock: &dyn Clock) -> Option<String> {
+    pub fn paused(&self, tier: &str, clock: &dyn Clock) -> Option<String> {
         match self.access(tier, clock) {
             Access::Paused(why) => Some(why),
             Access::Allowed | Access::Probe | Access::Probing => None,
@@ -117,7 +116,7 @@ impl Health {
     }
 
     /// Records that the device served a move. A pause goes on: the move began before it.
-    pub(crate) fn succeeded(&self, tier: &str, clock: &dyn Clock) {
+    pub fn succeeded(&self, tier: &str, clock: &dyn Clock) {
         let mut devices = self.devices.lock();
         let is_over = |device: &DeviceFailures| device.failing.is_none() || clock.now_us() >= device.retry_us;
         if devices.get(tier).is_some_and(is_over)
@@ -129,7 +128,7 @@ impl Health {
     }
 
     /// Records an error of a move. Errors other than those of the device itself do not count.
-    pub(crate) fn failed(&self, tier: &str, error: &Error, clock: &dyn Clock) {
+    pub fn failed(&self, tier: &str, error: &Error, clock: &dyn Clock) {
         if !error.is_device_fault() {
             return;
         }
@@ -160,7 +159,7 @@ impl Health {
     }
 
     /// Forgets a device: another one has its name from now on.
-    pub(crate) fn forget(&self, tier: &str) {
+    pub fn forget(&self, tier: &str) {
         self.devices.lock().remove(tier);
     }
 }
@@ -170,8 +169,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
+    use terrace_model::clock::ManualClock;
+
     use super::*;
-    use crate::clock::ManualClock;
 
     fn fault(errno: i32) -> Error {
         Error::io("read", "/dev/x", &std::io::Error::from_raw_os_error(errno))

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use terrace_model::{Account, Result};
+
 use super::HomeTier;
-use crate::error::Result;
 use crate::table::Chunk;
-use crate::tier::Account;
 use crate::tier::ssd::{ReadColumn, SsdTier};
 
 impl HomeTier for SsdTier {

@@ -15,8 +15,8 @@ pub mod health;
 mod home;
 pub mod mover;
 pub mod queue;
-#[cfg(test)]
-pub(crate) mod testing;
+#[doc(hidden)]
+pub mod testing;
 
 pub use device_rate::DeviceRates;
 pub use health::{Failing, Health};

@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use terrace_model::{Account, Error, Result, TierId};
+
 use crate::table::{Chunk, Resident, Segment};
+use crate::tier::MemoryTier;
 use crate::tier::codec::StoredColumn;
 use crate::tier::ssd::{ReadColumn, SsdTier};
-use crate::tier::{Account, MemoryTier, TierId};
 
 /// The tier where every segment has its durable bytes, as a move sees it.
 pub trait HomeTier: Send + Sync {

@@ -18,14 +18,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use terrace_model::TierId;
+use terrace_model::clock::Clock;
 
 use super::device_rate::{DeviceRates, RateLimiter};
 use super::health::Health;
 use super::mover::{HomeTier, Outcome, Relocation, try_move, try_promote};
-use crate::clock::Clock;
 use crate::io::{Priority, let_others_run, lower_priority};
+use crate::tier::MemoryTier;
 use crate::tier::ssd::ReadColumn;
-use crate::tier::{MemoryTier, TierId};
 use admission::Admitted;
 
 /// Time between two checks of a full tier.

@@ -1,32 +1,32 @@
-//! Chunks and a home in memory, for tests of heat, placement and moves.
+//! Chunks and a home in memory, for the tests of heat, placement and moves; no server calls it.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::buffer::Buffer;
 use parking_lot::Mutex;
+use terrace_model::clock::SystemClock;
+use terrace_model::{Account, ChunkId, ColumnId, Error, Result, TableId};
 
 use super::HomeTier;
-use crate::clock::SystemClock;
-use crate::error::{Error, Result};
 use crate::io::blocking::BlockingEngine;
 use crate::io::{BlockIo, RealFiles};
-use crate::table::{Chunk, ChunkId, ColumnId, Segment, TableId};
+use crate::table::{Chunk, Segment, WrittenFile};
+use crate::tier::codec;
 use crate::tier::ssd::{ReadColumn, SsdTier};
-use crate::tier::{Account, codec};
 
 /// Rows of a test chunk.
-pub(crate) const ROWS: usize = 1000;
+pub const ROWS: usize = 1000;
 
 /// The smallest value of a column `id`, large enough that all values take eight bytes.
-pub(crate) const FIRST_ID: i64 = 1 << 40;
+pub const FIRST_ID: i64 = 1 << 40;
 
 /// Makes a chunk with columns `id` (8,000 bytes) and `word`, and its file.
-pub(crate) fn chunk(table: u64, id: u64) -> (Arc<Chunk>, Vec<u8>) {
+pub fn chunk(table: u64, id: u64) -> (Arc<Chunk>, Vec<u8>) {
     let ids: ArrayRef =
         Arc::new(Int64Array::from_iter_values((0..ROWS as i64).map(|n| FIRST_ID + n + (id as i64) * 1000)));
     let words: ArrayRef = Arc::new(StringArray::from_iter_values((0..ROWS).map(|n| format!("w{}", n % 7))));
@@ -34,23 +34,24 @@ pub(crate) fn chunk(table: u64, id: u64) -> (Arc<Chunk>, Vec<u8>) {
     let encoded = codec::encode_chunk(&batch).unwrap();
     let segments = Segment::of_file((0..).map(ColumnId), encoded.homes);
     let bytes = encoded.bytes.len() as u64;
-    let chunk = Chunk::new(TableId(table), ChunkId(id), ROWS as u32, batch.schema(), PathBuf::new(), bytes, segments);
+    let file = WrittenFile { path: PathBuf::new(), bytes, segments };
+    let chunk = Chunk::new(TableId(table), ChunkId(id), ROWS as u32, batch.schema(), file);
     (Arc::new(chunk), encoded.bytes)
 }
 
 /// A home in memory.
 #[derive(Debug)]
-pub(crate) struct FakeHome {
+pub struct FakeHome {
     account: Arc<Account>,
     files: Mutex<HashMap<(TableId, ChunkId), Vec<u8>>>,
-    /// The SSD tier that calibration measures, with its folder.
-    pub(crate) disk: Option<(tempfile::TempDir, SsdTier)>,
+    /// The SSD tier that calibration measures.
+    pub disk: Option<SsdTier>,
     /// Set while reads fail as those of a broken device.
-    pub(crate) fails: AtomicBool,
+    pub fails: AtomicBool,
     /// Columns read so far.
-    pub(crate) reads: AtomicU64,
+    pub reads: AtomicU64,
     /// Calls of `read` so far, of however many columns.
-    pub(crate) calls: AtomicU64,
+    pub calls: AtomicU64,
 }
 
 impl Default for FakeHome {
@@ -63,35 +64,34 @@ impl Default for FakeHome {
 }
 
 impl FakeHome {
-    /// Makes a home that calibration can measure.
-    pub(crate) fn on_disk() -> Self {
-        Self::with_io(Arc::new(BlockingEngine::start()))
+    /// Makes a home in a folder, so that calibration can measure it.
+    pub fn on_disk(folder: &Path) -> Self {
+        Self::with_io(folder, Arc::new(BlockingEngine::start()))
     }
 
     /// Like `on_disk`, but reads with a given I/O engine.
-    pub(crate) fn with_io(io: Arc<dyn BlockIo>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+    pub fn with_io(folder: &Path, io: Arc<dyn BlockIo>) -> Self {
         let files = Arc::new(RealFiles);
         let clock = Arc::new(SystemClock::default());
         let account = || Account::new("ssd", u64::MAX);
-        let tier = SsdTier::new(folder.path(), files, io, clock, account(), account()).unwrap();
-        Self { disk: Some((folder, tier)), ..Self::default() }
+        let tier = SsdTier::new(folder, files, io, clock, account(), account()).unwrap();
+        Self { disk: Some(tier), ..Self::default() }
     }
 
     /// Makes a chunk and keeps its file.
-    pub(crate) fn add(&self, table: u64, id: u64) -> Arc<Chunk> {
+    pub fn add(&self, table: u64, id: u64) -> Arc<Chunk> {
         let (chunk, file) = chunk(table, id);
         self.files.lock().insert((chunk.table, chunk.id), file);
         chunk
     }
 
     /// Removes the file of a chunk.
-    pub(crate) fn lose(&self, chunk: &Chunk) {
+    pub fn lose(&self, chunk: &Chunk) {
         self.files.lock().remove(&(chunk.table, chunk.id));
     }
 
     /// Reads a whole column as a cold read does; charges `account`.
-    pub(crate) fn read(&self, chunk: &Arc<Chunk>, column: usize, account: &Arc<Account>) -> ReadColumn {
+    pub fn read(&self, chunk: &Arc<Chunk>, column: usize, account: &Arc<Account>) -> ReadColumn {
         let home = &chunk.segments[column].home;
         let files = self.files.lock();
         let stored = codec::stored_bytes(home, &files[&(chunk.table, chunk.id)]).unwrap();
@@ -115,7 +115,7 @@ impl HomeTier for FakeHome {
     }
 
     fn device(&self) -> Option<&SsdTier> {
-        self.disk.as_ref().map(|(_, tier)| tier)
+        self.disk.as_ref()
     }
 
     fn check(&self, _chunk: &Arc<Chunk>) -> Result<()> {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, Fields, Schema};
+use terrace_model::{ColumnId, Error, Result, TableName};
 
-use super::column::{Column, ColumnId, Constant};
-use super::{TableDefinition, TableName, TableOptions};
-use crate::error::{Error, Result};
+use super::column::{Column, Constant};
+use super::{TableDefinition, TableOptions};
 
 /// One change of a table.
 #[derive(Debug, Clone)]

@@ -17,21 +17,16 @@ use std::sync::{Arc, OnceLock, Weak};
 use arc_swap::ArcSwapOption;
 use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use parking_lot::Mutex;
+use terrace_model::{ChunkId, ColumnId, Error, TableId, TierIndex};
 
-use super::column::{Column, ColumnId, Constant};
+use super::column::{Column, Constant};
 use super::filter::FilterSlot;
 use super::page_bounds::PageBounds;
 use super::row_map::Forwarding;
-use crate::error::Error;
 use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
-use crate::tier::TierIndex;
 use crate::tier::codec::{self, ColumnLayout, Encoding, StoredColumn};
 use crate::tier::ssd::{SharedRead, SsdTier};
-
-/// Number of a chunk within its table; never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-pub struct ChunkId(pub u64);
 
 /// The place of a segment's durable bytes in the chunk's file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -84,6 +79,7 @@ pub struct Segment {
 
 impl Segment {
     /// Bytes of its image in memory, on any tier; placement weighs these.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         codec::image_bytes(&self.home)
     }
@@ -96,7 +92,7 @@ impl Segment {
     }
 
     /// Upper bound of the bytes of its values when they are rewritten.
-    pub(crate) fn rewritten_bytes(&self) -> u64 {
+    pub fn rewritten_bytes(&self) -> u64 {
         let rows = self.home.layout.nodes.first().map_or(0, |(rows, _)| u64::from(*rows));
         self.home.encoding.dictionary().map_or(self.home.wide_bytes, |dictionary| rows * dictionary.most_row_bytes())
     }
@@ -112,6 +108,7 @@ impl Segment {
     }
 
     /// The bounds of its pages; `None` until a scan computed them.
+    #[inline]
     pub fn page_bounds(&self) -> Option<&PageBounds> {
         self.page_bounds.get()
     }
@@ -132,11 +129,13 @@ impl Segment {
     }
 
     /// Bytes of its membership filter; `None` when it has none.
+    #[inline]
     pub fn filter_bytes(&self) -> Option<u64> {
         self.filter.get().as_ref().map(|filter| filter.bytes())
     }
 
     /// True when its values are in memory, so that no read is needed.
+    #[inline]
     pub fn is_in_memory(&self) -> bool {
         self.constant.is_some() || self.resident.load().is_some()
     }
@@ -182,7 +181,7 @@ impl ChunkFile {
 #[derive(Debug)]
 pub struct Chunk {
     /// The table it belongs to.
-    pub table: super::TableId,
+    pub table: TableId,
     /// Its number.
     pub id: ChunkId,
     /// Rows, at most the table's `chunk_rows`.
@@ -193,16 +192,27 @@ pub struct Chunk {
     pub path: PathBuf,
     /// Size of that file.
     pub file_bytes: u64,
-    /// One per column of `schema`, then one per mark (see [`super::MarkId`]).
+    /// One per column of `schema`, then one per mark (see [`terrace_model::MarkId`]).
     pub segments: Box<[Arc<Segment>]>,
     /// The open file; opened at the first cold read, and again after it was healed.
     pub file: Arc<ArcSwapOption<ChunkFile>>,
     /// The chunks whose rows it took over, if a compaction wrote it.
-    pub(crate) heritage: OnceLock<Heritage>,
+    pub heritage: OnceLock<Heritage>,
     /// Forwards its rows to the chunks that replaced it.
-    pub(crate) forwarding: Arc<Forwarding>,
+    pub forwarding: Arc<Forwarding>,
     /// Shared by all chunks over the file.
     file_guard: Arc<FileGuard>,
+}
+
+/// The file of a new chunk, which is complete.
+#[derive(Debug)]
+pub struct WrittenFile {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Size of the file.
+    pub bytes: u64,
+    /// Its columns, in the order of the table.
+    pub segments: Box<[Arc<Segment>]>,
 }
 
 /// Deletes the file after its last reader, if the chunk was marked for deletion.
@@ -215,15 +225,8 @@ struct FileGuard {
 
 impl Chunk {
     /// Makes a chunk whose file is written.
-    pub fn new(
-        table: super::TableId,
-        id: ChunkId,
-        rows: u32,
-        schema: SchemaRef,
-        path: PathBuf,
-        file_bytes: u64,
-        segments: Box<[Arc<Segment>]>,
-    ) -> Self {
+    pub fn new(table: TableId, id: ChunkId, rows: u32, schema: SchemaRef, file: WrittenFile) -> Self {
+        let WrittenFile { path, bytes: file_bytes, segments } = file;
         let file_guard = Arc::new(FileGuard { path: path.clone(), deleted_from: Mutex::new(None) });
         let file = Arc::default();
         let heritage = OnceLock::new();
@@ -232,7 +235,7 @@ impl Chunk {
     }
 
     /// Makes a chunk with the same rows and the columns of another definition, matched by their ids.
-    pub(crate) fn with_definition(&self, schema: &SchemaRef, columns: &[Column]) -> Self {
+    pub fn with_definition(&self, schema: &SchemaRef, columns: &[Column]) -> Self {
         let segment = |(position, (column, field)): (usize, (&Column, &FieldRef))| {
             // Most columns keep their position.
             let likely = self.segments.get(position).into_iter();
@@ -291,22 +294,22 @@ impl Chunk {
     }
 
     /// Names the chunk and a column, for errors.
-    pub(crate) fn column_label(&self, column: usize) -> String {
+    pub fn column_label(&self, column: usize) -> String {
         format!("chunk {}, column '{}'", self.id.0, self.column_name(column))
     }
 
     /// Marks the chunk for deletion: its file is deleted after its last reader.
-    pub(crate) fn mark_for_deletion(&self, tier: &Arc<SsdTier>) {
+    pub fn mark_for_deletion(&self, tier: &Arc<SsdTier>) {
         *self.file_guard.deleted_from.lock() = Some(Arc::clone(tier));
     }
 
     /// True when it is not part of its table, either not yet or no longer.
-    pub(crate) fn is_marked_for_deletion(&self) -> bool {
+    pub fn is_marked_for_deletion(&self) -> bool {
         self.file_guard.deleted_from.lock().is_some()
     }
 
     /// Clears the mark for deletion: the chunk is in the catalog, so its file stays.
-    pub(crate) fn keep_file(&self) {
+    pub fn keep_file(&self) {
         *self.file_guard.deleted_from.lock() = None;
     }
 }

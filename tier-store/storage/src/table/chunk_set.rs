@@ -5,8 +5,7 @@ use std::fmt;
 use roaring::RoaringTreemap;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use super::ChunkId;
+use terrace_model::ChunkId;
 
 /// A set of chunks.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -14,21 +13,25 @@ pub struct ChunkSet(RoaringTreemap);
 
 impl ChunkSet {
     /// True when the chunk is in it.
+    #[inline]
     pub fn contains(&self, chunk: ChunkId) -> bool {
         self.0.contains(chunk.0)
     }
 
     /// True without a chunk.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Adds a chunk.
+    #[inline]
     pub fn insert(&mut self, chunk: ChunkId) {
         self.0.insert(chunk.0);
     }
 
     /// Takes a chunk out; absent is fine.
+    #[inline]
     pub fn remove(&mut self, chunk: ChunkId) {
         self.0.remove(chunk.0);
     }

@@ -10,27 +10,22 @@ use arrow::array::cast::AsArray;
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array, new_null_array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema};
-use serde::{Deserialize, Serialize};
+use terrace_model::{ColumnId, Error, Result};
 
 use crate::catalog::records::{decode_batches, encode_batches};
-use crate::error::{Error, Result};
-
-/// Number of a column within its table; never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ColumnId(pub u32);
 
 /// Key of the column ids in the metadata of a chunk file's schema, separated by commas, in the file's order.
 const COLUMNS_KEY: &str = "terrace.columns";
 
 /// Adds the ids of its columns to the metadata of a batch, as chunk files have them.
-pub(crate) fn with_ids(batch: &RecordBatch, ids: impl Iterator<Item = ColumnId>) -> Result<RecordBatch> {
+pub fn with_ids(batch: &RecordBatch, ids: impl Iterator<Item = ColumnId>) -> Result<RecordBatch> {
     let ids: Vec<String> = ids.map(|id| id.0.to_string()).collect();
     let schema = batch.schema_ref().as_ref().clone().with_metadata([(COLUMNS_KEY.to_owned(), ids.join(","))].into());
     Ok(batch.clone().with_schema(Arc::new(schema))?)
 }
 
 /// Reads the ids of a file's columns; `None` where the file has none.
-pub(crate) fn ids_of(schema: &Schema) -> Option<Vec<ColumnId>> {
+pub fn ids_of(schema: &Schema) -> Option<Vec<ColumnId>> {
     let ids = schema.metadata().get(COLUMNS_KEY)?.split(',').filter(|id| !id.is_empty());
     ids.map(|id| id.parse().ok().map(ColumnId))
         .collect::<Option<Vec<_>>>()
@@ -92,11 +87,13 @@ impl Constant {
     }
 
     /// The value, as one row.
+    #[inline]
     pub fn value(&self) -> ArrayRef {
         self.shared.slice(0, 1)
     }
 
     /// True when the value is null.
+    #[inline]
     pub fn is_null(&self) -> bool {
         self.shared.logical_null_count() > 0
     }

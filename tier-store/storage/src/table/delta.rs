@@ -8,12 +8,11 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::{ArrayRef, RecordBatch};
 use roaring::RoaringBitmap;
+use terrace_model::{Account, Charge, Result};
 
 use super::delta_column::DeltaColumn;
 use super::key::{Key, KeyRange};
 use super::row_map::{Destination, RowMap};
-use crate::error::Result;
-use crate::tier::{Account, Charge};
 
 /// Entries of fewer rows keep no [`DeltaColumn`]s, which would be larger than the rows: each plan computes them anew.
 const CACHED_ROWS: usize = 64;
@@ -35,11 +34,12 @@ impl Default for SealRule {
 
 /// The new place of an entry's rows.
 #[derive(Debug)]
-pub(crate) enum Moved {
+pub enum Moved {
     /// Into chunks.
     Sealed(RowMap),
     /// Into a larger entry.
     Folded {
+        /// The larger entry.
         into: Arc<DeltaEntry>,
         /// Position there of the entry's first row that was not deleted.
         first: u32,
@@ -52,13 +52,13 @@ pub(crate) enum Moved {
 #[derive(Debug)]
 pub struct DeltaEntry {
     /// Its key in the catalog.
-    pub(crate) sequence: u64,
+    pub sequence: u64,
     /// Its rows, compacted.
-    pub(crate) batch: RecordBatch,
+    pub batch: RecordBatch,
     /// Time of the insert, on the store's clock.
-    pub(crate) since_us: u64,
+    pub since_us: u64,
     /// The new place of its rows; set when the entry is sealed or folded.
-    pub(crate) moved: Destination<Moved>,
+    pub moved: Destination<Moved>,
     /// Set once it is in the catalog, or on its way there.
     logged: AtomicBool,
     /// Bounds of its keys; set at the first use.
@@ -70,25 +70,25 @@ pub struct DeltaEntry {
 
 impl DeltaEntry {
     /// Charges the delta account and makes an entry; fails when the delta is full.
-    pub(crate) fn charged(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Result<Self> {
+    pub fn charged(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Result<Self> {
         let charge = account.try_charge(batch.get_array_memory_size() as u64)?;
         Ok(Self::new(sequence, batch, since_us, false, charge))
     }
 
     /// Makes an entry of the same rows with other columns, for a table that was altered; charged even above the limit.
-    pub(crate) fn with_columns(&self, account: &Arc<Account>, batch: RecordBatch) -> Self {
+    pub fn with_columns(&self, account: &Arc<Account>, batch: RecordBatch) -> Self {
         let charge = account.charge_always(batch.get_array_memory_size() as u64);
         Self::new(self.sequence, batch, self.since_us, self.is_logged(), charge)
     }
 
     /// Makes an entry of the rows of other entries. They exist already, so it is charged even above the limit.
-    pub(crate) fn folded(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Self {
+    pub fn folded(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Self {
         let charge = account.charge_always(batch.get_array_memory_size() as u64);
         Self::new(sequence, batch, since_us, false, charge)
     }
 
     /// Makes an entry that was read at start. It exists already, so it is charged even above the limit.
-    pub(crate) fn restored(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Self {
+    pub fn restored(account: &Arc<Account>, sequence: u64, batch: RecordBatch, since_us: u64) -> Self {
         let charge = account.charge_always(batch.get_array_memory_size() as u64);
         Self::new(sequence, batch, since_us, true, charge)
     }
@@ -107,7 +107,7 @@ impl DeltaEntry {
     }
 
     /// Values of a column that plans need, deleted rows included.
-    pub(crate) fn column(&self, column: usize) -> Option<Arc<DeltaColumn>> {
+    pub fn column(&self, column: usize) -> Option<Arc<DeltaColumn>> {
         let values = self.batch.columns().get(column)?;
         if self.is_small() {
             return Some(Arc::new(DeltaColumn::from_array(values)));
@@ -117,7 +117,7 @@ impl DeltaEntry {
     }
 
     /// Bounds of its keys, deleted rows included; `None` without rows. `key` must always be the key of its table.
-    pub(crate) fn key_range(&self, key: &Key) -> Result<Option<&KeyRange>> {
+    pub fn key_range(&self, key: &Key) -> Result<Option<&KeyRange>> {
         if let Some(range) = self.keys.get() {
             return Ok(range.as_ref());
         }
@@ -126,20 +126,24 @@ impl DeltaEntry {
     }
 
     /// Its key columns.
-    pub(crate) fn key_columns(&self, key: &Key) -> Vec<ArrayRef> {
+    pub fn key_columns(&self, key: &Key) -> Vec<ArrayRef> {
         key.columns().iter().filter_map(|column| self.batch.columns().get(*column)).cloned().collect()
     }
 
     /// True when the catalog has it: not if its table opted out of durability.
-    pub(crate) fn is_logged(&self) -> bool {
+    #[inline]
+    pub fn is_logged(&self) -> bool {
         self.logged.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_logged(&self) {
+    /// Records that the catalog has it, or will.
+    #[inline]
+    pub fn set_logged(&self) {
         self.logged.store(true, Ordering::Relaxed);
     }
 
     /// Bytes held in DRAM.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         self.charge.bytes()
     }

@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use arc_swap::{ArcSwapOption, Guard};
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
+use terrace_model::Charge;
 use xorf::{BinaryFuse8, Filter};
 
 use super::value_hash::for_each_hash;
-use crate::tier::Charge;
 
 /// Sorted hashes of the distinct values of a column or a list.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use terrace_model::clock::Clock;
+use terrace_model::{Account, Charge};
 
 use super::Segment;
 use super::filter::{HashedValues, NewFilter};
-use crate::clock::Clock;
 use crate::tier::codec::StoredColumn;
-use crate::tier::{Account, Charge};
 
 /// Maximum number of values that a filter is probed for: with more of them, false positives are too frequent.
 const MAX_PROBE_VALUES: usize = 256;

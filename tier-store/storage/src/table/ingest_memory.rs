@@ -26,13 +26,14 @@ struct State {
 
 /// Bytes that an ingest uses; dropping it releases them.
 #[derive(Debug)]
-pub(crate) struct MemoryShare {
+pub struct MemoryShare {
     memory: Arc<IngestMemory>,
     bytes: u64,
 }
 
 impl IngestMemory {
-    pub(crate) fn new(limit_bytes: u64) -> Arc<Self> {
+    /// Nothing of a limit of `limit_bytes` is in use.
+    pub fn new(limit_bytes: u64) -> Arc<Self> {
         Arc::new(Self { limit_bytes, state: Mutex::default(), changed: Condvar::new() })
     }
 
@@ -47,7 +48,7 @@ impl IngestMemory {
     }
 
     /// Waits until there is room for `bytes`, or no bytes are in use.
-    pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> MemoryShare {
+    pub fn take(self: &Arc<Self>, bytes: u64) -> MemoryShare {
         let mut state = self.state.lock();
         let ticket = state.next_ticket;
         state.next_ticket += 1;

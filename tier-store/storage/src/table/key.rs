@@ -4,13 +4,13 @@ use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::row::{RowConverter, Rows, SortField};
 use arrow::util::display::array_value_to_string;
+use terrace_model::{Error, Result};
 
 use super::{ChunkStatistics, TableDefinition, TableStatistics};
-use crate::error::{Error, Result};
 
 /// The key columns of a table.
 #[derive(Debug)]
-pub(crate) struct Key {
+pub struct Key {
     table: String,
     names: Vec<String>,
     /// Positions in the table.
@@ -24,19 +24,19 @@ pub(crate) struct Key {
 
 /// Lower and upper bounds of the key columns of some rows, by column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeyRange(Box<[(Bound, Bound)]>);
+pub struct KeyRange(Box<[(Bound, Bound)]>);
 
 /// A value in the row format.
 type Bound = Box<[u8]>;
 
 impl KeyRange {
     /// True when a key may lie in both.
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+    pub fn overlaps(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).all(|(a, b)| a.0 <= b.1 && b.0 <= a.1)
     }
 
     /// Extends it so that it covers another range.
-    pub(crate) fn extend(&mut self, other: &Self) {
+    pub fn extend(&mut self, other: &Self) {
         for (own, other) in self.0.iter_mut().zip(&other.0) {
             if other.0 < own.0 {
                 own.0.clone_from(&other.0);
@@ -48,30 +48,30 @@ impl KeyRange {
     }
 
     /// Bounds of the first column, by which ranges are sorted.
-    pub(crate) fn first(&self) -> (&[u8], &[u8]) {
+    pub fn first(&self) -> (&[u8], &[u8]) {
         self.0.first().map_or((&[], &[]), |(low, high)| (low, high))
     }
 }
 
 /// Limits the values of a key column among some rows; `None`: no limit on that side.
 #[derive(Debug)]
-pub(crate) struct Limit {
+pub struct Limit {
     /// Position of the column in the key.
-    pub(crate) column: usize,
+    pub column: usize,
     /// The smallest value, as an array of one value.
-    pub(crate) low: Option<ArrayRef>,
+    pub low: Option<ArrayRef>,
     /// The largest value, as an array of one value.
-    pub(crate) high: Option<ArrayRef>,
+    pub high: Option<ArrayRef>,
 }
 
 impl Key {
     /// The key of a table that enforces it; `None` for other tables.
-    pub(crate) fn enforced(definition: &TableDefinition) -> Result<Option<Self>> {
+    pub fn enforced(definition: &TableDefinition) -> Result<Option<Self>> {
         if definition.options.enforce_primary_key { Self::for_table(definition).map(Some) } else { Ok(None) }
     }
 
     /// The declared key of a table.
-    pub(crate) fn for_table(definition: &TableDefinition) -> Result<Self> {
+    pub fn for_table(definition: &TableDefinition) -> Result<Self> {
         let position = |name: &String| Ok(definition.schema.index_of(name)?);
         let names = definition.primary_key.clone();
         let columns = names.iter().map(position).collect::<Result<Vec<_>>>()?;
@@ -87,17 +87,17 @@ impl Key {
     }
 
     /// Positions of its columns in the table.
-    pub(crate) fn columns(&self) -> &[usize] {
+    pub fn columns(&self) -> &[usize] {
         &self.columns
     }
 
     /// An empty buffer for encoded keys.
-    pub(crate) fn empty_rows(&self) -> Rows {
+    pub fn empty_rows(&self) -> Rows {
         self.converter.empty_rows(0, 0)
     }
 
     /// Encodes keys into `rows`, which it clears before.
-    pub(crate) fn encode(&self, columns: &[ArrayRef], rows: &mut Rows) -> Result<()> {
+    pub fn encode(&self, columns: &[ArrayRef], rows: &mut Rows) -> Result<()> {
         rows.clear();
         Ok(self.converter.append(rows, columns)?)
     }
@@ -114,7 +114,7 @@ impl Key {
     }
 
     /// The key range of a chunk that is not part of a table yet.
-    pub(crate) fn chunk_range(&self, chunk: &ChunkStatistics) -> Result<KeyRange> {
+    pub fn chunk_range(&self, chunk: &ChunkStatistics) -> Result<KeyRange> {
         let of_column = |column: &usize| {
             let mut bounds = chunk.column_extremes(*column).cloned();
             let missing = || Error::Invalid(format!("a chunk has no bounds of column {column}"));
@@ -126,7 +126,7 @@ impl Key {
     }
 
     /// The key ranges of the chunks of a version, in order.
-    pub(crate) fn version_ranges(&self, statistics: &TableStatistics) -> Result<ChunkKeyRanges> {
+    pub fn version_ranges(&self, statistics: &TableStatistics) -> Result<ChunkKeyRanges> {
         let of_column = |column: &usize| {
             let bounds = statistics.column(*column)?;
             Ok((bounds.min.clone(), bounds.max.clone()))
@@ -135,7 +135,7 @@ impl Key {
     }
 
     /// The limits that select, among rows with bounds `known`, those with keys in `range`.
-    pub(crate) fn limits(&self, known: &KeyRange, range: &KeyRange) -> Result<Vec<Limit>> {
+    pub fn limits(&self, known: &KeyRange, range: &KeyRange) -> Result<Vec<Limit>> {
         let mut limits = Vec::new();
         for (column, (((low, high), own), wanted)) in self.bounds.iter().zip(&known.0).zip(&range.0).enumerate() {
             let value = |converter: &RowConverter, bytes: &[u8]| -> Result<Option<ArrayRef>> {
@@ -152,7 +152,7 @@ impl Key {
     }
 
     /// The error of a duplicate key; `columns` are key columns with the key in `row`.
-    pub(crate) fn duplicate(&self, columns: &[ArrayRef], row: usize, what: &'static str) -> Error {
+    pub fn duplicate(&self, columns: &[ArrayRef], row: usize, what: &'static str) -> Error {
         let value = |column: &ArrayRef| array_value_to_string(column, row).unwrap_or_else(|_| "?".into());
         let values: Vec<String> = columns.iter().map(value).collect();
         let key = format!("({}) = ({})", self.names.join(", "), values.join(", "));
@@ -162,7 +162,7 @@ impl Key {
 
 /// Lower and upper bounds of the key columns of chunks, by column.
 #[derive(Debug)]
-pub(crate) struct ChunkKeyRanges(Vec<(Rows, Rows)>);
+pub struct ChunkKeyRanges(Vec<(Rows, Rows)>);
 
 impl ChunkKeyRanges {
     fn new(key: &Key, bounds: &[(ArrayRef, ArrayRef)]) -> Result<Self> {
@@ -173,7 +173,7 @@ impl ChunkKeyRanges {
     }
 
     /// True when a chunk may have a key in `range`.
-    pub(crate) fn overlaps(&self, chunk: usize, range: &KeyRange) -> bool {
+    pub fn overlaps(&self, chunk: usize, range: &KeyRange) -> bool {
         self.0.iter().zip(&range.0).all(|((min, max), (low, high))| {
             let known = chunk < min.num_rows() && chunk < max.num_rows();
             !known || (min.row(chunk).as_ref() <= high.as_ref() && low.as_ref() <= max.row(chunk).as_ref())
@@ -181,7 +181,7 @@ impl ChunkKeyRanges {
     }
 
     /// The range of one chunk.
-    pub(crate) fn get(&self, chunk: usize) -> Option<KeyRange> {
+    pub fn get(&self, chunk: usize) -> Option<KeyRange> {
         let of_column = |(min, max): &(Rows, Rows)| {
             let known = chunk < min.num_rows() && chunk < max.num_rows();
             known.then(|| (min.row(chunk).as_ref().into(), max.row(chunk).as_ref().into()))

@@ -14,16 +14,11 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
-use serde::{Deserialize, Serialize};
+use terrace_model::{Error, MarkId, Result};
 
 use super::chunk::{Chunk, Home, Segment};
-use super::column::{ColumnId, Constant};
-use crate::error::{Error, Result};
+use super::column::Constant;
 use crate::tier::codec;
-
-/// Number of a version of a hot view; never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct MarkId(pub u32);
 
 /// The knowledge of a chunk about a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,44 +44,20 @@ pub struct Arrangement {
     pub marks: Vec<(MarkId, BooleanArray)>,
 }
 
-/// Column ids from here on belong to marks.
-const FIRST_MARK_COLUMN: u32 = 1 << 31;
 static BOOLEAN: DataType = DataType::Boolean;
 
-impl MarkId {
-    /// Number of possible marks.
-    pub(crate) const COUNT: u32 = FIRST_MARK_COLUMN;
-
-    /// The id of the column that stores its bits.
-    pub fn column(self) -> ColumnId {
-        ColumnId(FIRST_MARK_COLUMN | self.0)
-    }
-
-    fn field(self) -> FieldRef {
-        Arc::new(Field::new(format!("terrace.mark.{}", self.0), DataType::Boolean, false))
-    }
-}
-
-impl ColumnId {
-    /// The mark that the column belongs to; `None` for a column of a table.
-    pub fn mark(self) -> Option<MarkId> {
-        (self.0 >= FIRST_MARK_COLUMN).then_some(MarkId(self.0 & !FIRST_MARK_COLUMN))
-    }
-
-    /// The name of a mark's column for users; `None` for a column of a table, which has a name of its own.
-    pub fn mark_name(self) -> Option<String> {
-        self.mark().map(|mark| format!("hot view mark {}", mark.0))
-    }
+fn mark_field(mark: MarkId) -> FieldRef {
+    Arc::new(Field::new(format!("terrace.mark.{}", mark.0), DataType::Boolean, false))
 }
 
 /// Segments of marks that all rows of a chunk may satisfy, or none does. They have no bytes and are never placed, so
 /// many chunks share one.
 #[derive(Debug, Default)]
-pub(crate) struct ConstantMarks(BTreeMap<(MarkId, bool), Arc<Segment>>);
+pub struct ConstantMarks(BTreeMap<(MarkId, bool), Arc<Segment>>);
 
 impl ConstantMarks {
     /// The segment of a mark that all rows may satisfy, or none does.
-    pub(crate) fn get(&mut self, mark: MarkId, all: bool) -> Arc<Segment> {
+    pub fn get(&mut self, mark: MarkId, all: bool) -> Arc<Segment> {
         let new = || {
             let values: ArrayRef = Arc::new(BooleanArray::from(vec![all; Constant::SHARED_ROWS]));
             let constant = Some(Arc::new(Constant::from_shared(values)));
@@ -119,17 +90,19 @@ impl Chunk {
     }
 
     /// The segments of the columns of its table, in order.
+    #[inline]
     pub fn columns(&self) -> &[Arc<Segment>] {
         self.segments.get(..self.width()).unwrap_or_default()
     }
 
     /// The segments of its marks, in order of their numbers.
+    #[inline]
     pub fn mark_segments(&self) -> &[Arc<Segment>] {
         self.segments.get(self.width()..).unwrap_or_default()
     }
 
     /// The position of a mark's segment.
-    pub(crate) fn mark_position(&self, mark: MarkId) -> Option<usize> {
+    pub fn mark_position(&self, mark: MarkId) -> Option<usize> {
         let found = self.mark_segments().binary_search_by_key(&mark.column(), |segment| segment.column);
         found.ok().map(|at| self.width() + at)
     }
@@ -156,22 +129,22 @@ impl Chunk {
     }
 
     /// The field of the column at a position in the schema of chunk files.
-    pub(crate) fn field(&self, position: usize) -> Option<FieldRef> {
+    pub fn field(&self, position: usize) -> Option<FieldRef> {
         match self.schema.fields().get(position) {
             Some(field) => Some(Arc::clone(field)),
-            None => self.segments.get(position)?.column.mark().map(MarkId::field),
+            None => self.segments.get(position)?.column.mark().map(mark_field),
         }
     }
 
     /// Makes a chunk with the same rows and more marks, which replace those of the same ids.
-    pub(crate) fn with_added_marks(&self, added: Vec<Arc<Segment>>) -> Self {
+    pub fn with_added_marks(&self, added: Vec<Arc<Segment>>) -> Self {
         let is_replaced = |segment: &Segment| added.iter().any(|other| other.column == segment.column);
         let old: Vec<Arc<Segment>> = self.mark_segments().iter().filter(|s| !is_replaced(s)).cloned().collect();
         self.with_marks(old.into_iter().chain(added))
     }
 
     /// Makes a chunk with the same rows and without these marks; `None` when it has none of them.
-    pub(crate) fn without_marks(&self, marks: &[MarkId]) -> Option<Self> {
+    pub fn without_marks(&self, marks: &[MarkId]) -> Option<Self> {
         let stays = |segment: &&Arc<Segment>| !segment.column.mark().is_some_and(|mark| marks.contains(&mark));
         let left: Vec<Arc<Segment>> = self.mark_segments().iter().filter(stays).cloned().collect();
         (left.len() < self.mark_segments().len()).then(|| self.with_marks(left))
@@ -180,9 +153,11 @@ impl Chunk {
 
 /// Rows to be written as one chunk, with their marks.
 #[derive(Debug, Default)]
-pub(crate) struct MarkedRows {
-    pub(crate) batches: Vec<RecordBatch>,
-    pub(crate) marks: Vec<(MarkId, BooleanArray)>,
+pub struct MarkedRows {
+    /// The rows.
+    pub batches: Vec<RecordBatch>,
+    /// By mark: one bit for each row.
+    pub marks: Vec<(MarkId, BooleanArray)>,
 }
 
 impl From<Vec<RecordBatch>> for MarkedRows {
@@ -193,14 +168,16 @@ impl From<Vec<RecordBatch>> for MarkedRows {
 
 /// The marks of a chunk: bits that go to its file, and constants, which do not.
 #[derive(Debug, Default)]
-pub(crate) struct ChunkMarks {
-    pub(crate) bits: Vec<(MarkId, BooleanArray)>,
-    pub(crate) constants: Vec<Arc<Segment>>,
+pub struct ChunkMarks {
+    /// By mark: one bit for each row of the chunk.
+    pub bits: Vec<(MarkId, BooleanArray)>,
+    /// Segments of marks that are the same for all rows.
+    pub constants: Vec<Arc<Segment>>,
 }
 
 impl ChunkMarks {
     /// Separates the marks that are equal for all rows.
-    pub(crate) fn from_marks(marks: Vec<(MarkId, BooleanArray)>) -> Self {
+    pub fn from_marks(marks: Vec<(MarkId, BooleanArray)>) -> Self {
         let mut split = Self::default();
         let mut constants = ConstantMarks::default();
         for (mark, bits) in marks {
@@ -214,7 +191,7 @@ impl ChunkMarks {
     }
 
     /// Appends the bits to the columns of a file.
-    pub(crate) fn append_to(&self, batch: RecordBatch) -> Result<RecordBatch> {
+    pub fn append_to(&self, batch: RecordBatch) -> Result<RecordBatch> {
         if self.bits.is_empty() {
             return Ok(batch);
         }
@@ -222,7 +199,7 @@ impl ChunkMarks {
         let mut columns = batch.columns().to_vec();
         for (mark, bits) in &self.bits {
             let bits: ArrayRef = Arc::new(bits.clone());
-            let (field, bits) = codec::normalize_column(&mark.field(), &bits)?;
+            let (field, bits) = codec::normalize_column(&mark_field(*mark), &bits)?;
             fields.push(field);
             columns.push(bits);
         }
@@ -240,7 +217,7 @@ impl Arrangement {
     }
 
     /// Refuses an arrangement that would lose rows or make chunks of more than `max_rows`.
-    pub(crate) fn check(&self, rows: usize, max_rows: u32) -> Result<()> {
+    pub fn check(&self, rows: usize, max_rows: u32) -> Result<()> {
         let wrong = |what: String| Err(Error::Invalid(format!("{rows} rows cannot be arranged: {what}")));
         if let Some(order) = &self.order {
             let mut seen = vec![false; rows];

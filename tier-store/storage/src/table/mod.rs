@@ -12,9 +12,8 @@
 //! - `few_values`: finds the distinct values of a column that has few
 //! - [`filter`]: membership filters of segments
 //! - [`filter_pool`]: builds and evicts membership filters under a budget
-//! - [`ingest`]: bulk ingest of rows into chunk files
 //! - [`ingest_memory`]: the memory limit of all bulk ingests
-//! - `key`: primary keys as bytes that compare like the keys
+//! - [`key`]: primary keys as bytes that compare like the keys
 //! - [`mark`]: which rows may satisfy a version of a hot view
 //! - `page_bounds`: smallest and largest values of each page of a column
 //! - [`predicate`]: the conditions by which placement rules select chunks
@@ -37,9 +36,8 @@ mod delta_column;
 mod few_values;
 pub mod filter;
 pub mod filter_pool;
-pub mod ingest;
 pub mod ingest_memory;
-pub(crate) mod key;
+pub mod key;
 pub mod mark;
 mod page_bounds;
 pub mod predicate;
@@ -55,23 +53,22 @@ mod value_hash;
 pub mod version;
 
 pub use alteration::Alteration;
-pub use chunk::{Chunk, ChunkFile, ChunkId, Home, Resident, Segment};
+pub use chunk::{Chunk, ChunkFile, Home, Resident, Segment, WrittenFile};
 pub use chunk_set::ChunkSet;
-pub use column::{Column, ColumnId, Constant};
+pub use column::{Column, Constant};
 pub use delta_column::DeltaColumn;
 pub use filter::{HashedValues, SegmentFilter};
 pub use filter_pool::FilterPool;
-pub use ingest::{Ingest, NewRows};
 pub use ingest_memory::IngestMemory;
-pub use mark::{Arrangement, MarkId, Marked};
+pub use mark::{Arrangement, Marked};
 pub use page_bounds::PageBounds;
 pub use predicate::{Comparison, Literal, Predicate};
 pub use row_bytes::row_bytes;
-pub(crate) use row_map::{Forwarding, NewChunks, RowMap};
+pub use row_map::{Forwarding, NewChunks, RowMap};
 pub use rule::{NewRule, Rule, RuleChoice, RuleKind, RuleRows, Rules};
 pub use sketch::Sketch;
-pub(crate) use statistics::sketch_key;
+pub use statistics::sketch_key;
 pub use statistics::{ChunkStatistics, ColumnBounds, TableStatistics};
-pub(crate) use table::Head;
-pub use table::{ChunkAdmission, Durability, OldVersions, Table, TableDefinition, TableId, TableName, TableOptions};
+pub use table::Head;
+pub use table::{ChunkAdmission, Durability, OldVersions, Table, TableDefinition, TableOptions};
 pub use version::{ChunkEntry, DeltaRows, TableVersion};

@@ -13,10 +13,10 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::error::ArrowError;
 use arrow::util::display::array_value_to_string;
 use serde::{Deserialize, Serialize};
+use terrace_model::{ColumnId, Error, Result};
 
-use super::{ColumnBounds, ColumnId};
+use super::ColumnBounds;
 use crate::catalog::records::{decode_batches, encode_batches};
-use crate::error::{Error, Result};
 
 /// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ pub enum Predicate {
 }
 
 /// Gives the bounds of a column, one entry per chunk; `None` when they are unknown.
-pub(crate) type BoundsByColumn<'a> = &'a dyn Fn(ColumnId) -> Option<ColumnBounds>;
+pub type BoundsByColumn<'a> = &'a dyn Fn(ColumnId) -> Option<ColumnBounds>;
 
 impl Predicate {
     /// Merges an AND within an AND, and an OR within an OR.
@@ -151,7 +151,7 @@ impl Predicate {
     }
 
     /// Tells for each chunk, given its number of rows, whether it may have a row that satisfies the predicate.
-    pub(crate) fn may_match(&self, rows: &[u32], bounds: BoundsByColumn<'_>) -> Vec<bool> {
+    pub fn may_match(&self, rows: &[u32], bounds: BoundsByColumn<'_>) -> Vec<bool> {
         let unsure = || vec![true; rows.len()];
         match self {
             Self::And(parts) => parts.iter().fold(unsure(), |mut keep, part| {
@@ -221,9 +221,10 @@ mod tests {
     use arrow::array::{Float64Array, Int64Array, StringViewArray};
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
+    use terrace_model::TableName;
 
     use super::*;
-    use crate::table::{ChunkStatistics, TableDefinition, TableName, TableStatistics};
+    use crate::table::{ChunkStatistics, TableDefinition, TableStatistics};
 
     const LETTERS: [&str; 4] = ["a", "b", "bb", "c"];
 

@@ -17,12 +17,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
+use terrace_model::ChunkId;
 
-use super::{Chunk, ChunkId};
+use super::Chunk;
 
 /// The destination of a holder's rows, set when they move. Writers hold the lock of the table's head.
 #[derive(Debug)]
-pub(crate) struct Destination<T>(Mutex<Option<Arc<T>>>);
+pub struct Destination<T>(Mutex<Option<Arc<T>>>);
 
 impl<T> Default for Destination<T> {
     fn default() -> Self {
@@ -32,31 +33,32 @@ impl<T> Default for Destination<T> {
 
 impl<T> Destination<T> {
     /// The destination; `None` while the rows have not moved.
-    pub(crate) fn get(&self) -> Option<Arc<T>> {
+    pub fn get(&self) -> Option<Arc<T>> {
         self.0.lock().clone()
     }
 
     /// Sets the destination unless there is one already.
-    pub(crate) fn set(&self, place: T) {
+    pub fn set(&self, place: T) {
         self.0.lock().get_or_insert_with(|| Arc::new(place));
     }
 
     /// Removes the destination: the commit that moved the rows was not stored.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         self.0.lock().take();
     }
 }
 
 /// Forwards the rows of a chunk to the chunks that replaced it; outlives the chunk.
 #[derive(Debug)]
-pub(crate) struct Forwarding {
+pub struct Forwarding {
     /// The chunk.
-    pub(crate) chunk: ChunkId,
+    pub chunk: ChunkId,
     /// Set when other chunks replace the chunk.
-    pub(crate) moved: Destination<RowMap>,
+    pub moved: Destination<RowMap>,
 }
 
 impl Forwarding {
+    /// Nothing has replaced the chunk yet.
     pub(crate) fn new(chunk: ChunkId) -> Arc<Self> {
         Arc::new(Self { chunk, moved: Destination::default() })
     }
@@ -64,14 +66,15 @@ impl Forwarding {
 
 /// The chunks that replaced old holders, in order.
 #[derive(Debug)]
-pub(crate) struct NewChunks {
+pub struct NewChunks {
     chunks: Vec<Arc<Forwarding>>,
     /// Number of rows up to the end of each chunk.
     ends: Vec<u64>,
 }
 
 impl NewChunks {
-    pub(crate) fn from_chunks<'a>(chunks: impl Iterator<Item = &'a Chunk>) -> Arc<Self> {
+    /// The new chunks, in order.
+    pub fn from_chunks<'a>(chunks: impl Iterator<Item = &'a Chunk>) -> Arc<Self> {
         let mut new = Self { chunks: Vec::new(), ends: Vec::new() };
         for chunk in chunks {
             new.ends.push(new.ends.last().copied().unwrap_or(0) + u64::from(chunk.rows));
@@ -92,20 +95,20 @@ impl NewChunks {
 /// Translates positions of one old holder. Its rows that were not dropped follow each other from `first` on, unless all
 /// rows were sorted.
 #[derive(Debug)]
-pub(crate) struct RowMap {
+pub struct RowMap {
     /// The chunks that replaced all old holders.
-    pub(crate) chunks: Arc<NewChunks>,
+    pub chunks: Arc<NewChunks>,
     /// Position of the holder's first row that was not dropped, counted over the new chunks.
-    pub(crate) first: u64,
+    pub first: u64,
     /// Rows that were deleted before the rows moved.
-    pub(crate) dropped: Option<Arc<RoaringBitmap>>,
+    pub dropped: Option<Arc<RoaringBitmap>>,
     /// The position after sorting of each of these positions; `None`: the rows were not sorted.
-    pub(crate) sorted: Option<Arc<[u32]>>,
+    pub sorted: Option<Arc<[u32]>>,
 }
 
 impl RowMap {
     /// Translates `rows` of the old holder into rows of the new chunks; `None` when one of them was deleted before.
-    pub(crate) fn translate(&self, rows: &RoaringBitmap) -> Option<Vec<(Arc<Forwarding>, RoaringBitmap)>> {
+    pub fn translate(&self, rows: &RoaringBitmap) -> Option<Vec<(Arc<Forwarding>, RoaringBitmap)>> {
         let mut moved: BTreeMap<ChunkId, (Arc<Forwarding>, RoaringBitmap)> = BTreeMap::new();
         for row in rows {
             let before = match &self.dropped {

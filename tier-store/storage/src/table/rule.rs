@@ -6,11 +6,11 @@
 //! affect them. If two rules contradict each other on a segment, the later one applies.
 
 use serde::{Deserialize, Serialize};
+use terrace_model::{ChunkId, ColumnId, Error, Result, TableName};
 
+use super::TableDefinition;
 use super::chunk_set::ChunkSet;
 use super::predicate::Predicate;
-use super::{ChunkId, ColumnId, TableDefinition, TableName};
-use crate::error::{Error, Result};
 
 /// What a rule demands of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,7 +166,7 @@ impl Rules {
     }
 
     /// Adds a rule. It replaces an equal one, so that a repeated rule is the latest.
-    pub(crate) fn with(&self, spec: NewRule, made_unix_us: u64) -> (Self, Rule) {
+    pub fn with(&self, spec: NewRule, made_unix_us: u64) -> (Self, Rule) {
         let mut rules = self.clone();
         let is_equal = |rule: &Rule| {
             let known = &rule.spec;
@@ -186,7 +186,7 @@ impl Rules {
     ///
     /// # Errors
     /// [`Error::NotFound`] when there is no rule of that number or scope.
-    pub(crate) fn without(&self, table: &TableName, choice: &RuleChoice) -> Result<(Self, Vec<Rule>)> {
+    pub fn without(&self, table: &TableName, choice: &RuleChoice) -> Result<(Self, Vec<Rule>)> {
         let (removed, rules): (Vec<Rule>, Vec<Rule>) =
             self.rules.iter().cloned().partition(|rule| choice.selects(rule));
         match choice {
@@ -202,7 +202,7 @@ impl Rules {
 
     /// The rules under another definition, without its dropped columns. Removes rules whose columns were all dropped,
     /// or whose predicate needs a dropped column.
-    pub(crate) fn with_definition(&self, definition: &TableDefinition) -> Self {
+    pub fn with_definition(&self, definition: &TableDefinition) -> Self {
         let exists = |column: &ColumnId| definition.columns.iter().any(|known| known.id == *column);
         let mut rules = self.clone();
         rules.rules.retain_mut(|rule| {
@@ -219,7 +219,7 @@ impl Rules {
 
     /// The rules after chunks were replaced by others that have their rows, and chunks were removed; `None`: nothing
     /// changes. Removes rules that have no chunk left.
-    pub(crate) fn after_replacement(
+    pub fn after_replacement(
         &self,
         replaced: &[(Vec<ChunkId>, Vec<ChunkId>)],
         removed: impl Iterator<Item = ChunkId> + Clone,
@@ -247,7 +247,7 @@ impl Rules {
     }
 
     /// The chunks that rules name.
-    pub(crate) fn named_chunks(&self) -> impl Iterator<Item = ChunkId> {
+    pub fn named_chunks(&self) -> impl Iterator<Item = ChunkId> {
         let chunks = self.rules.iter().filter_map(|rule| match &rule.spec.rows {
             RuleRows::Chunks(chunks) => Some(chunks.iter()),
             RuleRows::All | RuleRows::Where(_) => None,

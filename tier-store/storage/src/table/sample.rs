@@ -10,10 +10,10 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, Schema};
 use parking_lot::Mutex;
+use terrace_model::{ChunkId, ColumnId, Error, Result};
 
-use super::{Chunk, ChunkId, ColumnId, TableVersion};
+use super::{Chunk, TableVersion};
 use crate::catalog::records::{decode_batches, encode_batches};
-use crate::error::{Error, Result};
 use crate::tier::codec::{self, StoredColumn};
 
 /// Maximum number of sampled chunks of a table.
@@ -88,9 +88,11 @@ impl TableVersion {
 
 #[cfg(test)]
 mod tests {
+    use terrace_model::{Account, TierId};
+
     use super::*;
+    use crate::tier::MemoryTier;
     use crate::tier::dram::DramTier;
-    use crate::tier::{Account, MemoryTier, TierId};
     use arrow::array::Int64Array;
 
     #[test]

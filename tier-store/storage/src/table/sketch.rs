@@ -8,9 +8,9 @@
 //! Registers are stored, so the hashes of [`super::value_hash`] are part of the format.
 
 use arrow::array::ArrayRef;
+use terrace_model::{Error, Result};
 
 use super::value_hash::for_each_hash;
-use crate::error::{Error, Result};
 
 /// Registers of a sketch.
 const REGISTERS: usize = 256;
@@ -62,7 +62,7 @@ impl Sketch {
     }
 
     /// Reads a sketch that [`Sketch::encode`] wrote.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut registers = [0; REGISTERS];
         match bytes.as_chunks::<2>() {
             (pairs, []) if bytes.len() < REGISTERS => {

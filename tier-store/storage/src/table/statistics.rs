@@ -20,19 +20,19 @@ use arrow::array::{
 };
 use arrow::compute::{SortOptions, cast, concat, concat_batches, interleave_record_batch, sort_to_indices, take};
 use arrow::datatypes::{DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
+use terrace_model::{ColumnId, Error, Result, TableId};
 
+use super::TableDefinition;
 use super::column::{Column, Constant};
 use super::few_values::few_values;
 use super::sketch::Sketch;
-use super::{ColumnId, TableDefinition, TableId};
 use crate::catalog::{Catalog, Space, key, records};
-use crate::error::{Error, Result};
 
 mod extremes;
 mod sketches;
 
 pub(super) use extremes::extremes;
-pub(crate) use sketches::sketch_key;
+pub use sketches::sketch_key;
 use sketches::{ColumnSketches, TableSketches};
 
 /// Places per stored group.
@@ -60,7 +60,7 @@ pub struct ColumnBounds {
 impl ColumnBounds {
     /// True when the bounds of the chunk at `position` equal those that were `computed` from its values, or are weaker:
     /// an end is unknown. (Other versions cut long values at another length.)
-    pub(crate) fn agrees_with(&self, position: usize, computed: &Self) -> bool {
+    pub fn agrees_with(&self, position: usize, computed: &Self) -> bool {
         let exact = self.exact.value(position);
         let same = |stored: &ArrayRef, computed: &ArrayRef| stored.slice(position, 1).as_ref() == computed.as_ref();
         let is_weaker = |stored: &ArrayRef| !exact && stored.is_null(position);
@@ -135,12 +135,12 @@ impl TableStatistics {
     }
 
     /// The statistics of the same chunks under another definition of the table.
-    pub(crate) fn with_definition(&self, definition: &TableDefinition) -> Self {
+    pub fn with_definition(&self, definition: &TableDefinition) -> Self {
         Self::with_groups(definition, self.groups.clone(), self.sketches.with_definition(definition))
     }
 
     /// Statistics of a stored table with chunks at these places, ascending; nothing is read yet.
-    pub(crate) fn stored(
+    pub fn stored(
         definition: &TableDefinition,
         catalog: &Arc<Catalog>,
         table: TableId,
@@ -166,17 +166,19 @@ impl TableStatistics {
     }
 
     /// Number of chunks.
+    #[inline]
     pub fn len(&self) -> usize {
         self.groups.values().map(|g| g.places.len()).sum()
     }
 
     /// True without chunks.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
     /// Bounds of the column with this id, one entry per chunk; `None` when they cannot be read.
-    pub(crate) fn bounds_by_id(&self, id: ColumnId) -> Option<ColumnBounds> {
+    pub fn bounds_by_id(&self, id: ColumnId) -> Option<ColumnBounds> {
         let position = self.table_columns.iter().position(|column| column.id == id)?;
         let read =
             self.column(position).inspect_err(|error| tracing::warn!(%error, "the bounds of a column are left out"));
@@ -211,7 +213,7 @@ impl TableStatistics {
 
     /// Makes the statistics without the chunks at `removed` places and with `added` ones. Also returns the groups that
     /// changed, to be stored: `None` for a group that has no chunks any more.
-    pub(crate) fn changed(
+    pub fn changed(
         &self,
         removed: &BTreeSet<u64>,
         added: &[(u64, ChunkStatistics)],
@@ -330,7 +332,7 @@ impl ChunkStatistics {
     }
 
     /// Computes the bounds of every column of a chunk, and no sketches.
-    pub(crate) fn bounds(batch: &RecordBatch) -> Result<Self> {
+    pub fn bounds(batch: &RecordBatch) -> Result<Self> {
         let mut builder = StatisticsBuilder::default();
         for column in batch.columns() {
             builder.add_bounds(column.logical_null_count() as u64, Bounds::from_array(column)?);
@@ -344,7 +346,7 @@ impl ChunkStatistics {
     }
 
     /// Returns a function that gives the bounds of a column by its position, as arrays of one value.
-    pub(crate) fn column_bounds(&self) -> impl Fn(usize) -> Option<ColumnBounds> {
+    pub fn column_bounds(&self) -> impl Fn(usize) -> Option<ColumnBounds> {
         |column| {
             let [min, max, nulls, exact] = self.bounds.columns().get(column * PER_COLUMN..)?.first_chunk()?;
             Some(ColumnBounds {
@@ -359,7 +361,7 @@ impl ChunkStatistics {
 
 /// Builds the statistics of a chunk column by column.
 #[derive(Debug, Default)]
-pub(crate) struct StatisticsBuilder {
+pub struct StatisticsBuilder {
     bounds: Vec<ArrayRef>,
     sketches: Vec<Option<Sketch>>,
 }
@@ -367,7 +369,7 @@ pub(crate) struct StatisticsBuilder {
 impl StatisticsBuilder {
     /// Adds the next column, given in `parts`. Calls `store` with its extremes, if they are values of the column, and
     /// returns its result, which has an array of the same values in a perhaps narrower type, which is faster to sketch.
-    pub(crate) fn add<T>(
+    pub fn add<T>(
         &mut self,
         parts: &[ArrayRef],
         store: impl FnOnce(Option<(&ArrayRef, &ArrayRef)>) -> Result<(T, ArrayRef)>,
@@ -391,7 +393,7 @@ impl StatisticsBuilder {
     }
 
     /// Finishes the statistics of a chunk with this schema.
-    pub(crate) fn finish(mut self, schema: &Schema, rows: usize) -> Result<ChunkStatistics> {
+    pub fn finish(mut self, schema: &Schema, rows: usize) -> Result<ChunkStatistics> {
         self.bounds.push(Arc::new(UInt64Array::from(vec![rows as u64])));
         let ids: Vec<u32> = (0..schema.fields().len() as u32).collect();
         let bounds = RecordBatch::try_new(group_schema(schema, &ids), self.bounds)?;
@@ -503,8 +505,9 @@ fn has_nan(array: &ArrayRef) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use terrace_model::TableName;
+
     use super::*;
-    use crate::table::TableName;
     use arrow::array::{Float64Array, Int32Array, Int64Array};
     use arrow::datatypes::TimeUnit;
     use rand::rngs::StdRng;

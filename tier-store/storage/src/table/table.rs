@@ -7,7 +7,6 @@
 //! A [`Table`] has one definition for its lifetime. ALTER replaces it by a successor with the same id, which takes over
 //! segments and files. Readers of the old table go on with its last version; its writers get an error and start again.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -16,40 +15,13 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
+use terrace_model::{ChunkId, ColumnId, Error, Result, TableId, TableName, TieringMode};
 
-use super::column::{Column, ColumnId};
+use super::column::Column;
 use super::key::check_enforceable;
 use super::sample::Samples;
-use super::{Chunk, ChunkEntry, ChunkId, DeltaRows, Rules, TableStatistics, TableVersion};
-use crate::error::{Error, Result};
-use crate::placement::TieringMode;
+use super::{Chunk, ChunkEntry, DeltaRows, Rules, TableStatistics, TableVersion};
 use crate::tier::codec::{self, StoredColumn};
-
-/// Number of a table; never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct TableId(pub u64);
-
-/// Schema and name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct TableName {
-    /// The SQL schema.
-    pub schema: String,
-    /// The table.
-    pub name: String,
-}
-
-impl TableName {
-    /// A name in a schema.
-    pub fn new(schema: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { schema: schema.into(), name: name.into() }
-    }
-}
-
-impl fmt::Display for TableName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.schema, self.name)
-    }
-}
 
 /// The durability of an acknowledged insert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -176,11 +148,11 @@ impl TableDefinition {
 
 /// The state of a table that writers build on.
 #[derive(Debug, Clone)]
-pub(crate) struct Head {
+pub struct Head {
     /// The newest version, durable or on its way to be.
-    pub(crate) version: Arc<TableVersion>,
+    pub version: Arc<TableVersion>,
     /// The table was altered, dropped or replaced: nothing may be written to it any more.
-    pub(crate) dropped: bool,
+    pub dropped: bool,
 }
 
 /// A superseded version that readers may still use.
@@ -230,7 +202,8 @@ impl Shared {
 }
 
 impl Table {
-    pub(crate) fn new(
+    /// A table with the rows that the catalog has.
+    pub fn new(
         id: TableId,
         definition: TableDefinition,
         chunks: Vec<ChunkEntry>,
@@ -256,86 +229,98 @@ impl Table {
     }
 
     /// Makes the table that replaces this one, with `version` as its first version.
-    pub(crate) fn successor(&self, definition: TableDefinition, version: TableVersion, now_us: u64) -> Self {
+    pub fn successor(&self, definition: TableDefinition, version: TableVersion, now_us: u64) -> Self {
         self.shared.supersede(&self.version(), now_us);
         Self::with_version(self.id, definition, Arc::new(version), Arc::clone(&self.shared))
     }
 
     /// Its number.
+    #[inline]
     pub fn id(&self) -> TableId {
         self.id
     }
 
     /// Schema and name.
+    #[inline]
     pub fn name(&self) -> &TableName {
         &self.definition.name
     }
 
     /// Columns.
+    #[inline]
     pub fn schema(&self) -> &SchemaRef {
         &self.definition.schema
     }
 
     /// Its definition.
+    #[inline]
     pub fn definition(&self) -> &TableDefinition {
         &self.definition
     }
 
     /// Key columns, as declared.
+    #[inline]
     pub fn primary_key(&self) -> &[String] {
         &self.definition.primary_key
     }
 
     /// Settings.
+    #[inline]
     pub fn options(&self) -> &TableOptions {
         &self.definition.options
     }
 
     /// The snapshot a statement reads.
+    #[inline]
     pub fn version(&self) -> Arc<TableVersion> {
         self.current.load_full()
     }
 
     /// Some rows of a segment, for estimates; `None` when there is no sample and the segment is not resident.
+    #[inline]
     pub fn sample(&self, chunk: &Chunk, column: usize) -> Option<ArrayRef> {
         self.shared.samples.get(chunk, column)
     }
 
     /// Takes the sample of a segment from `values`, which are all of its values, unless there is one.
+    #[inline]
     pub fn offer_sample(&self, chunk: &Chunk, column: usize, values: &StoredColumn) {
         self.shared.samples.offer(chunk, column, values);
     }
 
-    pub(crate) fn allocate_chunk(&self) -> ChunkId {
+    /// The number of a new chunk.
+    pub fn allocate_chunk(&self) -> ChunkId {
         ChunkId(self.shared.next_chunk.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(crate) fn allocate_delta(&self) -> u64 {
+    /// The sequence number of a new delta entry.
+    pub fn allocate_delta(&self) -> u64 {
         self.shared.next_delta.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Locks the head for a writer. Heads of several tables are locked in order of the table ids.
-    pub(crate) fn lock_head(&self) -> MutexGuard<'_, Head> {
+    pub fn lock_head(&self) -> MutexGuard<'_, Head> {
         self.head.lock()
     }
 
     /// Locks sealing: one seal of a table runs at a time, so that no row is sealed twice.
-    pub(crate) fn lock_sealing(&self) -> MutexGuard<'_, ()> {
+    pub fn lock_sealing(&self) -> MutexGuard<'_, ()> {
         self.shared.sealing.lock()
     }
 
     /// Like [`Table::lock_sealing`]; `None` while another thread holds the lock.
-    pub(crate) fn try_lock_sealing(&self) -> Option<MutexGuard<'_, ()>> {
+    #[inline]
+    pub fn try_lock_sealing(&self) -> Option<MutexGuard<'_, ()>> {
         self.shared.sealing.try_lock()
     }
 
     /// Locks compaction: one compaction of a table runs at a time, so that no chunk is replaced twice.
-    pub(crate) fn lock_compacting(&self) -> MutexGuard<'_, ()> {
+    pub fn lock_compacting(&self) -> MutexGuard<'_, ()> {
         self.shared.compacting.lock()
     }
 
     /// Makes a version current. The caller has committed it and publishes versions in order.
-    pub(crate) fn publish(&self, version: Arc<TableVersion>, now_us: u64) {
+    pub fn publish(&self, version: Arc<TableVersion>, now_us: u64) {
         let previous = self.current.swap(version);
         self.shared.supersede(&previous, now_us);
     }
@@ -348,7 +333,8 @@ impl Table {
     }
 
     /// Removes the samples of a dropped chunk.
-    pub(crate) fn forget_chunk(&self, chunk: ChunkId) {
+    #[inline]
+    pub fn forget_chunk(&self, chunk: ChunkId) {
         self.shared.samples.forget(chunk);
     }
 

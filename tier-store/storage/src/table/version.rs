@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use roaring::{RoaringBitmap, RoaringTreemap};
+use terrace_model::Result;
 
 use super::delta::DeltaEntry;
 use super::{Chunk, DeltaColumn, Rules, Sketch, TableStatistics};
-use crate::error::Result;
 
 /// A chunk in one version.
 #[derive(Debug, Clone)]
@@ -20,11 +20,12 @@ pub struct ChunkEntry {
     /// Deleted row positions within the chunk; `None` when no row is deleted.
     pub deletions: Option<Arc<RoaringBitmap>>,
     /// Its place in the order of chunks; ascending within a version.
-    pub(crate) place: u64,
+    pub place: u64,
 }
 
 impl ChunkEntry {
     /// Rows that are not deleted.
+    #[inline]
     pub fn live_rows(&self) -> u64 {
         u64::from(self.chunk.rows) - self.deletions.as_ref().map_or(0, |d| d.len())
     }
@@ -34,23 +35,26 @@ impl ChunkEntry {
 #[derive(Debug, Clone)]
 pub struct DeltaRows {
     /// The rows; holds their charge.
-    pub(crate) entry: Arc<DeltaEntry>,
+    pub entry: Arc<DeltaEntry>,
     /// Deleted rows; `None` when no row is deleted.
     pub deletions: Option<Arc<RoaringBitmap>>,
 }
 
 impl DeltaRows {
     /// All rows, the deleted ones included; the table's schema.
+    #[inline]
     pub fn batch(&self) -> &RecordBatch {
         &self.entry.batch
     }
 
     /// Values of a column that plans need, deleted rows included.
+    #[inline]
     pub fn column(&self, column: usize) -> Option<Arc<DeltaColumn>> {
         self.entry.column(column)
     }
 
     /// Rows that are not deleted.
+    #[inline]
     pub fn live_rows(&self) -> u64 {
         self.entry.batch.num_rows() as u64 - self.deletions.as_ref().map_or(0, |d| d.len())
     }
@@ -125,11 +129,13 @@ impl TableVersion {
     }
 
     /// The position of a row of an item: chunks first, then delta entries, in their order.
+    #[inline]
     pub fn position(item: u32, row: u32) -> u64 {
         u64::from(item) << 32 | u64::from(row)
     }
 
     /// Item and row of a position.
+    #[inline]
     pub fn item_and_row(position: u64) -> (u32, u32) {
         ((position >> 32) as u32, position as u32)
     }

@@ -43,12 +43,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
+use terrace_model::{Error, Result};
 
-use crate::error::{Error, Result};
 use crate::io::{QUANTUM_BYTES, let_others_run};
 use crate::table::Home;
 
-pub(crate) use compact::normalize_column;
+pub use compact::normalize_column;
 pub use compact::{PAGE_ROWS, long_bytes, normalize, slice_column};
 pub use compression::Compression;
 pub use decode::decode_column;
@@ -58,9 +58,9 @@ pub use encode::{
     ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, encode_chunk_as, read_header,
     schema_len,
 };
-pub(crate) use encode::{check_types, reencode_chunk, write_file};
+pub use encode::{check_types, reencode_chunk, write_file};
 pub use narrow::{Encoding, StoredColumn, decode_stored, stored_bytes};
-pub(crate) use narrow::{may_be_narrow, narrow_column};
+pub use narrow::{may_be_narrow, narrow_column};
 pub use packed::{Packed, image_bytes, unpacked, unpacked_bytes};
 pub use packing::{DecompressionRates, Packing, Rates};
 pub use part::{Part, PartOptions};
@@ -133,7 +133,7 @@ fn corrupt(what: impl Into<String>) -> Error {
 }
 
 /// Adds file and column to an error of the codec.
-pub(crate) fn locate(error: Error, path: &std::path::Path, place: &str) -> Error {
+pub fn locate(error: Error, path: &std::path::Path, place: &str) -> Error {
     match error {
         Error::Corrupt { what, .. } => Error::Corrupt { path: path.to_path_buf(), what: format!("{place}: {what}") },
         Error::Unsupported(what) => Error::Unsupported(format!("{place}: {what}")),
@@ -145,4 +145,6 @@ pub(crate) fn locate(error: Error, path: &std::path::Path, place: &str) -> Error
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod random_batch;
+#[cfg(test)]
+mod tests;

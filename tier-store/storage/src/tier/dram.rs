@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Account, MemoryTier, SegmentBytes, TierId, TierIndex, TierKind};
-use crate::error::Result;
+use terrace_model::{Account, Result, TierId, TierIndex, TierKind};
+
+use super::{MemoryTier, SegmentBytes};
 use crate::io::{AlignedBuffer, BLOCK_BYTES};
 
 /// Alignment of small images, as Arrow recommends.
@@ -75,8 +76,9 @@ impl MemoryTier for DramTier {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use terrace_model::Error;
+
     use super::*;
-    use crate::error::Error;
 
     #[test]
     fn bytes_stay_charged_until_the_last_reader_is_done() {

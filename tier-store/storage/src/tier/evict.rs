@@ -4,7 +4,7 @@
 const LINE_BYTES: usize = 64;
 
 /// Evicts `bytes` from all caches; false on processors for which this module has no instruction.
-pub(crate) fn evict(bytes: &[u8]) -> bool {
+pub fn evict(bytes: &[u8]) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::asm;

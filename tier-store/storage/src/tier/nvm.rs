@@ -19,11 +19,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::buffer::Buffer;
+use terrace_model::{Account, Charge, Error, Result, TierId, TierIndex, TierKind};
 
 pub use limiter::Limiter;
 
-use super::{Account, Charge, MemoryTier, SegmentBytes, TierId, TierIndex, TierKind};
-use crate::error::{Error, Result};
+use super::{MemoryTier, SegmentBytes};
 use extents::Extent;
 use pool::Pool;
 

@@ -14,8 +14,8 @@
 //! - [`planned`]: groups the columns to read into requests
 //! - [`shared_read`]: one column on its way from disk, for all readers that wait for it
 
-pub(crate) mod cold;
-pub(crate) mod files;
+pub mod cold;
+pub mod files;
 mod gap;
 mod planned;
 mod shared_read;
@@ -28,6 +28,8 @@ use std::sync::{Arc, Weak};
 
 use arrow::datatypes::DataType;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use terrace_model::clock::Clock;
+use terrace_model::{Account, Charge, ChunkId, Error, Result, TableId};
 
 pub use cold::{ColdColumns, ColdRead};
 pub use files::StoredFile;
@@ -38,14 +40,10 @@ pub use shared_read::ReadColumn;
 pub(crate) use shared_read::SharedRead;
 
 use super::codec::{self, Part, PartOptions};
-use super::{Account, Charge};
-
-use crate::clock::Clock;
-use crate::error::{Error, Result};
 use crate::io::device::describe_device;
 use crate::io::files::create_folders;
 use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileBytes, FileSystem, IoFile};
-use crate::table::{Chunk, ChunkFile, ChunkId, Home, Segment, TableId};
+use crate::table::{Chunk, ChunkFile, Home, Segment};
 
 /// Says whether a cold read may be refused when the I/O account is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +119,7 @@ impl SsdTier {
 
     /// A tier over the same device with accounts and counters of its own, so that the reads of measurements are not counted
     /// or charged as those of statements.
-    pub(crate) fn for_measurements(&self) -> Self {
+    pub fn for_measurements(&self) -> Self {
         let files = Arc::clone(&self.files);
         let io = Arc::clone(&self.io);
         let clock = Arc::clone(&self.clock);
@@ -149,36 +147,43 @@ impl SsdTier {
     }
 
     /// The folder of the tier.
+    #[inline]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// The layer that writes files.
+    #[inline]
     pub fn files(&self) -> &Arc<dyn FileSystem> {
         &self.files
     }
 
     /// The engine that reads files.
+    #[inline]
     pub fn io(&self) -> &Arc<dyn BlockIo> {
         &self.io
     }
 
     /// The account of the bytes of all files.
+    #[inline]
     pub fn stored(&self) -> &Arc<Account> {
         &self.stored
     }
 
     /// The account of bytes that are being read, or were read and not yet taken.
+    #[inline]
     pub fn io_account(&self) -> &Arc<Account> {
         &self.io_account
     }
 
     /// The longest hole between two pieces of a file that one read includes.
+    #[inline]
     pub fn read_gap(&self) -> &ReadGap {
         &self.gap
     }
 
     /// Counters of reads and writes so far.
+    #[inline]
     pub fn counters(&self) -> &SsdCounters {
         &self.counters
     }
@@ -189,6 +194,7 @@ impl SsdTier {
     }
 
     /// An empty file for [`Self::write_chunk`], in memory of the pool that reads use too.
+    #[inline]
     pub fn new_file(&self, capacity: usize) -> Result<FileBytes> {
         FileBytes::with_capacity(self.io.pool(), capacity)
     }
@@ -238,6 +244,7 @@ impl SsdTier {
     }
 
     /// Bytes of a chunk's file as the file system says; `None` when there is none.
+    #[inline]
     pub fn file_bytes(&self, path: &Path) -> Result<Option<u64>> {
         self.files.len(path)
     }
@@ -257,11 +264,13 @@ impl SsdTier {
     }
 
     /// All files in the tier's folder, in no order.
+    #[inline]
     pub fn list(&self) -> Result<Vec<StoredFile>> {
         files::list(self.files.as_ref(), &self.dir)
     }
 
     /// Opens a file for cold reads.
+    #[inline]
     pub fn open(&self, path: &Path) -> Result<Arc<IoFile>> {
         self.io.open(path)
     }
@@ -273,7 +282,7 @@ impl SsdTier {
     }
 
     /// The whole file of a chunk, unverified: for checks and repairs.
-    pub(crate) fn load_file(&self, chunk: &Chunk) -> Result<AlignedBuffer> {
+    pub fn load_file(&self, chunk: &Chunk) -> Result<AlignedBuffer> {
         let file = self.open(&chunk.path)?;
         let len = usize::try_from(file.len).map_err(|_| Error::Invalid("a file larger than memory".into()))?;
         self.io.read_as(Class::Move, &file, 0, len).wait()
@@ -281,7 +290,7 @@ impl SsdTier {
 
     /// Replaces the bytes of a chunk's file: readers of the old file finish, later readers open the new one. The old file
     /// exists until the new one is durable.
-    pub(crate) fn replace_file(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
+    pub fn replace_file(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
         let _guard = self.replacing.write();
         files::replace_durably(self.files.as_ref(), &chunk.path, bytes)?;
         chunk.file.store(None);
@@ -404,7 +413,7 @@ impl SsdTier {
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the file does not have the length that was written, or does not start like a chunk file.
-    pub(crate) fn chunk_file(&self, chunk: &Chunk) -> Result<Arc<ChunkFile>> {
+    pub fn chunk_file(&self, chunk: &Chunk) -> Result<Arc<ChunkFile>> {
         if let Some(file) = chunk.file.load_full() {
             return Ok(file);
         }

@@ -1,12 +1,12 @@
 //! Compares a table with hot views with its twin without, through random queries and all kinds of changes.
 
 use arrow::array::ArrayRef;
+use terrace_test_support::depth::{by_depth, is_deep};
 use terrace_tier_store::migrate::{Relocation, try_move};
 use terrace_tier_store::tier::TierId;
 
 use super::*;
-use crate::scan::tests::Rng;
-use crate::views::tests::soundness;
+use crate::engine::tests::generator::{self, Rng};
 
 const CHUNK_ROWS: u32 = 40;
 /// Most rows of one ingest.
@@ -47,12 +47,12 @@ impl Twins {
 
     /// Sets the fault of the check; called after each start of the server.
     fn configure_views(&self) {
-        self.server.engine.hot_views.believe_all(self.fault == Fault::Implied);
+        self.server.engine.hot_views.credulous.store(self.fault == Fault::Implied, Ordering::Relaxed);
     }
 
     fn new_rows(&mut self) -> RecordBatch {
         let count = 1 + self.rng.below(MOST_ROWS) as usize;
-        soundness::rows(&mut self.rng).slice(0, count)
+        generator::rows(&mut self.rng).slice(0, count)
     }
 
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
@@ -63,7 +63,9 @@ impl Twins {
     async fn answer(&self, sql: &str, parameters: Option<&RecordBatch>) -> Result<Vec<String>> {
         let running = self.server.session.prepare(sql).await?.query(parameters.cloned()).await?;
         let batches: Vec<RecordBatch> = running.stream.try_collect().await?;
-        Ok(crate::scan::tests::lines(&batches))
+        let mut lines: Vec<String> = pretty_format_batches(&batches)?.to_string().lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        Ok(lines)
     }
 
     /// Runs a query over each table in place of `@` and compares the rows; a query that fails without views is skipped.
@@ -98,7 +100,7 @@ impl Twins {
     async fn make_view(&mut self, number: u64) {
         // Some conditions are refused: they hold for all rows, or for none.
         for _ in 0..20 {
-            let condition = soundness::condition(&mut self.rng, 2);
+            let condition = generator::condition(&mut self.rng, 2);
             let columns = self.pick(&["*", "*", "k, a, b, s, f, g, d, t, m, x", "k, a, s"]);
             let sql = format!("CREATE OR REPLACE HOT VIEW v{number} AS SELECT {columns} FROM t WHERE {condition}");
             if self.server.run(&sql).await.is_ok() {
@@ -130,7 +132,7 @@ impl Twins {
         let view = self.view(number).await.unwrap_or_else(|| "a = 3".into());
         let condition = match self.rng.below(4) {
             0 => view,
-            _ => soundness::query(&mut self.rng, &view),
+            _ => generator::query(&mut self.rng, &view),
         };
         let sql = match self.rng.below(6) {
             0 => format!("SELECT k, a, s FROM @ WHERE {condition}"),
@@ -200,11 +202,11 @@ impl Twins {
             7 => self.server.engine.store().seal(&self.server.table("t")).unwrap(),
             8 => drop(self.server.run("OPTIMIZE t").await.map_err(|e| e.to_string())?),
             9 | 10 => {
-                let condition = soundness::condition(rng, 1);
+                let condition = generator::condition(rng, 1);
                 self.change(&format!("DELETE FROM @ WHERE ({condition}) AND k = {}", self.summary.queries % 7)).await?;
             }
             11..=13 => {
-                let condition = soundness::condition(rng, 1);
+                let condition = generator::condition(rng, 1);
                 let set = self.pick(&["a = 3", "b = b + 1", "s = 'ab'", "a = a % 3, f = 1.0", "d = NULL, x = NOT x"]);
                 self.change(&format!("UPDATE @ SET {set} WHERE ({condition}) AND a > 1")).await?;
             }
@@ -257,13 +259,11 @@ fn number(name: &str, default: u64) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_those_of_a_table_without_views() {
     let seed = number("TERRACE_TEST_SEED", 56);
-    let steps = number("TERRACE_TEST_STEPS", 400) as usize;
+    let steps = number("TERRACE_TEST_STEPS", by_depth(200, 400)) as usize;
     let summary = run(seed, steps, Fault::None).await.unwrap_or_else(|e| panic!("{e}"));
     println!("seed {seed}: {summary:?}");
-    assert!(
-        summary.left_out > 0 && summary.hits as usize * 20 > summary.queries,
-        "views served next to nothing: {summary:?}"
-    );
+    assert!(summary.left_out > 0 && summary.hits > 0, "views served nothing: {summary:?}");
+    assert!(!is_deep() || summary.hits as usize * 20 > summary.queries, "views served next to nothing: {summary:?}");
 }
 
 /// Validates the test above: it has to notice a check that accepts everything, and wrong marks.

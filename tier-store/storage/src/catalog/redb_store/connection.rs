@@ -14,7 +14,8 @@
 use std::path::Path;
 
 use parking_lot::{Mutex, RwLock};
-use redb::{Database, Durability};
+use redb::{Database, Durability, ReadableTable};
+use terrace_model::{Error, Result};
 
 use super::entries::{EntriesOnDisk, RedbEntries};
 use super::format::{self, FORMAT_KEY, FORMAT_VERSION};
@@ -25,7 +26,6 @@ use crate::catalog::commit::{Action, Commit};
 use crate::catalog::sealed::{ADVICE, CatalogFault};
 use crate::catalog::snapshot::{Origin, Snapshot};
 use crate::catalog::{LAST_COMMIT_KEY, Space, key, key_part};
-use crate::error::{Error, Result};
 use crate::io::FileSystem;
 
 /// Bytes that must fit on the disk before the catalog is opened again.
@@ -125,13 +125,24 @@ impl Connection {
         Ok(Snapshot::new(on_disk, self.origin.clone()))
     }
 
-    #[cfg(test)]
-    pub(super) fn with_database(&self, work: impl FnOnce(&Database)) {
-        work(self.database.read().as_ref().unwrap_or_else(|| unreachable!("it is open")));
+    /// Flips a bit of a stored value, behind redb's checksums; for tests.
+    pub(super) fn damage(&self, space: Space, key: &[u8], bit: usize) -> Result<()> {
+        let database = self.database.read();
+        let absent = || Error::Catalog("there is no such value".into());
+        let write = database.as_ref().ok_or_else(absent)?.begin_write().map_err(catalog_error)?;
+        {
+            let mut table = write.open_table(definition(space)).map_err(catalog_error)?;
+            let mut value = table.get(key).map_err(catalog_error)?.ok_or_else(absent)?.value().to_vec();
+            let at = bit / 8 % value.len().max(1);
+            if let Some(byte) = value.get_mut(at) {
+                *byte ^= 1 << (bit % 8);
+            }
+            table.insert(key, value.as_slice()).map_err(catalog_error)?;
+        }
+        write.commit().map_err(catalog_error)
     }
 
-    /// Brings it into the state after a failed write and a failed reopen.
-    #[cfg(test)]
+    /// Brings it into the state after a failed write and a failed reopen; for tests.
     pub(super) fn fail_closed(&self, error: &Error) {
         self.state.lock().failure = Some(Failure::new(error, &[]));
         close(self.database.write().take());

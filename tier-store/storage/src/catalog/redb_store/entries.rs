@@ -1,13 +1,13 @@
 //! Reads through a read transaction of redb.
 
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata};
+use terrace_model::{Error, Result};
 
 use super::{catalog_error, catch_panic, close, definition, successor};
 use crate::catalog::Space;
 use crate::catalog::sealed::CatalogFault;
 use crate::catalog::snapshot::{Origin, Snapshot};
 use crate::catalog::store::{Direction, EntryVisitor, StoredEntries};
-use crate::error::{Error, Result};
 
 /// All entries as of one commit.
 pub(super) struct RedbEntries {

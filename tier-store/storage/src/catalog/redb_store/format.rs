@@ -12,13 +12,13 @@
 use std::path::Path;
 
 use redb::{Database, Durability, ReadableDatabase};
+use terrace_model::{Error, Result};
 
 use super::entries::RedbEntries;
 use super::{catalog_error, catch_panic, definition, write_error};
 use crate::catalog::Space;
 use crate::catalog::sealed::{self, CatalogFault};
 use crate::catalog::snapshot::{Origin, Snapshot};
-use crate::error::{Error, Result};
 
 /// Version of the catalog's layout.
 pub const FORMAT_VERSION: u32 = 4;

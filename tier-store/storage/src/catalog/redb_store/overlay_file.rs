@@ -13,8 +13,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use parking_lot::Mutex;
+use terrace_model::{Error, Result};
 
-use crate::error::{Error, Result};
 use crate::io::files::RandomAccessFile;
 
 const PAGE_BYTES: u64 = 4096;

@@ -5,39 +5,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use redb::{Database, ReadableTable};
+use redb::Database;
+use terrace_model::clock::ManualClock;
 
 use super::entries::RedbEntries;
-use super::format;
 use super::storage::open_database;
-use super::*;
+use super::{format, *};
+use crate::catalog::testing::damage_pages;
 use crate::catalog::{Catalog, LAST_COMMIT_KEY, key, key_part, sealed};
-use crate::clock::ManualClock;
 use crate::io::RealFiles;
 use crate::io::files::{DiskFaults, Outage, SimulatedFiles};
-
-/// Flips a bit of a stored value, behind redb's checksums.
-pub(super) fn damage_value(database: &Database, space: Space, key: &[u8], bit: usize) {
-    let write = database.begin_write().unwrap();
-    {
-        let mut table = write.open_table(definition(space)).unwrap();
-        let mut value = table.get(key).unwrap().unwrap().value().to_vec();
-        let at = bit / 8 % value.len();
-        value[at] ^= 1 << (bit % 8);
-        table.insert(key, value.as_slice()).unwrap();
-    }
-    write.commit().unwrap();
-}
-
-/// Makes the leaf pages of a closed catalog that contain `text` unreadable.
-pub(crate) fn damage_pages(path: &Path, text: &[u8]) {
-    let mut bytes = std::fs::read(path).unwrap();
-    let (pages, _) = bytes.as_chunks_mut::<4096>();
-    let holds = |page: &&mut [u8; 4096]| page[0] == 1 && page.windows(text.len()).any(|window| window == text);
-    let damaged = pages.iter_mut().filter(holds).map(|page| page[0] = 77).count();
-    assert!(damaged > 0);
-    std::fs::write(path, &bytes).unwrap();
-}
 
 #[test]
 fn other_versions_and_foreign_files_are_refused() {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread::JoinHandle;
 
+use terrace_model::Result;
+
 use super::connection::Connection;
 use crate::catalog::commit::{Commit, PendingCommit};
-use crate::error::Result;
 
 /// Maximum number of commits in one transaction.
 const GROUP_COMMITS: usize = 256;

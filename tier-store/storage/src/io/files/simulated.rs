@@ -14,11 +14,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::Result;
+use terrace_model::clock::Clock;
 
 use super::image::{DiskImage, Entry, Node};
 use super::{FileSystem, FolderEntry, RandomAccess, RandomAccessFile, file_error};
-use crate::clock::Clock;
-use crate::error::Result;
 use crate::io::request::{Request, pread};
 use crate::io::simulated::memory_file;
 use crate::io::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};

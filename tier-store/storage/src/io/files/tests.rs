@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::clock::{Clock, ManualClock};
 
 use super::*;
-use crate::clock::{Clock, ManualClock};
 
 fn disk(seed: u64) -> SimulatedFiles {
     SimulatedFiles::new(seed, Arc::<ManualClock>::default())

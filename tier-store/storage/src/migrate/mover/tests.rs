@@ -6,14 +6,15 @@ use std::time::Duration;
 use arrow::array::{AsArray, Int64Array};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::clock::{Clock, ManualClock, SystemClock};
+use terrace_model::{TierIndex, TierKind};
 
 use super::*;
-use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::migrate::testing::{FIRST_ID, FakeHome, ROWS};
 use crate::migrate::{Health, MoveExecutor, MoveQueue, Verdict};
+use crate::tier::SegmentBytes;
 use crate::tier::dram::DramTier;
 use crate::tier::nvm::{NvmBacking, NvmTier};
-use crate::tier::{SegmentBytes, TierIndex, TierKind};
 
 const DRAM: TierId = TierId(0);
 const NVM: TierId = TierId(1);

@@ -1,9 +1,10 @@
 //! Decides which moves may begin while devices fail, and reports the results of moves to [`crate::migrate::health`].
 
+use terrace_model::TierId;
+
 use super::{MoveQueue, NumberedMove, QueueState, Verdict};
 use crate::migrate::health::Access;
 use crate::migrate::mover::{MoveResult, Outcome, Relocation};
-use crate::tier::TierId;
 
 /// Tells whether a move may begin.
 enum Admission {

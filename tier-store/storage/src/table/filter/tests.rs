@@ -7,9 +7,9 @@ use arrow::compute::cast;
 use arrow::datatypes::{Field, IntervalUnit, Schema, TimeUnit};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::Account;
 
 use super::*;
-use crate::tier::Account;
 use crate::tier::codec;
 
 /// Makes random numbers, many equal or all different, some null.

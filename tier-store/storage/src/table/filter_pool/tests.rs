@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array};
+use terrace_model::ColumnId;
+use terrace_model::clock::ManualClock;
 
 use super::*;
-use crate::clock::ManualClock;
-use crate::table::{ColumnId, Home};
+use crate::table::Home;
 
 struct Fixture {
     clock: Arc<ManualClock>,

@@ -13,12 +13,12 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use arrow::array::cast::AsArray;
 use arrow::datatypes::UInt64Type;
+use terrace_model::{ColumnId, Error, Result, TableId};
 
 use super::{ChunkStatistics, TableStatistics, column_arrays, get_or_try_init, rows_of};
 use crate::catalog::{Catalog, Space, key, key_part};
-use crate::error::{Error, Result};
+use crate::table::TableDefinition;
 use crate::table::sketch::Sketch;
-use crate::table::{ColumnId, TableDefinition, TableId};
 
 /// Sketches of a chunk by position of the column; `None` for types without sketches.
 pub(super) type ColumnSketches = Arc<[Option<Sketch>]>;
@@ -70,7 +70,7 @@ impl TableStatistics {
     }
 
     /// Adds the sketches of chunks that a transaction has not committed yet.
-    pub(crate) fn with_own_chunks(mut self, added: &[(u64, ChunkStatistics)]) -> Self {
+    pub fn with_own_chunks(mut self, added: &[(u64, ChunkStatistics)]) -> Self {
         self.sketches.own_chunks.extend(added.iter().map(|(place, chunk)| (*place, Arc::clone(&chunk.sketches))));
         self
     }
@@ -130,7 +130,7 @@ impl TableStatistics {
 
 impl ChunkStatistics {
     /// Makes the catalog entries (keys and values) of the sketches of a chunk at `place`, with these columns.
-    pub(crate) fn stored_sketches(
+    pub fn stored_sketches(
         &self,
         table: TableId,
         place: u64,
@@ -142,6 +142,6 @@ impl ChunkStatistics {
 }
 
 /// The catalog key of the sketch of a column of the chunk at `place`.
-pub(crate) fn sketch_key(table: TableId, column: ColumnId, place: u64) -> Vec<u8> {
+pub fn sketch_key(table: TableId, column: ColumnId, place: u64) -> Vec<u8> {
     key(&[table.0, column.0.into(), place])
 }

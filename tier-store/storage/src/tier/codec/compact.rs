@@ -12,8 +12,7 @@ use arrow::array::{
 };
 use arrow::buffer::{Buffer, ScalarBuffer};
 use arrow::datatypes::{BinaryViewType, ByteViewType, DataType, Field, FieldRef, Fields, Schema, StringViewType};
-
-use crate::error::{Error, Result};
+use terrace_model::{Error, Result};
 
 /// Rows whose long values share one data buffer of a view column.
 pub const PAGE_ROWS: usize = 8192;
@@ -31,7 +30,7 @@ pub fn normalize(batch: &RecordBatch) -> Result<RecordBatch> {
 }
 
 /// Like [`normalize`], but for one column and its field.
-pub(crate) fn normalize_column(field: &FieldRef, column: &ArrayRef) -> Result<(FieldRef, ArrayRef)> {
+pub fn normalize_column(field: &FieldRef, column: &ArrayRef) -> Result<(FieldRef, ArrayRef)> {
     let field = without_dictionaries_in_field(field);
     let column = match column.data_type() == field.data_type() {
         true => compacted(column),

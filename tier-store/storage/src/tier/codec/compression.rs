@@ -5,9 +5,9 @@ use std::io::{Read, Write};
 
 use arrow_ipc::CompressionType;
 use lz4_flex::frame::{BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
+use terrace_model::{Error, Result};
 
 use super::corrupt;
-use crate::error::{Error, Result};
 
 /// The level of ZSTD for compression: the fastest one; higher levels gain a few percent.
 const ZSTD_LEVEL: i32 = 1;
@@ -47,7 +47,7 @@ impl Compression {
     }
 
     /// Appends `bytes` to `out`, compressed. The same bytes always give the same result.
-    pub(crate) fn compress(self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    pub fn compress(self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let failed = |error: String| Error::Invalid(format!("{self} cannot compress a buffer: {error}"));
         match self {
             Self::Lz4 => {
@@ -67,7 +67,7 @@ impl Compression {
 
     /// Reverses [`Compression::compress`]: fills `out`, and fails with [`Error::Corrupt`], without the path, when the bytes
     /// give less or more.
-    pub(crate) fn decompress(self, bytes: &[u8], out: &mut [u8]) -> Result<()> {
+    pub fn decompress(self, bytes: &[u8], out: &mut [u8]) -> Result<()> {
         let failed = |error: std::io::Error| corrupt(format!("a buffer is no {self}: {error}"));
         match self {
             Self::Lz4 => {

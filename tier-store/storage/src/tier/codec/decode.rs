@@ -11,9 +11,9 @@
 use arrow::array::{ArrayData, ArrayRef, ByteView, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::datatypes::{ArrowNativeType, DataType};
+use terrace_model::{Error, Result};
 
 use super::{ColumnLayout, corrupt};
-use crate::error::{Error, Result};
 
 /// Decodes the column of `rows` rows that `image` holds; its buffers are slices of `image`.
 ///

@@ -15,11 +15,11 @@ use arrow::array::{
 use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::{ArrowDictionaryKeyType, ArrowNativeType, DataType, UInt8Type, UInt16Type};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use terrace_model::Result;
 
 use super::corrupt;
 use super::encode::{footer, message};
 use super::packed::Packed;
-use crate::error::Result;
 
 /// Most bytes of all values of a dictionary; the catalog stores them.
 const MOST_BYTES: usize = 16 << 10;

@@ -7,13 +7,13 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_ipc::{MetadataVersion, root_as_footer, root_as_message};
+use terrace_model::{Error, Result};
 
 use super::packed::{LENGTH_BYTES, Packed, RAW};
 use super::{
     ColumnLayout, Compression, Encoding, FORMAT_VERSION, FORMAT_VERSION_KEY, PACKED_FORMAT_VERSION, Packing, checksums,
     compact, corrupt, declared_schema, dictionary, narrow, packed_file, stamp,
 };
-use crate::error::{Error, Result};
 use crate::table::Home;
 
 /// Rows of the largest chunk that a table may ask for ([`crate::table::TableOptions::chunk_rows`]).
@@ -53,7 +53,7 @@ pub fn encode_chunk_as(batch: &RecordBatch, packing: Packing<'_>) -> Result<Enco
 
 /// Like [`encode_chunk_as`], for a batch that was encoded before and got these `homes`. Columns get dictionaries only if
 /// some did then: an earlier version of Terrace encoded without dictionaries.
-pub(crate) fn reencode_chunk(batch: &RecordBatch, packing: Packing<'_>, homes: &[&Home]) -> Result<EncodedChunk> {
+pub fn reencode_chunk(batch: &RecordBatch, packing: Packing<'_>, homes: &[&Home]) -> Result<EncodedChunk> {
     encode_file(batch, packing, homes.iter().any(|home| home.encoding.dictionary().is_some()))
 }
 
@@ -64,7 +64,7 @@ fn encode_file(batch: &RecordBatch, packing: Packing<'_>, dictionaries: bool) ->
 }
 
 /// Fails with [`Error::Unsupported`], naming the column, for types that chunk files cannot hold.
-pub(crate) fn check_types(schema: &Schema) -> Result<()> {
+pub fn check_types(schema: &Schema) -> Result<()> {
     for field in schema.fields() {
         if let Some(unsupported) = unsupported(field.data_type()) {
             return Err(Error::Unsupported(format!("column '{}' of type {unsupported}", field.name())));
@@ -74,7 +74,7 @@ pub(crate) fn check_types(schema: &Schema) -> Result<()> {
 }
 
 /// Encodes a batch of columns in their stored types into a file that `open` makes for about the given number of bytes.
-pub(crate) fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
+pub fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
     batch: &RecordBatch,
     packing: Packing<'_>,
     open: impl Fn(usize) -> Result<File>,

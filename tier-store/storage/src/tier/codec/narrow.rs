@@ -15,6 +15,7 @@ use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Decimal64Type, Decimal128Type, FieldRef, Int16Type, Int32Type, Int64Type, Schema,
     UInt16Type, UInt32Type, UInt64Type,
 };
+use terrace_model::Result;
 
 use super::convert::convert;
 use super::dictionary::{dictionary_encoded, stands_for};
@@ -22,7 +23,6 @@ use super::{
     ColumnLayout, Dictionary, DictionaryEncoding, Packed, corrupt, decode_column, decode_copy, decode_written,
     slice_column, unpacked,
 };
-use crate::error::Result;
 use crate::table::Home;
 
 /// Key of the declared type in the metadata of a field that is stored in a narrower one.
@@ -197,11 +197,13 @@ impl StoredColumn {
     }
 
     /// Rows of the column, those outside of a window included.
+    #[inline]
     pub fn rows(&self) -> usize {
         self.rows
     }
 
     /// All rows in their declared type.
+    #[inline]
     pub fn widened(&self) -> Result<ArrayRef> {
         self.slice(0, self.rows())
     }
@@ -292,13 +294,13 @@ pub(super) fn narrow_batch(batch: &RecordBatch, dictionaries: bool) -> Result<Re
 }
 
 /// True when columns of this type may be stored in a narrower type.
-pub(crate) fn may_be_narrow(data_type: &DataType) -> bool {
+pub fn may_be_narrow(data_type: &DataType) -> bool {
     narrower(data_type).next().is_some()
 }
 
 /// Concatenates the parts of a column in the narrowest type that holds them, and returns the field of that type too.
 /// `extremes` are arrays that contain the least and the greatest value, where the caller knows them.
-pub(crate) fn narrow_column(
+pub fn narrow_column(
     field: &FieldRef,
     parts: &[ArrayRef],
     extremes: Option<(&ArrayRef, &ArrayRef)>,

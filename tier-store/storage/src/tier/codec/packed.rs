@@ -13,9 +13,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::buffer::Buffer;
+use terrace_model::Result;
 
 use super::{Compression, Encoding, corrupt};
-use crate::error::Result;
 use crate::io::{AlignedBuffer, BufferPool};
 use crate::table::Home;
 
@@ -74,7 +74,7 @@ pub fn image_bytes(home: &Home) -> u64 {
 }
 
 /// Decompresses the bytes stored at a home to an image with its layout: `stored` itself where no buffer is compressed, else
-/// memory of `pool`. Fails with [`crate::Error::Corrupt`], without the path, when `stored` is no compressed column.
+/// memory of `pool`. Fails with [`terrace_model::Error::Corrupt`], without the path, when `stored` is no compressed column.
 pub fn unpacked(home: &Home, stored: Buffer, pool: &Arc<BufferPool>) -> Result<Buffer> {
     let Some(packed) = home.encoding.packed() else { return Ok(stored) };
     let end = image_bytes(home);

@@ -10,12 +10,12 @@ use arrow_ipc::{
     RecordBatchArgs,
 };
 use flatbuffers::FlatBufferBuilder;
+use terrace_model::{Error, Result};
 
 use super::corrupt;
 use super::encode::{Body, check_version, footer, schema_at_start, version_of};
 use super::packed::{LENGTH_BYTES, RAW};
 use super::packing::CompressedBuffers;
-use crate::error::{Error, Result};
 
 /// Alignment of everything in a file, in bytes.
 const ALIGNMENT: u64 = 64;

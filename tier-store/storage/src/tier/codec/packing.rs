@@ -7,8 +7,9 @@
 
 use std::borrow::Cow;
 
+use terrace_model::Result;
+
 use super::Compression;
-use crate::error::Result;
 use crate::table::Home;
 
 /// Bytes of the sample that estimates how small a buffer gets.
@@ -89,7 +90,7 @@ pub(super) struct CompressedBuffers {
 
 impl<'a> Packing<'a> {
     /// The packing that compresses the same buffers as at `homes`.
-    pub(crate) fn like(homes: &'a [&'a Home]) -> Self {
+    pub fn like(homes: &'a [&'a Home]) -> Self {
         let compression = homes.iter().find_map(|home| home.encoding.compression());
         compression.map_or(Self::Raw, |compression| Self::Like(compression, homes))
     }

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use arrow::array::ByteView;
 use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::datatypes::DataType;
+use terrace_model::Result;
 
 use super::{CHECKSUM_BLOCK_BYTES, ColumnLayout, PAGE_ROWS, StoredColumn, corrupt};
-use crate::error::Result;
 use crate::io::{AlignedBuffer, BufferPool};
 use crate::table::Home;
 

@@ -7,9 +7,10 @@
 
 use std::sync::LazyLock;
 
+use terrace_model::Result;
+
 use super::encode::footer;
 use super::{CHECKSUM_BLOCK_BYTES, corrupt};
-use crate::error::Result;
 use crate::table::Home;
 
 /// Key of the stamp in the footer's metadata.
@@ -37,7 +38,7 @@ pub(super) fn stamp(file: &mut [u8], homes: &[Home]) -> Result<()> {
     Ok(())
 }
 
-/// Compares a file with its stamp; fails with [`crate::Error::Corrupt`], without the path, when they differ.
+/// Compares a file with its stamp; fails with [`terrace_model::Error::Corrupt`], without the path, when they differ.
 pub fn check_stamp(file: &[u8]) -> Result<Stamp> {
     let Some(at) = stamp_offset(file)? else { return Ok(Stamp::Missing) };
     let expected = format!("{:08x}", checksum(file, at));

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::*;
-use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::buffer::Buffer;
 use arrow::datatypes::*;
 use arrow_ipc::reader::FileReader;
 use proptest::prelude::*;
@@ -14,158 +14,9 @@ use rand::distr::{Alphanumeric, SampleString};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::random_batch::{batch_of_all_types, data_types, random_array};
 use super::*;
 use crate::io::AlignedBuffer;
-
-fn data_types() -> Vec<DataType> {
-    use DataType as D;
-    use TimeUnit::*;
-    let item = |t: DataType| Arc::new(Field::new("item", t, true));
-    let entries = Fields::from(vec![Field::new("keys", D::Utf8, false), Field::new("values", D::Int32, true)]);
-    let plain = vec![
-        D::Null,
-        D::Boolean,
-        D::Int8,
-        D::Int16,
-        D::Int32,
-        D::Int64,
-        D::UInt8,
-        D::UInt16,
-        D::UInt32,
-        D::UInt64,
-        D::Float16,
-        D::Float32,
-        D::Float64,
-        D::Decimal32(9, 2),
-        D::Decimal64(18, 2),
-        D::Decimal128(38, 3),
-        D::Decimal256(76, 10),
-        D::Date32,
-        D::Date64,
-        D::Time32(Second),
-        D::Time32(Millisecond),
-        D::Time64(Microsecond),
-        D::Time64(Nanosecond),
-        D::Timestamp(Second, None),
-        D::Timestamp(Microsecond, Some("Europe/Berlin".into())),
-        D::Timestamp(Nanosecond, None),
-        D::Interval(IntervalUnit::YearMonth),
-        D::Interval(IntervalUnit::DayTime),
-        D::Interval(IntervalUnit::MonthDayNano),
-        D::Duration(Millisecond),
-        D::Utf8,
-        D::LargeUtf8,
-        D::Binary,
-        D::LargeBinary,
-        D::Utf8View,
-        D::BinaryView,
-        D::FixedSizeBinary(5),
-    ];
-    let nested = [
-        D::List(item(D::Int16)),
-        D::LargeList(item(D::Utf8)),
-        D::FixedSizeList(item(D::Float32), 3),
-        D::ListView(item(D::Int64)),
-        D::LargeListView(item(D::Utf8View)),
-        D::List(item(D::Utf8View)),
-        D::Struct(Fields::from(vec![
-            Field::new("a", D::Int32, true),
-            Field::new("b", D::Utf8View, true),
-            Field::new("c", D::List(item(D::Boolean)), true),
-        ])),
-        D::Map(Arc::new(Field::new("entries", D::Struct(entries), false)), false),
-        D::List(item(D::Struct(Fields::from(vec![Field::new("x", D::Decimal128(20, 2), true)])))),
-    ];
-    plain.into_iter().chain(nested).collect()
-}
-
-/// A random array; `nulls` is the share of nulls.
-fn random_array(rng: &mut StdRng, data_type: &DataType, rows: usize, nulls: f64) -> ArrayRef {
-    use DataType as D;
-    let validity = (nulls > 0.0 && *data_type != D::Null)
-        .then(|| NullBuffer::from_iter((0..rows).map(|_| !rng.random_bool(nulls))));
-    match data_type {
-        D::Null => Arc::new(NullArray::new(rows)),
-        D::Boolean => Arc::new(BooleanArray::new((0..rows).map(|_| rng.random_bool(0.5)).collect(), validity)),
-        D::Utf8 | D::LargeUtf8 | D::Binary | D::LargeBinary | D::Utf8View | D::BinaryView => {
-            let values: Vec<Option<String>> = (0..rows)
-                .map(|row| {
-                    let len = if rng.random_bool(0.1) { rng.random_range(0..200) } else { rng.random_range(0..20) };
-                    let text = (0..len).map(|_| rng.random_range('a'..='ü')).collect();
-                    validity.as_ref().is_none_or(|v| v.is_valid(row)).then_some(text)
-                })
-                .collect();
-            let text: ArrayRef = Arc::new(StringArray::from(values));
-            match data_type {
-                D::BinaryView => arrow::compute::cast(&arrow::compute::cast(&text, &D::Binary).unwrap(), data_type),
-                other => arrow::compute::cast(&text, other),
-            }
-            .unwrap()
-        }
-        D::List(f) | D::Map(f, _) | D::ListView(f) => {
-            let lengths: Vec<usize> = (0..rows).map(|_| rng.random_range(0..4)).collect();
-            let offsets = OffsetBuffer::<i32>::from_lengths(lengths.iter().copied());
-            let child = random_array(rng, f.data_type(), lengths.iter().sum(), child_nulls(f, nulls));
-            match data_type {
-                D::Map(f, sorted) => {
-                    let entries = child.as_struct().clone();
-                    Arc::new(MapArray::new(Arc::clone(f), offsets, entries, validity, *sorted))
-                }
-                D::ListView(f) => {
-                    let sizes = lengths.iter().map(|n| *n as i32).collect::<ScalarBuffer<i32>>();
-                    let starts = offsets.inner().slice(0, rows);
-                    Arc::new(ListViewArray::new(Arc::clone(f), starts, sizes, child, validity))
-                }
-                _ => Arc::new(ListArray::new(Arc::clone(f), offsets, child, validity)),
-            }
-        }
-        D::LargeList(f) => {
-            let offsets = OffsetBuffer::<i64>::from_lengths((0..rows).map(|_| 2));
-            let child = random_array(rng, f.data_type(), rows * 2, nulls);
-            Arc::new(LargeListArray::new(Arc::clone(f), offsets, child, validity))
-        }
-        D::LargeListView(f) => {
-            let child = random_array(rng, f.data_type(), rows + 2, nulls);
-            let starts = (0..rows as i64).rev().collect::<ScalarBuffer<i64>>();
-            let sizes = (0..rows).map(|_| 2).collect::<ScalarBuffer<i64>>();
-            Arc::new(LargeListViewArray::new(Arc::clone(f), starts, sizes, child, validity))
-        }
-        D::FixedSizeList(f, n) => {
-            let child = random_array(rng, f.data_type(), rows * *n as usize, nulls);
-            Arc::new(FixedSizeListArray::new(Arc::clone(f), *n, child, validity))
-        }
-        D::Struct(fields) => {
-            let children = fields.iter().map(|f| random_array(rng, f.data_type(), rows, child_nulls(f, nulls)));
-            Arc::new(StructArray::new(fields.clone(), children.collect(), validity))
-        }
-        fixed => {
-            let width = match fixed {
-                D::FixedSizeBinary(n) => *n as usize,
-                other => other.primitive_width().unwrap(),
-            };
-            // Small numbers, so that decimals stay within their precision.
-            let mut bytes = vec![0u8; rows * width];
-            bytes.chunks_mut(width).for_each(|value| value.iter_mut().take(2).for_each(|b| *b = rng.random()));
-            let buffer = Buffer::from_slice_ref(&bytes);
-            let data = ArrayData::builder(fixed.clone()).len(rows).add_buffer(buffer).nulls(validity);
-            make_array(data.align_buffers(true).build().unwrap())
-        }
-    }
-}
-
-fn child_nulls(field: &Field, nulls: f64) -> f64 {
-    if field.is_nullable() { nulls } else { 0.0 }
-}
-
-/// Random rows with a column of each type.
-pub(crate) fn batch_of_all_types(seed: u64, rows: usize, nulls: f64) -> RecordBatch {
-    let mut rng = StdRng::seed_from_u64(seed);
-    let types = data_types();
-    let columns: Vec<ArrayRef> = types.iter().map(|t| random_array(&mut rng, t, rows, nulls)).collect();
-    let fields: Vec<Field> =
-        types.iter().enumerate().map(|(i, t)| Field::new(format!("c{i}"), t.clone(), true)).collect();
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
-}
 
 fn stored(encoded: &EncodedChunk, column: usize) -> Buffer {
     let home = &encoded.homes[column];
@@ -349,7 +200,7 @@ proptest! {
         match decode_column(data_type, 50, &layout, &stored(&encoded, column)) {
             // Some edits have no effect, or give other text; the array must be safe to read in any case.
             Ok(array) => prop_assert_eq!(format!("{array:?}").is_empty(), false),
-            Err(error) => prop_assert!(matches!(error, crate::Error::Corrupt { .. }), "{error}"),
+            Err(error) => prop_assert!(matches!(error, terrace_model::Error::Corrupt { .. }), "{error}"),
         }
     }
 
@@ -366,7 +217,7 @@ proptest! {
                 }
                 match unpacked(home, Buffer::from(bytes), &Arc::default()) {
                     Ok(bytes) => prop_assert!(bytes.len() as u64 <= image_bytes(home).max(1 << 20)),
-                    Err(error) => prop_assert!(matches!(error, crate::Error::Corrupt { .. }), "{error}"),
+                    Err(error) => prop_assert!(matches!(error, terrace_model::Error::Corrupt { .. }), "{error}"),
                 }
             }
         }
@@ -413,7 +264,7 @@ fn wrong_lengths_of_compressed_buffers_are_damage() {
         assert_eq!((home.encoding.to_string(), image_bytes(home)), (format!("plain, {compression}"), 80_000));
         let refused = |home: &Home, bytes: Buffer| {
             let error = unpacked(home, bytes, &Arc::default()).unwrap_err();
-            assert!(matches!(error, crate::Error::Corrupt { .. }), "{error}");
+            assert!(matches!(error, terrace_model::Error::Corrupt { .. }), "{error}");
         };
         let at = packed_at(home);
         for length in [i64::MIN, -2, -1, 0, 1, 79_999, 80_001, 1 << 40, i64::MAX] {
@@ -483,7 +334,7 @@ fn slices_of_views_keep_their_pages_only() {
 
 #[test]
 fn foreign_and_future_files_are_refused() {
-    assert!(matches!(read_header(b"not an arrow file at all"), Err(crate::Error::Corrupt { .. })));
+    assert!(matches!(read_header(b"not an arrow file at all"), Err(terrace_model::Error::Corrupt { .. })));
     let batch = RecordBatch::try_from_iter([("a", Arc::new(Int64Array::from(vec![1])) as ArrayRef)]).unwrap();
     let encoded = encode_chunk(&batch).unwrap();
     assert!(read_header(&encoded.bytes[..encoded.bytes.len() - 20]).is_err());
@@ -494,9 +345,12 @@ fn foreign_and_future_files_are_refused() {
         writer.write(&batch.clone().with_schema(schema).unwrap()).unwrap();
         writer.into_inner().unwrap()
     };
-    assert!(matches!(read_header(&write(&[])), Err(crate::Error::Corrupt { .. })));
+    assert!(matches!(read_header(&write(&[])), Err(terrace_model::Error::Corrupt { .. })));
     let future = read_header(&write(&[(FORMAT_VERSION_KEY, "99")]));
-    assert!(matches!(future, Err(crate::Error::UnsupportedFormat { found: 99, supported: PACKED_FORMAT_VERSION, .. })));
+    assert!(matches!(
+        future,
+        Err(terrace_model::Error::UnsupportedFormat { found: 99, supported: PACKED_FORMAT_VERSION, .. })
+    ));
 }
 
 /// Any rows of any column, read as a part, equal those of the whole column, and a part never reads more bytes than the column

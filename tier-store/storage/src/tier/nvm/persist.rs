@@ -5,7 +5,7 @@
 
 use std::ptr::NonNull;
 
-use crate::error::{Error, Result};
+use terrace_model::{Error, Result};
 
 /// The way in which a pool's stores become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,13 +11,13 @@ use std::ptr::NonNull;
 
 use memmap2::{MmapOptions, MmapRaw};
 use parking_lot::Mutex;
+use terrace_model::{Error, Result};
 
 use super::extents::{Extent, Extents};
 use super::persist::{LineFlush, Persistence};
-use crate::error::{Error, Result};
+use crate::io::copy_past_caches;
 use crate::io::device::describe_device;
 use crate::io::files::revoke_access_of_others;
-use crate::tier::copy_past_caches;
 
 /// First bytes of a pool file.
 const MAGIC: &[u8; 16] = b"TERRACE NVM POOL";
@@ -95,6 +95,15 @@ pub(super) struct Pool {
     _file: File,
 }
 
+/// The device behind a pool.
+struct Device {
+    persistence: Persistence,
+    /// True when ordinary memory stands in for it.
+    emulated: bool,
+    /// One line for users.
+    description: String,
+}
+
 impl Pool {
     /// A pool in anonymous memory. The system allocates memory when an extent is written and gets it back when the extent is
     /// freed, so the address range can be larger than the capacity: holes between extents do not count against the budget.
@@ -150,7 +159,7 @@ impl Pool {
         };
         let device = format!("device {major}:{minor} {} GB", size / 1_000_000_000);
         let description = format!("devdax {} on {device}, {}", path.display(), describe_persistence(persistence));
-        Ok(Self::mapped(mapping, file, 0, len, persistence, false, description))
+        Ok(Self::mapped(mapping, file, 0, len, Device { persistence, emulated: false, description }))
     }
 
     fn in_file(path: &Path, capacity_bytes: u64, allow_non_dax: bool) -> Result<Self> {
@@ -195,18 +204,12 @@ impl Pool {
         let durable = describe_persistence(persistence);
         let device = if memory { String::new() } else { format!(" on {}", describe_device(path)) };
         let description = format!("{place} {}{device}, MAP_SYNC {sync}, {durable}", path.display());
-        Ok(Self::mapped(mapping, file, HEADER_BYTES, capacity_bytes, persistence, emulated, description))
+        let device = Device { persistence, emulated, description };
+        Ok(Self::mapped(mapping, file, HEADER_BYTES, capacity_bytes, device))
     }
 
-    fn mapped(
-        mapping: Mapping,
-        file: File,
-        header_bytes: u64,
-        capacity_bytes: u64,
-        persistence: Persistence,
-        emulated: bool,
-        description: String,
-    ) -> Self {
+    fn mapped(mapping: Mapping, file: File, header_bytes: u64, capacity_bytes: u64, device: Device) -> Self {
+        let Device { persistence, emulated, description } = device;
         Self {
             mapping,
             header_bytes,

@@ -11,11 +11,11 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
+use terrace_model::clock::Clock;
+use terrace_model::{Error, Result};
 
 use super::shared_read::{ReadColumn, SharedRead};
 use super::{SsdCounters, enclosing_bytes};
-use crate::clock::Clock;
-use crate::error::{Error, Result};
 use crate::io::{AlignedBuffer, BufferPool};
 use crate::table::{Chunk, Home};
 use crate::tier::codec::{self, Part, StoredColumn};
@@ -72,6 +72,7 @@ impl ColdRead {
     }
 
     /// Bytes charged for the read; 0 for columns that other readers read.
+    #[inline]
     pub fn charged_bytes(&self) -> u64 {
         self.charged_bytes
     }
@@ -154,7 +155,7 @@ pub(super) fn read_bytes(home: &Home, part: Option<&Part>) -> u64 {
 
 /// Verifies the stored bytes of a column by their checksums and returns its home and declared type. The error names chunk,
 /// column and block.
-pub(crate) fn verify_column<'a>(chunk: &'a Chunk, column: usize, stored: &[u8]) -> Result<(&'a Home, &'a DataType)> {
+pub fn verify_column<'a>(chunk: &'a Chunk, column: usize, stored: &[u8]) -> Result<(&'a Home, &'a DataType)> {
     let (home, declared) = home_and_type(chunk, column)?;
     codec::verify(home, stored).map_err(|block| wrong_checksum(chunk, column, block))?;
     Ok((home, declared))

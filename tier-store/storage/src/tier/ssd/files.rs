@@ -5,9 +5,9 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::Result;
+use terrace_model::{ChunkId, Result, TableId};
+
 use crate::io::FileSystem;
-use crate::table::{ChunkId, TableId};
 
 /// A file found in the tier's folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct StoredFile {
 
 /// Writes `bytes` to `path`, which may exist. On return the new contents are durable; after a failure or a crash the file has
 /// either the old contents or the new ones.
-pub(crate) fn replace_durably(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
+pub fn replace_durably(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<()> {
     replace(files, path, bytes)?;
     files.sync_folder(path.parent().unwrap_or(path))
 }
@@ -40,7 +40,7 @@ pub(super) fn replace(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Resu
 }
 
 /// Free bytes of the file system of `folder`; `None` where it does not tell.
-pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
+pub fn free_bytes(folder: &Path) -> Option<u64> {
     let name = CString::new(folder.as_os_str().as_bytes()).ok()?;
     let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: `name` ends with a zero, `stat` has room for the answer, and zeros are a valid one.
@@ -49,7 +49,7 @@ pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
 }
 
 /// All files below `root`.
-pub(crate) fn list(files: &dyn FileSystem, root: &Path) -> Result<Vec<StoredFile>> {
+pub fn list(files: &dyn FileSystem, root: &Path) -> Result<Vec<StoredFile>> {
     let mut found = Vec::new();
     for entry in files.list(root)? {
         match entry.is_folder {

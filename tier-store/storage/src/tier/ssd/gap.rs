@@ -5,8 +5,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::heat::Pattern;
-use crate::placement::TierProfile;
 use crate::tier::codec::CHECKSUM_BLOCK_BYTES;
 
 /// A group of neighbouring columns may have this many bytes on any device: about what it takes as one request.
@@ -23,19 +21,6 @@ pub struct ReadCost {
 
 impl ReadCost {
     const PAGE_BYTES: f64 = CHECKSUM_BLOCK_BYTES as f64;
-
-    /// The cost from the measured profile of the home tier: it compares concurrent reads of many pages of a column with those of
-    /// few. `None` when the profile lacks them.
-    pub(crate) fn from_profile(home: &TierProfile) -> Option<Self> {
-        let pages = || home.points.iter().filter(|point| point.pattern == Pattern::Monotonic);
-        let at_once = pages().map(|point| point.at_once).max()?;
-        let busiest = || pages().filter(|point| point.at_once == at_once);
-        let few = busiest().min_by_key(|p| p.places)?;
-        let many = busiest().max_by_key(|p| p.places)?;
-        let [sequential, ..] = home.cost.patterns;
-        let page_us = (many.us - few.us) / many.places.checked_sub(few.places).filter(|more| *more > 0)? as f64;
-        Some(Self { page_us, bytes_per_us: sequential.bytes_per_us })
-    }
 
     /// The longest hole that costs no more than another request: the bytes of whole columns that the device reads in the time
     /// of a page, less that page. `None` when the measurements make no sense.
@@ -60,6 +45,7 @@ impl ReadGap {
     pub const MOST: u64 = 4 << 20;
 
     /// The length in bytes.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -71,6 +57,7 @@ impl ReadGap {
     }
 
     /// True when measurements do not change the length.
+    #[inline]
     pub fn is_fixed(&self) -> bool {
         self.fixed.load(Ordering::Relaxed)
     }

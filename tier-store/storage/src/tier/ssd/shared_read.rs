@@ -11,12 +11,11 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use arrow::buffer::Buffer;
 use parking_lot::Mutex;
+use terrace_model::{Charge, Error, Result};
 
 use super::{SsdCounters, cold};
-use crate::error::{Error, Result};
 use crate::io::{AlignedBuffer, BlockIo, Class, ReadHandle};
 use crate::table::{Chunk, ChunkFile};
-use crate::tier::Charge;
 use crate::tier::codec::{Part, StoredColumn};
 
 /// The column that a [`SharedRead`] reads.
@@ -58,9 +57,9 @@ pub struct ReadColumn {
     /// Position of the column.
     pub column: usize,
     /// Its stored bytes, decompressed, as they were decoded; `None` when only a part of the column was read.
-    pub(crate) bytes: Option<Buffer>,
+    pub bytes: Option<Buffer>,
     /// Shared by all columns that were read together.
-    pub(crate) charge: Option<Arc<Charge>>,
+    pub charge: Option<Arc<Charge>>,
 }
 
 #[derive(Debug)]

@@ -7,13 +7,14 @@ use std::future::Future;
 use std::task::{Poll, Waker};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
+use terrace_model::ColumnId;
+use terrace_model::clock::SystemClock;
 
 use super::*;
-use crate::clock::SystemClock;
 use crate::io::RealFiles;
 use crate::io::blocking::BlockingEngine;
 use crate::io::simulated::{Faults, SimulatedEngine};
-use crate::table::{ColumnId, Segment};
+use crate::table::{Segment, WrittenFile};
 
 struct Setup {
     dir: tempfile::TempDir,
@@ -48,7 +49,7 @@ fn chunk_at(id: ChunkId, batch: &RecordBatch, path: PathBuf, encoded: codec::Enc
     let segments = Segment::of_file((0..).map(ColumnId), encoded.homes);
     let rows = batch.num_rows() as u32;
     let bytes = encoded.bytes.len() as u64;
-    Arc::new(Chunk::new(TableId(7), id, rows, batch.schema(), path, bytes, segments))
+    Arc::new(Chunk::new(TableId(7), id, rows, batch.schema(), WrittenFile { path, bytes, segments }))
 }
 
 fn widened(cold: &ColdColumns) -> Vec<ArrayRef> {

@@ -1,0 +1,89 @@
+//! The scans of one statement: what they read so far, and the reads that are expected of them.
+//!
+//! The engine puts a [`StatementScans`] into the configuration of an execution, and every scan of the execution
+//! registers there: it adds a tally, shares the segments that the statement has counted, and reports at each epoch the
+//! reads that it still has to do. Without an engine every scan is a statement of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use datafusion::execution::TaskContext;
+use parking_lot::Mutex;
+use terrace_tier_store::placement::{ExpectedRead, ExpectedReadSource, ScanProfile};
+use terrace_tier_store::table::Chunk;
+
+use super::counted_segments::CountedSegments;
+use super::queue::ScanQueue;
+use super::source::ScanSource;
+use super::tally::ScanTally;
+
+/// Most tallies that are kept of one statement; a recursive statement may execute any number of scans.
+const MOST_SCANS: usize = 256;
+
+/// The scans of one statement.
+#[derive(Debug, Default)]
+pub struct StatementScans {
+    tallies: Mutex<Vec<Arc<ScanTally>>>,
+    /// One for each table version.
+    counted: Mutex<Vec<Arc<CountedSegments>>>,
+    /// Queues of all executions so far; those that ended are dead references.
+    queues: Mutex<Vec<Weak<ScanQueue>>>,
+    /// True once the tiering loop follows this statement.
+    is_followed: AtomicBool,
+}
+
+impl StatementScans {
+    /// The scans of the statement that `context` belongs to; without an engine a new set that only this scan uses.
+    pub(super) fn from_context(context: &TaskContext) -> Arc<Self> {
+        context.session_config().get_extension().unwrap_or_default()
+    }
+
+    /// Adds a tally for one more execution of a scan.
+    pub(super) fn add_scan(&self, source: &ScanSource, columns: usize, partitions: usize) -> Arc<ScanTally> {
+        let tally = Arc::new(ScanTally::new(source.table.id(), columns, partitions));
+        let known = &mut *self.tallies.lock();
+        if known.len() < MOST_SCANS {
+            known.push(Arc::clone(&tally));
+        }
+        tally
+    }
+
+    /// The segments that all scans of this table version have counted together.
+    pub(super) fn counted_segments(&self, source: &ScanSource) -> Arc<CountedSegments> {
+        let version = &source.version;
+        let known = &mut *self.counted.lock();
+        let found = known.iter().find(|counted| counted.is_for(version)).cloned();
+        found.unwrap_or_else(|| {
+            let new = Arc::new(CountedSegments::new(version, source.table.schema().fields().len()));
+            known.push(Arc::clone(&new));
+            new
+        })
+    }
+
+    /// Registers an execution of a scan: epochs ask it for its expected reads as long as `queue` lives.
+    pub(super) fn begin_scan(self: &Arc<Self>, queue: &Arc<ScanQueue>) {
+        let running = &mut *self.queues.lock();
+        // Only at powers of two, so that the cost per registration stays constant however many executions there were.
+        if running.len() >= MOST_SCANS && running.len().is_power_of_two() {
+            running.retain(|queue| queue.strong_count() > 0);
+        }
+        running.push(Arc::downgrade(queue));
+        if !self.is_followed.swap(true, Ordering::Relaxed) {
+            let source: Weak<Self> = Arc::downgrade(self);
+            queue.spec.source.store.tiering().add_expected_read_source(source);
+        }
+    }
+
+    /// Profiles of the scans so far, without those that read no segment.
+    pub fn scans(&self) -> Vec<ScanProfile> {
+        let profiles = self.tallies.lock().iter().map(|tally| tally.profile()).collect::<Vec<_>>();
+        profiles.into_iter().filter(|scan| !scan.reads.is_empty()).collect()
+    }
+}
+
+impl ExpectedReadSource for StatementScans {
+    fn report(&self, note: &mut dyn FnMut(&Chunk, usize, ExpectedRead)) {
+        let running: Vec<Arc<ScanQueue>> = self.queues.lock().iter().filter_map(Weak::upgrade).collect();
+        running.iter().for_each(|queue| queue.report_expected_reads(note));
+    }
+}

@@ -1,0 +1,94 @@
+//! The source of a scan: one version of one table, addressed by items.
+//!
+//! An item is a position in `version.chunks`, or, from there on, a position in `version.delta`. For statements that
+//! change rows the source has one more column, [`ROW_COLUMN`](terrace_error::ROW_COLUMN) or a name like it: the position of each row in the
+//! version. Other statements do not see this column.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use terrace_tier_store::Store;
+use terrace_tier_store::table::{ChunkEntry, DeltaRows, Table, TableVersion};
+use terrace_tier_store::tier::TierId;
+
+/// A table as one statement sees it.
+#[derive(Debug)]
+pub struct ScanSource {
+    /// The store: tiers, access totals.
+    pub store: Arc<Store>,
+    /// The table, for names and insertion.
+    pub table: Arc<Table>,
+    /// The snapshot.
+    pub version: Arc<TableVersion>,
+    tiers: Vec<String>,
+    schema: SchemaRef,
+}
+
+impl ScanSource {
+    /// A source for the given version of a table.
+    pub fn new(store: Arc<Store>, table: Arc<Table>, version: Arc<TableVersion>) -> Self {
+        let mut tiers: Vec<String> = store.memory_tiers().iter().map(|t| t.name().to_owned()).collect();
+        tiers.push("ssd".to_owned());
+        let schema = Arc::clone(table.schema());
+        Self { store, table, version, tiers, schema }
+    }
+
+    /// Like this source, but with the position of each row in a last column called `name`.
+    pub fn with_positions(&self, name: &str) -> Self {
+        let store = Arc::clone(&self.store);
+        let table = Arc::clone(&self.table);
+        let version = Arc::clone(&self.version);
+        let row: FieldRef = Arc::new(Field::new(name, DataType::UInt64, false));
+        let fields: Vec<FieldRef> = table.schema().fields().iter().cloned().chain([row]).collect();
+        Self { store, table, version, tiers: self.tiers.clone(), schema: Arc::new(Schema::new(fields)) }
+    }
+
+    /// True for the column of row positions, which is stored nowhere.
+    pub(super) fn is_row_column(&self, column: usize) -> bool {
+        column >= self.table.schema().fields().len()
+    }
+
+    /// Reports that `bytes` of a segment are read in place on `tier`, so that an emulated device can delay the read.
+    pub(super) fn touch(&self, tier: TierId, bytes: u64) {
+        self.store.touch(tier, bytes);
+    }
+
+    /// Columns of the table, followed by the column of row positions if the source has one.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Names of the tiers by [`TierId`] as of the start of the statement; the home tier is the last.
+    pub fn tiers(&self) -> &[String] {
+        &self.tiers
+    }
+
+    /// The current index of the home tier.
+    pub fn home_tier(&self) -> TierId {
+        self.store.home_tier()
+    }
+
+    /// The chunk of an item; `None` for the delta.
+    pub fn chunk(&self, item: u32) -> Option<&ChunkEntry> {
+        self.version.chunks.get(item as usize)
+    }
+
+    /// Items of the delta.
+    pub fn delta_items(&self) -> std::ops::Range<u32> {
+        let first = self.version.chunks.len() as u32;
+        first..first + self.version.delta.len() as u32
+    }
+
+    /// The delta rows of an item.
+    pub fn delta(&self, item: u32) -> Option<&DeltaRows> {
+        self.version.delta.get((item as usize).checked_sub(self.version.chunks.len())?)
+    }
+
+    /// Rows of an item that are not deleted.
+    pub fn live_rows(&self, item: u32) -> u64 {
+        match self.chunk(item) {
+            Some(entry) => entry.live_rows(),
+            None => self.delta(item).map_or(0, DeltaRows::live_rows),
+        }
+    }
+}

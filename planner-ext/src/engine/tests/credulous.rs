@@ -1,0 +1,23 @@
+//! A check of hot views that believes that every filter implies every view, to check that tests notice it.
+
+use terrace_scan::hot_views::{PlannedScan, ScanRequest, ScanView, ViewOracle};
+use terrace_views::{HotViews, PublishedView};
+
+use super::*;
+
+/// The oracle of these views, but every published view serves every scan of its table.
+#[derive(Debug)]
+pub(in crate::engine) struct CredulousOracle(pub(in crate::engine) Arc<HotViews>);
+
+impl ViewOracle for CredulousOracle {
+    fn views_for_scan(&self, scan: &PlannedScan<'_>) -> Result<Vec<ScanView>> {
+        let views = self.0.current()?;
+        let mut found = self.0.views_for_scan(scan)?;
+        found.iter_mut().for_each(|view| view.mark = views.published(&view.name, scan.table).map(PublishedView::mark));
+        Ok(found)
+    }
+
+    fn scan_request(&self, scan: &PlannedScan<'_>) -> Option<Arc<dyn ScanRequest>> {
+        self.0.scan_request(scan)
+    }
+}

@@ -1,0 +1,142 @@
+//! Statements that are cancelled, refused or ended by a limit.
+#![allow(clippy::disallowed_methods, reason = "tests wait for real threads")]
+
+use std::time::Instant;
+
+use terrace_test_support::depth::by_depth;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_or_cancelled_query_frees_its_memory() {
+    let server = Server::with(|o| o.max_running = 1);
+    let sql = "SELECT value, count(*) FROM generate_series(1, 100000000) GROUP BY value ORDER BY 2, 1";
+    let settled = async || {
+        for _ in 0..2_000 {
+            if server.engine.memory().used_bytes() == 0
+                && server.engine.statements().iter().all(|s| s.state != StatementState::Running)
+            {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        false
+    };
+    let start = || {
+        let session = Arc::clone(&server.session);
+        tokio::spawn(async move { session.prepare(sql).await?.query(None).await.map(|r| r.id) })
+    };
+    let holds_memory = async || {
+        for _ in 0..4_000 {
+            if server.engine.memory().used_bytes() > 0 {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        false
+    };
+    let task = start();
+    assert!(holds_memory().await);
+    task.abort();
+    assert!(settled().await, "a dropped query holds memory");
+    let task = start();
+    assert!(holds_memory().await);
+    let running = server.engine.statements().into_iter().find(|s| s.state == StatementState::Running).unwrap();
+    assert!(server.engine.cancel(&running.id) && !server.engine.cancel("nonsense"));
+    assert_eq!(task.await.unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
+    assert!(settled().await, "a cancelled query holds memory");
+    assert_eq!(server.engine.counters().ended(StatementKind::Query, Outcome::Cancelled), 2);
+}
+
+/// Time for a statement to start or stop, on a machine that does much else. The joins below would run for minutes.
+const STOPPED_WITHIN: Duration = Duration::from_secs(20);
+
+/// DataFusion's joins compare for minutes without awaiting, and block all other tasks of their runtime.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_of_very_many_pairs_stop_when_they_are_cancelled() {
+    let cpu = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let server = Server::with(|o| {
+        o.cpu = cpu.handle().clone();
+        o.statement_timeout = Some(Duration::from_secs(3));
+    });
+    let idle = || {
+        let start = Instant::now();
+        while server.engine.memory().used_bytes() > 0 || !server.engine.statements().iter().all(|s| s.error.is_some()) {
+            assert!(start.elapsed() < STOPPED_WITHIN, "it still runs");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let running = || {
+        let start = Instant::now();
+        loop {
+            let found = server.engine.statements().into_iter().find(|s| s.state == StatementState::Running);
+            if let Some(found) = found {
+                return found;
+            }
+            assert!(start.elapsed() < STOPPED_WITHIN, "it does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let series = "(SELECT value, value % 7 AS k FROM generate_series(1, 600000))";
+    let nested = "SELECT count(*) FROM generate_series(1, 3000000) a, generate_series(1, 3000000) b
+        WHERE a.value * b.value = -1";
+    let hashed = format!("SELECT count(*) FROM {series} a JOIN {series} b ON a.k = b.k");
+    let filtered = format!("{hashed} AND a.value * b.value = -1");
+    let pairs = "SELECT sum(a.value * b.value) FROM generate_series(1, 3000000) a, generate_series(1, 3000000) b";
+    for sql in [nested, &hashed, &filtered, pairs].into_iter().take(by_depth(2, 4)) {
+        let start = || {
+            let session = Arc::clone(&server.session);
+            let sql = sql.to_owned();
+            tokio::spawn(async move { session.prepare(&sql).await?.query(None).await.map(|r| r.id) })
+        };
+        let task = start();
+        std::thread::sleep(Duration::from_millis(700));
+        assert!(server.engine.cancel(&running().id));
+        assert_eq!(task.await.unwrap().unwrap_err().kind(), ErrorKind::Cancelled, "{sql}");
+        idle();
+        let task = start();
+        std::thread::sleep(Duration::from_millis(700));
+        task.abort();
+        idle();
+        assert_eq!(start().await.unwrap().unwrap_err().kind(), ErrorKind::DeadlineExceeded, "{sql}");
+        idle();
+    }
+    cpu.shutdown_background();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_client_holds_a_turn_and_others_are_refused() {
+    let server = Server::with(|o| {
+        o.max_running = 1;
+        o.max_queued = 1;
+        o.queue_timeout = Duration::from_secs(1);
+    });
+    let endless = server.session.prepare("SELECT * FROM generate_series(1, 1000000000)").await.unwrap();
+    let mut slow = endless.query(None).await.unwrap();
+    assert!(slow.stream.next().await.unwrap().unwrap().num_rows() > 0);
+    let (first, second) = tokio::join!(server.batches("SELECT 1"), async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        server.batches("SELECT 2").await
+    });
+    let first = first.unwrap_err();
+    let second = second.unwrap_err();
+    assert_eq!((first.kind(), second.kind()), (ErrorKind::ResourceExhausted, ErrorKind::ResourceExhausted));
+    assert!(first.message().contains("waited") && second.message().contains("busy"), "{first} / {second}");
+    assert_eq!(server.engine.counters().rejected(), 2);
+    drop(slow);
+    assert_eq!(server.rows("SELECT 3").await, ["3"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_and_memory_end_statements_with_a_reason() {
+    let server = Server::with(|o| {
+        o.statement_timeout = Some(Duration::from_millis(300));
+        o.query_memory_bytes = 1 << 20;
+    });
+    server
+        .fails("SELECT count(*) FROM generate_series(1, 100000000000)", ErrorKind::DeadlineExceeded, "longer than")
+        .await;
+    let error = server.batches("SELECT array_agg(value) FROM generate_series(1, 3000000)").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{error}");
+    assert!(error.message().contains("memory"), "{error}");
+}

@@ -1,0 +1,34 @@
+//! Positions and kinds of tiers.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Most tiers that a store can have, the home included.
+pub const MAX_TIERS: usize = 8;
+
+/// Position of a tier in the store's list, fastest first; the last one is the home tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TierId(pub u8);
+
+/// The kind of a tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TierKind {
+    /// Process memory.
+    Dram,
+    /// Byte-addressable memory behind a mapping, read in place.
+    Nvm,
+    /// Files read with direct I/O; the home of every sealed segment.
+    Ssd,
+}
+
+impl fmt::Display for TierKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dram => "dram",
+            Self::Nvm => "nvm",
+            Self::Ssd => "ssd",
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! Inputs of plans, for tests: segments, their heat, tiers and rules, with defaults that most tests share.
+
+use terrace_model::{ChunkId, ColumnId, MAX_TIERS, Pattern, TableId, TierId, TierKind};
+use terrace_storage::table::{NewRule, RuleKind, RuleRows, Rules};
+
+use crate::constraints::PlacementConstraints;
+use crate::cost::TierCost;
+use crate::epoch::{EpochPlan, Inputs, SegmentInput, TierInput};
+use crate::heat::decay::{SegmentHeat, SegmentKey};
+use crate::views::ViewInfluence;
+
+/// Bytes of a segment, unless a test gives it others.
+pub const MIB: u64 = 1 << 20;
+/// Rows of a segment, unless a test gives it others.
+pub const ROWS: u32 = 65_536;
+
+/// The heat of reads of one pattern.
+pub fn reads(pattern: Pattern, accesses: f32, values: f32) -> SegmentHeat {
+    let mut heat = SegmentHeat::default();
+    (heat.accesses[pattern as usize], heat.values[pattern as usize]) = (accesses, values);
+    heat
+}
+
+/// The heat of a segment of [`ROWS`] rows that is scanned from end to end, `times` times per epoch.
+pub fn scans(times: f32) -> SegmentHeat {
+    reads(Pattern::Sequential, times, times * ROWS as f32)
+}
+
+/// A segment in DRAM that nobody reads: column 0 of a chunk of table 1.
+pub fn segment(chunk: u64) -> SegmentInput {
+    SegmentInput {
+        key: SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(0) },
+        rows: ROWS,
+        bytes: MIB,
+        home_bytes: MIB,
+        whole_at_home: false,
+        charged_bytes: [0; MAX_TIERS],
+        current: TierId(0),
+        heat: SegmentHeat::default(),
+        constraints: PlacementConstraints::default(),
+        hysteresis: None,
+        expected_reads: SegmentHeat::default(),
+        view: ViewInfluence::default(),
+    }
+}
+
+impl SegmentInput {
+    /// The segment as another column of its chunk.
+    pub fn column(mut self, column: u32) -> Self {
+        self.key.column = ColumnId(column);
+        self
+    }
+
+    /// The segment with another number of bytes.
+    pub fn bytes(self, bytes: u64) -> Self {
+        Self { bytes, home_bytes: bytes, ..self }
+    }
+
+    /// The segment with another number of rows.
+    pub fn rows(self, rows: u32) -> Self {
+        Self { rows, ..self }
+    }
+
+    /// The segment on another tier.
+    pub fn on(self, tier: u8) -> Self {
+        Self { current: TierId(tier), ..self }
+    }
+
+    /// The segment under constraints.
+    pub fn constraints(self, constraints: PlacementConstraints) -> Self {
+        Self { constraints, ..self }
+    }
+
+    /// The segment with other reads.
+    pub fn heat(self, heat: SegmentHeat) -> Self {
+        Self { heat, ..self }
+    }
+}
+
+/// A tier with typical costs, named by its kind.
+fn tier(kind: TierKind, budget_bytes: Option<u64>) -> TierInput {
+    TierInput { name: kind.to_string(), budget_bytes, cost: TierCost::typical(kind) }
+}
+
+/// DRAM and the home.
+pub(crate) fn two_tiers(dram_bytes: u64) -> Vec<TierInput> {
+    vec![tier(TierKind::Dram, Some(dram_bytes)), tier(TierKind::Ssd, None)]
+}
+
+/// DRAM, NVM and the home.
+pub(crate) fn three_tiers(dram_bytes: u64, nvm_bytes: u64) -> Vec<TierInput> {
+    vec![tier(TierKind::Dram, Some(dram_bytes)), tier(TierKind::Nvm, Some(nvm_bytes)), tier(TierKind::Ssd, None)]
+}
+
+/// Inputs without rules, views and prices. Every segment is charged its bytes on every tier but the home.
+pub(crate) fn plan_inputs(tiers: Vec<TierInput>, mut segments: Vec<SegmentInput>) -> Inputs {
+    for segment in &mut segments {
+        segment.charged_bytes[..tiers.len() - 1].fill(segment.bytes);
+    }
+    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new(), views: Vec::new() }
+}
+
+/// The tier of each segment after a plan.
+pub fn placed(inputs: &Inputs, plan: &EpochPlan) -> Vec<TierId> {
+    let mut tiers: Vec<TierId> = inputs.segments.iter().map(|segment| segment.current).collect();
+    plan.moves.iter().for_each(|planned| tiers[planned.segment] = planned.to);
+    tiers
+}
+
+/// A rule for the whole table.
+pub(crate) fn table_rule(kind: RuleKind, tier: &str) -> NewRule {
+    NewRule { kind, tier: tier.into(), columns: Vec::new(), rows: RuleRows::All }
+}
+
+/// Rules for the whole table, made in this order.
+pub(crate) fn table_rules(list: &[(RuleKind, &str)]) -> Rules {
+    list.iter().fold(Rules::default(), |rules, (kind, tier)| rules.with(table_rule(*kind, tier), 0).0)
+}
+
+/// The constraints of a segment that the first rule pins to DRAM.
+pub(crate) fn pinned_to_dram() -> PlacementConstraints {
+    PlacementConstraints { allowed: 1, pin: Some(0), ..PlacementConstraints::default() }
+}
