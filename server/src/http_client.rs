@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::http::{Request, header, request::Builder};
 use base64::Engine as _;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -84,15 +84,22 @@ pub(crate) fn exchange(addr: &str, request: Builder, body: String, timeout: Opti
     let addr = addr.strip_prefix("http://").map_or(addr, |rest| rest.trim_end_matches('/'));
     let answer = async {
         let limit = timeout.unwrap_or(Duration::MAX);
-        tokio::time::timeout(limit, send(addr, request, body)).await.unwrap_or_else(|late| Err(late.into()))
+        let connect = timeout.unwrap_or(CONNECT);
+        let late = |_| Err(format!("no answer within {} s", limit.as_secs_f64()).into());
+        tokio::time::timeout(limit, send(addr, connect, request, body)).await.unwrap_or_else(late)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let answer = runtime.map_err(Failure::from).and_then(|runtime| runtime.block_on(answer));
     answer.map_err(|failure| {
-        let hyper = failure.downcast_ref::<hyper::Error>();
-        let message = match hyper.is_some_and(|e| e.is_parse() || e.is_incomplete_message()) {
-            true => "the program that listens there does not speak HTTP; give the HTTP port of the server".to_owned(),
-            false => root_cause(failure.as_ref()),
+        let message = match failure.downcast_ref::<hyper::Error>() {
+            Some(e) if e.is_parse() => {
+                "the program that listens there does not speak HTTP; give the HTTP port".to_owned()
+            }
+            Some(e) if e.is_incomplete_message() => {
+                "it closed the connection before its answer was complete".to_owned()
+            }
+            _ if failure.is::<LengthLimitError>() => format!("its answer is longer than {} MiB", ANSWER_BYTES >> 20),
+            _ => root_cause(failure.as_ref()),
         };
         Error::Unreachable { url: format!("http://{addr}"), message }
     })
@@ -100,8 +107,10 @@ pub(crate) fn exchange(addr: &str, request: Builder, body: String, timeout: Opti
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-async fn send(addr: &str, request: Builder, body: String) -> Result<(u16, String), Failure> {
-    let stream = tokio::time::timeout(CONNECT, TcpStream::connect(addr)).await??;
+async fn send(addr: &str, limit: Duration, request: Builder, body: String) -> Result<(u16, String), Failure> {
+    let stream = tokio::time::timeout(limit, TcpStream::connect(addr))
+        .await
+        .map_err(|_| format!("no connection within {} s", limit.as_secs_f64()))??;
     let request = request.header(header::HOST, stream.peer_addr()?.to_string()).body(body)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);

@@ -74,6 +74,13 @@ mod result_types;
 mod source_text;
 mod zeros;
 
+/// The rows of an answer as text, without the names of their columns.
+fn row_texts(batches: &[RecordBatch]) -> Vec<String> {
+    let text = pretty_format_batches(batches).unwrap().to_string();
+    let lines = text.lines().filter(|l| l.starts_with('|')).skip(1);
+    lines.map(|l| l.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join("|")).collect()
+}
+
 /// An engine with one session, on a folder that may outlive it.
 struct Server {
     engine: Arc<Engine>,
@@ -139,10 +146,7 @@ impl Server {
 
     /// Rows as text: cells by `|`, lines in order.
     async fn rows(&self, sql: &str) -> Vec<String> {
-        let batches = self.batches(sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
-        let text = pretty_format_batches(&batches).unwrap().to_string();
-        let lines = text.lines().filter(|l| l.starts_with('|')).skip(1);
-        lines.map(|l| l.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join("|")).collect()
+        row_texts(&self.batches(sql).await.unwrap_or_else(|e| panic!("{sql}: {e}")))
     }
 
     /// The statement that recreates a table or view.

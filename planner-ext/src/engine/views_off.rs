@@ -16,8 +16,11 @@ use super::computed_rows::ComputedRows;
 use super::registry::Ticket;
 use super::session::Session;
 use super::{Engine, EngineOptions};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::system::{Batches, Live, NameFilter};
+
+/// Kind of the definitions of hot views in the store's catalog, as in `terrace-views`.
+pub(super) const HOT_VIEWS: &str = "hot_view";
 
 /// The counters of hot views, which stay zero.
 #[derive(Debug, Clone, Default)]
@@ -31,9 +34,22 @@ impl EngineViews {
     /// No views.
     ///
     /// # Errors
-    /// When the options ask the server to make views.
-    pub(super) fn new(_: &Arc<Store>, _: &SessionState, options: &EngineOptions) -> Result<Self> {
-        if options.mining.mode == MiningMode::Auto { Err(refused()) } else { Ok(Self::default()) }
+    /// When the options ask the server to make views, and when the store has some: changes of their tables would leave
+    /// marks that are no longer true.
+    pub(super) fn new(store: &Arc<Store>, _: &SessionState, options: &EngineOptions) -> Result<Self> {
+        if options.mining.mode == MiningMode::Auto {
+            return Err(refused());
+        }
+        match store.objects(HOT_VIEWS)?.first() {
+            Some((name, _)) => Err(Error::new(
+                ErrorKind::FailedPrecondition,
+                format!(
+                    "the data directory has hot views, such as {name}, and this build has none (feature hot-views); \
+                     drop them with a build that has the feature"
+                ),
+            )),
+            None => Ok(Self::default()),
+        }
     }
 
     pub(super) fn stop(&self) {}

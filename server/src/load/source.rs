@@ -329,7 +329,7 @@ mod tests {
             source.read_after(skip, take).unwrap();
             assert_eq!(found, (skip as i64..100).collect::<Vec<_>>());
         }
-        assert!(source.read_after(101, |_| true).unwrap_err().to_string().contains("1 rows less"));
+        assert!(source.read_after(101, |_| true).unwrap_err().to_string().contains("1 rows fewer"));
         let lines = generated(tpch::TABLES[6], 0.01);
         let mut rows = 0;
         let take = |batch: RecordBatch| {

@@ -25,3 +25,14 @@ async fn statements_are_refused_and_tables_are_empty() {
     assert_eq!(server.engine.view_tally().hits(), 0);
     assert_eq!(server.engine.view_runs().runs(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_with_hot_views_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreOptions::new(dir.path().join("data"))).unwrap();
+    store.put_object(crate::engine::views_off::HOT_VIEWS, "public.v", "{}").unwrap();
+    let options = EngineOptions::new(dir.path().join("spill"), tokio::runtime::Handle::current());
+    let refused = Engine::new(store, options).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::FailedPrecondition);
+    assert!(refused.to_string().contains("such as public.v"), "{refused}");
+}

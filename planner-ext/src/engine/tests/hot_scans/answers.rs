@@ -63,7 +63,7 @@ impl Twins {
     async fn answer(&self, sql: &str, parameters: Option<&RecordBatch>) -> Result<Vec<String>> {
         let running = self.server.session.prepare(sql).await?.query(parameters.cloned()).await?;
         let batches: Vec<RecordBatch> = running.stream.try_collect().await?;
-        let mut lines: Vec<String> = pretty_format_batches(&batches)?.to_string().lines().map(str::to_owned).collect();
+        let mut lines = row_texts(&batches);
         lines.sort_unstable();
         Ok(lines)
     }
