@@ -33,11 +33,11 @@ def test_the_unit_reads_the_settings_it_speaks_of():
 
 def test_its_settings_are_good(tmp_path):
     text = (DEPLOY / "terrace.toml").read_text()
-    assert "fine" in terrace("config", "check", DEPLOY / "terrace.toml").stdout
+    assert "is valid" in terrace("config", "check", DEPLOY / "terrace.toml").stdout
     # What is commented out is meant to be used as it stands.
     all_of_it = tmp_path / "terrace.toml"
     all_of_it.write_text(re.sub(r"(?m)^# (\w+ = )", r"\1", text))
-    assert "fine" in terrace("config", "check", all_of_it).stdout
+    assert "is valid" in terrace("config", "check", all_of_it).stdout
     printed = terrace("config", "print", "--config", all_of_it, env={"TERRACE_DATA_DIR": "/var/lib/terrace"}).stdout
     assert 'data_dir = "/var/lib/terrace"' in printed and 'read_roots = "/srv/terrace/import"' in printed
 
