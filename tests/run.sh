@@ -85,7 +85,6 @@ suite_lint() {
     deny
     # In the release profile too: one set of artefacts for everything.
     cargo clippy --release --locked --workspace --all-targets -- -D warnings
-    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --release --locked --workspace --no-deps
 }
 suite_rust() {
     cargo test --release --locked --workspace --no-fail-fast
