@@ -85,6 +85,8 @@ suite_lint() {
     deny
     # In the release profile too: one set of artefacts for everything.
     cargo clippy --release --locked --workspace --all-targets -- -D warnings
+    # Maps of modules link to private ones.
+    RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --quiet --release --locked --workspace --no-deps
 }
 suite_rust() {
     cargo test --release --locked --workspace --no-fail-fast

@@ -1,7 +1,7 @@
 //! `terrace-bench`: measures every figure of Terrace as a ratio of two sides, in turn on one machine.
 //!
 //! - [`bars`]: horizontal bars as SVG
-//! - [`bench`]: the context of an experiment: options, children, rows
+//! - [`bench`](mod@bench): the context of an experiment: options, children, rows
 //! - [`cgroup`]: limits on a side's memory and disk
 //! - [`child`]: a side in its own process: JSON lines over stdin and stdout
 //! - [`cli`]: the commands `list` and `run`

@@ -6,7 +6,7 @@
 //! From text to a command:
 //!
 //! - [`dialect`]: the SQL dialect
-//! - [`parse`]: the statements of DataFusion's grammar, and COPY FROM and OPTIMIZE; refuses statements that are not
+//! - [`parse`](mod@parse): the statements of DataFusion's grammar, and COPY FROM and OPTIMIZE; refuses statements that are not
 //!   supported
 //! - [`prepare`]: PREPARE, EXECUTE and DEALLOCATE
 //! - [`rewrite`]: UPDATE, DELETE and MERGE as queries over row positions

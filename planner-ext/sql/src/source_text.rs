@@ -41,10 +41,10 @@ pub fn slice(sql: &str, tokens: Range<usize>) -> Result<String> {
     SourceText::new(sql)?.text(tokens).map(str::to_owned).ok_or_else(|| not_storable("the statement"))
 }
 
-/// Like [`slice`], for the tokens of an expression; checks that the text parses to `parsed`.
+/// Like [`slice()`], for the tokens of an expression; checks that the text parses to `parsed`.
 ///
 /// # Errors
-/// Those of [`slice`], and for a text that parses to another tree.
+/// Those of [`slice()`], and for a text that parses to another tree.
 pub fn expression(sql: &str, tokens: Range<usize>, parsed: &Expr) -> Result<String> {
     let text = slice(sql, tokens)?;
     match parse_expression(&text) {

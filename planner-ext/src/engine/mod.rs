@@ -60,7 +60,7 @@
 //! - [`computed_rows`]: rows of commands that have no plan
 //! - [`advice`]: advice on budgets
 //! - [`views_on`]: hot views: statements, runs, mining
-//! - [`views_off`]: the same interface in a build without hot views
+//! - `views_off`: the same interface in a build without hot views
 
 mod admission;
 mod advice;

@@ -6,7 +6,7 @@
 //! - [`alteration`]: changes of a table's definition that leave its chunk files alone
 //! - [`chunk`]: chunks and segments
 //! - [`chunk_set`]: a set of chunks of a table
-//! - [`column`]: ids, defaults and constants of columns
+//! - [`column`](mod@column): ids, defaults and constants of columns
 //! - [`delta`]: recent inserts that are not sealed yet
 //! - `delta_column`: values of a delta entry's column that plans need
 //! - `few_values`: finds the distinct values of a column that has few
