@@ -32,18 +32,21 @@ grep /mnt/pmem /proc/mounts
 
 export TERRACE_TEST_DAX_DIR=/mnt/pmem
 # Temporary files of the tests lie beside their binary.
-cp /bin/tier-tests /tmp/tier-tests
+case "$stage" in
+store) cp /bin/store-tests /tmp/tests ;;
+*) cp /bin/storage-tests /tmp/tests ;;
+esac
 case "$stage" in
 unit)
-    /tmp/tier-tests tier::nvm --include-ignored --skip flushed_extents_survive_a_crash
+    /tmp/tests tier::nvm --include-ignored --skip flushed_extents_survive_a_crash
     echo "TERRACE-DAX-UNIT-DONE $?"
     umount /mnt/pmem
     ;;
 write)
-    TERRACE_TEST_DAX_STAGE=write /tmp/tier-tests --include-ignored --nocapture flushed_extents_survive_a_crash
+    TERRACE_TEST_DAX_STAGE=write /tmp/tests --include-ignored --nocapture flushed_extents_survive_a_crash
     ;;
 check)
-    TERRACE_TEST_DAX_STAGE=check /tmp/tier-tests --include-ignored --nocapture flushed_extents_survive_a_crash
+    TERRACE_TEST_DAX_STAGE=check /tmp/tests --include-ignored --nocapture flushed_extents_survive_a_crash
     echo "TERRACE-DAX-CHECK-DONE $?"
     ;;
 store)
@@ -54,7 +57,7 @@ store)
     else
         mkfs.ext4 -q -b 4096 /dev/vda || echo "TERRACE-DAX-NOTE mkfs failed"
     fi
-    mount -t ext4 /dev/vda /mnt/disk && TERRACE_TEST_DISK_DIR=/mnt/disk /tmp/tier-tests --include-ignored --nocapture a_store_survives_the_death_of_its_machine
+    mount -t ext4 /dev/vda /mnt/disk && TERRACE_TEST_DISK_DIR=/mnt/disk /tmp/tests --include-ignored --nocapture a_store_survives_the_death_of_its_machine
     echo "TERRACE-DAX-STORE-ENDED $?"
     ;;
 esac

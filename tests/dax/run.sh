@@ -5,7 +5,7 @@
 # until the guest is killed, three times; each next boot compares all rows with what was acknowledged on the console.
 #
 # Needs root for apt-get the first time; software emulation is enough, no KVM. The kernel is kept in
-# TERRACE_TEST_CACHE (default tests/.work). TERRACE_DAX_TEST_BINARY names a ready test binary instead of building one.
+# TERRACE_TEST_CACHE (default tests/.work).
 # Prints "PASS dax" or "FAIL dax: why", and exits with 0 or 1.
 set -euo pipefail
 
@@ -57,17 +57,19 @@ fetch_kernel() {
     cp "$work"/kernel/boot/vmlinuz-* "$work/vmlinuz"
 }
 
-# The crate's unit tests: the binary that the Rust tests use, its libraries travel with it.
+# built_tests PACKAGE: the binary with the unit tests of a package, as cargo named it.
+built_tests() {
+    sed -n "/\"package_id\":\"[^\"]*$1@/ s/.*\"test\":true.*\"executable\":\"\([^\"]*\)\".*/\1/p" "$work/cargo.json" | tail -1
+}
+
+# The unit tests of two crates: the binaries that the Rust tests use, their libraries travel with them.
 build_tests() {
-    if [ -n "${TERRACE_DAX_TEST_BINARY:-}" ]; then
-        test_binary=$TERRACE_DAX_TEST_BINARY
-        return
-    fi
     # The whole workspace, as the Rust tests: one package alone would build its dependencies with other features.
     (cd "$top" && timeout 3000 cargo test --locked --workspace --release --no-run \
         --message-format json >"$work/cargo.json" 2>"$work/cargo.log") || fail "cargo test --no-run: see $work/cargo.log"
-    test_binary=$(sed -n '/terrace.tier.store/ s/.*"test":true.*"executable":"\([^"]*\)".*/\1/p' "$work/cargo.json" | tail -1)
-    [ -x "$test_binary" ] || fail "cargo named no test binary"
+    storage_tests=$(built_tests terrace-storage)
+    store_tests=$(built_tests terrace-tier-store)
+    [ -x "$storage_tests" ] && [ -x "$store_tests" ] || fail "cargo named no test binaries"
 }
 
 # add_with_libraries ROOT PROGRAM NAME
@@ -87,7 +89,8 @@ build_initramfs() {
     cp /bin/busybox "$root/bin/busybox"
     add_with_libraries "$root" "$(command -v ndctl)" ndctl
     add_with_libraries "$root" "$(command -v mkfs.ext4)" mkfs.ext4
-    add_with_libraries "$root" "$test_binary" tier-tests
+    add_with_libraries "$root" "$storage_tests" storage-tests
+    add_with_libraries "$root" "$store_tests" store-tests
     # In the order of their dependencies; what the kernel has built in is simply not found.
     modules="crc16 crc32c_generic libcrc32c mbcache jbd2 ext4 libnvdimm nd_btt nd_pmem nfit"
     modules="$modules virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_blk"
