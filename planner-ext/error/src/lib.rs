@@ -12,7 +12,7 @@ use terrace_model::error::Error as StoreError;
 
 pub use terrace_model::error::ErrorKind;
 
-/// Name of the column of row positions, which no error names: statements cannot.
+/// Name of the hidden column of row positions. Statements cannot name it, so errors leave it out.
 pub const ROW_COLUMN: &str = "__row";
 
 /// Result of every fallible operation of this crate.

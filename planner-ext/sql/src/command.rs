@@ -15,7 +15,7 @@ use crate::tiering_commands::{PlacementStatement, TieringCommand};
 /// A parsed statement.
 #[derive(Debug, Clone)]
 pub struct Command {
-    /// Its parts, by the family of statements that executes it.
+    /// The parsed clauses; one variant per kind of statement.
     pub action: Action,
     /// Its kind.
     pub kind: StatementKind,
@@ -146,7 +146,7 @@ pub struct Extras {
 pub struct CommentOn {
     /// The table or view.
     pub object: NameParts,
-    /// What of it gets the comment.
+    /// The part that gets the comment: the table, the view or a column.
     pub kind: CommentKind,
     /// `None`: removes the comment.
     pub text: Option<String>,

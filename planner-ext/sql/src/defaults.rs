@@ -33,7 +33,7 @@ pub fn default_expr(default: Option<&str>) -> Result<Expr> {
     default.map_or_else(|| Ok(Expr::value(Value::Null)), parse_with_float_numbers)
 }
 
-/// Whether a value is the word DEFAULT, which the parser reads as an identifier.
+/// True when the value is the keyword DEFAULT; the parser returns it as an identifier.
 pub fn is_default(value: &Expr) -> bool {
     matches!(value, Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }

@@ -20,7 +20,7 @@ use crate::{NameParts, normalized};
 /// How a statement uses an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// Reads rows or the description, or moves segments.
+    /// Reads the object's rows or definition, or moves its segments.
     Read,
     /// Adds, changes or deletes rows.
     Write,

@@ -169,7 +169,7 @@ impl Change {
         Ok(Some(Self { target, kind, with, text: text.to_lowercase() }))
     }
 
-    /// Shows `reads` the queries within the statement; its target is left out.
+    /// Visits the queries of the statement with `reads`, but not its target table.
     pub(crate) fn visit_queries(&self, reads: &mut Reads) -> ControlFlow<()> {
         reads.enter(self.with.as_ref());
         self.with.visit(reads)?;

@@ -19,7 +19,7 @@ use super::transaction::Transaction;
 use super::{Engine, views};
 use crate::error::{Error, Result};
 
-/// What a statement is planned with.
+/// The session and the transaction that plan a statement.
 pub(super) struct Planning<'a> {
     pub(super) session: &'a Arc<Session>,
     pub(super) transaction: Option<&'a Arc<Transaction>>,
@@ -32,7 +32,7 @@ impl Planning<'_> {
     }
 }
 
-/// What is known of a statement before it runs.
+/// The result of planning a statement.
 pub(super) enum Outline {
     /// A plan.
     Plan(Box<Planned>),
@@ -52,7 +52,7 @@ impl Outline {
     }
 }
 
-/// What a statement that returns a count runs with.
+/// The inputs for running a statement that returns a count.
 pub(super) struct Execution<'a> {
     pub(super) prepared: &'a Prepared,
     pub(super) ticket: &'a Ticket,
@@ -78,7 +78,7 @@ pub(super) trait Execute {
         Ok(Outline::Count)
     }
 
-    /// Runs the statement to its end and returns its count, of rows where there are some.
+    /// Runs the statement to its end and returns the number of rows that it affected, or 0.
     async fn run(&self, _execution: &Execution<'_>) -> Result<u64> {
         Err(Error::invalid("the statement returns rows; run it as a query"))
     }

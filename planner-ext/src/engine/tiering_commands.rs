@@ -48,7 +48,7 @@ impl Execute for TieringCommand {
 }
 
 impl Execute for PlacementStatement {
-    /// Resolves the names of the statement; the work itself is that of the rows.
+    /// Resolves the names; computing the rows does the work.
     async fn plan(&self, planning: &Planning<'_>) -> Result<Outline> {
         let session = planning.session;
         let snapshot = planning.snapshot()?;
@@ -85,7 +85,7 @@ impl Execute for PlacementStatement {
     }
 }
 
-/// The rows that carry out an order and report what became of it.
+/// Builds rows whose computation carries out an order and reports its outcome.
 fn order_rows(store: Arc<Store>, order: Order) -> ComputedRows {
     let fields = explanations::outcome_fields();
     ComputedRows::new(fields, move || explanations::outcomes(&store.tiering().order(&order)?.outcome))

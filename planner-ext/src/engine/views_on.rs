@@ -35,7 +35,7 @@ use runner::HotViewRunner;
 pub(crate) struct EngineViews {
     pub(super) views: Arc<HotViews>,
     pub(super) runner: Arc<HotViewRunner>,
-    /// Makes scans believe that every view serves them, to check that tests notice it.
+    /// Makes every view serve every scan, so that a test can check that wrong answers are detected.
     #[cfg(test)]
     pub(super) credulous: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -55,7 +55,7 @@ impl EngineViews {
         Ok(Self { views, runner })
     }
 
-    /// Ends the run under way and begins none in the background.
+    /// Stops the current run, and prevents further background runs.
     pub(super) fn stop(&self) {
         self.runner.stop();
     }

@@ -1,5 +1,5 @@
 //! `system.hot_view_proposals`: hot views that would pay for the statements of the last epochs, with reasons and
-//! states. The rows come from the engine's `views` module.
+//! states. The engine computes the rows (`engine/views_on/rows.rs`).
 
 use arrow::datatypes::Field;
 

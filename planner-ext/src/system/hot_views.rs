@@ -1,5 +1,5 @@
 //! `system.hot_views`: all hot views, with their states, the coverage of their tables' chunks and the counts of scans.
-//! The rows come from the engine's `views` module.
+//! The engine computes the rows (`engine/views_on/rows.rs`).
 
 use arrow::datatypes::Field;
 

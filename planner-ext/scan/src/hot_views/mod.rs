@@ -45,7 +45,7 @@ pub trait ViewOracle: fmt::Debug + Send + Sync {
     /// while the catalog cannot be read.
     ///
     /// # Errors
-    /// When the filters have columns that the table has not.
+    /// When a filter names a column that the table does not have.
     fn views_for_scan(&self, scan: &PlannedScan<'_>) -> Result<Vec<ScanView>>;
 
     /// Returns the request of the scan, if its executions are to be recorded.

@@ -118,7 +118,7 @@ impl RunCounters {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts chunks that were marked without a rewrite.
+    /// Counts chunks whose marks were recorded without rewriting the chunk.
     pub fn note(&self, chunks: u64) {
         self.chunks_noted.fetch_add(chunks, Ordering::Relaxed);
         let _ = self

@@ -5,7 +5,7 @@ use terrace_views::{HotViews, PublishedView};
 
 use super::*;
 
-/// The oracle of these views, but every published view serves every scan of its table.
+/// A `ViewOracle` that serves every scan of a table with every published view of it.
 #[derive(Debug)]
 pub(in crate::engine) struct CredulousOracle(pub(in crate::engine) Arc<HotViews>);
 

@@ -49,7 +49,7 @@ pub struct Proposal {
 pub struct Basis {
     /// Scans with such conditions.
     pub scans: f64,
-    /// Those of them that asked for rows of the view only.
+    /// Scans among these whose filter implies the view.
     pub served: f64,
     /// Bytes that the scans read.
     pub read_bytes: f64,

@@ -136,7 +136,7 @@ impl DeltaEntry {
         self.logged.load(Ordering::Relaxed)
     }
 
-    /// Records that the catalog has it, or will.
+    /// Records that the entry is in the catalog, or in a commit that is under way.
     #[inline]
     pub fn set_logged(&self) {
         self.logged.store(true, Ordering::Relaxed);

@@ -32,7 +32,7 @@ pub struct MemoryShare {
 }
 
 impl IngestMemory {
-    /// Nothing of a limit of `limit_bytes` is in use.
+    /// Creates an account of `limit_bytes`, all of it free.
     pub fn new(limit_bytes: u64) -> Arc<Self> {
         Arc::new(Self { limit_bytes, state: Mutex::default(), changed: Condvar::new() })
     }

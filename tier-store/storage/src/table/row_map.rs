@@ -58,7 +58,7 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// Nothing has replaced the chunk yet.
+    /// Creates the forwarding of a chunk that no other chunk has replaced.
     pub(crate) fn new(chunk: ChunkId) -> Arc<Self> {
         Arc::new(Self { chunk, moved: Destination::default() })
     }
