@@ -72,11 +72,12 @@ sanitize() { # the unit tests of the crates with unsafe code, under AddressSanit
         an_idle_ring_uses_no_processor_time
     )
     # Without terrace-ipc: it has no unsafe code, and its tests bring DataFusion. Leaks are not looked for: they are no
-    # fault of unsafe code. A part of the long tests is enough at this speed.
+    # fault of unsafe code. A part of the long tests is enough at this speed. This build also checks the order of locks.
     TERRACE_TEST_DEPTH=default ASAN_OPTIONS=detect_leaks=0 RUSTC_BOOTSTRAP=1 \
         RUSTFLAGS="-Zsanitizer=address -Cdebuginfo=0" cargo test --release --locked --no-fail-fast --lib \
         --target x86_64-unknown-linux-gnu --target-dir "$CARGO_TARGET_DIR/sanitized" \
-        -p terrace-model -p terrace-storage -p terrace-placement -p terrace-tier-store \
+        --config profile.release.package.terrace-placement.debug-assertions=true \
+        -p terrace-model -p terrace-storage -p terrace-placement -p terrace-tier-store -p terrace-simulate \
         -- "${skipped[@]/#/--skip=}"
 }
 

@@ -15,10 +15,10 @@ pub use terrace_model::error::ErrorKind;
 /// Name of the hidden column of row positions. Statements cannot name it, so errors leave it out.
 pub const ROW_COLUMN: &str = "__row";
 
-/// Result of every fallible operation of this crate.
+/// Result of the fallible operations of the crates above the store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of the engine.
+/// An error of the crates above the store.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {

@@ -16,7 +16,7 @@
 //! - `mining`: finds the views that would pay for the statements that run
 //! - `point`: a value of an ordered type
 //! - `proof`: proves that every row with some facts fulfils a formula
-//! - `published`: views whose marks chunks know, and what scans gained by them
+//! - `published`: views whose marks chunks know
 //! - `registry`: all views, bound to their tables
 //! - `run`: the tiering run of a view: marks chunks and rewrites them so that its rows lie together
 //! - `term`: the subject of a domain: an expression, or the comparison of two expressions
