@@ -17,8 +17,8 @@ PROPOSALS = "select * from system.hot_view_proposals order by proposed_at, view_
 VIEWS = "select * from system.hot_views order by view_name"
 
 
-def settings(mode):
-    values = ["tiering.interval=250ms", "tiering.half_life=2", f"hot_views.mode={mode}", "hot_views.payback_epochs=1000",
+def settings(mode, interval="250ms"):
+    values = [f"tiering.interval={interval}", "tiering.half_life=2", f"hot_views.mode={mode}", "hot_views.payback_epochs=1000",
               "hot_views.retire_after=4"]
     return [argument for value in values for argument in ("--set", value)]
 
@@ -110,10 +110,11 @@ def test_views_are_made_follow_the_statements_and_stay_over_a_restart(tmp_path):
             assert metric(server, 'terrace_hot_view_mining_scans_total{outcome="noted"}') > 50
             kept, reasons = states(), [p["reason"] for p in shown(cursor, PROPOSALS)]
         server.kill()
-    with Server(tmp_path / "data", *settings("auto")) as server:
+    with Server(tmp_path / "data", *settings("auto", interval="1h")) as server:
         with client(server) as cursor:
-            assert states() == kept
-            assert [p["reason"] for p in shown(cursor, PROPOSALS)] == reasons
+            # An epoch between the last look and the kill may have proposed one more.
+            assert states()[:len(kept)] == kept
+            assert [p["reason"] for p in shown(cursor, PROPOSALS)][:len(kept)] == reasons
             assert any("left out less than 10 % of what it was made for" in reason for reason in reasons)
             assert published("auto_o_2")
             assert metric(server, 'terrace_hot_view_proposals{state="created"}') == kept.count(("auto_o_2", "created"))
