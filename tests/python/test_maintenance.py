@@ -170,7 +170,7 @@ def test_backup_while_rows_are_inserted(loaded):
     refused = terrace("restore", targets[0], "--data-dir", data, check=False)
     assert refused.returncode == 1 and "already exists" in refused.stderr
     foreign = terrace("restore", data, "--data-dir", data.with_name("y"), check=False)
-    assert foreign.returncode == 1 and "is no backup" in foreign.stderr
+    assert foreign.returncode == 1 and "is not a backup" in foreign.stderr
 
 
 def test_a_stopped_server_is_backed_up_too(loaded):

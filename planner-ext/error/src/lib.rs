@@ -88,7 +88,7 @@ impl From<DataFusionError> for Error {
             DataFusionError::Shared(inner) => from_reference(&inner),
             DataFusionError::Collection(errors) => {
                 let mut errors = errors.into_iter().map(Self::from);
-                errors.next().unwrap_or_else(|| Self::new(ErrorKind::Internal, "the planner failed without a reason"))
+                errors.next().unwrap_or_else(|| Self::new(ErrorKind::Internal, "the planner failed and gave no reason"))
             }
             DataFusionError::External(inner) => from_boxed(inner),
             DataFusionError::ArrowError(inner, _) => Self::from(*inner),

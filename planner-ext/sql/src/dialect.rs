@@ -124,7 +124,7 @@ impl Dialect for TerraceDialect {
         precedence: u8,
     ) -> Option<std::result::Result<Expr, ParserError>> {
         if parser.peek_token_ref().token == Token::Caret {
-            let message = "'^' is a power to some systems and an exclusive or to others; write power(a, b) or a XOR b";
+            let message = "'^' means power in some systems and exclusive or in others; write power(a, b) or a XOR b";
             return Some(Err(ParserError::ParserError(format!("{message}{}", parser.peek_token_ref().span.start))));
         }
         let distinct: fn(Box<Expr>, Box<Expr>) -> Expr =

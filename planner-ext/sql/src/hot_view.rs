@@ -193,7 +193,8 @@ fn create(parser: &mut Parser<'_>, sql: &str) -> Result<Result<HotViewCommand>, 
         false => Ok(HashMap::new()),
     };
     if parser.peek_token_ref().token != Token::EOF && parser.peek_token_ref().token != Token::SemiColon {
-        let what = "the end: a hot view is SELECT columns FROM table WHERE condition, and perhaps WITH (refresh = '1 hour', budget = '1GiB')";
+        let what = "the end: a hot view is SELECT columns FROM table WHERE condition, optionally followed by WITH \
+                    (refresh = '1 hour', budget = '1GiB')";
         return parser.expected(what, parser.peek_token());
     }
     let build = || {
@@ -221,9 +222,7 @@ fn check_condition(sql: &str, condition: Range<usize>) -> Result<()> {
     let Some(tokens) = tokens.get(condition) else { return Ok(()) };
     check_length(tokens, MOST_OPERATORS)?;
     if tokens.iter().any(|token| is_word(&token.token, "select") || is_word(&token.token, "values")) {
-        return Err(Error::invalid(
-            "the condition of a hot view is about single rows of its table; it takes no subquery",
-        ));
+        return Err(Error::invalid("the condition of a hot view tests single rows of its table; it takes no subquery"));
     }
     if tokens.iter().any(|token| matches!(token.token, Token::Placeholder(_))) {
         return Err(Error::invalid("a hot view takes no parameters; write the values into its condition"));
@@ -235,7 +234,7 @@ fn column_names(list: Vec<Expr>) -> Result<Vec<String>> {
     let mut names: Vec<String> = Vec::with_capacity(list.len());
     for expr in list {
         let Expr::Identifier(name) = &expr else {
-            return Err(Error::invalid(format!("a hot view has columns of its table; {expr} is none")));
+            return Err(Error::invalid(format!("a hot view selects columns of its table; {expr} is not a column")));
         };
         let name = normalized(name);
         if names.contains(&name) {

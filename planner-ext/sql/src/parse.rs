@@ -116,8 +116,8 @@ pub(crate) fn check_length(tokens: &[TokenWithSpan], most: usize) -> Result<()> 
     let operators = tokens.iter().filter(operator).count() - signs.count();
     if operators > most {
         return Err(Error::invalid(format!(
-            "{operators} operators in one statement are more than the {most} there may be; put long lists into \
-             IN (..) or a table"
+            "{operators} operators in one statement are more than the limit of {most}; put long lists into IN (..) or \
+             a table"
         )));
     }
     Ok(())
@@ -341,7 +341,9 @@ fn transaction_command(ast: &Ast) -> Result<Option<TransactionCommand>> {
             for mode in modes {
                 match mode {
                     TransactionMode::IsolationLevel(TransactionIsolationLevel::Serializable) => {
-                        return Err(Error::unimplemented("transactions are isolated by snapshots, not serializable"));
+                        return Err(Error::unimplemented(
+                            "SERIALIZABLE is not supported; transactions have snapshot isolation",
+                        ));
                     }
                     TransactionMode::IsolationLevel(_) => {}
                     TransactionMode::AccessMode(access) => read_only = *access == TransactionAccessMode::ReadOnly,

@@ -75,7 +75,9 @@ fn statement_name(name: &ObjectName) -> Result<String> {
         [part] => part.as_ident().map(normalized),
         _ => None,
     }
-    .ok_or_else(|| Error::invalid(format!("'{name}' is not the name of a prepared statement; it has one part")))
+    .ok_or_else(|| {
+        Error::invalid(format!("'{name}' is not the name of a prepared statement; such a name has one part"))
+    })
 }
 
 fn check_kind(statement: &Ast, sql: &str) -> Result<()> {
@@ -90,9 +92,7 @@ fn check_kind(statement: &Ast, sql: &str) -> Result<()> {
 fn check_value(value: &Expr) -> Result<()> {
     let mut operators = 0;
     let found = visit_expressions(value, |part| match part {
-        Expr::BinaryOp { .. } if operators == MOST_VALUE_OPERATORS => {
-            ControlFlow::Break("more operators than there may be")
-        }
+        Expr::BinaryOp { .. } if operators == MOST_VALUE_OPERATORS => ControlFlow::Break("too many operators"),
         Expr::BinaryOp { .. } => {
             operators += 1;
             ControlFlow::Continue(())
@@ -106,7 +106,7 @@ fn check_value(value: &Expr) -> Result<()> {
     match found {
         ControlFlow::Break(what) => {
             let shown: String = value.to_string().chars().take(100).collect();
-            Err(Error::invalid(format!("EXECUTE takes values, and {shown} has {what}")))
+            Err(Error::invalid(format!("EXECUTE takes values, and {shown} contains {what}")))
         }
         ControlFlow::Continue(()) => Ok(()),
     }
@@ -125,7 +125,7 @@ impl NamedStatement {
     pub fn bind(self, name: &str, values: &[Expr], sql: &str) -> Result<Command> {
         let wrong_count = |wanted: usize| {
             let given = values.len();
-            Error::invalid(format!("prepared statement '{name}' takes {wanted} parameters, {given} were given"))
+            Error::invalid(format!("prepared statement '{name}' takes {wanted} parameters, but {given} were given"))
         };
         if !self.types.is_empty() && self.types.len() != values.len() {
             return Err(wrong_count(self.types.len()));
@@ -137,13 +137,15 @@ impl NamedStatement {
             ControlFlow::Continue(()) => {}
             ControlFlow::Break(BindFailure::Missing(placeholder)) => {
                 let given = values.len();
-                let message =
-                    format!("prepared statement '{name}' has the parameter {placeholder}, {given} were given");
+                let message = format!(
+                    "prepared statement '{name}' has the parameter {placeholder}, but {given} values were given"
+                );
                 return Err(Error::invalid(message));
             }
             ControlFlow::Break(BindFailure::TooLong) => {
                 let message = format!(
-                    "the values of EXECUTE {name}, wherever it uses them, are longer than {MOST_VALUE_BYTES} bytes"
+                    "the values of EXECUTE {name}, counted each time the statement uses them, are longer than \
+                     {MOST_VALUE_BYTES} bytes"
                 );
                 return Err(Error::invalid(message));
             }

@@ -262,7 +262,9 @@ fn check_merge(merge: &Merge) -> Result<&Merge> {
 fn target_name(table: &TableWithJoins) -> Result<NameParts> {
     match table.joins.is_empty() {
         true => changed_table_name(&table.relation),
-        false => Err(Error::invalid("a change names one table; write the others after FROM or USING")),
+        false => {
+            Err(Error::invalid("a statement can change only one table; write the other tables after FROM or USING"))
+        }
     }
 }
 

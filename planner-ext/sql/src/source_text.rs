@@ -87,9 +87,7 @@ fn with_locations_in_tree(statement: SqlStatement, locations: &[String]) -> SqlS
 }
 
 fn not_storable(what: &str) -> Error {
-    Error::unimplemented(format!(
-        "{what} cannot be kept in the words it is written in; write it without comments and parameters"
-    ))
+    Error::unimplemented(format!("{what} cannot be stored as it is written; write it without comments and parameters"))
 }
 
 fn is_keyword(token: &TokenWithSpan, keyword: Keyword) -> bool {

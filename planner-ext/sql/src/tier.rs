@@ -139,7 +139,7 @@ where
 }
 
 fn refuse_unknown_options(options: &HashMap<String, String>, known: &str) -> Result<()> {
-    let unknown = |key: &String| Error::invalid(format!("a tier has no option {key}; there are {known}"));
+    let unknown = |key: &String| Error::invalid(format!("a tier has no option {key}; its options are {known}"));
     options.keys().min().map(unknown).map_or(Ok(()), Err)
 }
 
@@ -198,7 +198,7 @@ mod tests {
             ("alter system add tier a with (capacity = 'lots')", "is not a size"),
             ("alter system add tier a with (capacity = 1, capacity = 2)", "given twice"),
             ("alter system add tier a with (capacity = 1, kind = 'nvm')", "no option kind"),
-            ("alter system alter tier a set (capacity = 1)", "no option capacity; there are budget and rate_limit"),
+            ("alter system alter tier a set (capacity = 1)", "no option capacity; its options are budget and rate_limit"),
             ("alter system alter tier a set budget = 1", "Expected: ("),
             ("alter system move tier a", "SET tiering"),
         ] {

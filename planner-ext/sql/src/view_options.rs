@@ -30,7 +30,7 @@ impl ViewOptions {
         match options.keys().min() {
             None => Ok(found),
             Some(unknown) => {
-                Err(Error::invalid(format!("a hot view has no option {unknown}; there are refresh and budget")))
+                Err(Error::invalid(format!("a hot view has no option {unknown}; its options are refresh and budget")))
             }
         }
     }
@@ -46,7 +46,8 @@ fn refresh(options: &mut HashMap<String, String>) -> Result<Option<Duration>> {
     }
     match tier::take_option::<Span>(options, "refresh")? {
         Some(Span(short)) if short < LEAST_REFRESH => Err(Error::invalid(
-            "refresh is the time between two looks at the table, at least 1 second: '10 minutes', '1 hour', or 'never'",
+            "refresh is the time between two checks of the table, at least 1 second: '10 minutes', '1 hour', or \
+             'never'",
         )),
         refresh => Ok(refresh.map(|span| span.0)),
     }

@@ -63,7 +63,7 @@ impl Admission {
             Err(_) => Err(Error::new(
                 ErrorKind::ResourceExhausted,
                 format!(
-                    "the statement waited {:?} for one of {} turns; the server is busy, try again",
+                    "the statement waited {:?} for one of {} execution slots; the server is busy, try again",
                     self.timeout, self.max_running
                 ),
             )),

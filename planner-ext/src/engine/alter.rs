@@ -198,7 +198,7 @@ async fn add_column(
             let expr = defaults::expression(snapshot.template(), text, &field)?;
             if expr.is_volatile() {
                 let message = format!(
-                    "DEFAULT {text} differs from row to row, and the rows that are there get one value; add column '{name}' \
+                    "DEFAULT {text} differs from row to row, and existing rows get one value; add column '{name}' \
                      without it, then use ALTER COLUMN .. SET DEFAULT"
                 );
                 return Err(Error::invalid(message));
@@ -223,7 +223,7 @@ async fn planned_columns(snapshot: &Arc<Snapshot>, columns: Vec<ColumnDef>) -> R
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
             stored_schema(create.input.schema().as_arrow(), &[])
         }
-        _ => Err(Error::new(ErrorKind::Internal, "the column was not planned as one")),
+        _ => Err(Error::new(ErrorKind::Internal, "the planner did not return the table of the added column")),
     }
 }
 

@@ -226,7 +226,7 @@ async fn run_in_transaction(
             Some(planned) => Some(planned),
             None => prepared.plan_in(transaction).await?,
         };
-        let mut planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a change without a plan"))?;
+        let mut planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a change of rows has no plan"))?;
         match parameters {
             Some(all) if has_many_rows && row == 0 => {
                 // An INSERT of VALUES takes all rows at once, as a table of parameters.
@@ -252,7 +252,8 @@ async fn run_one(
     mut planned: Planned,
 ) -> Result<u64> {
     let engine = prepared.session().engine();
-    let target = planned.target.take().ok_or_else(|| Error::new(ErrorKind::Internal, "a change without a table"))?;
+    let target =
+        planned.target.take().ok_or_else(|| Error::new(ErrorKind::Internal, "a change of rows has no table"))?;
     let _slot = run::acquire_slot(engine, ticket).await?;
     let full_plan = planned.plan.clone();
     let rows = match planned.plan {
@@ -388,7 +389,7 @@ impl Collected {
         let rows = positions(batch)?;
         let clause_index = batch.columns().get(1).and_then(|c| c.as_primitive_opt::<Int64Type>());
         let clause_index: &Int64Array =
-            clause_index.ok_or_else(|| internal("the rows of a MERGE do not say what to do"))?;
+            clause_index.ok_or_else(|| internal("the rows of a MERGE do not name the clause that applies to them"))?;
         let mut is_new_row = Vec::with_capacity(batch.num_rows());
         for (row, clause_index) in rows.iter().zip(clause_index) {
             let effect = clause_index.and_then(|n| effects.get(usize::try_from(n).ok()?));
@@ -414,7 +415,7 @@ fn internal(message: &str) -> Error {
 fn positions(batch: &RecordBatch) -> Result<&UInt64Array> {
     let column = batch.columns().first().filter(|c| *c.data_type() == DataType::UInt64);
     let column = column.and_then(|c| c.as_primitive_opt::<UInt64Type>());
-    column.ok_or_else(|| internal(&format!("a change without column {ROW_COLUMN}")))
+    column.ok_or_else(|| internal(&format!("the rows to change have no column {ROW_COLUMN}")))
 }
 
 fn without_first(batch: &RecordBatch, columns: usize) -> Result<RecordBatch> {

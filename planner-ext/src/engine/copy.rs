@@ -98,7 +98,7 @@ impl CopyFromOptions {
                 "null" => nulls.push(value.clone()),
                 _ => {
                     return Err(Error::invalid(format!(
-                        "COPY option '{name}' does not exist; there are format, header, delimiter, null"
+                        "COPY option '{name}' does not exist; the options are format, header, delimiter, null"
                     )));
                 }
             }
@@ -133,7 +133,7 @@ pub(super) fn checked_copy_to(engine: &Engine, plan: LogicalPlan) -> Result<Logi
     };
     let location = ddl::absolute_location(&copy.output_url)?;
     if location.contains(PATTERN) {
-        return Err(Error::invalid(format!("COPY TO '{location}': a file to be written has no *, ? or [ in its path")));
+        return Err(Error::invalid(format!("COPY TO '{location}': the path of a new file must not have *, ? or [")));
     }
     engine.files().check_write(Path::new(&location), overwrite)?;
     // The checked path is the one that is written, however the statement spelled it.
@@ -280,7 +280,7 @@ async fn read_arrow(
 ) -> Result<DataFrame> {
     let state = context.state();
     let format = state.get_file_format_factory("arrow").map(|factory| factory.default());
-    let format = format.ok_or_else(|| Error::new(ErrorKind::Internal, "Arrow files are not registered"))?;
+    let format = format.ok_or_else(|| Error::new(ErrorKind::Internal, "the file format 'arrow' is not registered"))?;
     let options = ListingOptions::new(format).with_file_extension(extension).with_table_partition_cols(folders);
     let config = ListingTableConfig::new(ListingTableUrl::parse(location)?).with_listing_options(options);
     let table = ListingTable::try_new(config.infer_schema(&state).await?)?;
@@ -337,7 +337,7 @@ fn column_names(schema: &Schema) -> impl Iterator<Item = &str> {
 fn typed_columns(table: &Table, found: &Schema, given: &[String]) -> Result<Schema> {
     if !given.is_empty() && given.len() != found.fields().len() {
         return Err(Error::invalid(format!(
-            "the file has {} columns, {} were expected: {}",
+            "the file has {} columns, but {} were expected: {}",
             found.fields().len(),
             given.len(),
             given.join(", ")
@@ -374,7 +374,7 @@ fn rename_columns(plan: LogicalPlan, columns: &[String]) -> Result<LogicalPlan> 
     let found: Vec<Column> = plan.schema().columns();
     if found.len() != columns.len() {
         return Err(Error::invalid(format!(
-            "the file has {} columns, {} are listed: {}",
+            "the file has {} columns, but {} are listed: {}",
             found.len(),
             columns.len(),
             columns.join(", ")

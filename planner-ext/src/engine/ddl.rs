@@ -78,8 +78,8 @@ pub(super) fn apply_options(options: &mut TableOptions, pairs: &[(String, String
             "comment" => comment = Some(value.clone()),
             _ => {
                 return Err(Error::invalid(format!(
-                    "table option '{name}' does not exist; there are cluster_by, chunk_rows, durability, admission, \
-                     tiering, enforce_primary_key, comment"
+                    "table option '{name}' does not exist; the options are cluster_by, chunk_rows, durability, \
+                     admission, tiering, enforce_primary_key, comment"
                 )));
             }
         }

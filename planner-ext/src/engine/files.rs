@@ -85,7 +85,7 @@ impl FileAccess {
     /// The file access of a session state.
     pub(super) fn from_state(state: &SessionState) -> Result<Arc<Self>> {
         let access = state.config().get_extension::<Self>();
-        access.ok_or_else(|| Error::new(ErrorKind::Internal, "the session does not know which files it may name"))
+        access.ok_or_else(|| Error::new(ErrorKind::Internal, "the session has no rules for the files that it may name"))
     }
 
     /// Protects a file or folder that now belongs to the server, the pool of an added tier, until the server stops.
@@ -154,7 +154,7 @@ impl FileAccess {
         let shown = found.path();
         let named = found.refuse_catalog_name();
         let Some(name) = found.take_name() else {
-            return Err(Error::invalid(format!("path {} has no name", path.display())));
+            return Err(Error::invalid(format!("path {} does not end with a file name", path.display())));
         };
         let mut folder = self.open_folder(&found, &self.write)?;
         named?;
@@ -185,25 +185,26 @@ impl FileAccess {
     /// Resolves the links in the existing part of a path.
     fn resolve(&self, path: &Path) -> Result<ResolvedPath> {
         let shown = path.display();
-        let absolute = std::path::absolute(path).map_err(|e| Error::invalid(format!("'{shown}' is no path: {e}")))?;
+        let absolute =
+            std::path::absolute(path).map_err(|e| Error::invalid(format!("'{shown}' is not a path: {e}")))?;
         if absolute.components().any(|part| part == Component::ParentDir) {
-            return Err(Error::invalid(format!("path {shown} has '..' in it; write it without")));
+            return Err(Error::invalid(format!("path {shown} has '..' in it; write the path without it")));
         }
         let found = absolute.ancestors().find_map(|folder| Some((folder.canonicalize().ok()?, folder)));
-        let (mut folder, there) = found.ok_or_else(|| Error::invalid(format!("path {shown} has no folder")))?;
+        let (mut folder, there) = found.ok_or_else(|| Error::invalid(format!("no folder of path {shown} exists")))?;
         let rest = absolute.strip_prefix(there).unwrap_or(Path::new(""));
         let mut rest: Vec<OsString> = rest.components().map(|part| part.as_os_str().to_owned()).collect();
         // A dangling link would be followed when the file is created.
         if let Some(first) = rest.first()
             && folder.join(first).is_symlink()
         {
-            return Err(Error::invalid(format!("path {shown} leads over a link to nothing")));
+            return Err(Error::invalid(format!("path {shown} has a symbolic link whose target does not exist")));
         }
         if !folder.is_dir()
             && let (Some(parent), Some(name)) = (folder.parent(), folder.file_name())
         {
             if !rest.is_empty() {
-                return Err(Error::invalid(format!("path {shown} leads through {}, a file", folder.display())));
+                return Err(Error::invalid(format!("path {shown} goes through {}, which is a file", folder.display())));
             }
             rest.push(name.to_owned());
             folder = parent.to_owned();
@@ -307,8 +308,10 @@ impl ResolvedPath {
         if !self.remaining.iter().any(|part| part == CATALOG_FILE) {
             return Ok(());
         }
-        let message =
-            format!("path {}: only a data directory has a {CATALOG_FILE}; choose another name", self.path().display());
+        let message = format!(
+            "path {}: only a data directory may have a {CATALOG_FILE}; choose another name",
+            self.path().display()
+        );
         Err(Error::new(ErrorKind::PermissionDenied, message))
     }
 
@@ -331,7 +334,7 @@ pub fn pool_file(path: &Path) -> PathBuf {
 fn outside_roots(found: &ResolvedPath, roots: &Roots) -> Error {
     let shown = found.path();
     let setting = roots.setting;
-    let message = format!("path {} lies below none of the folders of the setting {setting}", shown.display());
+    let message = format!("path {} is not below any of the folders of the setting {setting}", shown.display());
     Error::new(ErrorKind::PermissionDenied, message)
 }
 
@@ -348,8 +351,8 @@ fn protected_path_error(real: &Path, own: &Path) -> Error {
 pub(super) fn check_pattern(path: &str) -> Result<()> {
     match path.rsplit_once('/') {
         Some((folders, _)) if folders.contains(PATTERN) => Err(Error::invalid(format!(
-            "'{path}': a pattern stands for the name of a file; name the folder itself to read folders in it that are \
-             named column=value"
+            "'{path}': only the file name of a path may have a pattern; name the folder itself to read folders in it \
+             that are named column=value"
         ))),
         _ => Ok(()),
     }

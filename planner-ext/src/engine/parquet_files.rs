@@ -88,7 +88,9 @@ pub fn check_parquet(file: &File) -> Result<(), String> {
         return Ok(());
     }
     let length = u64::from(u32::from_le_bytes(length));
-    let start = end.checked_sub(length).ok_or_else(|| format!("its metadata are said to have {length} bytes"))?;
+    let start = end
+        .checked_sub(length)
+        .ok_or_else(|| format!("its footer gives {length} bytes for its metadata, too many for the file"))?;
     let mut columns = Vec::new();
     ThriftWalker::new(&read_range(file, start, length)?).walk(&mut |path, value| {
         match (path, value) {
@@ -99,11 +101,11 @@ pub fn check_parquet(file: &File) -> Result<(), String> {
     })?;
     let mut left = len;
     for column in columns {
-        let outside = || "a column lies outside of it".to_owned();
+        let outside = || "a column lies outside of the file".to_owned();
         column.check_pages(len).ok_or_else(outside)?;
         for (at, bytes) in column.index_ranges(len).ok_or_else(outside)? {
             // Indexes of different columns do not overlap, so together they fit in the file.
-            left = left.checked_sub(bytes).ok_or("the indexes of its pages lie over each other")?;
+            left = left.checked_sub(bytes).ok_or("the indexes of its pages overlap")?;
             ThriftWalker::new(&read_range(file, at, bytes)?).walk(&mut |_, _| {})?;
         }
     }
@@ -186,7 +188,7 @@ impl<'a> ThriftWalker<'a> {
         let (taken, rest) = usize::try_from(len)
             .ok()
             .and_then(|len| self.bytes.split_at_checked(len))
-            .ok_or_else(|| format!("its metadata have {} bytes where {len} are to follow", self.bytes.len()))?;
+            .ok_or_else(|| format!("its metadata have {} bytes left where {len} must follow", self.bytes.len()))?;
         self.bytes = rest;
         Ok(taken)
     }
@@ -204,7 +206,7 @@ impl<'a> ThriftWalker<'a> {
                 return Ok(value);
             }
         }
-        Err("a number in its metadata has no end".to_owned())
+        Err("a number in its metadata has too many bytes".to_owned())
     }
 
     fn number(&mut self) -> Result<i64, String> {
@@ -280,7 +282,7 @@ impl<'a> ThriftWalker<'a> {
         // Each entry takes at least one byte.
         if entries > self.bytes.len() as u64 {
             let left = self.bytes.len();
-            return Err(format!("a list in its metadata is said to have {entries} entries, {left} bytes are left"));
+            return Err(format!("a list in its metadata claims {entries} entries, but {left} bytes are left"));
         }
         for _ in 0..entries {
             kinds.iter().try_for_each(|kind| self.walk_value(*kind, depth + 1, visit))?;

@@ -60,7 +60,9 @@ fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<FileLayout
         match (path.is_dir(), name.split_once('=')) {
             (true, Some(_)) if above.len() == MOST_COLUMNS => {
                 let shown = path.display();
-                return Err(Error::invalid(format!("folder {shown} lies in {MOST_COLUMNS} others that name columns")));
+                return Err(Error::invalid(format!(
+                    "folder {shown} lies in {MOST_COLUMNS} folders that name columns, which is the limit"
+                )));
             }
             (true, Some((column, _))) => {
                 above.push(column.to_owned());
@@ -84,7 +86,7 @@ fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<FileLayout
                 if known.names != *above {
                     let shown = |names: &[String]| {
                         let folders: Vec<String> = names.iter().map(|name| format!("{name}=..")).collect();
-                        if folders.is_empty() { "no such folder".to_owned() } else { folders.join("/") }
+                        if folders.is_empty() { "no folder column=value".to_owned() } else { folders.join("/") }
                     };
                     return Err(Error::invalid(format!(
                         "file {} lies in {}, others in {}; load them one after another",

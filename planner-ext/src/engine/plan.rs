@@ -37,7 +37,7 @@ impl Execute for PlannerStatement {
         let session = execution.session();
         let sql = execution.prepared.sql();
         let planned = execution.prepared.current_plan(execution.transaction.as_ref()).await?;
-        let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "an update without a plan"))?;
+        let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "an update has no plan"))?;
         match &planned.plan {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
                 let definition = ddl::definition(&planned, create, &self.extras, sql)?;

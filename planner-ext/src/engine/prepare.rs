@@ -54,13 +54,14 @@ fn keep(session: &Session, name: &str, statement: &NamedStatement) -> Result<()>
         return Err(Error::new(ErrorKind::AlreadyExists, message));
     }
     if named.len() >= MOST_STATEMENTS {
-        let message = format!("the session keeps {MOST_STATEMENTS} prepared statements; send DEALLOCATE first");
+        let message =
+            format!("the session has {MOST_STATEMENTS} prepared statements, which is the limit; send DEALLOCATE first");
         return Err(Error::new(ErrorKind::ResourceExhausted, message));
     }
     let bytes: usize = named.values().map(|named| named.sql().len()).sum();
     if bytes + statement.sql().len() > MOST_STATEMENT_BYTES {
         let message =
-            format!("the session keeps {MOST_STATEMENT_BYTES} bytes of prepared statements; send DEALLOCATE first");
+            format!("a session may have {MOST_STATEMENT_BYTES} bytes of prepared statements; send DEALLOCATE first");
         return Err(Error::new(ErrorKind::ResourceExhausted, message));
     }
     named.insert(name.to_owned(), statement.clone());

@@ -45,7 +45,7 @@ impl Execute for RuleCommand {
         let objects = snapshot.objects();
         if objects.views.contains_key(&name) || objects.external.contains_key(&name) {
             return Err(Error::invalid(format!(
-                "'{}' is not stored here; placement rules are for tables",
+                "'{}' is a view or an external table; placement rules are for tables",
                 short_name(&name)
             )));
         }
@@ -111,8 +111,8 @@ impl Engine {
         dropped.map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
                 let message = format!(
-                    "'{}' has no pin of just this scope; system.placement_rules lists its rules, and ALTER TABLE .. DROP \
-                     PLACEMENT RULE takes one by its number",
+                    "'{}' has no pin of just this scope; system.placement_rules lists its rules, and ALTER TABLE .. \
+                     DROP PLACEMENT RULE drops one by its number",
                     short_name(name)
                 );
                 Error::new(ErrorKind::NotFound, message)
@@ -170,7 +170,9 @@ fn chunk_predicate(base: &SessionState, definition: &TableDefinition, condition:
     let expr = ExprWithAlias { expr: condition.clone(), alias: None };
     let expr = state.create_logical_expr_from_sql_expr(expr, &schema)?;
     if expr.is_volatile() {
-        return Err(Error::invalid(format!("WHERE {condition} is not the same for a row each time")));
+        return Err(Error::invalid(format!(
+            "the result of WHERE {condition} is not the same for a row every time it is evaluated"
+        )));
     }
     // `now()` and similar functions become constants when the rule is made.
     let context = SimplifyContext::builder()
@@ -250,8 +252,8 @@ fn to_predicate(definition: &TableDefinition, expr: &Expr) -> Result<Predicate> 
 
 fn unsupported_condition(expr: &Expr) -> Error {
     Error::invalid(format!(
-        "a placement rule is decided by the bounds of chunks: it takes comparisons of a column with a value, BETWEEN, IN, IS \
-         NULL and IS NOT NULL, joined by AND and OR; not {}",
+        "a placement rule selects chunks by their bounds: it takes comparisons of a column with a value, BETWEEN, IN, \
+         IS NULL and IS NOT NULL, joined by AND and OR; not {}",
         expr.human_display()
     ))
 }
@@ -282,7 +284,7 @@ fn compare(definition: &TableDefinition, name: &str, comparison: Comparison, val
     let id = column_id(definition, name)?;
     let data_type = definition.schema.field_with_name(name)?.data_type();
     if value.is_null() {
-        return Err(Error::invalid(format!("nothing compares with NULL; write {name} IS NULL or IS NOT NULL")));
+        return Err(Error::invalid(format!("no value compares with NULL; write {name} IS NULL or IS NOT NULL")));
     }
     if value.data_type() != *data_type || matches!(data_type, DataType::Null) || data_type.is_nested() {
         let found = value.data_type();

@@ -159,7 +159,7 @@ async fn run_query(
             results.start(schema)?;
             return results.send(batch, ticket).await;
         }
-        Outline::Count => return Err(Error::new(ErrorKind::Internal, "a query without a plan")),
+        Outline::Count => return Err(Error::new(ErrorKind::Internal, "a query has no plan")),
     };
     let _slot = acquire_slot(engine, ticket).await?;
     let (mut stream, first) = execute_to_first_batch(engine, ticket, &planned).await?;
@@ -218,7 +218,7 @@ async fn execute_to_first_batch(
     match stream.try_next().await {
         Err(error) if may_retry && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
             drop(stream);
-            tracing::info!("query memory ended; trying sort-merge joins and few partitions");
+            tracing::info!("query memory ran out; trying again with sort-merge joins and few partitions");
             let mut stream = execute(engine, ticket, planned, PlanMemory::SortMergeJoins).await?;
             let first = stream.try_next().await?;
             Ok((stream, first))

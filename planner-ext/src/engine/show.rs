@@ -262,7 +262,7 @@ impl TypePlanner for ArrowTypes {
         };
         let text = text.trim_matches('\'').replace("''", "'");
         let data_type: DataType =
-            text.parse().map_err(|e| Error::invalid(format!("'{text}' is no type of Arrow: {e}")))?;
+            text.parse().map_err(|e| Error::invalid(format!("'{text}' is not an Arrow type: {e}")))?;
         Ok(Some(Arc::new(Field::new("", data_type, true))))
     }
 }

@@ -57,7 +57,7 @@ impl SpillSpace {
         Err(std::io::Error::new(
             std::io::ErrorKind::QuotaExceeded,
             format!(
-                "statements have spilled {} bytes to {} and may spill {} in all; try again when fewer run",
+                "statements have spilled {} bytes to {} and may spill {} in all; try again when fewer statements run",
                 used - bytes,
                 self.folder.display(),
                 self.limit_bytes
@@ -96,7 +96,7 @@ impl Drop for SpilledFile {
     fn drop(&mut self) {
         self.space.used_bytes.fetch_sub(self.len.load(Ordering::Relaxed), Ordering::Relaxed);
         if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(%error, file = %self.path.display(), "a spill file stays");
+            tracing::warn!(%error, file = %self.path.display(), "cannot delete a spill file");
         }
     }
 }

@@ -152,7 +152,7 @@ impl Prepared {
         let parameters = parameters.clone();
         let work = async move {
             let planned = prepared.current_plan(prepared.transaction()?.as_ref()).await?;
-            let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query without a plan"))?;
+            let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query has no plan"))?;
             prepared.bind(planned, Some(&parameters))?.result_schema()
         };
         self.session.engine().on_cpu(work).await
@@ -281,7 +281,7 @@ impl Prepared {
         let wanted = self.parameters.fields().len();
         let given = parameters.map_or(0, RecordBatch::num_columns);
         if wanted != given {
-            return Err(Error::invalid(format!("the statement takes {wanted} parameters, {given} were bound")));
+            return Err(Error::invalid(format!("the statement takes {wanted} parameters, but {given} were bound")));
         }
         if given > 0 && parameters.is_some_and(|rows| rows.num_rows() == 0) {
             return Err(Error::invalid("no row of parameters was bound"));

@@ -184,8 +184,10 @@ impl Transaction {
         let versions = self.versions()?;
         let pinned = versions.iter().find(|(known, _)| Arc::ptr_eq(known, table));
         let planned_version = pinned.map(|(_, version)| Arc::clone(version)).ok_or_else(|| {
-            let message =
-                format!("table '{}' was altered or made since the transaction began; begin another one", table.name());
+            let message = format!(
+                "table '{}' was altered or created since the transaction began; begin another one",
+                table.name()
+            );
             Error::new(ErrorKind::Aborted, message)
         })?;
         let count = rows.rows();
@@ -333,7 +335,8 @@ impl Engine {
         let transaction = Transaction::new(format!("{}-t{number}", session.id()), self);
         let mut open = session.transactions.lock();
         if open.len() >= MOST_OPEN {
-            let message = format!("the session has {MOST_OPEN} transactions open, which is the limit; end some");
+            let message =
+                format!("the session has {MOST_OPEN} transactions open, which is the limit; COMMIT or ROLLBACK one");
             return Err(Error::new(ErrorKind::ResourceExhausted, message));
         }
         open.insert(transaction.id.clone(), Arc::clone(&transaction));
@@ -347,7 +350,10 @@ impl Engine {
         for session in sessions {
             let open: Vec<_> = session.transactions.lock().values().cloned().collect();
             for transaction in open.iter().chain(&session.current()).filter(|t| t.is_idle(now_us, limit)) {
-                tracing::info!(transaction = transaction.id, "rolled back: not used for {IDLE_LIMIT:?}");
+                tracing::info!(
+                    transaction = transaction.id,
+                    "rolled back a transaction that was not used for {IDLE_LIMIT:?}"
+                );
                 transaction.end("rolled back after ten minutes without a statement");
             }
         }

@@ -52,7 +52,7 @@ fn stored_metadata(metadata: &HashMap<String, String>) -> HashMap<String, String
 /// Refuses names that no column may have.
 pub(super) fn check_column_name(name: &str) -> Result<()> {
     if [ROW_COLUMN, SOURCE_MARK].contains(&name) {
-        return Err(Error::invalid(format!("'{name}' cannot name a column; it is used inside")));
+        return Err(Error::invalid(format!("'{name}' cannot name a column; the server uses this name itself")));
     }
     if name.is_empty() {
         return Err(Error::invalid("a column of a table needs a name"));

@@ -88,7 +88,7 @@ impl EngineViews {
 }
 
 fn refused() -> Error {
-    Error::unimplemented("this build has no hot views (feature hot-views)")
+    Error::unimplemented("the server was built without hot views; build it with the feature hot-views")
 }
 
 pub(super) fn start(_: &Arc<Engine>) {}

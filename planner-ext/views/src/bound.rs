@@ -188,8 +188,8 @@ impl Binder {
         let mut foreign = None;
         expr.exists(|part| {
             foreign = match part {
-                Expr::AggregateFunction(_) => Some("it aggregates"),
-                Expr::WindowFunction(_) => Some("it looks at other rows"),
+                Expr::AggregateFunction(_) => Some("it has an aggregate function"),
+                Expr::WindowFunction(_) => Some("it has a window function, which reads other rows"),
                 Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_) | Expr::SetComparison(_) => {
                     Some("it has a subquery")
                 }
@@ -202,18 +202,20 @@ impl Binder {
             return Err(refuse(why));
         }
         if expr.is_volatile() {
-            return Err(refuse("it is not the same for a row each time"));
+            return Err(refuse("its result is not the same for a row every time it is evaluated"));
         }
         let moving = has_now(&expr);
         if moving && !is_window(&expr) {
-            return Err(refuse("now() and its like may only bound a window, as in day >= now() - interval '30 days'"));
+            return Err(refuse(
+                "now() and similar functions may only bound a window, as in day >= now() - interval '30 days'",
+            ));
         }
         let expr = self.simplifier.simplify(coercion::coerced(&self.simplifier, expr, &self.schema)?)?;
         if !matches!(expr.get_type(&self.schema)?, DataType::Boolean | DataType::Null) {
-            return Err(refuse("it is neither true nor false"));
+            return Err(refuse("its values are neither true nor false"));
         }
         if !matches!(expr, Expr::Literal(ScalarValue::Boolean(_), _)) && !is_deterministic(&expr) {
-            return Err(refuse("it is not known to be the same for a row each time"));
+            return Err(refuse("its result is not known to be the same for a row every time it is evaluated"));
         }
         Ok((expr, moving))
     }

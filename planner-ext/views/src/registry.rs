@@ -251,7 +251,7 @@ impl ViewOracle for HotViews {
         let views = match self.current() {
             Ok(views) => views,
             Err(error) => {
-                tracing::warn!(%error, "planning without hot views");
+                tracing::warn!(%error, "cannot read the hot views from the catalog; planning without them");
                 return Ok(Vec::new());
             }
         };

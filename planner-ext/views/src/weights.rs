@@ -11,7 +11,7 @@ impl ViewSource for HotViews {
         match self.current() {
             Ok(views) => views.iter().filter_map(|status| self.view_use(status)).collect(),
             Err(error) => {
-                tracing::warn!(%error, "placement goes without hot views");
+                tracing::warn!(%error, "cannot read the hot views from the catalog; placement ignores them");
                 Vec::new()
             }
         }

@@ -98,7 +98,7 @@ fn open_complete(dir: &Path) -> Result<Core> {
 fn read_manifest(source: &Path) -> Result<BackupReport> {
     let path = source.join(MANIFEST_FILE);
     let foreign = |why: String| {
-        Error::Invalid(format!("{} is no backup: {why}. Name the folder that `terrace backup` made", source.display()))
+        Error::Invalid(format!("{} is not a backup: {why}. Name the folder that `terrace backup` made", source.display()))
     };
     let bytes = std::fs::read(&path).map_err(|e| foreign(format!("{MANIFEST_FILE} cannot be read ({e})")))?;
     let manifest: BackupReport =

@@ -492,7 +492,7 @@ fn a_backup_holds_one_commit_and_comes_back_whole() {
     assert!(exists(backup(dir.path(), &target, &mut ignore_progress).unwrap_err()));
     assert!(exists(restore(&target, &back, &mut ignore_progress).unwrap_err()));
     let foreign = restore(dir.path(), &dir.path().with_extension("x"), &mut ignore_progress).unwrap_err().to_string();
-    assert!(foreign.contains("is no backup"), "{foreign}");
+    assert!(foreign.contains("is not a backup"), "{foreign}");
 
     // Stopped half way, and with a damaged source: no target appears.
     let third = dir.path().with_extension("third");

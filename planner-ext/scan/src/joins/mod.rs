@@ -214,7 +214,9 @@ fn conjuncts(expr: &Expr) -> Vec<Expr> {
 fn build(graph: &Graph, relations: &[LogicalPlan], tree: &Tree) -> Result<(LogicalPlan, Relations)> {
     match tree {
         Tree::Relation(number) => {
-            let Some(relation) = relations.get(*number) else { return internal_err!("a join of unknown relations") };
+            let Some(relation) = relations.get(*number) else {
+                return internal_err!("a join tree has an unknown relation");
+            };
             let own = graph.own_conditions(*number);
             let plan = match conjunction(own) {
                 Some(filter) => LogicalPlanBuilder::from(relation.clone()).filter(filter)?.build()?,

@@ -71,7 +71,7 @@ impl ExtensionOptions for PlannerOptions {
             entry(
                 "hot_views",
                 self.hot_views,
-                "Leave out chunks without rows of the hot views that a query asks for; without it they are read",
+                "Skip chunks without rows of the hot views that serve a query; without it, queries read those chunks",
             ),
         ]
     }

@@ -226,7 +226,7 @@ impl Fetcher {
         self.spec.tally.begin();
         let Some(positions) = batch.columns().get(self.position).and_then(|c| c.as_primitive_opt::<UInt64Type>())
         else {
-            return internal_err!("rows without positions");
+            return internal_err!("the input of FetchExec has no row positions");
         };
         let mut order: Vec<(u64, u32)> = positions.values().iter().copied().zip(0..).collect();
         order.sort_unstable();
@@ -284,7 +284,7 @@ impl Fetcher {
                     beyond = Some(self.beyond_budget.lock().await);
                     match part.read(Admission::Guaranteed)? {
                         Ok(read) => Arc::new(read.await.1.open()?),
-                        Err(_) => return internal_err!("a read that has to be admitted was not"),
+                        Err(_) => return internal_err!("the store refused a read with guaranteed admission"),
                     }
                 }
             },

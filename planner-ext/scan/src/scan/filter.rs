@@ -362,7 +362,7 @@ impl DynamicFilterState {
                 *known = Some(CurrentForm { generation, expr, evaluated: 0, range, membership: None });
             }
         }
-        known.as_mut().ok_or_else(|| DataFusionError::Internal("a run-time filter has no form".into()))
+        known.as_mut().ok_or_else(|| DataFusionError::Internal("a run-time filter has no current form".into()))
     }
 }
 

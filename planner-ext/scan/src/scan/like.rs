@@ -150,7 +150,7 @@ impl PhysicalExpr for LikePieces {
         let like = Arc::clone(&self.like).with_new_children(children)?;
         match like.downcast_ref::<LikeExpr>().and_then(Self::from_like) {
             Some(pieces) => Ok(Arc::new(pieces)),
-            None => internal_err!("a pattern of several pieces became another one"),
+            None => internal_err!("with its new children, a LIKE pattern no longer has several pieces"),
         }
     }
 

@@ -117,7 +117,7 @@ fn within_bounds(source: &ScanSource, predicate: Arc<dyn PhysicalExpr>) -> Optio
         Ok(keep) if keep.len() == source.version.chunks.len() => Some(keep),
         Ok(_) => None,
         Err(error) => {
-            tracing::debug!(%error, table = %source.table.name(), "chunks are not pruned");
+            tracing::debug!(%error, table = %source.table.name(), "cannot prune chunks by the bounds of their columns");
             None
         }
     }

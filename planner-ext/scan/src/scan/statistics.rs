@@ -168,7 +168,7 @@ fn distinct_count(source: &ScanSource, column: usize) -> Precision<usize> {
     match source.version.distinct(column) {
         Ok(count) => count.map_or(Precision::Absent, |count| Precision::Inexact(count.round() as usize)),
         Err(error) => {
-            tracing::warn!(%error, column, "planning without the distinct values of a column");
+            tracing::warn!(%error, column, "cannot read the distinct values of a column; planning without them");
             Precision::Absent
         }
     }
@@ -198,7 +198,7 @@ fn column_statistics(source: &ScanSource, chunks: &[u32], column: usize) -> Resu
     let bounds = match version.statistics.column(column) {
         Ok(bounds) => bounds,
         Err(error) => {
-            tracing::warn!(%error, column, "planning without the bounds of a column");
+            tracing::warn!(%error, column, "cannot read the bounds of a column; planning without them");
             return Ok(ColumnStatistics::new_unknown());
         }
     };

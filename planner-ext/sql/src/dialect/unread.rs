@@ -51,7 +51,7 @@ impl Visitor for Unread {
             (query.settings.is_some(), "SETTINGS of a query"),
             (query.format_clause.is_some(), "FORMAT of a query"),
             (fills, "WITH FILL of an ORDER BY"),
-            (query.with.as_ref().is_some_and(from), "FROM behind a query of WITH"),
+            (query.with.as_ref().is_some_and(from), "FROM after a query of WITH"),
         ])
     }
 
@@ -61,7 +61,7 @@ impl Visitor for Unread {
             (!select.connect_by.is_empty(), "CONNECT BY"),
             (select.value_table_mode.is_some(), "SELECT AS STRUCT or AS VALUE"),
             (select.select_modifiers.is_some(), "a modifier between SELECT and its columns"),
-            (select.exclude.is_some(), "EXCLUDE behind the columns of a SELECT"),
+            (select.exclude.is_some(), "EXCLUDE after the columns of a SELECT"),
         ])
     }
 
@@ -80,10 +80,10 @@ impl Visitor for Unread {
             } => first(&[
                 (sample.is_some(), "TABLESAMPLE"),
                 (version.is_some(), "a version of a table (FOR SYSTEM_TIME AS OF, AT, BEFORE)"),
-                (!with_hints.is_empty(), "a hint WITH (..) behind a table"),
-                (!index_hints.is_empty(), "an index hint behind a table"),
-                (!partitions.is_empty(), "PARTITION (..) behind a table"),
-                (json_path.is_some(), "a path behind a table"),
+                (!with_hints.is_empty(), "a hint WITH (..) after a table"),
+                (!index_hints.is_empty(), "an index hint after a table"),
+                (!partitions.is_empty(), "PARTITION (..) after a table"),
+                (json_path.is_some(), "a path after a table"),
                 (*with_ordinality, "WITH ORDINALITY"),
                 (args.as_ref().is_some_and(|args| args.settings.is_some()), "SETTINGS of a table function"),
             ]),
@@ -126,7 +126,7 @@ static SCALAR: LazyLock<HashSet<String>> = LazyLock::new(|| {
 fn call(function: &Function) -> ControlFlow<String> {
     let name = function.name.to_string();
     if function.parameters != FunctionArguments::None {
-        return ControlFlow::Break(format!("a second list of arguments of {name}"));
+        return ControlFlow::Break(format!("a second list of arguments for {name}"));
     }
     if !SCALAR.contains(&name.to_lowercase()) {
         return ControlFlow::Continue(());
@@ -146,5 +146,5 @@ fn call(function: &Function) -> ControlFlow<String> {
         (list.is_some_and(|list| list.duplicate_treatment.is_some()), "DISTINCT or ALL"),
         (ordered, "ORDER BY"),
     ]);
-    found.map_break(|clause| format!("{clause} of {name}, which is a function of one row,"))
+    found.map_break(|clause| format!("{clause} in a call of {name}, which is a scalar function,"))
 }

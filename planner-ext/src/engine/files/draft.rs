@@ -167,5 +167,8 @@ impl MultipartUpload for Upload {
 }
 
 fn upload_ended() -> object_store::Error {
-    object_store::Error::Generic { store: "files", source: "the file was written or given up before".into() }
+    object_store::Error::Generic {
+        store: "files",
+        source: "the file was already written or its upload was aborted".into(),
+    }
 }

@@ -124,7 +124,10 @@ impl Folder {
         };
         let kind = FileType::from_raw_mode(found.st_mode);
         if kind == FileType::Symlink {
-            return Err(Error::invalid(format!("{} is a link that was not there before", shown.display())));
+            return Err(Error::invalid(format!(
+                "{} is a symbolic link that was not there when the path was checked",
+                shown.display()
+            )));
         }
         let is_file = kind == FileType::RegularFile;
         let is_folder = kind == FileType::Directory;

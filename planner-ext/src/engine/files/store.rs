@@ -177,7 +177,8 @@ fn e_tag(found: &Metadata) -> String {
 
 fn read(file: &File, range: Range<u64>, file_bytes: u64) -> Result<Bytes> {
     let bytes = range.end.min(file_bytes).checked_sub(range.start).filter(|_| range.end <= file_bytes);
-    let bytes = bytes.ok_or_else(|| generic(format!("bytes {range:?} of a file of {file_bytes} bytes").into()))?;
+    let bytes =
+        bytes.ok_or_else(|| generic(format!("cannot read bytes {range:?} of a file of {file_bytes} bytes").into()))?;
     let mut read = vec![0; bytes as usize];
     file.read_exact_at(&mut read, range.start).map_err(|error| generic(Box::new(error)))?;
     Ok(read.into())

@@ -179,7 +179,7 @@ async fn statements_are_prepared_by_name() {
     server.run("PREPARE p(INT) AS SELECT id FROM t WHERE n = $1 ORDER BY id LIMIT 2").await.unwrap();
     assert_eq!(server.rows("EXECUTE p(9)").await, ["2", "3"]);
     assert_eq!(server.rows("EXECUTE p('1')").await, ["1", "5"]);
-    server.fails("EXECUTE p", ErrorKind::InvalidArgument, "takes 1 parameters, 0 were given").await;
+    server.fails("EXECUTE p", ErrorKind::InvalidArgument, "takes 1 parameters, but 0 were given").await;
     server.fails("PREPARE p AS SELECT 1", ErrorKind::AlreadyExists, "DEALLOCATE p").await;
     server.run("PREPARE q AS SELECT $1 + $2 AS s").await.unwrap();
     assert_eq!(server.rows("EXECUTE q(1, 2 * 3)").await, ["7"]);

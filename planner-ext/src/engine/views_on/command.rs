@@ -146,7 +146,10 @@ fn definition(
     refuse_system(&table)?;
     let objects = snapshot.objects();
     if objects.views.contains_key(&table) || objects.external.contains_key(&table) {
-        return Err(Error::invalid(format!("'{}' is not stored here; hot views are for tables", short_name(&table))));
+        return Err(Error::invalid(format!(
+            "'{}' is a view or an external table; hot views are for tables",
+            short_name(&table)
+        )));
     }
     if engine.store.table(&table).is_err() {
         return Err(missing_table(&table.to_string()));

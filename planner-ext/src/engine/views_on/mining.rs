@@ -16,7 +16,7 @@ pub(super) fn start(engine: &Arc<Engine>) {
             tokio::time::sleep(interval).await;
             let Some(engine) = weak.upgrade() else { return };
             if let Err(error) = engine.mine_views().await {
-                tracing::warn!(%error, "nothing was learned from the statements of an epoch");
+                tracing::warn!(%error, "cannot mine hot views from the statements of an epoch");
             }
         }
     });
@@ -35,7 +35,7 @@ impl Engine {
             // A failing action must not block the others, in this epoch and all to come.
             let view = action.view().clone();
             if let Err(error) = self.apply_action(action).await {
-                tracing::warn!(view = %view, %error, "a mined hot view was neither made nor dropped");
+                tracing::warn!(view = %view, %error, "cannot create or drop a mined hot view");
             }
         }
         let views = Arc::clone(&self.hot_views.views);

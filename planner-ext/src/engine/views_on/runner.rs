@@ -259,7 +259,7 @@ pub(super) fn start(engine: &Arc<Engine>) {
     engine.options.cpu.spawn(async move {
         while !runner.is_stopped() {
             if let Err(error) = run_due_views(&weak, &runner, bytes_per_s).await {
-                tracing::warn!(%error, "hot views are looked at later");
+                tracing::warn!(%error, "cannot run the hot views that are due; trying again later");
             }
             tokio::select! {
                 () = tokio::time::sleep(TICK) => {}

@@ -91,7 +91,7 @@ impl Miner {
     pub fn prepare(&self, store: &Store, options: &MiningOptions) {
         self.log.switch(options.mode != MiningMode::Off);
         let before = stored_proposals::load(store).unwrap_or_else(|error| {
-            tracing::warn!(%error, "hot views are proposed anew");
+            tracing::warn!(%error, "cannot load the stored proposals of hot views; mining starts without them");
             Vec::new()
         });
         self.counters.show(before.iter().map(|proposal| proposal.state));
@@ -128,7 +128,7 @@ impl Miner {
             };
         match action {
             Action::Create(definition) => {
-                let reason = format!("other values are asked for: version {} took its place", definition.version);
+                let reason = format!("scans now ask for other values: version {} replaced it", definition.version);
                 change_states(known, &definition.name, ProposalState::Created, ProposalState::Retired, Some(&reason));
                 change_states(known, &definition.name, ProposalState::Proposed, ProposalState::Created, None);
                 self.counters.created();
@@ -200,7 +200,7 @@ impl MinerState {
             let scans: Vec<Scan> =
                 logged.scans.iter().filter_map(|scan| Scan::from_log(scan, &columns, epoch)).collect();
             let name = logged.table.name().clone();
-            tracing::debug!(table = %name, scans = scans.len(), missed = logged.missed, "scans to learn from");
+            tracing::debug!(table = %name, scans = scans.len(), missed = logged.missed, "mining the logged scans");
             let history = self
                 .tables
                 .entry(name)
@@ -226,7 +226,7 @@ impl MinerState {
                 }
                 ProposalState::Proposed => match views.iter().find(|status| proposal.is_made_by(&status.definition)) {
                     Some(status) => {
-                        (ProposalState::Taken, format!("hot view '{}' has its rows", status.definition.name))
+                        (ProposalState::Taken, format!("hot view '{}' already has its rows", status.definition.name))
                     }
                     None => continue,
                 },
@@ -284,7 +284,7 @@ impl MinerState {
                 else {
                     continue;
                 };
-                actions.push(Action::Retire(name.clone(), format!("'{}' saves more", proposal.view)));
+                actions.push(Action::Retire(name.clone(), format!("hot view '{}' saves more bytes", proposal.view)));
                 mined.retain(|(other, ..)| *other != name);
             }
             if let Some(replaced) = &replaced {

@@ -116,9 +116,9 @@ fn reason(view: &PayingView, basis: &Basis) -> String {
     let size = |bytes: f64| human_readable_size(bytes as usize);
     let share = 100.0 * basis.served / basis.scans.max(1.0);
     format!(
-        "of {:.1} scans per epoch with such conditions {share:.0} % asked for these rows only, {:.0} of {:.0}; they read {} \
-         that bounds do not exclude, of which {} would be left out; putting the rows together reads and writes {}, saved \
-         within {:.1} epochs{}",
+        "of {:.1} scans per epoch with such conditions, {share:.0} % asked for these rows only, {:.0} of the table's \
+         {:.0}; the scans read {} that bounds do not exclude, and would skip {} of it with the hot view; putting the \
+         rows together reads and writes {}, which the scans save within {:.1} epochs{}",
         basis.scans,
         basis.rows,
         basis.table_rows,

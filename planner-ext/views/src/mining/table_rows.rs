@@ -32,7 +32,10 @@ impl<'a> TableRows<'a> {
 
     fn bind(&self, definition: Definition) -> Option<Arc<BoundView>> {
         let bound = BoundView::new(&Arc::new(definition), self.table.definition(), &self.hot_views.state);
-        bound.inspect_err(|error| tracing::debug!(%error, "not a hot view")).map(Arc::new).ok()
+        bound
+            .inspect_err(|error| tracing::debug!(%error, "a mined condition cannot be a hot view's"))
+            .map(Arc::new)
+            .ok()
     }
 
     fn definition(&self, predicate: &str, bound_at_us: u64) -> Definition {
@@ -78,7 +81,7 @@ impl<'a> TableRows<'a> {
                 find.predicate = found.predicate,
                 served,
                 claimed = found.served,
-                "the check knows less scans"
+                "the check found fewer scans that a mined hot view would serve"
             );
         }
         confirmed

@@ -152,5 +152,5 @@ impl Job {
 }
 
 fn stopped() -> Error {
-    Error::new(ErrorKind::Cancelled, "the run was ended before it was over; what it found out is kept")
+    Error::new(ErrorKind::Cancelled, "the run was stopped before it finished; its results so far are kept")
 }

@@ -38,7 +38,7 @@ impl HotViews {
             Ok(())
         });
         if let Err(error) = forgotten {
-            tracing::debug!(%error, %table, "marks of hot views stay for now");
+            tracing::debug!(%error, %table, "cannot remove the marks of dropped hot views; they stay for now");
         }
     }
 

@@ -117,7 +117,7 @@ fn read(job: &Job, entry: &ChunkEntry) -> Result<(ChunkContent, u64)> {
         Ok(values) => values,
         Err(error @ terrace_tier_store::Error::Cancelled) => return Err(error.into()),
         Err(error) => {
-            tracing::warn!(%error, table = %job.table.name(), "a chunk is not known to a hot view: it cannot be read");
+            tracing::warn!(%error, table = %job.table.name(), "cannot read a chunk; a hot view does not know its rows");
             return Ok((ChunkContent::Unread, cold_bytes));
         }
     };

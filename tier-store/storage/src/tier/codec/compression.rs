@@ -68,14 +68,14 @@ impl Compression {
     /// Reverses [`Compression::compress`]: fills `out`, and fails with [`Error::Corrupt`], without the path, when the bytes
     /// give less or more.
     pub fn decompress(self, bytes: &[u8], out: &mut [u8]) -> Result<()> {
-        let failed = |error: std::io::Error| corrupt(format!("a buffer is no {self}: {error}"));
+        let failed = |error: std::io::Error| corrupt(format!("cannot decompress a buffer as {self}: {error}"));
         match self {
             Self::Lz4 => {
                 let mut frame = FrameDecoder::new(bytes);
                 frame.read_exact(out).map_err(failed)?;
                 match frame.read(&mut [0]).map_err(failed)? {
                     0 => Ok(()),
-                    _ => Err(corrupt("a compressed buffer is longer than it says")),
+                    _ => Err(corrupt("a compressed buffer decompresses to more bytes than expected")),
                 }
             }
             Self::Zstd => {

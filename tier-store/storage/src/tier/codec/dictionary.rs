@@ -233,7 +233,7 @@ pub(super) fn read_dictionaries(file: &[u8]) -> Result<HashMap<i64, Dictionary>>
         let batch = message.header_as_dictionary_batch();
         let batch = batch.and_then(|batch| Some((batch.id(), batch.data()?)));
         let (id, data) = batch.ok_or_else(|| corrupt("a dictionary cannot be read"))?;
-        let dictionary = parse_dictionary(&data, body).ok_or_else(|| corrupt("a dictionary is no list of texts"))?;
+        let dictionary = parse_dictionary(&data, body).ok_or_else(|| corrupt("a dictionary is not a list of texts"))?;
         found.insert(id, dictionary);
     }
     Ok(found)
