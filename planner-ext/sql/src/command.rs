@@ -19,10 +19,6 @@ pub struct Command {
     pub action: Action,
     /// Its kind.
     pub kind: StatementKind,
-    /// The tables, views and schemas that it names.
-    pub objects: Vec<ObjectRef>,
-    /// The right that it needs.
-    pub privilege: Privilege,
     /// True when it returns rows, false when it returns a count.
     pub returns_rows: bool,
 }
@@ -30,17 +26,27 @@ pub struct Command {
 impl Command {
     /// A statement that returns rows.
     pub(crate) fn with_rows(kind: StatementKind, action: Action) -> Self {
-        Self { objects: named_by(&action), action, kind, privilege: kind.privilege(), returns_rows: true }
+        Self { action, kind, returns_rows: true }
     }
 
     /// A statement that returns a count.
     pub(crate) fn with_count(kind: StatementKind, action: Action) -> Self {
-        Self { returns_rows: false, ..Self::with_rows(kind, action) }
+        Self { action, kind, returns_rows: false }
     }
 
     /// A statement that defines, alters or drops something.
     pub(crate) fn ddl(action: Action) -> Self {
         Self::with_count(StatementKind::Ddl, action)
+    }
+
+    /// The tables, views and schemas that it names.
+    pub fn objects(&self) -> Vec<ObjectRef> {
+        named_by(&self.action)
+    }
+
+    /// The right that it needs.
+    pub fn privilege(&self) -> Privilege {
+        self.kind.privilege()
     }
 }
 

@@ -40,7 +40,7 @@ impl StatementKind {
         }
     }
 
-    /// The right that statements of this kind need, unless a command says otherwise.
+    /// The right that statements of this kind need.
     pub fn privilege(self) -> Privilege {
         match self {
             Self::Query => Privilege::Read,

@@ -230,8 +230,8 @@ pub(crate) struct Reads {
     skips_next: bool,
 }
 
-/// The names of one WITH. Its queries are visited first among those of their query, so each query that begins or ends
-/// directly below moves the border of the visible names on.
+/// The names that one WITH defines. The visitor visits the queries of the WITH before the rest of its query, in order:
+/// each of them that begins or ends makes one more name visible to the queries after it.
 #[derive(Default)]
 struct Scope {
     names: Vec<String>,

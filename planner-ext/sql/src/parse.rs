@@ -27,6 +27,17 @@ use crate::{NameParts, StatementKind, hot_view, normalized, prepare, rule, tieri
 
 /// Parses exactly one statement.
 ///
+/// ```
+/// use terrace_sql::{StatementKind, Use, parse};
+///
+/// let command = parse("DELETE FROM orders WHERE day < '2020-01-01'")?;
+/// assert_eq!(command.kind, StatementKind::Change);
+/// assert!(!command.returns_rows && command.privilege().changes_server());
+/// let objects = command.objects();
+/// assert_eq!((objects[0].name.name.as_str(), objects[0].usage), ("orders", Use::Write));
+/// # Ok::<(), terrace_error::Error>(())
+/// ```
+///
 /// # Errors
 /// For a text that is no statement, or several, and for statements that are not supported.
 pub fn parse(sql: &str) -> Result<Command> {

@@ -20,14 +20,14 @@ fn described(object: &ObjectRef) -> String {
 }
 
 fn objects(command: &Command) -> String {
-    command.objects.iter().map(described).collect::<Vec<_>>().join(", ")
+    command.objects().iter().map(described).collect::<Vec<_>>().join(", ")
 }
 
 /// Checks statements of one kind: their text, and the objects that they name.
 fn check(kind: StatementKind, privilege: Privilege, returns_rows: bool, statements: &[(&str, &str)]) {
     for (sql, wanted) in statements {
         let command = parse(sql).unwrap();
-        assert_eq!((command.kind, command.privilege, command.returns_rows), (kind, privilege, returns_rows), "{sql}");
+        assert_eq!((command.kind, command.privilege(), command.returns_rows), (kind, privilege, returns_rows), "{sql}");
         assert_eq!(objects(&command), *wanted, "{sql}");
     }
 }
@@ -176,7 +176,7 @@ fn an_execute_is_the_statement_that_it_names() {
         unreachable!()
     };
     let command = named.bind(&name, &values, "execute p(3)").unwrap();
-    assert_eq!((command.kind, command.privilege), (StatementKind::Insert, Privilege::Write));
+    assert_eq!((command.kind, command.privilege()), (StatementKind::Insert, Privilege::Write));
     assert_eq!(objects(&command), "write t, read u");
 }
 

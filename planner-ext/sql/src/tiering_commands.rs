@@ -13,7 +13,7 @@
 //!   ALTER SYSTEM ADD | ALTER | DRAIN | RESUME | DROP TIER ..       see [`crate::tier`]
 //! ```
 //!
-//! None of them is planned, but for the query that is explained: the engine computes the rows of those that return some.
+//! The engine plans none of these statements, except the query of EXPLAIN PLACEMENT: it computes their rows directly.
 
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::keywords::Keyword;

@@ -322,7 +322,7 @@ impl Snapshot {
 
     pub(super) fn names_in(&self, schema: &str) -> Vec<String> {
         if schema == SYSTEM_SCHEMA {
-            return SystemTable::NAMES.iter().map(|n| (*n).to_owned()).collect();
+            return SystemTable::names().map(str::to_owned).collect();
         }
         if schema == INFORMATION_SCHEMA {
             return information::NAMES.iter().map(|n| (*n).to_owned()).collect();
@@ -481,7 +481,7 @@ impl Snapshot {
             key_enforced: false,
             comment: None,
         };
-        for name in SystemTable::NAMES {
+        for name in SystemTable::names() {
             if let Some(table) = SystemTable::open(name, self.live.clone()) {
                 entries.push(system(SYSTEM_SCHEMA, name, table.schema()));
             }

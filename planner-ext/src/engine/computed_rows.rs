@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 
 use crate::error::Result;
+use crate::system::ColumnList;
 
 /// The columns of a command that returns rows, and its work, which blocks.
 pub(super) struct ComputedRows {
@@ -14,9 +15,12 @@ pub(super) struct ComputedRows {
 }
 
 impl ComputedRows {
-    /// Rows of these columns; [`ComputedRows::compute`] calls `compute`.
-    pub(super) fn new(fields: Vec<Field>, compute: impl FnOnce() -> Result<RecordBatch> + Send + 'static) -> Self {
-        Self { schema: Arc::new(Schema::new(fields)), compute: Box::new(compute) }
+    /// Rows of these columns; [`ComputedRows::compute`] calls `rows`.
+    pub(super) fn new<T: 'static>(
+        columns: ColumnList<T>,
+        rows: impl FnOnce() -> Result<Vec<T>> + Send + 'static,
+    ) -> Self {
+        Self { schema: columns.schema(), compute: Box::new(move || columns.batch(&rows()?)) }
     }
 
     /// Columns of the rows.

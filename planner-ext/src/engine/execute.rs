@@ -90,7 +90,17 @@ impl Execute for Action {
             Self::Plan(statement) => statement.plan(planning).await,
             Self::Change(statement) => statement.plan(planning).await,
             Self::Placement(statement) => statement.plan(planning).await,
-            _ => Ok(Outline::Count),
+            Self::Alter(_)
+            | Self::Comment(_)
+            | Self::Truncate(_)
+            | Self::Transaction(_)
+            | Self::Prepare(_)
+            | Self::Drop(_)
+            | Self::CopyFrom(_)
+            | Self::Optimize(_)
+            | Self::Rule(_)
+            | Self::HotView(_)
+            | Self::Tiering(_) => Ok(Outline::Count),
         }
     }
 

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, StringArray, UInt64Array};
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::information_schema::InformationSchemaProvider;
 use datafusion::catalog::streaming::StreamingTable;
@@ -21,9 +21,10 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 
-use super::catalog::Snapshot;
-use super::{CATALOG, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA};
+use super::catalog::{Object, Snapshot};
+use super::{CATALOG, ColumnNotes, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA};
 use crate::error::Result;
+use crate::system::ColumnList;
 
 /// Names of all tables.
 pub(super) const NAMES: [&str; 9] = [
@@ -63,52 +64,15 @@ async fn datafusion_table(snapshot: &Arc<Snapshot>, name: &str) -> Result<Option
 }
 
 fn own_schema(name: &str) -> Option<SchemaRef> {
-    let text = |name: &str| Field::new(name, DataType::Utf8, false);
-    let optional = |name: &str| Field::new(name, DataType::Utf8, true);
-    let number = |name: &str| Field::new(name, DataType::UInt64, true);
-    let mut fields = match name {
-        "schemata" => {
-            return Some(Arc::new(Schema::new(vec![
-                text("catalog_name"),
-                text("schema_name"),
-                optional("schema_owner"),
-                optional("default_character_set_catalog"),
-                optional("default_character_set_schema"),
-                optional("default_character_set_name"),
-                optional("sql_path"),
-            ])));
-        }
-        "table_constraints" | "key_column_usage" => {
-            vec![text("constraint_catalog"), text("constraint_schema"), text("constraint_name")]
-        }
-        "columns" | "tables" | "views" => Vec::new(),
+    Some(match name {
+        "columns" => columns().schema(),
+        "key_column_usage" => key_column_usage().schema(),
+        "schemata" => schemata().schema(),
+        "table_constraints" => table_constraints().schema(),
+        "tables" => tables().schema(),
+        "views" => views().schema(),
         _ => return None,
-    };
-    fields.extend([text("table_catalog"), text("table_schema"), text("table_name")]);
-    match name {
-        "tables" => fields.extend([text("table_type"), optional("table_comment")]),
-        "views" => fields.push(optional("definition")),
-        "table_constraints" => fields.extend([text("constraint_type"), text("enforced")]),
-        "key_column_usage" => {
-            fields.extend([text("column_name"), Field::new("ordinal_position", DataType::UInt64, false)])
-        }
-        _ => fields.extend([
-            text("column_name"),
-            Field::new("ordinal_position", DataType::UInt64, false),
-            optional("column_default"),
-            text("is_nullable"),
-            text("data_type"),
-            number("character_maximum_length"),
-            number("character_octet_length"),
-            number("numeric_precision"),
-            number("numeric_precision_radix"),
-            number("numeric_scale"),
-            number("datetime_precision"),
-            optional("interval_type"),
-            optional("column_comment"),
-        ]),
-    }
-    Some(Arc::new(Schema::new(fields)))
+    })
 }
 
 /// The single partition of a table, which computes its rows when it is read.
@@ -127,42 +91,41 @@ impl PartitionStream for InformationRows {
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let snapshot = Arc::clone(&self.snapshot);
         let name = self.name;
-        let schema = Arc::clone(&self.schema);
-        let batch = async move {
-            let columns = table_columns(&snapshot, name).await?;
-            Ok(RecordBatch::try_new(schema, columns)?)
-        };
+        let batch = async move { Ok(rows(&snapshot, name).await?) };
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::once(batch)))
     }
 }
 
-async fn table_columns(snapshot: &Arc<Snapshot>, name: &str) -> Result<Vec<ArrayRef>> {
-    Ok(match name {
-        "schemata" => schemata(&snapshot.schema_names()),
-        "tables" => tables(&snapshot.listed_objects()),
-        "views" => views(snapshot),
-        "table_constraints" => table_constraints(&with_primary_key(&snapshot.entries().await?)),
-        "key_column_usage" => key_column_usage(&with_primary_key(&snapshot.entries().await?)),
-        _ => columns(&snapshot.entries().await?),
-    })
+async fn rows(snapshot: &Arc<Snapshot>, name: &str) -> Result<RecordBatch> {
+    match name {
+        "schemata" => schemata().batch(&snapshot.schema_names()),
+        "tables" => tables().batch(&snapshot.listed_objects()),
+        "views" => views().batch(&snapshot.objects().views.values().collect::<Vec<_>>()),
+        "table_constraints" => {
+            let mut keys = key_rows(&snapshot.entries().await?);
+            keys.retain(|key| key.position == 1);
+            table_constraints().batch(&keys)
+        }
+        "key_column_usage" => {
+            let keys = key_rows(&snapshot.entries().await?);
+            key_column_usage().batch(&keys)
+        }
+        _ => {
+            let entries = snapshot.entries().await?;
+            columns().batch(&column_rows(&entries))
+        }
+    }
 }
 
-fn texts<T>(items: &[T], value: impl Fn(&T) -> String) -> ArrayRef {
-    Arc::new(StringArray::from_iter_values(items.iter().map(value)))
-}
-
-fn optional_texts<T>(items: &[T], value: impl Fn(&T) -> Option<String>) -> ArrayRef {
-    Arc::new(items.iter().map(value).collect::<StringArray>())
-}
-
-fn numbers<T>(items: &[T], value: impl Fn(&T) -> Option<u64>) -> ArrayRef {
-    Arc::new(items.iter().map(value).collect::<UInt64Array>())
-}
-
-fn schemata(names: &[String]) -> Vec<ArrayRef> {
-    let mut columns = vec![texts(names, |_| CATALOG.to_owned()), texts(names, Clone::clone)];
-    columns.extend((0..5).map(|_| optional_texts(names, |_| None)));
-    columns
+fn schemata() -> ColumnList<String> {
+    ColumnList::<String>::new()
+        .utf8("catalog_name", |_| CATALOG.to_owned())
+        .utf8("schema_name", Clone::clone)
+        .optional_utf8("schema_owner", |_| None)
+        .optional_utf8("default_character_set_catalog", |_| None)
+        .optional_utf8("default_character_set_schema", |_| None)
+        .optional_utf8("default_character_set_name", |_| None)
+        .optional_utf8("sql_path", |_| None)
 }
 
 /// A table, view, system or external table, without its columns.
@@ -173,66 +136,72 @@ struct ListedObject {
     comment: Option<String>,
 }
 
-fn tables(objects: &[ListedObject]) -> Vec<ArrayRef> {
-    let kind = |l: &ListedObject| match l.kind {
+fn tables() -> ColumnList<ListedObject> {
+    let kind = |kind: &EntryKind| match kind {
         EntryKind::Table | EntryKind::External => "BASE TABLE",
         EntryKind::View | EntryKind::System => "VIEW",
     };
-    vec![
-        texts(objects, |_| CATALOG.to_owned()),
-        texts(objects, |l| l.schema.clone()),
-        texts(objects, |l| l.name.clone()),
-        texts(objects, |l| kind(l).to_owned()),
-        optional_texts(objects, |l| l.comment.clone()),
-    ]
+    ColumnList::<ListedObject>::new()
+        .utf8("table_catalog", |_| CATALOG.to_owned())
+        .utf8("table_schema", |l| l.schema.clone())
+        .utf8("table_name", |l| l.name.clone())
+        .utf8("table_type", move |l| kind(&l.kind).to_owned())
+        .optional_utf8("table_comment", |l| l.comment.clone())
 }
 
-fn views(snapshot: &Snapshot) -> Vec<ArrayRef> {
-    let views: Vec<_> = snapshot.objects().views.values().collect();
-    vec![
-        texts(&views, |_| CATALOG.to_owned()),
-        texts(&views, |v| v.name.schema.clone()),
-        texts(&views, |v| v.name.name.clone()),
-        texts(&views, |v| v.sql.clone()),
-    ]
+fn views<'a>() -> ColumnList<&'a Object> {
+    ColumnList::<&Object>::new()
+        .utf8("table_catalog", |_| CATALOG.to_owned())
+        .utf8("table_schema", |v| v.name.schema.clone())
+        .utf8("table_name", |v| v.name.name.clone())
+        .optional_utf8("definition", |v| Some(v.sql.clone()))
 }
 
-/// Tables with a primary key.
-fn with_primary_key(entries: &[Entry]) -> Vec<Entry> {
-    entries.iter().filter(|entry| !entry.primary_key.is_empty()).cloned().collect()
+/// A column of a primary key.
+struct KeyRow {
+    schema: String,
+    table: String,
+    enforced: bool,
+    column: String,
+    /// From 1.
+    position: u64,
 }
 
-fn constraint_name(entry: &Entry) -> String {
-    format!("{}_pkey", entry.name)
+fn key_rows(entries: &[Entry]) -> Vec<KeyRow> {
+    let rows = entries.iter().flat_map(|entry| {
+        (1..).zip(&entry.primary_key).map(|(position, column)| KeyRow {
+            schema: entry.schema.clone(),
+            table: entry.name.clone(),
+            enforced: entry.key_enforced,
+            column: column.clone(),
+            position,
+        })
+    });
+    rows.collect()
 }
 
-fn constraint_columns<T>(items: &[T], entry: impl Fn(&T) -> &Entry) -> Vec<ArrayRef> {
-    vec![
-        texts(items, |_| CATALOG.to_owned()),
-        texts(items, |i| entry(i).schema.clone()),
-        texts(items, |i| constraint_name(entry(i))),
-        texts(items, |_| CATALOG.to_owned()),
-        texts(items, |i| entry(i).schema.clone()),
-        texts(items, |i| entry(i).name.clone()),
-    ]
+/// The columns that both tables about keys begin with.
+fn key_columns() -> ColumnList<KeyRow> {
+    ColumnList::<KeyRow>::new()
+        .utf8("constraint_catalog", |_| CATALOG.to_owned())
+        .utf8("constraint_schema", |key| key.schema.clone())
+        .utf8("constraint_name", |key| format!("{}_pkey", key.table))
+        .utf8("table_catalog", |_| CATALOG.to_owned())
+        .utf8("table_schema", |key| key.schema.clone())
+        .utf8("table_name", |key| key.table.clone())
 }
 
-fn table_constraints(entries: &[Entry]) -> Vec<ArrayRef> {
-    let mut columns = constraint_columns(entries, |entry| entry);
-    columns.push(texts(entries, |_| "PRIMARY KEY".to_owned()));
-    columns.push(texts(entries, |entry| if entry.key_enforced { "YES" } else { "NO" }.to_owned()));
-    columns
+/// One row per key, made of its first column.
+fn table_constraints() -> ColumnList<KeyRow> {
+    key_columns().utf8("constraint_type", |_| "PRIMARY KEY".to_owned()).utf8("enforced", |key| yes_or_no(key.enforced))
 }
 
-fn key_column_usage(entries: &[Entry]) -> Vec<ArrayRef> {
-    let used: Vec<(&Entry, u64, &String)> = entries
-        .iter()
-        .flat_map(|entry| (1..).zip(&entry.primary_key).map(move |(n, column)| (entry, n, column)))
-        .collect();
-    let mut columns = constraint_columns(&used, |(entry, ..)| entry);
-    columns.push(texts(&used, |(.., column)| (*column).clone()));
-    columns.push(numbers(&used, |(_, n, _)| Some(*n)));
-    columns
+fn key_column_usage() -> ColumnList<KeyRow> {
+    key_columns().utf8("column_name", |key| key.column.clone()).count("ordinal_position", |key| key.position)
+}
+
+fn yes_or_no(value: bool) -> String {
+    if value { "YES" } else { "NO" }.to_owned()
 }
 
 /// A column with its position in its table.
@@ -242,35 +211,38 @@ struct ColumnRow<'a> {
     field: &'a Field,
 }
 
-fn columns(entries: &[Entry]) -> Vec<ArrayRef> {
-    let column_rows: Vec<ColumnRow<'_>> = entries
-        .iter()
-        .flat_map(|entry| {
-            let fields = entry.columns.fields().iter().enumerate();
-            fields.map(move |(position, field)| ColumnRow { entry, position, field })
-        })
-        .collect();
-    let all = column_rows.as_slice();
-    let note = |d: &ColumnRow<'_>| d.entry.notes.get(d.position).cloned().unwrap_or_default();
-    let numeric = |d: &ColumnRow<'_>| numeric(d.field.data_type());
-    vec![
-        texts(all, |_| CATALOG.to_owned()),
-        texts(all, |d| d.entry.schema.clone()),
-        texts(all, |d| d.entry.name.clone()),
-        texts(all, |d| d.field.name().clone()),
-        numbers(all, |d| Some(d.position as u64 + 1)),
-        optional_texts(all, |d| note(d).default),
-        texts(all, |d| if d.field.is_nullable() { "YES" } else { "NO" }.to_owned()),
-        texts(all, |d| d.field.data_type().to_string()),
-        numbers(all, |_| None),
-        numbers(all, |d| octet_length(d.field.data_type())),
-        numbers(all, |d| numeric(d).map(|(precision, _, _)| precision)),
-        numbers(all, |d| numeric(d).map(|(_, radix, _)| radix)),
-        numbers(all, |d| numeric(d).and_then(|(_, _, scale)| scale)),
-        numbers(all, |_| None),
-        optional_texts(all, |_| None),
-        optional_texts(all, |d| note(d).comment),
-    ]
+impl ColumnRow<'_> {
+    fn notes(&self) -> ColumnNotes {
+        self.entry.notes.get(self.position).cloned().unwrap_or_default()
+    }
+}
+
+fn column_rows(entries: &[Entry]) -> Vec<ColumnRow<'_>> {
+    let rows = entries.iter().flat_map(|entry| {
+        let fields = entry.columns.fields().iter().enumerate();
+        fields.map(move |(position, field)| ColumnRow { entry, position, field })
+    });
+    rows.collect()
+}
+
+fn columns<'a>() -> ColumnList<ColumnRow<'a>> {
+    ColumnList::<ColumnRow<'a>>::new()
+        .utf8("table_catalog", |_| CATALOG.to_owned())
+        .utf8("table_schema", |c| c.entry.schema.clone())
+        .utf8("table_name", |c| c.entry.name.clone())
+        .utf8("column_name", |c| c.field.name().clone())
+        .count("ordinal_position", |c| c.position as u64 + 1)
+        .optional_utf8("column_default", |c| c.notes().default)
+        .utf8("is_nullable", |c| yes_or_no(c.field.is_nullable()))
+        .utf8("data_type", |c| c.field.data_type().to_string())
+        .optional_count("character_maximum_length", |_| None)
+        .optional_count("character_octet_length", |c| octet_length(c.field.data_type()))
+        .optional_count("numeric_precision", |c| numeric(c.field.data_type()).map(|(precision, _, _)| precision))
+        .optional_count("numeric_precision_radix", |c| numeric(c.field.data_type()).map(|(_, radix, _)| radix))
+        .optional_count("numeric_scale", |c| numeric(c.field.data_type()).and_then(|(_, _, scale)| scale))
+        .optional_count("datetime_precision", |_| None)
+        .optional_utf8("interval_type", |_| None)
+        .optional_utf8("column_comment", |c| c.notes().comment)
 }
 
 /// Greatest length of a value in bytes.

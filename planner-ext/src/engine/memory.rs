@@ -6,22 +6,22 @@
 //!
 //! Two rules keep an operator that spills from failing beside another one of its statement:
 //!
-//! - **Bytes that a sort's runs hand on are reserved for its merge.** A sort frees the bytes of its runs when the runs hand
-//!   their batches on, and its merge, which cannot spill, asks for them again when it takes them (DataFusion 55
-//!   sorts/sort.rs `sort_batch_stream`, sorts/builder.rs `push_batch`). The batches exist all the while, so for other sorts
-//!   of the statement these bytes count as used, until the sort takes them again itself, or its merge takes as many or
-//!   begins to give some back: then it has seen every run.
-//! - **Small operators may use part of the last fifth**: an operator that holds nothing cannot spill to make room, it
-//!   fails. Up to a thirty-second of the limit each, or 8 MiB (a batch of wide rows, but a fifth of the limit at
-//!   most), is granted while nine tenths are not full.
+//! - **The pool reserves the bytes that a sort's runs free for the sort's merge.** A sort frees the bytes of its runs when
+//!   it passes their batches to its merge; the merge, which cannot spill, reserves them again when it reads the batches
+//!   (DataFusion 55 sorts/sort.rs `sort_batch_stream`, sorts/builder.rs `push_batch`). The batches stay in memory all the
+//!   time, so for other sorts of the statement these bytes count as used until the sort reserves them again, or its merge
+//!   reserves as many or begins to free some: a merge frees bytes only after it has read from every run.
+//! - **Small operators may use part of the last fifth**: an operator that holds no memory cannot spill to make room, so a
+//!   refusal makes it fail. While less than nine tenths of the limit are used, the pool grants each operator up to a
+//!   thirty-second of the limit, or 8 MiB if that is more (a batch of wide rows), but at most a fifth of the limit.
 //!
-//! Still refused: requests for more than that at once while others hold four fifths, and requests of merges and joins
-//! once the whole limit is taken.
+//! The pool still refuses larger requests while four fifths of the limit are used, and requests of merges and joins when
+//! the whole limit is used.
 //!
 //! Upstream: <https://github.com/apache/datafusion/pull/20642> (Fix memory reservation starvation in sort-merge) keeps
 //! the bytes of a merge from disk; no issue found on merges in memory (`in_mem_sort_stream` in
 //! datafusion-physical-plan/src/sorts/sort.rs). The first rule can go when tests/python/test_cold_shapes.py passes a
-//! hundred times without it. The fifth that is kept from operators that can spill answers
+//! hundred times without it. The fifth that operators with spilling cannot use works around
 //! <https://github.com/apache/datafusion/issues/17334> (External sort failing with non-spillable operators as input
 //! (RepartitionExec)), open.
 

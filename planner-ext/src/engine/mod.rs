@@ -438,11 +438,6 @@ impl Engine {
         }
     }
 
-    /// Sessions open now.
-    pub fn session_count(&self) -> usize {
-        self.sessions.lock().len()
-    }
-
     /// Running statements, then ended ones, newest first.
     pub fn statements(&self) -> Vec<StatementRecord> {
         self.registry.statements()

@@ -1,7 +1,7 @@
 //! The statement registry: running statements, ended statements, and counters.
 //!
 //! The task that executes a statement holds a [`Ticket`]. It ends the statement's record explicitly with an outcome, or
-//! as cancelled when it is dropped, which happens when a client goes away.
+//! as cancelled when it is dropped, which happens when a client disconnects.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub enum Outcome {
     Done,
     /// It ended with an error.
     Failed,
-    /// It was cancelled, timed out, or its client went away.
+    /// It was cancelled, timed out, or its client disconnected.
     Cancelled,
 }
 

@@ -262,7 +262,7 @@ impl Prepared {
         Ok(outline)
     }
 
-    /// Refuses a plan whose columns differ from those that the client was told.
+    /// Refuses a plan whose columns differ from those that were sent to the client.
     fn check_columns(&self, planned: &Planned) -> Result<()> {
         if self.command.returns_rows
             && self.parameters.fields().is_empty()

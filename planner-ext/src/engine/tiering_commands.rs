@@ -1,6 +1,6 @@
 //! Explanations of placement, epochs and one-time orders, which return rows, and commands to the tiering loop.
 //!
-//! None of them has a plan, but for the query that is explained: those with rows compute them ([`ComputedRows`]).
+//! None of them has a plan, except the query of EXPLAIN PLACEMENT: statements with rows compute them ([`ComputedRows`]).
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ use super::execute::{Execute, Execution, Outline, Planning};
 use super::plan::plan_query;
 use super::{Engine, views};
 use crate::error::{Result, missing_table};
-use crate::system::{explanations, moves};
+use crate::system::explanations::{self, QueryCostRow};
+use crate::system::moves;
 
 impl Execute for TieringCommand {
     /// Applies the command to the tiering loop, on a blocking thread.
@@ -57,19 +58,19 @@ impl Execute for PlacementStatement {
         let rows = match self {
             Self::Explain { table, scope } => {
                 let (name, scope) = engine.named_scope(&snapshot, table, scope)?;
-                let rows = move || explanations::segments(&store.tiering().explain(&name, &scope)?);
-                ComputedRows::new(explanations::segment_fields(), rows)
+                let rows = move || Ok(store.tiering().explain(&name, &scope)?);
+                ComputedRows::new(explanations::segment_columns(), rows)
             }
             Self::ExplainQuery(statement) => {
                 let reads = segments_read_by(&snapshot, statement.clone()).await?;
-                let rows = move || explanations::query_cost(&store.tiering().query_cost(&reads)?);
-                ComputedRows::new(explanations::query_cost_fields(), rows)
+                let rows = move || Ok(QueryCostRow::all(store.tiering().query_cost(&reads)?));
+                ComputedRows::new(explanations::query_cost_columns(), rows)
             }
             Self::ExplainViews(statement) => views::explain_query(session, &snapshot, statement.clone()).await?,
             Self::ForecastView(command) => views::forecast(session, &snapshot, command)?,
             Self::Epoch { dry_run } => {
                 let dry_run = *dry_run;
-                ComputedRows::new(moves::fields(), move || moves::batch(&run_epoch(&store, dry_run, "sql")?.moves))
+                ComputedRows::new(moves::columns(), move || Ok(run_epoch(&store, dry_run, "sql")?.moves))
             }
             Self::BringBack { table, scope, tier } => {
                 let (table, scope) = engine.named_scope(&snapshot, table, scope)?;
@@ -87,8 +88,7 @@ impl Execute for PlacementStatement {
 
 /// Builds rows whose computation carries out an order and reports its outcome.
 fn order_rows(store: Arc<Store>, order: Order) -> ComputedRows {
-    let fields = explanations::outcome_fields();
-    ComputedRows::new(fields, move || explanations::outcomes(&store.tiering().order(&order)?.outcome))
+    ComputedRows::new(explanations::outcome_columns(), move || Ok(store.tiering().order(&order)?.outcome))
 }
 
 fn run_epoch(store: &Store, dry_run: bool, reason: &str) -> Result<EpochReport> {
@@ -130,8 +130,8 @@ impl Engine {
     /// Explains why segments of a table are on their tiers; see [`terrace_tier_store::placement::Tiering::explain`].
     ///
     /// # Errors
-    /// [`crate::ErrorKind::NotFound`] for table and column; [`crate::ErrorKind::InvalidArgument`] for a scope that is
-    /// none.
+    /// [`crate::ErrorKind::NotFound`] for table and column; [`crate::ErrorKind::InvalidArgument`] for an invalid
+    /// scope.
     pub async fn explain_placement(&self, name: &TableName, scope: &ScopeOrder) -> Result<Vec<Explanation>> {
         let scope = self.placement_scope(name, scope)?;
         let store = Arc::clone(&self.store);

@@ -41,10 +41,10 @@ pub(crate) struct EngineViews {
 }
 
 impl EngineViews {
-    /// The hot views of `store`; conditions mean what they mean in `state`.
+    /// Opens the hot views of `store`; their conditions are planned with the functions and options of `state`.
     ///
     /// # Errors
-    /// None; a build without hot views refuses options that ask for them.
+    /// Never fails; the twin in `views_off` fails when the options ask for hot views.
     pub(super) fn new(store: &Arc<Store>, state: &SessionState, options: &EngineOptions) -> Result<Self> {
         let views = HotViews::new(Arc::clone(store), state.clone());
         views.miner().prepare(store, &options.mining);

@@ -1,28 +1,26 @@
 //! `system.calibration`: the measurements of all tiers, one row per measurement. `system.tier_costs`: the costs that
 //! placement uses, one row per tier and pattern.
 
-use arrow::datatypes::Field;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::placement::{Calibration, PatternCost, Point, TierProfile};
 
-use super::{
-    Batches, Live, NameFilter, count, counts, flag, flags, in_batches, optional_count, optional_counts, optional_real,
-    optional_reals, real, reals, text, texts, time, times,
-};
+use super::{Batches, ColumnList, Live, NameFilter};
 use crate::error::Result;
 
-pub(super) fn fields() -> Vec<Field> {
-    vec![
-        text("tier"),
-        text("pattern"),
-        optional_real("selectivity"),
-        count("bytes"),
-        count("places"),
-        count("at_once"),
-        real("us"),
-        real("mb_per_s"),
-        time("measured"),
-    ]
+/// Name of the tier, the measurement, and its time in microseconds since the Unix epoch.
+type MeasuredPoint = (String, Point, u64);
+
+pub(super) fn columns() -> ColumnList<MeasuredPoint> {
+    ColumnList::<MeasuredPoint>::new()
+        .text("tier", |(tier, ..)| tier.clone())
+        .text("pattern", |(_, point, _)| point.pattern.name().to_owned())
+        .optional_real("selectivity", |(_, point, _)| point.selectivity)
+        .count("bytes", |(_, point, _)| point.bytes)
+        .count("places", |(_, point, _)| point.places)
+        .count("at_once", |(_, point, _)| point.at_once.into())
+        .real("us", |(_, point, _)| point.us)
+        .real("mb_per_s", |(_, point, _)| point.bytes_per_us())
+        .time("measured", |(.., unix_us)| *unix_us)
 }
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
@@ -31,42 +29,29 @@ pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     let tiers = known.map(|known| known.tiers).unwrap_or_default().into_iter();
     let points_of_tier =
         move |tier: TierProfile| tier.points.into_iter().map(move |point| (tier.name.clone(), point, unix_us));
-    let points: Vec<(String, Point, u64)> = tiers.flat_map(points_of_tier).collect();
-    Ok(in_batches(points.into_iter(), fields(), |points| {
-        vec![
-            texts(points, |(tier, ..)| tier.clone()),
-            texts(points, |(_, point, _)| point.pattern.name().to_owned()),
-            optional_reals(points, |(_, point, _)| point.selectivity),
-            counts(points, |(_, point, _)| point.bytes),
-            counts(points, |(_, point, _)| point.places),
-            counts(points, |(_, point, _)| point.at_once.into()),
-            reals(points, |(_, point, _)| point.us),
-            reals(points, |(_, point, _)| point.bytes_per_us()),
-            times(points, |(.., unix_us)| *unix_us),
-        ]
-    }))
+    let points: Vec<MeasuredPoint> = tiers.flat_map(points_of_tier).collect();
+    Ok(columns().batches(points.into_iter()))
 }
 
-pub(super) fn cost_fields() -> Vec<Field> {
-    vec![
-        text("tier"),
-        text("pattern"),
-        real("latency_us"),
-        real("mb_per_s"),
-        optional_count("place_bytes"),
-        real("calibrated_latency_us"),
-        real("calibrated_mb_per_s"),
-        real("device_times"),
-        real("waited_share"),
-        flag("measured"),
-        text("note"),
-        text("device"),
-    ]
+pub(super) fn cost_columns() -> ColumnList<Line> {
+    ColumnList::<Line>::new()
+        .text("tier", |line| line.tier.clone())
+        .text("pattern", |line| line.pattern.name().to_owned())
+        .real("latency_us", |line| line.used.latency_us)
+        .real("mb_per_s", |line| line.used.bytes_per_us)
+        .optional_count("place_bytes", |line| line.place_bytes)
+        .real("calibrated_latency_us", |line| line.calibrated.latency_us)
+        .real("calibrated_mb_per_s", |line| line.calibrated.bytes_per_us)
+        .real("device_times", |line| line.device_times)
+        .real("waited_share", |line| line.waited_share)
+        .flag("measured", |line| line.measured)
+        .text("note", |line| line.note.clone())
+        .text("device", |line| line.device.clone())
 }
 
 /// Costs of a pattern on a tier: those used by placement, and those measured.
 #[derive(Debug, Clone)]
-struct Line {
+pub(super) struct Line {
     tier: String,
     pattern: Pattern,
     used: PatternCost,
@@ -81,22 +66,7 @@ struct Line {
 
 pub(super) fn cost_rows(live: Live, _: NameFilter) -> Result<Batches> {
     let lines = live.store.tiering().calibration().as_ref().map(lines).unwrap_or_default();
-    Ok(in_batches(lines.into_iter(), cost_fields(), |lines| {
-        vec![
-            texts(lines, |line| line.tier.clone()),
-            texts(lines, |line| line.pattern.name().to_owned()),
-            reals(lines, |line| line.used.latency_us),
-            reals(lines, |line| line.used.bytes_per_us),
-            optional_counts(lines, |line| line.place_bytes),
-            reals(lines, |line| line.calibrated.latency_us),
-            reals(lines, |line| line.calibrated.bytes_per_us),
-            reals(lines, |line| line.device_times),
-            reals(lines, |line| line.waited_share),
-            flags(lines, |line| line.measured),
-            texts(lines, |line| line.note.clone()),
-            texts(lines, |line| line.device.clone()),
-        ]
-    }))
+    Ok(cost_columns().batches(lines.into_iter()))
 }
 
 fn lines(known: &Calibration) -> Vec<Line> {

@@ -2,26 +2,25 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, FieldRef};
+use arrow::datatypes::FieldRef;
 use terrace_tier_store::table::{Segment, Table, TableVersion};
 
-use super::{Batches, Live, NameFilter, count, counts, in_batches, optional_count, optional_counts, text, texts};
+use super::{Batches, ColumnList, Live, NameFilter};
 use crate::error::Result;
 
-pub(super) fn fields() -> Vec<Field> {
-    vec![
-        text("table_schema"),
-        text("table_name"),
-        text("column_name"),
-        count("position"),
-        text("data_type"),
-        count("bytes"),
-        count("stored_bytes"),
-        optional_count("distinct_values"),
-    ]
+pub(super) fn columns() -> ColumnList<Row> {
+    ColumnList::<Row>::new()
+        .text("table_schema", |r| r.table.name().schema.clone())
+        .text("table_name", |r| r.table.name().name.clone())
+        .text("column_name", |r| r.field.name().clone())
+        .count("position", |r| r.position as u64)
+        .text("data_type", |r| r.field.data_type().to_string())
+        .count("bytes", Row::bytes)
+        .count("stored_bytes", Row::stored_bytes)
+        .optional_count("distinct_values", Row::distinct)
 }
 
-struct Row {
+pub(super) struct Row {
     table: Arc<Table>,
     version: Arc<TableVersion>,
     field: FieldRef,
@@ -49,23 +48,12 @@ impl Row {
 }
 
 pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
-    let columns = names.tables(&live).into_iter().flat_map(|table| {
+    let found = names.tables(&live).into_iter().flat_map(|table| {
         let version = table.version();
         let fields: Vec<FieldRef> = table.schema().fields().iter().cloned().collect();
         let row =
             move |(position, field)| Row { table: Arc::clone(&table), version: Arc::clone(&version), field, position };
         fields.into_iter().enumerate().map(row)
     });
-    Ok(in_batches(columns, fields(), |rows: &[Row]| {
-        vec![
-            texts(rows, |r| r.table.name().schema.clone()),
-            texts(rows, |r| r.table.name().name.clone()),
-            texts(rows, |r| r.field.name().clone()),
-            counts(rows, |r| r.position as u64),
-            texts(rows, |r| r.field.data_type().to_string()),
-            counts(rows, Row::bytes),
-            counts(rows, Row::stored_bytes),
-            optional_counts(rows, Row::distinct),
-        ]
-    }))
+    Ok(columns().batches(found))
 }

@@ -1,130 +1,96 @@
 //! Answers of statements about placement as rows: explanations of segments, the costs of a query, outcomes of orders.
 
-use std::sync::Arc;
-
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{Field, Schema};
 use terrace_tier_store::placement::{Explanation, Lever, OrderOutcome, QueryCost, ReadPart};
 
+use super::ColumnList;
 use super::moves::split;
-use super::{
-    count, counts, optional_count, optional_counts, optional_real, optional_reals, optional_text, optional_texts, real,
-    reals, text, texts,
-};
-use crate::error::Result;
 
 /// Columns of explanations; there is one row per segment.
-pub(crate) fn segment_fields() -> Vec<Field> {
-    vec![
-        text("table_schema"),
-        text("table_name"),
-        count("chunk"),
-        text("column_name"),
-        text("tier"),
-        text("planned_tier"),
-        count("bytes"),
-        real("sequential"),
-        real("monotonic"),
-        real("random"),
-        real("point"),
-        real("reads"),
-        real("benefit_us"),
-        real("benefit_ns_per_byte"),
-        real("price_ns_per_byte"),
-        optional_text("runner_up"),
-        optional_real("runner_up_us"),
-        optional_real("reads_above"),
-        optional_real("reads_below"),
-        optional_count("more_room_bytes"),
-        optional_count("less_room_bytes"),
-        text("condition"),
-        optional_text("basis"),
-        optional_text("rules"),
-        text("why"),
-    ]
-}
-
-/// The rows of explanations.
-pub(crate) fn segments(items: &[Explanation]) -> Result<RecordBatch> {
+pub(crate) fn segment_columns() -> ColumnList<Explanation> {
     let lever = |e: &Explanation, lever: Lever| e.conditions.iter().find(|c| c.lever == lever).map(|c| c.value);
-    let heat = |at: usize| reals(items, move |e| e.heat.get(at).map_or(0.0, |(_, reads)| *reads));
-    let columns: Vec<ArrayRef> = vec![
-        texts(items, |e| split(&e.table).0.to_owned()),
-        texts(items, |e| split(&e.table).1.to_owned()),
-        counts(items, |e| e.chunk),
-        texts(items, |e| e.column.clone()),
-        texts(items, |e| e.tier.clone()),
-        texts(items, |e| e.planned.clone()),
-        counts(items, |e| e.bytes),
-        heat(0),
-        heat(1),
-        heat(2),
-        heat(3),
-        reals(items, |e| e.reads),
-        reals(items, |e| e.benefit_us),
-        reals(items, |e| e.benefit_ns_per_byte),
-        reals(items, |e| e.price_ns_per_byte),
-        optional_texts(items, |e| e.runner_up.clone()),
-        optional_reals(items, |e| e.runner_up_us),
-        optional_reals(items, |e| lever(e, Lever::ReadsAbove)),
-        optional_reals(items, |e| lever(e, Lever::ReadsBelow)),
-        optional_counts(items, |e| lever(e, Lever::MoreRoom).map(|bytes| bytes as u64)),
-        optional_counts(items, |e| lever(e, Lever::LessRoom).map(|bytes| bytes as u64)),
-        texts(items, |e| e.condition.clone()),
-        optional_texts(items, |e| e.conditions.first().map(|c| c.basis.name().to_owned())),
-        optional_texts(items, |e| (!e.rules.is_empty()).then(|| e.rules.join("; "))),
-        texts(items, |e| e.why.clone()),
-    ];
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(segment_fields())), columns)?)
+    let heat = |e: &Explanation, at: usize| e.heat.get(at).map_or(0.0, |(_, reads)| *reads);
+    ColumnList::<Explanation>::new()
+        .text("table_schema", |e| split(&e.table).0.to_owned())
+        .text("table_name", |e| split(&e.table).1.to_owned())
+        .count("chunk", |e| e.chunk)
+        .text("column_name", |e| e.column.clone())
+        .text("tier", |e| e.tier.clone())
+        .text("planned_tier", |e| e.planned.clone())
+        .count("bytes", |e| e.bytes)
+        .real("sequential", move |e| heat(e, 0))
+        .real("monotonic", move |e| heat(e, 1))
+        .real("random", move |e| heat(e, 2))
+        .real("point", move |e| heat(e, 3))
+        .real("reads", |e| e.reads)
+        .real("benefit_us", |e| e.benefit_us)
+        .real("benefit_ns_per_byte", |e| e.benefit_ns_per_byte)
+        .real("price_ns_per_byte", |e| e.price_ns_per_byte)
+        .optional_text("runner_up", |e| e.runner_up.clone())
+        .optional_real("runner_up_us", |e| e.runner_up_us)
+        .optional_real("reads_above", move |e| lever(e, Lever::ReadsAbove))
+        .optional_real("reads_below", move |e| lever(e, Lever::ReadsBelow))
+        .optional_count("more_room_bytes", move |e| lever(e, Lever::MoreRoom).map(|bytes| bytes as u64))
+        .optional_count("less_room_bytes", move |e| lever(e, Lever::LessRoom).map(|bytes| bytes as u64))
+        .text("condition", |e| e.condition.clone())
+        .optional_text("basis", |e| e.conditions.first().map(|c| c.basis.name().to_owned()))
+        .optional_text("rules", |e| (!e.rules.is_empty()).then(|| e.rules.join("; ")))
+        .text("why", |e| e.why.clone())
 }
 
-/// Columns of the costs of a query; there is one row per table, column and tier that it reads, and a last one for the
-/// total.
-pub(crate) fn query_cost_fields() -> Vec<Field> {
-    vec![
-        optional_text("table_schema"),
-        optional_text("table_name"),
-        optional_text("column_name"),
-        optional_text("tier"),
-        count("chunks"),
-        count("bytes"),
-        real("read_us"),
-        real("fast_us"),
-        optional_real("runs_per_epoch"),
-        optional_count("more_room_bytes"),
-        optional_text("why"),
-    ]
+/// A row of the costs of a query: there is one per table, column and tier that it reads, and a last one for the total.
+pub(crate) enum QueryCostRow {
+    Part(ReadPart),
+    Total(QueryCost),
 }
 
-/// The rows of the costs of a query.
-pub(crate) fn query_cost(cost: &QueryCost) -> Result<RecordBatch> {
-    let rows: Vec<Option<&ReadPart>> = cost.parts.iter().map(Some).chain([None]).collect();
-    let part_texts =
-        |value: fn(&ReadPart) -> &str| optional_texts(&rows, move |row| row.map(|part| value(part).to_owned()));
-    let last = |row: &Option<&ReadPart>| row.is_none().then_some(cost);
-    let columns: Vec<ArrayRef> = vec![
-        part_texts(|part| split(&part.table).0),
-        part_texts(|part| split(&part.table).1),
-        part_texts(|part| &part.column),
-        part_texts(|part| &part.tier),
-        counts(&rows, |row| row.map_or_else(|| cost.parts.iter().map(|part| part.chunks).sum(), |part| part.chunks)),
-        counts(&rows, |row| row.map_or(cost.bytes, |part| part.bytes)),
-        reals(&rows, |row| row.map_or(cost.read_us, |part| part.read_us)),
-        reals(&rows, |row| row.map_or(cost.fast_us, |part| part.fast_us)),
-        optional_reals(&rows, |row| last(row)?.runs_per_epoch),
-        optional_counts(&rows, |row| last(row)?.more_room_bytes),
-        optional_texts(&rows, |row| last(row).map(|cost| cost.why.clone())),
-    ];
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(query_cost_fields())), columns)?)
+impl QueryCostRow {
+    pub(crate) fn all(cost: QueryCost) -> Vec<Self> {
+        cost.parts.clone().into_iter().map(Self::Part).chain([Self::Total(cost)]).collect()
+    }
+
+    fn part_text(&self, text: fn(&ReadPart) -> &str) -> Option<String> {
+        match self {
+            Self::Part(part) => Some(text(part).to_owned()),
+            Self::Total(_) => None,
+        }
+    }
+
+    fn total(&self) -> Option<&QueryCost> {
+        match self {
+            Self::Part(_) => None,
+            Self::Total(cost) => Some(cost),
+        }
+    }
+
+    /// A value of the part, or of the total.
+    fn either<V>(&self, part: fn(&ReadPart) -> V, total: fn(&QueryCost) -> V) -> V {
+        match self {
+            Self::Part(row) => part(row),
+            Self::Total(row) => total(row),
+        }
+    }
+}
+
+/// Columns of the costs of a query.
+pub(crate) fn query_cost_columns() -> ColumnList<QueryCostRow> {
+    ColumnList::<QueryCostRow>::new()
+        .optional_text("table_schema", |row| row.part_text(|part| split(&part.table).0))
+        .optional_text("table_name", |row| row.part_text(|part| split(&part.table).1))
+        .optional_text("column_name", |row| row.part_text(|part| &part.column))
+        .optional_text("tier", |row| row.part_text(|part| &part.tier))
+        .count("chunks", |row| row.either(|part| part.chunks, |cost| cost.parts.iter().map(|part| part.chunks).sum()))
+        .count("bytes", |row| row.either(|part| part.bytes, |cost| cost.bytes))
+        .real("read_us", |row| row.either(|part| part.read_us, |cost| cost.read_us))
+        .real("fast_us", |row| row.either(|part| part.fast_us, |cost| cost.fast_us))
+        .optional_real("runs_per_epoch", |row| row.total()?.runs_per_epoch)
+        .optional_count("more_room_bytes", |row| row.total()?.more_room_bytes)
+        .optional_text("why", |row| row.total().map(|cost| cost.why.clone()))
 }
 
 /// Columns of outcomes; there is one row per outcome of an order.
-pub(crate) fn outcome_fields() -> Vec<Field> {
-    vec![text("outcome"), count("segments"), count("bytes")]
-}
-
-/// The rows of outcomes.
-pub(crate) fn outcomes(items: &[OrderOutcome]) -> Result<RecordBatch> {
-    let columns = vec![texts(items, |o| o.what.clone()), counts(items, |o| o.segments), counts(items, |o| o.bytes)];
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(outcome_fields())), columns)?)
+pub(crate) fn outcome_columns() -> ColumnList<OrderOutcome> {
+    ColumnList::<OrderOutcome>::new()
+        .text("outcome", |o| o.what.clone())
+        .count("segments", |o| o.segments)
+        .count("bytes", |o| o.bytes)
 }

@@ -3,39 +3,39 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::Field;
 use terrace_tier_store::heat::decay::{SegmentHeat, SegmentKey};
 use terrace_tier_store::heat::{Pattern, PatternCounts};
 use terrace_tier_store::table::{Chunk, Table};
 use terrace_tier_store::tier::codec::Encoding;
 
-use super::{
-    Batches, Live, NameFilter, count, counts, flag, flags, in_batches, optional_count, optional_counts, optional_text,
-    optional_texts, real, reals, text, texts,
-};
+use super::{Batches, ColumnList, Live, NameFilter};
 use crate::error::Result;
 
-pub(super) fn fields() -> Vec<Field> {
-    let mut fields = vec![
-        text("table_schema"),
-        text("table_name"),
-        count("chunk"),
-        text("column_name"),
-        count("position"),
-        text("data_type"),
-        text("tier"),
-        count("bytes"),
-        count("stored_bytes"),
-        text("encoding"),
-        flag("damaged"),
-        optional_count("filter_bytes"),
-    ];
-    fields.extend(Pattern::ALL.map(|p| count(p.name())));
-    fields.extend([count("accesses"), count("values_read"), real("heat"), optional_text("placement_rule")]);
-    fields
+pub(super) fn columns() -> ColumnList<Row> {
+    let list = ColumnList::<Row>::new()
+        .text("table_schema", |r| r.table.name().schema.clone())
+        .text("table_name", |r| r.table.name().name.clone())
+        .count("chunk", |r| r.chunk.id.0)
+        .text("column_name", |r| r.chunk.column_name(r.column).into_owned())
+        .count("position", |r| r.column as u64)
+        .text("data_type", |r| r.chunk.data_type(r.column).map_or_else(String::new, ToString::to_string))
+        .text("tier", |r| r.tier.to_string())
+        .count("bytes", |r| r.bytes)
+        .count("stored_bytes", |r| r.stored_bytes)
+        .text("encoding", |r| r.encoding.to_string())
+        .flag("damaged", |r| r.chunk.damage(r.column).is_some())
+        .optional_count("filter_bytes", |r| r.chunk.segments.get(r.column).and_then(|segment| segment.filter_bytes()));
+    let with_accesses = |list: ColumnList<Row>, pattern: Pattern| {
+        list.count(pattern.name(), move |r| r.counts.accesses.get(pattern as usize).copied().unwrap_or(0))
+    };
+    let list = Pattern::ALL.into_iter().fold(list, with_accesses);
+    list.count("accesses", |r| r.counts.accesses.iter().sum())
+        .count("values_read", |r| r.counts.values.iter().sum())
+        .real("heat", |r| r.heat.total().into())
+        .optional_text("placement_rule", |r| r.rule.as_ref().map(ToString::to_string))
 }
 
-struct Row {
+pub(super) struct Row {
     table: Arc<Table>,
     chunk: Arc<Chunk>,
     column: usize,
@@ -86,30 +86,5 @@ pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
             })
         })
     });
-    Ok(in_batches(segments, fields(), columns))
-}
-
-fn columns(rows: &[Row]) -> Vec<arrow::array::ArrayRef> {
-    let mut columns = vec![
-        texts(rows, |r| r.table.name().schema.clone()),
-        texts(rows, |r| r.table.name().name.clone()),
-        counts(rows, |r| r.chunk.id.0),
-        texts(rows, |r| r.chunk.column_name(r.column).into_owned()),
-        counts(rows, |r| r.column as u64),
-        texts(rows, |r| r.chunk.data_type(r.column).map_or_else(String::new, ToString::to_string)),
-        texts(rows, |r| r.tier.to_string()),
-        counts(rows, |r| r.bytes),
-        counts(rows, |r| r.stored_bytes),
-        texts(rows, |r| r.encoding.to_string()),
-        flags(rows, |r| r.chunk.damage(r.column).is_some()),
-        optional_counts(rows, |r| r.chunk.segments.get(r.column).and_then(|segment| segment.filter_bytes())),
-    ];
-    for pattern in Pattern::ALL {
-        columns.push(counts(rows, |r| r.counts.accesses.get(pattern as usize).copied().unwrap_or(0)));
-    }
-    columns.push(counts(rows, |r| r.counts.accesses.iter().sum()));
-    columns.push(counts(rows, |r| r.counts.values.iter().sum()));
-    columns.push(reals(rows, |r| r.heat.total().into()));
-    columns.push(optional_texts(rows, |r| r.rule.as_ref().map(ToString::to_string)));
-    columns
+    Ok(columns().batches(segments))
 }

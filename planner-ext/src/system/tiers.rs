@@ -1,50 +1,29 @@
 //! `system.tiers`: one row per tier, fastest first.
 
-use super::{Batches, Live, NameFilter, count, counts, flag, flags, in_batches};
-use super::{
-    optional_count, optional_counts, optional_text, optional_texts, optional_time, optional_times, text, texts,
-};
-use crate::error::Result;
-use arrow::datatypes::Field;
+use terrace_tier_store::store::TierInfo;
 
-pub(super) fn fields() -> Vec<Field> {
-    vec![
-        text("tier"),
-        text("kind"),
-        flag("emulated"),
-        text("description"),
-        text("state"),
-        count("budget_bytes"),
-        count("used_bytes"),
-        count("placed_bytes"),
-        count("stored_bytes"),
-        count("segments"),
-        optional_count("read_gap_bytes"),
-        optional_count("rate_limit_bytes_per_s"),
-        optional_time("failing_since"),
-        optional_time("retry_at"),
-        optional_text("last_error"),
-    ]
+use super::{Batches, ColumnList, Live, NameFilter};
+use crate::error::Result;
+
+pub(super) fn columns() -> ColumnList<TierInfo> {
+    ColumnList::<TierInfo>::new()
+        .text("tier", |t| t.name.clone())
+        .text("kind", |t| t.kind.to_string())
+        .flag("emulated", |t| t.emulated)
+        .text("description", |t| t.description.clone())
+        .text("state", |t| t.state.name().to_owned())
+        .count("budget_bytes", |t| t.budget_bytes)
+        .count("used_bytes", |t| t.used_bytes)
+        .count("placed_bytes", |t| t.placed_bytes)
+        .count("stored_bytes", |t| t.stored_bytes)
+        .count("segments", |t| t.segments)
+        .optional_count("read_gap_bytes", |t| t.read_gap_bytes)
+        .optional_count("rate_limit_bytes_per_s", |t| t.rate_limit_bytes_per_s)
+        .optional_time("failing_since", |t| t.failing.as_ref().map(|failing| failing.since_unix_us))
+        .optional_time("retry_at", |t| t.failing.as_ref().map(|failing| failing.retry_unix_us))
+        .optional_text("last_error", |t| t.failing.as_ref().map(|failing| failing.error.clone()))
 }
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
-    Ok(in_batches(live.store.tier_infos().into_iter(), fields(), |tiers| {
-        vec![
-            texts(tiers, |t| t.name.clone()),
-            texts(tiers, |t| t.kind.to_string()),
-            flags(tiers, |t| t.emulated),
-            texts(tiers, |t| t.description.clone()),
-            texts(tiers, |t| t.state.name().to_owned()),
-            counts(tiers, |t| t.budget_bytes),
-            counts(tiers, |t| t.used_bytes),
-            counts(tiers, |t| t.placed_bytes),
-            counts(tiers, |t| t.stored_bytes),
-            counts(tiers, |t| t.segments),
-            optional_counts(tiers, |t| t.read_gap_bytes),
-            optional_counts(tiers, |t| t.rate_limit_bytes_per_s),
-            optional_times(tiers, |t| t.failing.as_ref().map(|failing| failing.since_unix_us)),
-            optional_times(tiers, |t| t.failing.as_ref().map(|failing| failing.retry_unix_us)),
-            optional_texts(tiers, |t| t.failing.as_ref().map(|failing| failing.error.clone())),
-        ]
-    }))
+    Ok(columns().batches(live.store.tier_infos().into_iter()))
 }

@@ -1,4 +1,5 @@
-//! A check of hot views that believes that every filter implies every view, to check that tests notice it.
+//! A wrong [`ViewOracle`] for tests: it treats every filter as implying every view. The tests must detect its wrong
+//! answers.
 
 use terrace_scan::hot_views::{PlannedScan, ScanRequest, ScanView, ViewOracle};
 use terrace_views::{HotViews, PublishedView};

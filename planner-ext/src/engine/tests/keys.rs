@@ -123,7 +123,7 @@ async fn the_setting_is_declared_altered_and_shown() {
     );
     server.run("INSERT INTO t VALUES (1, 1, 'a'), (1, 2, 'b'), (1, 1, 'c')").await.unwrap();
     let enforce = "ALTER TABLE t SET (enforce_primary_key = true)";
-    server.fails(enforce, EXISTS, "(id, n) = (1, 1) is there more than once").await;
+    server.fails(enforce, EXISTS, "(id, n) = (1, 1) occurs more than once").await;
     assert_eq!(server.rows(enforced).await, ["NO"]);
     server.run("DELETE FROM t WHERE v = 'c'").await.unwrap();
     server.run(enforce).await.unwrap();

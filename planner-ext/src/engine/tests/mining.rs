@@ -152,7 +152,7 @@ async fn the_server_makes_views_and_drops_them_again() {
     let states = server.rows("SELECT view_name, state FROM system.hot_view_proposals ORDER BY 1").await;
     assert_eq!(states, ["auto_orders_1|retired", "auto_orders_2|created"]);
     let why = server.rows("SELECT reason FROM system.hot_view_proposals WHERE state = 'retired'").await;
-    assert!(why[0].contains("for 2 epochs it left out less than 10 %"), "{why:?}");
+    assert!(why[0].contains("for 2 epochs it saved less than 10 %"), "{why:?}");
     // No chunk has the mark of the dropped view.
     server.published("auto_orders_2").await;
     let table = server.engine.store().table(&TableName::new("public", "orders")).unwrap();

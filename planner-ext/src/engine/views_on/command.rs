@@ -16,7 +16,7 @@ use terrace_sql::hot_view::{CreateHotView, HotViewCommand};
 use terrace_tier_store::table::TableName;
 use terrace_views::{Coverage, Definition, Filter, USUAL_REFRESH, Verdict, Views};
 
-use super::rows::{Checked, checked, checked_fields};
+use super::rows::{Checked, checked_columns};
 use super::run_forecast::{self, RunForecast};
 use crate::engine::catalog::Snapshot;
 use crate::engine::computed_rows::ComputedRows;
@@ -125,12 +125,12 @@ pub(in crate::engine) fn forecast(
     let store = Arc::clone(&engine.store);
     let limit = matches!(command, HotViewCommand::Create(_)).then_some(engine.options.hot_view_bytes_per_s);
     let answer = move || {
-        let Some(definition) = &definition else { return run_forecast::batch(&[]) };
-        let forecast = views.job(definition)?.forecast(&|_| !runner.is_stopped())?;
-        let estimate_us = run_forecast::estimate_us(&forecast, &store, limit);
-        run_forecast::batch(&[RunForecast { view: Arc::clone(definition), forecast, us: estimate_us }])
+        let Some(definition) = definition else { return Ok(Vec::new()) };
+        let forecast = views.job(&definition)?.forecast(&|_| !runner.is_stopped())?;
+        let us = run_forecast::estimate_us(&forecast, &store, limit);
+        Ok(vec![RunForecast { view: definition, forecast, us }])
     };
-    Ok(ComputedRows::new(run_forecast::fields(), answer))
+    Ok(ComputedRows::new(run_forecast::columns(), answer))
 }
 
 /// Builds the definition that a CREATE stores; `None` when the view exists and the statement says IF NOT EXISTS.
@@ -225,7 +225,7 @@ pub(in crate::engine) async fn explain_query(
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(ComputedRows::new(checked_fields(), move || checked(&found)))
+    Ok(ComputedRows::new(checked_columns(), || Ok(found)))
 }
 
 /// Checks a scan against every hot view of its table: whether its filter implies the view's condition, and how much of

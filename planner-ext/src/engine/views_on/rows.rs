@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{Field, Schema};
 use terrace_scan::hot_views::ViewTally;
 use terrace_tier_store::tier::TierKind;
 use terrace_views::{Coverage, Definition, Proposal, PublishedView, Status};
 
 use crate::error::Result;
 use crate::system::{
-    Batches, Live, NameFilter, count, counts, flag, flags, hot_view_proposals, hot_views, in_batches, optional_count,
-    optional_counts, optional_text, optional_texts, reals, text, texts, times,
+    Batches, ColumnList, Live, NameFilter, counts, flags, hot_view_proposals, hot_views, in_batches, optional_counts,
+    optional_texts, reals, texts, times,
 };
 
 /// A view with its state.
@@ -52,7 +50,7 @@ pub(crate) fn hot_view_rows(live: Live, names: NameFilter) -> Result<Batches> {
     let views = live.hot_views.views.current()?;
     let found: Vec<Status> = views.iter().filter(|status| names.matches(&status.definition.table)).cloned().collect();
     let found = found.into_iter().map(move |status| Row::new(&live, status));
-    Ok(in_batches(found, hot_views::fields(), |rows: &[Row]| {
+    Ok(in_batches(found, hot_views::schema(), |rows: &[Row]| {
         let definition = |row: &Row| Arc::clone(&row.status.definition);
         let published = |row: &Row| Some(row.status.published.as_ref()?.view().definition().version);
         vec![
@@ -94,7 +92,7 @@ fn columns(definition: &Definition) -> String {
 pub(crate) fn proposal_rows(live: Live, names: NameFilter) -> Result<Batches> {
     let proposals = live.hot_views.views.miner().proposals().into_iter();
     let found = proposals.filter(move |proposal| names.matches(&proposal.table));
-    Ok(in_batches(found, hot_view_proposals::fields(), |rows: &[Proposal]| {
+    Ok(in_batches(found, hot_view_proposals::schema(), |rows: &[Proposal]| {
         vec![
             texts(rows, |p| p.table.schema.clone()),
             texts(rows, |p| p.table.name.clone()),
@@ -125,39 +123,21 @@ pub(super) struct Checked {
     pub(super) lacks: Option<String>,
     /// Columns that are read and that the view does not have.
     pub(super) outside: String,
-    /// Coverage of the table's chunks; `None` while no chunk knows the view.
+    /// Coverage of the table's chunks; `None` while no chunk has its mark.
     pub(super) coverage: Option<Coverage>,
 }
 
 /// Columns of checks; there is one row per scan and view.
-pub(super) fn checked_fields() -> Vec<Field> {
-    vec![
-        text("table_schema"),
-        text("table_name"),
-        text("view_name"),
-        count("version"),
-        flag("implied"),
-        optional_text("reason"),
-        optional_text("columns_outside"),
-        flag("published"),
-        optional_count("chunks_left"),
-        optional_count("chunks"),
-    ]
-}
-
-/// The rows of checks.
-pub(super) fn checked(items: &[Checked]) -> Result<RecordBatch> {
-    let columns: Vec<ArrayRef> = vec![
-        texts(items, |c| c.definition.table.schema.clone()),
-        texts(items, |c| c.definition.table.name.clone()),
-        texts(items, |c| c.definition.name.name.clone()),
-        counts(items, |c| c.definition.version),
-        flags(items, |c| c.lacks.is_none()),
-        optional_texts(items, |c| c.lacks.clone()),
-        optional_texts(items, |c| Some(c.outside.clone()).filter(|outside| !outside.is_empty())),
-        flags(items, |c| c.coverage.is_some()),
-        optional_counts(items, |c| c.coverage.map(|coverage| coverage.chunks_to_read())),
-        optional_counts(items, |c| c.coverage.map(|coverage| coverage.chunks)),
-    ];
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(checked_fields())), columns)?)
+pub(super) fn checked_columns() -> ColumnList<Checked> {
+    ColumnList::<Checked>::new()
+        .text("table_schema", |c| c.definition.table.schema.clone())
+        .text("table_name", |c| c.definition.table.name.clone())
+        .text("view_name", |c| c.definition.name.name.clone())
+        .count("version", |c| c.definition.version)
+        .flag("implied", |c| c.lacks.is_none())
+        .optional_text("reason", |c| c.lacks.clone())
+        .optional_text("columns_outside", |c| Some(c.outside.clone()).filter(|outside| !outside.is_empty()))
+        .flag("published", |c| c.coverage.is_some())
+        .optional_count("chunks_left", |c| c.coverage.map(|coverage| coverage.chunks_to_read()))
+        .optional_count("chunks", |c| c.coverage.map(|coverage| coverage.chunks))
 }

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, Schema};
 use terrace_tier_store::Store;
 use terrace_tier_store::heat::Pattern;
 use terrace_views::{Definition, Forecast};
 
-use crate::error::Result;
-use crate::system::{count, counts, optional_real, optional_reals, text, texts};
+use crate::system::ColumnList;
 
 /// The forecast of the run of one hot view.
 pub(super) struct RunForecast {
@@ -20,53 +17,26 @@ pub(super) struct RunForecast {
 }
 
 /// Columns of the answer.
-pub(super) fn fields() -> Vec<Field> {
-    let counted = [
-        "version",
-        "chunks",
-        "chunks_none",
-        "chunks_all",
-        "chunks_some",
-        "chunks_unread",
-        "chunks_to_read",
-        "chunks_to_rewrite",
-        "chunks_to_write",
-        "bytes_to_read",
-        "bytes_to_write",
-        "rows",
-        "rows_read_now",
-        "rows_read_then",
-    ];
-    let names = ["table_schema", "table_name", "view_name"];
-    names.map(text).into_iter().chain(counted.map(count)).chain([optional_real("seconds")]).collect()
-}
-
-/// The answer.
-pub(super) fn batch(rows: &[RunForecast]) -> Result<RecordBatch> {
-    let counted: [fn(&RunForecast) -> u64; 14] = [
-        |run| run.view.version,
-        |run| run.forecast.chunks,
-        |run| run.forecast.chunks_none,
-        |run| run.forecast.chunks_all,
-        |run| run.forecast.chunks_some,
-        |run| run.forecast.chunks_unread,
-        |run| run.forecast.chunks_read,
-        |run| run.forecast.chunks_rewritten,
-        |run| run.forecast.chunks_written,
-        |run| run.forecast.read_bytes,
-        |run| run.forecast.written_bytes,
-        |run| run.forecast.rows,
-        |run| run.forecast.rows_read_before,
-        |run| run.forecast.rows_read_after,
-    ];
-    let mut columns = vec![
-        texts(rows, |run| run.view.table.schema.clone()),
-        texts(rows, |run| run.view.table.name.clone()),
-        texts(rows, |run| run.view.name.name.clone()),
-    ];
-    columns.extend(counted.map(|value| counts(rows, value)));
-    columns.push(optional_reals(rows, |run| run.us.map(|us| us / 1e6)));
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields())), columns)?)
+pub(super) fn columns() -> ColumnList<RunForecast> {
+    ColumnList::<RunForecast>::new()
+        .text("table_schema", |run| run.view.table.schema.clone())
+        .text("table_name", |run| run.view.table.name.clone())
+        .text("view_name", |run| run.view.name.name.clone())
+        .count("version", |run| run.view.version)
+        .count("chunks", |run| run.forecast.chunks)
+        .count("chunks_none", |run| run.forecast.chunks_none)
+        .count("chunks_all", |run| run.forecast.chunks_all)
+        .count("chunks_some", |run| run.forecast.chunks_some)
+        .count("chunks_unread", |run| run.forecast.chunks_unread)
+        .count("chunks_to_read", |run| run.forecast.chunks_read)
+        .count("chunks_to_rewrite", |run| run.forecast.chunks_rewritten)
+        .count("chunks_to_write", |run| run.forecast.chunks_written)
+        .count("bytes_to_read", |run| run.forecast.read_bytes)
+        .count("bytes_to_write", |run| run.forecast.written_bytes)
+        .count("rows", |run| run.forecast.rows)
+        .count("rows_read_now", |run| run.forecast.rows_read_before)
+        .count("rows_read_then", |run| run.forecast.rows_read_after)
+        .optional_real("seconds", |run| run.us.map(|us| us / 1e6))
 }
 
 /// Expected duration of a run by the measured speed of the home tier, and no faster than `bytes_per_s` allows; `None`
