@@ -3,7 +3,7 @@
 //! - [`engine`]: sessions, statements, admission, query memory, DDL, COPY, ingest
 //! - [`system`]: live state as tables of schema `system`
 //!
-//! It knows the crates that do the work of a statement: `terrace_sql` (text to command), `terrace_scan` (tables and
+//! It depends on the crates that execute the parts of a statement: `terrace_sql` (text to command), `terrace_scan` (tables and
 //! their scans), `terrace_views` (hot views, with the feature `hot-views`) and the store. Nothing here depends on Flight
 //! or HTTP; the server adapts [`Engine`] to both.
 

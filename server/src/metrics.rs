@@ -244,9 +244,9 @@ pub fn tiers(out: &mut Exposition, store: &Store) {
         let series = infos.iter().enumerate().map(|(i, t)| (labels(i), f64::from(u8::from(measured(&t.name)))));
         let help = "0 for a tier that could not be measured and has costs typical of its kind.";
         out.gauges("terrace_tier_measured", help, series);
-        let help = "Time that scans measure on the device of the home tier, over the calibrated time.";
+        let help = "Measured time of scans' reads on the device of the home tier, divided by the calibrated time.";
         out.gauge("terrace_home_device_ratio", help, calibration.correction.device_times);
-        let help = "Share of the time of home reads that statements wait; above 1 when several threads wait.";
+        let help = "Share of the home tier's read time for which statements wait; above 1 when several threads wait.";
         out.gauge("terrace_home_waited_ratio", help, calibration.correction.waited_share);
     }
     let failing = infos.iter().enumerate().map(|(i, t)| (labels(i), f64::from(u8::from(t.failing.is_some()))));

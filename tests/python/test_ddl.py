@@ -79,7 +79,7 @@ def test_inserts_queries_and_ingest_while_columns_come_and_go(start_server):
                     execute(cursor, "INSERT INTO t (a) VALUES (1)")
                     stored[0] += 1
                 except adbc_driver_manager.Error as error:
-                    if "changed meanwhile" not in str(error):
+                    if "was changed concurrently" not in str(error):
                         errors.append(error)
 
     def ingest():
@@ -90,7 +90,7 @@ def test_inserts_queries_and_ingest_while_columns_come_and_go(start_server):
                     cursor.adbc_ingest("t", batch, mode="append")
                     stored[1] += 700
                 except adbc_driver_manager.Error as error:
-                    if "changed meanwhile" not in str(error):
+                    if "was changed concurrently" not in str(error):
                         errors.append(error)
 
     def read():

@@ -126,7 +126,7 @@ def test_the_setting_is_checked_and_shown(cursor, table):
     shown = f"SELECT enforced FROM information_schema.table_constraints WHERE table_name = '{table}'"
     execute(cursor, f"INSERT INTO {table} VALUES (1, 1), (2, 2), (1, 3)")
     enforce = f"ALTER TABLE {table} SET (enforce_primary_key = true)"
-    refused(lambda: execute(cursor, enforce), "(id) = (1) is there more than once")
+    refused(lambda: execute(cursor, enforce), "(id) = (1) occurs more than once")
     assert execute(cursor, shown) == [("NO",)]
     execute(cursor, f"DELETE FROM {table} WHERE v = 3")
     execute(cursor, enforce)

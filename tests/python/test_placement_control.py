@@ -203,7 +203,7 @@ def test_modes_hold_in_sql_http_and_on_the_command_line_and_after_a_kill(server,
     assert proposed["epoch"]["moves_proposed"] == len(proposed["moves"]) >= 6, proposed["epoch"]
     assert {move["status"] for move in proposed["moves"]} == {"proposed"}
     assert rows(server, "select distinct status from system.moves") == [{"status": "proposed"}]
-    assert "tiering of public.t is advise; were it moved: goes from dram to ssd" in \
+    assert "tiering of public.t is advise; with tiering = auto: goes from dram to ssd" in \
         rows(server, "explain placement t columns (s)")[0]["why"]
     assert "tiering of public.t is off" in terrace("placement", "mode", "off", "--table", "t", *at).stdout
     server.kill()
@@ -253,7 +253,7 @@ def test_nothing_moves_while_frozen(server, tmp_path):
     with pytest.raises(RuntimeError, match="placement is frozen"):
         server.epoch()
     assert rows(server, "epoch dry run") and where(server) == lay
-    assert rows(server, "explain placement t")[0]["why"].startswith("placement is frozen; were it moved: ")
+    assert rows(server, "explain placement t")[0]["why"].startswith("placement is frozen; after UNFREEZE PLACEMENT: ")
     server.kill()
     with Server(tmp_path / "data", *ARGUMENTS) as server:
         at = ["--http-addr", server.http]
@@ -282,9 +282,9 @@ def test_orders_move_once_and_say_what_became_of_it(server):
     assert any(row["reason"] == "ordered: bring public.t to dram" and row["status"] == "done" for row in log), log
     assert server.tiers()["dram"]["used_bytes"] <= 1600 << 10
     error = refused(server, "bring back t columns (s) to dram")
-    assert "bringing this to dram needs" in error and "the budget is 1.6 MiB" in error and "too much" in error, error
+    assert "these segments need" in error and "the budget is 1.6 MiB" in error and "too much" in error, error
     for sql, words in [
-        ("bring back t to tape", "tier 'tape' does not exist; there are dram, ssd"),
+        ("bring back t to tape", "tier 'tape' does not exist; the tiers are dram, ssd"),
         ("bring back t chunks 900 to dram", "no segment is in this scope"),
         ("bring back nowhere to dram", "'nowhere' does not exist"),
         ("roll back placement to epoch 9000", "does not exist; 1 to"),
@@ -299,8 +299,8 @@ def test_orders_move_once_and_say_what_became_of_it(server):
     server.query("optimize t")
     report = server.request("POST", "/api/v1/placement/roll-back", {"epoch": before})
     said = {row["what"]: row["segments"] for row in report["outcome"]}
-    assert said["no longer there: dropped, deleted or compacted since"] >= 1, said
-    assert said["left: newer than the epoch"] >= 1, said
+    assert said["no longer exists: dropped, deleted or compacted since"] >= 1, said
+    assert said["not moved: newer than the epoch"] >= 1, said
     assert report["epoch"]["trigger"] == f"roll back to epoch {before}"
     # A warm-up brings what was read nowhere, within the budget.
     server.query("bring t to ssd")

@@ -126,7 +126,7 @@ def test_rules_survive_kill_backup_and_compaction(server, tmp_path):
 def test_what_makes_no_sense_is_refused_with_the_reason(server):
     for sql, words in [
         ("alter table nowhere pin to dram", "'nowhere' does not exist"),
-        ("alter table t pin to tape", "tier 'tape' does not exist; there are dram, nvm, ssd"),
+        ("alter table t pin to tape", "tier 'tape' does not exist; the tiers are dram, nvm, ssd"),
         ("alter table t pin columns (y) to dram", "column 'y' of 't' does not exist"),
         ("alter table t pin columns (k, k) to dram", "named twice"),
         ("alter table t pin chunks 900 to 901 to dram", "no chunk of 900 TO 901; its chunks are"),

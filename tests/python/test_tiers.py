@@ -80,7 +80,7 @@ def test_a_tier_is_drained_dropped_and_another_added_while_queries_run(server):
     rows(server, "bring back t to nvm")
     assert server.tiers()["nvm"]["segments"] == 12
     with Readers(server) as readers:
-        assert "drain it before" in refused(server, "alter system drop tier nvm")
+        assert "drain it first" in refused(server, "alter system drop tier nvm")
         server.query("alter system drain tier nvm")
         assert server.tiers()["nvm"]["state"] in ("draining", "drained") and server.tiers()["nvm"]["budget_bytes"] == 0
         # The drain wakes an epoch of its own; readers let go of their copies as they go on.
@@ -133,7 +133,7 @@ def test_http_and_the_command_line_say_the_same(server, tmp_path):
         ("POST", "/api/v1/tiers", {"name": "d", "emulated": True, "capacity": "999TiB"}, "400.*process's memory"),
         ("POST", "/api/v1/tiers", {"name": "d", "path": str(tmp_path / "no" / "pool"), "capacity": "1MiB"}, "400.*does not exist"),
         ("POST", "/api/v1/tiers", {"name": "d", "kind": "nvm", "capacity": 1}, "422"),
-        ("DELETE", "/api/v1/tiers/d", None, "404.*there are dram, nvm, ssd"),
+        ("DELETE", "/api/v1/tiers/d", None, "404.*the tiers are dram, nvm, ssd"),
         ("DELETE", "/api/v1/tiers/ssd", None, "400.*home"),
         ("DELETE", "/api/v1/tiers/dram", None, "400.*process memory"),
         ("PUT", "/api/v1/tiers/ssd", {"draining": True}, "400.*home"),
@@ -141,7 +141,7 @@ def test_http_and_the_command_line_say_the_same(server, tmp_path):
         with pytest.raises(RuntimeError, match=words):
             server.request(method, path, body)
     said = terrace("tiers", "drop", "nvm", *at, check=False)
-    assert said.returncode == 1 and "drain it before" in said.stderr, said
+    assert said.returncode == 1 and "drain it first" in said.stderr, said
 
 
 def test_the_rate_of_a_device_is_set_alike_and_shown(server):
@@ -214,7 +214,7 @@ def test_a_server_started_without_a_tier_it_had_loses_nothing_and_says_so(tmp_pa
         assert names(server) == ["dram", "ssd"] and rows(server, ALL) == expected
         log = server.output()
         assert log.count("a tier that held segments is not configured any more") == 1, log
-        assert log.count("placement rules name a tier that is not there") == 1 and "rule 1 of public.t" in log, log
+        assert log.count("placement rules name a tier that is not configured") == 1 and "rule 1 of public.t" in log, log
         rule, = rows(server, "select met, unmet_bytes from system.placement_rules")
         assert rule["met"] is False and rule["unmet_bytes"] > 0
         server.epoch()

@@ -24,7 +24,33 @@
 //! - [`error`]: the error of the tier store
 //! - [`units`]: sizes and durations as text
 //!
-//! It knows Arrow, not DataFusion and not tokio.
+//! It depends on Arrow, not on DataFusion and not on tokio.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use arrow::array::{Int64Array, RecordBatch};
+//! use arrow::datatypes::{DataType, Field, Schema};
+//! use terrace_tier_store::table::{TableDefinition, TableName};
+//! use terrace_tier_store::{Store, StoreOptions};
+//!
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let data_dir = folder.path().join("data");
+//! let store = Store::open(StoreOptions::new(&data_dir))?;
+//! let schema = Arc::new(Schema::new(vec![Field::new("key", DataType::Int64, false)]));
+//! let name = TableName::new("public", "notes");
+//! let table = store.create_table(TableDefinition::new(name, Arc::clone(&schema)))?;
+//! let keys = Arc::new(Int64Array::from_iter_values(0..100_000));
+//! store.insert(&table, &[RecordBatch::try_new(schema, vec![keys])?])?;
+//! store.seal(&table)?;
+//!
+//! let version = table.version();
+//! assert_eq!((version.live_rows(), version.chunks.len()), (100_000, 2));
+//! store.close()?;
+//! # Ok::<(), terrace_tier_store::Error>(())
+//! ```
+//!
+//! `examples/library.rs` goes on from here: it counts reads, and lets an epoch place the segments.
 
 pub mod store;
 

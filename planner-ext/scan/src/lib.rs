@@ -1,11 +1,11 @@
-//! Scans of the store's tables, and the planning that they need: all that lies between DataFusion and the store.
+//! Scans of the store's tables for DataFusion: table provider, plan nodes, and planner rules.
 //!
-//! It knows DataFusion and the store, but neither SQL text nor sessions nor the engine. Of hot views it knows the trait
-//! [`ViewOracle`](hot_views::ViewOracle), which tells a scan the views that serve it.
+//! This crate depends on DataFusion and the store, but not on SQL text, sessions or the engine. It reaches hot views only
+//! through the trait [`ViewOracle`](hot_views::ViewOracle), which returns the views that a scan can use.
 //!
 //! - [`provider`]: a table of the store as a table provider of DataFusion
 //! - [`scan`]: reads chunks and the delta
-//! - [`hot_views`]: what scans and hot views tell each other
+//! - [`hot_views`]: the interface between scans and hot views
 //! - [`sink`]: writes rows
 //! - [`joins`]: the order of inner joins; all planner rules and options of a session
 //! - [`coercion`]: coercion of numbers of different types

@@ -2,7 +2,7 @@
 
 use arrow::datatypes::DataType;
 
-/// Whether a cast keeps every value (or, for time units, fails on a value that does not fit).
+/// Returns whether a cast keeps every value (or, for time units, fails on a value that does not fit).
 pub fn is_safe_cast(from: &DataType, to: &DataType) -> bool {
     use DataType::*;
     if from == to || from == &Null {

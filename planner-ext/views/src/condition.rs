@@ -34,7 +34,7 @@ pub(crate) enum BoundsVerdict {
 }
 
 impl Condition {
-    /// The condition of a view; functions mean what they mean in `state`.
+    /// Plans the condition of a view with the functions and options of `state`.
     ///
     /// # Errors
     /// When it cannot be planned.

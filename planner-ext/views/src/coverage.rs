@@ -14,7 +14,7 @@ pub struct Coverage {
     pub chunks: u64,
     /// Chunks that may have rows of the view by their mark.
     pub hot_chunks: u64,
-    /// Chunks that do not know the mark; they may have rows of the view, too.
+    /// Chunks without the mark; they may have rows of the view, too.
     pub unknown_chunks: u64,
     /// Rows of the hot chunks that are not deleted: at least as many as the view has there.
     pub hot_rows: u64,
@@ -23,7 +23,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Coverage of the view with this mark; without a mark no chunk knows the view.
+    /// Coverage of the view with this mark; a view without a mark covers no chunk.
     pub fn new(version: &TableVersion, definition: &Definition, mark: Option<MarkId>) -> Self {
         let mut coverage = Self { chunks: version.chunks.len() as u64, ..Self::default() };
         for entry in version.chunks.iter() {

@@ -28,7 +28,7 @@ pub struct Definition {
     pub bound_at_us: u64,
     /// Time of its creation, likewise.
     pub made_at_us: u64,
-    /// Mark by which chunks know this version, or will know it; `None` until it is stored.
+    /// Mark of this version in chunks, set by its run; `None` until the definition is stored.
     #[serde(default)]
     pub mark: Option<MarkId>,
     /// The newest version that queries are checked against: this one, or an older one while this one's run is not over.
@@ -57,7 +57,7 @@ pub struct Mined {
     pub(crate) saved_bytes_per_scan: u64,
 }
 
-/// A version whose mark chunks know.
+/// The published version, whose mark scans use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishedVersion {
     /// Mark of the version.
@@ -96,7 +96,7 @@ impl Definition {
         self.published.as_ref().map(|published| published.version) != Some(self.version)
     }
 
-    /// All marks by which chunks may know the view.
+    /// All marks of the view that chunks may have.
     pub fn marks(&self) -> impl Iterator<Item = MarkId> {
         let published = self.published.as_ref().map(|published| published.mark);
         published.filter(|mark| self.mark != Some(*mark)).into_iter().chain(self.mark)

@@ -1,8 +1,8 @@
-//! Hot views: named conditions over a table whose rows lie in hot chunks of their own, and the check which queries ask
-//! for no other rows.
+//! Hot views: named conditions over a table whose rows lie in separate hot chunks, and the check whether a query asks only
+//! for rows of a view.
 //!
-//! It knows the store, the scan (whose [`ViewOracle`](terrace_scan::hot_views::ViewOracle) is [`HotViews`]) and the SQL
-//! dialect, but not the engine, which executes statements on views and schedules their runs.
+//! This crate depends on the store, the scan (whose [`ViewOracle`](terrace_scan::hot_views::ViewOracle) is
+//! [`HotViews`]) and the SQL dialect, but not the engine, which executes statements on views and schedules their runs.
 //!
 //! - `bound`: a view bound to its table: conditions with its window at a fixed time
 //! - `cast`: casts that keep the order of values

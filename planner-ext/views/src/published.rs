@@ -1,5 +1,5 @@
-//! Published views: chunks know by a mark whether they have rows of such a view, so scans that ask for no other rows
-//! skip chunks.
+//! Published views: each chunk stores for the view's mark whether it has rows of the view, so scans that ask only for
+//! rows of the view skip the other chunks.
 //!
 //! A published view is the version of a hot view that the last tiering run was for. Its mark is never reused: in chunks
 //! of any snapshot the mark stands for this condition, even if the view was changed since.
@@ -11,7 +11,7 @@ use terrace_tier_store::table::{MarkId, Table};
 
 use super::bound::BoundView;
 
-/// A version of a view whose mark chunks know.
+/// A published version of a view, with the mark that chunks store.
 #[derive(Debug, Clone)]
 pub struct PublishedView {
     pub(super) mark: MarkId,
@@ -22,7 +22,7 @@ pub struct PublishedView {
 }
 
 impl PublishedView {
-    /// The mark by which chunks know the view.
+    /// The mark of the view in chunks.
     pub fn mark(&self) -> MarkId {
         self.mark
     }

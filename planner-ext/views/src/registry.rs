@@ -32,7 +32,7 @@ pub struct Status {
     pub definition: Arc<Definition>,
     /// The bound view, or why it cannot be bound.
     pub bound: Result<Arc<BoundView>>,
-    /// The version whose mark chunks know.
+    /// The published version, whose mark scans use.
     pub published: Option<PublishedView>,
     /// The table under the definition that it was bound to.
     table: Weak<Table>,
@@ -114,7 +114,7 @@ impl fmt::Debug for HotViews {
 }
 
 impl HotViews {
-    /// The views of `store`; conditions mean what they mean in `state`.
+    /// Opens the views of `store`; their conditions are planned with the functions and options of `state`.
     pub fn new(store: Arc<Store>, state: SessionState) -> Arc<Self> {
         let views = Arc::new(Self {
             store,
@@ -205,12 +205,12 @@ impl HotViews {
         &self.runs
     }
 
-    /// Learns from statements which views would pay.
+    /// The miner, which finds views that would pay for the logged statements.
     pub fn miner(&self) -> &Miner {
         &self.miner
     }
 
-    /// True when functions mean the same under these options as they do in the conditions of views.
+    /// True when functions give the same results under these options as in the conditions of views (same time zone).
     pub fn means_the_same(&self, options: &ConfigOptions) -> bool {
         options.execution.time_zone == self.state.config_options().execution.time_zone
     }

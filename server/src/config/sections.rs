@@ -261,7 +261,7 @@ section! {
 section! {
     /// The tiering loop.
     pub struct TieringConfig {
-        /// The one switch: false stops all moves; queries go on.
+        /// False: the loop moves no segment at all; queries are not affected.
         pub enabled: bool = true,
         /// What the loop does: auto moves, advise logs what it would move, off does neither. Default: what ALTER SYSTEM SET
         /// tiering said last, and auto before that.
@@ -272,26 +272,26 @@ section! {
         pub half_life: f64 = 3.0,
         /// Epochs within which a move must have saved the time it took.
         pub payback_epochs: f64 = 4.0,
-        /// Epochs after a move in which the segment goes back only if its heat, or the price of the room, changed by
-        /// `flip_back_factor`. 0: it may at once.
+        /// Epochs after a move in which the segment moves back only if its heat, or the price of the room, changed by
+        /// `flip_back_factor`. 0: it may move back at once.
         pub flip_back_epochs: u32 = 4,
-        /// By how much it must have changed; at least 1.
+        /// Factor by which the heat or the price must change for that; at least 1.
         pub flip_back_factor: f64 = 2.0,
         /// Bytes per second that the loop's own epochs read from the device of a tier, and write to it, at most, so that queries
         /// do not suffer. 0: no limit. Each tier may have its own.
         pub rate_limit: Size = Size::Bytes(512 << 20),
-        /// Time that the solver may take to plan an epoch; then the best answer so far holds, and `system.epochs` says so. 0: it
-        /// goes by benefit per byte alone.
+        /// Time that the solver may take to plan an epoch; after it the loop uses the best placement found so far, and
+        /// `system.epochs` shows that. 0: it places segments by benefit per byte alone.
         pub solver_deadline: Span = Span(Duration::from_secs(1)),
-        /// What decides where segments lie: `optimal` (least expected time), `density` (falling benefit per byte), `lru`
-        /// (what was read last), `lfu` (what is read most often), `column` or `chunk` (whole ones by benefit per byte),
-        /// `random`, `static` (what lies in memory stays). Placement rules and budgets hold under each.
+        /// Policy that chooses the tier of each segment: `optimal` (least expected time), `density` (highest benefit per byte
+        /// first), `lru` (last read first), `lfu` (most often read first), `column` or `chunk` (whole columns or chunks by
+        /// benefit per byte), `random`, `static` (segments in memory stay). Placement rules and budgets hold under each.
         pub policy: PolicyKind = PolicyKind::Optimal,
-        /// What comes into memory between epochs because a query read it from disk: `never` (epochs decide alone), `always`
-        /// (all of it, as into a cache; the policy says what makes room), `selective` (what is worth more than what has to
-        /// make room for it). Default: `always` under the policies `lru` and `lfu`, `never` under the others.
+        /// Which segments that a query read from disk move into memory between epochs: `never` (none, epochs decide alone),
+        /// `always` (all, as into a cache; the policy chooses those to evict), `selective` (those that save more time than
+        /// the segments to evict). Default: `always` under the policies `lru` and `lfu`, `never` under the others.
         pub merge: Option<MergeKind> = None,
-        /// With `merge = "selective"`: the percentage of all segments, by time saved per byte, that it must be among besides.
+        /// With `merge = "selective"`: a segment must also be among this percentage of all segments by time saved per byte.
         pub merge_top_percent: f64 = 100.0,
     }
 }
@@ -308,15 +308,14 @@ section! {
 section! {
     /// Hot views that the server learns from statements. Its epochs are those of `tiering.interval`, with that `half_life`.
     pub struct HotViewsConfig {
-        /// What it does with what it learns: advise proposes views (`SHOW HOT VIEW PROPOSALS`), auto makes them and drops them
-        /// when they pay no longer, off learns nothing. Views that users made are never touched.
+        /// What the server does: advise proposes views (`SHOW HOT VIEW PROPOSALS`), auto creates them and drops those that no
+        /// longer pay, off does not mine statements. Views that users created are never changed.
         pub mode: MiningMode = MiningMode::Advise,
-        /// Epochs within which a view must have left out as many bytes of scans as putting its rows together reads and
-        /// writes.
+        /// Epochs within which a view must save scans as many bytes as its run reads and writes to put its rows together.
         pub payback_epochs: f64 = 60.0,
-        /// Views that there may be of the server's own making.
+        /// Maximum number of views that the server creates itself.
         pub most_mined: usize = 8,
-        /// Epochs in a row in which a mined view, or a proposal, does not pay, after which it goes.
+        /// Number of consecutive epochs without paying after which the server drops a mined view or withdraws a proposal.
         pub retire_after: u32 = 6,
     }
 }

@@ -1,9 +1,10 @@
-//! Inside a crate a module at the top level, a room, uses rooms below it only; likewise inside some large modules.
+//! Checks the dependencies between the modules of a crate: a top-level module (a room) may use only the rooms listed
+//! before it in `rooms.txt`. The same holds for the submodules of some large modules.
 //!
-//! `rooms.txt` has the rooms of each crate, lower ones first. A line with several rooms is a knot: they use each other,
-//! and the number of arrows between them is listed. A knot that has come loose must be split in the list, and a lower
-//! number be written down, so that it never grows together again. What is declared in
-//! `lib.rs` itself counts as a room `root`; a name that `lib.rs` takes out of a room counts as one of that room.
+//! A line with several rooms is a knot: a dependency cycle, with the number of its arrows (pairs: one uses the other).
+//! The test also fails when a cycle in the code is smaller than the listed one: the list must then be updated, so that
+//! the cycle cannot grow again. Items that `lib.rs` declares itself belong to a room `root`; a name that `lib.rs`
+//! re-exports from a room belongs to that room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};

@@ -53,7 +53,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when told to; `sleep` advances it.
+/// A clock that moves only by calls of [`ManualClock::advance`] and `sleep`.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     now_us: AtomicU64,

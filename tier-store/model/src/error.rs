@@ -1,5 +1,5 @@
-//! The error of the tier store, with the object, the place and the cause; and the kinds of errors, by what a caller can
-//! do.
+//! The error type of the tier store, which names the object, the place and the cause, and the kinds of errors by what a
+//! caller can do.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub enum ErrorKind {
     ResourceExhausted,
     /// No valid credentials.
     Unauthenticated,
-    /// Valid credentials without the right.
+    /// Valid credentials that lack the required permission.
     PermissionDenied,
     /// Ended by the user or an administrator.
     Cancelled,
@@ -110,11 +110,11 @@ pub enum Error {
         what: String,
     },
     /// A byte limit would be exceeded.
-    #[error("the budget of {account} is spent: {asked_bytes} bytes asked, {used_bytes} of {limit_bytes} in use")]
+    #[error("the budget of {account} is exhausted: {asked_bytes} bytes needed, {used_bytes} of {limit_bytes} in use")]
     BudgetExceeded {
-        /// Tier or memory account.
+        /// The tier or memory account.
         account: String,
-        /// Bytes asked for.
+        /// Bytes needed.
         asked_bytes: u64,
         /// Bytes in use.
         used_bytes: u64,
@@ -122,7 +122,7 @@ pub enum Error {
         limit_bytes: u64,
     },
     /// Another transaction changed the same rows, or the table itself, first; nothing of this one was stored.
-    #[error("table '{table}' changed meanwhile: {what}; run the transaction again")]
+    #[error("table '{table}' was changed concurrently: {what}; run the transaction again")]
     Conflict {
         /// The table.
         table: String,
@@ -148,10 +148,10 @@ pub enum Error {
         /// The cause, and what to do.
         what: String,
     },
-    /// A request that makes no sense, with what to do instead.
+    /// An invalid request; the message says what to do instead.
     #[error("{0}")]
     Invalid(String),
-    /// A feature that is not there.
+    /// A feature that Terrace does not have.
     #[error("not supported: {0}")]
     Unsupported(String),
     /// The operation was cancelled.
@@ -170,7 +170,7 @@ impl Error {
 
     /// [`Error::NotFound`] for a tier; `tiers` are the names of all tiers, for the hint.
     pub fn unknown_tier(name: impl Into<String>, tiers: &[String]) -> Self {
-        let hint = Some(format!("there are {}", tiers.join(", ")));
+        let hint = Some(format!("the tiers are {}", tiers.join(", ")));
         Self::NotFound { kind: "tier", name: name.into(), hint }
     }
 
@@ -179,7 +179,7 @@ impl Error {
         Self::Io { action, path: path.into(), errno: source.raw_os_error(), message: source.to_string() }
     }
 
-    /// Its kind.
+    /// The kind of this error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Corrupt { .. } => ErrorKind::DataLoss,
@@ -198,7 +198,7 @@ impl Error {
         }
     }
 
-    /// True when a device does not do its work: it fails, is full, is gone, or does not answer. Errors of one file
+    /// True when a device does not work: it fails, is full, is disconnected, or does not answer. Errors of one file
     /// (missing, damaged), of the process (no memory, too many open files) and of the request are not faults of a
     /// device.
     pub fn is_device_fault(&self) -> bool {
@@ -238,7 +238,7 @@ mod tests {
     fn quotes_hold_the_name_and_nothing_else() {
         let tiers = ["dram".to_owned(), "ssd".to_owned()];
         let error = Error::unknown_tier("gpu", &tiers).to_string();
-        assert_eq!(error, "tier 'gpu' does not exist; there are dram, ssd");
+        assert_eq!(error, "tier 'gpu' does not exist; the tiers are dram, ssd");
         assert_eq!(Error::not_found("table", "t").to_string(), "table 't' does not exist");
     }
 }

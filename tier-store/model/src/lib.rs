@@ -1,7 +1,7 @@
-//! The words that all crates of Terrace share: ids, tiers, modes, accounts, errors, units and time.
+//! The basic types that all crates of Terrace share: ids, tiers, modes, accounts, errors, units and time.
 //!
-//! The crate knows nothing else of Terrace. Its types are plain values, apart from byte accounts, tier indexes and
-//! clocks.
+//! The crate depends on no other crate of Terrace. Its types are plain values, apart from byte accounts, tier indexes
+//! and clocks.
 //!
 //! - [`account`]: byte limits and the charges against them
 //! - [`clock`]: time as a dependency

@@ -45,6 +45,6 @@ impl FromStr for TieringMode {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let found = Self::ALL.into_iter().find(|mode| mode.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| Error::Invalid(format!("tiering is auto, advise or off, not '{text}'")))
+        found.ok_or_else(|| Error::Invalid(format!("'{text}' is no tiering mode; use auto, advise or off")))
     }
 }

@@ -10,7 +10,7 @@ pub enum Pattern {
     Sequential,
     /// Positions in order, some skipped.
     Monotonic,
-    /// Positions in no order, one read apart from the next.
+    /// Positions in no order, each read independent of the next.
     Random,
     /// A few rows.
     Point,

@@ -17,7 +17,7 @@ pub struct TierId(pub u8);
 pub enum TierKind {
     /// Process memory.
     Dram,
-    /// Byte-addressable memory behind a mapping, read in place.
+    /// Memory-mapped, byte-addressable memory, read in place.
     Nvm,
     /// Files read with direct I/O; the home of every sealed segment.
     Ssd,

@@ -25,7 +25,7 @@ impl TierIndex {
         TierId(self.0.load(Ordering::Relaxed))
     }
 
-    /// Moves the tier to a position; `None` says that it is in the list no more.
+    /// Moves the tier to a position; `None`: it was removed from the list.
     pub fn set(&self, id: Option<TierId>) {
         self.0.store(id.map_or(u8::MAX, |id| id.0), Ordering::Relaxed);
     }

@@ -2,6 +2,18 @@
 //!
 //! `4GiB`, `512MB`, `1048576` and `20%` are sizes; `60s`, `500ms`, `5m`, `1h` are durations. Both parse from text or a
 //! number and print in the shortest exact form, so a printed configuration reads back as the same values.
+//!
+//! ```
+//! use terrace_model::units::{Size, Span, human_bytes};
+//!
+//! let budget: Size = "20%".parse()?;
+//! assert_eq!(budget.resolve(16 << 30), 3_435_973_836);
+//! assert_eq!("4GiB".parse::<Size>()?.resolve(0), 4 << 30);
+//! assert_eq!("5m".parse::<Span>()?.0.as_secs(), 300);
+//! assert_eq!(human_bytes(1_524_713_390), "1.42 GiB");
+//! assert!("a lot".parse::<Size>().is_err());
+//! # Ok::<(), String>(())
+//! ```
 
 use std::fmt;
 use std::str::FromStr;

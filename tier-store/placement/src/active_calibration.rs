@@ -1,4 +1,5 @@
-//! The calibration in use: measured at the first start and on request, saved, and corrected by the times that scans observe.
+//! The calibration in use: measured at the first start and on request, saved, and corrected by the times that scans
+//! observe.
 
 use std::sync::Arc;
 
@@ -117,7 +118,7 @@ impl ActiveCalibration {
         calibration: Calibration,
         change: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        // Held while the tiers change, so that nobody compares a calibration with tiers that it is not for.
+        // Held while the tiers change, so that no thread compares the calibration with other tiers than it was made for.
         let mut known = self.calibration.write();
         change()?;
         host.use_calibration(&calibration);
@@ -148,7 +149,7 @@ impl ActiveCalibration {
     }
 }
 
-/// The correction updated by the reads since it was made; `None` where it would hardly change.
+/// Computes the correction from the reads since the last one; `None` when it would change too little to be saved.
 fn updated_correction(calibration: &Calibration, before: &HomeReads, now: &HomeReads) -> Option<Correction> {
     let next = calibration.correction.updated(&calibration.tiers.last()?.cost, before, now)?;
     next.differs(&calibration.correction).then_some(next)

@@ -134,7 +134,7 @@ pub struct Advice {
 pub(super) fn check(inputs: &Inputs, request: &AdviceRequest) -> Result<()> {
     let invalid = |text: String| Err(Error::Invalid(text));
     if inputs.tiers.len() < 2 {
-        return invalid("there is no tier of memory to advise on".into());
+        return invalid("there is no memory tier to advise on".into());
     }
     if !(2..=MOST_POINTS).contains(&request.points) {
         return invalid(format!("a curve has 2 to {MOST_POINTS} points, not {}", request.points));
@@ -148,7 +148,7 @@ pub(super) fn check(inputs: &Inputs, request: &AdviceRequest) -> Result<()> {
     match request.goal {
         Some(Goal::Slowdown(most)) if !(most.is_finite() && most >= 1.0) => {
             return invalid(format!(
-                "no budget makes statements faster than all in memory: a goal of {most} is below 1"
+                "the goal {most} is below 1, but no budget makes statements faster than with all in memory"
             ));
         }
         Some(Goal::MeanUs(most)) if !(most.is_finite() && most > 0.0) => {
@@ -159,16 +159,16 @@ pub(super) fn check(inputs: &Inputs, request: &AdviceRequest) -> Result<()> {
     for (name, price) in &request.prices_per_gb {
         if !inputs.tiers.iter().any(|tier| tier.name == *name) {
             let known: Vec<&str> = inputs.tiers.iter().map(|tier| tier.name.as_str()).collect();
-            return invalid(format!("there is no tier '{name}' to have a price; tiers are {}", known.join(", ")));
+            return invalid(format!("there is no tier '{name}' to set a price for; tiers are {}", known.join(", ")));
         }
         if !(price.is_finite() && *price >= 0.0) {
-            return invalid(format!("a price is a number from 0, not {price} for {name}"));
+            return invalid(format!("a price is a number of at least 0, not {price}, for {name}"));
         }
     }
     let priced = |name: &str| request.prices_per_gb.iter().any(|(known, _)| known == name);
     let memory = inputs.tiers.iter().filter(|tier| tier.budget_bytes.is_some());
     if let Some(tier) = memory.clone().find(|tier| !priced(&tier.name)).filter(|_| !request.prices_per_gb.is_empty()) {
-        return invalid(format!("{} has no price; give all tiers of memory one, or none", tier.name));
+        return invalid(format!("{} has no price; give a price for every memory tier, or for none", tier.name));
     }
     Ok(())
 }

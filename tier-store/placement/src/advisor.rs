@@ -1,5 +1,5 @@
 //! The budget advisor: predicts the time for every budget of the fastest tier, the knee of that curve, the gain of more
-//! room, the cheapest budgets for a goal, and lists columns that no statement reads. Pure, but for the plans it makes.
+//! room, the cheapest budgets for a goal, and lists columns that no statement reads. Pure.
 //!
 //! A point of the curve is a plan with that budget in which moves cost nothing: the placement once all moves are done. The
 //! best placement within a budget is possible within every larger one, so where the solver finds a worse one for more
@@ -22,7 +22,7 @@ const MOST_COMBINATIONS: f64 = 500.0;
 const FLAT: f64 = 0.02;
 /// How far below the straight line between its ends a curve must bend, as a share of its fall.
 const BEND: f64 = 0.1;
-/// Payback epochs with which moves cost next to nothing.
+/// Payback epochs that make the cost of moves negligible.
 const SETTLED_EPOCHS: f64 = 1e12;
 
 /// The state that advice is computed from.

@@ -1,17 +1,17 @@
 //! Calibration: measures the cost of accesses on each tier, by pattern, size and number at once, through the code that
 //! scans use.
 //!
-//! Memory is read in place with the kernels by which scans select rows; the home is read from a chunk file like those of
-//! tables, whole columns and pages. A [`Point`] is one measurement; the cost profile of a tier is computed from all its
-//! points. A tier that cannot be measured (no room, no device) gets a typical profile, and its [`TierProfile`] says so.
-//! The configuration lists tiers fastest first, and noise must not contradict it: each tier is adjusted to be slower than
-//! the one before. The cost of decompression is measured too: files are compressed where it is less than the time that
-//! their device saves.
+//! Memory is read in place with the kernels by which scans select rows; the home is read from a chunk file like those
+//! of tables, whole columns and pages. A [`Point`] is one measurement; the cost profile of a tier is computed from all
+//! its points. A tier that cannot be measured (no room, no device) gets a typical profile, and its [`TierProfile`] says
+//! so. The configuration lists tiers fastest first, and noise of measurements must not contradict it: each tier is
+//! adjusted to be slower than the one before. The cost of decompression is measured too: files are compressed where it
+//! is less than the time that their device saves.
 //!
 //! - [`device`]: measures the device of the home, and the bytes in flight that keep it busy
 //! - [`memory`]: measures memory that is read in place
 //! - [`decompression`]: measures the rates of decompression
-//! - [`work`]: measures the time of cores that reading costs
+//! - [`work`]: measures the CPU time that reading costs
 //! - [`point`]: a measurement, and the cost profile that follows from all of a tier
 //! - [`sample`]: the chunk file that is read for measurements
 //! - [`timing`]: medians of repeated work, alone or on several threads
@@ -41,7 +41,7 @@ pub use sample::SCRATCH_NAME;
 use super::correction::Correction;
 use super::cost::{CACHE_LINE_BYTES, PAGE_BYTES, TierCost};
 
-/// Version of the way in which memory and devices are measured; calibrations of other versions are made anew.
+/// Version of the way in which memory and devices are measured; calibrations of other versions are repeated.
 const METHOD: u32 = 1;
 /// A tier is at least this much slower than the one before it.
 const STEP: f64 = 1.05;
@@ -71,13 +71,13 @@ pub struct TierProfile {
     /// True when there was no room to measure it: it is not tried again before there is.
     #[serde(default)]
     pub no_room: bool,
-    /// The reason why it was not measured, or not this time.
+    /// The reason why it was not measured, or why the last attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl TierProfile {
-    /// A profile with a given cost, as for simulations.
+    /// Makes a profile with a given cost instead of measurements, for simulations.
     pub fn given(name: &str, kind: TierKind, device: impl Into<String>, cost: TierCost) -> Self {
         let bytes = 1 << 20;
         let pattern = Pattern::Sequential;
@@ -88,8 +88,8 @@ impl TierProfile {
         Self { name, kind, device, cost, points, busy: None, measured: true, no_room: false, note: None }
     }
 
-    /// The cost of reads with holes, from the profile of the home tier: it compares concurrent reads of many pages of a
-    /// column with those of few. `None` when the profile lacks them.
+    /// Computes the cost of reads that skip pages, from the profile of the home tier: compares concurrent reads of many
+    /// pages of a column with those of few pages. `None` when the profile lacks these measurements.
     pub fn read_cost(&self) -> Option<ReadCost> {
         let pages = || self.points.iter().filter(|point| point.pattern == Pattern::Monotonic);
         let at_once = pages().map(|point| point.at_once).max()?;
@@ -102,14 +102,14 @@ impl TierProfile {
     }
 }
 
-/// Performance of a device that is kept busy.
+/// Performance of a device with enough reads in flight to keep it busy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Busy {
     /// Bytes in flight that suffice to keep it busy.
     pub depth_bytes: u64,
-    /// Its throughput then, in bytes per microsecond.
+    /// Its throughput with so many bytes in flight, in bytes per microsecond.
     pub bytes_per_us: f64,
-    /// Time of cores that a byte costs to read and check, in microseconds; 0 where the kernel does not report it, `None` in
+    /// CPU time to read and check a byte, in microseconds; 0 where the kernel does not report it, `None` in
     /// calibrations of versions that did not measure it, or that counted the kernel's clearing of fresh memory.
     #[serde(default)]
     pub cores_us_per_byte: Option<f64>,
@@ -140,7 +140,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// A calibration with given profiles, as for simulations.
+    /// Makes a calibration from given profiles, for simulations.
     pub fn given(tiers: Vec<TierProfile>, decompression: Option<DecompressionRates>) -> Self {
         let machine = describe_machine();
         let correction = Correction::default();
@@ -194,11 +194,6 @@ impl Calibration {
         self.tiers.iter().all(|profile| profile.measured || profile.no_room)
     }
 
-    /// True when every tier was measured.
-    pub fn is_measured(&self) -> bool {
-        self.tiers.iter().all(|profile| profile.measured)
-    }
-
     /// Takes the profiles of tiers that could not be measured from an earlier calibration, where machine, method and device
     /// are the same.
     fn with_earlier(mut self, before: Option<&Self>) -> Self {
@@ -210,14 +205,17 @@ impl Calibration {
             };
             let Some(known) = before.tiers.iter().find(same) else { continue };
             let why = profile.note.take().unwrap_or_default();
-            *profile = TierProfile { note: Some(format!("measured earlier; not now: {why}")), ..known.clone() };
+            *profile = TierProfile {
+                note: Some(format!("measured earlier; the last attempt failed: {why}")),
+                ..known.clone()
+            };
         }
         keep_order(&mut self.tiers);
         self
     }
 }
 
-/// Measures every tier; takes about half a second on an idle machine with an SSD and leaves nothing behind. Never fails:
+/// Measures every tier; takes about half a second on an idle machine with an SSD and leaves no files behind. Never fails:
 /// see [`TierProfile::measured`]. A tier that cannot be measured keeps its profile in `before`, if there is one.
 pub fn calibrate(
     tiers: &[Arc<dyn MemoryTier>],
@@ -300,7 +298,7 @@ fn with_retries<T>(measure: impl Fn() -> Result<T>) -> Result<T> {
     measure().or_else(|_| measure()).or_else(|_| measure())
 }
 
-/// Sum of the 8-byte words of `bytes`: work that reads all of them.
+/// Returns the sum of the 8-byte words of `bytes`, so that a measurement reads all of them.
 fn sum(bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
     words.fold(0, u64::wrapping_add)
@@ -334,6 +332,10 @@ mod tests {
 
     fn dram(bytes: u64) -> Vec<Arc<dyn MemoryTier>> {
         vec![Arc::new(DramTier::new(TierId(0), Account::new("dram", bytes)))]
+    }
+
+    fn is_measured(calibration: &Calibration) -> bool {
+        calibration.tiers.iter().all(|profile| profile.measured)
     }
 
     #[test]
@@ -406,7 +408,7 @@ mod tests {
             let calibration = calibrate(&tiers, &FakeHome::default(), clock.as_ref(), None);
             assert!(calibration.tiers.iter().all(|t| !t.measured && t.note.is_some()), "{calibration:?}");
             assert_eq!(calibration.tiers[0].cost, TierCost::typical(TierKind::Dram));
-            // For want of room nothing is tried again before there is some.
+            // A tier without room is not tried again before there is room.
             let empty = tiers[0].account().limit_bytes() == 0;
             let home = FakeHome::default();
             assert_eq!((calibration.tiers[0].no_room, calibration.fits(&tiers, &home)), (empty, true));
@@ -429,18 +431,18 @@ mod tests {
             assert_eq!(ssd.cost.granule_bytes, Some(PAGE_BYTES));
             assert_eq!(device.depth().bytes(), Depth::default().bytes(), "after {reads}");
             assert_eq!(std::fs::read_dir(home.device().unwrap().dir()).unwrap().count(), 0);
-            assert!(!broken.is_measured() && !broken.is_retry_due(broken.unix_us));
+            assert!(!is_measured(&broken) && !broken.is_retry_due(broken.unix_us));
             assert!(broken.is_retry_due(broken.unix_us + 2 * AGAIN_US));
             device.mend();
             let whole = calibrate(&dram(32 << 20), &home, &clock, Some(&broken));
-            assert!(whole.is_measured() && !whole.is_retry_due(u64::MAX), "{whole:?}");
+            assert!(is_measured(&whole) && !whole.is_retry_due(u64::MAX), "{whole:?}");
             device.fail();
             let kept = calibrate(&dram(32 << 20), &home, &clock, Some(&whole));
             assert_eq!(kept.tiers[1].points, whole.tiers[1].points);
             assert!(kept.tiers[1].note.as_deref().is_some_and(|note| note.contains("measured earlier")), "{kept:?}");
             // Not what another machine measured.
             let other = Calibration { machine: "another".into(), ..whole };
-            assert!(!calibrate(&dram(32 << 20), &home, &clock, Some(&other)).is_measured());
+            assert!(!is_measured(&calibrate(&dram(32 << 20), &home, &clock, Some(&other))));
         }
     }
 

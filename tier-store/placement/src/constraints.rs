@@ -1,8 +1,8 @@
 //! Placement constraints: the tiers that the rules of a table leave to each of its segments.
 //!
-//! Rules are applied from the latest to the earliest. A pin leaves a segment one tier, an exclusion all but one; a rule
-//! that would leave it no tier contradicts a later one and does not hold for this segment. The latest preference holds
-//! whose tier is allowed.
+//! Rules are applied from the latest to the earliest. A pin allows one tier, an exclusion all but one; a rule that
+//! would leave a segment no tier contradicts a later one and is ignored for this segment. Of the preferences the latest
+//! one applies whose tier is allowed.
 
 use terrace_model::{ChunkId, ColumnId, TierId};
 use terrace_storage::table::predicate::BoundsByColumn;
@@ -16,17 +16,17 @@ pub type TierMask = u8;
 pub struct PlacementConstraints {
     /// Tiers it may lie on.
     pub allowed: TierMask,
-    /// Tiers it may lie on when there is no room to fulfil its pin, or the rule that it must not lie at home.
+    /// Tiers it may lie on when its pin, or the rule that excludes it from home, gives way because there is no room.
     pub fallback: TierMask,
     /// The tier it should lie on.
     pub preferred: Option<TierId>,
-    /// The pin that holds.
+    /// The pin that applies.
     pub pin: Option<u32>,
-    /// The latest exclusion that holds.
+    /// The latest exclusion that applies.
     pub exclusion: Option<u32>,
-    /// The preference that holds.
+    /// The preference that applies.
     pub preference: Option<u32>,
-    /// Tiers that take nothing more, because they are drained.
+    /// Tiers that accept no more segments, because they are drained.
     pub closed: TierMask,
 }
 
@@ -43,13 +43,13 @@ impl PlacementConstraints {
         self.allowed & bit(tier) != 0
     }
 
-    /// True for a tier that takes nothing more.
+    /// True for a tier that accepts no more segments.
     pub fn is_closed(&self, tier: TierId) -> bool {
         self.closed & bit(tier) != 0
     }
 
-    /// These constraints when the tiers in `closed` take nothing more. A segment that must lie on closed tiers keeps its
-    /// constraint, which then cannot be fulfilled: it gives way.
+    /// Returns these constraints when the tiers in `closed` accept no more segments. A segment that must lie on closed
+    /// tiers keeps its constraint, which then cannot be met: it gives way, as in [`super::reserved`].
     pub(crate) fn without(self, closed: TierMask) -> Self {
         if closed == 0 {
             return self;
@@ -124,7 +124,7 @@ fn bit(tier: TierId) -> TierMask {
     1_u8.checked_shl(u32::from(tier.0)).unwrap_or(0)
 }
 
-/// The part of a chunk that the scopes of rules depend on.
+/// The fields of a chunk on which the scopes of rules depend.
 #[derive(Debug, Clone, Copy)]
 pub struct ScopeChunk<'a> {
     /// The chunk, or those whose rows it has taken over.
@@ -143,7 +143,7 @@ pub struct Scopes<'a> {
 #[derive(Debug)]
 struct ScopedRule<'a> {
     rule: &'a Rule,
-    /// `None`: there is no such tier now.
+    /// `None` while no tier of that name exists.
     tier: Option<TierId>,
     /// True for a chunk in scope, by its position; `None`: all chunks.
     chunks: Option<Vec<bool>>,
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!((both.only(), both.pin, both.fallback), (Some(TierId(0)), Some(1), 0b101));
         let never_cold = constraints(&[(Exclude, "ssd")]);
         assert!(never_cold.needs_memory(HOME) && never_cold.fallback == 0b111);
-        // The first of three that leave nothing is the one that does not hold.
+        // Of three exclusions that leave no tier, the first one is ignored.
         assert_eq!(constraints(&[(Exclude, "dram"), (Exclude, "nvm"), (Exclude, "ssd")]).only(), Some(TierId(0)));
         assert_eq!(constraints(&[(Prefer, "nvm"), (Prefer, "dram")]).preferred, Some(TierId(0)));
         assert_eq!(constraints(&[(Prefer, "nvm"), (Exclude, "nvm")]).preferred, None);

@@ -1,9 +1,9 @@
 //! User control of the loop: its mode, and the freeze of the placement.
 //!
-//! Neither decisions of Terrace nor requests change a frozen placement: epochs move nothing, new pins have no effect, and
-//! orders are refused. New chunks still start on the tier of their table, and the copies of a chunk go when it is compacted
+//! Neither the loop nor requests change a frozen placement: epochs move no segments, new pins have no effect, and orders
+//! are refused. New chunks still start on the tier of their table, and the copies of a chunk go when it is compacted
 //! or dropped. Statements, counters and dry runs go on. A freeze lasts until it is lifted, across restarts; after a restart
-//! everything lies at home, and stays there.
+//! all segments are at home, and stay there.
 
 use serde::{Deserialize, Serialize};
 use terrace_model::{Error, Result, TieringMode};
@@ -37,7 +37,7 @@ impl Control {
         match self.frozen_unix_us {
             None => Ok(()),
             Some(_) => Err(Error::Invalid(
-                "placement is frozen: nothing moves until UNFREEZE PLACEMENT; a dry run says what would".into(),
+                "placement is frozen: no segment moves until UNFREEZE PLACEMENT; a dry run shows which would".into(),
             )),
         }
     }

@@ -1,4 +1,5 @@
-//! The controller: who may run and when, and what users set: mode, freeze, and the largest budgets of tiers.
+//! The controller: serialises epochs, orders and changes of tiers, and keeps the settings of users: mode, freeze, and the
+//! largest budgets of tiers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,7 +42,7 @@ pub(super) struct Controller {
 struct Signal {
     stop: bool,
     interval: Duration,
-    /// The trigger of an epoch that is wanted at once.
+    /// The trigger of an epoch that was requested to run at once.
     wanted: Option<&'static str>,
 }
 
@@ -52,7 +53,7 @@ pub(super) enum WakeUp {
     Stop,
     /// The interval is over.
     Interval,
-    /// An epoch is wanted, for this reason.
+    /// An epoch was requested, with this trigger.
     Wanted(&'static str),
 }
 
@@ -89,7 +90,7 @@ impl Controller {
         self.settings.read().clone()
     }
 
-    /// Sets what was saved, for the start.
+    /// Restores the saved settings at the start.
     pub(super) fn restore(&self, settings: Control) {
         *self.settings.write() = settings;
     }
@@ -219,13 +220,13 @@ impl Controller {
         self.counter_rows.lock()
     }
 
-    /// Keeps the set of tiers as it is.
+    /// Prevents changes of the set of tiers until the guard is dropped.
     #[track_caller]
     pub(super) fn read_tier_set(&self) -> OrderedReadGuard<'_, ()> {
         self.tier_set.read()
     }
 
-    /// Waits until nobody relies on the set of tiers.
+    /// Waits until no other thread holds the guard of [`Self::read_tier_set`], and blocks new ones.
     #[track_caller]
     pub(super) fn write_tier_set(&self) -> OrderedWriteGuard<'_, ()> {
         self.tier_set.write()

@@ -7,10 +7,10 @@
 //!   cost(home)   = calibrated x device_times x waited_share + bytes x work of a core per byte
 //! ```
 //!
-//! Both follow slowly: an epoch with many bytes read weighs a tenth, one with few bytes less. `waited_share` accounts for
-//! overlap: reads that run while statements work on other data cost nothing but the core that checks them. It is above 1
-//! where several threads wait for one device. Memory that is read in place has no reads to be timed; its cost stays as
-//! measured.
+//! Both are moving averages: an epoch with many bytes read has a weight of a tenth, one with few bytes less.
+//! `waited_share` accounts for overlap: reads that run while statements work on other data cost only the CPU time to
+//! check them. It is above 1 where several threads wait for one device. Memory that is read in place has no reads to be
+//! timed; its cost stays as measured.
 
 use serde::{Deserialize, Serialize};
 use terrace_storage::io::ReadSums;
@@ -22,12 +22,12 @@ const WEIGHT: f64 = 0.1;
 const MUCH_BYTES: f64 = (64 << 20) as f64;
 /// Below this the correction does not change.
 const LITTLE_BYTES: u64 = 1 << 20;
-/// Largest factor, up or down, by which the device is believed to differ from its calibration.
+/// Largest factor, up or down, of the correction of the device's calibrated time.
 const MOST_TIMES: f64 = 4.0;
-/// Bounds of the share: some of each read is waited for, and by no more than so many threads.
+/// Bounds of `waited_share`: statements wait for at least a part of each read, and at most so many threads wait at once.
 const LEAST_WAITED: f64 = 0.1;
 const MOST_WAITED: f64 = 4.0;
-/// A change by less than this share is not worth a write.
+/// A smaller change than this share is not saved.
 const WORTH: f64 = 0.01;
 
 /// Reads of the home by scans, since the start of the process.
@@ -49,11 +49,11 @@ fn calibrated_us(reads: &ReadSums, cost: &TierCost) -> f64 {
 /// A correction of the calibrated cost of the home.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Correction {
-    /// Time that the device takes over the calibrated one.
+    /// Time that the device takes, divided by the calibrated time.
     pub device_times: f64,
     /// Share of its time for which statements wait.
     pub waited_share: f64,
-    /// Bytes of the reads that this was learned from.
+    /// Bytes of the reads from which it was computed.
     pub bytes: u64,
 }
 

@@ -4,8 +4,8 @@
 //! 2021, section 7.1 and its outlook in 7.2.2: weights of patterns taken from a cost model of the tiers). A sequential
 //! access reads the whole segment. The others touch places, and a place is a granule of the tier: a cache line where
 //! bytes are addressed, a block with a checksum where the device is read in blocks; they pay the latency at each place.
-//! Scattered rows touch 1 - (1 - 1/n)^k of n blocks (Cardenas 1975). A compressed segment cannot be read in part; it is
-//! read whole, and so is one of which an access could leave out only a few blocks.
+//! Scattered rows touch 1 - (1 - 1/n)^k of n blocks (Cardenas 1975). A compressed segment can only be read whole;
+//! a segment of which an access could skip only a few blocks is read whole too.
 
 use terrace_model::{Pattern, TierKind};
 use terrace_storage::tier::codec::CHECKSUM_BLOCK_BYTES;
@@ -67,7 +67,7 @@ impl TierCost {
     }
 
     /// A plausible profile for a tier that cannot be measured: DDR4, Optane in App Direct mode (0.35 x the bandwidth, 5 x
-    /// the latency of DRAM), an NVMe drive. Their order is what matters.
+    /// the latency of DRAM), an NVMe drive. The relative order of tiers is what matters.
     pub fn typical(kind: TierKind) -> Self {
         match kind {
             TierKind::Dram => Self::new(0.1, 0.02, 9_000.0, Some(CACHE_LINE_BYTES)),

@@ -2,12 +2,12 @@
 //!
 //! The cost of a segment on a tier is the expected time of its accesses there ([`TierCost::expected_us`]) plus, on any
 //! other tier than its current one, the time of the move spread over `payback_epochs`: the plan makes no move that does not
-//! pay back within them, and a segment that is as good elsewhere stays. Segments that nobody reads gain nothing anywhere,
-//! so they are the first to make room and are never promoted. Hysteresis keeps a segment that moved a short time ago from
-//! moving back for a small gain: see [`super::hysteresis`]. A segment that a running statement is about to read does not
-//! leave for a small gain either: see [`super::expected_reads`].
+//! pay back within them, and on a tie the segment stays. Segments that nobody reads save no time on any tier,
+//! so they are the first to be evicted and are never promoted. Hysteresis keeps a segment that moved a short time ago from
+//! moving back for a small gain: see [`super::hysteresis`]. A segment that a running statement is about to read is not
+//! evicted for a small gain either: see [`super::expected_reads`].
 //!
-//! The policy `optimal` decides by these costs; [`super::policy`] has others. This module does what is common to all.
+//! The policy `optimal` decides by these costs; [`super::policy`] has others. This module has the steps that all share.
 //!
 //! Rules of users come before costs: see [`super::constraints`] and [`super::reserved`]. A preference that is not met
 //! costs as much as one more scan of the segment from its home per epoch.
@@ -30,7 +30,7 @@ use super::views::{PREFERENCE, ViewInfluence, ViewInput};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 pub use terrace_model::MAX_TIERS;
 
-/// Dropping a copy costs next to nothing, but more than leaving it.
+/// Cost of dropping a copy, in microseconds: small, but above 0, so that a plan does not drop copies without need.
 const RELEASE_US: f64 = 1.0;
 
 /// A tier as the plan sees it.
@@ -65,7 +65,7 @@ pub struct SegmentInput {
     pub heat: SegmentHeat,
     /// Constraints of its placement; rules are named by their positions in [`Inputs::rules`].
     pub constraints: PlacementConstraints,
-    /// The direction in which it should not move back, because it moved a short time ago.
+    /// Its last move, if it was a short time ago: the segment should not reverse it.
     pub hysteresis: Option<Hysteresis>,
     /// Reads that running statements expect of its copy in memory: see [`super::expected_reads`].
     pub expected_reads: SegmentHeat,
@@ -80,12 +80,12 @@ impl SegmentInput {
     }
 }
 
-/// Everything that a plan depends on.
+/// All inputs of a plan.
 #[derive(Debug, Clone)]
 pub struct Inputs {
     /// Fastest first, the home last.
     pub tiers: Vec<TierInput>,
-    /// In a stable order; ties are broken by it.
+    /// In a stable order, which breaks ties.
     pub segments: Vec<SegmentInput>,
     /// Epochs within which a move must pay back; above 0.
     pub payback_epochs: f64,
@@ -153,7 +153,7 @@ pub struct EpochPlan {
     pub method: Method,
     /// Price of each tier with a budget.
     pub prices: Vec<TierPrice>,
-    /// Positions of the segments whose rule (a pin, or an exclusion from home) gives way for want of room.
+    /// Positions of the segments whose rule (a pin, or an exclusion from home) is not met because budgets are too small.
     pub given_way: Vec<usize>,
 }
 
@@ -304,7 +304,7 @@ impl CostParts {
     }
 }
 
-/// The cost of `segment` on tier `id`, without the price of its room.
+/// Computes the cost of `segment` on tier `id`, without the price of its bytes there.
 pub(super) fn cost_parts(inputs: &Inputs, segment: &SegmentInput, id: usize) -> CostParts {
     let tier = TierId(id as u8);
     let read_us = expected_us(inputs, segment, tier);
@@ -398,7 +398,9 @@ fn rule_reason(policy: PolicyKind, inputs: &Inputs, planned: &PlannedMove, reser
     let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
     if reserved.given_way.binary_search(&planned.segment).is_ok() {
         let rule = inputs.rule(constraints.binding_rule());
-        return Some(format!("gives way: the budgets do not hold all that must lie in memory; {rule} is not met here"));
+        return Some(format!(
+            "the budgets cannot hold all that rules keep in memory; {rule} is not met for this segment"
+        ));
     }
     if constraints.pin.is_some() && constraints.only() == Some(planned.to) {
         return Some(format!("pinned: {}", inputs.rule(constraints.pin)));
@@ -410,8 +412,8 @@ fn rule_reason(policy: PolicyKind, inputs: &Inputs, planned: &PlannedMove, reser
         let from = name(planned.from);
         let rule = inputs.rule(constraints.binding_rule());
         return Some(match planned.from == home {
-            true => format!("not to lie on {from} alone: {rule}"),
-            false => format!("not to lie on {from}: {rule}"),
+            true => format!("needs a copy in memory besides {from}: {rule}"),
+            false => format!("excluded from {from}: {rule}"),
         });
     }
     // The preference is the reason of a move that would not have paid back by itself.
@@ -434,9 +436,9 @@ pub(super) fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice
     let reads = reads_text(&expected);
     if planned.to < planned.from {
         let room = match price(planned.to) {
-            // The price is that of the last byte of the tier; the very move that sets it may be worth less.
+            // The price is the worth of the last byte that the tier takes: a move that sets the price may be worth less.
             Some(price) if price.price_ns_per_byte > planned.benefit_ns_per_byte => {
-                format!("where room is at {} ns", figure(price.price_ns_per_byte))
+                format!("at a price of {} ns", figure(price.price_ns_per_byte))
             }
             Some(price) if price.price_ns_per_byte > 0.0 => {
                 format!("above the price of {} ns", figure(price.price_ns_per_byte))
@@ -450,16 +452,16 @@ pub(super) fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice
     let full = price(planned.from).map_or_else(String::new, |price| {
         let over = price.before_bytes.saturating_sub(price.budget_bytes);
         match over {
-            0 => format!("{from} has a better use for its {}", bytes(segment.bytes)),
+            0 => format!("other segments make better use of its {} on {from}", bytes(segment.bytes)),
             over => over_budget(from, over, price.budget_bytes),
         }
     });
     if expected.total() <= 0.0 {
-        return format!("cold: never read in recent epochs, and {full}");
+        return format!("cold: not read in recent epochs, and {full}");
     }
     let loss = -planned.benefit_us;
     if loss <= 0.0 {
-        return format!("{reads}; {to} serves them {} an epoch faster than {from}", time(planned.benefit_us));
+        return format!("{reads}; {to} serves them faster than {from}, by {} an epoch", time(planned.benefit_us));
     }
     let worth = figure(-planned.benefit_ns_per_byte);
     let price = price(planned.from).map_or(0.0, |price| price.price_ns_per_byte);

@@ -1,10 +1,11 @@
 //! Explanations: why a plan puts a segment on a tier, and what would have to change for another tier. Pure.
 //!
-//! A plan comes down to a price per byte on each tier with a budget: a segment goes to the tier where the sum of its reads,
-//! an unmet preference, its move and the rent of its room (bytes x price) is least. All figures here are taken from the
-//! inputs and prices of one plan. Reads cost in proportion to their number, so the number at which another tier becomes the
-//! cheapest is known in closed form ([`Basis::Price`]). Prices move in steps, though, because segments are indivisible:
-//! where there is time, [`super::condition_search`] plans again until it knows the number ([`Basis::Planned`]).
+//! A plan is determined by a price per byte on each tier with a budget: a segment goes to the tier where the sum of its
+//! reads, an unmet preference, its move and the rent of its room (bytes x price) is least. All figures here are taken
+//! from the inputs and prices of one plan. Reads cost in proportion to their number, so the number at which another
+//! tier becomes the cheapest is known in closed form ([`Basis::Price`]). Prices move in steps, though, because segments
+//! are indivisible: where there is time, [`super::condition_search`] plans again until it knows the number
+//! ([`Basis::Planned`]).
 
 use std::cell::OnceCell;
 
@@ -112,7 +113,7 @@ pub struct Explanation {
     pub bytes: u64,
     /// Name of the tier it lies on; "none" for a segment that has no bytes.
     pub tier: String,
-    /// Name of the tier an epoch would place it on now; "none" likewise.
+    /// Name of the tier an epoch would place it on now; "none" for a segment without bytes.
     pub planned: String,
     /// Reads per epoch by pattern, decayed.
     pub heat: Vec<(Pattern, f64)>,
@@ -165,7 +166,7 @@ impl Explanation {
             condition: String::new(),
             rules: Vec::new(),
             why: "lies on no tier: the column was added after this chunk was written, so all rows have one value, which is \
-                  kept with the table and read from there at no cost; nothing is placed, and no rule moves it"
+                  kept with the table and read from there at no cost; it has no segment to place, and rules do not affect it"
                 .to_owned(),
         }
     }
@@ -186,7 +187,7 @@ pub(super) struct Explainer<'a> {
     demand: Vec<OnceCell<TierDemand>>,
 }
 
-/// The segments that compete for the room of a tier and are free to lie elsewhere.
+/// The segments that compete for the room of a tier and that rules allow on other tiers.
 #[derive(Debug)]
 struct TierDemand {
     /// Segments that the plan puts on slower tiers.
@@ -320,7 +321,7 @@ impl<'a> Explainer<'a> {
         Some(explanation)
     }
 
-    /// Fills in the sentences; to be called again after the conditions changed.
+    /// Writes the sentences of the explanation; call it again after the conditions changed.
     pub(super) fn render_text(&self, at: usize, explanation: &mut Explanation) {
         let texts: Vec<String> = explanation.conditions.iter().map(Condition::text).collect();
         let joined = texts.join(", or ");
@@ -400,8 +401,8 @@ impl<'a> Explainer<'a> {
         best.map(|(tier, reads)| (tier, if up { reads.max(explanation.reads) } else { reads.min(explanation.reads) }))
     }
 
-    /// Time that the segments lose which have to make room for `segment` on a tier: the rent that it really pays. The price
-    /// is a lower bound of it, and loose where little is at stake.
+    /// Computes the time that the segments lose which `segment` displaces from a tier: the actual cost of its room. The
+    /// price is only a lower bound of this cost, and a loose one where few bytes compete.
     fn displacement_us(&self, segment: &SegmentInput, tier: TierId) -> f64 {
         let Some(cell) = self.demand.get(usize::from(tier.0)) else { return 0.0 };
         let TierDemand { holding, .. } = cell.get_or_init(|| self.tier_demand(tier));
@@ -495,7 +496,7 @@ impl<'a> Explainer<'a> {
         if self.gives_way(at) {
             let rule = self.inputs.rule(constraints.binding_rule());
             return Some(format!(
-                "{place}: the budgets do not hold all that must lie in memory; {rule} gives way here"
+                "{place}: the budgets cannot hold all that rules keep in memory; {rule} is not met for this segment"
             ));
         }
         if constraints.is_closed(current) && planned != current {
@@ -506,13 +507,13 @@ impl<'a> Explainer<'a> {
         }
         let Some(runner_up) = &explanation.runner_up else {
             return Some(match constraints.binding_rule() {
-                Some(rule) => format!("{place}: {} leaves no other tier{views}", self.inputs.rule(Some(rule))),
+                Some(rule) => format!("{place}: {} allows no other tier{views}", self.inputs.rule(Some(rule))),
                 None => format!("{place}: no other tier has a budget that could hold it{views}"),
             });
         };
         let hard = constraints
             .binding_rule()
-            .map_or_else(String::new, |rule| format!("; {} holds", self.inputs.rule(Some(rule))));
+            .map_or_else(String::new, |rule| format!("; {} applies", self.inputs.rule(Some(rule))));
         let condition = match explanation.condition.as_str() {
             "" => String::new(),
             text => format!("; {text}"),
@@ -524,9 +525,7 @@ impl<'a> Explainer<'a> {
             return Some(format!("{place}: not read in recent epochs{ahead}{views}{hard}{condition}"));
         }
         if !is_read {
-            return Some(format!(
-                "{place}: not read in recent epochs, so no tier saves anything{views}{hard}{condition}"
-            ));
+            return Some(format!("{place}: not read in recent epochs, so no tier saves time{views}{hard}{condition}"));
         }
         let reads = reads_text(&expected);
         let other = self.tier_named(runner_up);

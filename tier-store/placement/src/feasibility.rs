@@ -47,7 +47,7 @@ impl Feasibility {
         pinned.map(|segment| segment.charged_on(tier)).sum()
     }
 
-    /// Fails when a tier, or all memory tiers together, would have to hold more than under `now` and cannot.
+    /// Fails when rules need more of a tier, or of all memory tiers together, than under `now`, and more than the budgets.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the figures.
@@ -60,7 +60,7 @@ impl Feasibility {
             if need > budget && worse {
                 let too_much = bytes(need - budget);
                 return Err(Error::Invalid(format!(
-                    "pins need {} of {}, the budget is {}; {too_much} too much. Pin less, or unpin something first",
+                    "pins need {} of {}, the budget is {}; {too_much} too much. Pin less, or remove another pin first",
                     bytes(need),
                     tier.name,
                     bytes(budget)
@@ -73,7 +73,7 @@ impl Feasibility {
             let budgets: u64 = self.inputs.tiers.iter().filter_map(|tier| tier.budget_bytes).sum();
             let need: u64 = self.inputs.segments.iter().map(|segment| segment.bytes).sum();
             return Err(Error::Invalid(format!(
-                "placement rules keep {} off {}, the budgets of the other tiers are {} and do not hold {} of it",
+                "placement rules keep {} off {}, the budgets of the other tiers are {} and have no room for {} of it",
                 bytes(need),
                 self.inputs.tiers.last().map_or("home", |tier| tier.name.as_str()),
                 bytes(budgets),

@@ -11,13 +11,13 @@
 //!   time(placement)  = measured + sum over scans of (span(placement) - span(as it was))
 //! ```
 //!
-//! Reading itself costs the cores time (submitting, pages, checksums); it is calibrated as time of all threads.
+//! Reading itself takes CPU time (submission, page handling, checksums); calibration measures it over all threads.
 //!
-//! `fixed` is the measured span minus the time for which its partitions waited, and minus the work that the placement at
-//! that time took. The time of the device for a read depends on its pattern and size, as calibrated with many reads at
-//! once: scattered pages are slower than whole columns. The bytes that a scan reads from home follow from the number of
-//! segments that it read of each column and the share of the column's reads that go to segments at home, by heat. Nothing
-//! else about a statement is used.
+//! `fixed` is the measured span minus the time for which its partitions waited, and minus the work that the model gives
+//! for the placement at that time. The time of the device for a read depends on its pattern and size, as calibrated
+//! with many reads at once: scattered pages are slower than whole columns. The bytes that a scan reads from home follow
+//! from the number of segments that it read of each column and the share of the column's reads that go to segments at
+//! home, by heat. Nothing else about a statement is used.
 
 use std::collections::HashMap;
 
@@ -41,7 +41,7 @@ pub struct Device {
     pub cost: TierCost,
     /// Bytes in flight that keep it busy: a scan waits for so many at a time.
     pub window_bytes: f64,
-    /// Time of cores that a byte costs to read and check, in microseconds.
+    /// CPU time to read and check a byte, in microseconds.
     pub work_us_per_byte: f64,
 }
 
@@ -114,7 +114,7 @@ struct Statement {
 struct Scan {
     /// Work without that which depends on the placement, in microseconds.
     fixed_work_us: f64,
-    /// The span that the model gives for the placement as it was.
+    /// The span that the model predicts for the placement at that time.
     modelled_us: f64,
     partitions: f64,
     /// Positions of columns, and the number of their segments that were read.

@@ -1,4 +1,4 @@
-//! Frozen segments: a plan that leaves some segments where they are. Also turns such a plan into moves.
+//! Frozen segments: prepares a plan that leaves some segments on their tiers, and turns it into moves.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,14 +1,14 @@
-//! Hysteresis: segments that moved a short time ago do not turn back because their heat oscillates.
+//! Hysteresis: segments that moved a short time ago do not move back because their heat oscillates.
 //!
-//! A move has to pay back within [`super::epoch::Inputs::payback_epochs`]; a segment that turns back earlier never gave it
-//! the chance. So for [`HysteresisOptions::epochs`] a segment that rose counts [`HysteresisOptions::factor`] times as hot
-//! when a plan would let it sink, and one that sank counts that much cooler when a plan would let it rise. It turns back
+//! A move has to pay back within [`super::epoch::Inputs::payback_epochs`]; a segment that moves back earlier cannot pay
+//! it back. So for [`HysteresisOptions::epochs`] a promoted segment counts [`HysteresisOptions::factor`] times as hot
+//! when a plan would demote it, and a demoted one counts that much cooler when a plan would promote it. It moves back
 //! early only if the ratio of its heat to the price of room changed by that factor, whichever of the two changed. Once the
 //! heat of the segment itself did so in the direction of the reversal, or budgets or rules changed, it is free. A further
 //! move in the same direction is always free.
 //!
-//! The history is saved with each epoch. After a restart everything lies at home: segments that rose may return, and those
-//! that sank are still held back.
+//! The history is saved with each epoch. After a restart all segments are at home: promoted ones may return to memory, and
+//! demoted ones are still held back.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ use crate::heat::SegmentKey;
 /// Duration and strength of the hysteresis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HysteresisOptions {
-    /// Epochs after a move in which the segment should not turn back; 0: it may at once.
+    /// Epochs after a move in which the segment should not move back; 0: it may move back at once.
     pub epochs: u32,
-    /// Factor by which heat must change, relative to the price of room, for a segment to turn back early; at least 1.
+    /// Factor by which heat must change, relative to the price of room, for a segment to move back early; at least 1.
     pub factor: f64,
 }
 
@@ -45,9 +45,9 @@ impl HysteresisOptions {
 /// Direction of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direction {
-    /// To a faster tier: the segment should not sink.
+    /// To a faster tier: the segment should not be demoted.
     Rose,
-    /// To a slower tier: the segment should not rise.
+    /// To a slower tier: the segment should not be promoted.
     Sank,
 }
 
@@ -61,14 +61,14 @@ pub struct Hysteresis {
 }
 
 impl Hysteresis {
-    /// Factor by which the heat of a segment counts more when it would sink from where it lies.
+    /// Factor by which the heat of a segment counts more in a plan that would demote it.
     pub(super) fn heat_factor(hysteresis: Option<Self>) -> f64 {
         let rose = hysteresis.filter(|hysteresis| hysteresis.direction == Direction::Rose);
         rose.map_or(1.0, |hysteresis| hysteresis.factor.into())
     }
 }
 
-/// The penalty for `segment` to turn back to `tier`, where its reads take `change_us` longer per epoch than where it lies;
+/// The penalty for `segment` to move back to `tier`, where its reads take `change_us` longer per epoch than where it lies;
 /// 0 for a move that is no reversal.
 pub(super) fn reversal_us(segment: &SegmentInput, tier: TierId, change_us: f64) -> f64 {
     let Some(Hysteresis { direction, factor }) = segment.hysteresis else { return 0.0 };
@@ -89,7 +89,7 @@ struct RecentMove {
     heat_us: f64,
 }
 
-/// The budgets and rules that a placement was planned under. Moves under other ones are no reason to hold a segment back.
+/// The budgets and rules under which a placement was planned. Hysteresis ignores moves that were made under other ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BudgetsAndRules {
     budgets: Vec<Option<u64>>,
@@ -136,11 +136,11 @@ impl MoveHistory {
     /// # Errors
     /// When it cannot be read; nothing has changed then.
     pub(super) fn restore(&mut self, blob: &[u8]) -> Result<()> {
-        self.saved = decode(blob, "what segments did in the last epochs")?;
+        self.saved = decode(blob, "the history of recent moves")?;
         Ok(())
     }
 
-    /// Marks the segments that should not turn back in epoch `epoch`. Returns the budgets and rules of the inputs.
+    /// Marks the segments that should not move back in epoch `epoch`. Returns the budgets and rules of the inputs.
     pub(super) fn mark(&self, inputs: &mut Inputs, epoch: u64) -> BudgetsAndRules {
         let basis = BudgetsAndRules::from_inputs(inputs);
         if self.saved.basis != basis || self.saved.recent.is_empty() {

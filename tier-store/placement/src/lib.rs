@@ -4,10 +4,10 @@
 //!   counters -> heat -> epoch::plan (cost x heat, solver) -> moves with reasons -> migrate -> report and log
 //! ```
 //!
-//! The constraints of users come first: room for segments that must lie on a tier is reserved, and a forbidden tier is not
-//! offered. A policy places the other segments. Planning (`epoch`, `policy`, `solver`) is pure: the same inputs give the
-//! same plan, without a clock and without I/O. The loop around it sees tables and tiers through the small trait
-//! [`TieringHost`]. The crate knows the model and the storage; it opens no store.
+//! The constraints of users come first: room for segments that must lie on a tier is reserved, and a forbidden tier has
+//! infinite cost. A policy places the other segments. Planning (`epoch`, `policy`, `solver`) is pure: the same inputs
+//! give the same plan, without a clock and without I/O. The loop reads tables and tiers through the trait
+//! [`TieringHost`]. The crate depends on the model and the storage crates only; it opens no store.
 //!
 //! Inputs:
 //!

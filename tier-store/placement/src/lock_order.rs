@@ -1,11 +1,11 @@
 //! The order of the locks of the tiering loop, and a check that threads keep it.
 //!
 //! A thread that holds a lock takes only locks of later ranks, so no two threads can wait for each other. [`Rank`] is the
-//! order. A thread holds a rank once at a time: neither two leaves nor one lock for reading twice.
+//! order. A thread holds a rank at most once at a time: neither two leaves, nor one lock for reading twice.
 //!
 //! The locks of the host come just before the leaves: the loop calls the host while it holds other locks, and the host
 //! takes leaves under its own (it reports a shortage of room, or wakes the loop). One leaf, the settings, is held across a
-//! commit of the catalog, which calls nobody. The lock of `migrate::Health` comes last and is not checked.
+//! commit of the catalog, which takes none of these locks. The lock of `migrate::Health` comes last and is not checked.
 //!
 //! Builds with debug assertions, and the tests of this crate, keep the ranks that each thread holds, and panic at the
 //! place that breaks the order. In other builds these types are those of `parking_lot` and nothing else.
@@ -20,7 +20,8 @@ use check::{Checked, Held};
 /// The ranks of the locks, outermost first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rank {
-    /// `Controller`: one epoch, order, relief, merge round, change of tiers, calibration on request or checkpoint at a time.
+    /// `Controller`: one epoch, order, relief, merge round, change of tiers, calibration on request or checkpoint at a
+    /// time.
     Epoch,
     /// `Controller`: tiers come, go or are drained; draining takes it without the epoch mutex.
     CounterRows,
@@ -39,7 +40,8 @@ pub(super) enum Rank {
     /// `Tiering`: the list of the loop's threads. A thread of the loop may drop the store, and so stop the loop, while it
     /// holds the epoch mutex.
     Threads,
-    /// Locks that are held for a moment: prices, move history, measurements, proposals, settings, limits, queues, signal.
+    /// Leaves, locks under which no other is taken: prices, move history, measurements, proposals, settings, limits,
+    /// queues, signal.
     Leaf,
 }
 

@@ -52,7 +52,7 @@ pub struct TieringMetrics {
     pub failures: AtomicU64,
     /// Moves that were planned and not carried out.
     pub moves_skipped: AtomicU64,
-    /// Segments that the last epoch could not place as rules ask, for want of room.
+    /// Segments that the last epoch could not place as rules ask, because there was no room.
     pub given_way_segments: AtomicU64,
     /// Bytes of these segments.
     pub given_way_bytes: AtomicU64,

@@ -1,4 +1,4 @@
-//! The mover: carries out the moves of an epoch, within the rates of the devices and past those that fail.
+//! The mover: carries out the moves of an epoch, within the rates of devices, and skips moves of failing devices.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::record::MoveStatus;
 use super::survey::tier_names;
 use super::tiering::{EpochRequest, TieringHost, TieringOptions};
 
-/// The state of moves: what may move, how fast, and which tiers lack room.
+/// The state of moves: cancellation, rate limits, failing devices, and the tiers that lack room.
 pub(super) struct Mover {
     options: Arc<TieringOptions>,
     clock: Arc<dyn Clock>,
@@ -50,7 +50,7 @@ impl Mover {
         self.cancel.store(true, Ordering::Relaxed);
     }
 
-    /// Forgets a cancellation: it was for the epoch or order before.
+    /// Clears a cancellation of the previous epoch or order.
     pub(super) fn clear_cancel(&self) {
         self.cancel.store(false, Ordering::Relaxed);
     }
@@ -81,7 +81,7 @@ impl Mover {
         tier_names(host).iter().map(|tier| self.rate_limit(tier)).collect()
     }
 
-    /// Tells which devices fail.
+    /// Returns the health of the devices.
     pub(super) fn health(&self) -> &Health {
         &self.health
     }
@@ -106,7 +106,7 @@ impl Mover {
         self.health.succeeded(tier, self.clock.as_ref());
     }
 
-    /// Notes that a move failed at a device; `message` says what does not happen for it.
+    /// Notes that a move failed at a device; `message` is logged.
     pub(super) fn note_failure(&self, host: &dyn TieringHost, failed: &MoveError, message: &'static str) {
         if let Some(name) = tier_names(host).get(usize::from(failed.at.0)) {
             self.health.failed(name, &failed.error, self.clock.as_ref());
@@ -162,7 +162,7 @@ impl Mover {
         epoch.predicted_us = moves.iter().filter(|moved| moved.is_done()).map(|moved| moved.record.benefit_us).sum();
     }
 
-    /// The threads that carry out moves; `has_rate`: within rates of devices, `urgent`: somebody waits for the room.
+    /// Returns the executor of moves; `has_rate`: they keep to rates of devices, `urgent`: a load waits for the room.
     fn executor(&self, has_rate: bool, urgent: bool) -> MoveExecutor {
         match (self.options.movers, has_rate) {
             (0, _) => MoveExecutor::Caller,

@@ -7,8 +7,8 @@
 //!
 //! The loop plans an order like an epoch in which all other segments stay, or move down to make room, and carries it out,
 //! logs it and explains it like an epoch. Tables that the loop does not move take part only if the order names them.
-//! Segments that an order moved stay until a later epoch finds a better use for their room: to keep them, make a rule, or
-//! freeze.
+//! Segments that an order moved stay until a later epoch needs their room for segments that save more: to keep them, make
+//! a rule, or freeze the placement.
 
 use serde::Serialize;
 use terrace_model::{ColumnId, Error, Result, TierId, TieringMode};
@@ -77,7 +77,7 @@ pub struct OrderOutcome {
     pub what: String,
     /// Number of segments.
     pub segments: u64,
-    /// Their bytes; 0 for those that are no longer there.
+    /// Their bytes; 0 for segments that no longer exist.
     pub bytes: u64,
 }
 
@@ -97,7 +97,7 @@ pub struct OrderReport {
 enum Instruction {
     /// Moves it to the tier.
     MoveTo(TierId),
-    /// Weighs it as if it were read once more per epoch, so that it comes into memory where that pays.
+    /// Adds one read per epoch to its heat, so that it moves into memory where that pays.
     Warm,
     /// Leaves it, or moves it down to make room: it is out of the order's scope.
     MayYield,
@@ -203,7 +203,8 @@ impl Tiering {
 }
 
 impl Shared {
-    /// Refuses an order that reads from or writes to a failing device: it would make room for segments that cannot come.
+    /// Refuses an order that reads from or writes to a failing device: it would evict segments, and then fail to move
+    /// others.
     fn check_devices(&self, host: &dyn TieringHost, order: &Order) -> Result<()> {
         let home = host.home().name();
         let needed: &[&str] = match order {
@@ -274,7 +275,7 @@ impl<'a> ResolvedOrder<'a> {
             let at = at.ok_or_else(|| Error::unknown_tier(tier, &names))?;
             if host.memory_tiers().get(at).is_some_and(|tier| tier.account().is_closed()) {
                 return Err(Error::Invalid(format!(
-                    "tier '{tier}' is drained and takes nothing; ALTER SYSTEM RESUME TIER {tier} before"
+                    "tier '{tier}' is drained and takes no segments; run ALTER SYSTEM RESUME TIER {tier} first"
                 )));
             }
             task.tier = Some(TierId(at as u8));
@@ -282,8 +283,8 @@ impl<'a> ResolvedOrder<'a> {
         if let Order::RollBack { epoch } = order {
             let epochs = host.placement_snapshots()?;
             let range = match (epochs.first(), epochs.last()) {
-                (Some(first), Some(last)) => format!("{first} to {last} are kept"),
-                _ => "none is kept yet".to_owned(),
+                (Some(first), Some(last)) => format!("the store keeps those of epochs {first} to {last}"),
+                _ => "the store keeps none yet".to_owned(),
             };
             let missing = || Error::NotFound { kind: "placement of epoch", name: epoch.to_string(), hint: Some(range) };
             let snapshot = host.load_placement_snapshot(*epoch)?.ok_or_else(missing)?;
@@ -334,7 +335,7 @@ impl<'a> ResolvedOrder<'a> {
             return Ok(());
         }
         let hint = match inputs.segments.is_empty() {
-            true => "; recent inserts are not yet in chunks, OPTIMIZE seals them",
+            true => "; recent inserts are not in chunks yet, OPTIMIZE seals them",
             false => "",
         };
         Err(Error::Invalid(format!("{}: no segment is in this scope{hint}", self.text())))
@@ -361,8 +362,8 @@ impl<'a> ResolvedOrder<'a> {
         let budget = prices.iter().find(|price| price.tier == *name).map_or(0, |price| price.budget_bytes);
         let others = budget.saturating_sub(need.saturating_sub(lacking));
         Err(Error::Invalid(format!(
-            "bringing this to {name} needs {}, the budget is {}, of which pins and tables that are not moved hold {}; {} \
-             too much. Bring less, or raise the budget",
+            "these segments need {} on {name}, the budget is {}, of which pins and tables that the loop does not move \
+             hold {}; {} too much. Choose a smaller scope, or raise the budget",
             bytes(need),
             bytes(budget),
             bytes(others.min(budget)),
@@ -402,25 +403,25 @@ impl<'a> ResolvedOrder<'a> {
                     format!("already on {}", explainer.name(*tier))
                 }
                 (Instruction::MoveTo(tier), _) => {
-                    format!("left: the budget of {} has no room for it now", explainer.name(*tier))
+                    format!("not moved: the budget of {} has no room", explainer.name(*tier))
                 }
                 (Instruction::Warm, None) if segment.current < prepared.inputs.home() => "already in memory".to_owned(),
-                (Instruction::Warm, None) => "left: memory is full of what is read more".to_owned(),
+                (Instruction::Warm, None) => "not moved: memory is full of segments that are read more".to_owned(),
                 (Instruction::MayYield, Some(moved)) => format!("made room: moved to {}", moved.record.to),
                 (Instruction::MayYield, None) => continue,
                 (Instruction::Forbidden, _) => {
-                    "left: a placement rule, or that the tier is gone, keeps it from that".to_owned()
+                    "not moved: a placement rule forbids it, or the tier no longer exists".to_owned()
                 }
                 (Instruction::Newer, Some(moved)) => {
                     format!("newer than the epoch; made room: moved to {}", moved.record.to)
                 }
-                (Instruction::Newer, None) => "left: newer than the epoch".to_owned(),
+                (Instruction::Newer, None) => "not moved: newer than the epoch".to_owned(),
             };
             debug_assert!(prepared.names(tables, at).is_some());
             count(what, 1, segment.bytes);
         }
         if self.lost_segments > 0 {
-            count("no longer there: dropped, deleted or compacted since".to_owned(), self.lost_segments, 0);
+            count("no longer exists: dropped, deleted or compacted since".to_owned(), self.lost_segments, 0);
         }
         outcome
     }

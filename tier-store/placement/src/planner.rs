@@ -1,4 +1,4 @@
-//! The planner: what the loop knows about segments and tiers, and turns into the inputs of plans.
+//! The planner: keeps heat, costs and move history of segments, and builds the inputs of plans from them.
 
 use std::sync::{Arc, Weak};
 
@@ -41,7 +41,7 @@ pub(super) struct Planner {
 }
 
 impl Planner {
-    /// Makes a planner that knows nothing yet.
+    /// Makes a planner without heat, history and calibration.
     pub(super) fn new(options: &Arc<TieringOptions>, clock: &Arc<dyn Clock>) -> Self {
         Self {
             options: Arc::clone(options),
@@ -104,14 +104,14 @@ impl Planner {
         for (table, blob) in blobs.into_iter().filter(|(table, _)| known.contains(table)) {
             match heat.add_blob(table, &blob) {
                 Ok(()) => restored += 1,
-                Err(error) => tracing::warn!(%error, "heat is not restored"),
+                Err(error) => tracing::warn!(%error, "cannot restore the saved heat of a table"),
             }
         }
         drop(heat);
         if let Some(blob) = host.load_move_history()?
             && let Err(error) = self.move_history.lock().restore(&blob)
         {
-            tracing::warn!(%error, "segments that moved before the restart may turn back at once");
+            tracing::warn!(%error, "cannot restore the history of recent moves; segments may move back at once");
         }
         Ok(restored)
     }
@@ -148,8 +148,8 @@ impl Planner {
         self.move_history.lock().to_blob()
     }
 
-    /// Builds the inputs of a plan from all segments of the tables: with `preview_heat`, or with the kept heat. Moves to and
-    /// from the tiers for whose name `is_paused` is true pause. Also returns the origin of each segment.
+    /// Builds the inputs of a plan from all segments of the tables: with `preview_heat`, or with the kept heat. Moves
+    /// to and from the tiers for whose name `is_paused` is true pause. Also returns the origin of each segment.
     pub(super) fn inputs(
         &self,
         host: &dyn TieringHost,

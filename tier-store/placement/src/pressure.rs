@@ -8,8 +8,7 @@
 //! rules, modes and freezes as epochs do.
 //!
 //! For a lowered budget an epoch under way is cancelled, because its remaining plan is for the old budget. A load evicts
-//! only segments that nobody read within the epochs in which moves have to pay back, and none that no epoch has observed
-//! yet.
+//! only segments without a read within the last `payback_epochs` epochs, and only those that an epoch has observed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -106,7 +105,7 @@ impl Pressure {
         *needs = std::mem::take(needs).into_iter().filter_map(|(tier, need)| Some((position(tier)?, need))).collect();
     }
 
-    /// Combines `need` with what was added to the queue for the tier since.
+    /// Combines `need` with the need that was added to the queue for the tier meanwhile.
     fn with_more(&self, tier: TierId, need: Need) -> Need {
         self.queue.lock().needs.remove(&tier).map_or(need, |more| need.combine(more))
     }
@@ -172,7 +171,7 @@ impl Shared {
             match self.relieve(index.id(), need) {
                 Ok(_) => {}
                 Err(Error::Cancelled) => return,
-                Err(error) => tracing::error!(%error, "no room is made before the next epoch"),
+                Err(error) => tracing::error!(%error, "pressure relief failed; the next epoch makes room"),
             }
             if need != Need::Budget {
                 free_at_us = now_us + LOAD_PAUSE_US;
@@ -206,7 +205,7 @@ impl Shared {
             }
             let id = last_epoch.map_or_else(|| host.last_epoch(), Ok)? + 1;
             let Some(report) = self.relieve_once(host, tier, need, id)? else { return Ok(last) };
-            // No other epoch gets the number.
+            // Set before the next pass: no other epoch gets the number.
             *last_epoch = Some(id);
             // If no segment could be dropped, another pass would only try the same segments again.
             let is_all = report.moves.len() < MAX_VICTIMS || report.epoch.moves_done == 0;
@@ -251,7 +250,7 @@ impl Shared {
         };
         let movable: Vec<bool> =
             inputs.segments.iter().enumerate().map(|(at, segment)| may_leave(at, segment)).collect();
-        // Copies that left the tier but that readers still hold free their bytes by themselves: only segments on it count.
+        // Copies that left the tier free their bytes when their readers end: only segments that are on it count.
         let resident_bytes: u64 =
             inputs.segments.iter().filter(|s| s.current == tier).map(|s| s.charged_on(tier)).sum();
         let lacking_bytes = (resident_bytes.min(account.used_bytes()) + wanted_bytes).saturating_sub(budget);
@@ -285,7 +284,7 @@ impl Shared {
             tier = account.name(),
             segments = report.epoch.moves_done,
             bytes = report.epoch.moved_bytes,
-            "made room at once"
+            "pressure relief evicted segments"
         );
         Ok(Some(report))
     }
@@ -304,7 +303,7 @@ fn slower_has_room(host: &dyn TieringHost, tier: TierId) -> bool {
     room.sum::<u64>() >= over
 }
 
-/// The condition under which a victim would have stayed: that `less` bytes fewer had been needed.
+/// Describes when a victim would have stayed: if `less` bytes fewer had been needed.
 fn condition(tier: &str, need: Need, less: u64, payback_epochs: f64) -> String {
     let unweighed = "no price and no second tier was weighed, only last use and size";
     match need {
@@ -334,8 +333,7 @@ struct Victim<'a> {
 /// A plan of evictions.
 struct Eviction {
     plan: EpochPlan,
-    /// By the position of each victim in [`Inputs::segments`]: by how many bytes less would have to be lacking for it to
-    /// stay.
+    /// By the position of each victim in [`Inputs::segments`]: it would stay if so many bytes fewer were lacking.
     spare_bytes: HashMap<usize, u64>,
 }
 
@@ -364,7 +362,7 @@ fn plan_eviction(inputs: &Inputs, tier: TierId, lacking_bytes: u64, why: &dyn Fn
         if freed >= lacking_bytes || chosen.len() >= MAX_VICTIMS {
             break;
         }
-        // With this number of bytes less lacking, the victims before it would do.
+        // If so many bytes fewer were lacking, the victims before it would free enough.
         let less = lacking_bytes - freed;
         freed += victim.segment.charged_on(tier);
         chosen.push((victim, less));
@@ -391,8 +389,8 @@ fn plan_eviction(inputs: &Inputs, tier: TierId, lacking_bytes: u64, why: &dyn Fn
             benefit_us,
             benefit_ns_per_byte: benefit_us * 1e3 / segment.bytes.max(1) as f64,
             reason: format!(
-                "{TRIGGER}: {}; costs {}, among the least: nothing to write, {LATENCY_FACTOR} of {} by its place in the \
-                 order of last use, {place} of {count}",
+                "{TRIGGER}: {}; its eviction cost {} is among the lowest: no bytes to write, {LATENCY_FACTOR} of {} by its \
+                 position in the order of last use, {place} of {count}",
                 why(lacking_bytes),
                 figure(cost),
                 bytes(segment.charged_on(tier)),

@@ -21,13 +21,13 @@ use super::tiering::{TableSnapshot, Tiering, TieringHost};
 use super::workload::Workload;
 use crate::heat::decay::SegmentKey;
 
-/// Segments up to which the conditions of an explanation are confirmed by planning again.
+/// The most segments for which an explanation confirms its conditions by planning again.
 const CONFIRMED: usize = 32;
 
 impl Tiering {
     /// Explains why each segment in a scope of a table lies where it lies, and what would change that, by the current
-    /// counters and a plan that is not carried out. A table that the loop does not move is explained as if it did, and
-    /// each sentence says so. For few segments the conditions are found by planning again, for many they follow from
+    /// counters and a plan that is not carried out. For a table that the loop does not move, the explanations assume that
+    /// it did, and say so. For few segments the conditions are found by planning again, for many they are computed from
     /// prices.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Tiering {
                 continue;
             };
             if self.shared.planner.policy().kind() != PolicyKind::Optimal {
-                // Another policy does not place by costs, so conditions derived from costs are none.
+                // Another policy does not decide by costs, so conditions derived from costs do not apply.
                 explanation.conditions.clear();
                 explainer.render_text(*at, &mut explanation);
             } else if wanted.len() <= CONFIRMED {
@@ -122,7 +122,7 @@ impl Tiering {
         let tables = tables_by_id(host.as_ref());
         let seen = self.shared.planner.preview_heat(&tables);
         let (mut inputs, origins) = self.shared.inputs(host.as_ref(), &tables, Some(&seen))?;
-        // The workload consists of counted reads; those that hot views let expect are no part of it.
+        // The workload consists of counted reads only, without the reads that hot views are expected to cause.
         inputs.forget_view_scans();
         let device = Device::from_calibration(&self.shared.planner.calibration().for_tiers(host.as_ref())?);
         let device = device.ok_or_else(|| Error::Invalid("no tier is calibrated".into()))?;
@@ -141,25 +141,25 @@ impl Tiering {
         Ok(advice)
     }
 
-    /// Limits of the figures in `advice`, as sentences.
+    /// Returns the assumptions behind the figures in `advice`, one sentence each.
     fn notes(&self, tables: &[TableSnapshot], advice: &Advice) -> Vec<String> {
         let mut notes = Vec::new();
         let control = self.control();
         if control.frozen_unix_us.is_some() {
-            notes.push("placement is frozen: these figures are for what epochs would do otherwise".to_owned());
+            notes.push("placement is frozen: the figures assume that epochs move segments".to_owned());
         } else if control.mode != TieringMode::Auto {
-            notes.push(format!("tiering is {}: these figures are for auto", control.mode));
+            notes.push(format!("tiering is {}: the figures assume tiering = auto", control.mode));
         }
         let others: Vec<&str> =
             tables.iter().filter(|table| table.mode != TieringMode::Auto).map(|table| table.name.as_str()).collect();
         if !others.is_empty() {
-            notes.push(format!("{} weighed as if the loop moved them", others.join(", ")));
+            notes.push(format!("the figures assume that the loop also moves {}", others.join(", ")));
         }
         if self.shared.planner.policy().kind() != PolicyKind::Optimal {
-            notes.push(format!("placed by policy {}", self.shared.planner.policy().kind().name()));
+            notes.push(format!("policy {} places the segments", self.shared.planner.policy().kind().name()));
         }
         if advice.statements == 0 {
-            notes.push("no finished query to go by: only reading times are predicted".to_owned());
+            notes.push("no finished query was recorded: only reading times are predicted".to_owned());
         }
         notes
     }
@@ -181,13 +181,13 @@ impl Tiering {
         PreparedPlan::new(movable, self.shared.planner.policy(), self.shared.planner.work())
     }
 
-    /// The tiers whose devices fail, as the end of a sentence.
+    /// Names the tiers whose devices fail, as the end of an explanation's sentence.
     fn failing_tiers(&self, inputs: &Inputs) -> String {
         let is_failing = |name: &&str| self.shared.mover.health().failing(name).is_some();
         let names: Vec<&str> = inputs.tiers.iter().map(|tier| tier.name.as_str()).filter(is_failing).collect();
         match names.as_slice() {
             [] => String::new(),
-            names => format!("; moves to and from {} pause, as the device fails", names.join(" and ")),
+            names => format!("; moves to and from {} are paused because the device fails", names.join(" and ")),
         }
     }
 
@@ -195,13 +195,15 @@ impl Tiering {
     fn note(&self, table: &TableSnapshot) -> Option<String> {
         let control = self.control();
         match (control.frozen_unix_us, control.mode, table.mode) {
-            (Some(_), ..) => Some("placement is frozen; were it moved".to_owned()),
+            (Some(_), ..) => Some("placement is frozen; after UNFREEZE PLACEMENT".to_owned()),
             (None, TieringMode::Auto, TieringMode::Auto) => match self.shared.planner.policy().kind() {
                 PolicyKind::Optimal => None,
-                other => Some(format!("policy {} decides, which does not go by these costs", other.name())),
+                other => Some(format!("policy {} decides and does not use these costs", other.name())),
             },
-            (None, TieringMode::Auto, mode) => Some(format!("tiering of {} is {mode}; were it moved", table.name)),
-            (None, mode, _) => Some(format!("tiering is {mode}; were it moved")),
+            (None, TieringMode::Auto, mode) => {
+                Some(format!("tiering of {} is {mode}; with tiering = auto", table.name))
+            }
+            (None, mode, _) => Some(format!("tiering is {mode}; with tiering = auto")),
         }
     }
 }

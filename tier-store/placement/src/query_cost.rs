@@ -1,5 +1,5 @@
-//! Query cost: the segments that a statement would read, their tiers, the reading time by the cost model, and what would
-//! have to change for all of them to come from memory. Pure, but for the plans it makes.
+//! Query cost: the segments that a statement would read, their tiers, the reading time by the cost model, and the change
+//! after which all of them would be in memory. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,9 +132,7 @@ fn sentence(cost: &QueryCost, fastest: &str) -> String {
         return format!("reads {} from memory, in about {}", bytes(cost.bytes), time(*read_us));
     }
     let runs = match cost.runs_per_epoch {
-        _ if !cost.is_searched => {
-            "what would bring it into memory takes too long to find among so many segments".into()
-        }
+        _ if !cost.is_searched => "there are too many segments to search for what would bring it into memory".into(),
         Some(runs) => format!("all of it comes into memory when it runs more than {} times an epoch", figure(runs)),
         None => "no number of runs brings all of it into memory".to_owned(),
     };
@@ -145,7 +143,7 @@ fn sentence(cost: &QueryCost, fastest: &str) -> String {
         None => "; nor does a larger budget".to_owned(),
     };
     format!(
-        "{} of {} come from cold storage, about {}; all in {fastest}, it would be {}; {runs}{room}",
+        "{} of {} come from cold storage, about {}; with all in {fastest} it would be {}; {runs}{room}",
         bytes(*cold_bytes),
         bytes(cost.bytes),
         time(*read_us),
@@ -204,7 +202,8 @@ impl ResidencySearch {
     }
 }
 
-/// The least number that suffices, within 2 %, between `low`, which need not, and `high`, which does.
+/// Finds the least number for which `suffices` is true, within 2 %, between `low`, for which it may be false, and
+/// `high`, for which it is true.
 fn least(low: f64, high: f64, suffices: impl Fn(f64) -> Result<bool>) -> Result<f64> {
     let mut low = low;
     let mut high = high;

@@ -12,7 +12,7 @@ pub enum MoveStatus {
     Done,
     /// Not carried out; [`MoveRecord::why`] says why.
     Skipped,
-    /// Decided where the loop only advises: left to a person.
+    /// Proposed only, as the table or the server is in mode `advise`; the loop does not carry it out.
     Proposed,
 }
 
@@ -157,7 +157,7 @@ pub struct EpochRecord {
     pub moves: u32,
     /// Moves carried out.
     pub moves_done: u32,
-    /// Moves given up.
+    /// Moves skipped.
     pub moves_skipped: u32,
     /// Moves proposed for tables that the loop only advises on; not part of `moves`.
     #[serde(default)]

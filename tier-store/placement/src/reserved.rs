@@ -1,9 +1,9 @@
-//! Reserved room: the solver chooses places only after segments that must lie in memory have theirs.
+//! Reserved room: segments that rules keep in memory get their room before the solver places the others.
 //!
 //! Segments pinned to one tier come first, in the order in which their rules were made and then in the order of the
-//! table; then those that must not be at home alone, each on the cheapest tier it may lie on. A segment that no longer
-//! fits gives way: the policy places it like any other segment, on tiers that no exclusion forbids. So the latest rules
-//! and, within a rule, the newest chunks give way first, and a budget is never exceeded.
+//! table; then those that an exclusion keeps off their home, each on the cheapest allowed tier. The rule of a segment
+//! that no longer fits gives way: the policy places the segment like any other, on tiers that no exclusion forbids. So
+//! the latest rules and, within a rule, the newest chunks give way first, and a budget is never exceeded.
 
 use terrace_model::TierId;
 
@@ -14,7 +14,7 @@ use super::epoch::{Inputs, SegmentInput};
 pub(super) struct Reserved {
     /// By segment: the tier on which room is reserved for it.
     pub(super) place: Vec<Option<TierId>>,
-    /// Positions, ascending, of the segments whose rule gives way for want of room.
+    /// Positions, ascending, of the segments whose rule gives way because its tier has no room.
     pub(super) given_way: Vec<usize>,
     /// Bytes reserved on each tier.
     pub(super) bytes: Vec<u64>,

@@ -1,9 +1,9 @@
 //! The residual problem: the policy chooses tiers for the free segments within the room that is not reserved.
 //!
-//! A forbidden tier costs an infinite time. The home is always open, as the last resort of every policy.
+//! A forbidden tier has infinite cost. The home is always allowed, so that every policy finds a feasible placement.
 //!
-//! The policy's bound holds for the residual problem alone: it takes the reserved places as given, even that of a segment
-//! which could as well lie on another memory tier. So where there are such segments, this module computes a bound of the
+//! The policy's bound holds for the residual problem alone: it takes the reserved places as given, even where a segment
+//! could lie on another memory tier. If there are such segments, this module computes a bound of the
 //! whole problem: at any prices every segment costs at least as much as on the cheapest tier that its rules allow (as in
 //! [`super::solver`]), whatever room is reserved.
 
@@ -35,15 +35,16 @@ pub(super) fn choose_residual(
     Ok(whole.decide(&free, decision))
 }
 
-/// Returns the policy's decision if it is valid: a tier for each row, no capacity exceeded, sums that are numbers. Else
-/// returns the greedy decision, whatever went wrong in the policy.
+/// Returns the policy's decision if it is valid: a tier for each row, no capacity exceeded, finite sums. Else logs a
+/// warning and returns the greedy decision.
 fn checked(policy: &dyn Policy, problem: &Problem<'_>) -> Result<Decision> {
     let decision = policy.choose(problem)?;
     let Solution { choice, objective, bound, gap, .. } = &decision.solution;
     if problem.instance.is_feasible(choice) && objective.is_finite() && !bound.is_nan() && !gap.is_nan() {
         return Ok(decision);
     }
-    tracing::warn!(policy = policy.kind().name(), objective, bound, "an answer that is none; greedily instead");
+    let policy = policy.kind().name();
+    tracing::warn!(policy, objective, bound, "the policy returned an invalid placement; using the greedy one");
     let solution = solver::judge(problem.instance, solver::greedy(problem.instance), problem.work)?;
     Ok(Decision { solution: Solution { method: Method::Greedy, ..solution }, scores: Vec::new() })
 }
@@ -66,7 +67,7 @@ fn residual_instance(inputs: &Inputs, all: &Instance, reserved: &Reserved, free:
     residual
 }
 
-/// The constraints of a segment, now that it is known whether its rule gives way.
+/// Returns the constraints of a segment, without the rule that the budgets do not allow (see [`super::reserved`]).
 fn effective_constraints(reserved: &Reserved, at: usize, constraints: &PlacementConstraints) -> PlacementConstraints {
     let gives_way = reserved.given_way.binary_search(&at).is_ok();
     PlacementConstraints {
@@ -91,8 +92,8 @@ impl WholeProblem<'_> {
         reserved.all(|(segment, _)| segment.constraints.only().is_some())
     }
 
-    /// A bound of the whole problem: the better of the bounds at the prices of the residual problem and at the best
-    /// prices of the whole one.
+    /// Computes a bound of the whole problem: the better of the bounds at the prices of the residual problem and at the
+    /// best prices of the whole one.
     fn bound(&self, residual_prices: &[f64]) -> f64 {
         let all = self.all;
         let mut whole = Instance { costs: Vec::with_capacity(all.costs.len()), ..all.clone() };

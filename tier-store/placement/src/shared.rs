@@ -19,7 +19,7 @@ use super::planner::Planner;
 use super::record::EpochReport;
 use super::tiering::{EpochRequest, INTERVAL, TieringHost, TieringOptions};
 
-/// The parts of the loop. Each has its state behind locks of its own; [`super::lock_order`] has their order.
+/// The parts of the loop. Each part guards its state with its own locks; [`super::lock_order`] defines their order.
 pub(super) struct Shared {
     host: Weak<dyn TieringHost>,
     pub(super) clock: Arc<dyn Clock>,
@@ -157,11 +157,11 @@ impl Shared {
             return;
         }
         match unmet_bytes {
-            0 => tracing::info!("what placement rules want in memory fits its budgets again"),
+            0 => tracing::info!("the budgets hold all that placement rules want in memory again"),
             _ => tracing::warn!(
                 segments,
-                "placement rules want {} more in memory than the budgets allow; the latest rules, and of a rule the \
-                 newest chunks, give way. Raise a budget or unpin something; system.placement_rules says what is not met",
+                "placement rules want {} more in memory than the budgets allow; the loop drops the latest rules first, and \
+                 within a rule the newest chunks. Raise a budget or remove a pin; system.placement_rules shows unmet bytes",
                 bytes(unmet_bytes)
             ),
         }

@@ -1,8 +1,9 @@
 //! Placement snapshots: the tier of every segment after an epoch, for rolling back to it.
 //!
-//! The log of moves alone does not suffice: new chunks start on a tier, and a restart leaves everything at home, without a
-//! move. A snapshot holds a set of chunks per table, column and memory tier, and the chunks of each table; columns are
-//! mostly placed in runs of chunks, so it is small. The last [`KEPT_SNAPSHOTS`] are kept.
+//! The log of moves does not suffice, as a segment's tier also changes without a move: a new chunk starts on a tier,
+//! and after a restart all segments are at home. A snapshot holds a set of chunks per table, column and memory tier,
+//! and the chunks of each table; columns are mostly placed in runs of chunks, so it is small. The last
+//! [`KEPT_SNAPSHOTS`] are kept.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ use round::{Placement, Rounded};
 /// A placement problem. Row `i` of a matrix is segment `i`, its columns are the tiers; the last tier is the home.
 #[derive(Debug, Clone, Default)]
 pub struct Instance {
-    /// Capacity of each tier in bytes; infinite where nothing binds. The home's is taken as infinite.
+    /// Capacity of each tier in bytes; infinite for no limit. The home's is taken as infinite.
     pub capacities: Vec<f64>,
     /// Row-major: cost of segment on tier; infinite = not allowed. The home must be allowed.
     pub costs: Vec<f64>,

@@ -167,14 +167,18 @@ fn a_cold_pin_comes_and_the_newest_chunks_give_way() {
     let inputs = four(&table_rules(&[(RuleKind::Pin, "dram")]), [0.0, 0.0, 0.0, 9.0], 0, 3);
     let found = plan(&inputs, Effort::default()).unwrap();
     assert_eq!(found.moves.iter().map(|m| m.segment).collect::<Vec<_>>(), [3], "though it is the hottest");
-    assert!(found.moves[0].reason.starts_with("gives way: "), "{}", found.moves[0].reason);
+    assert!(
+        found.moves[0].reason.starts_with("the budgets cannot hold all that rules keep in memory; "),
+        "{}",
+        found.moves[0].reason
+    );
 }
 
 #[test]
 fn an_exclusion_sends_even_the_hottest_away() {
     let found = plan(&four(&table_rules(&[(RuleKind::Exclude, "dram")]), [9.0; 4], 0, 4), Effort::default()).unwrap();
     assert_eq!(found.moves.len(), 4);
-    assert_eq!(found.moves[0].reason, "not to lie on dram: rule 1 of public.t, EXCLUDE FROM dram");
+    assert_eq!(found.moves[0].reason, "excluded from dram: rule 1 of public.t, EXCLUDE FROM dram");
 }
 
 #[test]

@@ -5,11 +5,12 @@
 //!              ^-------------------resume-------------------'
 //! ```
 //!
-//! A tier that is drained is closed: it takes no segment, plans have no room on it, and ordinary epochs move its segments
-//! to where the policy places them. Only a drained tier can be dropped, when neither segments nor readers hold a byte of
-//! it. A new tier is measured and placed behind those that are about as fast. The positions of tiers change under the
-//! epoch mutex, and an epoch under way is cancelled first: its plan was made for other tiers. Changes last until the
-//! server stops, like budgets that are set while it runs; copies in memory do not outlive it either.
+//! A tier that is drained is closed: it accepts no segment, plans have no room on it, and ordinary epochs move its
+//! segments to the tiers that the policy chooses. Only a drained tier can be dropped, when neither segments nor readers
+//! hold a byte of it. A new tier is measured and comes after those that are about as fast in the order of tiers. The
+//! positions of tiers change under the epoch mutex, and an epoch under way is cancelled first: its plan was made for
+//! other tiers. Changes last until the server stops, like budgets that are set while it runs; copies in memory do not
+//! outlive it either.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,10 +28,10 @@ use super::shared::Shared;
 use super::survey::tier_names;
 use super::tiering::{Tiering, TieringHost};
 
-/// Interval at which an epoch that shall end is cancelled again.
+/// Interval at which a thread that waits for an epoch to end cancels it again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// The reason to wake the loop after a cancelled epoch made way for a change that was then refused.
-const CANCELLED_IN_VAIN: &str = "an epoch was given up for nothing";
+/// Trigger of the epoch that replaces one that was cancelled for a change of tiers, when the change was refused.
+const CANCELLED_IN_VAIN: &str = "an epoch was cancelled for a refused change";
 
 /// Whether a tier takes segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -125,7 +126,7 @@ impl Tiering {
         let at = position_for(&profile, &calibration.tiers);
         let device = profile.device.clone();
         let measured = profile.measured;
-        tracing::info!(tier = tier.name(), position = at, device, measured, "a tier is added");
+        tracing::info!(tier = tier.name(), position = at, device, measured, "added a tier");
         calibration.tiers.insert(at, profile);
         // Only the tiers before it and its own profile are adjusted: slower tiers may outlive it and keep theirs.
         keep_order(calibration.tiers.get_mut(..=at).unwrap_or_default());
@@ -166,11 +167,11 @@ impl Tiering {
             other => other,
         })?;
         tier.account().close();
-        tracing::info!(tier = name, bytes = tier.account().used_bytes(), "a tier is drained");
+        tracing::info!(tier = name, bytes = tier.account().used_bytes(), "draining a tier");
         if self.shared.controller.is_under_way(Interruptible::Any) {
             self.shared.mover.cancel();
         }
-        self.shared.controller.wake("a tier is drained");
+        self.shared.controller.wake("a tier was drained");
         Ok(())
     }
 
@@ -184,8 +185,8 @@ impl Tiering {
         let tier = memory_tier(host.as_ref(), name, "resumed")?;
         if tier.account().is_closed() {
             tier.account().open();
-            tracing::info!(tier = name, "a tier takes segments again");
-            self.shared.controller.wake("a tier takes segments again");
+            tracing::info!(tier = name, "resumed a tier");
+            self.shared.controller.wake("a tier was resumed");
         }
         Ok(())
     }
@@ -213,7 +214,7 @@ impl Tiering {
         shared.share_memory(&memory, |most| most + tier.memory_bytes());
         shared.controller.forget_max_budget(name);
         shared.mover.forget_rate_limit(name);
-        tracing::info!(tier = name, "a tier is dropped");
+        tracing::info!(tier = name, "dropped a tier");
         shared.controller.wake("a tier was dropped");
         Ok(())
     }
@@ -241,7 +242,9 @@ impl Shared {
         }
         if names.len() >= MAX_TIERS {
             let names = names.join(", ");
-            return Err(Error::Invalid(format!("there are {MAX_TIERS} tiers, {names}, and there cannot be more")));
+            return Err(Error::Invalid(format!(
+                "there are {MAX_TIERS} tiers already, {names}, and more are not supported"
+            )));
         }
         self.check_memory(&host.memory_tiers(), tier.name(), tier.memory_bytes())
     }
@@ -305,17 +308,17 @@ impl Shared {
         let holds = format!("{segments} segment{}, {}", if segments == 1 { "" } else { "s" }, bytes(held_bytes));
         if !account.is_closed() {
             return Err(Error::Invalid(format!(
-                "tier '{name}' takes segments and holds {holds}; drain it before: ALTER SYSTEM DRAIN TIER {name}"
+                "tier '{name}' takes segments and holds {holds}; drain it first: ALTER SYSTEM DRAIN TIER {name}"
             )));
         }
         if segments > 0 {
             let control = self.controller.settings();
             let how = match (control.frozen_unix_us, control.mode) {
-                (Some(_), _) => "placement is frozen, they leave after UNFREEZE PLACEMENT",
-                (None, TieringMode::Advise) => "tiering is advise, they leave after ALTER SYSTEM SET tiering = auto",
-                _ if stays => "tables keep theirs whose tiering is advise or off; ALTER TABLE .. SET (tiering = auto)",
+                (Some(_), _) => "placement is frozen, they move after UNFREEZE PLACEMENT",
+                (None, TieringMode::Advise) => "tiering is advise, they move after ALTER SYSTEM SET tiering = auto",
+                _ if stays => "tables with tiering advise or off keep theirs; run ALTER TABLE .. SET (tiering = auto)",
                 (None, TieringMode::Off) => "tiering is off, EPOCH NOW moves them",
-                (None, TieringMode::Auto) => "they leave with the next epochs, EPOCH NOW runs one",
+                (None, TieringMode::Auto) => "the next epochs move them, EPOCH NOW runs one",
             };
             return Err(Error::Invalid(format!("tier '{name}' still holds {holds}: {how}")));
         }
@@ -336,7 +339,7 @@ impl Shared {
         if need > most.saturating_sub(taken) {
             return Err(Error::Invalid(format!(
                 "tier '{}' takes {} of this process's memory: {} and emulated tiers may have {} in all, of which {} are \
-                 taken; lower that budget by {} before",
+                 taken; lower that budget by {} first",
                 name,
                 bytes(need),
                 dram.name(),
@@ -368,8 +371,8 @@ impl Shared {
             tracing::warn!(
                 tier,
                 segments,
-                "a tier that held segments is not configured any more; nothing is lost, they are read from {home} until \
-                 epochs bring them elsewhere"
+                "a tier that held segments is not configured any more; no data is lost, statements read the segments from \
+                 {home} until epochs move them to other tiers"
             );
         }
         let mut rules: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -383,7 +386,7 @@ impl Shared {
             tracing::warn!(
                 tier,
                 rules = rules.join(", "),
-                "placement rules name a tier that is not there; they hold again when there is one of that name"
+                "placement rules name a tier that is not configured; they apply once there is a tier of that name"
             );
         }
         Ok(())
@@ -425,7 +428,7 @@ pub fn check_name(name: &str) -> Result<()> {
     match begins && name.len() <= 32 && name.bytes().all(plain) {
         true => Ok(()),
         false => Err(Error::Invalid(format!(
-            "'{name}' cannot be the name of a tier: up to 32 lower-case letters, digits and _, a letter first"
+            "'{name}' cannot be the name of a tier: use up to 32 lower-case letters, digits and _, with a letter first"
         ))),
     }
 }

@@ -1,8 +1,8 @@
-//! The tiering loop: runs one epoch per interval, and one when it is asked to.
+//! The tiering loop: runs one epoch per interval, and one on each request.
 //!
 //! An epoch folds the counters into heat, plans, moves segments, and saves its report and the heat. Epochs never
 //! overlap; queries never wait for one. The loop sees the store through [`TieringHost`] and holds it weakly, so that a
-//! dropped store ends its loop. A dry run looks at a copy and changes nothing.
+//! dropped store ends its loop. A dry run works on a copy and changes nothing.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -64,7 +64,7 @@ pub trait TieringHost: Send + Sync {
     /// tier knows its new position. `rows` gives the row of the counters for each position, the home's included; the
     /// counters of the row `reset` begin at 0.
     fn set_memory_tiers(&self, _tiers: MemoryTiers, _rows: &[u8], _reset: Option<u8>) -> Result<()> {
-        Err(Error::Unsupported("tiers that come and go".into()))
+        Err(Error::Unsupported("changing the memory tiers".into()))
     }
     /// The tier where every segment has its durable bytes; its id follows the last memory tier's.
     fn home(&self) -> &dyn HomeTier;
@@ -303,7 +303,7 @@ impl Tiering {
         for thread in threads {
             // The loop itself may be the last owner of the store: it cannot join itself, and ends by the flag.
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
-                tracing::error!("the tiering thread ended abnormally");
+                tracing::error!("a thread of the tiering loop panicked");
             }
         }
     }
@@ -345,7 +345,7 @@ impl Tiering {
         let max = self.shared.controller.max_budget_bytes(tier);
         if let Some(max) = max.filter(|max| bytes > *max) {
             return Err(Error::Invalid(format!(
-                "a budget of {bytes} bytes for tier '{tier}' is more than the {max} bytes there are for it; choose less, or start the server with a larger limit"
+                "a budget of {bytes} bytes for tier '{tier}' is more than its maximum of {max} bytes; choose less, or start the server with a larger limit"
             )));
         }
         account.set_limit_bytes(bytes);
@@ -363,7 +363,7 @@ impl Tiering {
         account(self.shared.host()?.as_ref(), tier)?;
         let Size::Bytes(bytes_per_s) = rate else {
             return Err(Error::Invalid(
-                "a rate limit is bytes per second, such as 100MiB; a percentage has nothing that it could be of".into(),
+                "a rate limit is a number of bytes per second, such as 100MiB, not a percentage".into(),
             ));
         };
         self.shared.mover.set_rate_limit(tier, bytes_per_s);

@@ -1,12 +1,12 @@
-//! The influence of hot views on a plan: they pin nothing.
+//! The influence of hot views on a plan: they change expected reads, weights and budgets, but pin no segments.
 //!
 //! Hot views act in three ways, all of them on the plan alone; [`SegmentInput::heat`] keeps the counted accesses.
 //!
-//! 1. *Expected accesses.* A segment of a view's column, in a chunk that has rows of the view, is expected to be read at
-//!    least as often as scans of the view read that column ([`crate::heat::views`]), not more often than the larger of
-//!    both: these scans are counted by the segment too, once it is there. So a chunk that was just written counts from
-//!    its first epoch on. The difference to the counted reads fades with the half-life of heat, because its own counters
-//!    become more reliable: a view of a month does not keep in memory the weeks that nobody reads.
+//! 1. *Expected accesses.* A segment of a view's column, in a chunk that has rows of the view, is expected to be read
+//!    at least as often as scans of the view read that column ([`crate::heat::views`]), not more often than the larger
+//!    of both: these scans are counted by the segment too, once it is there. So the chunk's expected reads are known
+//!    from its first epoch on. The difference to the counted reads fades with the half-life of heat, because its own
+//!    counters become more reliable: a view of a month does not keep in memory the weeks that nobody reads.
 //! 2. *Preference.* At equal benefit per byte such segments go first: their reads weigh [`PREFERENCE`] more.
 //! 3. *Budgets.* Of the segments of a view with a budget, those that fit in it together, by falling benefit per byte, stay
 //!    candidates for DRAM; a segment in DRAM keeps its place unless another one is [`HYSTERESIS`] times as good. This

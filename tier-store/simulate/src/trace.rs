@@ -14,7 +14,7 @@ const MOVES_SHOWN: usize = 2;
 pub fn trace(course: &Course, policy: PolicyKind) -> Result<String> {
     let mut text = format!(
         "{}, seed {}, policy {}: where the {} columns of {} chunks lie (D dram, n nvm, . ssd), time of the reads\nof each \
-         epoch and the least there is for them. Epochs without moves are left out.\n\n",
+         epoch and the lowest possible time. Epochs without moves are left out.\n\n",
         course.scenario.name(),
         course.seed,
         policy.name(),

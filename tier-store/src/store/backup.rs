@@ -36,7 +36,7 @@ const FORMAT_VERSION: u32 = 1;
 const CACHE_BYTES: usize = 32 << 20;
 /// Number of attempts to pin a commit before a backup gives up because chunks are replaced too fast.
 const ATTEMPTS: usize = 10;
-/// Number of times the table versions are read for one catalog snapshot.
+/// Number of times that the table versions are read for one catalog snapshot.
 const CHECKS_PER_COMMIT: usize = 20;
 const CHECK_PAUSE: Duration = Duration::from_millis(5);
 /// Room left free on the target's disk for file system metadata.
@@ -98,11 +98,14 @@ fn open_complete(dir: &Path) -> Result<Core> {
 fn read_manifest(source: &Path) -> Result<BackupReport> {
     let path = source.join(MANIFEST_FILE);
     let foreign = |why: String| {
-        Error::Invalid(format!("{} is not a backup: {why}. Name the folder that `terrace backup` made", source.display()))
+        Error::Invalid(format!(
+            "{} is not a backup: {why}. Name the folder that `terrace backup` made",
+            source.display()
+        ))
     };
     let bytes = std::fs::read(&path).map_err(|e| foreign(format!("{MANIFEST_FILE} cannot be read ({e})")))?;
     let manifest: BackupReport =
-        serde_json::from_slice(&bytes).map_err(|e| foreign(format!("{MANIFEST_FILE} makes no sense ({e})")))?;
+        serde_json::from_slice(&bytes).map_err(|e| foreign(format!("{MANIFEST_FILE} cannot be parsed ({e})")))?;
     if manifest.format_version != FORMAT_VERSION {
         return Err(Error::UnsupportedFormat { path, found: manifest.format_version, supported: FORMAT_VERSION });
     }
@@ -119,7 +122,7 @@ impl Core {
     /// Copies the store as it is now.
     pub(super) fn backup(&self, target: &Path, watch: Watch<'_>) -> Result<BackupReport> {
         if absolute(target)?.starts_with(absolute(&self.data_dir)?) {
-            return Err(Error::Invalid(format!("{} is inside of the data directory", target.display())));
+            return Err(Error::Invalid(format!("{} is inside the data directory", target.display())));
         }
         let commit = self.pin_commit()?;
         let created_unix_us = self.clock.unix_us();
@@ -144,7 +147,7 @@ impl Core {
                 self.clock.sleep(CHECK_PAUSE);
             }
         }
-        Err(Error::Invalid("tables change too fast for a backup; try again".into()))
+        Err(Error::Invalid("the tables change too fast for a backup; try again".into()))
     }
 
     /// Adds the chunks of the current version of each table.
@@ -188,7 +191,7 @@ impl CopyJob<'_> {
         let parent = absolute(target)?.parent().map(Path::to_path_buf).unwrap_or_default();
         create_private_folder(&partial).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => Error::Invalid(format!(
-                "{} is there: another copy to this place is running, or one was interrupted. Delete it and try again",
+                "{} exists: another copy to this target is running, or one was interrupted. Delete it and try again",
                 partial.display()
             )),
             _ => Error::io("create", &partial, &error),
@@ -249,10 +252,10 @@ fn load_verified_file(core: &Core, chunk: &Chunk) -> Result<AlignedBuffer> {
     let file = core.ssd.load_file(chunk)?;
     let damaged = |what: String| Error::Corrupt {
         path: chunk.path.clone(),
-        what: format!("{what}. `terrace check` names all damage and what to do; a backup copies none"),
+        what: format!("{what}. `terrace check` lists all damage with advice; a backup does not copy damaged files"),
     };
     if file.as_slice().len() as u64 != chunk.file_bytes {
-        return Err(damaged(format!("it has {} bytes, {} were written", file.as_slice().len(), chunk.file_bytes)));
+        return Err(damaged(format!("its size is {} bytes, expected {}", file.as_slice().len(), chunk.file_bytes)));
     }
     for (column, segment) in chunk.segments.iter().enumerate() {
         let stored = codec::stored_bytes(&segment.home, file.as_slice()).unwrap_or_default();
@@ -311,7 +314,7 @@ fn check_space(folder: &Path, needed_bytes: u64) -> Result<()> {
     match free_bytes(folder) {
         Some(free_bytes) if free_bytes < needed_bytes => {
             let message = format!(
-                "{needed_bytes} bytes are needed and {free_bytes} are free on its disk: free space, or choose another"
+                "the copy needs {needed_bytes} bytes, its disk has {free_bytes} free: free space, or choose another"
             );
             Err(Error::Io { action: "write", path: folder.to_owned(), errno: Some(libc::ENOSPC), message })
         }

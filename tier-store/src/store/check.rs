@@ -59,7 +59,7 @@ pub struct Finding {
     pub column: Option<String>,
     /// The problem.
     pub what: String,
-    /// Advice how to solve the problem.
+    /// What a user can do about it.
     pub advice: String,
 }
 
@@ -187,7 +187,8 @@ impl Core {
 
     /// Removes a damaged value that statements do not need.
     fn remove_damaged_value(&self, fault: &CatalogFault) -> Result<()> {
-        let key = fault.key.clone().ok_or_else(|| Error::Invalid("a damaged page is not mended".into()))?;
+        let key =
+            fault.key.clone().ok_or_else(|| Error::Invalid("a damaged catalog page cannot be repaired".into()))?;
         let mut commit = Commit::default();
         commit.delete(fault.space, key);
         self.catalog.commit(commit)
@@ -266,7 +267,7 @@ impl<'a> Check<'a> {
             }
             self.report.findings.push(finding);
         }
-        // A scan of a space ends at a damaged page, so what lies behind it cannot be verified.
+        // A scan of a space ends at a damaged page, so the entries after it cannot be verified.
         let is_readable = |space: Space| !damaged.iter().any(|fault| fault.space == space && fault.is_page_damage());
         if !is_readable(Space::Tables) {
             return Ok(());
@@ -284,12 +285,12 @@ impl<'a> Check<'a> {
                 let Ok(v) = v else { return Ok(true) };
                 let table = key_part(k, 0);
                 let fault = match (space, tables.get(&table)) {
-                    (_, None) => Some("it belongs to no table".to_owned()),
+                    (_, None) => Some("its table does not exist".to_owned()),
                     (_, Some(None)) => None,
                     (Space::Chunks, _) => decode::<ChunkRecord>(v, "a chunk").err().map(|e| e.to_string()),
                     (Space::Delta, Some(Some(schema))) => match decode_batches(v) {
                         Ok((found, _)) if found.fields() == schema.fields() => None,
-                        Ok(_) => Some("its columns are not those of the table".to_owned()),
+                        Ok(_) => Some("its columns differ from those of the table".to_owned()),
                         Err(error) => Some(error.to_string()),
                     },
                     (Space::Sketches, _) => Sketch::decode(v).err().map(|e| e.to_string()),
@@ -327,7 +328,7 @@ impl<'a> Check<'a> {
         self.core.heal(chunk)?;
         match file_faults(self.core, chunk, &self.core.ssd.load_file(chunk)?).is_empty() {
             true => Ok(()),
-            false => Err(Error::Corrupt { path: chunk.path.clone(), what: "it was made again and is not good".into() }),
+            false => Err(Error::Corrupt { path: chunk.path.clone(), what: "the rebuilt file is still damaged".into() }),
         }
     }
 
@@ -377,8 +378,8 @@ impl<'a> Check<'a> {
                 continue;
             }
             let (what, advice) = match file.unfinished || file.chunk.is_some() {
-                true => ("no table has it: left over from an interrupted write", "the next start removes it"),
-                false => ("it is not a file of Terrace", "move it elsewhere; it is never touched"),
+                true => ("no table refers to it: an interrupted write left it", "the next start removes it"),
+                false => ("it is not a file of Terrace", "move it elsewhere; Terrace never changes it"),
             };
             self.report.findings.push(notice(file.path, what, advice));
         }
@@ -387,13 +388,13 @@ impl<'a> Check<'a> {
             described.insert(id);
             let what = match (record, ids.get(&id)) {
                 (Err(error), _) => error.to_string(),
-                (Ok(_), None) if !broken.contains(&id) => "it describes a table that is gone".to_owned(),
+                (Ok(_), None) if !broken.contains(&id) => "it describes a table that was dropped".to_owned(),
                 _ => continue,
             };
-            self.report.findings.push(notice(path, &what, "the next start of a server puts it right"));
+            self.report.findings.push(notice(path, &what, "the next start of a server corrects it"));
         }
         for (id, table) in ids.into_iter().filter(|(id, _)| !described.contains(id)) {
-            let what = format!("it is missing: the catalog could not be rebuilt with table {}", table.name());
+            let what = format!("it is missing: a rebuilt catalog would lack table {}", table.name());
             let path = self.core.descriptions.path(id);
             self.report.findings.push(notice(path, &what, "the next start of a server writes it"));
         }
@@ -451,8 +452,8 @@ fn fault_finding(path: &Path, fault: &CatalogFault, table: Option<String>) -> Fi
     let finding = catalog_finding(path.to_owned(), fault.to_string());
     match fault.is_expendable() {
         true => {
-            let advice = "statements go on without it: it is made anew, or was a line of a log. `terrace check --repair` on \
-                          the running server removes it";
+            let advice = "statements work without it: it is a log record, or Terrace computes it again. `terrace check \
+                          --repair` on the running server removes it";
             Finding { advice: advice.to_owned(), table, ..finding }
         }
         false => Finding { table, ..finding },
@@ -485,7 +486,7 @@ fn header_faults(core: &Core, chunk: &Chunk) -> Vec<Fault> {
 fn file_faults(core: &Core, chunk: &Chunk, file: &AlignedBuffer) -> Vec<Fault> {
     let bytes = file.as_slice();
     if bytes.len() as u64 != chunk.file_bytes {
-        return vec![Fault::of_file(format!("it has {} bytes, {} were written", bytes.len(), chunk.file_bytes))];
+        return vec![Fault::of_file(format!("its size is {} bytes, expected {}", bytes.len(), chunk.file_bytes))];
     }
     let mut faults = Vec::new();
     for (column, segment) in chunk.segments.iter().enumerate() {
@@ -507,14 +508,14 @@ fn file_faults(core: &Core, chunk: &Chunk, file: &AlignedBuffer) -> Vec<Fault> {
 /// Verifies header, footer and padding.
 fn frame_fault(chunk: &Chunk, file: &[u8]) -> Option<Fault> {
     let header = match codec::check_stamp(file).and_then(|stamp| Ok((stamp, codec::read_header(file)?))) {
-        // A file of an earlier version has no stamp; its header is compared with the catalog all the same.
+        // A file of an earlier version has no stamp; its header is still compared with the catalog.
         Ok((Stamp::Valid | Stamp::Missing, header)) => header,
         Err(error) => return Some(Fault::of_header(message_without_path(error))),
     };
     // The file may have columns that the table dropped, and other names for those it renamed.
     let mut homes = chunk.segments.iter().filter(|s| s.constant.is_none()).map(|segment| &segment.home);
     let same = header.rows == chunk.rows && homes.all(|home| header.homes.contains(home));
-    (!same).then(|| Fault::of_header("it describes other columns than the catalog: it is the file of another chunk"))
+    (!same).then(|| Fault::of_header("its columns differ from those in the catalog: it is the file of another chunk"))
 }
 
 /// Compares the stored bounds of a chunk with those of its data.
@@ -535,7 +536,7 @@ fn statistics_fault(version: &TableVersion, position: usize, chunk: &Chunk, file
         Ok(None) => None,
         Ok(Some(column)) => Some(Fault {
             column: Some(column),
-            what: "its bounds in the catalog are not those of its values".into(),
+            what: "its bounds in the catalog differ from those of its values".into(),
             advice,
         }),
         Err(error) => Some(Fault { column: None, what: format!("its bounds cannot be compared: {error}"), advice }),

@@ -187,7 +187,7 @@ impl Core {
     }
 
     /// Opens the catalog again after the disk refused a write. Tables continue from their last durable version: commits
-    /// queued behind the failure are forgotten, and their new files are deleted.
+    /// queued after the failed one are discarded, and their new files are deleted.
     ///
     /// # Errors
     /// The reason why the catalog cannot be written yet.
@@ -195,7 +195,7 @@ impl Core {
         // Wait until a change of a definition under way has got its result.
         let _ddl = self.ddl.lock();
         if self.catalog.failure().is_none() {
-            // Another thread reopened it: heads may be ahead of the published versions again.
+            // Another thread has reopened it, and heads may be ahead of the published versions again.
             return Ok(());
         }
         self.catalog.reopen(self.descriptions.files())?;

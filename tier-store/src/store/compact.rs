@@ -95,7 +95,7 @@ pub(super) struct Attempt {
 }
 
 impl Core {
-    /// Compacts one group of a table without chunks of `skip`; `None` when no group is worth rewriting.
+    /// Compacts one group of a table without the chunks in `skip`; `None` when no group is worth rewriting.
     pub(super) fn compact(&self, table: &Arc<Table>, mode: CompactionMode, skip: &HashSet<ChunkId>) -> Option<Attempt> {
         let _compacting = table.lock_compacting();
         let most_bytes = self.delta.limit_bytes() / 4;
@@ -183,7 +183,7 @@ impl Core {
             // A rule added meanwhile for some of these chunks would spread to the rows of all of them.
             let named_by = |entry: &ChunkEntry| head.version.rules.rules_naming(entry.chunk.id);
             if group.windows(2).any(|pair| matches!(pair, [a, b] if named_by(a) != named_by(b))) {
-                let what = "a placement rule was made for some of the chunks";
+                let what = "a placement rule was added for some of the chunks";
                 return Err(Error::Conflict { table: table.name().to_string(), what });
             }
             let mut draft = Draft::new(self, table, &head)?;
@@ -245,7 +245,7 @@ fn compact_one_group(core: &Core, skip: &mut HashSet<(TableId, ChunkId)>) -> u64
             // A later attempt may find no conflict, or free memory.
             Err(Error::Conflict { .. } | Error::BudgetExceeded { .. }) => {}
             Err(error) => {
-                tracing::warn!(table = %table.name(), %error, "chunks cannot be compacted; they stay as they are");
+                tracing::warn!(table = %table.name(), %error, "compaction of chunks failed; they stay unchanged");
                 skip.extend(chunks.into_iter().map(|chunk| (table.id(), chunk)));
             }
         }

@@ -47,7 +47,7 @@ pub struct TierInfo {
     pub name: String,
     /// Kind.
     pub kind: TierKind,
-    /// True when ordinary memory stands in for the device.
+    /// True when ordinary memory emulates the device.
     pub emulated: bool,
     /// The memory or device that it uses.
     pub description: String,
@@ -129,7 +129,7 @@ impl Core {
     pub(super) fn describe(&self, table: &Table) {
         let described = TableRecord::new(table.definition()).and_then(|r| self.descriptions.write(table.id(), &r));
         if let Err(error) = described {
-            tracing::warn!(%error, table = %table.name(), "the catalog could not be rebuilt with this table as it is");
+            tracing::warn!(%error, table = %table.name(), "cannot write the description of a table; the next start does");
         }
     }
 
@@ -184,7 +184,7 @@ impl Core {
                 Err(Error::BudgetExceeded { .. }) => {}
                 // A failing tier is no error of the ingest: the rows are safe at home.
                 Err(error) if error.is_device_fault() => {
-                    tracing::debug!(%error, tier = tier.name(), "a new segment stays at home");
+                    tracing::debug!(%error, tier = tier.name(), "cannot copy a new segment to its tier; it stays at home");
                 }
                 Err(error) => return Err(error),
             }

@@ -84,7 +84,7 @@ impl Descriptions {
     /// Removes the description of a dropped table. If that fails, the next start removes it.
     pub(super) fn remove(&self, id: TableId) {
         if let Err(error) = self.files.remove_file(&self.path(id)) {
-            tracing::warn!(%error, table = id.0, "the description of a dropped table stays behind");
+            tracing::warn!(%error, table = id.0, "cannot remove the description of a dropped table; the next start removes it");
         }
     }
 
@@ -134,7 +134,7 @@ fn parse(id: TableId, path: &Path, bytes: &[u8]) -> Result<TableRecord> {
     }
     let record = unhex(&description.record).ok_or_else(|| corrupt("its record is not hexadecimal"))?;
     if format!("{:08x}", crc32c::crc32c(&record)) != description.crc32c {
-        return Err(corrupt("the checksum of its record is wrong"));
+        return Err(corrupt("its record does not match its checksum"));
     }
     decode(&record, "a table").map_err(|e| corrupt(&e.to_string()))
 }

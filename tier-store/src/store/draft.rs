@@ -1,6 +1,6 @@
 //! Drafts: the next version of a table, made under the lock of its head.
 //!
-//! A draft starts as the head. Callers delete rows wherever these lie by now, add chunks and delta entries, and remove
+//! A draft starts as the head. Callers delete rows wherever these are now, add chunks and delta entries, and remove
 //! sealed entries; then [`Draft::finish`] returns the version and adds its records to a catalog commit. Chunks and
 //! entries without a live row are left out, so that their bytes are released with the last reader.
 
@@ -184,8 +184,8 @@ impl<'a> Draft<'a> {
         self.replaced.extend(old.iter().map(|c| c.chunk.id));
         self.replacements
             .push((old.iter().map(|c| c.chunk.id).collect(), new.iter().map(|(c, _)| c.chunk.id).collect()));
-        // The place of an old chunk may be taken by now: the chunk lost its last row, and another chunk was added at
-        // the end.
+        // The place of an old chunk may belong to another chunk now: the old one lost its last row, and another chunk
+        // was added at the end.
         let others = self.chunks.iter().filter(|c| !self.replaced.contains(&c.chunk.id));
         let taken: HashSet<u64> = others.map(|c| c.place).collect();
         let places = old.iter().map(|c| c.place).filter(|place| !taken.contains(place)).chain(last + 1..);

@@ -89,7 +89,7 @@ fn a_store_survives_the_death_of_its_machine() {
         Some(last) => {
             let table = store.table(&name).unwrap();
             let found: BTreeSet<i64> = keys(&store, &table).into_iter().collect();
-            assert_eq!(found.len() as u64, table.version().live_rows(), "a row is there twice");
+            assert_eq!(found.len() as u64, table.version().live_rows(), "a row occurs twice");
             let done = (last + 1..last + 3).find(|done| state(*done) == found);
             println!("TERRACE-STORE-CHECKED {last} {}", found.len());
             (

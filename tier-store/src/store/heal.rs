@@ -31,7 +31,7 @@ impl Core {
         }
         self.ssd.replace_file(chunk, &file)?;
         self.ssd.counters().healed.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(path = %chunk.path.display(), "a damaged file was made again from good copies");
+        tracing::warn!(path = %chunk.path.display(), "rebuilt a damaged file from good copies");
         Ok(())
     }
 }
@@ -96,7 +96,7 @@ fn encode_again(chunk: &Chunk, columns: &[u8]) -> Result<Vec<u8>> {
     if same && encoded.bytes.len() as u64 == chunk.file_bytes {
         return Ok(encoded.bytes);
     }
-    let what = "its columns are good, its header is not and cannot be written as it was; load the table again";
+    let what = "its columns are good, but its header is damaged and cannot be reproduced; load the table again";
     Err(Error::Corrupt { path: chunk.path.clone(), what: what.into() })
 }
 

@@ -238,9 +238,7 @@ impl Ingest {
         }
         if self.sealed.len() != self.dispatched {
             let lost = self.dispatched - self.sealed.len();
-            return Err(Error::Invalid(format!(
-                "{lost} chunks of the ingest were lost: a thread that writes them failed"
-            )));
+            return Err(Error::Invalid(format!("the ingest lost {lost} chunks: a thread that writes them failed")));
         }
         Ok(std::mem::take(&mut self.sealed).into_values().collect())
     }

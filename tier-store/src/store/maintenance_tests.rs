@@ -364,7 +364,7 @@ fn wrong_bounds_are_found() {
     let report = run_check(dir.path(), false);
     let found: Vec<_> = report.findings.iter().map(|f| (f.chunk, f.column.as_deref())).collect();
     assert_eq!(found, [(None, None), (Some(0), Some("k")), (Some(1), Some("k"))], "{:?}", report.findings);
-    assert!(report.findings[0].what.contains("table 77: it belongs to no table"), "{:?}", report.findings[0]);
+    assert!(report.findings[0].what.contains("table 77: its table does not exist"), "{:?}", report.findings[0]);
 }
 
 /// Flips one byte in the middle of a column.
@@ -480,7 +480,7 @@ fn a_backup_holds_one_commit_and_comes_back_whole() {
     for folder in [&target, &back] {
         use std::os::unix::fs::PermissionsExt;
         let mode = std::fs::metadata(folder).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700, "{}: nobody else on this machine may read it", folder.display());
+        assert_eq!(mode & 0o777, 0o700, "{}: no other user of this machine may read it", folder.display());
     }
     let store = Store::open(StoreOptions::new(&back)).unwrap();
     assert!(contents(&store) == good);
@@ -530,7 +530,7 @@ fn a_backup_while_tables_change_is_consistent() {
         store.create_table(definition).unwrap();
     }
     let inside = store.backup(&dir.path().join("data/x"), &mut ignore_progress).unwrap_err().to_string();
-    assert!(inside.contains("inside of the data directory"), "{inside}");
+    assert!(inside.contains("inside the data directory"), "{inside}");
     let stop = AtomicBool::new(false);
     let backups = std::thread::scope(|scope| {
         scope.spawn(|| {

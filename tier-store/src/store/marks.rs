@@ -38,7 +38,7 @@ impl Core {
         let _allocating = self.marks.lock();
         let next = self.catalog.get(Space::Meta, NEXT_MARK_KEY)?.map_or(0, |bytes| key_part(&bytes, 0));
         let mark = u32::try_from(next).ok().filter(|mark| *mark < MarkId::COUNT);
-        let mark = mark.ok_or_else(|| Error::Invalid("all marks of hot views are given out".into()))?;
+        let mark = mark.ok_or_else(|| Error::Invalid("all ids of hot view marks are used up".into()))?;
         let mut commit = Commit::default();
         commit.put(Space::Meta, NEXT_MARK_KEY.to_vec(), key(&[next + 1]));
         self.catalog.commit(commit)?;
@@ -93,7 +93,7 @@ impl Core {
             (Marked::Some, Some(position)) => {
                 let columns = self.columns(chunk, &[position])?;
                 let bits = columns.first().and_then(|bits| bits.as_boolean_opt()).cloned();
-                bits.ok_or_else(|| Error::Invalid(format!("{} has no bits", chunk.column_label(position))))
+                bits.ok_or_else(|| Error::Invalid(format!("{} is not Boolean", chunk.column_label(position))))
             }
             (Marked::None, _) => Ok(all(false)),
             _ => Ok(all(true)),
@@ -140,7 +140,7 @@ impl Core {
                 return Err(Error::Conflict { table, what: "its chunks were replaced" });
             };
             if now.iter().any(|known| known.chunk.id == found.chunk.id) {
-                return Err(Error::Invalid(format!("chunk {} is twice in a group", found.chunk.id.0)));
+                return Err(Error::Invalid(format!("a group contains chunk {} twice", found.chunk.id.0)));
             }
             now.push(found.clone());
         }

@@ -58,8 +58,9 @@ impl NewTierSpec {
             (Some(path), false) => NvmBacking::Path(path),
             (None, true) => NvmBacking::Emulated,
             _ => {
-                let what = "needs a path (a pool file on a DAX mount or tmpfs, a devdax device), or emulated = true";
-                return Err(Error::Invalid(format!("tier '{}' {what}, one of them", self.name)));
+                let what =
+                    "needs either a path (a pool file on a DAX mount or tmpfs, a devdax device) or emulated = true";
+                return Err(Error::Invalid(format!("tier '{}' {what}", self.name)));
             }
         };
         Ok(NewTier {
@@ -89,7 +90,7 @@ impl Store {
         let budget_bytes = budget_bytes.unwrap_or(capacity_bytes);
         if budget_bytes > capacity_bytes {
             return Err(Error::Invalid(format!(
-                "tier '{name}' has {capacity_bytes} bytes, a budget of {budget_bytes} does not fit"
+                "tier '{name}' has {capacity_bytes} bytes; its budget of {budget_bytes} is larger"
             )));
         }
         if self.tier_infos().iter().any(|known| known.name == name) {

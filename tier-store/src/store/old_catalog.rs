@@ -63,12 +63,12 @@ impl OldCatalog {
         let mut rules = Vec::new();
         let mut damaged = Vec::new();
         if !catalog.is_sealed() {
-            let unproven = |error| format!("{error}. Views and rules may not be what was written");
+            let unproven = |error| format!("{error}. Its views and rules may be wrong");
             damaged.extend(Catalog::verify(&path, CACHE_BYTES).err().map(unproven));
         }
         // A scan ends at a damaged page.
         let lost_behind =
-            |space: Space, error: Error| format!("{}: what is behind a damaged page is lost ({error})", space.name());
+            |space: Space, error: Error| format!("{}: entries after a damaged page are lost ({error})", space.name());
         let scanned = catalog.snapshot().and_then(|snapshot| {
             snapshot.scan_all(Space::Objects, &[], |k, v| {
                 match v {

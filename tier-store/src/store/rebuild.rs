@@ -3,12 +3,12 @@
 //! The descriptions ([`super::description`]) name the tables, the chunk files have their rows; each file is verified by
 //! its stamp. Checksums, bounds and sketches are computed again. The old catalog is moved aside, never deleted.
 //!
-//! Lost is everything that only the catalog has: rows not yet sealed, deletions of rows, the history of epochs and
+//! Everything that only the catalog has is lost: rows not yet sealed, deletions of rows, the history of epochs and
 //! moves, heat, the marks of hot views. Views, external tables and placement rules are taken from the old catalog where
 //! it can still be read ([`OldCatalog`]). A chunk file that was written but not committed, or replaced but not yet
-//! deleted, when the server died comes back: nothing in the files distinguishes it from others. So rebuild only without
-//! a good catalog and without a backup. The report counts these rows where the old catalog knows them. Because deleted
-//! rows may come back, keys are no longer enforced.
+//! deleted, when the server died becomes part of the new catalog: nothing in the files distinguishes it from others. So
+//! rebuild only without a good catalog and without a backup. The report counts these rows where the old catalog has
+//! them. Because deleted rows may come back, keys are no longer enforced.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -202,7 +202,7 @@ impl FoundFiles {
             match record.and_then(TableRecord::definition) {
                 Err(error) => self.skip(path, error),
                 Ok(mut definition) => match names.get(&definition.name.to_string()) {
-                    Some(younger) => self.skip(path, format!("table {} replaced this one", younger.0)),
+                    Some(younger) => self.skip(path, format!("table {} replaced this table", younger.0)),
                     None => {
                         names.insert(definition.name.to_string(), id);
                         let key_released = std::mem::take(&mut definition.options.enforce_primary_key);
@@ -233,11 +233,11 @@ impl FoundFiles {
     /// Verifies a chunk file and adds it to its table, or to the skipped files.
     fn add_chunk(&mut self, file: StoredFile) {
         let Some((table, chunk)) = file.chunk else {
-            let why = if file.unfinished { "it was never finished" } else { "it is not a file of Terrace" };
+            let why = if file.unfinished { "its write was interrupted" } else { "it is not a file of Terrace" };
             return self.skip(file.path, why);
         };
         let Some(table) = self.tables.get_mut(&table) else {
-            return self.skip(file.path, "no description names its table: it was dropped, or never finished");
+            return self.skip(file.path, "its table has no description: the table was dropped, or never finished");
         };
         let name = file.path.strip_prefix(&self.ssd).ok().and_then(Path::to_str).unwrap_or_default();
         match read_chunk(&file.path, name, &table.definition) {
@@ -259,7 +259,7 @@ fn read_chunk(path: &Path, name: &str, definition: &TableDefinition) -> Result<(
     let same = header.schema.fields() == definition.schema.fields();
     // A file without column ids has the columns of the table when it was created.
     let columns = ids_of(&header.schema).or_else(|| same.then(|| definition.columns.iter().map(|c| c.id).collect()));
-    let columns: Vec<ColumnId> = columns.ok_or_else(|| corrupt("its columns are not those of its table".into()))?;
+    let columns: Vec<ColumnId> = columns.ok_or_else(|| corrupt("its columns differ from those of its table".into()))?;
     let statistics = ChunkStatistics::compute(&decode_rows(&header, &columns, definition, bytes)?)?;
     let ChunkHeader { rows, homes, .. } = header;
     // Leave out bits of marks: the files do not show which marks still belong to a hot view.

@@ -1,9 +1,9 @@
 //! Opens a data directory: takes the lock, opens the catalog, loads the tables, removes orphaned files.
 //!
 //! Only the catalog is read, and every part of it that query results depend on is verified by its checksums. Chunks can
-//! be queried from their home at once; bounds load at first use. A file in the SSD folder that no table knows is left
-//! over from a crash if it has a name of ours, and is removed; any other file is logged and left alone. A chunk file
-//! that is missing or has another size is logged; only statements that read it fail.
+//! be queried from their home at once; bounds load at first use. A file in the SSD folder that no table refers to is
+//! left over from a crash if it is named like a chunk file, and is removed; other files are logged and not changed. A
+//! chunk file that is missing or has another size is logged; only statements that read it fail.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -54,8 +54,8 @@ pub(super) fn open(options: StoreOptions) -> Result<Core> {
     create_folders(files, &ssd_dir)?;
     let has_tables = refuse_lost_catalog(&options.files, dir)?;
     if files.len(&dir.join(CATALOG_FILE))?.is_none() {
-        // A first start may have been stopped after it created the folder, so make its name durable. We may have no
-        // right to open the parent folder, so errors are ignored.
+        // A first start may have been stopped after it created the folder, so make its name durable. The server
+        // may lack permission to open the parent folder, so errors are ignored.
         let _ = files.sync_folder(parent(dir));
     }
     revoke_access_of_others(dir);
@@ -165,7 +165,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
     })
 }
 
-/// Opens the catalog, whose lock is the lock of the directory, and writes our process id to a file for the error
+/// Opens the catalog, whose lock is the lock of the directory, and writes the process id to a file for the error
 /// message of other processes. On return the names of catalog and SSD folder are durable, even if an earlier start was
 /// stopped before it got there.
 fn open_catalog(files: &dyn FileSystem, dir: &Path, cache_bytes: usize, has_tables: bool) -> Result<Arc<Catalog>> {
@@ -289,7 +289,7 @@ fn refresh_descriptions<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Ta
     Ok(())
 }
 
-/// Removes our files that no table knows; logs damaged and foreign files.
+/// Removes chunk files that no table refers to; logs damaged and foreign files.
 fn remove_orphans<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>) -> Result<()> {
     let mut known = HashSet::new();
     for table in tables {
@@ -304,7 +304,7 @@ fn remove_orphans<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>)
                     Err(error) => error.to_string(),
                 };
                 tracing::error!(
-                    "{} is damaged: {} bytes expected, found: {found}. Statements that read chunk {} of table {} from it will fail; \
+                    "{} is damaged: expected {} bytes, found {found}. Statements that read chunk {} of table {} from it will fail; \
                      restore the file or load the table again",
                     chunk.path.display(),
                     chunk.file_bytes,
@@ -319,10 +319,10 @@ fn remove_orphans<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>)
         match (known.contains(&file.path), ours) {
             (true, _) => {}
             (false, true) => {
-                tracing::info!(path = %file.path.display(), bytes = file.bytes, "removed: left over from an interrupted write");
+                tracing::info!(path = %file.path.display(), bytes = file.bytes, "removed a file that an interrupted write left");
                 core.ssd.remove(&file.path)?;
             }
-            (false, false) => tracing::warn!(path = %file.path.display(), "not a file of Terrace; left alone"),
+            (false, false) => tracing::warn!(path = %file.path.display(), "ignored a file that Terrace did not write"),
         }
     }
     Ok(())

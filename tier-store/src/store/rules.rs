@@ -273,7 +273,7 @@ fn existing_chunks(chunks: &ChunkSet, version: &TableVersion) -> Result<ChunkSet
     if known.is_empty() {
         let all: ChunkSet = version.chunks.iter().map(|entry| entry.chunk.id).collect();
         let (all, hint) = match all.is_empty() {
-            true => ("none".to_owned(), "; recent inserts are not yet in chunks, OPTIMIZE seals them"),
+            true => ("none".to_owned(), "; recent inserts are not in chunks yet, OPTIMIZE seals them"),
             false => (all.to_string(), ""),
         };
         return Err(Error::Invalid(format!("the table has no chunk of {chunks}; its chunks are {all}{hint}")));

@@ -1,4 +1,4 @@
-//! Tests of the public interface: acknowledged changes are there after a reopen, others are gone.
+//! Tests of the public interface: acknowledged changes exist after a reopen, others do not.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

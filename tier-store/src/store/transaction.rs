@@ -1,10 +1,10 @@
 //! Transactions: changes of tables that are visible only to their owner until all of them are committed.
 //!
-//! For each table that it changes, a transaction has the version it started from (its *base*) and that version with its
-//! own changes on top (its *view*), which its next statement reads. The view keeps the base's chunks and delta entries
-//! in their positions, with more deleted rows, and has its own behind them; so a commit writes the difference between
-//! the two. Rows of its own lie in chunk files and delta entries that no other transaction knows and that are deleted
-//! with it.
+//! For each table that it changes, a transaction has the version it started from (its *base*) and that version with the
+//! transaction's changes on top (its *view*), which its next statement reads. The view keeps the base's chunks and delta entries
+//! in their positions, with more deleted rows, and appends its own; so a commit writes the difference between the
+//! two. The new rows lie in chunk files and delta entries that no other transaction sees and that are deleted with the
+//! transaction.
 //!
 //! Snapshot isolation: the first committer of a deletion wins, the other gets [`Error::Conflict`]. Inserts conflict
 //! only where the table enforces its key.
@@ -197,7 +197,7 @@ impl Change {
 }
 
 fn wrong_version() -> Error {
-    Error::Invalid("the positions are not of the version that the transaction sees".into())
+    Error::Invalid("the row positions belong to another version than the transaction reads".into())
 }
 
 impl ChangedTable {

@@ -36,7 +36,7 @@ pub struct Usage {
     pub tables: Vec<TableUsage>,
     /// Size of the catalog's file, free pages included.
     pub catalog_file_bytes: u64,
-    /// Our files that no table has (yet): of interrupted writes, of loads under way, of tables dropped while they are
+    /// Chunk files that no table refers to: of interrupted writes, of running loads, of tables dropped while they are
     /// read.
     pub unowned_files: u64,
     /// Bytes of these files.

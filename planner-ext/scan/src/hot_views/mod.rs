@@ -1,7 +1,7 @@
-//! What scans and hot views tell each other, and the settings and counts of hot views that every build has.
+//! The interface between scans and hot views, with the options and counters that a build without hot views has as well.
 //!
-//! A [`ViewOracle`] tells a scan that is planned which views serve it. When the scan is executed, it counts in the
-//! [`ViewTally`] of each view, and records itself in its [`ScanRequest`], from which views are mined.
+//! When a scan is planned, a [`ViewOracle`] returns the views that the scan can use. When it is executed, it updates the
+//! [`ViewTally`] of each view, and records the execution in its [`ScanRequest`], from which views are mined.
 //!
 //! - [`mining_counters`]: counts of mining, for metrics
 //! - [`mining_options`]: options of mining
@@ -39,10 +39,10 @@ pub struct PlannedScan<'a> {
     pub options: &'a ConfigOptions,
 }
 
-/// Tells scans which hot views serve them.
+/// Finds the hot views that a scan can use.
 pub trait ViewOracle: fmt::Debug + Send + Sync {
-    /// Returns the published views of the table, each with whether the scan asks for its rows only. There are none
-    /// while the catalog cannot be read.
+    /// Returns the published views of the table, each with whether the scan asks for its rows only; returns none while
+    /// the catalog cannot be read.
     ///
     /// # Errors
     /// When a filter names a column that the table does not have.

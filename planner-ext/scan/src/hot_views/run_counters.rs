@@ -69,7 +69,7 @@ impl RunCounters {
         self.written_bytes.load(Ordering::Relaxed)
     }
 
-    /// Chunks that do not know the mark of the current run yet; 0 when there is no run.
+    /// Chunks without the mark of the current run; 0 when there is no run.
     pub fn chunks_left(&self) -> u64 {
         self.chunks_left.load(Ordering::Relaxed)
     }
@@ -107,7 +107,7 @@ impl RunCounters {
         }
     }
 
-    /// Sets the number of chunks that do not know the mark of the current run yet.
+    /// Sets the number of chunks without the mark of the current run.
     pub fn leave(&self, chunks: usize) {
         self.chunks_left.store(chunks as u64, Ordering::Relaxed);
     }

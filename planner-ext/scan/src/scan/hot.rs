@@ -1,7 +1,7 @@
 //! Hot views in a scan: if a scan asks only for rows of a view, it does not read chunks that have no row of the view.
 //!
 //! The marks of a chunk stay true as long as the chunk exists: rows do not change, and deletions only remove some. The
-//! delta has no marks and is always read, and so is a chunk that does not know the mark.
+//! delta has no marks and is always read, and so is a chunk without the mark.
 
 use std::fmt;
 

@@ -1,12 +1,12 @@
-//! What a scan leaves behind: the heat of segments, metrics, and what the store learns from the values.
+//! Records the effects of a scan: heat of segments, metrics, and statistics that the store learns from values.
 //!
-//! The code that reads and filters calls two functions here and knows none of the counters:
+//! The code that reads and filters calls two functions here and does not use the counters itself:
 //!
 //! - [`ScanObserver::finish`], once per chunk whose scan has ended, whether by its last row, an error, or because the
 //!   stream was dropped. It counts accesses (heat, totals of the store, `EXPLAIN ANALYZE`, the advisor), notes the
-//!   share of rows that passed, records reads in vain for membership filters, and offers cold columns to memory.
+//!   share of rows that passed, records reads without a matching row for membership filters, and offers cold columns to memory.
 //! - [`ScanObserver::learn`], when all values of a cold column have arrived. Bounds of pages and samples do not wait
-//!   for the end: other scans use them at once, and a chunk that is read but never scanned has taught them, too.
+//!   for the end: other scans use them at once, and also come from a chunk that is read but never scanned.
 
 use std::sync::{Arc, OnceLock};
 
@@ -26,7 +26,7 @@ use super::source::ScanSource;
 use super::survival::SurvivalRate;
 use super::tally::ScanTally;
 
-/// Counts what one execution of a scan reads, and lets the store learn from it.
+/// Counts the reads of one execution of a scan, and passes values to the store's statistics.
 pub(super) struct ScanObserver {
     source: Arc<ScanSource>,
     /// Columns of the scan.
@@ -211,7 +211,7 @@ impl ScanObserver {
 struct UselessReads {
     /// The filters over the table's schema.
     filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// Found when a chunk was read in vain: the keys of joins are known by then.
+    /// Computed when a chunk was read without a matching row: the keys of joins are known by then.
     probe_values: OnceLock<Vec<ProbeValues>>,
 }
 

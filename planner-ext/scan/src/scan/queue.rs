@@ -485,7 +485,7 @@ impl ScanQueue {
                 lane.filtering += usize::from(chunk.has_deferred());
                 return Ok(Some(Taken::Arrived(chunk)));
             }
-            // The chunk was read in vain, and so might be those behind it: read less far ahead again.
+            // No row of the chunk can match any more, and the same may hold for those behind it: read less far ahead again.
             lane.window_bytes = self.look_ahead.first_bytes;
         }
         // Evaluating filters lets a read start, resident chunks do not. So chunks to filter come before resident ones,
@@ -550,7 +550,7 @@ impl ScanQueue {
             };
             if !self.keeps(item) {
                 lane.order.pop_front();
-                // The chunk was read in vain: read less far ahead again, as in `take_any`.
+                // No row of the chunk can match any more: read less far ahead again, as in `take_any`.
                 if ready.is_some() {
                     lane.window_bytes = self.look_ahead.first_bytes;
                 }

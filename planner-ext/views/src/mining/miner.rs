@@ -47,7 +47,7 @@ impl Action {
     }
 }
 
-/// Learns from statements which views would pay.
+/// Finds views that would pay for the logged statements.
 #[derive(Debug)]
 pub struct Miner {
     log: Arc<ScanLog>,
@@ -231,7 +231,7 @@ impl MinerState {
                     None => continue,
                 },
                 ProposalState::Created if own.is_none() => {
-                    (ProposalState::Retired, "somebody dropped or replaced it".to_owned())
+                    (ProposalState::Retired, "a user dropped or replaced it".to_owned())
                 }
                 _ => continue,
             };
@@ -250,8 +250,8 @@ impl MinerState {
             *poor = if saved < POOR * mined.saved_bytes as f64 { *poor + 1 } else { 0 };
             if *poor >= patience {
                 let reason = format!(
-                    "for {poor} epochs it left out less than {:.0} % of what it was made for: {saved:.0} bytes per epoch instead \
-                     of {}",
+                    "for {poor} epochs it saved less than {:.0} % of the expected bytes: {saved:.0} bytes per epoch \
+                     instead of {}",
                     POOR * 100.0,
                     mined.saved_bytes
                 );

@@ -6,14 +6,14 @@
 //! - `pattern`: conditions without their values, and the values beside them
 //! - `proposal`: proposals of views, and their states
 //! - `scan`: the logged scans, analysed, of as many epochs as are looked back on
-//! - `search`: finds the candidates that pay, judged by epochs that they were not made from
+//! - `search`: finds the candidates that pay, judged by later epochs than those their values come from
 //! - `sql`: conditions as text
 //! - `stored_proposals`: proposals in the catalog
 //! - `table_rows`: estimates of views by samples and bounds
 //! - `window`: bounds that move with the clock
 //!
-//! `pattern`, `window`, `candidate`, `search` and `proposal` know neither store nor engine. Scans are only kept in
-//! memory: a server that starts knows the views that it proposed and made, but collects scans anew.
+//! `pattern`, `window`, `candidate`, `search` and `proposal` do not depend on the store or the engine. Scans are only
+//! kept in memory: after a restart the server has its proposals and mined views, but no scans.
 
 mod candidate;
 mod log;

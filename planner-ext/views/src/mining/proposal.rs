@@ -126,7 +126,7 @@ fn reason(view: &PayingView, basis: &Basis) -> String {
         size(basis.saved_bytes),
         size(basis.cost_bytes),
         basis.payback_epochs(),
-        if view.moving { "; its window moves with the clock" } else { "" },
+        if view.moving { "; its window moves with the current time" } else { "" },
     )
 }
 

@@ -1,4 +1,4 @@
-//! Proposals in the catalog: after a restart the server knows the views that it proposed, made and dropped, and why.
+//! Proposals in the catalog: they keep the views that the server proposed, made and dropped, with reasons, over restarts.
 
 use terrace_error::{Error, ErrorKind, Result};
 use terrace_tier_store::Store;

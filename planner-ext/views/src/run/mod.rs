@@ -8,8 +8,8 @@
 //! - `survey`: finds the rows of the view in each chunk: by bounds, by the mark of an older version, by reading columns
 //!
 //! A run stores its results as marks of chunks, group by group, so it may end at any point and continue at another
-//! time. No other operation waits for it: rewriting is an optimistic transaction, and all queries read chunks that do
-//! not know the mark. The caller ensures that only one run of a table is under way at a time.
+//! time. No other operation waits for it: rewriting is an optimistic transaction, and all queries read chunks
+//! without the mark. The caller ensures that only one run of a table is under way at a time.
 
 mod arrange;
 mod forecast;
@@ -70,7 +70,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Marks all chunks that do not know the mark. Chunks that are added meanwhile, or that cannot be read, may be
+    /// Marks all chunks that do not have the mark yet. Chunks that are added meanwhile, or that cannot be read, may be
     /// left.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use crate::condition::BoundsVerdict;
 /// Rows of the view in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChunkContent {
-    /// The chunk knows the mark already.
+    /// The chunk has the mark already.
     Known(Marked),
     /// No row belongs to the view.
     Nothing,
@@ -117,7 +117,7 @@ fn read(job: &Job, entry: &ChunkEntry) -> Result<(ChunkContent, u64)> {
         Ok(values) => values,
         Err(error @ terrace_tier_store::Error::Cancelled) => return Err(error.into()),
         Err(error) => {
-            tracing::warn!(%error, table = %job.table.name(), "cannot read a chunk; a hot view does not know its rows");
+            tracing::warn!(%error, table = %job.table.name(), "cannot read a chunk; it stays unmarked for a hot view");
             return Ok((ChunkContent::Unread, cold_bytes));
         }
     };

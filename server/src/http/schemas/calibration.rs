@@ -61,9 +61,9 @@ pub struct MeasuredPoint {
 pub struct Busy {
     /// Bytes in flight that keep it busy.
     depth_bytes: u64,
-    /// Its throughput then, in bytes per microsecond.
+    /// Its throughput with that many bytes in flight, in bytes per microsecond.
     bytes_per_us: f64,
-    /// Time of cores that a byte costs, in microseconds.
+    /// CPU time to read and check a byte, in microseconds.
     #[schema(required)]
     cores_us_per_byte: Option<f64>,
 }
@@ -89,7 +89,7 @@ pub struct TierProfile {
     measured: bool,
     /// True when there was no room to measure it: it is not tried again before there is.
     no_room: bool,
-    /// The reason why it was not measured, or not this time.
+    /// The reason why the last calibration could not measure it.
     #[schema(nullable = false)]
     note: Option<String>,
 }
@@ -106,11 +106,11 @@ pub struct DecompressionRates {
 /// Correction of the home's cost by the scans since the calibration.
 #[derive(ToSchema)]
 pub struct Correction {
-    /// Time that the device takes over the measured one.
+    /// Time that the device takes for the reads of scans, divided by the calibrated time.
     device_times: f64,
-    /// Share of its time for which statements wait.
+    /// Share of that time for which statements wait.
     waited_share: f64,
-    /// Bytes that this was learned from.
+    /// Bytes of the reads from which the correction was computed.
     bytes: u64,
 }
 

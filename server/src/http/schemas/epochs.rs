@@ -165,7 +165,7 @@ pub struct OrderOutcome {
     what: String,
     /// Number of segments.
     segments: u64,
-    /// Their bytes; 0 for those that are no longer there.
+    /// Their bytes; 0 for segments that no longer exist.
     bytes: u64,
 }
 

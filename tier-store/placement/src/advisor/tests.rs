@@ -242,7 +242,7 @@ fn what_more_room_saves_is_the_difference_and_questions_without_answer_are_refus
         (AdviceRequest { goal: Some(Goal::Slowdown(0.5)), ..with_points(3) }, "below 1"),
         (AdviceRequest { prices_per_gb: vec![("tape".into(), 1.0)], ..with_points(3) }, "no tier 'tape'"),
         (AdviceRequest { prices_per_gb: vec![("dram".into(), 1.0)], ..with_points(3) }, "nvm has no price"),
-        (AdviceRequest { prices_per_gb: vec![("dram".into(), -1.0)], ..with_points(3) }, "number from 0"),
+        (AdviceRequest { prices_per_gb: vec![("dram".into(), -1.0)], ..with_points(3) }, "at least 0"),
     ] {
         let error = advice(&inputs, &statements, &wrong).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");

@@ -20,15 +20,15 @@ use crate::cost::CACHE_LINE_BYTES;
 const IMAGE_BYTES: [usize; 4] = [64 << 20, 8 << 20, 2 << 20, SMALLEST_BYTES];
 /// The smallest image, and the smallest piece of one: reading it takes many times the clock's grain.
 pub(super) const SMALLEST_BYTES: usize = 256 << 10;
-/// A larger image takes at most one of so many parts of its tier.
+/// An image above the smallest size takes at most one part in this many of its tier.
 const LEAST_SHARES: u64 = 8;
 /// Sizes of smaller segments, which are read at places all over the image, and the distance between them in segments.
 const BLOCK_BYTES: [usize; 2] = [4 << 10, 64 << 10];
 const APART: usize = 4;
-/// One row is selected out of so many.
+/// Reads select one row out of this many.
 const ONE_OF: [u64; 3] = [2, 16, 128];
-/// Number of values fetched in no order, and one after the other; in a small piece one of so many lines, lest many lines be
-/// fetched twice.
+/// Number of values fetched in random order, and one after the other; in a small piece one of so many lines, so that few
+/// lines are fetched twice.
 const TOUCHES: usize = 8192;
 const TOUCHED_LINES: usize = 8;
 const VALUE_BYTES: usize = size_of::<i64>();
@@ -164,7 +164,7 @@ impl Image<'_> {
         Ok(Point { selectivity: Some(1.0 / one_of as f64), ..point })
     }
 
-    /// Fetches rows by their numbers, in no order.
+    /// Fetches rows by their numbers, in random order.
     fn random(&self) -> Result<Point> {
         let len = (self.piece_bytes / VALUE_BYTES).max(1) as u64;
         let touches = self.touches();

@@ -8,10 +8,10 @@ const REPETITIONS: usize = 15;
 const ENOUGH_US: u64 = 8_000;
 /// Time after which even a single repetition suffices: a hard disk takes seconds for the work of a millisecond on an SSD.
 const SLOW_US: u64 = 400_000;
-/// Number of looks at a clock within which a usable one has advanced.
+/// Number of times that a clock is read; one that has not advanced by then is too coarse.
 const LOOKS: usize = 100_000;
 
-/// Fails on a clock that cannot tell one moment from the next.
+/// Fails on a clock that is too coarse to measure anything.
 pub(super) fn check(clock: &dyn Clock) -> Result<()> {
     let start_us = clock.now_us();
     if (0..LOOKS).any(|_| clock.now_us() != start_us) { Ok(()) } else { Err(too_coarse()) }

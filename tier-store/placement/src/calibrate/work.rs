@@ -1,9 +1,8 @@
-//! Measures the time of cores that reading costs: how much more time all threads of this process take for the same work
-//! when blocks are read and checked meanwhile, as by a scan, into memory that earlier reads have used.
+//! Measures the CPU time that reading costs: the additional CPU time of all threads of this process for the same work
+//! while blocks are read and checked, as by a scan, into memory that earlier reads have used.
 //!
-//! A scan that has its data in memory keeps the cores busy; the time that they spend on reads is added to that, even where
-//! no thread waits for the device. It is more than the time of the calls: arriving bytes evict others from the caches, and
-//! they take memory bandwidth.
+//! A scan of data in memory keeps the cores busy; reads add CPU time to that, even where no thread waits for the device.
+//! It is more than the time of the system calls: arriving bytes evict others from the caches and use memory bandwidth.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -71,7 +70,7 @@ pub(super) fn measure(
     }
     more_us.sort_unstable_by(f64::total_cmp);
     let median_us = more_us.get(more_us.len() / 2).copied().unwrap_or_default();
-    // Where the noise of other threads hides the cost, it is small.
+    // If the noise of other threads is larger than the cost, the cost is negligible.
     Ok(Some(median_us.max(1.0) / (LARGE_READS * block) as f64))
 }
 

@@ -40,9 +40,9 @@ fn an_epoch_reads_as_a_story() {
     insta::assert_snapshot!(story(&inputs, &plan), @r"
     50376 us per epoch, after it 4388 us
     chunk 0: dram -> ssd
-        cold: never read in recent epochs, and dram is 1.0 MiB over its budget of 2.0 MiB
+        cold: not read in recent epochs, and dram is 1.0 MiB over its budget of 2.0 MiB
     chunk 7: nvm -> ssd
-        cold: never read in recent epochs, and nvm has a better use for its 1.0 MiB
+        cold: not read in recent epochs, and other segments make better use of its 1.0 MiB on nvm
     chunk 1: dram -> nvm
         cooler: 0.2 sequential reads per epoch; dram saves 43.4 us an epoch against nvm, worth 0.041 ns per byte, against a price of 1.2 ns; dram is 1.0 MiB over its budget of 2.0 MiB
     chunk 2: dram -> nvm
@@ -63,7 +63,7 @@ fn nobody_moves_without_accesses_while_everything_fits() {
     let moves = plan(&inputs, Effort::default()).unwrap().moves;
     assert_eq!(moves.len(), 1);
     assert_eq!((moves[0].from, moves[0].to), (TierId(0), TierId(2)));
-    assert_eq!(moves[0].reason, "cold: never read in recent epochs, and dram is 1.0 MiB over its budget of 1.0 MiB");
+    assert_eq!(moves[0].reason, "cold: not read in recent epochs, and dram is 1.0 MiB over its budget of 1.0 MiB");
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn a_segment_is_explained_in_one_sentence() {
     insta::assert_snapshot!(sentences.collect::<String>(), @r"
     stays on dram: 12.0 sequential reads per epoch; dram saves 10.0 ms an epoch against ssd, 9.6 ns per byte; its room costs 5.5 ns per byte; goes to ssd when read less than 1.7 times an epoch, or when dram has any less room
     stays on ssd: 2.0 sequential reads per epoch; dram would save 1.7 ms an epoch against ssd, 1.6 ns per byte; its room costs 5.5 ns per byte; goes to dram when read more than 12.4 times an epoch, or when dram has 1.0 MiB more
-    stays on ssd: not read in recent epochs, so no tier saves anything; goes to dram when read more than 12.4 times an epoch
+    stays on ssd: not read in recent epochs, so no tier saves time; goes to dram when read more than 12.4 times an epoch
     ");
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Each epoch calls [`Heat::observe`] once. A segment's heat is the mean of its accesses per epoch over the past, in
 //! which an epoch weighs half as much as one `half_life_epochs` later. The mean is exact from the first epoch on: the
-//! sum of the weights is kept per chunk, so a new chunk is not held colder than it is. Chunks that left their table are
-//! forgotten. The heat of a table is saved as one compact blob, so a restart begins where the process stopped. In
-//! addition to the mean, heat records how long ago a segment was last read, for the policies that use it.
+//! sum of the weights is kept per chunk, so the heat of a new chunk is not underestimated. The heat of chunks that left
+//! their table is dropped. The heat of a table is saved as one compact blob, so a restart begins where the process
+//! stopped. In addition to the mean, heat records how long ago a segment was last read, for the policies that use it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -405,7 +405,7 @@ fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
         let id = ChunkId(u64::from_le_bytes(take(blob)?));
         let columns = u32::from_le_bytes(take(blob)?) as usize;
         let touched = u32::from_le_bytes(take(blob)?);
-        // Far above any schema; a damaged count must not allocate all memory of the machine.
+        // Far above the columns of any table: a damaged count must not make this allocate all memory.
         if columns > 1 << 20 {
             return None;
         }

@@ -80,7 +80,7 @@ fn what_was_saved_goes_on() {
     assert!(moves(&again, swing(), 15).contains(&(1, 0)), "not longer for the restart");
     // Half of it is none of it.
     let error = again.restore(&blob[..blob.len() / 2]).unwrap_err().to_string();
-    assert!(error.contains("what segments did in the last epochs"), "{error}");
+    assert!(error.contains("the history of recent moves"), "{error}");
     assert_eq!(moves(&again, swing(), 14), []);
 }
 

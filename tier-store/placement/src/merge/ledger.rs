@@ -1,9 +1,9 @@
-//! The ledger of merge rounds: the value of each segment in memory, and the order in which segments make room.
+//! The ledger of merge rounds: the value of each segment in memory, and the order in which segments are evicted.
 //!
 //! It is built from a survey of all segments, and rebuilt when rules, modes or budgets change, after an epoch, and when it
 //! is old. In between counters grow: [`Ledger::pop`] computes the current value of the lowest segment before that segment
-//! makes room. As values can only have grown, the segment that is still the lowest then is the lowest of all. Only
-//! recency is coarser: segments that were read since the last look at them are equals.
+//! is evicted. As values can only have grown, the segment that is still the lowest then is the lowest of all. Only
+//! recency is coarser: segments that were read since the last check count as read at the same time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -55,10 +55,10 @@ impl Stamp {
     }
 }
 
-/// The last use of a segment, as far as rounds saw it.
+/// The last use of a segment that a round noticed.
 #[derive(Debug, Clone, Copy)]
 struct LastUse {
-    /// Accesses at the last look.
+    /// Accesses at the last check.
     accesses: u64,
     /// The round that noticed the use; 0 and below: the number of epochs before the first round.
     round: i64,
@@ -69,7 +69,7 @@ struct LastUse {
 pub(super) struct LastUses(HashMap<SegmentKey, LastUse>);
 
 impl LastUses {
-    /// The round of the segment's last use: `round` if it was used since the last look.
+    /// The round of the segment's last use: `round` if it was used since the last check.
     pub(super) fn update(&mut self, key: SegmentKey, segment: &Segment, heat: &SegmentHeat, round: i64) -> i64 {
         let accesses = segment.counters.snapshot().accesses.iter().sum();
         let before = heat.idle_epochs.map_or(i64::from(i32::MIN), |epochs| -i64::from(epochs));
@@ -87,7 +87,7 @@ impl LastUses {
     }
 }
 
-/// A segment that may make room; ordered by value, the first to make room is the least.
+/// A segment that may be evicted; ordered by value, the least is evicted first.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     value: f64,
@@ -146,7 +146,7 @@ pub(super) struct LedgerOptions {
     pub(super) top_percent: f64,
 }
 
-/// See the documentation of the module.
+/// The value of each segment in memory; see the module documentation.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) stamp: Stamp,

@@ -7,7 +7,7 @@ use super::offers::Offers;
 use super::round::MergeState;
 use crate::lock_order::{OrderedMutex, OrderedMutexGuard, Rank};
 
-/// What merge rounds work on.
+/// The queue of offers, and the state of merge rounds.
 #[derive(Debug)]
 pub(crate) struct Merger {
     offers: Offers,
@@ -15,7 +15,7 @@ pub(crate) struct Merger {
 }
 
 impl Merger {
-    /// Makes a merger that forgets every offer until its queue is opened.
+    /// Makes a merger that drops every offer until its queue is opened.
     pub(crate) fn new(options: MergeOptions) -> Self {
         Self {
             offers: Offers::new(options.queue_bytes),

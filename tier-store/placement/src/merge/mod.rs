@@ -1,19 +1,19 @@
 //! Merging: cold reads bring segments into memory at once, between two epochs (Ma et al. 2016: how evicted data returns).
 //!
 //! ```text
-//!   a scan releases a column it read -> offers (bounded; full: forgotten) -> round: worth it? room? -> copy, swap
-//!                                                                             ledger: values, what may make room
+//!   a scan releases a column it read -> offers (bounded; full: dropped) -> round: worth it? room? -> copy, swap
+//!                                                                           ledger: values, eviction order
 //! ```
 //!
 //! Rounds run on a thread of their own and hold the epoch mutex, so never during an epoch or an order, and not while
 //! placement is frozen or not in mode `auto`. Budgets, placement rules and the modes of tables hold as in epochs. No query
-//! waits for a round: the queue forgets the offers for which it has no room. Rounds are logged as one row per direction
+//! waits for a round: the queue drops the offers for which it has no room. Rounds are logged as one row per direction
 //! with the next epoch ([`tally`]).
 //!
 //! - [`merger`]: the state of merging, behind its locks
 //! - [`offers`]: the queue of columns that scans release
 //! - [`round`]: decides on offers and moves segments
-//! - [`ledger`]: the value of each segment in memory, and the order in which they make room
+//! - [`ledger`]: the value of each segment in memory, and the order in which they are evicted
 //! - [`recent`]: heat between epochs
 //! - [`tally`]: counts of a round's moves, as rows of the log
 
@@ -35,7 +35,7 @@ pub(super) use tally::LogPoint;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MergeKind {
-    /// Nothing: epochs decide alone.
+    /// None: epochs decide alone.
     #[default]
     Never,
     /// Every segment that was read as a whole, as into a cache.
@@ -113,7 +113,7 @@ impl Rank {
         match self {
             Self::Recency => "the least recently read first",
             Self::Frequency => "the least often read first",
-            Self::Benefit => "what saves least time per byte first",
+            Self::Benefit => "those that save least time per byte first",
         }
     }
 }

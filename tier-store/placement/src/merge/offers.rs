@@ -1,7 +1,7 @@
-//! The queue of columns that were read from home and that no reader needs any more, until a round looks at them.
+//! The queue of columns that scans have read from home and released, and that merge rounds may promote.
 //!
-//! They hold the charge of their reads, so the queue is short: offers to a full queue are forgotten. Columns that were
-//! read together share memory and charge, and form one offer.
+//! The columns hold the charge of their reads, so the queue is bounded: offers to a full queue are dropped. Columns
+//! that were read together share memory and charge, and form one offer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use terrace_storage::tier::ssd::ReadColumn;
 
 use crate::lock_order::{OrderedMutex, Rank};
 
-/// The most offers in the queue, however small.
+/// Maximum number of offers in the queue, whatever their size.
 const MAX_OFFERS: usize = 1024;
 
 /// Columns that were read together.
@@ -39,7 +39,7 @@ struct Queue {
 }
 
 impl Offers {
-    /// Makes a closed queue, which forgets every offer.
+    /// Makes a closed queue, which drops every offer.
     pub(crate) fn new(limit_bytes: u64) -> Self {
         let queue = OrderedMutex::new(Rank::Leaf, Queue::default());
         Self { open: AtomicBool::new(false), limit_bytes, queue, wake: Condvar::new() }
@@ -51,7 +51,7 @@ impl Offers {
         self.open.store(true, Ordering::Relaxed);
     }
 
-    /// Closes the queue: forgets the waiting and all further offers, and ends [`Offers::wait`].
+    /// Closes the queue: drops the waiting and all further offers, and ends [`Offers::wait`].
     pub(crate) fn close(&self) {
         self.open.store(false, Ordering::Relaxed);
         let mut queue = self.queue.lock();
@@ -63,7 +63,7 @@ impl Offers {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Adds the offers for which there is room. Returns the number of columns that are forgotten.
+    /// Adds the offers for which there is room. Returns the number of dropped columns.
     pub(crate) fn add(&self, columns: impl Iterator<Item = ReadColumn>) -> u64 {
         let at_home = |read: &ReadColumn| {
             let segment = read.chunk.segments.get(read.column);
@@ -103,7 +103,7 @@ impl Offers {
         Some(offer)
     }
 
-    /// Forgets the waiting offers. Returns their number of columns.
+    /// Drops the waiting offers. Returns their number of columns.
     pub(super) fn forget(&self) -> u64 {
         let mut queue = self.queue.lock();
         queue.bytes = 0;

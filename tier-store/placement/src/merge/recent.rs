@@ -1,12 +1,12 @@
-//! Heat between epochs: for a cache current reads count, not those of an epoch ago.
+//! Heat between epochs: merge rounds rank segments by current reads, not by those of the last epoch.
 //!
-//! An interval is the time between two surveys of all segments. A read loses half of its weight while a number of other
-//! reads are made: time is counted in reads, so that a busy server follows its queries within a second and a quiet one
-//! forgets no quicker than its epochs. Recent heat begins as the heat of the epochs, and chunks that take rows over
-//! inherit it likewise.
+//! An interval is the time between two surveys of all segments. The weight of a read halves after a number of other
+//! reads: time is counted in reads, so that heat adapts within a second on a busy server, and decays no faster than the
+//! heat of epochs on a quiet one. Recent heat starts with the heat of epochs; chunks that take over rows of other chunks
+//! inherit it in the same way.
 //!
-//! It is expressed per epoch, so that it compares with the heat of epochs: all segments together are as hot as epochs know
-//! them, and each segment has its share of the recent reads.
+//! It is expressed per epoch, so that it compares with the heat of epochs: the sum over all segments is that of the
+//! epochs' heat, divided among the segments in proportion to their recent reads.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A merge round: looks at offered columns and brings those into memory that are worth it.
+//! A merge round: promotes those of the offered columns that save more time than the segments that they evict.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,13 +20,13 @@ use crate::shared::Shared;
 use crate::survey::tier_names;
 use crate::tiering::{TableSnapshot, TieringHost};
 
-/// The least time for which a ledger is used.
+/// Minimum time for which a ledger is used.
 const LEDGER_US: u64 = 1_000_000;
 /// A ledger is used for this number of times as long as it took to build, if that is longer.
 const LEDGER_SHARE: u64 = 50;
-/// Offers looked at in one round: an epoch waits no longer than for these.
+/// Maximum number of offers that one round handles: it bounds the time that an epoch waits for the round.
 const ROUND_OFFERS: usize = 16;
-/// The most segments that make room for one.
+/// Maximum number of segments that one promotion evicts.
 const MAX_VICTIMS: usize = 64;
 /// The longest sleep between two checks whether the store closes.
 const MAX_SLEEP: Duration = Duration::from_millis(50);
@@ -51,7 +51,7 @@ impl MergeState {
     }
 }
 
-/// Room for a segment on a tier; `None`: nothing was weighed against it.
+/// Room for a segment on a tier; `None`: the room was free, so no other segment was compared with it.
 struct Room(Option<Tradeoff>);
 
 /// The inputs and the state of one round.
@@ -79,7 +79,7 @@ impl Shared {
                 Err(Error::Cancelled) => return,
                 Err(error) => {
                     self.forget();
-                    tracing::warn!(%error, "what was read does not come into memory before the next epoch");
+                    tracing::warn!(%error, "a merge round failed; no column is promoted before the next epoch");
                 }
             }
             let free_at_us = self.merger.lock_state().free_at_us;
@@ -96,7 +96,7 @@ impl Shared {
         self.metrics.merge.forgotten.fetch_add(forgotten, Ordering::Relaxed);
     }
 
-    /// Looks at the offers, or forgets them while an epoch or an order holds the epoch mutex. Fails with
+    /// Handles the offers, or discards them while an epoch or an order holds the epoch mutex. Fails with
     /// [`Error::Cancelled`] when the store is closing.
     pub(crate) fn merge_round(&self) -> Result<()> {
         let Some(last_epoch) = self.controller.try_lock_epoch() else {
@@ -183,7 +183,7 @@ impl Shared {
 }
 
 impl Round<'_> {
-    /// Brings a column into memory if that is worth it; `None` when it is no longer of interest.
+    /// Promotes a column if that saves time; `None` when the column cannot be promoted any more.
     fn consider(&mut self, read: &ReadColumn) -> Option<Decision> {
         let chunk = &read.chunk;
         let options = &self.shared.options.merge;
@@ -205,7 +205,7 @@ impl Round<'_> {
             MergeKind::Selective => self.ledger.is_top(&input),
         };
         let home = TierId(self.host.memory_tiers().len() as u8);
-        // A column that was read completely does not need the home device any more.
+        // A column that was read completely is promoted from those bytes, without the home device.
         if !is_worth_it || read.bytes.is_none() && !self.shared.mover.is_well(self.host, home) {
             return Some(Decision::Declined);
         }
@@ -220,7 +220,7 @@ impl Round<'_> {
         Some(Decision::Declined)
     }
 
-    /// Finds or makes room for a segment on a tier; `None` when there is none, or the segment is not worth it.
+    /// Finds or makes room for a segment on a tier; `None` when there is none, or the evicted segments would lose more.
     fn make_room(&mut self, now: &RoundContext<'_>, tier: TierId, input: &SegmentInput) -> Option<Room> {
         let memory = self.host.memory_tiers();
         let target = memory.get(usize::from(tier.0))?;
@@ -290,7 +290,7 @@ impl Round<'_> {
                 self.ledger.note_demotion(to, candidate);
             }
             Ok(Outcome::Full | Outcome::Stale(_) | Outcome::Gone) => {}
-            Err(failed) => shared.mover.note_failure(self.host, &failed, "a segment does not make room"),
+            Err(failed) => shared.mover.note_failure(self.host, &failed, "could not move a segment to make room"),
         }
     }
 
@@ -315,7 +315,7 @@ impl Round<'_> {
             None => try_move(&memory, home, &relocation),
         };
         if let Err(failed) = &moved {
-            shared.mover.note_failure(self.host, failed, "a segment does not come into memory");
+            shared.mover.note_failure(self.host, failed, "could not promote a segment");
         }
         if !matches!(moved, Ok(Outcome::Moved)) {
             return Decision::Declined;

@@ -138,8 +138,8 @@ fn promotion_condition(options: &MergeOptions, count: &Count, from: &str, to: &s
     let edge = figure(count.edge_ns_per_byte.unwrap_or(0.0));
     match options.kind {
         MergeKind::Selective => format!(
-            "a segment stays on {from} when it saves no more on {to} than what has to make room, its copy included; the \
-             least of these saves {edge} ns per byte"
+            "a segment stays on {from} when it saves no more on {to} than the evicted segments lose, plus its copy; the \
+             lowest saving of these segments is {edge} ns per byte"
         ),
         MergeKind::Never | MergeKind::Always => format!(
             "a segment stays on {from} when it is not read as a whole; no price and no second tier was weighed, merge = {}",
@@ -154,10 +154,10 @@ fn demotion_condition(rank: Rank, count: &Count, from: &str) -> String {
     match rank {
         Rank::Benefit => format!(
             "a segment stays on {from} when it saves more per byte than others there; of these the most saved {edge} ns. \
-             It was weighed with what came, in the row of that"
+             The row of the promoted segments has the comparison"
         ),
         Rank::Recency => format!(
-            "a segment stays on {from} when it is read later than others there; no price and no second tier was weighed"
+            "a segment stays on {from} when it is read more recently than others there; no price and no second tier was weighed"
         ),
         Rank::Frequency => format!(
             "a segment stays on {from} when it is read more often than others there; no price and no second tier was \
@@ -169,16 +169,16 @@ fn demotion_condition(rank: Rank, count: &Count, from: &str) -> String {
 /// The reason; `read_from` is the tier from which promoted segments were read, `None` for segments that made room.
 fn reason(options: &MergeOptions, rank: Rank, segments: u64, at: LogPoint, read_from: Option<&str>) -> String {
     let since = match at {
-        LogPoint::Epoch(_) => "since the epoch before",
+        LogPoint::Epoch(_) => "since the previous epoch",
         LogPoint::Stop(_) => "after this epoch, until the server stopped",
     };
     let since = format!("{segments} segment{} {since}", if segments == 1 { "" } else { "s" });
     match (read_from, options.kind) {
-        (None, _) => format!("made room for what was promoted on read: {since}; {}", rank.first_out()),
+        (None, _) => format!("made room for segments promoted on read: {since}; {}", rank.first_out()),
         (Some(from), MergeKind::Selective) => format!(
-            "promoted on read: {since}, read from {from} and worth their room{}",
+            "promoted on read: {since}, read from {from}, which save more than the evicted ones lose{}",
             match options.top_percent < 100.0 {
-                true => format!(", among the {} % of all that save most time per byte", figure(options.top_percent)),
+                true => format!("; all are among the {} % that save most time per byte", figure(options.top_percent)),
                 false => String::new(),
             }
         ),

@@ -192,15 +192,15 @@ fn an_epoch_logs_a_row_for_each_direction() {
     assert!(rows.iter().all(|row| row.status == MoveStatus::Done && row.column == SEVERAL));
     assert_eq!(
         rows[0].reason,
-        "made room for what was promoted on read: 1 segment since the epoch before; the least recently read first"
+        "made room for segments promoted on read: 1 segment since the previous epoch; the least recently read first"
     );
-    assert_eq!(rows[1].reason, "promoted on read: 4 segments since the epoch before, read from ssd; merge = always");
+    assert_eq!(rows[1].reason, "promoted on read: 4 segments since the previous epoch, read from ssd; merge = always");
     assert!(rows[1].benefit_us > 0.0 && rows[0].benefit_us < 0.0);
     let unweighed = "no price and no second tier was weighed";
     assert_eq!(
         [&rows[0].condition, &rows[1].condition],
         [
-            &format!("a segment stays on dram when it is read later than others there; {unweighed}"),
+            &format!("a segment stays on dram when it is read more recently than others there; {unweighed}"),
             &format!("a segment stays on ssd when it is not read as a whole; {unweighed}, merge = always")
         ]
     );
@@ -224,8 +224,7 @@ fn what_was_weighed_is_in_the_row() {
     let margin_us = came.runner_up_us.unwrap();
     assert_eq!(came.runner_up.as_deref(), Some("ssd"));
     assert!(margin_us > 0.0 && margin_us < came.benefit_us + left.benefit_us, "its copy costs too: {came:?}");
-    let least =
-        "a segment stays on ssd when it saves no more on dram than what has to make room, its copy included; the least";
+    let least = "a segment stays on ssd when it saves no more on dram than the evicted segments lose, plus its copy; the lowest";
     assert!(came.condition.starts_with(least), "{}", came.condition);
     assert!(
         left.condition.starts_with("a segment stays on dram when it saves more per byte than others there; of these")
@@ -252,7 +251,7 @@ fn what_came_after_the_last_epoch_is_logged_at_the_stop() {
             (
                 before,
                 1,
-                &*format!("made room for what was promoted on read: 1 segment {since}; the least recently read first")
+                &*format!("made room for segments promoted on read: 1 segment {since}; the least recently read first")
             ),
             (before + 1, 3, &*format!("promoted on read: 3 segments {since}, read from ssd; merge = always")),
         ]

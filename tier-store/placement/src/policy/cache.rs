@@ -1,7 +1,7 @@
 //! Policies of caches: segments that were read last, or most often, lie fastest.
 //!
 //! Both count in whole epochs, so that segments read within the same epoch are equals (LRU) and those on faster tiers stay
-//! there. A segment that was never read has no claim on any tier.
+//! there. A segment that was never read keeps its place only while room is left.
 
 use terrace_model::Result;
 
@@ -26,14 +26,14 @@ impl Policy for Lru {
 
     fn reason(&self, context: &ReasonContext<'_>) -> String {
         let last = match context.segment.heat.idle_epochs {
-            None => "not read as far as is known".to_owned(),
+            None => "no read is recorded".to_owned(),
             Some(0) => "last read in this epoch".to_owned(),
             Some(1) => "last read one epoch ago".to_owned(),
             Some(epochs) => format!("last read {epochs} epochs ago"),
         };
         match context.is_promotion() {
-            true => format!("recent: {last}; {} holds what was read last", context.to()),
-            false => format!("least recent: {last}; {}", context.pressure("holds what was read later")),
+            true => format!("recent: {last}; {} holds the segments read last", context.to()),
+            false => format!("least recent: {last}; {}", context.pressure("holds segments read later")),
         }
     }
 }
@@ -55,8 +55,8 @@ impl Policy for Lfu {
     fn reason(&self, context: &ReasonContext<'_>) -> String {
         let reads = format!("{} reads per epoch", figure(f64::from(context.segment.heat.total())));
         match context.is_promotion() {
-            true => format!("frequent: {reads}; {} holds what is read most often", context.to()),
-            false => format!("least frequent: {reads}; {}", context.pressure("holds what is read more often")),
+            true => format!("frequent: {reads}; {} holds the segments read most often", context.to()),
+            false => format!("least frequent: {reads}; {}", context.pressure("holds segments read more often")),
         }
     }
 }

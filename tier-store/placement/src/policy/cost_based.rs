@@ -54,18 +54,18 @@ impl Policy for Density {
         let saved = time(context.planned.benefit_us.abs());
         match context.is_promotion() {
             true => format!(
-                "dense: {reads}; {to} saves {saved} an epoch against {from}, worth {worth} ns per byte: among the most \
-                 that find room there"
+                "dense: {reads}; {to} saves {saved} an epoch against {from}, worth {worth} ns per byte: among the \
+                 highest that fit there"
             ),
             false if context.segment.heat_with_views().total() <= 0.0 => {
                 format!(
-                    "cold: never read in recent epochs, and {}",
-                    context.pressure("is taken by what saves more per byte")
+                    "cold: not read in recent epochs, and {}",
+                    context.pressure("is full of segments that save more per byte")
                 )
             }
             false => format!(
                 "less dense: {reads}; {from} saves {saved} an epoch against {to}, worth {worth} ns per byte; {}",
-                context.pressure("is taken by what saves more per byte")
+                context.pressure("is full of segments that save more per byte")
             ),
         }
     }

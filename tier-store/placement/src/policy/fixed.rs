@@ -1,4 +1,4 @@
-//! Policies that look at no reads: baselines for the others.
+//! Policies that ignore reads: baselines for the others.
 
 use terrace_model::Result;
 
@@ -39,8 +39,10 @@ impl Policy for Random {
     fn reason(&self, context: &ReasonContext<'_>) -> String {
         let drawn = context.score.unwrap_or(0.0);
         match context.is_promotion() {
-            true => format!("random: it drew {drawn:.3}, enough for room on {}", context.to()),
-            false => format!("random: it drew {drawn:.3}; {}", context.pressure("is for higher ones")),
+            true => format!("random: its draw {drawn:.3} is high enough for {}", context.to()),
+            false => {
+                format!("random: its draw is {drawn:.3}; {}", context.pressure("holds segments with higher draws"))
+            }
         }
     }
 }

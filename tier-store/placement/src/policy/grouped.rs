@@ -2,7 +2,7 @@
 //!
 //! A group of segments goes as a whole to the fastest tier that has room for all of it; groups are placed by falling time
 //! saved per byte on the fastest tier. Members that rules keep off that tier are placed one by one below it. Groups that
-//! nobody reads have no claim: their members stay on their tiers while room is left.
+//! nobody reads are placed last: their members stay on their tiers while room is left.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ impl Policy for GroupPolicy {
 
     fn reason(&self, context: &ReasonContext<'_>) -> String {
         let word = self.unit_name();
-        let worth = format!("all of its {word} saves {} ns per byte in memory", figure(context.score.unwrap_or(0.0)));
+        let worth = format!("it saves {} ns per byte in memory", figure(context.score.unwrap_or(0.0)));
         match context.is_promotion() {
             true => format!("whole {word}: {worth}; {} has room for all of it", context.to()),
             false => format!("whole {word}: {worth}; {}", context.pressure("has no room for all of it")),

@@ -12,7 +12,7 @@
 //! - [`cost_based`]: the policies `optimal` and `density`, which weigh benefit against bytes
 //! - [`cache`]: the policies of caches, `lru` and `lfu`
 //! - [`grouped`]: the policies `column` and `chunk`, which place whole columns or chunks
-//! - [`fixed`]: the policies `random` and `static`, which look at no reads
+//! - [`fixed`]: the policies `random` and `static`, which ignore reads
 //! - [`tier_filler`]: fills tiers in a given order; shared by the policies
 
 mod cache;
@@ -170,7 +170,8 @@ impl ReasonContext<'_> {
 pub trait Policy: std::fmt::Debug + Send + Sync {
     /// Its kind.
     fn kind(&self) -> PolicyKind;
-    /// Chooses a tier for each row, within the capacities. Fails with [`terrace_model::Error::Invalid`] when costs are not numbers.
+    /// Chooses a tier for each row, within the capacities. Fails with [`terrace_model::Error::Invalid`] when costs are
+    /// not numbers.
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision>;
     /// The reason of a move that no rule asks for, in one sentence.
     fn reason(&self, context: &ReasonContext<'_>) -> String;

@@ -61,25 +61,25 @@ fn every_policy_has_its_own_choice_and_says_why() {
     }
     insta::assert_snapshot!(story, @r"
     optimal: 0.1 2.0 2.1
-        down cold: never read in recent epochs, and dram has a better use for its 1.0 MiB
+        down cold: not read in recent epochs, and other segments make better use of its 1.0 MiB on dram
         up   hot: 9.0 sequential reads per epoch; dram saves 7.5 ms an epoch against ssd, worth 7.2 ns per byte, above the price of 3.1 ns
     density: 0.1 2.0 2.1
-        down cold: never read in recent epochs, and dram is taken by what saves more per byte
-        up   dense: 9.0 sequential reads per epoch; dram saves 7.5 ms an epoch against ssd, worth 7.2 ns per byte: among the most that find room there
+        down cold: not read in recent epochs, and dram is full of segments that save more per byte
+        up   dense: 9.0 sequential reads per epoch; dram saves 7.5 ms an epoch against ssd, worth 7.2 ns per byte: among the highest that fit there
     lru: 0.0 2.0 2.1
-        down least recent: not read as far as is known; dram holds what was read later
-        up   recent: last read one epoch ago; dram holds what was read last
+        down least recent: no read is recorded; dram holds segments read later
+        up   recent: last read one epoch ago; dram holds the segments read last
     lfu: 0.1 2.0 2.1
-        down least frequent: 0.0 reads per epoch; dram holds what is read more often
-        up   frequent: 9.0 reads per epoch; dram holds what is read most often
+        down least frequent: 0.0 reads per epoch; dram holds segments read more often
+        up   frequent: 9.0 reads per epoch; dram holds the segments read most often
     column: 0.1 1.1 2.1
-        up   whole column: all of its column saves 3.9 ns per byte in memory; dram has room for all of it
+        up   whole column: it saves 3.9 ns per byte in memory; dram has room for all of it
     chunk: 2.0 2.1
-        down whole chunk: all of its chunk saves 1.0 ns per byte in memory; dram has no room for all of it
-        up   whole chunk: all of its chunk saves 4.6 ns per byte in memory; dram has room for all of it
+        down whole chunk: it saves 1.0 ns per byte in memory; dram has no room for all of it
+        up   whole chunk: it saves 4.6 ns per byte in memory; dram has room for all of it
     random: 0.0 2.0 2.1
-        down random: it drew 0.021; dram is for higher ones
-        up   random: it drew 0.647, enough for room on dram
+        down random: its draw is 0.021; dram holds segments with higher draws
+        up   random: its draw 0.647 is high enough for dram
     static: 0.0 0.1 1.1
         up   first fill: dram has room
     ");

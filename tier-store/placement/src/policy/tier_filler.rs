@@ -6,7 +6,7 @@ use super::{Decision, Problem};
 use crate::solver::judge;
 
 /// Places rows by falling score, each on its preferred tier or else on the fastest tier that has room for it. Of rows with
-/// equal scores those on faster tiers come first, then those earlier in the table. A row without a score has no claim: it
+/// equal scores those on faster tiers come first, then those earlier in the table. A row without a score is placed last: it
 /// stays on its tier while room is left, else it goes to the next slower tier that has room.
 pub(super) fn fill_by_score(problem: &Problem<'_>, scores: Vec<Option<f64>>) -> Result<Decision> {
     let mut filler = TierFiller::new(problem);
@@ -63,7 +63,7 @@ impl<'a> TierFiller<'a> {
         }
     }
 
-    /// The answer, with the bound that holds for any.
+    /// Makes the decision, with the bound of [`judge`].
     pub(super) fn decide(self, scores: Vec<Option<f64>>) -> Result<Decision> {
         Ok(Decision { solution: judge(self.problem.instance, self.choice, self.problem.work)?, scores })
     }

@@ -57,8 +57,8 @@ fn a_lowered_budget_drops_what_was_used_longest_ago_at_once_and_says_so() {
     assert!(moves.iter().all(|record| record.status == MoveStatus::Done && record.benefit_us < 0.0));
     assert_eq!(
         moves[0].reason,
-        "memory pressure: dram is 15.9 KiB over its budget of 16.1 KiB; costs 20.5, among the least: nothing to write, \
-         0.01 of 8.0 KiB by its place in the order of last use, 1 of 4"
+        "memory pressure: dram is 15.9 KiB over its budget of 16.1 KiB; its eviction cost 20.5 is among the lowest: no \
+         bytes to write, 0.01 of 8.0 KiB by its position in the order of last use, 1 of 4"
     );
     let unweighed = "no price and no second tier was weighed, only last use and size";
     let conditions: Vec<_> = moves.iter().map(|record| record.condition.as_str()).collect();

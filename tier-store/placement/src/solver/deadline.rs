@@ -1,8 +1,8 @@
 //! Limits of the solver's work for one answer: counts, and a deadline after which the best choice so far is the answer.
 //!
 //! The solver checks the deadline between evaluations and once in many nodes of the search, so an answer comes later than
-//! its deadline by about one evaluation of all segments and the rounding after it. On a clock that stands still the
-//! deadline never passes.
+//! its deadline by about one evaluation of all segments and the rounding after it. On a simulated clock that does not
+//! advance, the deadline never passes.
 
 use std::time::Duration;
 

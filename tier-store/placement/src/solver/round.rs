@@ -87,7 +87,8 @@ pub(super) fn by_prices(instance: &Instance, prices: &[f64]) -> Rounded {
 }
 
 impl Placement {
-    /// Moves the excess of `tier` to slower tiers: those of `segments` that lose at most `max_loss` per byte, least loss first.
+    /// Moves the excess of `tier` to slower tiers: those of `segments` that lose at most `max_loss` per byte, least
+    /// loss first.
     fn move_excess(
         &mut self,
         instance: &Instance,
@@ -141,7 +142,7 @@ impl Placement {
             if instance.weight(segment, tier) <= left {
                 self.move_segment(instance, segment, to);
             }
-            // Nothing else fits when not even the smallest segment does.
+            // When not even the smallest segment fits, no other one does.
             smallest <= left
         });
     }

@@ -222,7 +222,7 @@ fn advice_is_logged_and_moves_nothing_and_off_does_not_weigh() {
     let report = tiering.run_epoch(EpochRequest::now("test")).unwrap();
     assert_eq!((report.epoch.moves_proposed, host.resident().len()), (3, 0));
     let why = &tiering.explain("public.t", &scope(6, 6)).unwrap()[0].why;
-    assert!(why.starts_with("tiering is advise; were it moved: goes from ssd to dram"), "{why}");
+    assert!(why.starts_with("tiering is advise; with tiering = auto: goes from ssd to dram"), "{why}");
     // The mode outlives the process; the configuration's does not.
     tiering.set_first_mode(TieringMode::Auto);
     tiering.run_epoch(EpochRequest::now("test")).unwrap();
@@ -309,14 +309,20 @@ fn orders_bring_back_warm_up_and_roll_back_within_the_budget() {
         host.resident().contains(&6) && !host.resident().contains(&0) && !host.resident().contains(&1),
         "{report:?}"
     );
-    assert!(outcomes(&report).contains(&("left: memory is full of what is read more".into(), 1)), "{report:?}");
+    assert!(
+        outcomes(&report).contains(&("not moved: memory is full of segments that are read more".into(), 1)),
+        "{report:?}"
+    );
 
     let report = tiering.order(&Order::RollBack { epoch: 1 }).unwrap();
     assert_eq!(host.resident(), [4, 5, 6]);
     assert_eq!(report.epoch.trigger, "roll back to epoch 1");
     assert!(outcomes(&report).contains(&("already on dram".into(), 1)), "{report:?}");
     let missing = tiering.order(&Order::RollBack { epoch: 77 }).unwrap_err().to_string();
-    assert!(missing.contains("placement of epoch '77' does not exist; 1 to 4 are kept"), "{missing}");
+    assert!(
+        missing.contains("placement of epoch '77' does not exist; the store keeps those of epochs 1 to 4"),
+        "{missing}"
+    );
 }
 
 #[test]
@@ -390,7 +396,7 @@ fn a_home_that_fails_is_not_planned_with_and_its_moves_go_on_after_a_try() {
     assert_eq!((tiering.failing("dram"), failing.retry_unix_us), (None, clock.unix_us() + 30_000_000));
     assert_eq!(epoch().epoch.moves, 0, "nothing is planned that could not be done");
     let why = &tiering.explain("public.t", &scope(9, 9)).unwrap()[0].why;
-    assert!(why.ends_with("; moves to and from ssd pause, as the device fails"), "{why}");
+    assert!(why.ends_with("; moves to and from ssd are paused because the device fails"), "{why}");
     clock.advance(Duration::from_secs(30));
     let report = epoch();
     let tried = |m: &&MoveRecord| !m.why.as_deref().unwrap_or_default().contains("is failing");

@@ -289,6 +289,6 @@ fn chunks_that_were_replaced_or_dropped_are_moved_nowhere() {
     let used = tiers[0].account().used_bytes();
     store.drop_table(table.name()).unwrap();
     assert_eq!(go(&table.version().chunks[0].chunk), Outcome::Gone);
-    assert_eq!(tiers[0].account().used_bytes(), used, "nothing came for nobody");
-    assert_eq!(read(&store, &planned).unwrap().num_rows(), 2_000, "who has the version reads it");
+    assert_eq!(tiers[0].account().used_bytes(), used, "no copy is made of a dropped table");
+    assert_eq!(read(&store, &planned).unwrap().num_rows(), 2_000, "a reader of the version can still read it");
 }

@@ -163,7 +163,7 @@ fn a_full_disk_that_is_freed_needs_no_restart() {
     machine.clock.advance(Duration::from_secs(1));
     machine.clear_faults();
     store.core.retry_catalog();
-    assert!(store.catalog_failing().is_some(), "the pause is twice as long by now");
+    assert!(store.catalog_failing().is_some(), "the second pause is twice as long");
     machine.clock.advance(Duration::from_secs(60));
     store.core.retry_catalog();
     assert_eq!(store.catalog_failing(), None);

@@ -158,8 +158,8 @@ pub(super) fn positions(store: &Store, version: &TableVersion) -> Result<BTreeMa
         for ((key, text), row) in keys.iter().zip(texts).zip(0..) {
             let position = TableVersion::position(item, row);
             if live.contains(position) {
-                assert!(found.insert(*key, position).is_none(), "row {key} is there twice");
-                assert_eq!(text, tests::text(*key).as_deref(), "row {key} is not what was written");
+                assert!(found.insert(*key, position).is_none(), "row {key} occurs twice");
+                assert_eq!(text, tests::text(*key).as_deref(), "row {key} has a wrong text");
             }
         }
     }

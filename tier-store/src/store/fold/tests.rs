@@ -47,7 +47,7 @@ fn a_long_delta_has_few_entries() {
     let table = |store: &Store, name: &str| store.table(&TableName::new("public", name)).unwrap();
     let store = open(dir.path());
     assert_eq!(keys(&store, &table(&store, "logged")), (0..3_000).collect::<Vec<_>>());
-    assert!(table(&store, "logged").version().delta.len() < 45, "what was folded is stored so");
+    assert!(table(&store, "logged").version().delta.len() < 45, "the folded entries are stored folded");
     assert_eq!(keys(&store, &table(&store, "volatile")), (0..3_000).collect::<Vec<_>>());
 }
 

@@ -104,14 +104,14 @@ fn a_rebuild_names_what_it_leaves_out() {
     std::fs::write(dir.path().join("tables/t2.json"), "{}").unwrap();
     std::fs::write(dir.path().join(CATALOG_FILE), "garbage").unwrap();
     let report = rebuild_catalog(dir.path(), true, 1, &mut ignore_progress).unwrap();
-    assert!(report.tables.iter().all(|t| t.difference.is_none()), "of a lost catalog nobody knows");
+    assert!(report.tables.iter().all(|t| t.difference.is_none()), "the differences from a lost catalog are unknown");
     let name = |s: &SkippedFile| s.path.strip_prefix(dir.path()).unwrap().display().to_string();
     let mut skipped: Vec<(String, &str)> = report.skipped.iter().map(|s| (name(s), s.why.as_str())).collect();
     skipped.sort();
     let expected = [
         (CATALOG_FILE, "not a Terrace catalog"),
         ("ssd/t1/c8.arrow", "not an Arrow IPC file"),
-        ("ssd/t1/c9.arrow.tmp", "never finished"),
+        ("ssd/t1/c9.arrow.tmp", "was interrupted"),
         ("ssd/t2/c0.arrow", "no description"),
         ("ssd/t2/c1.arrow", "no description"),
         ("ssd/t50/c0.arrow", "no description"),

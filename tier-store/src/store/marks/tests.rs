@@ -22,7 +22,7 @@ use crate::store::rebuild_catalog;
 use crate::store::transaction::Transaction;
 use crate::{Store, StoreOptions};
 
-/// The condition behind a mark, on the key of a row.
+/// The condition of a mark, on the key of a row.
 pub(in crate::store) fn fulfils(mark: MarkId, key: i64) -> bool {
     (key / 16 + i64::from(mark.0)).rem_euclid(4) == 0
 }
@@ -54,7 +54,7 @@ pub(in crate::store) fn check_known_marks(store: &Store, version: &TableVersion)
                 Marked::Some => bits.true_count() > 0 && bits.false_count() > 0,
             };
             if !all || bits.len() != keys.len() {
-                return Err(format!("chunk {} is said to be {marked:?} and has {bits:?}", entry.chunk.id.0));
+                return Err(format!("chunk {} is recorded as {marked:?} but has {bits:?}", entry.chunk.id.0));
             }
             denied += bits.false_count() as u64;
         }
@@ -119,7 +119,7 @@ fn live(store: &Store, version: &TableVersion) -> BTreeMap<i64, u64> {
         for (key, row) in keys.into_iter().zip(0..) {
             let position = TableVersion::position(item, row);
             if alive.contains(position) {
-                assert!(found.insert(key, position).is_none(), "row {key} is there twice");
+                assert!(found.insert(key, position).is_none(), "row {key} occurs twice");
             }
         }
     }
@@ -263,7 +263,7 @@ fn a_model_agrees_whatever_happens_to_marked_chunks() {
                     };
                     let before = known(&table);
                     let after = store.alter_table(&name, &[change]).unwrap();
-                    assert_eq!(known(&after), before, "seed {seed}: ALTER keeps what is known");
+                    assert_eq!(known(&after), before, "seed {seed}: ALTER keeps the known marks");
                     open_deletes.iter_mut().for_each(|(.., altered)| *altered = true);
                     if let Some(first) = version.chunks.first() {
                         let stale = store.set_marks(
@@ -328,7 +328,7 @@ fn rows_of_a_view_come_together_and_stay_so() {
     let version = table.version();
     let expected: BTreeSet<i64> = (0..256).filter(|key| ![0, 1, 17, 200].contains(key)).collect();
     assert_eq!(live(&store, &version).into_keys().collect::<BTreeSet<_>>(), expected);
-    assert_eq!(live(&store, &before).len(), 256, "who has the old version reads it");
+    assert_eq!(live(&store, &before).len(), 256, "a reader of the old version can still read it");
     // Chunks of new rows do not know the mark; compactions do not mix them with chunks that do.
     store.insert(&table, &[rows(300..320)]).unwrap();
     store.seal(&table).unwrap();
@@ -374,7 +374,7 @@ fn what_would_lose_rows_is_refused() {
     }
     let version = table.version();
     assert!(version.chunks.iter().zip(group).all(|(now, before)| Arc::ptr_eq(&now.chunk, &before.chunk)));
-    assert_eq!(std::fs::read_dir(dir.path().join("ssd/t1")).unwrap().count(), 4, "no file is left behind");
+    assert_eq!(std::fs::read_dir(dir.path().join("ssd/t1")).unwrap().count(), 4, "no file is left");
     let good = Arrangement { chunk_rows: vec![1, 64, 63], marks: bits(128), ..plain() };
     assert_eq!(store.rearrange(&table, group, &|_| Ok(good.clone())).unwrap().chunks_out, 3);
 }

@@ -87,7 +87,7 @@ fn a_tier_is_drained_dropped_and_comes_back() {
     refused(tiering.drop_tier("nvm"), "holds 16 segments");
     refused(tiering.drop_tier("dram"), "process memory");
     refused(tiering.drain_tier("ssd"), "home");
-    refused(tiering.drain_tier("tape"), "there are dram, nvm, ssd");
+    refused(tiering.drain_tier("tape"), "the tiers are dram, nvm, ssd");
 
     tiering.drain_tier("nvm").unwrap();
     assert_eq!(state(&store, "nvm").0, TierState::Draining);
@@ -114,7 +114,7 @@ fn a_tier_is_drained_dropped_and_comes_back() {
     tiering.drop_tier("nvm").unwrap();
     assert_eq!(names(&store), ["dram", "ssd"]);
     assert!(pool.upgrade().is_none(), "the pool is unmapped");
-    refused(tiering.drop_tier("nvm"), "there are dram, ssd");
+    refused(tiering.drop_tier("nvm"), "the tiers are dram, ssd");
     check_all_rows(&store, &table);
     epoch(&store);
 
@@ -186,11 +186,11 @@ fn impossible_wishes_are_refused_with_the_figures() {
     refused(
         store.add_tier(new("a", 4 * MIB, None)),
         "takes 4.0 MiB of this process's memory: dram and emulated tiers may have 8.0 MiB in all, of which 5.0 MiB are \
-         taken; lower that budget by 1.0 MiB before",
+         taken; lower that budget by 1.0 MiB first",
     );
     store.add_tier(new("a", 2 * MIB, None)).unwrap();
-    refused(store.tiering().set_budget("dram", 7 * MIB), "more than the 6291456 bytes");
-    refused(store.tiering().set_budget("a", 3 * MIB), "more than the 2097152 bytes");
+    refused(store.tiering().set_budget("dram", 7 * MIB), "more than its maximum of 6291456 bytes");
+    refused(store.tiering().set_budget("a", 3 * MIB), "more than its maximum of 2097152 bytes");
     store.tiering().drain_tier("a").unwrap();
     refused(store.add_rule(table.name(), NewRule { tier: "a".into(), ..wish }), "pins need");
     epoch(&store);
@@ -227,7 +227,7 @@ fn a_tier_that_is_configured_no_more_takes_nothing_with_it() {
     check_all_rows(&store, &table);
     let outcome = store.tiering().order(&Order::RollBack { epoch: last }).unwrap().outcome;
     assert!(outcome.iter().any(|part| part.what.contains("the tier is gone") && part.segments == 16), "{outcome:?}");
-    refused(bring_back(&store, "nvm"), "there are dram, ssd");
+    refused(bring_back(&store, "nvm"), "the tiers are dram, ssd");
     // Rules are in force again as soon as there is a tier of that name.
     store.add_tier(new("nvm", 4 * MIB, None)).unwrap();
     epoch(&store);
@@ -349,7 +349,7 @@ fn answers_are_the_same_while_tiers_come_and_go() {
             }
             let mut random = StdRng::seed_from_u64(seed);
             let mut seen = std::collections::BTreeSet::new();
-            // Only the reader thread panics; the steps must end all the same.
+            // Only the reader thread panics; the steps must still end.
             for _ in 0..150 {
                 done.extend(step(&store, &mut random));
                 seen.insert(names(&store));

@@ -139,7 +139,7 @@ fn what_cannot_be_is_refused_with_the_figures() {
     // There is only one other tier.
     assert!(homeless.starts_with("pins need 8.0 KiB of dram"), "{homeless}");
     let unknown = refused(new_rule(RuleKind::Pin, "tape", &[0], RuleRows::All));
-    assert!(unknown.contains("tier 'tape' does not exist; there are dram, ssd"), "{unknown}");
+    assert!(unknown.contains("tier 'tape' does not exist; the tiers are dram, ssd"), "{unknown}");
     let absent = refused(new_rule(RuleKind::Pin, "dram", &[0], chunks([8, 9])));
     assert!(absent.contains("no chunk of 8 TO 9; its chunks are 0 TO 3"), "{absent}");
     assert!(sqls(&store).is_empty());
@@ -177,7 +177,7 @@ fn new_chunks_start_where_rules_say() {
     store.add_rule(&name(), new_rule(RuleKind::Exclude, "dram", &[0], RuleRows::All)).unwrap();
     store.insert(&table, &[rows(2_000..3_000)]).unwrap();
     store.seal(&table).unwrap();
-    assert_eq!(resident(&store), [(1, 0)], "what is there leaves with the next epoch");
+    assert_eq!(resident(&store), [(1, 0)], "resident segments leave with the next epoch");
     epoch(&store);
     assert!(resident(&store).is_empty());
 }

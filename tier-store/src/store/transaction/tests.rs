@@ -55,7 +55,7 @@ pub(in crate::store) fn live_rows_by_key(store: &Store, version: &TableVersion) 
             let position = TableVersion::position(item, row as u32);
             if live.contains(position) {
                 let before = found.insert(keys.value(row), (position, numbers.value(row).parse().unwrap()));
-                assert!(before.is_none(), "key {} is there twice", keys.value(row));
+                assert!(before.is_none(), "key {} occurs twice", keys.value(row));
             }
         }
     }

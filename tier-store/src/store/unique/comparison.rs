@@ -32,7 +32,7 @@ const LEAST_BYTES: u64 = 64 << 10;
 
 const EXISTS_ALREADY: &str = "exists already";
 pub(super) const GIVEN_TWICE: &str = "is given twice";
-pub(super) const NOT_UNIQUE: &str = "is there more than once; its duplicates have to go before the key can be enforced";
+pub(super) const NOT_UNIQUE: &str = "occurs more than once; remove its duplicates before enforcing the key";
 
 /// Hashes of keys.
 type Hashes = HashSet<u64, BuildHasherDefault<IdentityHasher>>;

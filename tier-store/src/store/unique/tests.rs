@@ -82,7 +82,7 @@ fn every_way_of_writing_is_checked_and_refused_as_a_whole() {
     assert!(message(new.finish()).contains("'public.n': (k) = (17) is given twice"));
     assert!(store.table(&TableName::new("public", "n")).is_err());
     let files = std::fs::read_dir(dir.path().join("ssd/t1")).unwrap().count();
-    assert_eq!(files, table.version().chunks.len(), "files of what was refused are gone");
+    assert_eq!(files, table.version().chunks.len(), "the files of refused rows are deleted");
     assert_eq!(store.delta_account().used_bytes(), 0, "hashes are given back");
     drop((table, store));
     let store = open(&dir);
@@ -147,7 +147,7 @@ fn a_key_is_enforced_once_the_rows_have_no_duplicates() {
     options.enforce_primary_key = true;
     let enforce = [Alteration::SetOptions(options)];
     let refused = message(store.alter_table(&name, &enforce));
-    assert!(refused.contains("(k) = (1234) is there more than once"), "{refused}");
+    assert!(refused.contains("(k) = (1234) occurs more than once"), "{refused}");
     let mut clean = store.begin();
     let to_delete = [table.version().live_positions().max().unwrap()].into_iter().collect();
     clean.change(&table, &table.version(), &to_delete, None).unwrap();
@@ -229,7 +229,7 @@ fn keys_of_all_types_and_several_columns() {
         assert_eq!(table.version().live_rows(), 205, "{data_type}");
     }
     for (data_type, nullable, words) in
-        [(DataType::Float64, false, "is Float64"), (DataType::Int64, true, "has to be NOT NULL")]
+        [(DataType::Float64, false, "is Float64"), (DataType::Int64, true, "must be NOT NULL")]
     {
         let schema = Arc::new(Schema::new(vec![Field::new("k", data_type, nullable)]));
         let mut definition = TableDefinition::new(TableName::new("public", "t"), schema);

@@ -67,7 +67,7 @@ impl Commit {
 pub struct PendingCommit(Receiver<Result<()>>);
 
 impl PendingCommit {
-    /// Makes one, and the end by which a store reports once whether the commit is durable.
+    /// Makes a pending commit, and the sender by which a store reports once whether the commit is durable.
     pub(super) fn new() -> (SyncSender<Result<()>>, Self) {
         let (report, result) = sync_channel(1);
         (report, Self(result))

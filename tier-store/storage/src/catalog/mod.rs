@@ -32,7 +32,7 @@
 //!
 //! - `commit`: changes that become durable together
 //! - [`records`]: records of tables and chunks, and their encoding
-//! - `redb_store`: the store, in redb
+//! - `redb_store`: the store, implemented with redb
 //! - `sealed`: values with checksums, and faults
 //! - `snapshot`: consistent reads
 //! - `store`: the traits of a store
@@ -69,12 +69,12 @@ pub const CALIBRATION_KEY: &[u8] = b"calibration";
 pub const HYSTERESIS_KEY: &[u8] = b"tiering_holds";
 /// Key in [`Space::Meta`] of the number of the last transaction.
 const LAST_COMMIT_KEY: &[u8] = b"last_commit";
-/// Keys in [`Space::Meta`] of values that are measured, decided or counted anew when they are damaged.
+/// Keys in [`Space::Meta`] of values that are measured, decided or counted again when they are damaged.
 const EXPENDABLE_META: [&[u8]; 3] = [CALIBRATION_KEY, HYSTERESIS_KEY, LAST_COMMIT_KEY];
 
 /// The message about a catalog that lost its contents.
-pub const LOST_CATALOG: &str = "it is missing or empty, and there are files of tables. Restore a backup, or make a \
-                                       catalog of the files: `terrace rebuild-catalog`";
+pub const LOST_CATALOG: &str = "it is missing or empty, but files of tables exist. Restore a backup, or rebuild the \
+                                       catalog from the files: `terrace rebuild-catalog`";
 
 /// A key space of the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,7 +97,7 @@ pub enum Space {
 }
 
 impl Space {
-    /// All of them.
+    /// All spaces.
     pub const ALL: [Self; 14] = [
         Self::Meta,
         Self::Tables,
@@ -296,7 +296,7 @@ impl Catalog {
         self.store.snapshot()
     }
 
-    /// Like [`Catalog::snapshot`], but read from the disk only, not from pages that the server has in memory.
+    /// Like [`Catalog::snapshot`], but reads from the disk only, not from pages that the server has in memory.
     ///
     /// # Errors
     /// Like [`Catalog::open_read_only`].

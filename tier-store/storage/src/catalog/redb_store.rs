@@ -95,7 +95,7 @@ impl CatalogStore for RedbStore {
         close(Some(database));
         match checked?.map_err(|e| open_error(path, e))? {
             true => Ok(()),
-            false => Err(Error::Corrupt { path: path.to_owned(), what: "a page is not what was written".into() }),
+            false => Err(Error::Corrupt { path: path.to_owned(), what: "the checksum of a page is wrong".into() }),
         }
     }
 
@@ -189,7 +189,7 @@ fn catalog_error(error: impl std::fmt::Display) -> Error {
     Error::Catalog(error.to_string())
 }
 
-/// Converts an error of a write, with the error of the disk.
+/// Converts an error of a write and keeps the `errno` of the disk.
 fn write_error(path: &Path, error: redb::Error) -> Error {
     match error {
         redb::Error::Io(source) => file_error("write", path, &source),
@@ -217,12 +217,12 @@ fn definition(space: Space) -> TableDefinition<'static, &'static [u8], &'static 
 
 /// Closes a database. redb may write then, and panic at damaged pages.
 fn close(database: Option<Database>) {
-    // The damage was known before, or the next open finds it.
+    // Ignores damage: it was reported before, or the next open finds it.
     let _ = catch_panic(|| drop(database));
 }
 
 /// Turns panics of redb into errors: it trusts its pages, and panics when one is damaged.
 fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T> {
-    let damaged = |_| Error::Catalog("a page of it is damaged; `terrace check` says what to do".into());
+    let damaged = |_| Error::Catalog("one of its pages is damaged; `terrace check` says what to do".into());
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(damaged)
 }

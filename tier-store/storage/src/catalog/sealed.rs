@@ -5,7 +5,7 @@
 //!   crc32c of       name of the space, 0, length of the key (4 bytes, little-endian), key, payload
 //! ```
 //!
-//! [`super::Commit::put`] seals, [`super::Snapshot`] unseals; stores move the stored form as bytes. The checksum covers
+//! [`super::Commit::put`] seals, [`super::Snapshot`] unseals; stores treat the stored form as bytes. The checksum covers
 //! space and key, so a value at another place than it was written for is detected too.
 
 use std::fmt::{self, Write};
@@ -18,7 +18,7 @@ use super::{Space, key_part};
 /// Bytes of a checksum.
 const CHECKSUM_BYTES: usize = 4;
 /// Advice to users whose catalog has a damaged value that is not expendable.
-pub(super) const ADVICE: &str = "`terrace check` names all damage. Restore a backup, or make a catalog of the table files: \
+pub(super) const ADVICE: &str = "`terrace check` lists all damage. Restore a backup, or rebuild the catalog from the table files: \
                       `terrace rebuild-catalog`";
 
 /// Makes the stored form of a payload.
@@ -28,7 +28,7 @@ pub(super) fn seal(space: Space, key: &[u8], mut payload: Vec<u8>) -> Vec<u8> {
     payload
 }
 
-/// The payload of a stored value; fails unless it is what was written for this key.
+/// The payload of a stored value; fails unless its checksum fits space, key and payload.
 pub(super) fn unseal<'a>(space: Space, key: &[u8], stored: &'a [u8]) -> Result<&'a [u8], CatalogFault> {
     let payload = stored.split_last_chunk::<CHECKSUM_BYTES>();
     let good = payload.filter(|(payload, found)| checksum(space, key, payload) == u32::from_le_bytes(**found));
@@ -41,7 +41,7 @@ fn checksum(space: Space, key: &[u8], payload: &[u8]) -> u32 {
     [&[0], length.as_slice(), key, payload].into_iter().fold(start, crc32c::crc32c_append)
 }
 
-/// A part of the catalog that is not what was written.
+/// A damaged part of the catalog: a value whose checksum is wrong, or pages that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogFault {
     /// The space of the damage.
@@ -54,7 +54,7 @@ pub struct CatalogFault {
 
 impl CatalogFault {
     pub(super) fn of_value(space: Space, key: &[u8]) -> Self {
-        Self { space, key: Some(key.to_vec()), what: "its value is not what was written", is_page_damage: false }
+        Self { space, key: Some(key.to_vec()), what: "its checksum is wrong", is_page_damage: false }
     }
 
     pub(super) fn of_pages(space: Space, key: Option<&[u8]>, what: &'static str) -> Self {
@@ -72,8 +72,8 @@ impl CatalogFault {
         Some(TableId(key_part(key, 0)))
     }
 
-    /// True when statements work without the value: it is measured, counted or logged anew. Never true of damaged
-    /// pages.
+    /// True when statements work without the value: it is measured, counted or logged again. Never true for
+    /// damaged pages.
     pub fn is_expendable(&self) -> bool {
         match self.space {
             _ if self.is_page_damage => false,
@@ -144,21 +144,15 @@ mod tests {
     #[test]
     fn faults_name_space_table_and_key() {
         let text = |space, key: &[u8]| CatalogFault::of_value(space, key).to_string();
-        assert_eq!(
-            text(Space::Chunks, &key(&[3, 7])),
-            "chunks, key 3/7 (of table 3): its value is not what was written"
-        );
-        assert_eq!(
-            text(Space::Objects, b"view\0public.v"),
-            "objects, key 'view public.v': its value is not what was written"
-        );
-        assert_eq!(text(Space::Epochs, &[1, 2]), "epochs, key \\x01\\x02: its value is not what was written");
-        let whole = CatalogFault::of_pages(Space::Delta, None, "a page of it is damaged");
-        assert_eq!(whole.to_string(), "delta: a page of it is damaged");
-        // A key says nothing of what lies behind it.
+        assert_eq!(text(Space::Chunks, &key(&[3, 7])), "chunks, key 3/7 (of table 3): its checksum is wrong");
+        assert_eq!(text(Space::Objects, b"view\0public.v"), "objects, key 'view public.v': its checksum is wrong");
+        assert_eq!(text(Space::Epochs, &[1, 2]), "epochs, key \\x01\\x02: its checksum is wrong");
+        let whole = CatalogFault::of_pages(Space::Delta, None, "one of its pages is damaged");
+        assert_eq!(whole.to_string(), "delta: one of its pages is damaged");
+        // Damage after an expendable key may concern values that are not expendable.
         for (space, key) in [(Space::Epochs, &[1_u8, 2][..]), (Space::Meta, crate::catalog::CALIBRATION_KEY)] {
             assert!(CatalogFault::of_value(space, key).is_expendable());
-            assert!(!CatalogFault::of_pages(space, Some(key), "a page behind it is damaged").is_expendable());
+            assert!(!CatalogFault::of_pages(space, Some(key), "a page after it is damaged").is_expendable());
         }
         let error = CatalogFault::of_value(Space::Meta, b"next_table").error(Path::new("/d/catalog.redb")).to_string();
         assert!(error.contains("/d/catalog.redb") && error.contains("rebuild-catalog"), "{error}");

@@ -1,7 +1,7 @@
 //! Snapshots of the catalog: all reads through one [`Snapshot`] see the state after the same commit.
 //!
 //! Every read compares the value with its checksum ([`super::sealed`]). A damaged value is an error if answers of
-//! statements depend on it; otherwise the read skips it with a warning, as it is measured or logged anew.
+//! statements depend on it; otherwise the read skips it with a warning, as it is measured or logged again.
 
 use std::fmt;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub struct Snapshot {
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
     pub(super) path: Arc<Path>,
-    /// Values have checksums, as all have from version 4 on.
+    /// True when values have checksums: from format version 4 on.
     pub(super) is_sealed: bool,
 }
 
@@ -50,7 +50,7 @@ impl Snapshot {
         let Some(mut stored) = self.entries.get(space, key)? else { return Ok(None) };
         let payload = self.required(self.unseal(space, key, &stored))?.map(<[u8]>::len);
         Ok(payload.map(|bytes| {
-            // The checksum is behind the payload.
+            // The checksum follows the payload.
             stored.truncate(bytes);
             stored
         }))
@@ -77,7 +77,7 @@ impl Snapshot {
         self.scan_required(space, prefix, Direction::Backward, visit)
     }
 
-    /// Like [`Snapshot::scan`], but passes the fault of a damaged value to `visit`.
+    /// Like [`Snapshot::scan`], but passes the [`CatalogFault`] of a damaged value to `visit`.
     pub fn scan_all(
         &self,
         space: Space,
@@ -113,7 +113,7 @@ impl Snapshot {
         match value {
             Ok(payload) => Ok(Some(payload)),
             Err(fault) if fault.is_expendable() => {
-                tracing::warn!(%fault, path = %self.origin.path.display(), "a damaged value is passed over");
+                tracing::warn!(%fault, path = %self.origin.path.display(), "skipped a damaged value");
                 Ok(None)
             }
             Err(fault) => Err(fault.error(&self.origin.path)),
@@ -131,7 +131,7 @@ impl Snapshot {
                 last = Some(key.to_vec());
             });
             if checked.is_err() {
-                faults.push(CatalogFault::of_pages(*space, last.as_deref(), "a page behind it is damaged"));
+                faults.push(CatalogFault::of_pages(*space, last.as_deref(), "a page after it is damaged"));
             }
         }
         faults

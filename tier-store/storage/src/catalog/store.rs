@@ -1,14 +1,15 @@
-//! The seam below the catalog: a [`CatalogStore`] keeps entries durably. `redb_store` is the one that there is.
+//! The seam below the catalog: a [`CatalogStore`] keeps entries durably. `redb_store` is the only implementation.
 //!
-//! A store takes keys and values as bytes. Their checksums, and what damage means for who reads them, are above the
-//! seam ([`Snapshot`]). What every store promises is what the callers of the catalog build on:
+//! A store takes keys and values as bytes. The layer above adds checksums and decides what damage means for readers
+//! ([`Snapshot`]). Every store guarantees what the callers of the catalog rely on:
 //!
 //! ```text
 //!   submit    queues a commit. Commits become durable in the order in which they are submitted, each of them whole or
 //!             not at all, and none after one that failed
-//!   failure   after a commit failed all others are refused, reads go on: reopen() until it succeeds, bring what is in
-//!             memory back to the last durable commit, resume(). What was submitted before that stays refused
-//!   snapshot  sees the entries after one commit for as long as it lives, while further commits go on. Backups copy one
+//!   failure   after a commit failed all others are refused, reads continue: the caller repeats reopen() until it
+//!             succeeds, returns its memory to the last durable commit, and calls resume(). Commits submitted before
+//!             that stay refused
+//!   snapshot  sees the entries after one commit for as long as it lives, whatever is committed later. Backups copy it
 //! ```
 
 use std::fmt::Debug;
@@ -25,9 +26,9 @@ pub(super) type EntryVisitor<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<boo
 /// How to open a store that has no entries at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WhenEmpty {
-    /// It is new.
+    /// The store is new.
     Initialise,
-    /// It lost its entries, so opening it fails with [`Error::Corrupt`].
+    /// The store lost its entries, so opening it fails with [`Error::Corrupt`].
     Refuse,
 }
 
@@ -40,7 +41,7 @@ pub(super) enum Direction {
     Backward,
 }
 
-/// A durable store of the entries of a catalog; the module says what it promises.
+/// A durable store of the entries of a catalog; the module documentation lists its guarantees.
 pub(super) trait CatalogStore: Debug + Send + Sync {
     /// Opens or makes the store at `path`; `cache_bytes` limits its cache. A store of the previous format version is
     /// rewritten first.
@@ -61,8 +62,8 @@ pub(super) trait CatalogStore: Debug + Send + Sync {
     where
         Self: Sized;
 
-    /// Reads all of the store at `path`, which nobody may write meanwhile, and proves that it is what was written,
-    /// without changing the file.
+    /// Reads all of the store at `path`, which no process may write meanwhile, and verifies its checksums, without
+    /// changing the file.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when something is damaged; otherwise like [`CatalogStore::open_read_only`].
@@ -88,7 +89,7 @@ pub(super) trait CatalogStore: Debug + Send + Sync {
     /// The entries after the last commit.
     fn snapshot(&self) -> Result<Snapshot>;
 
-    /// Like [`CatalogStore::snapshot`], but read from the disk only, not from the memory of the process.
+    /// Like [`CatalogStore::snapshot`], but reads from the disk only, not from the memory of the process.
     ///
     /// # Errors
     /// Like [`CatalogStore::open_read_only`].
@@ -134,7 +135,7 @@ pub(super) trait CatalogStore: Debug + Send + Sync {
     /// [`Error::Catalog`] when the value is not there.
     fn damage(&self, space: Space, key: &[u8], bit: usize) -> Result<()>;
 
-    /// Brings it into the state after a failed commit and a failed reopen; for tests.
+    /// Brings the store into the state after a failed commit and a failed reopen; for tests.
     fn fail_closed(&self, error: &Error);
 }
 
@@ -146,10 +147,10 @@ pub(super) trait StoredEntries: Send + Sync {
     /// Calls `visit` with each key that starts with `prefix` and its stored value, until it returns false.
     fn scan(&self, space: Space, prefix: &[u8], direction: Direction, visit: EntryVisitor<'_>) -> Result<()>;
 
-    /// Calls `visit` with all entries of a space in order, and proves what a scan relies on: that the keys are in
+    /// Calls `visit` with all entries of a space in order, and verifies what a scan relies on: that the keys are in
     /// order, that a look-up finds each of them, and that their number is that of the space.
     ///
     /// # Errors
-    /// When it is not so; `visit` has got the entries before the first damage.
+    /// When one of these does not hold; `visit` was called with the entries before the damage.
     fn check(&self, space: Space, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()>;
 }

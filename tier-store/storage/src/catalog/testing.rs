@@ -10,7 +10,7 @@ pub use super::redb_store::FORMAT_VERSION;
 use super::{Catalog, Space};
 
 impl Catalog {
-    /// Brings it into the state after the disk failed while the catalog was reopened.
+    /// Brings the catalog into the state after the disk failed while the catalog was reopened.
     #[doc(hidden)]
     pub fn fail_closed(&self, error: &Error) {
         self.store.fail_closed(error);

@@ -89,7 +89,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     assert!(catalog.reopen(&disk).is_err() && full(catalog.failure().unwrap()));
     disk.set_faults(DiskFaults::default());
     catalog.reopen(&disk).unwrap();
-    assert!(full(put(4).unwrap_err()), "not before who is above has forgotten what failed");
+    assert!(full(put(4).unwrap_err()), "refused until the caller resumes after the failure");
     catalog.resume();
     put(5).unwrap();
     let mut found = Vec::new();

@@ -9,7 +9,7 @@ use terrace_model::{MAX_TIERS, Pattern, TierId, TierRows};
 pub struct AccessTotal {
     /// Number of accesses.
     pub accesses: u64,
-    /// Bytes that they covered.
+    /// Bytes that the accesses covered.
     pub bytes: u64,
 }
 
@@ -50,7 +50,7 @@ impl AccessTotals {
         }
     }
 
-    /// The total of `tier` by `pattern`; zero for a tier that is not there.
+    /// The total of `tier` by `pattern`; zero for a tier that does not exist.
     pub fn get(&self, tier: TierId, pattern: Pattern) -> AccessTotal {
         self.cell(tier, pattern).map_or(AccessTotal::default(), |c| AccessTotal {
             accesses: c.accesses.load(Ordering::Relaxed),

@@ -2,13 +2,13 @@
 //!
 //! A selection is the set of rows of a segment that a read needs: a bitmap, or positions in the order in which they are
 //! needed. The sample covers a bounded part of either: distance and direction from one selected row to the next. The number
-//! of selected rows is known anyway. The number of runs of neighbours is counted over the whole selection, because ten
-//! rows of one order lie in one place.
+//! of selected rows is known anyway. The number of runs of neighbours is counted over the whole selection, because
+//! selected rows often come in runs (the ten lines of one sales order).
 
 use arrow::buffer::BooleanBuffer;
 use terrace_model::Pattern;
 
-/// The most looked-up values of a point access.
+/// Maximum number of looked-up values of a point access.
 const POINT_VALUES: usize = 8;
 /// Words of a bitmap that are sampled.
 const WORDS: usize = 4;
@@ -16,7 +16,7 @@ const WORDS: usize = 4;
 const WORD_ROWS: usize = 64;
 /// Steps between positions that are sampled.
 const STEPS: usize = 64;
-/// One in this number of sampled steps may be an exception.
+/// A pattern tolerates one exception in this number of sampled steps.
 const EXCEPTION: u32 = 8;
 /// Neighbouring rows are a sweep when at least one in this number of all rows is selected: a smaller selection does not
 /// read all cache lines even if it is scattered (a line holds this number of values of 8 bytes).
@@ -48,7 +48,7 @@ impl Sample {
         Self { up: steps, down: 0, near: steps, runs: rows.div_ceil(slice_rows.max(1)) as u32 }
     }
 
-    /// The sample of the rows that are set.
+    /// The sample of the rows whose bits are set.
     pub fn from_bitmap(rows: &BooleanBuffer) -> Self {
         let mut sample = Self::default();
         let last = rows.len().saturating_sub(WORD_ROWS);

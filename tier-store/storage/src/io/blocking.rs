@@ -70,7 +70,10 @@ impl<D: Device> Workers<D> {
             .filter_map(|i| {
                 let shared = Arc::clone(&shared);
                 let builder = std::thread::Builder::new().name(format!("terrace-io-{i}"));
-                builder.spawn(move || shared.serve()).inspect_err(|e| tracing::error!(%e, "no I/O thread")).ok()
+                builder
+                    .spawn(move || shared.serve())
+                    .inspect_err(|e| tracing::error!(%e, "cannot start an I/O thread"))
+                    .ok()
             })
             .collect();
         Self { shared, threads }

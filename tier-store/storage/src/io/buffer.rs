@@ -189,7 +189,7 @@ mod tests {
         for (i, byte) in buffer.blocks_mut().iter_mut().enumerate() {
             byte.write((i % 251) as u8);
         }
-        assert!(buffer.as_slice().is_empty(), "what nobody vouches for is not read");
+        assert!(buffer.as_slice().is_empty(), "unfilled bytes are not read");
         // SAFETY: all of it was written.
         unsafe { buffer.set_filled(8192) };
         assert_eq!(buffer.as_slice().len(), 4000);

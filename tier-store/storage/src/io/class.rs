@@ -10,13 +10,13 @@ pub enum Class {
     Needed,
     /// A scan will need the bytes soon.
     Prefetch,
-    /// A statement reads back what it spilled, because it had more than its share of memory.
+    /// A statement reads back rows that it spilled because it exceeded its share of memory.
     Spill,
     /// A move between tiers, a check or a backup.
     Move,
 }
 
-/// Every 16th read to start is of one of the lower classes, in rotation, so that no class waits for ever.
+/// Every 16th read to start is of one of the lower classes, in rotation, so that no class starves.
 const FAIRNESS_INTERVAL: u32 = 16;
 
 /// The waiting requests: a first-in-first-out queue for each class.

@@ -31,7 +31,7 @@ fn copy_quantum(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     to.write_copy_of_slice(from);
 }
 
-/// Both have the same length.
+/// Copies slices of the same length with non-temporal stores.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 fn streamed(from: &[u8], to: &mut [MaybeUninit<u8>]) {

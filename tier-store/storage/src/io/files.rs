@@ -73,7 +73,7 @@ pub trait FileSystem: Send + Sync + Debug {
     fn create_folder(&self, folder: &Path) -> Result<()>;
     /// Creates or replaces a file; its bytes are durable on return, its name after [`FileSystem::sync_folder`].
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<()>;
-    /// True where no device is behind the files, so that measuring their speed makes no sense.
+    /// True where the files lie on no device, so that measuring their speed is meaningless.
     fn is_simulated(&self) -> bool {
         false
     }
@@ -143,7 +143,7 @@ pub fn revoke_access_of_others(folder: &Path) {
     if mode & 0o007 != 0
         && let Err(error) = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode & !0o007))
     {
-        tracing::warn!(%error, path = %folder.display(), "other users of this machine may read what is stored there");
+        tracing::warn!(%error, path = %folder.display(), "cannot restrict access: other users of this machine may read the stored data");
     }
 }
 

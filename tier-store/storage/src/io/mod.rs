@@ -115,7 +115,7 @@ impl IoFile {
 
     /// The error for a window that the file does not hold.
     pub(crate) fn too_short(&self, offset: u64, len: usize) -> Error {
-        let what = format!("it ends before offset {}: truncated?", offset.saturating_add(len as u64));
+        let what = format!("it ends before offset {}: probably truncated", offset.saturating_add(len as u64));
         Error::Corrupt { path: self.path.clone(), what }
     }
 

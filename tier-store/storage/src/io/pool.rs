@@ -41,7 +41,7 @@ impl Allocation {
             action: "allocate",
             path: "memory".into(),
             errno: Some(libc::ENOMEM),
-            message: format!("no memory for {bytes} bytes"),
+            message: format!("cannot allocate {bytes} bytes"),
         };
         let layout = Layout::from_size_align(bytes, align).map_err(|_| out_of_memory())?;
         if layout.size() == 0 {
@@ -183,12 +183,12 @@ mod tests {
         drop(again);
         drop(take(512));
         assert_eq!(pool.kept_bytes(), (320 + 512) << 10, "the block unused longest made room");
-        assert_eq!(take(200).start(), places[1], "what is not twice as large will do");
+        assert_eq!(take(200).start(), places[1], "a block of less than twice the size is reused");
         drop(take(4));
         assert_eq!(pool.kept_bytes(), 832 << 10, "small memory is the allocator's");
         let read = reads.try_charge(512 << 10).unwrap();
         drop(take(70));
-        assert_eq!(pool.kept_bytes(), (320 + 80) << 10, "what is read now has the budget");
+        assert_eq!(pool.kept_bytes(), (320 + 80) << 10, "running reads have the budget");
         drop(read);
     }
 }

@@ -32,13 +32,13 @@ pub fn lower_priority(to: Priority) {
     };
     YIELDS.set(to == Priority::Moving);
     if answer != 0 {
-        tracing::debug!(error = %std::io::Error::last_os_error(), "background work runs at the priority of queries");
+        tracing::debug!(error = %std::io::Error::last_os_error(), "cannot lower the priority of a background thread");
     }
 }
 
 /// Yields the processor on a thread of [`Priority::Moving`]; long work calls this between two quanta. The scheduler would let
-/// the thread run until the timer's next tick (4 ms at 250 Hz), whatever its priority: a query that the scheduler has put
-/// behind another thread would wait that long.
+/// the thread run until the timer's next tick (4 ms at 250 Hz), whatever its priority: a query that the scheduler has
+/// queued after such a thread would wait that long.
 pub(crate) fn let_others_run() {
     if YIELDS.get() {
         std::thread::yield_now();

@@ -64,7 +64,7 @@ impl Waiters {
 
 impl Request {
     /// Builds one request for ascending windows (offset and length), and a handle for each window. There is no request when
-    /// all handles are completed already: their windows are empty, or end behind the file.
+    /// all handles are completed already: their windows are empty, or end after the file.
     pub(crate) fn new(
         class: Class,
         stats: &Arc<IoStats>,

@@ -123,7 +123,7 @@ impl Health {
             && let Some(DeviceFailures { failing: Some(failing), .. }) = devices.remove(tier)
         {
             let seconds = clock.unix_us().saturating_sub(failing.since_unix_us) / 1_000_000;
-            tracing::warn!(tier, seconds, "the device works again; moves to and from it go on");
+            tracing::warn!(tier, seconds, "the device works again; moves to and from it resume");
         }
     }
 
@@ -151,7 +151,7 @@ impl Health {
                 tier,
                 error,
                 retry_s,
-                "the device fails; moves to and from it pause, what lies there is read as before"
+                "the device fails; moves to and from it pause, reads of its segments continue"
             );
         }
         let since_unix_us = device.failing.as_ref().map_or(unix_us, |before| before.since_unix_us);
@@ -194,7 +194,7 @@ mod tests {
         assert!(why.contains("nvm is failing (cannot read /dev/x") && why.ends_with("tried again in 30 s"), "{why}");
         fail(9);
         health.succeeded("nvm", &clock);
-        assert_eq!(health.failing("nvm").unwrap(), failing, "what was under way changes nothing");
+        assert_eq!(health.failing("nvm").unwrap(), failing, "moves that were running change nothing");
         assert_eq!(health.access("ssd", &clock), Access::Allowed);
         for pause_s in [30, 60, 120, 240, 480, 900, 900] {
             assert!(health.is_paused("nvm", &clock), "{pause_s}");

@@ -4,7 +4,7 @@
 //! lets the old copy end with its last reader (Dreseler 2021, section 5.4). Readers never wait.
 //!
 //! - `device_rate`: limits the bytes per second that moves read from and write to each device
-//! - [`health`]: tells which devices fail, and pauses their moves
+//! - [`health`]: tracks which devices fail, and pauses their moves
 //! - `home`: the SSD tier as the home that moves read from
 //! - [`mover`]: carries out one move
 //! - [`queue`]: carries out a plan of moves, in order, at the rates of the devices

@@ -23,7 +23,7 @@ pub trait HomeTier: Send + Sync {
     fn describe(&self) -> String;
     /// The SSD tier that calibration measures; `None`: it cannot be measured.
     fn device(&self) -> Option<&SsdTier>;
-    /// Fails when the chunk's file cannot be read at all: missing, cut short, or another one.
+    /// Fails when the chunk's file cannot be read at all: it is missing, truncated, or another file.
     fn check(&self, chunk: &Arc<Chunk>) -> Result<()>;
     /// Reads segments of a chunk, neighbours in the file at once, checks them against their checksums and decompresses
     /// them; one for each column, in that order. Blocks.
@@ -62,9 +62,9 @@ pub enum Outcome {
     Moved,
     /// The target has no room at this moment; nothing changed.
     Full,
-    /// The segment is not where the move expected it but on this tier; nothing changed.
+    /// The segment is on this tier, not where the move expected it; nothing changed.
     Stale(TierId),
-    /// Its chunk has left its table, and would only take room until its last reader is done.
+    /// The chunk was removed from its table; a copy would only use space until its last reader is done.
     Gone,
 }
 
@@ -141,14 +141,14 @@ pub fn try_promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read:
 fn promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadColumn) -> Result<Outcome> {
     let Relocation { chunk, column, to, .. } = relocation;
     if !Arc::ptr_eq(chunk, &read.chunk) || *column != read.column {
-        return Err(Error::Invalid(format!("{} was to be moved, not what was read", chunk.column_label(*column))));
+        return Err(Error::Invalid(format!("the move of {} got another segment", chunk.column_label(*column))));
     }
     let segment = segment_of(chunk, *column)?;
     if let Some(resident) = segment.resident.load_full() {
         let at = resident.tier.id();
         return Ok(if at == *to { Outcome::Moved } else { Outcome::Stale(at) });
     }
-    let missing = || Error::Invalid(format!("a move goes to tier {} of {}", to.0, tiers.len()));
+    let missing = || Error::Invalid(format!("a move targets tier {}, only {} exist", to.0, tiers.len()));
     let target = tiers.get(usize::from(to.0)).ok_or_else(missing)?;
     if chunk.is_marked_for_deletion() {
         return Ok(Outcome::Gone);
@@ -185,7 +185,7 @@ fn store_and_swap(
     Ok(swap_resident(tiers, segment, before, Some(Arc::new(resident))))
 }
 
-/// Swaps the handle if it still is `before`; else another move was faster, and the segment is where that put it.
+/// Swaps the handle if it still is `before`; else another move was faster, and the outcome names the segment's tier.
 fn swap_resident(
     tiers: &[Arc<dyn MemoryTier>],
     segment: &Segment,

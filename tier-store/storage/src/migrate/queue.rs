@@ -74,7 +74,7 @@ pub struct MoveQueue<'a> {
     pub tiers: &'a [Arc<dyn MemoryTier>],
     /// The tier where every segment has its durable bytes.
     pub home: &'a dyn HomeTier,
-    /// Tells which devices fail; the queue reports the results of moves to it.
+    /// Tracks which devices fail; the queue reports the results of moves to it.
     pub health: &'a Health,
     /// The clock for rates and waits.
     pub clock: &'a dyn Clock,
@@ -153,7 +153,7 @@ impl MoveQueue<'_> {
                     work();
                 };
                 let spawned = thread.spawn_scoped(scope, body);
-                spawned.inspect_err(|error| tracing::warn!(%error, "no thread for moves")).is_ok()
+                spawned.inspect_err(|error| tracing::warn!(%error, "cannot start a thread for moves")).is_ok()
             };
             // Dropping a copy takes no time, so only moves that copy are worth a thread.
             let copies = moves.iter().filter(|relocation| usize::from(relocation.to.0) < self.tiers.len()).count();
@@ -283,7 +283,7 @@ impl MoveQueue<'_> {
     fn carry_out_caught(&self, batch: Vec<NumberedMove>, start_us: u64) -> Vec<(NumberedMove, Option<Verdict>)> {
         let copy = batch.clone();
         catch_unwind(AssertUnwindSafe(|| self.carry_out(batch, start_us))).unwrap_or_else(|_| {
-            let verdict = || Some(Verdict::Skipped("an internal error; the server's log has it".into()));
+            let verdict = || Some(Verdict::Skipped("internal error; see the log of the server".into()));
             copy.into_iter().map(|one| (one, verdict())).collect()
         })
     }
@@ -316,9 +316,9 @@ impl MoveQueue<'_> {
                 }
                 Ok(Outcome::Full) => None,
                 Ok(Outcome::Stale(at)) => {
-                    Some(Verdict::Skipped(format!("the segment went to {} meanwhile", self.name(at))))
+                    Some(Verdict::Skipped(format!("another move put the segment on {}", self.name(at))))
                 }
-                Ok(Outcome::Gone) => Some(Verdict::Skipped("its table was dropped, or its chunk replaced".into())),
+                Ok(Outcome::Gone) => Some(Verdict::Skipped("its table was dropped or its chunk was replaced".into())),
                 Err(error) => Some(Verdict::Skipped(error.to_string())),
             };
             ((number, relocation), verdict)
@@ -326,8 +326,8 @@ impl MoveQueue<'_> {
         carried.collect()
     }
 
-    /// Reads the columns of a batch of several moves together; `None` for each move that has to read for itself, if at
-    /// all. A failed read does not tell which column it failed at, so then each move tries by itself.
+    /// Reads the columns of a batch of several moves together; `None` for each move that has to read on its
+    /// own. A failed read does not tell which column it failed at, so each move then reads on its own.
     fn read_ahead(&self, batch: &[NumberedMove]) -> Vec<Option<ReadColumn>> {
         let mut read: Vec<_> = batch.iter().map(|_| None).collect();
         let fits = |(_, relocation): &NumberedMove| {
@@ -399,7 +399,7 @@ impl MoveQueue<'_> {
         let account = tier.account();
         let home = self.home.name();
         let why = match self.health.failing(home) {
-            Some(_) => format!("no copy is dropped to make room while {home} is failing"),
+            Some(_) => format!("copies are not dropped to make room while {home} is failing"),
             None => "old copies are still being read".to_owned(),
         };
         format!(

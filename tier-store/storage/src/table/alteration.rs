@@ -105,7 +105,7 @@ impl TableDefinition {
 
     fn column_mut(&mut self, name: &str) -> Result<&mut Column> {
         let position = self.position(name)?;
-        let missing = || Error::Invalid(format!("column '{name}' is not recorded"));
+        let missing = || Error::Invalid(format!("column '{name}' has no column record"));
         self.columns.get_mut(position).ok_or_else(missing)
     }
 
@@ -162,7 +162,7 @@ impl TableDefinition {
     fn drop_not_null(&mut self, name: &str) -> Result<()> {
         let position = self.position(name)?;
         if self.primary_key.iter().any(|column| column == name) {
-            return Err(Error::Invalid(format!("column '{name}' belongs to the primary key, which takes no null")));
+            return Err(Error::Invalid(format!("column '{name}' belongs to the primary key, which cannot have nulls")));
         }
         self.change_field(position, |field| field.with_nullable(true));
         Ok(())

@@ -146,7 +146,7 @@ impl Segment {
     }
 }
 
-/// A chunk's file, open for cold reads, with the damage that they found. A healed file is opened anew as another
+/// A chunk's file, open for cold reads, with the damage that they found. A healed file is opened again as another
 /// `ChunkFile`, so a read of the old one that is still running does not mark the new one as damaged.
 #[derive(Debug)]
 pub struct ChunkFile {
@@ -317,7 +317,7 @@ impl Chunk {
 impl Drop for FileGuard {
     fn drop(&mut self) {
         if let Some(Err(error)) = self.deleted_from.get_mut().take().map(|tier| tier.remove(&self.path)) {
-            tracing::warn!(%error, "a chunk file stays behind; the next start removes it");
+            tracing::warn!(%error, "cannot remove a chunk file; the next start removes it");
         }
     }
 }

@@ -14,7 +14,7 @@ use super::delta_column::DeltaColumn;
 use super::key::{Key, KeyRange};
 use super::row_map::{Destination, RowMap};
 
-/// Entries of fewer rows keep no [`DeltaColumn`]s, which would be larger than the rows: each plan computes them anew.
+/// Entries of fewer rows keep no [`DeltaColumn`]s, which would be larger than the rows: each plan computes them again.
 const CACHED_ROWS: usize = 64;
 
 /// Limits at which a delta is sealed into chunks; its rows are limited by the table's `chunk_rows` too.

@@ -1,6 +1,6 @@
-//! Finds the distinct values of string columns that have few.
+//! Finds the distinct values of string columns that have few distinct values.
 //!
-//! Modes, flags and states take one of a handful of values. Bounds and sketches of such a column are those of its
+//! Columns of modes, flags and states have a handful of values. Bounds and sketches of such a column are those of its
 //! distinct values. Finding these costs one comparison per row, where bounds and sketches cost a dozen operations each.
 
 use std::sync::Arc;

@@ -88,7 +88,7 @@ impl FilterPool {
             return;
         }
         let reads = segment.filter.count_useless_read();
-        // Tries double their distance: the second read, the fourth, the eighth.
+        // The distance between tries doubles: the second read, the fourth, the eighth.
         if reads < FIRST_TRY || !reads.is_power_of_two() {
             return;
         }

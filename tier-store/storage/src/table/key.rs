@@ -117,7 +117,7 @@ impl Key {
     pub fn chunk_range(&self, chunk: &ChunkStatistics) -> Result<KeyRange> {
         let of_column = |column: &usize| {
             let mut bounds = chunk.column_extremes(*column).cloned();
-            let missing = || Error::Invalid(format!("a chunk has no bounds of column {column}"));
+            let missing = || Error::Invalid(format!("a chunk has no bounds for column {column}"));
             Ok((bounds.next().ok_or_else(missing)?, bounds.next().ok_or_else(missing)?))
         };
         let bounds = self.columns.iter().map(of_column).collect::<Result<Vec<_>>>()?;
@@ -200,8 +200,7 @@ pub(super) fn check_enforceable(table: &str, schema: &SchemaRef, key: &[String])
     for name in key {
         let field = schema.field_with_name(name)?;
         if field.is_nullable() {
-            let message =
-                format!("enforce_primary_key: column '{name}' of '{table}' takes null; it has to be NOT NULL");
+            let message = format!("enforce_primary_key: column '{name}' of '{table}' is nullable; it must be NOT NULL");
             return Err(Error::Invalid(message));
         }
         let data_type = field.data_type();

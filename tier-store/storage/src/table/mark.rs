@@ -27,9 +27,9 @@ pub enum Marked {
     Unknown,
     /// No row satisfies it.
     None,
-    /// Every row may.
+    /// Every row may satisfy it.
     All,
-    /// Some rows may; the chunk stores a bit for each row.
+    /// Some rows may satisfy it; the chunk stores a bit for each row.
     Some,
 }
 
@@ -218,20 +218,20 @@ impl Arrangement {
 
     /// Refuses an arrangement that would lose rows or make chunks of more than `max_rows`.
     pub fn check(&self, rows: usize, max_rows: u32) -> Result<()> {
-        let wrong = |what: String| Err(Error::Invalid(format!("{rows} rows cannot be arranged: {what}")));
+        let wrong = |what: String| Err(Error::Invalid(format!("cannot arrange {rows} rows: {what}")));
         if let Some(order) = &self.order {
             let mut seen = vec![false; rows];
             let fresh = |row: &u32| seen.get_mut(*row as usize).is_some_and(|seen| !std::mem::replace(seen, true));
             if order.null_count() > 0 || order.len() != rows || !order.values().iter().all(fresh) {
-                return wrong("the order does not name each of them once".into());
+                return wrong("the order is not a permutation of the rows".into());
             }
         }
         if let Some(bad) = self.chunk_rows.iter().find(|rows| **rows == 0 || **rows > max_rows) {
-            return wrong(format!("a chunk has 1 to {max_rows} of them, not {bad}"));
+            return wrong(format!("a chunk has 1 to {max_rows} rows, not {bad}"));
         }
         let sum: u64 = self.chunk_rows.iter().copied().map(u64::from).sum();
         if sum != rows as u64 {
-            return wrong(format!("the chunks have {sum}"));
+            return wrong(format!("the chunks have {sum} rows"));
         }
         match self.marks.iter().find(|(_, bits)| bits.len() != rows || bits.null_count() > 0) {
             Some((mark, bits)) => {

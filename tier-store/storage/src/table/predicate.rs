@@ -54,7 +54,7 @@ impl Literal {
     /// [`Error::Invalid`] for anything else.
     pub fn new(value: &ArrayRef) -> Result<Self> {
         if value.len() != 1 || value.logical_null_count() > 0 {
-            return Err(Error::Invalid("a column is compared with one value that is not null".into()));
+            return Err(Error::Invalid("a condition compares a column with a single value that is not null".into()));
         }
         let schema = Arc::new(Schema::new(vec![Field::new("value", value.data_type().clone(), true)]));
         let row = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::clone(value)])?;
@@ -327,7 +327,7 @@ mod tests {
                 for (at, chunk) in chunks.iter().enumerate() {
                     let matches = holds(&predicate, chunk).iter().flatten().any(|row| row);
                     assert!(keep[at] || !matches, "round {round}: {predicate:?} on {chunk:?}");
-                    // One chunk by itself is judged as among others.
+                    // A chunk gives the same result alone as among others.
                     let alone = bounds[at].1.column_bounds();
                     let alone = predicate.may_match(&rows[at..=at], &|id| alone(id.0 as usize));
                     assert_eq!(alone, [keep[at]], "round {round}: {predicate:?}");

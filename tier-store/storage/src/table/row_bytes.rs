@@ -6,7 +6,7 @@ use arrow::datatypes::DataType;
 
 use crate::tier::codec;
 
-/// Bytes of the rows of a batch: of a slice only its own rows, and of views also the strings that they refer to.
+/// Bytes of the rows of a batch: for a slice only its own rows, for views also the strings that they refer to.
 pub fn row_bytes(batch: &RecordBatch) -> u64 {
     batch.columns().iter().map(|column| array_bytes(column) as u64).sum()
 }

@@ -67,7 +67,7 @@ fn deep_copy(array: ArrayRef) -> Result<ArrayRef> {
     let compact = codec::normalize(&RecordBatch::try_new(Arc::clone(&schema), vec![array])?)?;
     let (_, batches) = decode_batches(&encode_batches(&schema, &[compact])?)?;
     let column = batches.first().map(|batch| Arc::clone(batch.column(0)));
-    column.ok_or_else(|| Error::Invalid("a sample without rows".into()))
+    column.ok_or_else(|| Error::Invalid("a sample has no rows".into()))
 }
 
 impl TableVersion {

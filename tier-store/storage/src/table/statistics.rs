@@ -109,7 +109,7 @@ impl Group {
     }
 
     fn load(&self) -> Result<RecordBatch> {
-        let missing = || Error::Catalog("statistics of a table are missing; rebuild them by loading it again".into());
+        let missing = || Error::Catalog("the statistics of a table are missing; load the table again".into());
         let (catalog, key) = self.stored.as_ref().ok_or_else(missing)?;
         let bytes = catalog.get(Space::Statistics, key)?.ok_or_else(missing)?;
         records::decode_batches(&bytes)?.1.pop().filter(|b| b.num_rows() == self.places.len()).ok_or_else(missing)
@@ -180,8 +180,9 @@ impl TableStatistics {
     /// Bounds of the column with this id, one entry per chunk; `None` when they cannot be read.
     pub fn bounds_by_id(&self, id: ColumnId) -> Option<ColumnBounds> {
         let position = self.table_columns.iter().position(|column| column.id == id)?;
-        let read =
-            self.column(position).inspect_err(|error| tracing::warn!(%error, "the bounds of a column are left out"));
+        let read = self
+            .column(position)
+            .inspect_err(|error| tracing::warn!(%error, "queries run without the bounds of a column"));
         read.ok().cloned()
     }
 
@@ -318,7 +319,7 @@ fn column_arrays(batch: &RecordBatch, data_type: &DataType, column: &Column) -> 
 
 fn rows_of(batch: &RecordBatch) -> Result<ArrayRef> {
     let rows = batch.column_by_name(ROWS).map(Arc::clone);
-    rows.ok_or_else(|| Error::Catalog("stored statistics lack the rows of their chunks".into()))
+    rows.ok_or_else(|| Error::Catalog("stored statistics lack the row counts of their chunks".into()))
 }
 
 impl ChunkStatistics {

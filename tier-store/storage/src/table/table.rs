@@ -125,7 +125,7 @@ impl TableDefinition {
         if self.columns.len() != self.schema.fields().len() {
             let known = self.columns.len();
             let fields = self.schema.fields().len();
-            return Err(Error::Invalid(format!("{} has {fields} columns, {known} are described", self.name)));
+            return Err(Error::Invalid(format!("{} has {fields} columns, but {known} column records", self.name)));
         }
         codec::check_types(&self.schema)?;
         for column in self.options.cluster_by.iter().chain(&self.primary_key) {

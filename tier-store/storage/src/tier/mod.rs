@@ -54,7 +54,7 @@ pub trait MemoryTier: Send + Sync + fmt::Debug {
     fn name(&self) -> &str;
     /// The kind of tier.
     fn kind(&self) -> TierKind;
-    /// True when ordinary memory stands in for the device.
+    /// True when ordinary memory emulates the device.
     fn emulated(&self) -> bool;
     /// One line about the backing of the tier (path, MAP_SYNC or not).
     fn describe(&self) -> String;

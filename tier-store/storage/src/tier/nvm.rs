@@ -1,6 +1,6 @@
-//! The NVM tier: byte-addressable memory behind a mapping, read in place.
+//! The NVM tier: memory-mapped, byte-addressable memory, read in place.
 //!
-//! A pool (a file on a DAX mount, a devdax device, or a memfd that stands in for one) is mapped once; segments are
+//! A pool (a file on a DAX mount, a devdax device, or a memfd that emulates one) is mapped once; segments are
 //! extents of it. An extent returns to the pool, and its charge ends, when the last Arrow buffer over it is dropped.
 //! Nothing in the pool outlives the process: the durable home of every segment is its chunk file.
 //!
@@ -163,7 +163,7 @@ impl MemoryTier for NvmTier {
         let extent = self.pool.allocate(charged_bytes).ok_or_else(|| {
             let (free, _) = self.pool.free_bytes();
             Error::BudgetExceeded {
-                account: format!("{}, whose free room lies in smaller pieces,", self.name),
+                account: format!("{} (free space is fragmented)", self.name),
                 asked_bytes: charged_bytes,
                 used_bytes: self.pool.capacity_bytes() - free,
                 limit_bytes: self.pool.capacity_bytes(),

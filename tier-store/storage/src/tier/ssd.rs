@@ -84,7 +84,7 @@ pub struct SsdTier {
     clock: Arc<dyn Clock>,
     io_account: Arc<Account>,
     stored: Arc<Account>,
-    /// The bytes of each file, charged to `stored` while it exists.
+    /// The charge to `stored` of each file, kept while the file exists.
     charges: Mutex<HashMap<PathBuf, Charge>>,
     /// The tables' folders whose names are durable. A writer of a file holds the read lock, so that the folder stays.
     folders: RwLock<HashSet<PathBuf>>,
@@ -117,8 +117,8 @@ impl SsdTier {
         Ok(Self { dir, device, files, io, clock, io_account, stored, charges, folders, replacing, counters, gap })
     }
 
-    /// A tier over the same device with accounts and counters of its own, so that the reads of measurements are not counted
-    /// or charged as those of statements.
+    /// A tier over the same device with separate accounts and counters, so that the reads of measurements are not
+    /// counted or charged as reads of statements.
     pub fn for_measurements(&self) -> Self {
         let files = Arc::clone(&self.files);
         let io = Arc::clone(&self.io);
@@ -249,7 +249,7 @@ impl SsdTier {
         self.files.len(path)
     }
 
-    /// Makes a table's folder unless it exists with a durable name, and returns a lock: nobody deletes the folder meanwhile.
+    /// Makes a table's folder unless it exists with a durable name, and returns a lock that keeps it from being deleted.
     fn lock_folder(&self, folder: &Path) -> Result<RwLockReadGuard<'_, HashSet<PathBuf>>> {
         let known = self.folders.read();
         if known.contains(folder) && self.files.is_folder(folder) {
@@ -284,7 +284,7 @@ impl SsdTier {
     /// The whole file of a chunk, unverified: for checks and repairs.
     pub fn load_file(&self, chunk: &Chunk) -> Result<AlignedBuffer> {
         let file = self.open(&chunk.path)?;
-        let len = usize::try_from(file.len).map_err(|_| Error::Invalid("a file larger than memory".into()))?;
+        let len = usize::try_from(file.len).map_err(|_| Error::Invalid("the file is larger than memory".into()))?;
         self.io.read_as(Class::Move, &file, 0, len).wait()
     }
 
@@ -359,7 +359,7 @@ impl SsdTier {
         let windows: Vec<Vec<(u64, usize)>> =
             groups.iter().map(|(group, _)| group.iter().flat_map(PlannedColumn::windows).collect()).collect();
         let requests = groups.iter().zip(&windows).flat_map(|((group, _), windows)| match group.as_slice() {
-            // The ranges of a part are apart from each other: a request for each.
+            // The ranges of a part are not adjacent: it submits a request for each.
             [PlannedColumn { part: Some(_), .. }] => windows.chunks(1),
             _ => windows.chunks(windows.len().max(1)),
         });
@@ -421,7 +421,7 @@ impl SsdTier {
         let _guard = self.replacing.read();
         let file = self.open(&chunk.path)?;
         if file.len != chunk.file_bytes {
-            let what = format!("it has {} bytes, {} were written", file.len, chunk.file_bytes);
+            let what = format!("its size is {} bytes, expected {}", file.len, chunk.file_bytes);
             return Err(Error::Corrupt { path: chunk.path.clone(), what });
         }
         check_version(&file).map_err(|error| codec::locate(error, &chunk.path, "header"))?;

@@ -3,10 +3,10 @@
 //! ```text
 //!   well --a commit fails--> failing: every write is refused, redb serves reads from memory
 //!     ^                          |
-//!     '--------resume()----------+-- reopen(): is there room? close, open, look, write --fails--> failing
+//!     '--------resume()----------+-- reopen(): check room, close, open, verify, write --fails--> failing
 //! ```
 //!
-//! redb does not use a file any more after an I/O error, so the connection opens it anew. Commits that were queued
+//! redb stops using a file after an I/O error, so the connection reopens it. Commits that were queued
 //! before [`Connection::resume`] build on the failed one; they have an older generation and are refused.
 //!
 //! Each transaction stores its number, which shows afterwards whether the failed one is in the file.
@@ -28,7 +28,7 @@ use crate::catalog::snapshot::{Origin, Snapshot};
 use crate::catalog::{LAST_COMMIT_KEY, Space, key, key_part};
 use crate::io::FileSystem;
 
-/// Bytes that must fit on the disk before the catalog is opened again.
+/// Free bytes that the disk must have before the catalog is reopened.
 const PROBE_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ struct State {
 #[derive(Debug)]
 struct Failure {
     error: Error,
-    /// The failed commits changed something that the server has in memory too.
+    /// The failed commits changed values that the server has in memory too.
     is_in_memory: bool,
     /// The error may come from a damaged page instead of the disk.
     may_be_damage: bool,
@@ -109,7 +109,7 @@ impl Connection {
 
     fn entries(&self) -> Result<RedbEntries> {
         let database = self.database.read();
-        let closed = || Error::Catalog("the disk failed, and it could not be opened again yet".into());
+        let closed = || Error::Catalog("the disk failed, and the catalog could not be reopened yet".into());
         RedbEntries::read(database.as_ref().ok_or_else(closed)?, self.origin.clone())
     }
 
@@ -125,10 +125,10 @@ impl Connection {
         Ok(Snapshot::new(on_disk, self.origin.clone()))
     }
 
-    /// Flips a bit of a stored value, behind redb's checksums; for tests.
+    /// Flips a bit of a stored value and lets redb compute its checksums for it; for tests.
     pub(super) fn damage(&self, space: Space, key: &[u8], bit: usize) -> Result<()> {
         let database = self.database.read();
-        let absent = || Error::Catalog("there is no such value".into());
+        let absent = || Error::Catalog("the value does not exist".into());
         let write = database.as_ref().ok_or_else(absent)?.begin_write().map_err(catalog_error)?;
         {
             let mut table = write.open_table(definition(space)).map_err(catalog_error)?;
@@ -142,7 +142,7 @@ impl Connection {
         write.commit().map_err(catalog_error)
     }
 
-    /// Brings it into the state after a failed write and a failed reopen; for tests.
+    /// Brings the connection into the state after a failed write and a failed reopen; for tests.
     pub(super) fn fail_closed(&self, error: &Error) {
         self.state.lock().failure = Some(Failure::new(error, &[]));
         close(self.database.write().take());
@@ -167,8 +167,7 @@ impl Connection {
         let refused = {
             let state = self.state.lock();
             let failed = state.failure.as_ref().map(|failure| failure.error.clone());
-            let stale =
-                || Error::ReadOnly { errno: None, what: "what this builds on was not stored; try again".into() };
+            let stale = || Error::ReadOnly { errno: None, what: "an earlier change was not stored; try again".into() };
             let refuse = |(generation, _): &(u64, Commit)| match &failed {
                 Some(error) => Some(error.clone()),
                 None => (*generation != state.generation).then(stale),
@@ -198,7 +197,7 @@ impl Connection {
                 state.durable = group.iter().filter_map(|commit| commit.number).max().max(state.durable);
             }
             Err(error) => {
-                tracing::error!(%error, "the catalog cannot write; writes are refused until it can be opened again");
+                tracing::error!(%error, "the catalog cannot write; it refuses writes until it is reopened");
                 state.failure = Some(Failure::new(error, group));
             }
         }
@@ -213,7 +212,7 @@ impl Connection {
     fn write_pages(&self, group: &[Commit]) -> Result<()> {
         let _writing = self.writing.lock();
         let database = self.database.read();
-        let database = database.as_ref().ok_or_else(|| Error::Catalog("it is closed".into()))?;
+        let database = database.as_ref().ok_or_else(|| Error::Catalog("the catalog is closed".into()))?;
         let failed = |error: redb::Error| write_error(self.path(), error);
         let mut transaction = database.begin_write().map_err(|e| failed(e.into()))?;
         transaction.set_durability(Durability::Immediate).map_err(catalog_error)?;
@@ -264,7 +263,7 @@ impl Connection {
             return Err(fault.error(self.path()));
         }
         if files.len(self.path())?.is_none_or(|bytes| bytes == 0) {
-            return Err(self.misplaced("is missing or empty: mount its disk, or put it back"));
+            return Err(self.misplaced("is missing or empty: mount its disk, or restore the file"));
         }
         let probe = self.path().with_extension("redb.probe");
         let probed = files.write(&probe, &vec![0; PROBE_BYTES]);
@@ -301,7 +300,7 @@ impl Connection {
             }
             found => {
                 close(Some(opened));
-                found.and_then(|_| Err(self.misplaced("is not the catalog that was there: put that back")))
+                found.and_then(|_| Err(self.misplaced("is not the catalog of this server: restore that")))
             }
         }
     }
@@ -320,10 +319,10 @@ impl Connection {
         let mut state = self.state.lock();
         let Some(failure) = &state.failure else { return Ok(found) };
         if found != state.last_commit && found != state.last_commit + 1 {
-            return Err(self.misplaced("is not the catalog that was there: put that back, or restart the server"));
+            return Err(self.misplaced("is not the catalog of this server: restore that, or restart the server"));
         }
         if found != state.last_commit && failure.is_in_memory {
-            let what = "the disk refused a commit that it holds all the same; restart the server to go on from it";
+            let what = "the disk reported an error for a commit that it stored; restart the server to continue from it";
             return Err(Error::ReadOnly { errno: None, what: what.into() });
         }
         state.last_commit = found;

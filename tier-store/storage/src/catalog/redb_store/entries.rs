@@ -25,7 +25,7 @@ impl RedbEntries {
         Ok(Self { transaction, origin })
     }
 
-    /// The same as a snapshot of the catalog.
+    /// Turns the entries into a snapshot of the catalog.
     pub(super) fn into_snapshot(self) -> Snapshot {
         let origin = self.origin.clone();
         Snapshot::new(self, origin)
@@ -36,7 +36,7 @@ impl RedbEntries {
             Ok(table) => Ok(Some(table)),
             Err(redb::TableError::TableDoesNotExist(_)) if !self.origin.is_sealed => Ok(None),
             Err(redb::TableError::TableDoesNotExist(_)) => {
-                Err(CatalogFault::of_pages(space, None, "it is missing").error(&self.origin.path))
+                Err(CatalogFault::of_pages(space, None, "the space is missing").error(&self.origin.path))
             }
             Err(error) => Err(catalog_error(error)),
         }
@@ -93,7 +93,7 @@ impl StoredEntries for RedbEntries {
     }
 }
 
-/// The entries after the last commit as stored on the disk, read by a database of their own.
+/// The entries after the last commit as stored on the disk, read through a second database.
 pub(super) struct EntriesOnDisk {
     pub(super) entries: RedbEntries,
     pub(super) database: Option<Database>,

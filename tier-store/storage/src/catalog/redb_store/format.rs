@@ -62,10 +62,9 @@ pub(super) fn initialise(database: &Database, path: &Path) -> Result<()> {
 pub(super) fn upgrade(database: &mut Database, path: &Path) -> Result<()> {
     let damaged = || Error::Corrupt {
         path: path.to_owned(),
-        what:
-            "a page is not what was written, so it is not brought to this version's format. Restore a backup, or make \
-               a catalog of the table files: `terrace rebuild-catalog`"
-                .into(),
+        what: "the checksum of a page is wrong, so it is not converted to this version's format. Restore a backup, or \
+               rebuild the catalog from the table files: `terrace rebuild-catalog`"
+            .into(),
     };
     match catch_panic(|| database.check_integrity()) {
         Ok(Ok(true)) => {}
@@ -76,7 +75,7 @@ pub(super) fn upgrade(database: &mut Database, path: &Path) -> Result<()> {
     }
     let entries = RedbEntries::read(database, Origin { path: path.into(), is_sealed: false })?;
     rewrite(database, path, Some(&entries.into_snapshot()))?;
-    tracing::info!(path = %path.display(), from = UNSEALED_VERSION, to = FORMAT_VERSION, "the catalog was rewritten");
+    tracing::info!(path = %path.display(), from = UNSEALED_VERSION, to = FORMAT_VERSION, "rewrote the catalog in the current format");
     Ok(())
 }
 

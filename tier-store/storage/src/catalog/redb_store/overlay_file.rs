@@ -100,7 +100,7 @@ fn page_parts(offset: u64, len: usize) -> impl Iterator<Item = PagePart> {
 }
 
 fn beyond() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the catalog ends before what is read from it")
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the catalog file ends before the bytes to read")
 }
 
 impl RandomAccessFile for OverlayFile {
@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// Against a plain vector; the file itself never changes.
+        /// Compares with a plain vector; the file itself never changes.
         #[test]
         fn it_behaves_as_a_file_and_leaves_the_file_alone(steps in proptest::collection::vec(step(), 1..30)) {
             let file = tempfile::NamedTempFile::new().unwrap();

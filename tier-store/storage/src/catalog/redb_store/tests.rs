@@ -192,10 +192,10 @@ fn a_catalog_that_is_gone_is_not_made_anew() {
     // An empty database, and another catalog.
     disk.remove_file(path).unwrap();
     drop(open_database(&disk, &Database::builder(), path).unwrap());
-    refused("is not the catalog that was there");
+    refused("is not the catalog of this server");
     disk.remove_file(path).unwrap();
     drop(Catalog::open(&disk, path, 1 << 20).unwrap());
-    refused("is not the catalog that was there");
+    refused("is not the catalog of this server");
     disk.rename(Path::new("/elsewhere"), path).unwrap();
     catalog.reopen(&disk).unwrap();
     catalog.resume();

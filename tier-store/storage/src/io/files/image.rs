@@ -4,10 +4,10 @@
 //! write, set_len     -> live; remembered as unsynced
 //! create, rename, .. -> live; remembered as unsynced change of the folder
 //! sync               -> everything unsynced of that file or folder becomes durable
-//! power cut          -> of what is unsynced, each 512-byte sector and each change of a folder is kept or lost alone
+//! power cut          -> each unsynced 512-byte sector and each unsynced change of a folder is kept or lost on its own
 //! ```
 //!
-//! So durable names may point to files whose bytes were lost, and the other way round: POSIX promises no more.
+//! So a durable name may refer to a file whose bytes were lost, and the other way round: POSIX promises no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};

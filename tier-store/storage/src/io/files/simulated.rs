@@ -26,7 +26,7 @@ use crate::io::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
 /// Rates of faults (each from 0 to 1), and the paths that they affect.
 #[derive(Debug, Clone, Default)]
 pub struct DiskFaults {
-    /// Share of operations that fail with EIO; a write may have been done in part, a sync too.
+    /// Share of operations that fail with EIO; a write or a sync may have been done in part.
     pub error_rate: f64,
     /// Share of operations that need room and fail with ENOSPC; a write may have been done in part.
     pub full_rate: f64,
@@ -66,7 +66,7 @@ struct Disk {
     trace: u32,
 }
 
-/// The decision whether an operation takes place.
+/// Whether an operation takes place.
 #[derive(Debug, Clone, Copy)]
 enum Decision {
     Done,
@@ -239,7 +239,7 @@ impl SimulatedFiles {
         Self::with_image(self.disk.lock().image.clone(), seed, clock)
     }
 
-    /// Removes a file or folder, as an `rm -r` of another process would.
+    /// Removes a file or folder, like an `rm -r` by another process.
     pub fn vanish(&self, path: &Path) -> Result<()> {
         self.with(path, "delete", |disk| disk.image.vanish(path))
     }

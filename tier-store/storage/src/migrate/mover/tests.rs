@@ -91,7 +91,7 @@ fn full_tiers_exchange_segments(executor: MoveExecutor) {
     };
     let done = |v: &Verdict| matches!(v, Verdict::Done { .. });
     assert!(run(&[relocation(&a, 0, SSD, DRAM), relocation(&b, 0, SSD, NVM)]).iter().all(done));
-    // Both tiers are full: neither move has room until one lets go.
+    // Both tiers are full: neither move has room until one drops its copy.
     assert!(run(&[relocation(&a, 0, DRAM, NVM), relocation(&b, 0, NVM, DRAM)]).iter().all(done));
     assert_eq!(a.segments[0].resident.load().as_ref().unwrap().tier.id(), NVM);
     assert_eq!(b.segments[0].resident.load().as_ref().unwrap().tier.id(), DRAM);
@@ -235,7 +235,7 @@ fn a_busy_device_holds_back_its_own_moves_only() {
     let (slow, fast) = ended.split_at(10);
     assert_eq!(slow[9], chunks[10..19].iter().map(home_us).sum::<u64>(), "{ended:?}");
     assert_eq!(fast, (0..10).map(|n| n * 8_000).collect::<Vec<u64>>(), "{ended:?}");
-    // Its rate holds for what is written to it, too, and nothing holds back what is only dropped.
+    // The rate limits writes to the device too; moves that only drop a copy do not wait.
     let to_nvm: Vec<_> = chunks[..5].iter().map(|chunk| relocation(chunk, 0, DRAM, NVM)).collect();
     assert_eq!(run(&[None, Some(1_000_000)], &to_nvm), [0, 8_000, 16_000, 24_000, 32_000]);
     let dropped: Vec<_> = chunks[..5].iter().map(|chunk| relocation(chunk, 0, NVM, SSD)).collect();
@@ -277,7 +277,7 @@ fn any_executor_carries_out_each_move_once_reads_chunks_at_once_and_goes_on_afte
             }
         }
         let done = verdicts.iter().filter(|v| matches!(v, Some(Verdict::Done { .. }))).count();
-        // The lost one is asked for once with both columns, and then for each.
+        // The lost file is read once for both columns, and then for each column.
         assert_eq!((done, home.calls.load(Ordering::Relaxed)), (78, 39 + 3), "{executor:?}");
     }
 }
@@ -426,7 +426,7 @@ fn moves_of_a_device_that_fails_pause_and_others_go_on() {
         nvm.fails.store(true, Ordering::Relaxed);
         let (done, whys) = run(SSD, NVM, &chunks[5..25]);
         let tried = stored();
-        // Each thread may have begun one.
+        // Each thread may have begun one move.
         assert!(done == 0 && (3..=3 + 4).contains(&tried), "{executor:?}: {done}, {tried}");
         let paused = |whys: &[String], until: &str| {
             let said =
@@ -434,7 +434,7 @@ fn moves_of_a_device_that_fails_pause_and_others_go_on() {
             whys.iter().filter(said).count()
         };
         assert_eq!(paused(&whys, "tried again in 30 s"), 20 - tried, "{executor:?}: {whys:?}");
-        // Neither what lies there is moved on, but for dropping it, nor anything tried; other devices are used.
+        // No move to or from the paused device is tried, except those that drop a copy; moves of other devices go on.
         assert_eq!((run(NVM, DRAM, &chunks[..2]).0, run(NVM, SSD, &chunks[..1]).0), (0, 1));
         assert_eq!((run(SSD, DRAM, &chunks[25..]).0, stored()), (5, 0));
         clock.advance(Duration::from_secs(30));

@@ -35,7 +35,7 @@ pub(super) struct TableSketches {
 }
 
 impl TableSketches {
-    /// Makes them without reading any; `source` has the sketches of the chunks, if they are stored.
+    /// Makes the sketches of a version without reading any; `source` has those of the chunks, if they are stored.
     pub(super) fn new(definition: &TableDefinition, source: Option<(Weak<Catalog>, TableId)>) -> Self {
         Self { source, own_chunks: Vec::new(), merged: definition.columns.iter().map(|_| OnceLock::new()).collect() }
     }

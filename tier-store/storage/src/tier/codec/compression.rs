@@ -43,7 +43,7 @@ impl Compression {
 
     pub(super) fn from_ipc(found: CompressionType) -> Result<Self> {
         let known = Self::ALL.into_iter().find(|compression| compression.to_ipc() == found);
-        known.ok_or_else(|| corrupt(format!("it has the compression {}, which is unknown", found.0)))
+        known.ok_or_else(|| corrupt(format!("compression {} is unknown", found.0)))
     }
 
     /// Appends `bytes` to `out`, compressed. The same bytes always give the same result.
@@ -82,7 +82,7 @@ impl Compression {
                 let mut context = zstd::bulk::Decompressor::new().map_err(failed)?;
                 match context.decompress_to_buffer(bytes, out).map_err(failed)? {
                     len if len == out.len() => Ok(()),
-                    _ => Err(corrupt("a compressed buffer is shorter than it says")),
+                    _ => Err(corrupt("a compressed buffer decompresses to fewer bytes than expected")),
                 }
             }
         }

@@ -21,7 +21,7 @@ use super::{ColumnLayout, corrupt};
 /// [`Error::Unsupported`] for types that chunk files cannot hold.
 pub fn decode_column(data_type: &DataType, rows: usize, layout: &ColumnLayout, image: &Buffer) -> Result<ArrayRef> {
     let data = Reader::new(layout, image, false).data(data_type, rows)?;
-    data.validate_full().map_err(|error| corrupt(format!("its values are none of type {data_type}: {error}")))?;
+    data.validate_full().map_err(|error| corrupt(format!("its values are not of type {data_type}: {error}")))?;
     Ok(make_array(data))
 }
 
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
             Some((offset, len)) if offset.checked_add(len).is_some_and(|end| end <= self.image.len()) => {
                 Ok(self.image.slice_with_length(offset, len))
             }
-            _ => Err(corrupt(format!("a buffer of {len} bytes at {offset} lies outside of the image"))),
+            _ => Err(corrupt(format!("a buffer of {len} bytes at {offset} lies outside the image"))),
         }
     }
 
@@ -229,7 +229,7 @@ impl<'a> Reader<'a> {
         };
         match sound {
             true => Ok(buffers),
-            false => Err(corrupt("a value lies outside of its data buffer")),
+            false => Err(corrupt("a value lies outside its data buffer")),
         }
     }
 
@@ -257,7 +257,7 @@ impl<'a> Reader<'a> {
             });
         match inside {
             true => Ok((vec![offsets, sizes], vec![child])),
-            false => Err(corrupt("a list lies outside of its values")),
+            false => Err(corrupt("a list lies outside its values")),
         }
     }
 }

@@ -83,7 +83,7 @@ impl Dictionary {
             other => return Err(corrupt(format!("keys of a dictionary are of type {other}"))),
         };
         match most.filter(|most| *most >= self.count() as u64) {
-            Some(most) => Err(corrupt(format!("a key is {most}, there are {} values", self.count()))),
+            Some(most) => Err(corrupt(format!("key {most} is outside a dictionary of {} values", self.count()))),
             None => Ok(()),
         }
     }

@@ -116,7 +116,7 @@ pub fn read_header(file: &[u8]) -> Result<ChunkHeader> {
     check_version(schema.metadata().get(FORMAT_VERSION_KEY).map(String::as_str))?;
     let (rows, homes) = record_batch(file, &footer, &schema)?;
     if rows > MOST_ROWS {
-        return Err(corrupt(format!("it says that it has {rows} rows; no chunk has more than {MOST_ROWS}")));
+        return Err(corrupt(format!("its footer declares {rows} rows; no chunk has more than {MOST_ROWS}")));
     }
     Ok(ChunkHeader { schema: declared_schema(&schema)?, rows, homes })
 }
@@ -197,7 +197,7 @@ impl<'a> Body<'a> {
 
 /// A message of a file, and its body.
 pub(super) fn message<'a>(file: &'a [u8], block: &arrow_ipc::Block) -> Result<(arrow_ipc::Message<'a>, &'a [u8])> {
-    let bad_block = || corrupt("its footer points outside of the file");
+    let bad_block = || corrupt("its footer points outside the file");
     let metadata_start = usize::try_from(block.offset()).map_err(|_| bad_block())?;
     let metadata_len = usize::try_from(block.metaDataLength()).map_err(|_| bad_block())?;
     let body_len = usize::try_from(block.bodyLength()).map_err(|_| bad_block())?;
@@ -211,13 +211,13 @@ pub(super) fn message<'a>(file: &'a [u8], block: &arrow_ipc::Block) -> Result<(a
 }
 
 fn outside() -> Error {
-    corrupt("a column lies outside of its record batch")
+    corrupt("a column lies outside its record batch")
 }
 
 /// Rows and columns of the file's record batch.
 fn record_batch(file: &[u8], footer: &arrow_ipc::Footer<'_>, schema: &Schema) -> Result<(u32, Vec<Home>)> {
     let body = Body::in_footer(file, footer)?;
-    let rows = u32::try_from(body.batch.length()).map_err(|_| corrupt("it has a senseless count of rows"))?;
+    let rows = u32::try_from(body.batch.length()).map_err(|_| corrupt("its count of rows is invalid"))?;
     let mut homes = homes(schema, &body)?;
     let mut dictionaries = dictionary::read_dictionaries(file)?;
     for (place, (home, field)) in homes.iter_mut().zip(schema.fields()).enumerate() {
@@ -229,7 +229,7 @@ fn record_batch(file: &[u8], footer: &arrow_ipc::Footer<'_>, schema: &Schema) ->
 }
 
 pub(super) fn footer(file: &[u8]) -> Result<arrow_ipc::Footer<'_>> {
-    let not_ipc = || corrupt("it is not an Arrow IPC file, or was cut short");
+    let not_ipc = || corrupt("it is not an Arrow IPC file, or is truncated");
     let (rest, tail) = file.split_last_chunk::<10>().ok_or_else(not_ipc)?;
     let [a, b, c, d, magic @ ..] = tail;
     if magic != b"ARROW1" {
@@ -334,7 +334,7 @@ fn home(
 }
 
 /// Reads the lengths before the buffers of a column in a file with compression. If no buffer is compressed, the layout gets
-/// the buffers behind their lengths. Else it gets the offsets of the buffers after decompression, and the function returns
+/// the buffers after their lengths. Else it gets the offsets of the buffers after decompression, and the function returns
 /// their places in the body.
 fn read_lengths(layout: &mut ColumnLayout, body: &[u8], compression: Compression) -> Result<Option<Packed>> {
     let stored = layout.buffers.clone();

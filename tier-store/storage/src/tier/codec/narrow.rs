@@ -264,7 +264,7 @@ fn zeros(data_type: &DataType, rows: usize) -> Result<ArrayRef> {
         DataType::FixedSizeBinary(width) => usize::try_from(*width).ok(),
         other => other.primitive_width(),
     };
-    let width = width.ok_or_else(|| corrupt(format!("a window of type {data_type}")))?;
+    let width = width.ok_or_else(|| corrupt(format!("type {data_type} cannot be read in part")))?;
     let values = MutableBuffer::from_len_zeroed(rows * width).into();
     Ok(make_array(ArrayData::builder(data_type.clone()).len(rows).add_buffer(values).build()?))
 }
@@ -338,7 +338,7 @@ fn concatenated(parts: &[ArrayRef]) -> Result<ArrayRef> {
 /// The field as the table declares it.
 pub(super) fn declared_field(field: &FieldRef) -> Result<FieldRef> {
     let Some(text) = field.metadata().get(DECLARED_TYPE_KEY) else { return Ok(Arc::clone(field)) };
-    let unknown = || corrupt(format!("column '{}' has the declared type '{text}', which is unknown", field.name()));
+    let unknown = || corrupt(format!("column '{}' has the unknown declared type '{text}'", field.name()));
     let declared: DataType = text.parse().map_err(|_| unknown())?;
     let stored = field.data_type();
     if !stands_for(stored, &declared) && !narrower(&declared).any(|narrower| narrower == *stored) {

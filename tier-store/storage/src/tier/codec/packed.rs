@@ -1,7 +1,7 @@
 //! Compressed columns: their layout in the file, and their decompression.
 //!
 //! In a file with compression every buffer that is not empty is preceded by its length before compression, as eight
-//! bytes; -1 says that it is stored raw. A raw buffer begins right behind its -1, at a multiple of 64, so a column without
+//! bytes; -1 says that it is stored raw. A raw buffer begins right after its -1, at a multiple of 64, so a column without
 //! compressed buffers is read as in any other file: in place, whole or in part.
 //!
 //! ```text
@@ -74,19 +74,19 @@ pub fn image_bytes(home: &Home) -> u64 {
 }
 
 /// Decompresses the bytes stored at a home to an image with its layout: `stored` itself where no buffer is compressed, else
-/// memory of `pool`. Fails with [`terrace_model::Error::Corrupt`], without the path, when `stored` is no compressed column.
+/// memory of `pool`. Fails with [`terrace_model::Error::Corrupt`], without the path, when `stored` is not a compressed column.
 pub fn unpacked(home: &Home, stored: Buffer, pool: &Arc<BufferPool>) -> Result<Buffer> {
     let Some(packed) = home.encoding.packed() else { return Ok(stored) };
     let end = image_bytes(home);
     // Check the length before memory is allocated for it: no compression has a higher ratio.
     let most = stored.len() as u64 * packed.compression.max_ratio();
     let bytes = usize::try_from(end).ok().filter(|_| end <= most.min(MOST_BYTES));
-    let bytes = bytes.ok_or_else(|| corrupt(format!("{end} bytes cannot come out of {}", stored.len())))?;
+    let bytes = bytes.ok_or_else(|| corrupt(format!("{} bytes cannot decompress to {end}", stored.len())))?;
     let buffers = stored_buffers(home, packed, &stored)?;
     let mut memory = AlignedBuffer::zeroed(pool, bytes)?;
     let to = memory.window_mut();
     for StoredBuffer { from, at, compressed } in buffers {
-        let to = to.get_mut(at).ok_or_else(|| corrupt("a buffer lies outside of its column"))?;
+        let to = to.get_mut(at).ok_or_else(|| corrupt("a buffer lies outside its column"))?;
         match compressed {
             true => packed.compression.decompress(from, to)?,
             false => to.copy_from_slice(from),
@@ -105,18 +105,18 @@ struct StoredBuffer<'a> {
 /// The buffers that are not empty. Fails when the length before a buffer differs from the layout's.
 fn stored_buffers<'a>(home: &Home, packed: &Packed, stored: &'a [u8]) -> Result<Vec<StoredBuffer<'a>>> {
     if packed.buffers.len() != home.layout.buffers.len() {
-        return Err(corrupt("its buffers are not those of its layout"));
+        return Err(corrupt("the number of its buffers differs from its layout"));
     }
     let buffers = packed.buffers.iter().zip(&home.layout.buffers);
     let stored_buffer = |((from, stored_len), (at, len)): (&(u64, u64), &(u64, u64))| {
-        let outside = || corrupt(format!("a buffer of {stored_len} bytes at {from} lies outside of the column"));
+        let outside = || corrupt(format!("a buffer of {stored_len} bytes at {from} lies outside the column"));
         let from = range(*from, *stored_len).and_then(|range| stored.get(range)).ok_or_else(outside)?;
         let at = range(*at, *len).ok_or_else(outside)?;
         let (length, from) = from.split_first_chunk().ok_or_else(outside)?;
         match i64::from_le_bytes(*length) {
             RAW if from.len() == at.len() => Ok(StoredBuffer { from, at, compressed: false }),
             length if u64::try_from(length) == Ok(*len) => Ok(StoredBuffer { from, at, compressed: true }),
-            length => Err(corrupt(format!("a buffer of {len} bytes says that it has {length}"))),
+            length => Err(corrupt(format!("a buffer of {len} bytes declares a length of {length}"))),
         }
     };
     buffers.filter(|((_, stored_len), (_, len))| *stored_len > 0 || *len > 0).map(stored_buffer).collect()

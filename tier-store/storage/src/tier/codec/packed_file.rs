@@ -1,7 +1,7 @@
 //! Chunk files with compressed buffers, made from the file without compression.
 //!
 //! Schema and footer are copied and changed in place (version of the format, place of the record batch); the metadata
-//! of the record batch is written anew. See [`super::packed`] for how the buffers lie.
+//! of the record batch is written again. See [`super::packed`] for the layout of the buffers.
 
 use std::io::Write;
 
@@ -61,7 +61,7 @@ pub(super) fn write<File: Write + AsMut<[u8]>>(
     pad(&mut out, body_len - at)?;
     put(&mut out, tail)?;
 
-    // The footer behind the body moves by the difference of the lengths.
+    // The footer after the body moves by the difference of the lengths.
     let shift = bytes as isize - file.len() as isize;
     let block = Block::new(start as i64, metadata_len as i32, body_len as i64);
     for (place, value) in changes(file, version, &block)? {
@@ -78,7 +78,7 @@ pub(super) fn write<File: Write + AsMut<[u8]>>(
 fn place_buffers(body: &Body<'_>, compressed: &CompressedBuffers) -> Result<(Vec<(u64, u64)>, u64)> {
     let buffers = body.buffers()?;
     if buffers.len() != compressed.buffers.len() {
-        return Err(corrupt("its buffers are not those that were compressed"));
+        return Err(corrupt("the number of its buffers differs from that of the compressed ones"));
     }
     let mut end = 0u64;
     let placed = buffers.iter().zip(&compressed.buffers).map(|(raw, compressed)| {
@@ -86,7 +86,7 @@ fn place_buffers(body: &Body<'_>, compressed: &CompressedBuffers) -> Result<(Vec
         let (at, len) = match compressed {
             _ if raw.is_empty() => (start, 0),
             Some(compressed) => (start, compressed.len()),
-            // The buffer itself, behind the length, starts at a multiple of 64.
+            // The buffer itself, after the length, starts at a multiple of 64.
             None => (start + ALIGNMENT - LENGTH_BYTES, raw.len()),
         };
         let len = if len == 0 { 0 } else { len as u64 + LENGTH_BYTES };
@@ -140,7 +140,7 @@ fn changes(file: &[u8], version: u32, block: &Block) -> Result<Vec<(usize, Vec<u
         changes.push((old.and_then(|old| place(old.as_bytes())), version.to_string().into_bytes()));
     }
     let known = |(place, value): (Option<usize>, _)| Some((place?, value));
-    changes.into_iter().map(|c| known(c).ok_or_else(|| corrupt("it has no version of its format"))).collect()
+    changes.into_iter().map(|c| known(c).ok_or_else(|| corrupt("its format version is missing"))).collect()
 }
 
 fn pad(out: &mut impl Write, bytes: u64) -> Result<()> {

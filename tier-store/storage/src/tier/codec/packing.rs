@@ -78,7 +78,7 @@ pub enum Packing<'a> {
     Always(Compression),
     /// Each buffer whose compression pays.
     Auto(Rates),
-    /// The buffers that are compressed at these homes, one per column of the file: to write a file anew.
+    /// The buffers that are compressed at these homes, one per column of the file: to rewrite a file.
     Like(Compression, &'a [&'a Home]),
 }
 
@@ -112,7 +112,7 @@ impl<'a> Packing<'a> {
         for (buffer, wanted) in buffers.iter().zip(wanted) {
             packed.push(if wanted { self.pack(compression, buffer)? } else { None });
         }
-        // A file may be made anew from some of its columns: it gets the layout of a file with compression even if the
+        // A file may be encoded again from some of its columns: it gets the layout of a file with compression even if the
         // compressed columns are not among them.
         let is_compressed = matches!(self, Self::Like(..)) || packed.iter().any(Option::is_some);
         Ok(is_compressed.then_some(CompressedBuffers { compression, buffers: packed }))
@@ -201,7 +201,7 @@ mod tests {
             let saved_us = (buffer.len() - pack.len()) as f64 / device;
             assert!(
                 saved_us > 2.0 * buffer.len() as f64 / MEASURED.rate_of(compressed.compression),
-                "what is compressed pays"
+                "compression of the chosen buffers pays"
             );
         }
         Some((compressed.compression, compressed.buffers.iter().map(Option::is_some).collect()))

@@ -24,7 +24,7 @@ use crate::table::Home;
 
 /// Least bytes that a part must leave out to be worth assembling it.
 const LEAST_SAVED_BYTES: usize = 2 * CHECKSUM_BLOCK_BYTES;
-/// A guess reads this share (one 64th) of the page's length more, before and behind the offsets that texts of equal length
+/// A guess reads this share (one 64th) of the page's length more, before and after the offsets that texts of equal length
 /// would have. Where lengths are independent and vary by half of their mean, the guess for rows in the middle of a page is
 /// wrong by a 360th of the page's length (standard deviation), for others by less.
 const GUESS_MARGIN_SHARE: usize = 64;
@@ -133,7 +133,7 @@ impl Part {
         }
         let len = usize::try_from(home.len).ok()?;
         let part = Self { ranges: covering_blocks(needed, len, options.gap), pages, window, width, gap: options.gap };
-        // A part takes requests of its own, a whole column may share one with its neighbours in the file: the part has to
+        // A part needs separate requests; a whole column may share one with its neighbours in the file: the part has to
         // save at least the bytes that such a request costs.
         (part.bytes() + LEAST_SAVED_BYTES.max(options.gap) <= len).then_some(part)
     }
@@ -293,9 +293,9 @@ impl Part {
             for row in page.rows.iter().cloned().flatten() {
                 let at = views as usize + (row - self.window.start) * self.width;
                 let view = image.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut::<16>());
-                let view = view.ok_or_else(|| corrupt("a view lies outside of the image"))?;
+                let view = view.ok_or_else(|| corrupt("a view lies outside the image"))?;
                 let new = rebased(u128::from_le_bytes(*view), &page.bytes);
-                let new = new.ok_or_else(|| corrupt("a value lies outside of what was read of its page"))?;
+                let new = new.ok_or_else(|| corrupt("a value lies outside the bytes that were read for its page"))?;
                 *view = new.to_le_bytes();
             }
         }
@@ -329,7 +329,7 @@ impl Part {
                 (layout, Some(image))
             }
         };
-        let image = image.ok_or_else(|| corrupt("nothing was read of it"))?;
+        let image = image.ok_or_else(|| corrupt("no bytes of the column were read"))?;
         // SAFETY: the caller promises valid bytes; rows that are not wanted are zero, or empty text.
         unsafe { self.decode_image(home, layout, declared, rows, &image.into_arrow(None)) }
     }
@@ -356,7 +356,7 @@ impl Part {
             let start = *start as usize;
             let bytes = *bytes as usize;
             if bytes * 8 < self.window.len() || start + bytes > image.len() {
-                return Err(corrupt(format!("{bytes} bytes say which of {} rows are null", self.window.len())));
+                return Err(corrupt(format!("the null bitmap of {} rows has {bytes} bytes", self.window.len())));
             }
             let valid = BooleanBuffer::new(image.slice_with_length(start, bytes), 0, self.window.len());
             *nulls = (self.window.len() - valid.count_set_bits()) as u32;

@@ -30,7 +30,7 @@ pub enum Stamp {
 /// Computes the stamp of a file that was written with a blank one, from the checksums in `homes`, and writes it into the
 /// file.
 pub(super) fn stamp(file: &mut [u8], homes: &[Home]) -> Result<()> {
-    let at = stamp_offset(file)?.ok_or_else(|| corrupt("it was written without a stamp"))?;
+    let at = stamp_offset(file)?.ok_or_else(|| corrupt("its encoder reserved no place for the stamp"))?;
     let digits = format!("{:08x}", checksum_from_blocks(file, at, homes));
     if let Some(target) = file.get_mut(at..at + BLANK.len()) {
         target.copy_from_slice(digits.as_bytes());
@@ -44,7 +44,7 @@ pub fn check_stamp(file: &[u8]) -> Result<Stamp> {
     let expected = format!("{:08x}", checksum(file, at));
     match file.get(at..at + BLANK.len()) {
         Some(found) if found == expected.as_bytes() => Ok(Stamp::Valid),
-        _ => Err(corrupt("its checksum of itself is wrong")),
+        _ => Err(corrupt("its stamp (the checksum of the whole file) is wrong")),
     }
 }
 
@@ -58,7 +58,7 @@ fn stamp_offset(file: &[u8]) -> Result<Option<usize>> {
     let entry = footer.custom_metadata().and_then(|entries| entries.iter().find(|entry| entry.key() == Some(KEY)));
     let digits = entry.and_then(|entry| entry.value()).filter(|digits| digits.len() == BLANK.len());
     let at = digits.and_then(|digits| (digits.as_ptr() as usize).checked_sub(file.as_ptr() as usize));
-    at.map(Some).ok_or_else(|| corrupt("its checksum of itself is missing"))
+    at.map(Some).ok_or_else(|| corrupt("its stamp (the checksum of the whole file) is missing"))
 }
 
 fn checksum(file: &[u8], at: usize) -> u32 {

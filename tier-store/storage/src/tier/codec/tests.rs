@@ -38,7 +38,7 @@ fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
     assert_eq!(check_stamp(&encoded.bytes).unwrap(), Stamp::Valid);
     let homes: Vec<&Home> = encoded.homes.iter().collect();
     let again = encode_chunk_as(batch, Packing::like(&homes)).unwrap();
-    assert!(again.homes == encoded.homes && again.bytes == encoded.bytes, "it can be made anew");
+    assert!(again.homes == encoded.homes && again.bytes == encoded.bytes, "a second encoding gives the same bytes");
     let packed = homes.iter().any(|home| home.encoding.compression().is_some());
     let has_dictionary = homes.iter().any(|home| home.encoding.dictionary().is_some());
     let version = if packed || has_dictionary { PACKED_FORMAT_VERSION } else { FORMAT_VERSION };

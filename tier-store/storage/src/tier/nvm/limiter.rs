@@ -26,7 +26,7 @@ impl Limiter {
     /// current server reads about 10 GB/s from DRAM, and waits about 90 ns for a random cache line.
     pub const SLOW: Self = Self { bandwidth_ratio: 0.35, base_bytes_per_us: 10_000.0, random_latency_ns: 360 };
 
-    /// The additional time of a read compared with DRAM. Zero for a limiter that makes no sense.
+    /// The additional time of a read compared with DRAM. The transfer takes none when the rates are invalid.
     pub fn delay(&self, bytes: u64, random_touches: u64) -> Duration {
         let slower = (1.0 / self.bandwidth_ratio - 1.0) / self.base_bytes_per_us;
         let transfer_ns = if slower.is_finite() && slower > 0.0 { bytes as f64 * slower * 1000.0 } else { 0.0 };

@@ -98,7 +98,7 @@ pub(super) struct Pool {
 /// The device behind a pool.
 struct Device {
     persistence: Persistence,
-    /// True when ordinary memory stands in for it.
+    /// True when ordinary memory emulates it.
     emulated: bool,
     /// One line for users.
     description: String,
@@ -166,7 +166,7 @@ impl Pool {
         let new = !path.exists();
         let made = Self::in_opened_file(open_locked(path, true)?, path, capacity_bytes, allow_non_dax);
         if made.is_err() && new {
-            // The caller gets the first error; an empty file must not be left behind.
+            // The caller gets the first error; an empty file must not remain.
             let _ = std::fs::remove_file(path);
         }
         made
@@ -177,7 +177,7 @@ impl Pool {
         let old_bytes = file.metadata().map_err(|e| Error::io("inspect", path, &e))?.len();
         let mut magic = [0u8; MAGIC.len()];
         if old_bytes > 0 && (file.read_exact_at(&mut magic, 0).is_err() || magic != *MAGIC) {
-            let advice = "is not a Terrace pool and was left as it is; name another file";
+            let advice = "is not a Terrace pool and was not changed; name another file";
             return Err(Error::Invalid(format!("NVM path {} {advice}", path.display())));
         }
         revoke_access_of_others(path);
@@ -272,7 +272,7 @@ impl Pool {
     /// [`Pool::allocate`] of this pool returned the extent, it was not freed since, and no other code reads or writes it.
     pub(super) unsafe fn write(&self, extent: Extent, image: &[u8]) -> Result<NonNull<u8>> {
         let start = NonNull::new(self.address(extent)).filter(|_| image.len() as u64 <= extent.len);
-        let start = start.ok_or_else(|| Error::Invalid("an image does not fit its extent".into()))?;
+        let start = start.ok_or_else(|| Error::Invalid("an image is larger than its extent".into()))?;
         // SAFETY: the extent holds the image (checked), lies inside the mapping, and belongs to the caller alone.
         let target = unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), image.len()) };
         copy_past_caches(image, target);
@@ -287,14 +287,12 @@ impl Pool {
 }
 
 fn usize_len(len: u64) -> Result<usize> {
-    usize::try_from(len).map_err(|_| Error::Invalid(format!("a pool of {len} bytes cannot be addressed")))
+    usize::try_from(len).map_err(|_| Error::Invalid(format!("a pool of {len} bytes exceeds the address space")))
 }
 
 fn check_capacity(bytes: u64) -> Result<u64> {
     match super::extents::rounded(1) {
-        unit if bytes < unit => {
-            Err(Error::Invalid(format!("an NVM pool of {bytes} bytes holds nothing; give it more")))
-        }
+        unit if bytes < unit => Err(Error::Invalid(format!("an NVM pool of {bytes} bytes is too small; give it more"))),
         unit => Ok(bytes - bytes % unit),
     }
 }
@@ -355,7 +353,7 @@ fn reserve_blocks(file: &File, path: &Path, bytes: u64) -> Result<()> {
 fn too_large(path: &Path, requested: u64, available: u64) -> Error {
     let path = path.display();
     Error::Invalid(format!(
-        "NVM path {path} has room for {available} bytes, {requested} were asked; lower the NVM capacity"
+        "NVM path {path} has room for {available} bytes, but {requested} were requested; lower the NVM capacity"
     ))
 }
 

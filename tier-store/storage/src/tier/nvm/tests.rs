@@ -117,7 +117,7 @@ fn refusals_say_what_to_do() {
     let second = open(&NvmBacking::AllowNonDax(dir.path().join("mine")), 1 << 20).map(|_| ());
     assert!(matches!(second, Err(Error::Locked { .. })));
     assert!(message(NvmBacking::Path("/dev/null".into()), 1 << 20).contains("not a devdax device"));
-    assert!(message(NvmBacking::Emulated, 100).contains("holds nothing"));
+    assert!(message(NvmBacking::Emulated, 100).contains("is too small"));
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::tier::codec::{self, Part, StoredColumn};
 /// Columns read from disk.
 #[derive(Debug)]
 pub struct ColdColumns {
-    /// One per requested column, in that order; verified, and without a copy over the blocks that were read.
+    /// One per requested column, in that order; verified, and decoded in place over the blocks that were read.
     pub columns: Vec<StoredColumn>,
     /// Bytes of the blocks read; 0 for columns that other readers had read or were reading.
     pub bytes_read: u64,

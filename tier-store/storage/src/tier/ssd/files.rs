@@ -18,7 +18,7 @@ pub struct StoredFile {
     pub bytes: u64,
     /// The chunk, from the file's name; `None` for a file that was never finished or is not of this tier.
     pub chunk: Option<(TableId, ChunkId)>,
-    /// True for a file that an interrupted write left behind: safe to delete.
+    /// True for a file that an interrupted write left; it is safe to delete.
     pub unfinished: bool,
 }
 
@@ -64,7 +64,7 @@ pub fn list(files: &dyn FileSystem, root: &Path) -> Result<Vec<StoredFile>> {
     Ok(found)
 }
 
-/// `None` when the file has gone since it was listed.
+/// `None` when the file was deleted since it was listed.
 fn stored_file(files: &dyn FileSystem, path: PathBuf) -> Result<Option<StoredFile>> {
     let Some(bytes) = files.len(&path)? else { return Ok(None) };
     let chunk = chunk_from_path(&path);

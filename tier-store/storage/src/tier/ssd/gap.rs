@@ -23,7 +23,7 @@ impl ReadCost {
     const PAGE_BYTES: f64 = CHECKSUM_BLOCK_BYTES as f64;
 
     /// The longest hole that costs no more than another request: the bytes of whole columns that the device reads in the time
-    /// of a page, less that page. `None` when the measurements make no sense.
+    /// of a page, less that page. `None` when the measurements are inconsistent.
     pub fn gap_bytes(&self) -> Option<u64> {
         let gap = self.page_us * self.bytes_per_us - Self::PAGE_BYTES;
         let sound = self.page_us > 0.0 && self.bytes_per_us > 0.0 && gap.is_finite();
@@ -41,7 +41,7 @@ pub struct ReadGap {
 impl ReadGap {
     /// A length that suits most devices, for a device that was not measured: a checksum block.
     pub const USUAL: u64 = 16 << 10;
-    /// Upper limit: a longer measured gap is not believed of any device.
+    /// Upper limit: a longer measured gap is a measuring error.
     pub const MOST: u64 = 4 << 20;
 
     /// The length in bytes.
@@ -69,8 +69,8 @@ impl ReadGap {
         }
     }
 
-    /// Most bytes of a group of columns that are one read: on a slow device a request shall spend two thirds of its time
-    /// reading.
+    /// Most bytes of a group of columns that are one read: on a slow device a request should spend two thirds of its
+    /// time reading.
     pub(super) fn max_group_bytes(&self) -> u64 {
         LEAST_GROUP_BYTES.max(2 * self.bytes())
     }

@@ -1,4 +1,4 @@
-//! Groups the columns of a chunk that are read into requests: a slow device serves few requests, however small.
+//! Groups the columns to read of a chunk into requests: a slow device serves few requests, however small.
 
 use super::{ReadGap, cold, enclosing_bytes, saturating_usize};
 use crate::io::BLOCK_BYTES;

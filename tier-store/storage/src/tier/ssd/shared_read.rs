@@ -225,7 +225,7 @@ impl State {
     }
 }
 
-/// Polls the reads in order: the first one that has not arrived keeps the waker. Those behind it run all the same.
+/// Polls the reads in order: the first one that has not arrived keeps the waker. The later ones still run.
 fn all_arrived(reads: &mut [Read], context: &mut Context<'_>) -> Poll<Result<()>> {
     for read in reads {
         let Read::Pending(handle) = read else { continue };

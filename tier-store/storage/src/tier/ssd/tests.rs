@@ -127,7 +127,7 @@ fn damage_names_file_column_and_offset() {
     assert!(matches!(tier.load(&chunk, &[1]), Err(Error::Corrupt { .. })));
     assert_eq!(tier.counters().corrupt.load(Ordering::Relaxed), 1, "known damage is not read again");
     assert!(read(&chunk, 0).is_ok() && read(&other, 1).is_ok(), "other columns and chunks serve");
-    // A file cut short is noticed when it is opened.
+    // A truncated file is noticed when it is opened.
     File::options().write(true).open(&other.path).unwrap().set_len(5000).unwrap();
     let cut = chunk_at(ChunkId(4), &batch, other.path.clone(), codec::encode_chunk(&batch).unwrap());
     let error = read(&cut, 0).unwrap_err().to_string();
@@ -167,7 +167,7 @@ fn readers_of_one_column_share_its_read() {
     assert_eq!(tier.io_account().used_bytes(), charged, "one still works on it");
     drop(late);
     assert_eq!(tier.io_account().used_bytes(), 0);
-    // No reader holds the column any more: it is read anew.
+    // No reader holds the column any more: it is read again.
     assert!(read(&[1]).wait().unwrap().bytes_read > 0);
     // All readers that share a read get its error, later readers do not.
     engine.set_faults(Faults { error_rate: 1.0, ..Faults::default() });
@@ -283,8 +283,8 @@ fn rows_are_read_without_the_rest_of_their_columns() {
     }
 }
 
-/// Where texts do not lie where the part guessed, the reader that waits for the rows reads their page; the next time it reads
-/// the page at once.
+/// Where the part guessed the offsets of texts wrong, the reader that waits for the rows reads their page; the next time
+/// it reads the page at once.
 #[test]
 fn texts_at_other_offsets_are_read_again() {
     let rough = Faults { short_rate: 0.5, interrupt_rate: 0.3, reorder: true, ..Faults::default() };
