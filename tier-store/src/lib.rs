@@ -62,10 +62,10 @@ pub mod table {
     pub use terrace_model::{ChunkId, ColumnId, MarkId, TableId, TableName};
     pub use terrace_storage::table::{
         Alteration, Arrangement, Chunk, ChunkAdmission, ChunkEntry, ChunkFile, ChunkSet, ChunkStatistics, Column,
-        ColumnBounds, Comparison, Constant, DeltaColumn, DeltaRows, Durability, FilterPool, HashedValues, Home,
-        IngestMemory, Literal, Marked, NewRule, OldVersions, PageBounds, Predicate, Resident, Rule, RuleChoice,
-        RuleKind, RuleRows, Rules, Segment, SegmentFilter, Sketch, Table, TableDefinition, TableOptions,
-        TableStatistics, TableVersion, row_bytes,
+        ColumnBounds, Comparison, Constant, DeltaColumn, DeltaRows, Durability, FilterPool, HashedValues, IngestMemory,
+        Literal, Marked, NewRule, OldVersions, PageBounds, Predicate, Resident, Rule, RuleChoice, RuleKind, RuleRows,
+        Rules, Segment, SegmentFilter, SegmentHome, Sketch, Table, TableDefinition, TableOptions, TableStatistics,
+        TableVersion, row_bytes,
     };
 
     pub use crate::store::ingest::{Ingest, NewRows};

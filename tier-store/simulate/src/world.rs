@@ -13,7 +13,9 @@ use terrace_model::{
 };
 use terrace_placement::{Calibration, EpochReport, TableSnapshot, TierCost, TierProfile, TieringHost};
 use terrace_storage::migrate::HomeTier;
-use terrace_storage::table::{Chunk, ChunkEntry, Home, Rules, Segment, TableDefinition, TableStatistics, WrittenFile};
+use terrace_storage::table::{
+    Chunk, ChunkEntry, Rules, Segment, SegmentHome, TableDefinition, TableStatistics, WrittenFile,
+};
 use terrace_storage::tier::codec::DecompressionRates;
 use terrace_storage::tier::dram::DramTier;
 use terrace_storage::tier::ssd::{ReadColumn, SsdTier};
@@ -177,7 +179,7 @@ impl World {
         let clock = Arc::new(ManualClock::default());
         let (batch, encoded) = file()?;
         let bytes = encoded.bytes.len() as u64;
-        let chunk = |id: u64, homes: Vec<Home>| {
+        let chunk = |id: u64, homes: Vec<SegmentHome>| {
             let segments = Segment::of_file((0..).map(ColumnId), homes);
             let file = WrittenFile { path: PathBuf::new(), bytes, segments };
             let chunk = Chunk::new(TableId(1), ChunkId(id), ROWS, batch.schema(), file);

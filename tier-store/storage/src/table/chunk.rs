@@ -30,7 +30,7 @@ use crate::tier::ssd::{SharedRead, SsdTier};
 
 /// The place of a segment's durable bytes in the chunk's file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Home {
+pub struct SegmentHome {
     /// First byte of the column, from the start of the file; a multiple of 64.
     pub offset: u64,
     /// Bytes stored.
@@ -62,7 +62,7 @@ pub struct Segment {
     /// The column of the table.
     pub column: ColumnId,
     /// Durable place; empty for a constant.
-    pub home: Home,
+    pub home: SegmentHome,
     /// The value of all rows when the chunk is older than the column.
     pub constant: Option<Arc<Constant>>,
     /// Copy on a faster tier, if any. `None`: the segment is read from its home.
@@ -98,7 +98,7 @@ impl Segment {
     }
 
     /// Makes a segment without a resident copy.
-    pub fn new(column: ColumnId, home: Home) -> Self {
+    pub fn new(column: ColumnId, home: SegmentHome) -> Self {
         let resident = ArcSwapOption::empty();
         let counters = SegmentCounters::default();
         let filter = FilterSlot::default();
@@ -124,7 +124,10 @@ impl Segment {
     }
 
     /// Makes the segments of a file's columns; `ids` are in the order of the file.
-    pub fn of_file(ids: impl IntoIterator<Item = ColumnId>, homes: impl IntoIterator<Item = Home>) -> Box<[Arc<Self>]> {
+    pub fn of_file(
+        ids: impl IntoIterator<Item = ColumnId>,
+        homes: impl IntoIterator<Item = SegmentHome>,
+    ) -> Box<[Arc<Self>]> {
         ids.into_iter().zip(homes).map(|(column, home)| Arc::new(Self::new(column, home))).collect()
     }
 
@@ -142,7 +145,7 @@ impl Segment {
 
     fn of_constant(column: &Column, data_type: &DataType) -> Self {
         let constant = column.missing.clone().unwrap_or_else(|| Arc::new(Constant::null(data_type)));
-        Self { constant: Some(constant), ..Self::new(column.id, Home::default()) }
+        Self { constant: Some(constant), ..Self::new(column.id, SegmentHome::default()) }
     }
 }
 

@@ -43,7 +43,7 @@ use super::codec::{self, Part, PartOptions};
 use crate::io::device::describe_device;
 use crate::io::files::create_folders;
 use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileBytes, FileSystem, IoFile};
-use crate::table::{Chunk, ChunkFile, Home, Segment};
+use crate::table::{Chunk, ChunkFile, Segment, SegmentHome};
 
 /// Says whether a cold read may be refused when the I/O account is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -399,7 +399,7 @@ impl SsdTier {
         &self,
         chunk: &Chunk,
         column: usize,
-        home: &Home,
+        home: &SegmentHome,
         declared: &DataType,
         wanted: &[Range<usize>],
     ) -> Option<Part> {
@@ -457,7 +457,11 @@ fn saturating_usize(bytes: u64) -> usize {
 }
 
 /// Home and declared type of a column. For a column that is known to be damaged it fails with the error of its first reader.
-fn home_unless_damaged<'a>(file: &ChunkFile, chunk: &'a Chunk, column: usize) -> Result<(&'a Home, &'a DataType)> {
+fn home_unless_damaged<'a>(
+    file: &ChunkFile,
+    chunk: &'a Chunk,
+    column: usize,
+) -> Result<(&'a SegmentHome, &'a DataType)> {
     match file.damage(segment(chunk, column)?.column) {
         Some(damage) => Err(damage),
         None => cold::home_and_type(chunk, column),
