@@ -24,13 +24,13 @@ impl Core {
     /// [`Error::Corrupt`] naming the first column that has no good copy anywhere. An error changes nothing.
     pub(super) fn heal(&self, chunk: &Chunk) -> Result<()> {
         // A file that cannot be read at all gives no columns.
-        let old = self.ssd.load_file(chunk).ok();
+        let old = self.home.load_file(chunk).ok();
         let mut file = restore_columns(chunk, old.as_ref().map_or(&[], |bytes| bytes.as_slice()))?;
         if !matches!(codec::check_stamp(&file), Ok(Stamp::Valid)) {
             file = encode_again(chunk, &file)?;
         }
-        self.ssd.replace_file(chunk, &file)?;
-        self.ssd.counters().healed.fetch_add(1, Ordering::Relaxed);
+        self.home.replace_file(chunk, &file)?;
+        self.home.counters().healed.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(path = %chunk.path.display(), "a damaged file was made again from good copies");
         Ok(())
     }

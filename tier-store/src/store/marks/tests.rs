@@ -397,7 +397,7 @@ fn bits_are_segments() {
     let segment = &chunk.segments[position];
     assert!(segment.bytes() > 0 && segment.resident.load().is_none(), "bits start at home");
     let tiers = store.memory_tiers();
-    let home = store.core().ssd.as_ref();
+    let home = store.core().home.as_ref();
     let relocation = terrace_storage::migrate::Relocation {
         chunk: Arc::clone(chunk),
         column: position,

@@ -25,8 +25,9 @@ use super::page_bounds::PageBounds;
 use super::row_map::Forwarding;
 use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
+use crate::tier::Home;
 use crate::tier::codec::{self, ColumnLayout, Encoding, StoredColumn};
-use crate::tier::ssd::{SharedRead, SsdTier};
+use crate::tier::ssd::SharedRead;
 
 /// The place of a segment's durable bytes in the chunk's file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -222,8 +223,8 @@ pub struct WrittenFile {
 #[derive(Debug)]
 struct FileGuard {
     path: PathBuf,
-    /// The tier to delete the file from; set while the chunk is not, or no longer, in the catalog.
-    deleted_from: Mutex<Option<Arc<SsdTier>>>,
+    /// The home to delete the file from; set while the chunk is not, or no longer, in the catalog.
+    deleted_from: Mutex<Option<Arc<dyn Home>>>,
 }
 
 impl Chunk {
@@ -302,8 +303,8 @@ impl Chunk {
     }
 
     /// Marks the chunk for deletion: its file is deleted after its last reader.
-    pub fn mark_for_deletion(&self, tier: &Arc<SsdTier>) {
-        *self.file_guard.deleted_from.lock() = Some(Arc::clone(tier));
+    pub fn mark_for_deletion(&self, home: &Arc<dyn Home>) {
+        *self.file_guard.deleted_from.lock() = Some(Arc::clone(home));
     }
 
     /// True when it is not part of its table, either not yet or no longer.
@@ -319,7 +320,7 @@ impl Chunk {
 
 impl Drop for FileGuard {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.deleted_from.get_mut().take().map(|tier| tier.remove(&self.path)) {
+        if let Some(Err(error)) = self.deleted_from.get_mut().take().map(|home| home.remove(&self.path)) {
             tracing::warn!(%error, "a chunk file stays behind; the next start removes it");
         }
     }

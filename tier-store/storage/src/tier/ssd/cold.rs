@@ -15,7 +15,7 @@ use terrace_model::clock::Clock;
 use terrace_model::{Error, Result};
 
 use super::shared_read::{ReadColumn, SharedRead};
-use super::{SsdCounters, enclosing_bytes};
+use super::{HomeCounters, enclosing_bytes};
 use crate::io::{AlignedBuffer, BufferPool};
 use crate::table::{Chunk, SegmentHome};
 use crate::tier::codec::{self, Part, StoredColumn};
@@ -51,7 +51,7 @@ pub struct ColdRead {
     bytes_read: u64,
     charged_bytes: u64,
     clock: Arc<dyn Clock>,
-    counters: Arc<SsdCounters>,
+    counters: Arc<HomeCounters>,
     /// True when no statement waits for the read.
     for_move: bool,
     /// Time of the first poll that found the read incomplete.
@@ -64,7 +64,7 @@ impl ColdRead {
         bytes_read: u64,
         charged_bytes: u64,
         clock: Arc<dyn Clock>,
-        counters: Arc<SsdCounters>,
+        counters: Arc<HomeCounters>,
         for_move: bool,
     ) -> Self {
         let columns = Vec::with_capacity(shared_reads.len());
