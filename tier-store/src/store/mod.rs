@@ -55,6 +55,8 @@ mod format_tests;
 #[cfg(test)]
 mod guest;
 mod heal;
+#[cfg(test)]
+mod home_tests;
 pub(crate) mod ingest;
 #[cfg(test)]
 mod maintenance_tests;
