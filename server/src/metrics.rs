@@ -374,7 +374,7 @@ fn merging(out: &mut Exposition, merge: &MergeMetrics) {
 
 /// Block I/O and the delta.
 pub fn storage(out: &mut Exposition, store: &Store) {
-    let io = store.ssd().io();
+    let io = store.io();
     let stats = io.stats();
     out.gauges("terrace_io_engine_info", "The engine of block reads.", [(vec![("engine", io.name())], 1.0)]);
     out.counter("terrace_io_reads_total", "Block reads completed.", load(&stats.reads));
@@ -383,9 +383,9 @@ pub fn storage(out: &mut Exposition, store: &Store) {
     out.gauge("terrace_io_in_flight_reads", "Block reads queued or running.", load(&stats.in_flight));
     let kept = io.pool().kept_bytes() as f64;
     out.gauge("terrace_io_kept_bytes", "Memory of finished reads, kept for the next ones.", kept);
-    let ssd = store.ssd().counters();
-    out.counter("terrace_ssd_corrupt_reads_total", "Cold reads that found damaged bytes.", load(&ssd.corrupt));
-    out.counter("terrace_ssd_healed_files_total", "Damaged files repaired.", load(&ssd.healed));
+    let home = store.home().counters();
+    out.counter("terrace_ssd_corrupt_reads_total", "Cold reads that found damaged bytes.", load(&home.corrupt));
+    out.counter("terrace_ssd_healed_files_total", "Damaged files repaired.", load(&home.healed));
     let damaged: usize = store.tables().iter().map(|table| table.version().damaged_segments()).sum();
     out.gauge("terrace_ssd_damaged_segments", "Segments known to be damaged at home.", damaged as f64);
     let delta = store.delta_account();
@@ -406,7 +406,7 @@ pub fn storage(out: &mut Exposition, store: &Store) {
     out.gauge("terrace_filter_segments", "Segments that have a membership filter.", filters.count() as f64);
     let help = "Chunks that scans did not read because of membership filters.";
     out.counter("terrace_filter_pruned_chunks_total", help, filters.pruned_chunks() as f64);
-    let written = load(&store.ssd().counters().written_bytes);
+    let written = load(&store.home().counters().written_bytes);
     out.counter("terrace_ssd_written_bytes_total", "Bytes of chunk files written, by compaction too.", written);
     let compactions = store.compactions();
     out.counter("terrace_compaction_groups_total", "Groups of chunks rewritten.", load(&compactions.groups));

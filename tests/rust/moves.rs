@@ -113,13 +113,13 @@ proptest! {
 /// Checks that no read is in flight and no byte of the I/O budget is charged after all statements have ended.
 fn settle(store: &Store) {
     for _ in 0..1_500 {
-        let in_flight = store.ssd().io().stats().in_flight.load(Ordering::Relaxed);
-        if in_flight == 0 && store.ssd().io_account().used_bytes() == 0 {
+        let in_flight = store.io().stats().in_flight.load(Ordering::Relaxed);
+        if in_flight == 0 && store.io_account().used_bytes() == 0 {
             return;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    panic!("reads or their memory are left: {:?}", store.ssd().io().stats());
+    panic!("reads or their memory are left: {:?}", store.io().stats());
 }
 
 #[test]
@@ -144,6 +144,6 @@ fn a_dropped_query_leaves_no_read_and_no_buffer() {
         });
         settle(&store);
     }
-    assert!(store.ssd().io().stats().read_bytes() > 0);
+    assert!(store.io().stats().read_bytes() > 0);
     assert_eq!(engine.memory().used_bytes(), 0);
 }

@@ -88,10 +88,10 @@ pub mod table {
     pub use terrace_model::{ChunkId, ColumnId, MarkId, TableId, TableName};
     pub use terrace_storage::table::{
         Alteration, Arrangement, Chunk, ChunkAdmission, ChunkEntry, ChunkFile, ChunkSet, ChunkStatistics, Column,
-        ColumnBounds, Comparison, Constant, DeltaColumn, DeltaRows, Durability, FilterPool, HashedValues, Home,
-        IngestMemory, Literal, Marked, NewRule, OldVersions, PageBounds, Predicate, Resident, Rule, RuleChoice,
-        RuleKind, RuleRows, Rules, Segment, SegmentFilter, Sketch, Table, TableDefinition, TableOptions,
-        TableStatistics, TableVersion, row_bytes,
+        ColumnBounds, Comparison, Constant, DeltaColumn, DeltaRows, Durability, FilterPool, HashedValues, IngestMemory,
+        Literal, Marked, NewRule, OldVersions, PageBounds, Predicate, Resident, Rule, RuleChoice, RuleKind, RuleRows,
+        Rules, Segment, SegmentFilter, SegmentHome, Sketch, Table, TableDefinition, TableOptions, TableStatistics,
+        TableVersion, row_bytes,
     };
 
     pub use crate::store::ingest::{Ingest, NewRows};
@@ -100,5 +100,7 @@ pub mod table {
 /// Tiers: places for segments, each with a kind, a byte budget and an owner type for its bytes.
 pub mod tier {
     pub use terrace_model::{Account, Charge, MAX_TIERS, TierId, TierIndex, TierKind};
-    pub use terrace_storage::tier::{MemoryTier, MemoryTiers, SegmentBytes, codec, dram, nvm, ssd};
+    pub use terrace_storage::tier::{
+        Home, HomeTier, MemoryTier, MemoryTiers, SegmentBytes, codec, dram, home, nvm, ssd,
+    };
 }

@@ -87,7 +87,7 @@ impl Clients {
     /// Creates the views; the statement that refreshes a view ends when all chunks know its rows.
     fn views(&self) -> Result<Sample> {
         let store = self.terrace.engine.store();
-        let written = || store.ssd().counters().written_bytes.load(Ordering::Relaxed);
+        let written = || store.home().counters().written_bytes.load(Ordering::Relaxed);
         let table = store.table(&TableName::new("public", TABLE))?;
         let file_bytes = || table.version().chunks.iter().map(|entry| entry.chunk.file_bytes).sum::<u64>() as f64;
         let table_bytes = file_bytes();
@@ -111,7 +111,7 @@ impl Clients {
     /// All clients answer rounds until none is left. Sides with equal requests get equal rounds.
     fn rounds(&self, share: f64, count: usize, seed: u64) -> Result<Sample> {
         let rounds = draw::rounds(self.shape, &self.hot, share, count, seed);
-        let cold_bytes = || self.terrace.engine.store().ssd().counters().read_bytes.load(Ordering::Relaxed);
+        let cold_bytes = || self.terrace.engine.store().home().counters().read_bytes.load(Ordering::Relaxed);
         let views = || (self.terrace.engine.view_tally().hits(), self.terrace.engine.view_tally().pruned_chunks());
         let next = AtomicUsize::new(0);
         let views_before = views();

@@ -127,7 +127,7 @@ impl Terrace {
     }
 
     pub(super) fn sql(&self, sql: &str) -> Result<Sample> {
-        let counters = self.engine.store().ssd().counters();
+        let counters = self.engine.store().home().counters();
         let cold_before = counters.read_bytes.load(Ordering::Relaxed);
         let start = Instant::now();
         let rows = self.runtime.block_on(async {

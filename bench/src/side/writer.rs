@@ -82,7 +82,7 @@ impl Writer {
     fn stream(&self, rows_per_s: usize, duration: Duration) -> Result<Sample> {
         let rows = rows(STREAM_INSERT_ROWS)?;
         let table = self.table(&rows, Some(STREAM_CHUNK_ROWS))?;
-        let counters = self.store.ssd().counters();
+        let counters = self.store.home().counters();
         let compactions = self.store.compactions();
         let groups = || compactions.groups.load(Ordering::Relaxed);
         let groups_before = groups();

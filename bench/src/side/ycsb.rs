@@ -118,7 +118,7 @@ impl Ycsb {
     /// All clients run `operations` operations each, concurrently.
     fn round(&mut self, operations: u64) -> Result<Sample> {
         self.rounds += 1;
-        let cold_bytes = || self.engine.store().ssd().counters().read_bytes.load(Ordering::Relaxed);
+        let cold_bytes = || self.engine.store().home().counters().read_bytes.load(Ordering::Relaxed);
         let this = &*self;
         let before = cold_bytes();
         let start = Instant::now();

@@ -295,8 +295,8 @@ impl Engine {
             Error::new(ErrorKind::FailedPrecondition, format!("cannot create spill folder {}: {e}", spill.display()))
         })?;
         let memory = QueryMemory::new(options.query_memory_bytes);
-        let io = Arc::clone(store.ssd().io());
-        let read_account = Arc::clone(store.ssd().io_account());
+        let io = Arc::clone(store.io());
+        let read_account = Arc::clone(store.io_account());
         let spill_space = SpillSpace::new(spill, options.spill_bytes, io, read_account);
         let disk = DiskManagerBuilder::default()
             .with_temp_file_factory(Arc::new(SpillFactory(Arc::clone(&spill_space))))

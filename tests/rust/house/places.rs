@@ -41,14 +41,7 @@ const PLACES: [Place; 6] = [
     },
     Place {
         word: "SsdTier",
-        homes: &[
-            "tier-store/storage/src/",
-            "tier-store/placement/src/calibrate/",
-            "tier-store/simulate/src/world.rs",
-            "tier-store/src/store/core.rs",
-            "tier-store/src/store/mod.rs",
-            "tier-store/src/store/recovery.rs",
-        ],
+        homes: &["tier-store/storage/src/", "tier-store/placement/src/calibrate/", "tier-store/src/store/recovery.rs"],
         holds_for_tests: false,
     },
 ];

@@ -30,10 +30,9 @@ use serde::{Deserialize, Serialize};
 use terrace_model::clock::Clock;
 use terrace_model::{Error, Pattern, Result, TierKind};
 use terrace_storage::io::device::describe_machine;
-use terrace_storage::migrate::HomeTier;
-use terrace_storage::tier::MemoryTier;
 use terrace_storage::tier::codec::{DecompressionRates, Rates};
 use terrace_storage::tier::ssd::ReadCost;
+use terrace_storage::tier::{HomeTier, MemoryTier};
 
 pub use point::Point;
 pub use sample::SCRATCH_NAME;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use terrace_model::{ColumnId, MAX_TIERS, TierId};
-use terrace_storage::table::{Chunk, ChunkEntry, Home, Rules, Segment, TableStatistics};
+use terrace_storage::table::{Chunk, ChunkEntry, Rules, Segment, SegmentHome, TableStatistics};
 use terrace_storage::tier::MemoryTier;
 use terrace_storage::tier::codec::{Part, Rates, unpacked_bytes};
 
@@ -189,7 +189,7 @@ pub(super) fn segment_input(
 
 /// Cost of a read from home, in bytes of the home device: the stored bytes and, for a compressed column, the bytes that the
 /// device could read in the time of the decompression.
-fn home_bytes(home: &Home, rates: Option<Rates>) -> u64 {
+fn home_bytes(home: &SegmentHome, rates: Option<Rates>) -> u64 {
     let Some((rates, compression)) = rates.zip(home.encoding.compression()) else { return home.len };
     let unpack_us = unpacked_bytes(home) as f64 / rates.decompression.rate_of(compression);
     home.len + (unpack_us * rates.device) as u64

@@ -12,12 +12,11 @@ use arrow::datatypes::{DataType, Int64Type};
 use parking_lot::Mutex;
 use terrace_model::clock::{Clock, SystemClock};
 use terrace_model::{Account, Pattern, Result, TableId, TableName, TierId, TierKind, TieringMode};
-use terrace_storage::migrate::HomeTier;
 use terrace_storage::migrate::testing::FakeHome;
 use terrace_storage::table::{ChunkEntry, Rules, TableDefinition, TableStatistics};
 use terrace_storage::tier::codec::StoredColumn;
 use terrace_storage::tier::dram::DramTier;
-use terrace_storage::tier::{MemoryTier, MemoryTiers};
+use terrace_storage::tier::{HomeTier, MemoryTier, MemoryTiers};
 
 use super::control::Control;
 use super::snapshot::PlacementSnapshot;

@@ -13,10 +13,10 @@ use std::time::Duration;
 use terrace_model::clock::Clock;
 use terrace_model::units::Size;
 use terrace_model::{Account, Error, Result, TableId, TieringMode};
-use terrace_storage::migrate::{Failing, HomeTier};
+use terrace_storage::migrate::Failing;
 use terrace_storage::table::{ChunkEntry, Rules, TableStatistics};
-use terrace_storage::tier::MemoryTiers;
 use terrace_storage::tier::ssd::ReadColumn;
+use terrace_storage::tier::{HomeTier, MemoryTiers};
 
 use super::calibrate::Calibration;
 use super::control::Control;

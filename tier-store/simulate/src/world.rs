@@ -12,12 +12,13 @@ use terrace_model::{
     Account, ChunkId, ColumnId, Error, Result, TableId, TableName, TierId, TierIndex, TierKind, TieringMode,
 };
 use terrace_placement::{Calibration, EpochReport, TableSnapshot, TierCost, TierProfile, TieringHost};
-use terrace_storage::migrate::HomeTier;
-use terrace_storage::table::{Chunk, ChunkEntry, Home, Rules, Segment, TableDefinition, TableStatistics, WrittenFile};
+use terrace_storage::table::{
+    Chunk, ChunkEntry, Rules, Segment, SegmentHome, TableDefinition, TableStatistics, WrittenFile,
+};
 use terrace_storage::tier::codec::DecompressionRates;
 use terrace_storage::tier::dram::DramTier;
-use terrace_storage::tier::ssd::{ReadColumn, SsdTier};
-use terrace_storage::tier::{MemoryTier, MemoryTiers, SegmentBytes, codec};
+use terrace_storage::tier::ssd::ReadColumn;
+use terrace_storage::tier::{HomeTier, MemoryTier, MemoryTiers, SegmentBytes, codec};
 
 /// Chunks of the table.
 pub(super) const CHUNKS: usize = 40;
@@ -134,11 +135,7 @@ impl HomeTier for SimulatedHome {
         "simulated".into()
     }
 
-    fn device(&self) -> Option<&SsdTier> {
-        None
-    }
-
-    fn check(&self, _chunk: &Arc<Chunk>) -> Result<()> {
+    fn check(&self, _chunk: &Chunk) -> Result<()> {
         self.device.sweep("read", 0)
     }
 
@@ -177,7 +174,7 @@ impl World {
         let clock = Arc::new(ManualClock::default());
         let (batch, encoded) = file()?;
         let bytes = encoded.bytes.len() as u64;
-        let chunk = |id: u64, homes: Vec<Home>| {
+        let chunk = |id: u64, homes: Vec<SegmentHome>| {
             let segments = Segment::of_file((0..).map(ColumnId), homes);
             let file = WrittenFile { path: PathBuf::new(), bytes, segments };
             let chunk = Chunk::new(TableId(1), ChunkId(id), ROWS, batch.schema(), file);

@@ -220,7 +220,7 @@ impl CopyJob<'_> {
         let mut rows = 0;
         let mut folders = BTreeSet::from([folder.to_owned(), ssd.clone()]);
         for chunk in &commit.chunks {
-            let path = ssd.join(core.ssd.relative(&chunk.path)?);
+            let path = ssd.join(core.home.relative(&chunk.path)?);
             let table = path.parent().unwrap_or(&ssd).to_owned();
             RealFiles.create_folder(&table)?;
             RealFiles.write(&path, load_verified_file(core, chunk)?.as_slice())?;
@@ -249,7 +249,7 @@ impl CopyJob<'_> {
 
 /// Reads a chunk's file and verifies its size, the checksums of its columns and its stamp.
 fn load_verified_file(core: &Core, chunk: &Chunk) -> Result<AlignedBuffer> {
-    let file = core.ssd.load_file(chunk)?;
+    let file = core.home.load_file(chunk)?;
     let damaged = |what: String| Error::Corrupt {
         path: chunk.path.clone(),
         what: format!("{what}. `terrace check` lists all damage with advice; a backup does not copy damaged files"),

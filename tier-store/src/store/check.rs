@@ -326,7 +326,7 @@ impl<'a> Check<'a> {
     /// Heals a chunk's file, then verifies it again.
     fn heal_and_verify(&self, chunk: &Chunk) -> Result<()> {
         self.core.heal(chunk)?;
-        match file_faults(self.core, chunk, &self.core.ssd.load_file(chunk)?).is_empty() {
+        match file_faults(self.core, chunk, &self.core.home.load_file(chunk)?).is_empty() {
             true => Ok(()),
             false => Err(Error::Corrupt { path: chunk.path.clone(), what: "the rebuilt file is still damaged".into() }),
         }
@@ -338,7 +338,7 @@ impl<'a> Check<'a> {
         let mut faults = if self.options.quick { header_faults(self.core, chunk) } else { Vec::new() };
         let mut wrong_bounds = false;
         if !self.options.quick {
-            match self.core.ssd.load_file(chunk) {
+            match self.core.home.load_file(chunk) {
                 Ok(file) => {
                     self.report.verified_bytes += file.as_slice().len() as u64;
                     faults = file_faults(self.core, chunk, &file);
@@ -372,7 +372,7 @@ impl<'a> Check<'a> {
         let chunks =
             tables.iter().flat_map(|t| t.version().chunks.iter().map(|e| e.chunk.path.clone()).collect::<Vec<_>>());
         let known: HashSet<PathBuf> = chunks.collect();
-        for file in self.core.ssd.list()? {
+        for file in self.core.home.list()? {
             let of_broken = file.chunk.is_some_and(|(table, _)| broken.contains(&table));
             if known.contains(&file.path) || of_broken {
                 continue;
@@ -473,8 +473,8 @@ fn notice(path: PathBuf, what: &str, advice: &str) -> Finding {
 
 /// Checks that the file exists, has its size and begins like a chunk file; reports columns marked as damaged.
 fn header_faults(core: &Core, chunk: &Chunk) -> Vec<Fault> {
-    match core.ssd.chunk_file(chunk) {
-        Ok(_) => {
+    match core.home.check(chunk) {
+        Ok(()) => {
             let marked = |column| Some(Fault::of_column(column, message_without_path(chunk.damage(column)?)));
             (0..chunk.segments.len()).filter_map(marked).collect()
         }
@@ -492,7 +492,7 @@ fn file_faults(core: &Core, chunk: &Chunk, file: &AlignedBuffer) -> Vec<Fault> {
     for (column, segment) in chunk.segments.iter().enumerate() {
         let stored = codec::stored_bytes(&segment.home, bytes).unwrap_or_default();
         if let Err(error) = cold::verify_column(chunk, column, stored) {
-            if let Ok(open) = core.ssd.chunk_file(chunk) {
+            if let (Ok(()), Some(open)) = (core.home.check(chunk), chunk.file.load().as_ref()) {
                 open.mark(segment.column, &error);
             }
             faults.push(Fault::of_column(column, message_without_path(error)));

@@ -179,7 +179,7 @@ impl Core {
         for (table, next) in versions {
             table.publish(next.version, now_us);
             for chunk in next.removed {
-                chunk.mark_for_deletion(&self.ssd);
+                chunk.mark_for_deletion(&self.home);
                 table.forget_chunk(chunk.id);
                 removed.push(chunk);
             }
@@ -217,7 +217,7 @@ impl Core {
         for (table, next) in &forgotten {
             let kept = table.version();
             let is_kept = |chunk: &Chunk| kept.chunks.iter().any(|entry| entry.chunk.path == chunk.path);
-            next.added.iter().filter(|chunk| !is_kept(chunk)).for_each(|chunk| chunk.mark_for_deletion(&self.ssd));
+            next.added.iter().filter(|chunk| !is_kept(chunk)).for_each(|chunk| chunk.mark_for_deletion(&self.home));
         }
         for (table, head) in tables.iter().zip(&mut heads) {
             head.version = table.version();

@@ -22,12 +22,13 @@ use terrace_placement::{
 use terrace_storage::catalog::records::{decode, encode};
 use terrace_storage::catalog::{CALIBRATION_KEY, Catalog, Commit, HYSTERESIS_KEY, Space, TableRecord, key};
 use terrace_storage::heat::AccessTotals;
-use terrace_storage::migrate::{Failing, HomeTier};
+use terrace_storage::io::BlockIo;
+use terrace_storage::migrate::Failing;
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::table::{Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableVersion};
 use terrace_storage::tier::codec::{Packing, StoredColumn};
-use terrace_storage::tier::ssd::{Admission, ColdRead, SsdTier};
-use terrace_storage::tier::{MemoryTier, MemoryTiers, codec};
+use terrace_storage::tier::ssd::{Admission, ColdRead};
+use terrace_storage::tier::{Home, HomeTier, MemoryTier, MemoryTiers, codec};
 
 use super::commit::Publications;
 use super::compact::CompactionCounters;
@@ -81,7 +82,11 @@ pub struct Core {
     pub(super) descriptions: Descriptions,
     pub(super) catalog: Arc<Catalog>,
     pub(super) memory_tiers: ArcSwap<Vec<Arc<dyn MemoryTier>>>,
-    pub(crate) ssd: Arc<SsdTier>,
+    pub(crate) home: Arc<dyn Home>,
+    /// The engine of block reads: of the home in a folder, and of spilled rows.
+    pub(super) io: Arc<dyn BlockIo>,
+    /// Bytes of cold reads that are under way, or were read and not yet taken.
+    pub(super) io_account: Arc<Account>,
     pub(super) delta: Arc<Account>,
     pub(super) filters: FilterPool,
     pub(super) access_totals: Arc<AccessTotals>,
@@ -206,7 +211,7 @@ impl Core {
         let missing = columns.iter().zip(wanted).filter(|(c, _)| c.is_none()).map(|(_, i)| *i).collect::<Vec<_>>();
         let read = match missing.is_empty() {
             true => None,
-            false => self.ssd.read_columns(chunk, &missing, Admission::Guaranteed)?.map(ColdRead::wait).transpose()?,
+            false => self.home.read_columns(chunk, &missing, Admission::Guaranteed)?.map(ColdRead::wait).transpose()?,
         };
         let mut read = read.iter().flat_map(|read| &read.columns);
         for column in columns.iter_mut().filter(|c| c.is_none()) {
@@ -264,19 +269,19 @@ impl Core {
         }
         infos.push(TierInfo {
             id: home,
-            name: "ssd".into(),
+            name: self.home.name().into(),
             kind: TierKind::Ssd,
             emulated: false,
-            description: self.ssd.describe(),
+            description: self.home.describe(),
             state: TierState::Active,
             failing: None,
             rate_limit_bytes_per_s: None,
-            budget_bytes: self.ssd.stored().limit_bytes(),
-            used_bytes: self.ssd.stored().used_bytes(),
+            budget_bytes: self.home.account().limit_bytes(),
+            used_bytes: self.home.account().used_bytes(),
             placed_bytes: placed,
             stored_bytes: stored,
             segments,
-            read_gap_bytes: Some(self.ssd.read_gap().bytes()),
+            read_gap_bytes: Some(self.home.read_gap().bytes()),
         });
         infos
     }
@@ -361,7 +366,7 @@ impl TieringHost for Core {
     }
 
     fn home(&self) -> &dyn HomeTier {
-        self.ssd.as_ref()
+        self.home.as_ref()
     }
 
     fn save_epoch(&self, report: &EpochReport, move_history: &[u8]) -> Result<()> {
@@ -476,17 +481,17 @@ impl TieringHost for Core {
     }
 
     fn home_reads(&self) -> HomeReads {
-        let reads = self.ssd.io().stats().demand.sums();
-        HomeReads { reads, wait_us: self.ssd.counters().wait_us.load(Ordering::Relaxed) }
+        let reads = self.io.stats().demand.sums();
+        HomeReads { reads, wait_us: self.home.counters().wait_us.load(Ordering::Relaxed) }
     }
 
     fn use_calibration(&self, calibration: &Calibration) {
         self.costs.store(Arc::new(calibration.costs()));
         if let Some(busy) = calibration.tiers.last().and_then(|home| home.busy) {
-            self.ssd.io().depth().set(busy.depth_bytes);
+            self.io.depth().set(busy.depth_bytes);
         }
         if let Some(cost) = calibration.tiers.last().and_then(TierProfile::read_cost) {
-            self.ssd.read_gap().set_measured(cost);
+            self.home.read_gap().set_measured(cost);
         }
     }
 

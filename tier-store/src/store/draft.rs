@@ -327,7 +327,7 @@ impl<'a> Draft<'a> {
             Marked::Some | Marked::Unknown => None,
         };
         Ok(ChunkRecord {
-            file: self.core.ssd.relative(&chunk.path)?,
+            file: self.core.home.relative(&chunk.path)?,
             file_bytes: chunk.file_bytes,
             rows: chunk.rows,
             place: *place,

@@ -11,7 +11,7 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 use terrace_model::{Error, Result};
 use terrace_storage::table::column::with_ids;
-use terrace_storage::table::{Chunk, Home, Segment};
+use terrace_storage::table::{Chunk, Segment, SegmentHome};
 use terrace_storage::tier::codec::{self, Compression, Packing, Stamp};
 
 use super::core::Core;
@@ -24,13 +24,13 @@ impl Core {
     /// [`Error::Corrupt`] naming the first column that has no good copy anywhere. An error changes nothing.
     pub(super) fn heal(&self, chunk: &Chunk) -> Result<()> {
         // A file that cannot be read at all gives no columns.
-        let old = self.ssd.load_file(chunk).ok();
+        let old = self.home.load_file(chunk).ok();
         let mut file = restore_columns(chunk, old.as_ref().map_or(&[], |bytes| bytes.as_slice()))?;
         if !matches!(codec::check_stamp(&file), Ok(Stamp::Valid)) {
             file = encode_again(chunk, &file)?;
         }
-        self.ssd.replace_file(chunk, &file)?;
-        self.ssd.counters().healed.fetch_add(1, Ordering::Relaxed);
+        self.home.replace_file(chunk, &file)?;
+        self.home.counters().healed.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(path = %chunk.path.display(), "rebuilt a damaged file from good copies");
         Ok(())
     }
@@ -89,7 +89,7 @@ fn encode_again(chunk: &Chunk, columns: &[u8]) -> Result<Vec<u8>> {
         fields.push(field);
     }
     let batch = batch_with_rows(&Arc::new(Schema::new(fields)), arrays, chunk.rows as usize)?;
-    let homes: Vec<&Home> = stored.iter().map(|(_, segment)| &segment.home).collect();
+    let homes: Vec<&SegmentHome> = stored.iter().map(|(_, segment)| &segment.home).collect();
     let batch = with_ids(&batch, stored.iter().map(|(_, segment)| segment.column))?;
     let encoded = codec::reencode_chunk(&batch, Packing::like(&homes), &homes)?;
     let same = encoded.homes.iter().eq(stored.iter().map(|(_, segment)| &segment.home));

@@ -20,6 +20,7 @@ use arrow::compute::concat;
 use arrow::datatypes::{FieldRef, Schema};
 use parking_lot::Mutex;
 use terrace_model::{ChunkId, ColumnId, Error, Result, TierId};
+use terrace_storage::io::FileBytes;
 use terrace_storage::table::ingest_memory::MemoryShare;
 use terrace_storage::table::mark::{ChunkMarks, MarkedRows};
 use terrace_storage::table::statistics::StatisticsBuilder;
@@ -289,14 +290,14 @@ pub(crate) fn write_chunk(
     let columns = table.definition().columns.iter().map(|column| column.id);
     let ids: Vec<ColumnId> = columns.chain(marks.bits.iter().map(|(mark, _)| mark.column())).collect();
     let batch = column::with_ids(&marks.append_to(batch)?, ids.iter().copied())?;
-    let encoded = codec::write_file(&batch, core.packing(), |bytes| core.ssd.new_file(bytes))?;
+    let encoded = codec::write_file(&batch, core.packing(), |bytes| FileBytes::with_capacity(core.io.pool(), bytes))?;
     drop(batch);
     let file = encoded.bytes.as_ref();
-    let path = core.ssd.write_chunk(table.id(), id, file)?;
+    let path = core.home.write_chunk(table.id(), id, file)?;
     let written = WrittenFile { path, bytes: file.len() as u64, segments: Segment::of_file(ids, encoded.homes) };
     let chunk = Chunk::new(table.id(), id, rows, Arc::clone(table.schema()), written);
     let chunk = chunk.with_added_marks(marks.constants);
-    chunk.mark_for_deletion(&core.ssd);
+    chunk.mark_for_deletion(&core.home);
     core.admit(&chunk, file, &core.starting_tiers(table, &statistics, rows, parents, tier))?;
     Ok(SealedChunk { chunk: Arc::new(chunk), statistics })
 }

@@ -86,7 +86,7 @@ fn read(store: &Store, version: &TableVersion) -> Result<RecordBatch> {
     for entry in version.chunks.iter() {
         let chunk = &entry.chunk;
         let cold: Vec<usize> = (0..chunk.segments.len()).filter(|i| !chunk.segments[*i].is_in_memory()).collect();
-        let read = store.ssd().read_columns(chunk, &cold, Admission::Guaranteed)?.map(ColdRead::wait).transpose()?;
+        let read = store.home().read_columns(chunk, &cold, Admission::Guaranteed)?.map(ColdRead::wait).transpose()?;
         let mut columns = read.map(|c| c.columns.clone()).unwrap_or_default().into_iter();
         let columns = chunk.segments.iter().map(|s| match (s.resident.load_full(), &s.constant) {
             (Some(resident), _) => resident.column.widened().unwrap(),
@@ -392,11 +392,11 @@ fn damage_is_healed(compression: CompressionChoice) {
     flip_byte(&chunk, 3);
     let fails = || read(&store, &a.version()).unwrap_err().to_string();
     let first = fails();
-    let reads = store.ssd().io().stats().reads.load(Ordering::Relaxed);
+    let reads = store.io().stats().reads.load(Ordering::Relaxed);
     assert!(first.contains("c1.arrow") && first.contains("chunk 1, column 's'"), "{first}");
-    let again = store.ssd().read_columns(&chunk, &[3], Admission::Guaranteed).unwrap_err().to_string();
-    assert_eq!((again.as_str(), store.ssd().io().stats().reads.load(Ordering::Relaxed)), (first.as_str(), reads));
-    assert!(store.ssd().read_columns(&chunk, &[2], Admission::Guaranteed).is_ok(), "other columns are read");
+    let again = store.home().read_columns(&chunk, &[3], Admission::Guaranteed).unwrap_err().to_string();
+    assert_eq!((again.as_str(), store.io().stats().reads.load(Ordering::Relaxed)), (first.as_str(), reads));
+    assert!(store.home().read_columns(&chunk, &[2], Admission::Guaranteed).is_ok(), "other columns are read");
 
     // Without a copy anywhere, repair reports that and changes nothing.
     let repair = CheckOptions { quick: false, repair: true };
@@ -418,7 +418,7 @@ fn damage_is_healed(compression: CompressionChoice) {
     };
     for column in 0..5 {
         let moved =
-            terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote(column))
+            terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.home().as_ref(), &promote(column))
                 .unwrap();
         assert_eq!(moved, terrace_storage::migrate::Outcome::Moved);
     }
@@ -429,7 +429,7 @@ fn damage_is_healed(compression: CompressionChoice) {
         to: terrace_model::TierId(1),
         ..promote(3)
     };
-    let refused = terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &demote);
+    let refused = terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.home().as_ref(), &demote);
     assert!(matches!(refused.map_err(Error::from), Err(Error::Corrupt { .. })), "the only good copy stays");
     let report = store.check(repair, &mut ignore_progress).unwrap();
     assert_eq!((report.count(Severity::Damage), report.count(Severity::Healed)), (0, 1), "{:?}", report.findings);
@@ -449,14 +449,14 @@ fn damage_is_healed(compression: CompressionChoice) {
         assert_eq!((report.count(Severity::Damage), report.count(Severity::Healed)), (0, 1), "{:?}", report.findings);
         assert!(std::fs::read(&chunk.path).unwrap() == written);
     }
-    assert_eq!(store.ssd().counters().healed.load(Ordering::Relaxed), 4);
+    assert_eq!(store.home().counters().healed.load(Ordering::Relaxed), 4);
     for column in 0..5 {
         let back = terrace_storage::migrate::Relocation {
             from: terrace_model::TierId(0),
             to: terrace_model::TierId(1),
             ..promote(column)
         };
-        terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &back).unwrap();
+        terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.home().as_ref(), &back).unwrap();
     }
     assert!(contents(&store) == good);
     assert!(directory_contents(dir.path()).keys().all(|path| path.extension().unwrap() != "tmp"));
@@ -603,7 +603,7 @@ fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
         let from = terrace_model::TierId(1);
         let to = terrace_model::TierId(0);
         let promote = terrace_storage::migrate::Relocation { chunk: Arc::clone(&chunk), column, from, to };
-        terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.ssd().as_ref(), &promote).unwrap();
+        terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.home().as_ref(), &promote).unwrap();
         flip_byte(&chunk, column);
     }
     let report = store.check(CheckOptions { quick: false, repair: true }, &mut ignore_progress).unwrap();

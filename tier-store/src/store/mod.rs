@@ -55,6 +55,8 @@ mod format_tests;
 #[cfg(test)]
 mod guest;
 mod heal;
+#[cfg(test)]
+mod home_tests;
 pub(crate) mod ingest;
 #[cfg(test)]
 mod maintenance_tests;
@@ -82,13 +84,14 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use terrace_model::{Account, MarkId, Result, TableName, TierId};
 use terrace_placement::{EpochRecord, MergeOptions, MoveRecord, TierCost, Tiering, TieringHost, TieringOptions};
 use terrace_storage::catalog::{Commit, Space};
+use terrace_storage::io::BlockIo;
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::{
     Alteration, Arrangement, Chunk, ChunkEntry, DeltaRows, FilterPool, IngestMemory, NewRule, Rule, RuleChoice, Table,
     TableDefinition, TableVersion,
 };
-use terrace_storage::tier::MemoryTiers;
-use terrace_storage::tier::ssd::{ColdColumns, SsdTier};
+use terrace_storage::tier::ssd::ColdColumns;
+use terrace_storage::tier::{Home, MemoryTiers};
 
 pub use self::core::{Core, Snapshot, TierInfo};
 pub use backup::{BackupReport, backup, restore};
@@ -375,9 +378,19 @@ impl Store {
         self.core.home_tier()
     }
 
-    /// The home tier.
-    pub fn ssd(&self) -> &Arc<SsdTier> {
-        &self.core.ssd
+    /// The home of every sealed chunk.
+    pub fn home(&self) -> &Arc<dyn Home> {
+        &self.core.home
+    }
+
+    /// The engine of block reads.
+    pub fn io(&self) -> &Arc<dyn BlockIo> {
+        &self.core.io
+    }
+
+    /// The account of bytes of cold reads that are under way, or were read and not yet taken.
+    pub fn io_account(&self) -> &Arc<Account> {
+        &self.core.io_account
     }
 
     /// Cost of reads on each tier, the home last: typical values until measured.

@@ -98,7 +98,7 @@ fn the_distance_follows_the_device() {
     let gap = |device: Speed, choice: ReadGapChoice| {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = open(dir.path(), device, choice);
-        let bytes = store.ssd().read_gap().bytes();
+        let bytes = store.home().read_gap().bytes();
         let shown = store.tier_infos().pop().unwrap().read_gap_bytes;
         assert_eq!((shown, std::fs::read_dir(dir.path().join("ssd")).unwrap().count()), (Some(bytes), 0));
         bytes
@@ -131,7 +131,7 @@ fn slow_devices_get_few_large_reads() {
         let wanted: Vec<_> = (0..7).map(|n| n * 9_000..n * 9_000 + 1).collect();
         let requests = io.requests.load(Ordering::SeqCst);
         let start_us = now_us(&io);
-        let cold = store.ssd().read_rows(&chunk, &[0, 2], Some(&wanted), Admission::Guaranteed).unwrap().unwrap();
+        let cold = store.home().read_rows(&chunk, &[0, 2], Some(&wanted), Admission::Guaranteed).unwrap().unwrap();
         let cold = cold.wait().unwrap();
         for (column, position) in cold.columns.iter().zip([0, 2]) {
             for row in wanted.iter().map(|range| range.start) {

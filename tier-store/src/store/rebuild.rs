@@ -22,7 +22,7 @@ use terrace_storage::catalog::{Catalog, ChunkRecord, Commit, Space, TableRecord,
 use terrace_storage::io::IoFile;
 use terrace_storage::io::files::{FileSystem, RealFiles};
 use terrace_storage::table::column::ids_of;
-use terrace_storage::table::{ChunkStatistics, Constant, Home, TableDefinition, TableStatistics};
+use terrace_storage::table::{ChunkStatistics, Constant, SegmentHome, TableDefinition, TableStatistics};
 use terrace_storage::tier::codec::{self, ChunkHeader};
 use terrace_storage::tier::ssd::files::{self, StoredFile};
 
@@ -263,7 +263,7 @@ fn read_chunk(path: &Path, name: &str, definition: &TableDefinition) -> Result<(
     let statistics = ChunkStatistics::compute(&decode_rows(&header, &columns, definition, bytes)?)?;
     let ChunkHeader { rows, homes, .. } = header;
     // Leave out bits of marks: the files do not show which marks still belong to a hot view.
-    let of_table = |(column, _): &(ColumnId, Home)| column.mark().is_none();
+    let of_table = |(column, _): &(ColumnId, SegmentHome)| column.mark().is_none();
     let (columns, homes) = columns.into_iter().zip(homes).filter(of_table).unzip();
     let file = name.to_owned();
     let file_bytes = bytes.len() as u64;

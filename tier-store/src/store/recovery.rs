@@ -29,7 +29,7 @@ use terrace_storage::table::{
 use terrace_storage::tier::dram::DramTier;
 use terrace_storage::tier::nvm::NvmTier;
 use terrace_storage::tier::ssd::{self, SsdTier};
-use terrace_storage::tier::{MemoryTier, codec};
+use terrace_storage::tier::{Home, MemoryTier, codec};
 
 use super::compact::CompactionCounters;
 use super::core::Core;
@@ -127,13 +127,12 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
     let dir = options.data_dir.as_path();
     let io = options.io.clone().unwrap_or_else(best_engine);
     let io_account = Account::new("cold reads", options.io_budget_bytes);
-    let ssd_account = Account::new("ssd", options.ssd_budget_bytes.unwrap_or(u64::MAX));
-    let ssd_dir = dir.join(SSD_FOLDER);
+    let stored = Account::new("ssd", options.ssd_budget_bytes.unwrap_or(u64::MAX));
     let files = Arc::clone(&options.files);
     let clock = Arc::clone(&options.clock);
-    let ssd = SsdTier::new(ssd_dir, files, io, clock, io_account, ssd_account)?;
+    let home = SsdTier::new(dir.join(SSD_FOLDER), files, Arc::clone(&io), clock, Arc::clone(&io_account), stored)?;
     if let ReadGapChoice::Fixed(bytes) = options.read_gap {
-        ssd.read_gap().fix(bytes);
+        home.read_gap().fix(bytes);
     }
     let memory_tiers = memory_tiers(options)?;
     let kinds = memory_tiers.iter().map(|tier| tier.kind()).chain([TierKind::Ssd]);
@@ -161,7 +160,9 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         next_table: AtomicU64::new(next_table),
         schema_version: AtomicU64::new(0),
         catalog,
-        ssd: Arc::new(ssd),
+        home: Arc::new(home),
+        io,
+        io_account,
     })
 }
 
@@ -231,14 +232,14 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
     let mut constants = ConstantMarks::default();
     core.catalog.scan(Space::Chunks, &key(&[id.0]), |k, v| {
         let record: ChunkRecord = decode(v, "a chunk")?;
-        let path = core.ssd.dir().join(&record.file);
+        let path = core.home.absolute(&record.file);
         let segments = Segment::of_file(record.columns, record.homes);
         let number = ChunkId(key_part(k, 1));
         let file = WrittenFile { path, bytes: record.file_bytes, segments };
         let file = Chunk::new(id, number, record.rows, Arc::clone(schema), file);
         let known = record.marks.into_iter().map(|(mark, all)| constants.get(mark, all)).collect();
         let chunk = file.with_definition(schema, &definition.columns).with_added_marks(known);
-        core.ssd.adopt_file(&chunk.path, chunk.file_bytes);
+        core.home.adopt_file(&chunk.path, chunk.file_bytes);
         let deletions = deletions.remove(&number.0);
         chunks.push(ChunkEntry { chunk: Arc::new(chunk), deletions, place: record.place });
         Ok(true)
@@ -296,7 +297,7 @@ fn remove_orphans<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>)
         for entry in table.version().chunks.iter() {
             let chunk = &entry.chunk;
             known.insert(chunk.path.clone());
-            let found = core.ssd.file_bytes(&chunk.path);
+            let found = core.home.file_bytes(&chunk.path);
             if !matches!(found, Ok(Some(bytes)) if bytes == chunk.file_bytes) {
                 let found = match found {
                     Ok(Some(bytes)) => format!("{bytes} bytes"),
@@ -314,13 +315,13 @@ fn remove_orphans<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>)
             }
         }
     }
-    for file in core.ssd.list()? {
+    for file in core.home.list()? {
         let ours = file.unfinished || file.chunk.is_some();
         match (known.contains(&file.path), ours) {
             (true, _) => {}
             (false, true) => {
                 tracing::info!(path = %file.path.display(), bytes = file.bytes, "removed a file that an interrupted write left");
-                core.ssd.remove(&file.path)?;
+                core.home.remove(&file.path)?;
             }
             (false, false) => tracing::warn!(path = %file.path.display(), "ignored a file that Terrace did not write"),
         }

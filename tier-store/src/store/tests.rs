@@ -38,7 +38,7 @@ pub(super) fn items(store: &Store, version: &TableVersion) -> Result<Vec<RecordB
     for entry in version.chunks.iter() {
         let chunk = &entry.chunk;
         let cold: Vec<usize> = (0..2).filter(|i| chunk.segments[*i].resident.load().is_none()).collect();
-        let read = store.ssd().read_columns(chunk, &cold, Admission::Guaranteed)?;
+        let read = store.home().read_columns(chunk, &cold, Admission::Guaranteed)?;
         let cold = read.map(ColdRead::wait).transpose()?;
         let mut stored = cold.iter().flat_map(|c| &c.columns);
         let columns = chunk.columns().iter().map(|s| match s.resident.load_full() {

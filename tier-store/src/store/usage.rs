@@ -82,7 +82,7 @@ impl Core {
                 catalog_bytes,
             });
         }
-        let files = self.ssd.list()?;
+        let files = self.home.list()?;
         let unowned = files.iter().filter(|f| (f.unfinished || f.chunk.is_some()) && !owned.contains(&f.path));
         let (unowned_files, unowned_bytes) = unowned.fold((0, 0), |(n, bytes), file| (n + 1, bytes + file.bytes));
         let catalog_file_bytes = std::fs::metadata(self.data_dir.join(CATALOG_FILE)).map_or(0, |m| m.len());

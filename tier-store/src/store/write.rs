@@ -107,7 +107,7 @@ impl Core {
     /// Removes the description of a dropped table, and lets its files be deleted with their last reader.
     fn mark_table_for_deletion(&self, table: &Table) {
         self.descriptions.remove(table.id());
-        table.version().chunks.iter().for_each(|entry| entry.chunk.mark_for_deletion(&self.ssd));
+        table.version().chunks.iter().for_each(|entry| entry.chunk.mark_for_deletion(&self.home));
     }
 
     pub(super) fn insert(&self, table: &Arc<Table>, batches: &[RecordBatch]) -> Result<u64> {
@@ -226,7 +226,7 @@ impl Core {
     pub(super) fn sync_names<'a>(&self, sealed: impl IntoIterator<Item = &'a SealedChunk>) -> Result<()> {
         // All files of a table share a folder.
         let first = sealed.into_iter().next();
-        first.map_or(Ok(()), |sealed| self.ssd.sync_names(sealed.chunk.table))
+        first.map_or(Ok(()), |sealed| self.home.sync_names(sealed.chunk.table))
     }
 
     /// Seals tables whose inserts are not logged, so that a clean stop loses nothing.

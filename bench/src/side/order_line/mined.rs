@@ -17,7 +17,7 @@ impl Clients {
     /// Runs rounds and ends an epoch, `epochs` times; then refreshes each mined view, so that its rows are clustered.
     pub(super) fn mine(&self, share: f64, count: usize, seed: u64, epochs: u64) -> Result<Sample> {
         let store = self.terrace.engine.store();
-        let written = || store.ssd().counters().written_bytes.load(Ordering::Relaxed);
+        let written = || store.home().counters().written_bytes.load(Ordering::Relaxed);
         let start = Instant::now();
         let mut epoch_ms = Vec::new();
         for epoch in 0..epochs {

@@ -29,7 +29,7 @@ impl Terrace {
             let scanned = TierTable::new(Arc::clone(store), stored, version);
             context.register_table(table.name, Arc::new(LeafTable::new(table.name, rows, Arc::new(scanned))))?;
         }
-        let read_bytes = || store.ssd().counters().read_bytes.load(Ordering::Relaxed);
+        let read_bytes = || store.home().counters().read_bytes.load(Ordering::Relaxed);
         let before = read_bytes();
         let sample = run_query(&self.runtime, &context, sql)?;
         Ok(sample.with("cold_bytes", (read_bytes() - before) as f64))

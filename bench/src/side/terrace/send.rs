@@ -38,12 +38,12 @@ impl Terrace {
 
     /// The longest gap that is read rather than skipped.
     pub(super) fn gap(&self) -> Sample {
-        Sample::default().with("bytes", self.engine.store().ssd().read_gap().bytes() as f64)
+        Sample::default().with("bytes", self.engine.store().home().read_gap().bytes() as f64)
     }
 
     /// Sets the gap, independent of measurements.
     pub(super) fn fix_gap(&self, bytes: u64) -> Result<Sample> {
-        self.engine.store().ssd().read_gap().fix(bytes);
+        self.engine.store().home().read_gap().fix(bytes);
         Ok(self.gap())
     }
 }

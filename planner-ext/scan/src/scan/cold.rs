@@ -93,15 +93,15 @@ impl ColdPart {
     /// Starts reading the missing columns; returns the part when the I/O budget has no room now (never with
     /// [`Admission::Guaranteed`]).
     pub(super) fn read(self, admission: Admission) -> Result<Result<ChunkRead, Self>> {
-        let ssd = self.spec.source.store.ssd();
-        let read = ssd.read_rows(&self.chunk, &self.missing, self.wanted(), admission).map_err(store_error)?;
+        let home = self.spec.source.store.home();
+        let read = home.read_rows(&self.chunk, &self.missing, self.wanted(), admission).map_err(store_error)?;
         let Some(read) = read else { return Ok(Err(self)) };
         if self.cold.is_empty() {
             self.spec.metrics.chunks_cold.add(1);
         }
         if self.late.selected.is_none() && self.pages.is_some() {
             let spared = |column: &usize| {
-                ssd.bytes_to_read(&self.chunk, *column, None).saturating_sub(self.bytes_of(*column)) as usize
+                home.bytes_to_read(&self.chunk, *column, None).saturating_sub(self.bytes_of(*column)) as usize
             };
             self.spec.metrics.bytes_skipped.add(self.missing.iter().chain(&self.late.deferred).map(spared).sum());
         }
@@ -113,7 +113,7 @@ impl ColdPart {
     }
 
     fn bytes_of(&self, column: usize) -> u64 {
-        self.spec.source.store.ssd().bytes_to_read(&self.chunk, column, self.wanted())
+        self.spec.source.store.home().bytes_to_read(&self.chunk, column, self.wanted())
     }
 
     /// Bytes that have to be read.

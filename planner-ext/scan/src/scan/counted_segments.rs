@@ -62,7 +62,7 @@ impl CountedSegments {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use terrace_tier_store::table::{ColumnId, Home};
+    use terrace_tier_store::table::{ColumnId, SegmentHome};
 
     use super::*;
     use crate::scan::tests::{Fixture, Rng};
@@ -74,7 +74,8 @@ mod tests {
         let counted = CountedSegments::new(&fixture.version, columns);
         assert!(counted.is_for(&fixture.version));
         assert!(!counted.is_for(&Arc::new(TableVersion::clone(&fixture.version))));
-        let segments: Vec<Segment> = (0..10 * columns).map(|_| Segment::new(ColumnId(0), Home::default())).collect();
+        let segments: Vec<Segment> =
+            (0..10 * columns).map(|_| Segment::new(ColumnId(0), SegmentHome::default())).collect();
         let count = |pattern: Pattern, values: u64| {
             for (at, segment) in segments.iter().enumerate() {
                 counted.count((at / columns) as u32, at % columns, segment, pattern, values);

@@ -124,8 +124,8 @@ impl<'a> TopK<'a> {
         for entry in config.chunks.iter().step_by(step).filter_map(|item| config.source.chunk(*item)) {
             let middle = entry.chunk.rows as usize / 2;
             let row = middle..middle + 1;
-            let ssd = config.source.store.ssd();
-            let bytes = |wanted| late.iter().map(|c| ssd.bytes_to_read(&entry.chunk, *c, wanted)).sum::<u64>();
+            let home = config.source.store.home();
+            let bytes = |wanted| late.iter().map(|c| home.bytes_to_read(&entry.chunk, *c, wanted)).sum::<u64>();
             all += bytes(None);
             per_row += bytes(Some(std::slice::from_ref(&row)));
             chunks += 1;

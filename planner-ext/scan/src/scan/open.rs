@@ -185,10 +185,10 @@ impl OpenChunk {
 
     /// Bytes of the deferred columns.
     pub(super) fn deferred_bytes(&self) -> u64 {
-        let ssd = self.outcome.spec.source.store.ssd();
+        let home = self.outcome.spec.source.store.home();
         let ranges = self.outcome.pages.as_ref().map(Pages::ranges);
         let chunk = self.outcome.chunk.as_ref();
-        chunk.map_or(0, |chunk| self.late.deferred.iter().map(|c| ssd.bytes_to_read(chunk, *c, ranges)).sum())
+        chunk.map_or(0, |chunk| self.late.deferred.iter().map(|c| home.bytes_to_read(chunk, *c, ranges)).sum())
     }
 
     /// Counts of the execution.

@@ -194,7 +194,7 @@ impl ScanQueue {
     ) -> Self {
         let lane = |items: Vec<u32>| Mutex::new(Lane { pending: items.into(), ..Lane::default() });
         let late = LateMaterialization::new(&spec, ordered);
-        let look_ahead = LookAhead::new(spec.source.store.ssd().io().depth().bytes(), spec.fetch.is_some());
+        let look_ahead = LookAhead::new(spec.source.store.io().depth().bytes(), spec.fetch.is_some());
         Self {
             spec,
             _scans: scans,

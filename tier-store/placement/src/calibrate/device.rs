@@ -7,6 +7,7 @@ use std::sync::Arc;
 use terrace_model::clock::Clock;
 use terrace_model::{Error, Pattern, Result};
 use terrace_storage::io::{BlockIo, Depth, IoFile, ReadHandle};
+use terrace_storage::tier::Home;
 use terrace_storage::tier::ssd::{Admission, ColdRead, SsdTier};
 
 use super::point::Point;

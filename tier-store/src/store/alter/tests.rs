@@ -57,7 +57,7 @@ fn read(store: &Store, version: &TableVersion) -> Result<Vec<Vec<Option<i64>>>> 
                 (Some(constant), _) => constant.array(chunk.rows as usize)?,
                 (None, Some(resident)) => resident.column.widened()?,
                 (None, None) => {
-                    let read = store.ssd().read_columns(chunk, &[at], Admission::Guaranteed)?.map(ColdRead::wait);
+                    let read = store.home().read_columns(chunk, &[at], Admission::Guaranteed)?.map(ColdRead::wait);
                     read.unwrap()?.columns[0].widened()?
                 }
             };

@@ -219,7 +219,7 @@ fn a_folder_that_vanishes_takes_its_rows_and_no_others() {
     store.insert(&apples, &[rows(300..310)]).unwrap();
     store.seal(&apples).unwrap();
     store.insert(&pears, &[rows(1_300..1_310)]).unwrap();
-    assert_eq!(store.ssd().io_account().used_bytes(), 0);
+    assert_eq!(store.io_account().used_bytes(), 0);
     drop((apples, pears, store));
     let store = machine.open().unwrap();
     assert!(count(&store, "apples").is_err());

@@ -200,7 +200,7 @@ pub(super) fn accounts_agree(store: &Store) -> Result<(), String> {
     let chunks: Vec<&ChunkEntry> = versions.iter().flat_map(|version| version.chunks.iter()).collect();
     let delta: u64 = versions.iter().map(|version| version.delta_bytes()).sum();
     let known: BTreeSet<_> = chunks.iter().map(|entry| entry.chunk.path.clone()).collect();
-    let files = store.ssd().list().map_err(|e| e.to_string())?.into_iter().map(|file| file.path);
+    let files = store.home().list().map_err(|e| e.to_string())?.into_iter().map(|file| file.path);
     // A scratch file that calibration could not delete on a failing disk is removed by the next start.
     let files: BTreeSet<_> = files.filter(|path| !path.ends_with(SCRATCH_NAME)).collect();
     let stored: u64 = chunks.iter().map(|entry| entry.chunk.file_bytes).sum();
@@ -210,8 +210,8 @@ pub(super) fn accounts_agree(store: &Store) -> Result<(), String> {
     };
     let mut figures = vec![
         ("bytes of the deltas", store.delta_account().used_bytes(), delta),
-        ("bytes of the files", store.ssd().stored().used_bytes(), stored),
-        ("bytes of cold reads", store.ssd().io_account().used_bytes(), 0),
+        ("bytes of the files", store.home().account().used_bytes(), stored),
+        ("bytes of cold reads", store.io_account().used_bytes(), 0),
     ];
     figures.extend(
         store.memory_tiers().iter().map(|t| ("bytes of a tier", t.account().used_bytes(), resident(t.as_ref()))),

@@ -397,7 +397,7 @@ fn bits_are_segments() {
     let segment = &chunk.segments[position];
     assert!(segment.bytes() > 0 && segment.resident.load().is_none(), "bits start at home");
     let tiers = store.memory_tiers();
-    let home = store.core().ssd.as_ref();
+    let home = store.core().home.as_ref();
     let relocation = terrace_storage::migrate::Relocation {
         chunk: Arc::clone(chunk),
         column: position,
@@ -525,10 +525,10 @@ fn records_written_before_there_were_marks_are_read() {
         rows: u32,
         place: u64,
         columns: Vec<terrace_model::ColumnId>,
-        homes: Vec<terrace_storage::table::Home>,
+        homes: Vec<terrace_storage::table::SegmentHome>,
     }
     let columns = vec![terrace_model::ColumnId(3)];
-    let homes = vec![terrace_storage::table::Home::default()];
+    let homes = vec![terrace_storage::table::SegmentHome::default()];
     let before = Before { file: "t1/c2.arrow".into(), file_bytes: 4_096, rows: 5, place: 6, columns, homes };
     let read: ChunkRecord = decode(&encode(&before).unwrap(), "a chunk").unwrap();
     assert_eq!((read.file.as_str(), read.place, read.homes.len(), read.marks.len()), ("t1/c2.arrow", 6, 1, 0));

@@ -243,7 +243,7 @@ fn scan(store: &Store, version: &TableVersion, seed: u64) {
         let handles: Vec<_> = chunk.segments.iter().map(|segment| segment.resident.load_full()).collect();
         let missing: Vec<usize> = (0..handles.len()).filter(|at| handles[*at].is_none()).collect();
         let cold = (!missing.is_empty())
-            .then(|| store.ssd().read_columns(chunk, &missing, Admission::Guaranteed).unwrap())
+            .then(|| store.home().read_columns(chunk, &missing, Admission::Guaranteed).unwrap())
             .flatten()
             .map(|read| read.wait().unwrap());
         let mut read = cold.iter().flat_map(|cold| &cold.columns);

@@ -10,7 +10,7 @@ use roaring::RoaringBitmap;
 use serde::{Deserialize, Deserializer, Serialize};
 use terrace_model::{ColumnId, Error, MarkId, Result, TableName, TieringMode};
 
-use crate::table::{Column, Constant, Home, TableDefinition, TableOptions};
+use crate::table::{Column, Constant, SegmentHome, TableDefinition, TableOptions};
 
 /// A table as stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -122,7 +122,7 @@ pub struct ChunkRecord {
     /// The columns of its file, in order; those of marks follow those of the table.
     pub columns: Vec<ColumnId>,
     /// One per column of the file.
-    pub homes: Vec<Home>,
+    pub homes: Vec<SegmentHome>,
     /// Marks that all of its rows may satisfy, or none does. Older records end before this field.
     #[serde(deserialize_with = "empty_if_missing")]
     pub marks: Vec<(MarkId, bool)>,

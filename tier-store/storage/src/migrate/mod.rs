@@ -5,14 +5,12 @@
 //!
 //! - `device_rate`: limits the bytes per second that moves read from and write to each device
 //! - [`health`]: tracks which devices fail, and pauses their moves
-//! - `home`: the SSD tier as the home that moves read from
 //! - [`mover`]: carries out one move
 //! - [`queue`]: carries out a plan of moves, in order, at the rates of the devices
 //! - `testing`: chunks and a home in memory, for tests
 
 mod device_rate;
 pub mod health;
-mod home;
 pub mod mover;
 pub mod queue;
 #[doc(hidden)]
@@ -20,5 +18,5 @@ pub mod testing;
 
 pub use device_rate::DeviceRates;
 pub use health::{Failing, Health};
-pub use mover::{HomeTier, MoveError, MoveResult, Outcome, Relocation, try_move, try_promote};
+pub use mover::{MoveError, MoveResult, Outcome, Relocation, try_move, try_promote};
 pub use queue::{MoveExecutor, MoveQueue, Verdict};

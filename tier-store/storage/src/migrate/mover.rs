@@ -6,29 +6,12 @@
 
 use std::sync::Arc;
 
-use terrace_model::{Account, Error, Result, TierId};
+use terrace_model::{Error, Result, TierId};
 
 use crate::table::{Chunk, Resident, Segment};
-use crate::tier::MemoryTier;
 use crate::tier::codec::StoredColumn;
-use crate::tier::ssd::{ReadColumn, SsdTier};
-
-/// The tier where every segment has its durable bytes, as a move sees it.
-pub trait HomeTier: Send + Sync {
-    /// Name shown to users.
-    fn name(&self) -> &str;
-    /// The account of stored bytes. Its limit bounds ingest, not placement.
-    fn account(&self) -> &Arc<Account>;
-    /// Describes the device in one line, by which a stored calibration is recognised.
-    fn describe(&self) -> String;
-    /// The SSD tier that calibration measures; `None`: it cannot be measured.
-    fn device(&self) -> Option<&SsdTier>;
-    /// Fails when the chunk's file cannot be read at all: it is missing, truncated, or another file.
-    fn check(&self, chunk: &Arc<Chunk>) -> Result<()>;
-    /// Reads segments of a chunk, neighbours in the file at once, checks them against their checksums and decompresses
-    /// them; one for each column, in that order. Blocks.
-    fn read(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>>;
-}
+use crate::tier::ssd::ReadColumn;
+use crate::tier::{HomeTier, MemoryTier};
 
 /// A move to carry out.
 #[derive(Debug, Clone)]

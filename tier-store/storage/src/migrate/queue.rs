@@ -23,10 +23,10 @@ use terrace_model::clock::Clock;
 
 use super::device_rate::{DeviceRates, RateLimiter};
 use super::health::Health;
-use super::mover::{HomeTier, Outcome, Relocation, try_move, try_promote};
+use super::mover::{Outcome, Relocation, try_move, try_promote};
 use crate::io::{Priority, let_others_run, lower_priority};
-use crate::tier::MemoryTier;
 use crate::tier::ssd::ReadColumn;
+use crate::tier::{HomeTier, MemoryTier};
 use admission::Admitted;
 
 /// Time between two checks of a full tier.

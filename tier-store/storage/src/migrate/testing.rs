@@ -12,12 +12,11 @@ use parking_lot::Mutex;
 use terrace_model::clock::SystemClock;
 use terrace_model::{Account, ChunkId, ColumnId, Error, Result, TableId};
 
-use super::HomeTier;
 use crate::io::blocking::BlockingEngine;
 use crate::io::{BlockIo, RealFiles};
 use crate::table::{Chunk, Segment, WrittenFile};
-use crate::tier::codec;
 use crate::tier::ssd::{ReadColumn, SsdTier};
+use crate::tier::{HomeTier, codec};
 
 /// Rows of a test chunk.
 pub const ROWS: usize = 1000;
@@ -118,7 +117,7 @@ impl HomeTier for FakeHome {
         self.disk.as_ref()
     }
 
-    fn check(&self, _chunk: &Arc<Chunk>) -> Result<()> {
+    fn check(&self, _chunk: &Chunk) -> Result<()> {
         Ok(())
     }
 

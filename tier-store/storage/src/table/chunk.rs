@@ -25,12 +25,13 @@ use super::page_bounds::PageBounds;
 use super::row_map::Forwarding;
 use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
+use crate::tier::Home;
 use crate::tier::codec::{self, ColumnLayout, Encoding, StoredColumn};
-use crate::tier::ssd::{SharedRead, SsdTier};
+use crate::tier::ssd::SharedRead;
 
 /// The place of a segment's durable bytes in the chunk's file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Home {
+pub struct SegmentHome {
     /// First byte of the column, from the start of the file; a multiple of 64.
     pub offset: u64,
     /// Bytes stored.
@@ -62,7 +63,7 @@ pub struct Segment {
     /// The column of the table.
     pub column: ColumnId,
     /// Durable place; empty for a constant.
-    pub home: Home,
+    pub home: SegmentHome,
     /// The value of all rows when the chunk is older than the column.
     pub constant: Option<Arc<Constant>>,
     /// Copy on a faster tier, if any. `None`: the segment is read from its home.
@@ -98,7 +99,7 @@ impl Segment {
     }
 
     /// Makes a segment without a resident copy.
-    pub fn new(column: ColumnId, home: Home) -> Self {
+    pub fn new(column: ColumnId, home: SegmentHome) -> Self {
         let resident = ArcSwapOption::empty();
         let counters = SegmentCounters::default();
         let filter = FilterSlot::default();
@@ -124,7 +125,10 @@ impl Segment {
     }
 
     /// Makes the segments of a file's columns; `ids` are in the order of the file.
-    pub fn of_file(ids: impl IntoIterator<Item = ColumnId>, homes: impl IntoIterator<Item = Home>) -> Box<[Arc<Self>]> {
+    pub fn of_file(
+        ids: impl IntoIterator<Item = ColumnId>,
+        homes: impl IntoIterator<Item = SegmentHome>,
+    ) -> Box<[Arc<Self>]> {
         ids.into_iter().zip(homes).map(|(column, home)| Arc::new(Self::new(column, home))).collect()
     }
 
@@ -142,7 +146,7 @@ impl Segment {
 
     fn of_constant(column: &Column, data_type: &DataType) -> Self {
         let constant = column.missing.clone().unwrap_or_else(|| Arc::new(Constant::null(data_type)));
-        Self { constant: Some(constant), ..Self::new(column.id, Home::default()) }
+        Self { constant: Some(constant), ..Self::new(column.id, SegmentHome::default()) }
     }
 }
 
@@ -219,8 +223,8 @@ pub struct WrittenFile {
 #[derive(Debug)]
 struct FileGuard {
     path: PathBuf,
-    /// The tier to delete the file from; set while the chunk is not, or no longer, in the catalog.
-    deleted_from: Mutex<Option<Arc<SsdTier>>>,
+    /// The home to delete the file from; set while the chunk is not, or no longer, in the catalog.
+    deleted_from: Mutex<Option<Arc<dyn Home>>>,
 }
 
 impl Chunk {
@@ -299,8 +303,8 @@ impl Chunk {
     }
 
     /// Marks the chunk for deletion: its file is deleted after its last reader.
-    pub fn mark_for_deletion(&self, tier: &Arc<SsdTier>) {
-        *self.file_guard.deleted_from.lock() = Some(Arc::clone(tier));
+    pub fn mark_for_deletion(&self, home: &Arc<dyn Home>) {
+        *self.file_guard.deleted_from.lock() = Some(Arc::clone(home));
     }
 
     /// True when it is not part of its table, either not yet or no longer.
@@ -316,7 +320,7 @@ impl Chunk {
 
 impl Drop for FileGuard {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.deleted_from.get_mut().take().map(|tier| tier.remove(&self.path)) {
+        if let Some(Err(error)) = self.deleted_from.get_mut().take().map(|home| home.remove(&self.path)) {
             tracing::warn!(%error, "cannot remove a chunk file; the next start removes it");
         }
     }

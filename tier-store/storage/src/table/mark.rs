@@ -16,7 +16,7 @@ use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOption
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use terrace_model::{Error, MarkId, Result};
 
-use super::chunk::{Chunk, Home, Segment};
+use super::chunk::{Chunk, Segment, SegmentHome};
 use super::column::Constant;
 use crate::tier::codec;
 
@@ -61,7 +61,7 @@ impl ConstantMarks {
         let new = || {
             let values: ArrayRef = Arc::new(BooleanArray::from(vec![all; Constant::SHARED_ROWS]));
             let constant = Some(Arc::new(Constant::from_shared(values)));
-            Arc::new(Segment { constant, ..Segment::new(mark.column(), Home::default()) })
+            Arc::new(Segment { constant, ..Segment::new(mark.column(), SegmentHome::default()) })
         };
         Arc::clone(self.0.entry((mark, all)).or_insert_with(new))
     }

@@ -53,7 +53,7 @@ mod value_hash;
 pub mod version;
 
 pub use alteration::Alteration;
-pub use chunk::{Chunk, ChunkFile, Home, Resident, Segment, WrittenFile};
+pub use chunk::{Chunk, ChunkFile, Resident, Segment, SegmentHome, WrittenFile};
 pub use chunk_set::ChunkSet;
 pub use column::{Column, Constant};
 pub use delta_column::DeltaColumn;

@@ -46,7 +46,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use terrace_model::{Error, Result};
 
 use crate::io::{QUANTUM_BYTES, let_others_run};
-use crate::table::Home;
+use crate::table::SegmentHome;
 
 pub use compact::normalize_column;
 pub use compact::{PAGE_ROWS, long_bytes, normalize, slice_column};
@@ -66,7 +66,7 @@ pub use packing::{DecompressionRates, Packing, Rates};
 pub use part::{Part, PartOptions};
 pub use stamp::{Stamp, check_stamp};
 
-/// Bytes covered by one checksum of [`Home::checksums`].
+/// Bytes covered by one checksum of [`SegmentHome::checksums`].
 pub const CHECKSUM_BLOCK_BYTES: usize = 16 * 1024;
 
 /// Version of chunk files that have neither compressed buffers nor dictionaries.
@@ -93,7 +93,7 @@ const QUANTUM_BLOCKS: usize = QUANTUM_BYTES / CHECKSUM_BLOCK_BYTES;
 
 /// Checks stored bytes against the checksums of their home. Fails with the number of the first bad 16 KiB block, counted
 /// from their start; a wrong length shows as the first missing block.
-pub fn verify(home: &Home, stored: &[u8]) -> Result<(), usize> {
+pub fn verify(home: &SegmentHome, stored: &[u8]) -> Result<(), usize> {
     let blocks = stored.len().div_ceil(CHECKSUM_BLOCK_BYTES);
     if stored.len() as u64 != home.len || blocks != home.checksums.len() {
         return Err(blocks.min(home.checksums.len()));
@@ -102,7 +102,7 @@ pub fn verify(home: &Home, stored: &[u8]) -> Result<(), usize> {
 }
 
 /// Like [`verify`], but for some of the stored bytes: whole blocks that begin at `start`.
-pub fn verify_blocks(home: &Home, start: usize, stored: &[u8]) -> Result<(), usize> {
+pub fn verify_blocks(home: &SegmentHome, start: usize, stored: &[u8]) -> Result<(), usize> {
     let first = start / CHECKSUM_BLOCK_BYTES;
     let is_bad = |(block, number): &(&[u8], usize)| {
         if number.is_multiple_of(QUANTUM_BLOCKS) {

@@ -8,12 +8,14 @@
 //! - [`codec`]: record batches to chunk files, images to Arrow arrays
 //! - [`dram`]: the DRAM tier
 //! - [`evict`]: removes bytes from the processor's caches, for measurements
+//! - [`home`]: what a home of every chunk has to do
 //! - [`nvm`]: the NVM tier
-//! - [`ssd`]: the SSD tier, the home of every chunk
+//! - [`ssd`]: the SSD tier, a home in a folder
 
 pub mod codec;
 pub mod dram;
 mod evict;
+pub mod home;
 pub mod nvm;
 pub mod ssd;
 
@@ -24,6 +26,7 @@ use arrow::buffer::Buffer;
 use terrace_model::{Account, Result, TierId, TierIndex, TierKind};
 
 pub use evict::evict;
+pub use home::{Home, HomeTier};
 
 use crate::io::AlignedBuffer;
 

@@ -23,7 +23,7 @@ mod shared_read;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use arrow::datatypes::DataType;
@@ -40,10 +40,11 @@ pub use shared_read::ReadColumn;
 pub(crate) use shared_read::SharedRead;
 
 use super::codec::{self, Part, PartOptions};
+use super::home::{Home, HomeCounters, HomeTier};
 use crate::io::device::describe_device;
 use crate::io::files::create_folders;
-use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileBytes, FileSystem, IoFile};
-use crate::table::{Chunk, ChunkFile, Home, Segment};
+use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileSystem, IoFile};
+use crate::table::{Chunk, ChunkFile, Segment, SegmentHome};
 
 /// Says whether a cold read may be refused when the I/O account is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,24 +57,7 @@ pub enum Admission {
     Move,
 }
 
-/// Counters of the tier since the start of the process.
-#[derive(Debug, Default)]
-pub struct SsdCounters {
-    /// Cold reads finished.
-    pub reads: AtomicU64,
-    /// Bytes of the blocks that they read.
-    pub read_bytes: AtomicU64,
-    /// Time in which statements waited for cold reads, in microseconds.
-    pub wait_us: AtomicU64,
-    /// Bytes of chunk files written.
-    pub written_bytes: AtomicU64,
-    /// Reads that found damage.
-    pub corrupt: AtomicU64,
-    /// Files that were repaired.
-    pub healed: AtomicU64,
-}
-
-/// The home tier.
+/// The home in a folder: a [`Home`].
 #[derive(Debug)]
 pub struct SsdTier {
     dir: PathBuf,
@@ -90,7 +74,7 @@ pub struct SsdTier {
     folders: RwLock<HashSet<PathBuf>>,
     /// Locked while a file is replaced: two replacements of one file would share its temporary name.
     replacing: RwLock<()>,
-    counters: Arc<SsdCounters>,
+    counters: Arc<HomeCounters>,
     gap: ReadGap,
 }
 
@@ -140,12 +124,6 @@ impl SsdTier {
         }
     }
 
-    /// One line about the folder, the device and the engine.
-    pub fn describe(&self) -> String {
-        let device = if self.device.is_empty() { String::new() } else { format!(" on {}", self.device) };
-        format!("{}{device}, read by {} with direct I/O", self.dir.display(), self.io.name())
-    }
-
     /// The folder of the tier.
     #[inline]
     pub fn dir(&self) -> &Path {
@@ -164,89 +142,9 @@ impl SsdTier {
         &self.io
     }
 
-    /// The account of the bytes of all files.
-    #[inline]
-    pub fn stored(&self) -> &Arc<Account> {
-        &self.stored
-    }
-
-    /// The account of bytes that are being read, or were read and not yet taken.
-    #[inline]
-    pub fn io_account(&self) -> &Arc<Account> {
-        &self.io_account
-    }
-
-    /// The longest hole between two pieces of a file that one read includes.
-    #[inline]
-    pub fn read_gap(&self) -> &ReadGap {
-        &self.gap
-    }
-
-    /// Counters of reads and writes so far.
-    #[inline]
-    pub fn counters(&self) -> &SsdCounters {
-        &self.counters
-    }
-
     /// The path of a chunk's file.
-    pub fn file_name(&self, table: TableId, chunk: ChunkId) -> PathBuf {
+    fn file_name(&self, table: TableId, chunk: ChunkId) -> PathBuf {
         self.dir.join(format!("t{}", table.0)).join(format!("c{}.arrow", chunk.0))
-    }
-
-    /// An empty file for [`Self::write_chunk`], in memory of the pool that reads use too.
-    #[inline]
-    pub fn new_file(&self, capacity: usize) -> Result<FileBytes> {
-        FileBytes::with_capacity(self.io.pool(), capacity)
-    }
-
-    /// Writes a chunk's file and returns its path once its bytes are durable; its name is durable after
-    /// [`Self::sync_names`]. A failure leaves nothing behind; the error says when the disk or the budget is full.
-    pub fn write_chunk(&self, table: TableId, chunk: ChunkId, file: &[u8]) -> Result<PathBuf> {
-        let charge = self.stored.try_charge(file.len() as u64)?;
-        let path = self.file_name(table, chunk);
-        let _folder = self.lock_folder(path.parent().unwrap_or(&self.dir))?;
-        files::replace(self.files.as_ref(), &path, file)?;
-        self.charges.lock().insert(path.clone(), charge);
-        self.counters.written_bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
-        Ok(path)
-    }
-
-    /// Makes the names of a table's files durable: callers do so before the commit that refers to them.
-    pub fn sync_names(&self, table: TableId) -> Result<()> {
-        self.files.sync_folder(&self.dir.join(format!("t{}", table.0)))
-    }
-
-    /// Charges a file that existed before this process started.
-    pub fn adopt_file(&self, path: &Path, bytes: u64) {
-        let charge = self.stored.charge_always(bytes);
-        self.charges.lock().insert(path.to_path_buf(), charge);
-    }
-
-    /// A file's path as the catalog records it: relative to the tier's folder, so that users can move the folder.
-    pub fn relative(&self, path: &Path) -> Result<String> {
-        let inside = path.strip_prefix(&self.dir).ok().and_then(Path::to_str);
-        inside.map(str::to_owned).ok_or_else(|| Error::Invalid(format!("{} is outside the tier", path.display())))
-    }
-
-    /// Deletes a chunk's file; one that is gone already is no error. Reads under way finish.
-    pub fn remove(&self, path: &Path) -> Result<()> {
-        self.files.remove_file(path)?;
-        self.charges.lock().remove(path);
-        // Delete the table's folder with its last file; the call fails while there are others. A folder that a writer has
-        // locked stays.
-        if let (Some(folder), Some(mut folders)) = (path.parent(), self.folders.try_write())
-            && folder != self.dir
-            && self.files.remove_folder(folder).is_ok()
-        {
-            folders.remove(folder);
-        }
-        Ok(())
-    }
-
-    /// Bytes of a chunk's file as the file system says; `None` when there is none.
-    #[inline]
-    pub fn file_bytes(&self, path: &Path) -> Result<Option<u64>> {
-        self.files.len(path)
     }
 
     /// Makes a table's folder unless it exists with a durable name, and returns a lock that keeps it from being deleted.
@@ -263,54 +161,79 @@ impl SsdTier {
         Ok(RwLockWriteGuard::downgrade(known))
     }
 
-    /// All files in the tier's folder, in no order.
-    #[inline]
-    pub fn list(&self) -> Result<Vec<StoredFile>> {
-        files::list(self.files.as_ref(), &self.dir)
-    }
-
     /// Opens a file for cold reads.
     #[inline]
     pub fn open(&self, path: &Path) -> Result<Arc<IoFile>> {
         self.io.open(path)
     }
 
-    /// Reads, verifies and decompresses columns, blocking: for moves.
-    pub fn load(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>> {
+    fn part(
+        &self,
+        chunk: &Chunk,
+        column: usize,
+        home: &SegmentHome,
+        declared: &DataType,
+        wanted: &[Range<usize>],
+    ) -> Option<Part> {
+        let is_uneven = |segment: &Arc<Segment>| segment.is_uneven.load(Ordering::Relaxed);
+        let guess = !chunk.segments.get(column).is_some_and(is_uneven);
+        let options = PartOptions { gap: saturating_usize(self.gap.bytes()), guess };
+        Part::for_rows(home, declared, chunk.rows as usize, wanted, options)
+    }
+
+    /// The open file of a chunk.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the file does not have the length that was written, or does not start like a chunk file.
+    fn chunk_file(&self, chunk: &Chunk) -> Result<Arc<ChunkFile>> {
+        if let Some(file) = chunk.file.load_full() {
+            return Ok(file);
+        }
+        // Wait while the file is replaced, else the old one would be put back in use.
+        let _guard = self.replacing.read();
+        let file = self.open(&chunk.path)?;
+        if file.len != chunk.file_bytes {
+            let what = format!("its size is {} bytes, expected {}", file.len, chunk.file_bytes);
+            return Err(Error::Corrupt { path: chunk.path.clone(), what });
+        }
+        check_version(&file).map_err(|error| codec::locate(error, &chunk.path, "header"))?;
+        let opened = Arc::new(ChunkFile::new(file));
+        // Marks of damage belong to the file that all readers share, so the first thread to open it wins.
+        let before = chunk.file.compare_and_swap(&None::<Arc<ChunkFile>>, Some(Arc::clone(&opened)));
+        Ok((*before).clone().unwrap_or(opened))
+    }
+}
+
+impl HomeTier for SsdTier {
+    fn name(&self) -> &str {
+        "ssd"
+    }
+
+    fn account(&self) -> &Arc<Account> {
+        &self.stored
+    }
+
+    fn describe(&self) -> String {
+        let device = if self.device.is_empty() { String::new() } else { format!(" on {}", self.device) };
+        format!("{}{device}, read by {} with direct I/O", self.dir.display(), self.io.name())
+    }
+
+    fn device(&self) -> Option<&Self> {
+        (!self.files.is_simulated()).then_some(self)
+    }
+
+    fn check(&self, chunk: &Chunk) -> Result<()> {
+        self.chunk_file(chunk).map(drop)
+    }
+
+    fn read(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>> {
         let read = self.read_columns(chunk, columns, Admission::Move)?.map(ColdRead::wait).transpose()?;
         Ok(read.into_iter().flat_map(ColdColumns::into_read_columns).collect())
     }
+}
 
-    /// The whole file of a chunk, unverified: for checks and repairs.
-    pub fn load_file(&self, chunk: &Chunk) -> Result<AlignedBuffer> {
-        let file = self.open(&chunk.path)?;
-        let len = usize::try_from(file.len).map_err(|_| Error::Invalid("the file is larger than memory".into()))?;
-        self.io.read_as(Class::Move, &file, 0, len).wait()
-    }
-
-    /// Replaces the bytes of a chunk's file: readers of the old file finish, later readers open the new one. The old file
-    /// exists until the new one is durable.
-    pub fn replace_file(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
-        let _guard = self.replacing.write();
-        files::replace_durably(self.files.as_ref(), &chunk.path, bytes)?;
-        chunk.file.store(None);
-        Ok(())
-    }
-
-    /// Starts reading `columns` of a chunk. `None`: the I/O account has no room for a prefetch now.
-    pub fn read_columns(
-        &self,
-        chunk: &Arc<Chunk>,
-        columns: &[usize],
-        admission: Admission,
-    ) -> Result<Option<ColdRead>> {
-        self.read_rows(chunk, columns, None, admission)
-    }
-
-    /// Like [`Self::read_columns`], but reads only the bytes that the `wanted` rows (ascending ranges) need, for columns
-    /// where that is possible and saves enough. The other rows of such a column are zero or empty. A whole column that
-    /// another reader reads, or has read and still holds, is shared.
-    pub fn read_rows(
+impl Home for SsdTier {
+    fn read_rows(
         &self,
         chunk: &Arc<Chunk>,
         columns: &[usize],
@@ -388,47 +311,81 @@ impl SsdTier {
         Ok(Some(ColdRead::new(shared_reads, bytes_read, charged_bytes, clock, counters, for_move)))
     }
 
-    /// Stored bytes of a column that [`Self::read_rows`] would read.
-    pub fn bytes_to_read(&self, chunk: &Chunk, column: usize, wanted: Option<&[Range<usize>]>) -> u64 {
+    fn bytes_to_read(&self, chunk: &Chunk, column: usize, wanted: Option<&[Range<usize>]>) -> u64 {
         let Ok((home, declared)) = cold::home_and_type(chunk, column) else { return 0 };
         let part = wanted.and_then(|wanted| self.part(chunk, column, home, declared, wanted));
         part.map_or(home.len, |part| part.bytes() as u64)
     }
 
-    fn part(
-        &self,
-        chunk: &Chunk,
-        column: usize,
-        home: &Home,
-        declared: &DataType,
-        wanted: &[Range<usize>],
-    ) -> Option<Part> {
-        let is_uneven = |segment: &Arc<Segment>| segment.is_uneven.load(Ordering::Relaxed);
-        let guess = !chunk.segments.get(column).is_some_and(is_uneven);
-        let options = PartOptions { gap: saturating_usize(self.gap.bytes()), guess };
-        Part::for_rows(home, declared, chunk.rows as usize, wanted, options)
+    fn load_file(&self, chunk: &Chunk) -> Result<AlignedBuffer> {
+        let file = self.open(&chunk.path)?;
+        let len = usize::try_from(file.len).map_err(|_| Error::Invalid("the file is larger than memory".into()))?;
+        self.io.read_as(Class::Move, &file, 0, len).wait()
     }
 
-    /// The open file of a chunk.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] when the file does not have the length that was written, or does not start like a chunk file.
-    pub fn chunk_file(&self, chunk: &Chunk) -> Result<Arc<ChunkFile>> {
-        if let Some(file) = chunk.file.load_full() {
-            return Ok(file);
+    fn write_chunk(&self, table: TableId, chunk: ChunkId, file: &[u8]) -> Result<PathBuf> {
+        let charge = self.stored.try_charge(file.len() as u64)?;
+        let path = self.file_name(table, chunk);
+        let _folder = self.lock_folder(path.parent().unwrap_or(&self.dir))?;
+        files::replace(self.files.as_ref(), &path, file)?;
+        self.charges.lock().insert(path.clone(), charge);
+        self.counters.written_bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
+        Ok(path)
+    }
+
+    fn sync_names(&self, table: TableId) -> Result<()> {
+        self.files.sync_folder(&self.dir.join(format!("t{}", table.0)))
+    }
+
+    fn replace_file(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
+        let _guard = self.replacing.write();
+        files::replace_durably(self.files.as_ref(), &chunk.path, bytes)?;
+        chunk.file.store(None);
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.files.remove_file(path)?;
+        self.charges.lock().remove(path);
+        // Delete the table's folder with its last file; the call fails while there are others. A folder that a writer has
+        // locked stays.
+        if let (Some(folder), Some(mut folders)) = (path.parent(), self.folders.try_write())
+            && folder != self.dir
+            && self.files.remove_folder(folder).is_ok()
+        {
+            folders.remove(folder);
         }
-        // Wait while the file is replaced, else the old one would be put back in use.
-        let _guard = self.replacing.read();
-        let file = self.open(&chunk.path)?;
-        if file.len != chunk.file_bytes {
-            let what = format!("its size is {} bytes, expected {}", file.len, chunk.file_bytes);
-            return Err(Error::Corrupt { path: chunk.path.clone(), what });
-        }
-        check_version(&file).map_err(|error| codec::locate(error, &chunk.path, "header"))?;
-        let opened = Arc::new(ChunkFile::new(file));
-        // Marks of damage belong to the file that all readers share, so the first thread to open it wins.
-        let before = chunk.file.compare_and_swap(&None::<Arc<ChunkFile>>, Some(Arc::clone(&opened)));
-        Ok((*before).clone().unwrap_or(opened))
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<StoredFile>> {
+        files::list(self.files.as_ref(), &self.dir)
+    }
+
+    fn file_bytes(&self, path: &Path) -> Result<Option<u64>> {
+        self.files.len(path)
+    }
+
+    fn adopt_file(&self, path: &Path, bytes: u64) {
+        let charge = self.stored.charge_always(bytes);
+        self.charges.lock().insert(path.to_path_buf(), charge);
+    }
+
+    fn relative(&self, path: &Path) -> Result<String> {
+        let inside = path.strip_prefix(&self.dir).ok().and_then(Path::to_str);
+        inside.map(str::to_owned).ok_or_else(|| Error::Invalid(format!("{} is outside the tier", path.display())))
+    }
+
+    fn absolute(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn read_gap(&self) -> &ReadGap {
+        &self.gap
+    }
+
+    fn counters(&self) -> &HomeCounters {
+        &self.counters
     }
 }
 
@@ -457,7 +414,11 @@ fn saturating_usize(bytes: u64) -> usize {
 }
 
 /// Home and declared type of a column. For a column that is known to be damaged it fails with the error of its first reader.
-fn home_unless_damaged<'a>(file: &ChunkFile, chunk: &'a Chunk, column: usize) -> Result<(&'a Home, &'a DataType)> {
+fn home_unless_damaged<'a>(
+    file: &ChunkFile,
+    chunk: &'a Chunk,
+    column: usize,
+) -> Result<(&'a SegmentHome, &'a DataType)> {
     match file.damage(segment(chunk, column)?.column) {
         Some(damage) => Err(damage),
         None => cold::home_and_type(chunk, column),

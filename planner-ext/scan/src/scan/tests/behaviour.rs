@@ -181,9 +181,9 @@ async fn the_rows_of_a_top_k_are_fetched_by_position() {
             assert_eq!(shown.contains("FetchExec"), fetches, "{sql}: {shown}");
         }
         let sql = "SELECT * FROM t ORDER BY k % 99991, k LIMIT 5";
-        let before = fixture.store.ssd().counters().read_bytes.load(Ordering::Relaxed);
+        let before = fixture.store.home().counters().read_bytes.load(Ordering::Relaxed);
         run(&context, sql).await;
-        let read = fixture.store.ssd().counters().read_bytes.load(Ordering::Relaxed) - before;
+        let read = fixture.store.home().counters().read_bytes.load(Ordering::Relaxed) - before;
         assert!(read < key + all / 5, "{read} bytes read of {all}, the key has {key}");
         fixture.assert_idle().await;
     }

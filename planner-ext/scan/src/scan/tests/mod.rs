@@ -136,7 +136,7 @@ impl Fixture {
         let segment = &chunk.segments[column];
         segment.resident.store(None);
         let tiers = self.store.memory_tiers();
-        let home = self.store.ssd().as_ref();
+        let home = self.store.home().as_ref();
         let [from, to] = [tiers.len(), tier].map(|tier| TierId(tier as u8));
         let moved = try_move(&tiers, home, &Relocation { chunk: Arc::clone(chunk), column, from, to });
         assert_eq!(moved.unwrap(), Outcome::Moved);
@@ -195,12 +195,12 @@ impl Fixture {
     pub async fn assert_idle(&self) {
         let start = std::time::Instant::now();
         let idle = || {
-            let in_flight = &self.store.ssd().io().stats().in_flight;
-            in_flight.load(std::sync::atomic::Ordering::SeqCst) == 0 && self.store.ssd().io_account().used_bytes() == 0
+            let in_flight = &self.store.io().stats().in_flight;
+            in_flight.load(std::sync::atomic::Ordering::SeqCst) == 0 && self.store.io_account().used_bytes() == 0
         };
         // A cancelled read that the kernel executes ends by itself, an aborted task when the runtime polls it.
         while !idle() {
-            assert!(start.elapsed().as_secs() < 60, "{} bytes in use", self.store.ssd().io_account().used_bytes());
+            assert!(start.elapsed().as_secs() < 60, "{} bytes in use", self.store.io_account().used_bytes());
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
     }

@@ -167,7 +167,7 @@ impl Twins {
     fn move_segments(&mut self) {
         let store = self.server.engine.store();
         let tiers = store.memory_tiers();
-        let home = store.ssd().as_ref();
+        let home = store.home().as_ref();
         let version = self.server.table("t").version();
         for entry in version.chunks.iter() {
             for (column, segment) in entry.chunk.segments.iter().enumerate() {

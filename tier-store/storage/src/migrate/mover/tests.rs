@@ -7,7 +7,7 @@ use arrow::array::{AsArray, Int64Array};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use terrace_model::clock::{Clock, ManualClock, SystemClock};
-use terrace_model::{TierIndex, TierKind};
+use terrace_model::{Account, TierIndex, TierKind};
 
 use super::*;
 use crate::migrate::testing::{FIRST_ID, FakeHome, ROWS};
@@ -123,10 +123,7 @@ impl HomeTier for Stuck {
     fn describe(&self) -> String {
         self.home.describe()
     }
-    fn device(&self) -> Option<&SsdTier> {
-        None
-    }
-    fn check(&self, chunk: &Arc<Chunk>) -> Result<()> {
+    fn check(&self, chunk: &Chunk) -> Result<()> {
         self.home.check(chunk)
     }
     fn read(&self, chunk: &Arc<Chunk>, columns: &[usize]) -> Result<Vec<ReadColumn>> {

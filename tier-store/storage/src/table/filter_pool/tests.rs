@@ -9,7 +9,7 @@ use terrace_model::ColumnId;
 use terrace_model::clock::ManualClock;
 
 use super::*;
-use crate::table::Home;
+use crate::table::SegmentHome;
 
 struct Fixture {
     clock: Arc<ManualClock>,
@@ -24,7 +24,7 @@ impl Fixture {
 
     /// Makes a segment of 1,000 even numbers from `first` on, with `times` useless reads.
     fn segment(&self, first: i64, times: usize) -> Arc<Segment> {
-        let segment = Arc::new(Segment::new(ColumnId(0), Home::default()));
+        let segment = Arc::new(Segment::new(ColumnId(0), SegmentHome::default()));
         (0..times).for_each(|_| self.read(&segment, first, first + 1));
         segment
     }

@@ -14,7 +14,7 @@ use super::{
     ColumnLayout, Compression, Encoding, FORMAT_VERSION, FORMAT_VERSION_KEY, PACKED_FORMAT_VERSION, Packing, checksums,
     compact, corrupt, declared_schema, dictionary, narrow, packed_file, stamp,
 };
-use crate::table::Home;
+use crate::table::SegmentHome;
 
 /// Rows of the largest chunk that a table may ask for ([`crate::table::TableOptions::chunk_rows`]).
 const MOST_ROWS: u32 = 65_536;
@@ -25,7 +25,7 @@ pub struct EncodedChunk<File = Vec<u8>> {
     /// The whole Arrow IPC file.
     pub bytes: File,
     /// One per column.
-    pub homes: Vec<Home>,
+    pub homes: Vec<SegmentHome>,
 }
 
 /// The schema, the rows and the homes that a chunk file describes.
@@ -36,7 +36,7 @@ pub struct ChunkHeader {
     /// Its rows.
     pub rows: u32,
     /// One per column, with checksums of what the file holds now.
-    pub homes: Vec<Home>,
+    pub homes: Vec<SegmentHome>,
 }
 
 /// Encodes a batch as one chunk file, without compression. View columns are laid out by pages (see
@@ -53,7 +53,7 @@ pub fn encode_chunk_as(batch: &RecordBatch, packing: Packing<'_>) -> Result<Enco
 
 /// Like [`encode_chunk_as`], for a batch that was encoded before and got these `homes`. Columns get dictionaries only if
 /// some did then: an earlier version of Terrace encoded without dictionaries.
-pub fn reencode_chunk(batch: &RecordBatch, packing: Packing<'_>, homes: &[&Home]) -> Result<EncodedChunk> {
+pub fn reencode_chunk(batch: &RecordBatch, packing: Packing<'_>, homes: &[&SegmentHome]) -> Result<EncodedChunk> {
     encode_file(batch, packing, homes.iter().any(|home| home.encoding.dictionary().is_some()))
 }
 
@@ -215,7 +215,7 @@ fn outside() -> Error {
 }
 
 /// Rows and columns of the file's record batch.
-fn record_batch(file: &[u8], footer: &arrow_ipc::Footer<'_>, schema: &Schema) -> Result<(u32, Vec<Home>)> {
+fn record_batch(file: &[u8], footer: &arrow_ipc::Footer<'_>, schema: &Schema) -> Result<(u32, Vec<SegmentHome>)> {
     let body = Body::in_footer(file, footer)?;
     let rows = u32::try_from(body.batch.length()).map_err(|_| corrupt("its count of rows is invalid"))?;
     let mut homes = homes(schema, &body)?;
@@ -251,7 +251,7 @@ pub(super) fn check_version(version: Option<&str>) -> Result<()> {
 }
 
 /// Assigns the batch's nodes and buffers to the columns.
-fn homes(schema: &Schema, body: &Body<'_>) -> Result<Vec<Home>> {
+fn homes(schema: &Schema, body: &Body<'_>) -> Result<Vec<SegmentHome>> {
     let missing = || corrupt("its metadata does not fit its schema");
     let batch = &body.batch;
     let compression = body.compression()?;
@@ -295,7 +295,7 @@ fn home(
     body: &Body<'_>,
     compression: Option<Compression>,
     end_of_last: &mut u64,
-) -> Result<Home> {
+) -> Result<SegmentHome> {
     let packed =
         compression.map(|compression| read_lengths(&mut layout, body.bytes, compression)).transpose()?.flatten();
     let buffers = packed.as_ref().map_or(&layout.buffers, |packed| &packed.buffers);
@@ -330,7 +330,7 @@ fn home(
         }
         None => layout.buffers = relative,
     }
-    Ok(Home { offset: body.start as u64 + start, len, encoding, wide_bytes, checksums, layout })
+    Ok(SegmentHome { offset: body.start as u64 + start, len, encoding, wide_bytes, checksums, layout })
 }
 
 /// Reads the lengths before the buffers of a column in a file with compression. If no buffer is compressed, the layout gets

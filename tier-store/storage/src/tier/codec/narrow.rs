@@ -23,12 +23,12 @@ use super::{
     ColumnLayout, Dictionary, DictionaryEncoding, Packed, corrupt, decode_column, decode_copy, decode_written,
     slice_column, unpacked,
 };
-use crate::table::Home;
+use crate::table::SegmentHome;
 
 /// Key of the declared type in the metadata of a field that is stored in a narrower one.
 const DECLARED_TYPE_KEY: &str = "terrace.type";
 
-/// How the bytes at a [`Home`] relate to the column's values.
+/// How the bytes at a [`SegmentHome`] relate to the column's values.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Encoding {
     /// The bytes are the values.
@@ -136,7 +136,7 @@ impl StoredColumn {
     }
 
     /// Decodes the column whose stored bytes are `stored`. Nothing is trusted: all that Arrow promises is checked.
-    pub fn decode(home: &Home, declared: &DataType, rows: usize, stored: &Buffer) -> Result<Self> {
+    pub fn decode(home: &SegmentHome, declared: &DataType, rows: usize, stored: &Buffer) -> Result<Self> {
         let bytes = unpacked(home, stored.clone(), &Arc::default())?;
         let array = decode_column(&home.encoding.stored_type(declared), rows, &home.layout, &bytes)?;
         Self::from_checked_array(array, &home.encoding, declared)
@@ -148,7 +148,12 @@ impl StoredColumn {
     ///
     /// The bytes are those of a valid column that was written at `home`: they were just written, or their checksums were
     /// compared with the home's, which were taken when the column was written or checked ([`StoredColumn::decode`]).
-    pub unsafe fn decode_unpacked(home: &Home, declared: &DataType, rows: usize, bytes: &Buffer) -> Result<Self> {
+    pub unsafe fn decode_unpacked(
+        home: &SegmentHome,
+        declared: &DataType,
+        rows: usize,
+        bytes: &Buffer,
+    ) -> Result<Self> {
         // SAFETY: the caller promises valid bytes.
         unsafe { Self::decode_with_layout(&home.encoding, &home.layout, declared, rows, bytes) }
     }
@@ -175,7 +180,12 @@ impl StoredColumn {
     /// # Safety
     ///
     /// `copy` has the bytes of an image that [`StoredColumn::decode_unpacked`] decoded.
-    pub(crate) unsafe fn decode_copied(home: &Home, declared: &DataType, rows: usize, copy: &Buffer) -> Result<Self> {
+    pub(crate) unsafe fn decode_copied(
+        home: &SegmentHome,
+        declared: &DataType,
+        rows: usize,
+        copy: &Buffer,
+    ) -> Result<Self> {
         // SAFETY: the caller promises a copy of a decoded image.
         let array = unsafe { decode_copy(&home.encoding.stored_type(declared), rows, &home.layout, copy)? };
         Ok(Self::from_array(array, &home.encoding, declared))
@@ -270,13 +280,13 @@ fn zeros(data_type: &DataType, rows: usize) -> Result<ArrayRef> {
 }
 
 /// The stored bytes of a column in its file; `None` when the file ends before them.
-pub fn stored_bytes<'a>(home: &Home, file: &'a [u8]) -> Option<&'a [u8]> {
+pub fn stored_bytes<'a>(home: &SegmentHome, file: &'a [u8]) -> Option<&'a [u8]> {
     file.get(usize::try_from(home.offset).ok()?..usize::try_from(home.offset.checked_add(home.len)?).ok()?)
 }
 
 /// Decodes a column of a file to its declared type, from a copy of its bytes. Nothing is trusted, so the values are valid
 /// for that type whatever program wrote the file.
-pub fn decode_stored(home: &Home, declared: &DataType, rows: usize, file: &[u8]) -> Result<ArrayRef> {
+pub fn decode_stored(home: &SegmentHome, declared: &DataType, rows: usize, file: &[u8]) -> Result<ArrayRef> {
     let stored = stored_bytes(home, file).ok_or_else(|| corrupt("the file ends before a column"))?;
     StoredColumn::decode(home, declared, rows, &Buffer::from(stored))?.widened()
 }
@@ -351,7 +361,7 @@ pub(super) fn declared_field(field: &FieldRef) -> Result<FieldRef> {
 
 /// Completes the home of a column by its field in the file and its dictionary, if it has one.
 pub(super) fn complete_home(
-    home: &mut Home,
+    home: &mut SegmentHome,
     field: &FieldRef,
     rows: usize,
     dictionary: Option<Dictionary>,

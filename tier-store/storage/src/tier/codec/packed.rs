@@ -17,7 +17,7 @@ use terrace_model::Result;
 
 use super::{Compression, Encoding, corrupt};
 use crate::io::{AlignedBuffer, BufferPool};
-use crate::table::Home;
+use crate::table::SegmentHome;
 
 /// Bytes of the length before a buffer.
 pub(super) const LENGTH_BYTES: u64 = 8;
@@ -54,7 +54,7 @@ impl Encoding {
     }
 
     /// For each buffer at `home`, whose encoding this is, true when it is compressed.
-    pub(super) fn packed_buffers(&self, home: &Home) -> Vec<bool> {
+    pub(super) fn packed_buffers(&self, home: &SegmentHome) -> Vec<bool> {
         let raw = &home.layout.buffers;
         let Some(packed) = self.packed() else { return vec![false; raw.len()] };
         // A buffer that would not shrink is never compressed, so a shorter one is compressed.
@@ -64,18 +64,18 @@ impl Encoding {
 }
 
 /// Bytes of memory that decoding takes beside the stored bytes: the image of a compressed column, else 0.
-pub fn unpacked_bytes(home: &Home) -> u64 {
+pub fn unpacked_bytes(home: &SegmentHome) -> u64 {
     home.encoding.packed().map_or(0, |_| image_bytes(home))
 }
 
 /// Bytes of a column's image in memory: the stored bytes without compression.
-pub fn image_bytes(home: &Home) -> u64 {
+pub fn image_bytes(home: &SegmentHome) -> u64 {
     home.layout.buffers.iter().map(|(offset, len)| offset.saturating_add(*len)).max().unwrap_or(0)
 }
 
 /// Decompresses the bytes stored at a home to an image with its layout: `stored` itself where no buffer is compressed, else
 /// memory of `pool`. Fails with [`terrace_model::Error::Corrupt`], without the path, when `stored` is not a compressed column.
-pub fn unpacked(home: &Home, stored: Buffer, pool: &Arc<BufferPool>) -> Result<Buffer> {
+pub fn unpacked(home: &SegmentHome, stored: Buffer, pool: &Arc<BufferPool>) -> Result<Buffer> {
     let Some(packed) = home.encoding.packed() else { return Ok(stored) };
     let end = image_bytes(home);
     // Check the length before memory is allocated for it: no compression has a higher ratio.
@@ -103,7 +103,7 @@ struct StoredBuffer<'a> {
 }
 
 /// The buffers that are not empty. Fails when the length before a buffer differs from the layout's.
-fn stored_buffers<'a>(home: &Home, packed: &Packed, stored: &'a [u8]) -> Result<Vec<StoredBuffer<'a>>> {
+fn stored_buffers<'a>(home: &SegmentHome, packed: &Packed, stored: &'a [u8]) -> Result<Vec<StoredBuffer<'a>>> {
     if packed.buffers.len() != home.layout.buffers.len() {
         return Err(corrupt("the number of its buffers differs from its layout"));
     }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use terrace_model::Result;
 
 use super::Compression;
-use crate::table::Home;
+use crate::table::SegmentHome;
 
 /// Bytes of the sample that estimates how small a buffer gets.
 const SAMPLE_BYTES: usize = 16 << 10;
@@ -79,7 +79,7 @@ pub enum Packing<'a> {
     /// Each buffer whose compression pays.
     Auto(Rates),
     /// The buffers that are compressed at these homes, one per column of the file: to rewrite a file.
-    Like(Compression, &'a [&'a Home]),
+    Like(Compression, &'a [&'a SegmentHome]),
 }
 
 /// The compressed buffers of a file; `None` for those that stay raw.
@@ -90,7 +90,7 @@ pub(super) struct CompressedBuffers {
 
 impl<'a> Packing<'a> {
     /// The packing that compresses the same buffers as at `homes`.
-    pub fn like(homes: &'a [&'a Home]) -> Self {
+    pub fn like(homes: &'a [&'a SegmentHome]) -> Self {
         let compression = homes.iter().find_map(|home| home.encoding.compression());
         compression.map_or(Self::Raw, |compression| Self::Like(compression, homes))
     }

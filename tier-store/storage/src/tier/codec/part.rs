@@ -20,7 +20,7 @@ use terrace_model::Result;
 
 use super::{CHECKSUM_BLOCK_BYTES, ColumnLayout, PAGE_ROWS, StoredColumn, corrupt};
 use crate::io::{AlignedBuffer, BufferPool};
-use crate::table::Home;
+use crate::table::SegmentHome;
 
 /// Least bytes that a part must leave out to be worth assembling it.
 const LEAST_SAVED_BYTES: usize = 2 * CHECKSUM_BLOCK_BYTES;
@@ -81,7 +81,7 @@ impl Part {
     /// The part that holds the `wanted` rows (ascending) of a column of `rows` rows declared as `declared`. `None` when the
     /// column has to be read as a whole, or when a part saves too little.
     pub fn for_rows(
-        home: &Home,
+        home: &SegmentHome,
         declared: &DataType,
         rows: usize,
         wanted: &[Range<usize>],
@@ -140,7 +140,7 @@ impl Part {
 
     /// False for a column of which no part can be read: it is compressed, or the offset of a row does not follow from its
     /// number.
-    pub fn is_possible(home: &Home) -> bool {
+    pub fn is_possible(home: &SegmentHome) -> bool {
         let ColumnLayout { nodes, buffers, variadic } = &home.layout;
         let by_number = buffers.len() == 2 || variadic.len() == 1;
         home.encoding.compression().is_none() && nodes.len() == 1 && by_number
@@ -152,7 +152,7 @@ impl Part {
     }
 
     /// The ranges as offsets in the file and lengths.
-    pub(crate) fn windows(&self, home: &Home) -> impl Iterator<Item = (u64, usize)> {
+    pub(crate) fn windows(&self, home: &SegmentHome) -> impl Iterator<Item = (u64, usize)> {
         self.ranges.iter().map(|range| (home.offset + range.start as u64, range.len()))
     }
 
@@ -163,7 +163,7 @@ impl Part {
 
     /// The part that holds the same rows and all texts of their pages, if `read`, which has a buffer for each range, lacks
     /// some texts because their offsets were guessed wrong.
-    pub(crate) fn with_whole_pages(&self, home: &Home, read: &[&[u8]]) -> Option<Self> {
+    pub(crate) fn with_whole_pages(&self, home: &SegmentHome, read: &[&[u8]]) -> Option<Self> {
         let [_, values, data @ ..] = home.layout.buffers.as_slice() else { return None };
         let view = |row: usize| {
             // Ranges are whole blocks, so none ends within a view.
@@ -191,12 +191,12 @@ impl Part {
     }
 
     /// Bytes of memory that [`Part::decode`] takes beside the buffers that were read.
-    pub fn image_bytes(&self, home: &Home) -> usize {
+    pub fn image_bytes(&self, home: &SegmentHome) -> usize {
         if self.in_place(home).is_some() { 0 } else { self.layout(home).1 }
     }
 
     /// The layout of the window inside the buffer that was read, when the part is one range that covers the window.
-    fn in_place(&self, home: &Home) -> Option<ColumnLayout> {
+    fn in_place(&self, home: &SegmentHome) -> Option<ColumnLayout> {
         let ([read], [validity, values]) = (self.ranges.as_slice(), home.layout.buffers.as_slice()) else {
             return None;
         };
@@ -212,7 +212,7 @@ impl Part {
     }
 
     /// The layout of the assembled image, and its length: the buffers of the window, then the texts that were read.
-    fn layout(&self, home: &Home) -> (ColumnLayout, usize) {
+    fn layout(&self, home: &SegmentHome) -> (ColumnLayout, usize) {
         let mut layout = home.layout.clone();
         let mut end = 0;
         for (index, (offset, len)) in layout.buffers.iter_mut().enumerate() {
@@ -232,7 +232,7 @@ impl Part {
     }
 
     /// Copies the buffers that were read, one for each range, to their offsets in `image`, and fills the rest with zeros.
-    fn assemble(&self, home: &Home, read: &[AlignedBuffer], image: &mut [MaybeUninit<u8>]) {
+    fn assemble(&self, home: &SegmentHome, read: &[AlignedBuffer], image: &mut [MaybeUninit<u8>]) {
         let mut placed: Vec<Range<usize>> = Vec::new();
         for (stored, to) in self.copies(home) {
             for (range, bytes) in self.ranges.iter().zip(read) {
@@ -259,7 +259,7 @@ impl Part {
 
     /// Ranges of stored bytes, each with its offset in the image. Views of other rows may have been read beside the wanted
     /// ones, but are not copied, as their texts may be missing: they stay empty.
-    fn copies(&self, home: &Home) -> Vec<(Range<usize>, usize)> {
+    fn copies(&self, home: &SegmentHome) -> Vec<(Range<usize>, usize)> {
         let (placed, _) = self.layout(home);
         let mut copies = Vec::with_capacity(2 + 2 * self.pages.len());
         for (index, (stored, image)) in home.layout.buffers.iter().zip(&placed.buffers).enumerate() {
@@ -284,7 +284,7 @@ impl Part {
     }
 
     /// Changes the offsets in the views to those of the texts in the image.
-    fn rebase(&self, home: &Home, placed: &ColumnLayout, image: &mut [u8]) -> Result<()> {
+    fn rebase(&self, home: &SegmentHome, placed: &ColumnLayout, image: &mut [u8]) -> Result<()> {
         let [_, (views, _), ..] = *placed.buffers.as_slice() else { return Ok(()) };
         let is_cut = |page: &&Page| {
             home.layout.buffers.get(page.index + 2).is_some_and(|(_, len)| page.bytes.len() < *len as usize)
@@ -310,7 +310,7 @@ impl Part {
     /// The buffers hold the bytes of `home` that were written ([`StoredColumn::decode_unpacked`]).
     pub(crate) unsafe fn decode(
         &self,
-        home: &Home,
+        home: &SegmentHome,
         declared: &DataType,
         rows: usize,
         read: Vec<AlignedBuffer>,
@@ -339,7 +339,7 @@ impl Part {
     /// As for [`Part::decode`].
     unsafe fn decode_image(
         &self,
-        home: &Home,
+        home: &SegmentHome,
         mut layout: ColumnLayout,
         declared: &DataType,
         rows: usize,

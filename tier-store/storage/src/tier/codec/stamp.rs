@@ -1,9 +1,9 @@
 //! The stamp of a chunk file: a checksum of the whole file, stored in the file.
 //!
-//! The checksums of [`crate::table::Home`] cover the columns and are stored in the catalog. The stamp covers every byte, the
-//! file's metadata and padding included, and is stored in the file, so a catalog can be rebuilt from files that are
-//! verified without it. It is the entry `terrace.crc32c` of the footer's metadata: crc32c of the file, as eight hexadecimal
-//! digits, computed with these digits taken as zeros.
+//! The checksums of [`crate::table::SegmentHome`] cover the columns and are stored in the catalog. The stamp covers every
+//! byte, the file's metadata and padding included, and is stored in the file, so a catalog can be rebuilt from files that
+//! are verified without it. It is the entry `terrace.crc32c` of the footer's metadata: crc32c of the file, as eight
+//! hexadecimal digits, computed with these digits taken as zeros.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use terrace_model::Result;
 
 use super::encode::footer;
 use super::{CHECKSUM_BLOCK_BYTES, corrupt};
-use crate::table::Home;
+use crate::table::SegmentHome;
 
 /// Key of the stamp in the footer's metadata.
 pub(super) const KEY: &str = "terrace.crc32c";
@@ -29,7 +29,7 @@ pub enum Stamp {
 
 /// Computes the stamp of a file that was written with a blank one, from the checksums in `homes`, and writes it into the
 /// file.
-pub(super) fn stamp(file: &mut [u8], homes: &[Home]) -> Result<()> {
+pub(super) fn stamp(file: &mut [u8], homes: &[SegmentHome]) -> Result<()> {
     let at = stamp_offset(file)?.ok_or_else(|| corrupt("its encoder reserved no place for the stamp"))?;
     let digits = format!("{:08x}", checksum_from_blocks(file, at, homes));
     if let Some(target) = file.get_mut(at..at + BLANK.len()) {
@@ -68,7 +68,7 @@ fn checksum(file: &[u8], at: usize) -> u32 {
 }
 
 /// Like [`checksum`], but computed from the checksums of the columns' blocks and the bytes around them.
-fn checksum_from_blocks(file: &[u8], at: usize, homes: &[Home]) -> u32 {
+fn checksum_from_blocks(file: &[u8], at: usize, homes: &[SegmentHome]) -> u32 {
     let part = |from: usize, to: usize| file.get(from..to).unwrap_or_default();
     let mut sum = 0;
     let mut done = 0;

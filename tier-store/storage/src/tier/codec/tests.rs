@@ -36,7 +36,7 @@ fn check_round_trip(batch: &RecordBatch) {
 fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
     let encoded = encode_chunk_as(batch, packing).unwrap();
     assert_eq!(check_stamp(&encoded.bytes).unwrap(), Stamp::Valid);
-    let homes: Vec<&Home> = encoded.homes.iter().collect();
+    let homes: Vec<&SegmentHome> = encoded.homes.iter().collect();
     let again = encode_chunk_as(batch, Packing::like(&homes)).unwrap();
     assert!(again.homes == encoded.homes && again.bytes == encoded.bytes, "a second encoding gives the same bytes");
     let packed = homes.iter().any(|home| home.encoding.compression().is_some());
@@ -158,14 +158,14 @@ proptest! {
         }
         // A file of an earlier version, without dictionaries, is encoded again to the same bytes.
         let old = reencode_chunk(&batch, Packing::Raw, &[]).unwrap();
-        let homes: Vec<&Home> = old.homes.iter().collect();
+        let homes: Vec<&SegmentHome> = old.homes.iter().collect();
         prop_assert!(homes.iter().all(|home| home.encoding == Encoding::Plain));
         prop_assert!(reencode_chunk(&batch, Packing::like(&homes), &homes).unwrap().bytes == old.bytes);
-        let homes: Vec<&Home> = encoded.homes.iter().collect();
+        let homes: Vec<&SegmentHome> = encoded.homes.iter().collect();
         prop_assert!(reencode_chunk(&batch, Packing::like(&homes), &homes).unwrap().bytes == encoded.bytes);
         // A key without a value is damage.
         for (column, home) in batch.columns().iter().zip(&encoded.homes).filter(|(_, home)| home.encoding.dictionary().is_some()) {
-            prop_assert_eq!(postcard::from_bytes::<Home>(&postcard::to_stdvec(home).unwrap()).unwrap(), home.clone());
+            prop_assert_eq!(postcard::from_bytes::<SegmentHome>(&postcard::to_stdvec(home).unwrap()).unwrap(), home.clone());
             let wrong = home.encoding.dictionary().unwrap().count().min(255) as u8;
             let mut bytes = vec![0_u8; home.len as usize];
             bytes.fill(wrong);
@@ -262,7 +262,7 @@ fn wrong_lengths_of_compressed_buffers_are_damage() {
         let home = &encoded.homes[0];
         let bytes = stored(&encoded, 0);
         assert_eq!((home.encoding.to_string(), image_bytes(home)), (format!("plain, {compression}"), 80_000));
-        let refused = |home: &Home, bytes: Buffer| {
+        let refused = |home: &SegmentHome, bytes: Buffer| {
             let error = unpacked(home, bytes, &Arc::default()).unwrap_err();
             assert!(matches!(error, terrace_model::Error::Corrupt { .. }), "{error}");
         };
@@ -289,7 +289,7 @@ fn wrong_lengths_of_compressed_buffers_are_damage() {
 }
 
 /// Offset of the length of the only compressed buffer.
-fn packed_at(home: &Home) -> usize {
+fn packed_at(home: &SegmentHome) -> usize {
     let Encoding::Packed(packed) = &home.encoding else { panic!("{}", home.encoding) };
     packed.buffers.iter().find(|(_, len)| *len > 0).unwrap().0 as usize
 }

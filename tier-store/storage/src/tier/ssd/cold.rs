@@ -15,9 +15,9 @@ use terrace_model::clock::Clock;
 use terrace_model::{Error, Result};
 
 use super::shared_read::{ReadColumn, SharedRead};
-use super::{SsdCounters, enclosing_bytes};
+use super::{HomeCounters, enclosing_bytes};
 use crate::io::{AlignedBuffer, BufferPool};
-use crate::table::{Chunk, Home};
+use crate::table::{Chunk, SegmentHome};
 use crate::tier::codec::{self, Part, StoredColumn};
 
 /// Columns read from disk.
@@ -51,7 +51,7 @@ pub struct ColdRead {
     bytes_read: u64,
     charged_bytes: u64,
     clock: Arc<dyn Clock>,
-    counters: Arc<SsdCounters>,
+    counters: Arc<HomeCounters>,
     /// True when no statement waits for the read.
     for_move: bool,
     /// Time of the first poll that found the read incomplete.
@@ -64,7 +64,7 @@ impl ColdRead {
         bytes_read: u64,
         charged_bytes: u64,
         clock: Arc<dyn Clock>,
-        counters: Arc<SsdCounters>,
+        counters: Arc<HomeCounters>,
         for_move: bool,
     ) -> Self {
         let columns = Vec::with_capacity(shared_reads.len());
@@ -146,7 +146,7 @@ impl Future for ColdRead {
 }
 
 /// Bytes of the blocks that are read of a column.
-pub(super) fn read_bytes(home: &Home, part: Option<&Part>) -> u64 {
+pub(super) fn read_bytes(home: &SegmentHome, part: Option<&Part>) -> u64 {
     match part {
         None => enclosing_bytes(home.offset, home.len),
         Some(part) => part.windows(home).map(|(offset, len)| enclosing_bytes(offset, len as u64)).sum(),
@@ -155,13 +155,13 @@ pub(super) fn read_bytes(home: &Home, part: Option<&Part>) -> u64 {
 
 /// Verifies the stored bytes of a column by their checksums and returns its home and declared type. The error names chunk,
 /// column and block.
-pub fn verify_column<'a>(chunk: &'a Chunk, column: usize, stored: &[u8]) -> Result<(&'a Home, &'a DataType)> {
+pub fn verify_column<'a>(chunk: &'a Chunk, column: usize, stored: &[u8]) -> Result<(&'a SegmentHome, &'a DataType)> {
     let (home, declared) = home_and_type(chunk, column)?;
     codec::verify(home, stored).map_err(|block| wrong_checksum(chunk, column, block))?;
     Ok((home, declared))
 }
 
-pub(super) fn home_and_type(chunk: &Chunk, column: usize) -> Result<(&Home, &DataType)> {
+pub(super) fn home_and_type(chunk: &Chunk, column: usize) -> Result<(&SegmentHome, &DataType)> {
     match (chunk.segments.get(column), chunk.data_type(column)) {
         (Some(segment), Some(data_type)) => Ok((&segment.home, data_type)),
         _ => Err(super::no_column(chunk, column)),

@@ -2,7 +2,7 @@
 
 use super::{ReadGap, cold, enclosing_bytes, saturating_usize};
 use crate::io::BLOCK_BYTES;
-use crate::table::Home;
+use crate::table::SegmentHome;
 use crate::tier::codec::{self, Part};
 
 /// A column to read that no other reader reads yet.
@@ -10,7 +10,7 @@ pub(super) struct PlannedColumn<'a> {
     /// Its position among the requested columns.
     pub(super) slot: usize,
     pub(super) column: usize,
-    pub(super) home: &'a Home,
+    pub(super) home: &'a SegmentHome,
     pub(super) part: Option<Part>,
 }
 

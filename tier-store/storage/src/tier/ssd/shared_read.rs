@@ -13,7 +13,7 @@ use arrow::buffer::Buffer;
 use parking_lot::Mutex;
 use terrace_model::{Charge, Error, Result};
 
-use super::{SsdCounters, cold};
+use super::{HomeCounters, cold};
 use crate::io::{AlignedBuffer, BlockIo, Class, ReadHandle};
 use crate::table::{Chunk, ChunkFile};
 use crate::tier::codec::{Part, StoredColumn};
@@ -36,7 +36,7 @@ pub(crate) struct SharedRead {
     arrived: AtomicBool,
     wakers: Arc<Wakers>,
     io: Arc<dyn BlockIo>,
-    counters: Arc<SsdCounters>,
+    counters: Arc<HomeCounters>,
     charge: Arc<Charge>,
     /// The bytes of a second read, which follows a wrong guess of the offsets of texts, and their charge.
     reread: OnceLock<(u64, Arc<Charge>)>,
@@ -96,7 +96,7 @@ impl SharedRead {
         reads: Vec<ReadHandle>,
         io: Arc<dyn BlockIo>,
         charge: Arc<Charge>,
-        counters: Arc<SsdCounters>,
+        counters: Arc<HomeCounters>,
     ) -> Arc<Self> {
         let state = Mutex::new(State::reading(part, reads, &charge));
         let arrived = AtomicBool::new(false);

@@ -68,13 +68,13 @@ fn a_chunk_is_read_back_from_its_file() {
         assert!(chunk.path.ends_with("t7/c3.arrow"));
         let read = tier.read_columns(&chunk, &[1, 0], Admission::Prefetch).unwrap().unwrap();
         let charged = read.charged_bytes();
-        assert_eq!(tier.io_account().used_bytes(), charged);
+        assert_eq!(tier.io_account.used_bytes(), charged);
         let cold = read.wait().unwrap();
         assert_eq!(widened(&cold), [Arc::clone(batch.column(1)), Arc::clone(batch.column(0))]);
         assert_eq!((cold.bytes_read, tier.counters().read_bytes.load(Ordering::Relaxed)), (charged, charged));
         let columns = cold.columns.clone();
         drop(cold);
-        assert_eq!(tier.io_account().used_bytes(), 0, "the charge ends, the columns live on");
+        assert_eq!(tier.io_account.used_bytes(), 0, "the charge ends, the columns live on");
         assert_eq!(columns[0].rows(), 20_000);
         assert!(tier.read_columns(&chunk, &[2], Admission::Prefetch).is_err());
         let none = tier.read_columns(&chunk, &[], Admission::Prefetch).unwrap().unwrap().wait().unwrap();
@@ -93,7 +93,7 @@ fn prefetch_waits_for_room_and_need_does_not() {
     while tier.io().stats().in_flight.load(Ordering::SeqCst) > 0 {
         std::thread::yield_now();
     }
-    assert_eq!(tier.io_account().used_bytes(), 0);
+    assert_eq!(tier.io_account.used_bytes(), 0);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_dropped_read_gives_its_charge_back_when_the_engine_is_done() {
     let mut context = std::task::Context::from_waker(Waker::noop());
     assert!(matches!(std::pin::Pin::new(&mut read).poll(&mut context), Poll::Pending));
     drop(read);
-    assert_eq!((tier.io_account().used_bytes(), tier.io().stats().in_flight.load(Ordering::SeqCst)), (0, 0));
+    assert_eq!((tier.io_account.used_bytes(), tier.io().stats().in_flight.load(Ordering::SeqCst)), (0, 0));
     engine.resume();
     assert!(tier.read_columns(&chunk, &[0, 1], Admission::Prefetch).unwrap().unwrap().wait().is_ok());
 }
@@ -124,7 +124,7 @@ fn damage_names_file_column_and_offset() {
     let error = read(&chunk, 1).unwrap_err().to_string();
     assert!(error.contains("c3.arrow") && error.contains("chunk 3, column 'text'"), "{error}");
     assert!(error.contains(&format!("offset {}", chunk.segments[1].home.offset + 32_768)), "{error}");
-    assert!(matches!(tier.load(&chunk, &[1]), Err(Error::Corrupt { .. })));
+    assert!(matches!(tier.read(&chunk, &[1]), Err(Error::Corrupt { .. })));
     assert_eq!(tier.counters().corrupt.load(Ordering::Relaxed), 1, "known damage is not read again");
     assert!(read(&chunk, 0).is_ok() && read(&other, 1).is_ok(), "other columns and chunks serve");
     // A truncated file is noticed when it is opened.
@@ -149,7 +149,7 @@ fn readers_of_one_column_share_its_read() {
     assert!(second.charged_bytes() == 0 && both.charged_bytes() > 0);
     // A dropped reader withdraws the reads that no other one wants; the column of the second one is still read.
     drop((both, first));
-    assert_eq!((tier.io_account().used_bytes(), second.is_ready()), (charged, false));
+    assert_eq!((tier.io_account.used_bytes(), second.is_ready()), (charged, false));
     let waiting = std::thread::spawn(move || second.wait().unwrap());
     let third = read(&[1]);
     std::thread::sleep(std::time::Duration::from_millis(20));
@@ -164,10 +164,10 @@ fn readers_of_one_column_share_its_read() {
     let late = late.wait().unwrap();
     assert_eq!((late.bytes_read, reads(&tier)), (0, before));
     drop((second, third));
-    assert_eq!(tier.io_account().used_bytes(), charged, "one still works on it");
+    assert_eq!(tier.io_account.used_bytes(), charged, "one still works on it");
     drop(late);
-    assert_eq!(tier.io_account().used_bytes(), 0);
-    // No reader holds the column any more: it is read again.
+    assert_eq!(tier.io_account.used_bytes(), 0);
+    // No reader holds the column any more: it is read anew.
     assert!(read(&[1]).wait().unwrap().bytes_read > 0);
     // All readers that share a read get its error, later readers do not.
     engine.set_faults(Faults { error_rate: 1.0, ..Faults::default() });
@@ -206,7 +206,7 @@ fn neighbours_in_the_file_are_read_at_once() {
                 assert!((from_disk..from_disk + BLOCK_BYTES as u64).contains(&cold.bytes_read), "{wanted:?}");
             }
             drop(cold);
-            assert_eq!(tier.io_account().used_bytes(), 0);
+            assert_eq!(tier.io_account.used_bytes(), 0);
         }
         // A reader of one column keeps the charge of all, as they share their memory.
         let first = read(&[0, 1, 2]);
@@ -215,11 +215,11 @@ fn neighbours_in_the_file_are_read_at_once() {
         assert_eq!(second.charged_bytes(), 0);
         drop(first);
         let second = second.wait().unwrap();
-        assert_eq!((widened(&second), tier.io_account().used_bytes()), (vec![Arc::clone(batch.column(1))], charged));
+        assert_eq!((widened(&second), tier.io_account.used_bytes()), (vec![Arc::clone(batch.column(1))], charged));
         drop(second);
         // The engine may not have freed the other columns of the first reader yet.
         let start = std::time::Instant::now();
-        while tier.io_account().used_bytes() > 0 {
+        while tier.io_account.used_bytes() > 0 {
             assert!(start.elapsed() < std::time::Duration::from_secs(10), "a charge is left");
             std::thread::yield_now();
         }
@@ -265,7 +265,7 @@ fn rows_are_read_without_the_rest_of_their_columns() {
             }
         }
         drop(cold);
-        assert_eq!(tier.io_account().used_bytes(), 0);
+        assert_eq!(tier.io_account.used_bytes(), 0);
         // Damage far from the rows is not read, damage in their blocks is found.
         let home = &chunk.segments[1].home;
         let mut bytes = std::fs::read(&chunk.path).unwrap();
@@ -310,9 +310,9 @@ fn texts_at_other_offsets_are_read_again() {
             let slice = cold.columns[0].slice(wanted.start, wanted.len()).unwrap();
             assert_eq!(&slice, &batch.column(0).slice(wanted.start, wanted.len()));
             assert_eq!(cold.bytes_read <= planned_bytes, is_known, "{} of {planned_bytes}", cold.bytes_read);
-            assert!(tier.io_account().used_bytes() >= cold.bytes_read);
+            assert!(tier.io_account.used_bytes() >= cold.bytes_read);
             drop((cold, read));
-            assert_eq!(tier.io_account().used_bytes(), 0);
+            assert_eq!(tier.io_account.used_bytes(), 0);
         }
     }
 }
@@ -343,9 +343,9 @@ fn compressed_columns_are_read_too() {
         assert_eq!(cold.columns[1].widened().unwrap().as_ref(), batch.column(1).as_ref());
         assert_eq!(cold.columns[0].slice(10, 2).unwrap().as_ref(), batch.column(0).slice(10, 2).as_ref());
         drop(cold);
-        assert_eq!(tier.io_account().used_bytes(), 0);
-        let loaded = tier.load(&chunk, &[1]).unwrap().remove(0);
-        assert!(tier.io_account().used_bytes() >= home.len, "what is read stays charged");
+        assert_eq!(tier.io_account.used_bytes(), 0);
+        let loaded = tier.read(&chunk, &[1]).unwrap().remove(0);
+        assert!(tier.io_account.used_bytes() >= home.len, "what is read stays charged");
         let image = loaded.bytes.unwrap();
         assert_eq!(image.len() as u64, codec::image_bytes(home));
         let schema = batch.schema();
@@ -391,7 +391,7 @@ fn a_device_error_is_reported_and_does_not_stick() {
     engine.set_faults(Faults { error_rate: 1.0, ..Faults::default() });
     let failed = tier.read_columns(&chunk, &[0], Admission::Prefetch).unwrap().unwrap().wait();
     assert!(matches!(failed, Err(Error::Io { errno: Some(libc::EIO), .. })));
-    assert_eq!(tier.io_account().used_bytes(), 0);
+    assert_eq!(tier.io_account.used_bytes(), 0);
     engine.set_faults(Faults::default());
     assert!(tier.read_columns(&chunk, &[0], Admission::Prefetch).unwrap().unwrap().wait().is_ok());
 }
@@ -417,7 +417,7 @@ fn a_device_error_reaches_the_readers_of_that_column_only() {
     assert_eq!(widened(&neighbours.wait().unwrap()), [Arc::clone(batch.column(0)), Arc::clone(batch.column(2))]);
     assert!(matches!(bad.wait(), Err(Error::Io { errno: Some(libc::EIO), .. })));
     let start = std::time::Instant::now();
-    while tier.io_account().used_bytes() > 0 {
+    while tier.io_account.used_bytes() > 0 {
         assert!(start.elapsed() < std::time::Duration::from_secs(10), "a charge is left");
         std::thread::yield_now();
     }
@@ -426,7 +426,7 @@ fn a_device_error_reaches_the_readers_of_that_column_only() {
 #[test]
 fn files_are_listed_counted_and_removed() {
     let Setup { dir, tier, batch, chunk } = setup(blocking(), 64 << 20);
-    let stored = tier.stored().used_bytes();
+    let stored = tier.account().used_bytes();
     assert_eq!(stored, chunk.file_bytes);
     std::fs::write(dir.path().join("chunks/t7/c9.arrow.tmp"), "half").unwrap();
     std::fs::write(dir.path().join("chunks/notes.txt"), "foreign").unwrap();
@@ -438,23 +438,23 @@ fn files_are_listed_counted_and_removed() {
     assert_eq!((header.schema, header.rows), (batch.schema(), 20_000));
     tier.remove(&chunk.path).unwrap();
     tier.remove(&chunk.path).unwrap();
-    assert_eq!(tier.stored().used_bytes(), 0);
+    assert_eq!(tier.account().used_bytes(), 0);
     tier.adopt_file(&chunk.path, 5);
-    assert_eq!(tier.stored().used_bytes(), 5);
+    assert_eq!(tier.account().used_bytes(), 5);
 }
 
 #[test]
 fn a_write_that_fails_leaves_nothing() {
     let Setup { dir, tier, batch, .. } = setup(blocking(), 64 << 20);
     let encoded = codec::encode_chunk(&batch).unwrap();
-    let before = tier.stored().used_bytes();
-    tier.stored().set_limit_bytes(before + 100);
+    let before = tier.account().used_bytes();
+    tier.account().set_limit_bytes(before + 100);
     assert!(matches!(tier.write_chunk(TableId(8), ChunkId(1), &encoded.bytes), Err(Error::BudgetExceeded { .. })));
-    tier.stored().set_limit_bytes(u64::MAX);
+    tier.account().set_limit_bytes(u64::MAX);
     // A file has the name of the table's folder.
     std::fs::write(dir.path().join("chunks/t8"), "in the way").unwrap();
     assert!(matches!(tier.write_chunk(TableId(8), ChunkId(1), &encoded.bytes), Err(Error::Io { .. })));
-    assert_eq!(tier.stored().used_bytes(), before);
+    assert_eq!(tier.account().used_bytes(), before);
     assert!(tier.list().unwrap().iter().all(|file| !file.unfinished));
 }
 
