@@ -45,6 +45,17 @@ impl Target {
     }
 }
 
+/// The values of two sides, one per round.
+#[derive(Debug, Default)]
+pub struct Comparison {
+    /// Those of the first side as shares of those of the second.
+    pub ratios: Vec<f64>,
+    /// Those of the first side.
+    pub a: Vec<f64>,
+    /// Those of the second side.
+    pub b: Vec<f64>,
+}
+
 /// A row before its statistics.
 #[derive(Debug)]
 pub struct Finding<'a> {
@@ -109,31 +120,22 @@ impl Bench {
 
     /// A run that keeps its data in `data_dir`.
     pub fn new(data_dir: PathBuf, quick: bool, runs: usize, threads: usize) -> Self {
-        let environment = Arc::new(Environment::detect(&data_dir));
-        let rows = Vec::new();
-        let raw = Vec::new();
-        let experiment = ("", "");
-        let until = Instant::now();
-        let scale = None;
-        let label = String::new();
-        let seed = 1;
-        let report_dir = None;
         Self {
-            scale,
-            label,
-            seed,
-            report_dir,
+            scale: None,
+            label: String::new(),
             quick,
             runs,
             threads,
-            data_dir,
-            rows,
-            raw,
+            seed: 1,
+            report_dir: None,
+            rows: Vec::new(),
+            raw: Vec::new(),
             drawings: Vec::new(),
             left_out: Vec::new(),
-            environment,
-            experiment,
-            until,
+            environment: Arc::new(Environment::detect(&data_dir)),
+            experiment: ("", ""),
+            until: Instant::now(),
+            data_dir,
         }
     }
 
@@ -171,6 +173,22 @@ impl Bench {
     /// True while another round should be measured.
     pub fn wants_another_round(&self, done: usize) -> bool {
         done == 0 || (done < self.runs && !(self.quick && Instant::now() > self.until))
+    }
+
+    /// Measures rounds of a comparison, at most `most`: `round` asks both sides and returns the value of each.
+    pub fn in_turn(
+        &mut self,
+        most: usize,
+        mut round: impl FnMut(&mut Self) -> Result<(f64, f64)>,
+    ) -> Result<Comparison> {
+        let mut found = Comparison::default();
+        while found.ratios.len() < most && self.wants_another_round(found.ratios.len()) {
+            let (a, b) = round(self)?;
+            found.ratios.push(a / b);
+            found.a.push(a);
+            found.b.push(b);
+        }
+        Ok(found)
     }
 
     /// The data of a scale; generates it when it is missing.

@@ -30,7 +30,7 @@ use terrace_tier_store::table::{TableDefinition, TableName};
 use terrace_tier_store::{Store, StoreOptions};
 
 use crate::error::{Error, Result};
-use crate::tpch::{TABLES, Table};
+use crate::tpch::{BATCH_ROWS, TABLES, Table, order};
 
 /// A multiple of the sides' batch size, so that only the last batch of a table is short.
 const ROW_GROUP_ROWS: usize = 131_072;
@@ -88,7 +88,7 @@ impl Dataset {
         for table in TABLES {
             let rows = self.read(table.name, 65_536)?;
             let mut definition = TableDefinition::new(TableName::new("public", table.name), rows.schema());
-            definition.options.cluster_by = table.order.iter().take(1).map(|c| (*c).to_owned()).collect();
+            definition.options.cluster_by = order(&table).iter().take(1).map(|c| (*c).to_owned()).collect();
             let mut ingest = store.ingest_new(definition, false)?;
             for batch in rows {
                 ingest.write(batch?)?;
@@ -193,8 +193,9 @@ pub fn folder_bytes(folder: &Path) -> Result<u64> {
 }
 
 async fn write_parquet(table: Table, scale: f64, path: &Path) -> Result<()> {
-    let schema = table.generate(0.001, 1, 1).schema();
-    let parts = if table.order.is_empty() { 1 } else { 2 };
+    let schema = table.schema();
+    let order = order(&table);
+    let parts = if order.is_empty() { 1 } else { 2 };
     let partitions = (1..=parts).map(|part| -> Arc<dyn PartitionStream> {
         Arc::new(Part { table, scale, part, parts, schema: Arc::clone(&schema) })
     });
@@ -202,8 +203,8 @@ async fn write_parquet(table: Table, scale: f64, path: &Path) -> Result<()> {
     let runtime = RuntimeEnvBuilder::new().with_memory_limit(SORT_MEMORY_BYTES, 1.0).build_arc()?;
     let context = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
     let mut rows = context.read_table(Arc::new(source))?;
-    if !table.order.is_empty() {
-        rows = rows.sort(table.order.iter().map(|c| col(*c).sort(true, false)).collect())?;
+    if !order.is_empty() {
+        rows = rows.sort(order.iter().map(|c| col(*c).sort(true, false)).collect())?;
     }
     let file = File::create(path).map_err(Error::path("create", path))?;
     let properties = WriterProperties::builder()
@@ -235,7 +236,7 @@ impl PartitionStream for Part {
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let rows = self.table.generate(self.scale, self.part, self.parts);
+        let rows = self.table.generate_part(self.scale, self.part, self.parts, BATCH_ROWS);
         let batches = rows.map(|batch| -> datafusion::error::Result<RecordBatch> { Ok(batch?) });
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(batches)))
     }

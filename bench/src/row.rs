@@ -111,6 +111,11 @@ impl Sample {
     pub fn value(&self, name: &str) -> f64 {
         self.values.get(name).copied().unwrap_or(0.0)
     }
+
+    /// A count per second.
+    pub fn per_s(&self, name: &str) -> f64 {
+        self.value(name) / self.ms * 1e3
+    }
 }
 
 /// A sample with its origin.

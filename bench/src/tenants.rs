@@ -17,7 +17,7 @@ use terrace_tier_store::{Store, StoreOptions};
 
 use crate::data::Dataset;
 use crate::error::{Error, Result};
-use crate::tpch::{QUERIES, TABLES, Table};
+use crate::tpch::{QUERIES, TABLES, Table, order};
 
 /// Number of tenants.
 pub const TENANTS: i8 = 10;
@@ -60,7 +60,7 @@ impl Tenants {
             let schema = Arc::new(Schema::new(fields));
             let mut definition = TableDefinition::new(TableName::new("public", table.name), Arc::clone(&schema));
             definition.options.chunk_rows = CHUNK_ROWS;
-            let within = table.order.iter().take(1).map(|column| (*column).to_owned());
+            let within = order(&table).iter().take(1).map(|column| (*column).to_owned());
             definition.options.cluster_by = [COLUMN.to_owned()].into_iter().chain(within).collect();
             let mut ingest = store.ingest_new(definition, false)?;
             for tenant in 0..TENANTS {

@@ -19,7 +19,6 @@ use crate::bench::{Bench, Finding, Target};
 use crate::cgroup::Cgroup;
 use crate::child::Child;
 use crate::error::{Error, Result};
-use crate::row::Sample;
 use crate::side::SideSpec;
 use crate::statistics::median;
 
@@ -272,7 +271,6 @@ fn measure(bench: &mut Bench, sides: &mut Sides, group: &Group<'_>, in_memory: O
     for way in group.ways.iter().filter(|way| way.state != "cold") {
         sides.ways.ask(&op(*way, ms / 8))?;
     }
-    let rate = |sample: &Sample| sample.value("bytes") / sample.ms * 1e3;
     let mut raw = Vec::new();
     let mut found = vec![(Vec::new(), Vec::new(), Vec::new()); group.ways.len()];
     while raw.len() < group.runs && bench.wants_another_round(raw.len()) {
@@ -282,11 +280,11 @@ fn measure(bench: &mut Bench, sides: &mut Sides, group: &Group<'_>, in_memory: O
                 sides.ways.ask("drop")?;
             }
             let a = bench.ask(&mut sides.ways, &op(*way, ms))?;
-            ratios.push(rate(&a) / rate(&b));
-            rates.push(rate(&a));
+            ratios.push(a.per_s("bytes") / b.per_s("bytes"));
+            rates.push(a.per_s("bytes"));
             faults.push(a.value("major_faults") / a.value("reads").max(1.0));
         }
-        raw.push(rate(&b));
+        raw.push(b.per_s("bytes"));
     }
     for (way, (ratios, rates, faults)) in group.ways.iter().zip(&found) {
         let Way { method, state, threads, depth } = *way;

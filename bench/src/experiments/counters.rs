@@ -38,21 +38,16 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         return Err(Error::Missing("valgrind is missing: apt-get install valgrind".to_owned()));
     }
     for (op, what) in [("scan", "scan, instructions"), ("filtered", "filtered scan, instructions")] {
-        let (mut ratios, mut counts): (Vec<f64>, [Vec<f64>; 2]) = Default::default();
-        while bench.wants_another_round(ratios.len()) {
-            let a = instructions(bench, NAMES.0, &ours, op)?;
-            let b = instructions(bench, NAMES.1, &twin, op)?;
-            ratios.push(a / b);
-            counts[0].push(a);
-            counts[1].push(b);
-        }
+        let found = bench.in_turn(bench.runs, |bench| {
+            Ok((instructions(bench, NAMES.0, &ours, op)?, instructions(bench, NAMES.1, &twin, op)?))
+        })?;
         bench.add(Finding {
             sides: NAMES,
             what,
-            values: &ratios,
+            values: &found.ratios,
             target: TARGET,
             params: json!({
-                "instructions_a": median(&counts[0]), "instructions_b": median(&counts[1]), "rows": 1 << 20, "columns": 4,
+                "instructions_a": median(&found.a), "instructions_b": median(&found.b), "rows": 1 << 20, "columns": 4,
             }),
         });
     }

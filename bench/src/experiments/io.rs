@@ -6,10 +6,11 @@ use crate::bench::{Bench, Finding, Target};
 use crate::cgroup::Cgroup;
 use crate::child::Child;
 use crate::error::{Error, Result};
+use crate::row::Sample;
 use crate::side::SideSpec;
 use crate::statistics::median;
 
-fn megabytes_per_s(sample: &crate::row::Sample, bytes: &str) -> f64 {
+fn megabytes_per_s(sample: &Sample, bytes: &str) -> f64 {
     sample.value(bytes) / sample.ms / 1e3
 }
 
@@ -48,22 +49,17 @@ pub fn scan(bench: &mut Bench, scale: f64, slowed: Option<&Slowed<'_>>) -> Resul
         slowed.map_or(Ok(()), |slowed| slowed.limit.add(side.id()))?;
     }
     let runs = slowed.map_or(usize::MAX, |slowed| slowed.runs);
-    let mut ratios = Vec::new();
-    let mut ours = Vec::new();
-    let mut device = Vec::new();
-    while ratios.len() < runs && bench.wants_another_round(ratios.len()) {
+    let found = bench.in_turn(runs, |bench| {
         let a = bench.ask(&mut scan, query)?;
         let b = bench.ask(&mut raw, read)?;
         if a.value("cold_bytes") < table.value("bytes") * 0.99 {
             return Err(Error::failed("the scan did not read the whole table from disk"));
         }
-        ours.push(megabytes_per_s(&a, "cold_bytes"));
-        device.push(megabytes_per_s(&b, "bytes"));
-        ratios.push(megabytes_per_s(&a, "cold_bytes") / megabytes_per_s(&b, "bytes"));
-    }
+        Ok((megabytes_per_s(&a, "cold_bytes"), megabytes_per_s(&b, "bytes")))
+    })?;
     let mut params = json!({
         "scale": scale, "threads": bench.threads, "bytes": table.value("bytes"), "block_bytes": 1 << 20, "depth": 8,
-        "mb_per_s_a": median(&ours), "mb_per_s_b": median(&device), "disk": bench.environment().device,
+        "mb_per_s_a": median(&found.a), "mb_per_s_b": median(&found.b), "disk": bench.environment().device,
     });
     if let (Some(params), Some(limits)) = (params.as_object_mut(), slowed.and_then(|s| s.params.as_object())) {
         params.extend(limits.clone());
@@ -71,7 +67,7 @@ pub fn scan(bench: &mut Bench, scale: f64, slowed: Option<&Slowed<'_>>) -> Resul
     bench.add(Finding {
         sides: (scan.name(), raw.name()),
         what: &format!("{}lineitem, all columns", slowed.map_or("", |slowed| slowed.label)),
-        values: &ratios,
+        values: &found.ratios,
         target: Target::above(0.85, 0.95),
         params,
     });
@@ -90,24 +86,18 @@ pub fn point_reads(bench: &mut Bench) -> Result<()> {
         let op = format!("random {block} {depth} {count}");
         engine.ask(&op)?;
         raw.ask(&op)?;
-        let mut ratios = Vec::new();
-        let mut a_rate = Vec::new();
-        let mut b_rate = Vec::new();
-        while bench.wants_another_round(ratios.len()) {
+        let found = bench.in_turn(bench.runs, |bench| {
             let a = bench.ask(&mut engine, &op)?;
-            let b = bench.ask(&mut raw, &op)?;
-            ratios.push(b.ms / a.ms);
-            a_rate.push(a.value("reads") / a.ms * 1e3);
-            b_rate.push(b.value("reads") / b.ms * 1e3);
-        }
+            Ok((a.per_s("reads"), bench.ask(&mut raw, &op)?.per_s("reads")))
+        })?;
         bench.add(Finding {
             sides: (engine.name(), raw.name()),
             what: &format!("{} KiB, depth {depth}", block / 1024),
-            values: &ratios,
+            values: &found.ratios,
             target: Target::above(0.8, 0.95),
             params: json!({
                 "scale": scale, "block_bytes": block, "depth": depth, "reads": count,
-                "reads_per_s_a": median(&a_rate), "reads_per_s_b": median(&b_rate),
+                "reads_per_s_a": median(&found.a), "reads_per_s_b": median(&found.b),
             }),
         });
     }

@@ -47,19 +47,12 @@ fn compare(
     runs: usize,
     random: bool,
 ) -> Result<()> {
-    let mut ratios = Vec::new();
-    let mut a_rate = Vec::new();
-    let mut b_rate = Vec::new();
-    while ratios.len() < runs && bench.wants_another_round(ratios.len()) {
+    let found = bench.in_turn(runs, |bench| {
         let a = bench.ask(&mut sides.0, op)?;
-        let b = bench.ask(&mut sides.1, op)?;
-        let rates = (a.value("rows") / a.ms * 1e3, b.value("rows") / b.ms * 1e3);
-        ratios.push(rates.0 / rates.1);
-        a_rate.push(rates.0);
-        b_rate.push(rates.1);
-    }
+        Ok((a.per_s("rows"), bench.ask(&mut sides.1, op)?.per_s("rows")))
+    })?;
     let target = if random { Target::above(0.2, 0.5) } else { Target::above(0.7, 0.95) };
-    let params = json!({ "rows_per_s_a": median(&a_rate), "rows_per_s_b": median(&b_rate) });
-    bench.add(Finding { sides: (sides.0.name(), sides.1.name()), what, values: &ratios, target, params });
+    let params = json!({ "rows_per_s_a": median(&found.a), "rows_per_s_b": median(&found.b) });
+    bench.add(Finding { sides: (sides.0.name(), sides.1.name()), what, values: &found.ratios, target, params });
     Ok(())
 }

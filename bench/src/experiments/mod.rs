@@ -70,212 +70,89 @@ pub struct Experiment {
     pub run: fn(&mut Bench) -> Result<()>,
 }
 
+/// An experiment whose comparison is still to be named.
+const fn experiment(name: &'static str, figure: &'static str, run: fn(&mut Bench) -> Result<()>) -> Experiment {
+    Experiment { name, figure, about: "", run }
+}
+
+impl Experiment {
+    /// Names the comparison.
+    const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+}
+
 /// All experiments, in order of their figures.
 pub const ALL: &[Experiment] = &[
-    Experiment {
-        name: "tpch-memtable",
-        figure: "P1",
-        about: "TPC-H, all segments in DRAM, against DataFusion's memory tables; storage alone, with equal plans",
-        run: tpch::memtable,
-    },
-    Experiment {
-        name: "tpch-duckdb",
-        figure: "P2",
-        about: "TPC-H, all segments in DRAM, against the faster of DuckDB in memory and on its own file",
-        run: tpch::duckdb,
-    },
-    Experiment {
-        name: "tpch-served",
-        figure: "P2w",
-        about: "the same through ADBC and a server, against the faster DuckDB in its process",
-        run: tpch::duckdb_served,
-    },
-    Experiment {
-        name: "tpch-parquet",
-        figure: "-",
-        about: "TPC-H, all segments in DRAM, against DataFusion on Parquet files",
-        run: tpch::parquet,
-    },
-    Experiment {
-        name: "tpch-tiered",
-        figure: "P3",
-        about: "TPC-H, 10 % of the bytes in DRAM and the rest on SSD, against the all-in-DRAM time or the device",
-        run: tiered::ssd,
-    },
-    Experiment {
-        name: "server-memory",
-        figure: "P3",
-        about: "resident memory of a server with the small budget, against budget + query memory + 300 MB",
-        run: memory::run,
-    },
-    Experiment {
-        name: "tpch-nvm",
-        figure: "P4",
-        about: "TPC-H, 10 % of the bytes in DRAM and the rest on emulated, slowed NVM, against all in DRAM",
-        run: tiered::nvm,
-    },
-    Experiment {
-        name: "budgets",
-        figure: "P5",
-        about: "TPC-H at seven budgets of DRAM, the solver's placement against those of all other policies",
-        run: budgets::ssd,
-    },
-    Experiment {
-        name: "budgets-nvm",
-        figure: "-",
-        about: "the same with the rest on emulated, slowed NVM, as in the thesis",
-        run: budgets::nvm,
-    },
-    Experiment {
-        name: "tenants",
-        figure: "-",
-        about: "TPC-H of ten tenants with binomial shares, at six budgets of DRAM, the solver against all other policies",
-        run: tenants::run,
-    },
-    Experiment {
-        name: "dram-saved",
-        figure: "-",
-        about: "TPC-H at smaller and smaller budgets of DRAM: how much is saved at equal latency",
-        run: dram_saved::tpch,
-    },
-    Experiment {
-        name: "dram-saved-ds",
-        figure: "-",
-        about: "TPC-DS at smaller and smaller budgets of DRAM: how much is saved at equal latency",
-        run: dram_saved::tpcds,
-    },
-    Experiment {
-        name: "heat-maps",
-        figure: "-",
-        about: "accesses of TPC-H by table, column and chunk, as pictures; what nobody reads",
-        run: heat_maps::run,
-    },
-    Experiment {
-        name: "cold-scan",
-        figure: "P7",
-        about: "a cold scan of lineitem, against raw sequential reads of its files",
-        run: io::cold_scan,
-    },
-    Experiment {
-        name: "point-reads",
-        figure: "P8",
-        about: "random reads of 4 and 16 KiB by the store's I/O engine, against raw ones at the same depth",
-        run: io::point_reads,
-    },
-    Experiment {
-        name: "access-methods",
-        figure: "-",
-        about: "reads by direct reads, io_uring, maps, page cache; less memory; slowed disk; against a raw io_uring",
-        run: access::run,
-    },
-    Experiment {
-        name: "counters",
-        figure: "P9",
-        about: "access counters on, against compiled out: instructions of scans, time of TPC-H",
-        run: counters::run,
-    },
-    Experiment {
-        name: "solver",
-        figure: "P10",
-        about: "time and proven gap of placement problems of 100 k and 1 M segments on 4 tiers",
-        run: solver::run,
-    },
-    Experiment {
-        name: "solver-quality",
-        figure: "-",
-        about: "gap of placements by the time spent on them: ours, greedy and exact, on TPC-H, 100 k and 1 M segments",
-        run: solver_quality::run,
-    },
-    Experiment {
-        name: "moves",
-        figure: "P11",
-        about: "moves between all tiers, against memcpy and raw reads; queries beside moves, against without",
-        run: moves::run,
-    },
-    Experiment {
-        name: "simulation",
-        figure: "-",
-        about: "placement on virtual time: reading time of every policy and workload, against a clairvoyant's",
-        run: simulation::run,
-    },
-    Experiment {
-        name: "ingest",
-        figure: "P15",
-        about: "durable bulk ingest by DoPut into a server, against a raw write + fsync of the same bytes",
-        run: writes::ingest,
-    },
-    Experiment {
-        name: "insert-rates",
-        figure: "-",
-        about: "rows/s of durable inserts of 1, 100, 10 k rows by 1, 4, 16 writers, against an fsync per row",
-        run: writes::insert_rates,
-    },
-    Experiment {
-        name: "deleted-rows",
-        figure: "-",
-        about: "a scan with 0, 1, 10, 50 % of the rows deleted, and optimized, against none deleted",
-        run: writes::deleted_rows,
-    },
-    Experiment {
-        name: "compaction",
-        figure: "-",
-        about: "compaction against a raw write + fsync of the same bytes; write amplification of small inserts",
-        run: writes::compaction,
-    },
-    Experiment {
-        name: "keys",
-        figure: "-",
-        about: "rows/s of bulk loads and inserts into a table that enforces its key, against one that does not",
-        run: keys::run,
-    },
-    Experiment {
-        name: "ycsb",
-        figure: "-",
-        about: "YCSB A-F, operations/s over ADBC to a server, against DuckDB in process and in memory",
-        run: ycsb::run,
-    },
-    Experiment {
-        name: "ch-benchmark",
-        figure: "P12",
-        about: "CH-benCHmark's ORDER_LINE, tiered with hot views, against all in memory, with views and without",
-        run: ch_benchmark::run,
-    },
-    Experiment {
-        name: "ycsb-merge",
-        figure: "P13",
-        about: "YCSB 90/10 on eight times the DRAM tier: cold reads merged selectively, against never and always",
-        run: ycsb::merge,
-    },
-    Experiment {
-        name: "ycsb-blocks",
-        figure: "-",
-        about: "the same by what a cold read fetches, by engine of reads, and tuned against untuned, on two disks",
-        run: ycsb_blocks::run,
-    },
-    Experiment {
-        name: "read-gaps",
-        figure: "-",
-        about: "scattered rows of cold columns, by the longest hole that is read through, on three disks",
-        run: read_gaps::run,
-    },
-    Experiment {
-        name: "advisor",
-        figure: "-",
-        about: "TPC-H at five drawn DRAM budgets, against the times predicted while all lay in DRAM",
-        run: advisor::run,
-    },
-    Experiment {
-        name: "round-trips",
-        figure: "P16",
-        about: "SELECT 1 and a point query over one ADBC connection, against a bare server with canned answers",
-        run: round_trips::run,
-    },
-    Experiment {
-        name: "restart",
-        figure: "P17",
-        about: "server start until the first query answers and the hot set is back, ten times the data against once",
-        run: restart::run,
-    },
+    experiment("tpch-memtable", "P1", tpch::memtable)
+        .about("TPC-H, all segments in DRAM, against DataFusion's memory tables; storage alone, with equal plans"),
+    experiment("tpch-duckdb", "P2", tpch::duckdb)
+        .about("TPC-H, all segments in DRAM, against the faster of DuckDB in memory and on its own file"),
+    experiment("tpch-served", "P2w", tpch::duckdb_served)
+        .about("the same through ADBC and a server, against the faster DuckDB in its process"),
+    experiment("tpch-parquet", "-", tpch::parquet)
+        .about("TPC-H, all segments in DRAM, against DataFusion on Parquet files"),
+    experiment("tpch-tiered", "P3", tiered::ssd)
+        .about("TPC-H, 10 % of the bytes in DRAM and the rest on SSD, against the all-in-DRAM time or the device"),
+    experiment("server-memory", "P3", memory::run)
+        .about("resident memory of a server with the small budget, against budget + query memory + 300 MB"),
+    experiment("tpch-nvm", "P4", tiered::nvm)
+        .about("TPC-H, 10 % of the bytes in DRAM and the rest on emulated, slowed NVM, against all in DRAM"),
+    experiment("budgets", "P5", budgets::ssd)
+        .about("TPC-H at seven budgets of DRAM, the solver's placement against those of all other policies"),
+    experiment("budgets-nvm", "-", budgets::nvm)
+        .about("the same with the rest on emulated, slowed NVM, as in the thesis"),
+    experiment("tenants", "-", tenants::run).about(
+        "TPC-H of ten tenants with binomial shares, at six budgets of DRAM, the solver against all other policies",
+    ),
+    experiment("dram-saved", "-", dram_saved::tpch)
+        .about("TPC-H at smaller and smaller budgets of DRAM: how much is saved at equal latency"),
+    experiment("dram-saved-ds", "-", dram_saved::tpcds)
+        .about("TPC-DS at smaller and smaller budgets of DRAM: how much is saved at equal latency"),
+    experiment("heat-maps", "-", heat_maps::run)
+        .about("accesses of TPC-H by table, column and chunk, as pictures; what nobody reads"),
+    experiment("cold-scan", "P7", io::cold_scan)
+        .about("a cold scan of lineitem, against raw sequential reads of its files"),
+    experiment("point-reads", "P8", io::point_reads)
+        .about("random reads of 4 and 16 KiB by the store's I/O engine, against raw ones at the same depth"),
+    experiment("access-methods", "-", access::run)
+        .about("reads by direct reads, io_uring, maps, page cache; less memory; slowed disk; against a raw io_uring"),
+    experiment("counters", "P9", counters::run)
+        .about("access counters on, against compiled out: instructions of scans, time of TPC-H"),
+    experiment("solver", "P10", solver::run)
+        .about("time and proven gap of placement problems of 100 k and 1 M segments on 4 tiers"),
+    experiment("solver-quality", "-", solver_quality::run)
+        .about("gap of placements by the time spent on them: ours, greedy and exact, on TPC-H, 100 k and 1 M segments"),
+    experiment("moves", "P11", moves::run)
+        .about("moves between all tiers, against memcpy and raw reads; queries beside moves, against without"),
+    experiment("simulation", "-", simulation::run)
+        .about("placement on virtual time: reading time of every policy and workload, against a clairvoyant's"),
+    experiment("ingest", "P15", writes::ingest)
+        .about("durable bulk ingest by DoPut into a server, against a raw write + fsync of the same bytes"),
+    experiment("insert-rates", "-", writes::insert_rates)
+        .about("rows/s of durable inserts of 1, 100, 10 k rows by 1, 4, 16 writers, against an fsync per row"),
+    experiment("deleted-rows", "-", writes::deleted_rows)
+        .about("a scan with 0, 1, 10, 50 % of the rows deleted, and optimized, against none deleted"),
+    experiment("compaction", "-", writes::compaction)
+        .about("compaction against a raw write + fsync of the same bytes; write amplification of small inserts"),
+    experiment("keys", "-", keys::run)
+        .about("rows/s of bulk loads and inserts into a table that enforces its key, against one that does not"),
+    experiment("ycsb", "-", ycsb::run)
+        .about("YCSB A-F, operations/s over ADBC to a server, against DuckDB in process and in memory"),
+    experiment("ch-benchmark", "P12", ch_benchmark::run)
+        .about("CH-benCHmark's ORDER_LINE, tiered with hot views, against all in memory, with views and without"),
+    experiment("ycsb-merge", "P13", ycsb::merge)
+        .about("YCSB 90/10 on eight times the DRAM tier: cold reads merged selectively, against never and always"),
+    experiment("ycsb-blocks", "-", ycsb_blocks::run)
+        .about("the same by what a cold read fetches, by engine of reads, and tuned against untuned, on two disks"),
+    experiment("read-gaps", "-", read_gaps::run)
+        .about("scattered rows of cold columns, by the longest hole that is read through, on three disks"),
+    experiment("advisor", "-", advisor::run)
+        .about("TPC-H at five drawn DRAM budgets, against the times predicted while all lay in DRAM"),
+    experiment("round-trips", "P16", round_trips::run)
+        .about("SELECT 1 and a point query over one ADBC connection, against a bare server with canned answers"),
+    experiment("restart", "P17", restart::run)
+        .about("server start until the first query answers and the hot set is back, ten times the data against once"),
 ];
 
 /// The experiments that `names` select: by experiment, by figure, or by `all`; each once.

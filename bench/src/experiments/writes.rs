@@ -57,7 +57,7 @@ pub fn ingest(bench: &mut Bench) -> Result<()> {
         sent.1.push(megabytes_per_s(&as_sent));
         kept.push(as_stored.ms / a.ms);
         a_rate.push(megabytes_per_s(&a));
-        rows_rate.push(a.value("rows") / a.ms * 1e3);
+        rows_rate.push(a.per_s("rows"));
     }
     let params = json!({
         "scale": scale, "mb_per_s_a": median(&a_rate), "rows_per_s_a": median(&rows_rate),
@@ -91,25 +91,19 @@ pub fn insert_rates(bench: &mut Bench) -> Result<()> {
     let ms = if bench.quick { 80 } else { 1000 };
     for count in [1, 100, 10_000] {
         for writers in [1, 4, 16] {
-            let mut ratios = Vec::new();
-            let mut a_rate = Vec::new();
-            let mut b_rate = Vec::new();
-            while bench.wants_another_round(ratios.len()) {
+            let found = bench.in_turn(bench.runs, |bench| {
                 let a = bench.ask(&mut store, &format!("insert {count} {writers} {ms}"))?;
                 let b = bench.ask(&mut raw, &format!("inserts {ms}"))?;
-                let rates = (a.value("rows") / a.ms * 1e3, b.value("inserts") / b.ms * 1e3);
-                ratios.push(rates.0 / rates.1);
-                a_rate.push(rates.0);
-                b_rate.push(rates.1);
-            }
+                Ok((a.per_s("rows"), b.per_s("inserts")))
+            })?;
             bench.add(Finding {
                 sides: (store.name(), raw.name()),
                 what: &format!("{count} rows x {writers} writers"),
-                values: &ratios,
+                values: &found.ratios,
                 target: inserts_target(count, writers),
                 params: json!({
-                    "rows": count, "writers": writers, "rows_per_s_a": median(&a_rate),
-                    "inserts_per_s_a": median(&a_rate) / f64::from(count), "inserts_per_s_b": median(&b_rate),
+                    "rows": count, "writers": writers, "rows_per_s_a": median(&found.a),
+                    "inserts_per_s_a": median(&found.a) / f64::from(count), "inserts_per_s_b": median(&found.b),
                 }),
             });
         }
@@ -163,27 +157,22 @@ fn compare_scans(
     target: Target,
     mut params: serde_json::Value,
 ) -> Result<()> {
-    let mut ratios = Vec::new();
-    let mut a_ms = Vec::new();
-    let mut b_ms = Vec::new();
     sides.0.ask(SCAN)?;
     sides.1.ask(SCAN)?;
-    while bench.wants_another_round(ratios.len()) {
+    let found = bench.in_turn(bench.runs, |bench| {
         let a = bench.ask(sides.0, SCAN)?;
         let b = bench.ask(sides.1, SCAN)?;
         if a.value("cold_bytes") + b.value("cold_bytes") > 0.0 {
             return Err(Error::failed("a side that should hold all in memory read from disk while it was measured"));
         }
-        ratios.push(a.ms / b.ms);
-        a_ms.push(a.ms);
-        b_ms.push(b.ms);
-    }
+        Ok((a.ms, b.ms))
+    })?;
     if let Some(params) = params.as_object_mut() {
-        let further = [("scale", scale), ("ms_a", median(&a_ms)), ("ms_b", median(&b_ms))];
+        let further = [("scale", scale), ("ms_a", median(&found.a)), ("ms_b", median(&found.b))];
         params.extend(further.map(|(name, value)| (name.to_owned(), json!(value))));
     }
     let sides = (sides.0.name(), sides.1.name());
-    bench.add(Finding { sides, what, values: &ratios, target, params });
+    bench.add(Finding { sides, what, values: &found.ratios, target, params });
     Ok(())
 }
 
@@ -194,26 +183,21 @@ pub fn compaction(bench: &mut Bench) -> Result<()> {
     let data = bench.dataset(scale)?;
     let folder = StoreClone::empty(bench.scratch("compaction"))?;
     let mut raw = Child::start(RAW, &SideSpec::Disk { folder: folder.path() })?;
-    let mut ratios = Vec::new();
-    let mut a_rate = Vec::new();
-    let mut b_rate = Vec::new();
-    while bench.wants_another_round(ratios.len()) {
+    let found = bench.in_turn(bench.runs, |bench| {
         let store = data.clone_store()?;
         let spec = SideSpec::terrace(store.path(), bench.threads);
         let mut side = Child::start("Terrace, compaction", &spec)?;
         side.ask("delete lineitem 0 0.5")?;
         let a = bench.ask(&mut side, "optimize lineitem")?;
         let b = bench.ask(&mut raw, &format!("write {}", a.value("bytes")))?;
-        ratios.push(b.ms / a.ms);
-        a_rate.push(megabytes_per_s(&a));
-        b_rate.push(megabytes_per_s(&b));
-    }
+        Ok((megabytes_per_s(&a), megabytes_per_s(&b)))
+    })?;
     bench.add(Finding {
         sides: ("Terrace, compaction", RAW),
         what: "half of lineitem's rows deleted",
-        values: &ratios,
+        values: &found.ratios,
         target: Target::above(0.3, 0.7),
-        params: json!({ "scale": scale, "mb_per_s_a": median(&a_rate), "mb_per_s_b": median(&b_rate) }),
+        params: json!({ "scale": scale, "mb_per_s_a": median(&found.a), "mb_per_s_b": median(&found.b) }),
     });
     amplification(bench, &folder)
 }

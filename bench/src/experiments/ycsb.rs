@@ -44,10 +44,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let mut ours = start("Terrace over ADBC", Some(server.url()))?;
     let mut peer = start("DuckDB in process, in memory", None)?;
     for (name, about) in WORKLOADS {
-        let mut ratios = Vec::new();
-        let mut a_rate = Vec::new();
-        let mut b_rate = Vec::new();
-        while bench.wants_another_round(ratios.len()) {
+        let found = bench.in_turn(bench.runs, |bench| {
             let a = bench.ask(&mut ours, name)?;
             let b = bench.ask(&mut peer, name)?;
             if a.value("rows") != b.value("rows") {
@@ -57,19 +54,17 @@ pub fn run(bench: &mut Bench) -> Result<()> {
                     rows.0, rows.1
                 )));
             }
-            ratios.push(b.ms / a.ms);
-            a_rate.push(a.value("operations") / a.ms * 1e3);
-            b_rate.push(b.value("operations") / b.ms * 1e3);
-        }
+            Ok((a.per_s("operations"), b.per_s("operations")))
+        })?;
         bench.add(Finding {
             sides: (ours.name(), peer.name()),
             what: &format!("{}: {about}", name.to_uppercase()),
-            values: &ratios,
+            values: &found.ratios,
             // The same target as for a point query (P16).
             target: Target::above(0.1, 1.0 / 3.0),
             params: json!({
-                "records": records, "operations": operations, "operations_per_s_a": median(&a_rate),
-                "operations_per_s_b": median(&b_rate),
+                "records": records, "operations": operations, "operations_per_s_a": median(&found.a),
+                "operations_per_s_b": median(&found.b),
             }),
         });
     }
@@ -133,7 +128,7 @@ pub fn merge(bench: &mut Bench) -> Result<()> {
                 let sample = bench.ask(side, &format!("round {operations}"))?;
                 ms.push(sample.ms);
                 rows.push(sample.value("rows"));
-                rates.push(sample.value("operations") / sample.ms * 1e3);
+                rates.push(sample.per_s("operations"));
                 *cold += sample.value("cold_bytes");
             }
             if rows.iter().any(|count| Some(count) != rows.first()) {

@@ -113,7 +113,7 @@ fn measure(bench: &mut Bench, disk: &str, kinds: &[Kind], limit: Option<&Cgroup>
         let mut rows = None;
         for one in &mut all {
             let sample = bench.ask(&mut one.child, &format!("round {operations}"))?;
-            one.rates.push(sample.value("operations") / sample.ms * 1e3);
+            one.rates.push(sample.per_s("operations"));
             one.cold_bytes.push(sample.value("cold_bytes") / sample.value("operations"));
             let seen = sample.value("rows");
             let first = *rows.get_or_insert(sample.value("rows"));

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use super::{Side, ms_since, unknown};
 use crate::error::{Error, Result};
 use crate::row::Sample;
-use crate::tpch::TABLES;
+use crate::tpch::{BATCH_ROWS, TABLES};
 
 /// The side.
 pub struct Client {
@@ -32,7 +32,7 @@ impl Client {
         let client = runtime.block_on(Connected::connect(&Connection { url, user: None, password: None }))?;
         let lineitem =
             TABLES.iter().find(|t| t.name == "lineitem").ok_or_else(|| Error::failed("no table lineitem"))?;
-        let rows = lineitem.generate(scale, 1, 1).collect::<std::result::Result<Vec<_>, _>>()?;
+        let rows = lineitem.generate_part(scale, 1, 1, BATCH_ROWS).collect::<std::result::Result<Vec<_>, _>>()?;
         let sent_bytes = runtime.block_on(encoded_bytes(rows.clone()))?;
         Ok(Self { runtime, client, rows, sent_bytes })
     }

@@ -23,7 +23,7 @@ use self::knapsack::{Item, Knapsack};
 use super::{Side, ms_since, unknown};
 use crate::error::{Error, Result};
 use crate::row::Sample;
-use crate::tpch::{QUERIES, TABLES, Table};
+use crate::tpch::{BATCH_ROWS, QUERIES, TABLES, Table, order};
 
 const CHUNK_ROWS: usize = 65_536;
 /// Scale of the generated rows that column widths are taken from.
@@ -147,7 +147,7 @@ fn tpch() -> Result<Instance> {
         let (rows, columns) = widths(&table)?;
         let chunks = rows.div_ceil(CHUNK_ROWS).max(1);
         let mut dates: Vec<f64> = (0..chunks).map(|_| rng.random_range(0.2..1.8)).collect();
-        if table.order.is_empty() {
+        if order(&table).is_empty() {
             dates.fill(1.0);
         }
         for (name, width) in columns {
@@ -170,7 +170,7 @@ fn tpch() -> Result<Instance> {
 fn widths(table: &Table) -> Result<(usize, Vec<(String, f64)>)> {
     let mut rows = 0;
     let mut sums = Vec::<(String, f64)>::new();
-    for batch in table.generate(SMALL, 1, 1) {
+    for batch in table.generate_part(SMALL, 1, 1, BATCH_ROWS) {
         let batch = batch?;
         rows += batch.num_rows();
         sums.resize_with(batch.num_columns(), Default::default);

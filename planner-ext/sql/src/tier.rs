@@ -198,7 +198,10 @@ mod tests {
             ("alter system add tier a with (capacity = 'lots')", "is not a size"),
             ("alter system add tier a with (capacity = 1, capacity = 2)", "given twice"),
             ("alter system add tier a with (capacity = 1, kind = 'nvm')", "no option kind"),
-            ("alter system alter tier a set (capacity = 1)", "no option capacity; its options are budget and rate_limit"),
+            (
+                "alter system alter tier a set (capacity = 1)",
+                "no option capacity; its options are budget and rate_limit",
+            ),
             ("alter system alter tier a set budget = 1", "Expected: ("),
             ("alter system move tier a", "SET tiering"),
         ] {

@@ -4,6 +4,7 @@
 //! Only folders below the loaded one count. A column is a BIGINT or a DATE when all of its values are, else text. A
 //! file's own column of the same name takes precedence.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use arrow::array::{ArrayRef, StringArray, UInt32Array};
 use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DataType, Field};
 use arrow::error::ArrowError;
+use percent_encoding::percent_decode_str;
 
 /// The value that stands for null.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -85,25 +87,7 @@ fn type_of(values: &[&str]) -> DataType {
 
 /// Decodes `%3A` and the like in a text.
 fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [byte, more @ ..] = rest {
-        let code = match (byte, more) {
-            (b'%', [high, low, ..]) => char::from(*high).to_digit(16).zip(char::from(*low).to_digit(16)),
-            _ => None,
-        };
-        match code {
-            Some((high, low)) => {
-                bytes.push((high * 16 + low) as u8);
-                rest = more.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*byte);
-                rest = more;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+    percent_decode_str(text).decode_utf8().map_or_else(|_| text.to_owned(), Cow::into_owned)
 }
 
 #[cfg(test)]

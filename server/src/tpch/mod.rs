@@ -56,9 +56,14 @@ impl Table {
 
     /// A reader that generates the rows.
     pub fn generate(&self, scale: f64) -> Box<dyn RecordBatchReader + Send> {
+        self.generate_part(scale, 1, 1, BATCH_ROWS)
+    }
+
+    /// A reader that generates part `part` (from 1) of `parts` in batches of `rows` rows.
+    pub fn generate_part(&self, scale: f64, part: i32, parts: i32, rows: usize) -> Box<dyn RecordBatchReader + Send> {
         macro_rules! reader {
             ($arrow:ident, $rows:ident) => {
-                Box::new(tpchgen_arrow::$arrow::new(gen_rows::$rows::new(scale, 1, 1)).with_batch_size(BATCH_ROWS))
+                Box::new(tpchgen_arrow::$arrow::new(gen_rows::$rows::new(scale, part, parts)).with_batch_size(rows))
             };
         }
         match self.name {
