@@ -32,10 +32,13 @@ pub(super) fn time_type() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()))
 }
 
+/// Computes the values of a column from rows `T`.
+type Values<T> = Box<dyn Fn(&[T]) -> ArrayRef + Send>;
+
 /// A column of rows `T`.
 struct Column<T> {
     field: Field,
-    array: Box<dyn Fn(&[T]) -> ArrayRef + Send>,
+    array: Values<T>,
 }
 
 /// The columns of rows `T`. Each method adds the next column: its name, and its value for a row.

@@ -120,9 +120,10 @@ fn equality(filter: &Expr) -> Option<(&str, String)> {
 /// Rows of a table.
 pub(crate) type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 type Rows = fn(Live, NameFilter) -> Result<Batches>;
+/// Name, schema and rows of a table.
+type TableEntry = (&'static str, fn() -> SchemaRef, Rows);
 
-/// Name, columns and rows of each table.
-const TABLES: [(&str, fn() -> SchemaRef, Rows); 13] = [
+const TABLES: [TableEntry; 13] = [
     ("calibration", || calibration::columns().schema(), calibration::rows),
     ("chunks", || chunks::columns().schema(), chunks::rows),
     ("columns", || columns::columns().schema(), columns::rows),
