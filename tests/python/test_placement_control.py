@@ -287,7 +287,7 @@ def test_orders_move_once_and_say_what_became_of_it(server):
         ("bring back t to tape", "tier 'tape' does not exist; the tiers are dram, ssd"),
         ("bring back t chunks 900 to dram", "no segment is in this scope"),
         ("bring back nowhere to dram", "'nowhere' does not exist"),
-        ("roll back placement to epoch 9000", "does not exist; 1 to"),
+        ("roll back placement to epoch 9000", "does not exist; the store keeps those of epochs 1 to"),
     ]:
         assert words in refused(server, sql), (sql, refused(server, sql))
     outcome = terrace("placement", "roll-back", "--to-epoch", before, *at).stdout

@@ -193,7 +193,7 @@ def test_a_table_that_is_not_moved_keeps_its_tier_and_a_frozen_placement_too(ser
     server.query("alter system drain tier nvm")
     server.epoch()
     assert server.tiers()["nvm"]["segments"] == 12
-    assert "tiering is advise or off" in refused(server, "alter system drop tier nvm")
+    assert "tables with tiering advise or off keep theirs" in refused(server, "alter system drop tier nvm")
     server.query("freeze placement")
     server.query("alter table t set (tiering = auto)")
     assert "UNFREEZE" in refused(server, "alter system drop tier nvm")

@@ -330,7 +330,7 @@ mod tests {
             ("create hot view v as select * from t, u where a > 3", "WHERE"),
             ("create hot view v as select * from t x where a > 3", "WHERE"),
             ("create hot view v as select * from (select 1) where a > 3", "identifier"),
-            ("create hot view v as select sum(a) from t where a > 3", "sum(a) is none"),
+            ("create hot view v as select sum(a) from t where a > 3", "sum(a) is not a column"),
             ("create hot view v as select a, a from t where a > 3", "named twice"),
             ("create hot view v as select a from t where a in (select b from u)", "no subquery"),
             ("create or replace hot view if not exists v as select a from t where a > 3", "not both"),

@@ -475,7 +475,7 @@ mod tests {
                 "INSERT",
             ),
             ("explain analyze delete from t", ErrorKind::Unimplemented, "queries only"),
-            ("begin isolation level serializable", ErrorKind::Unimplemented, "snapshots"),
+            ("begin isolation level serializable", ErrorKind::Unimplemented, "snapshot isolation"),
             ("commit and chain", ErrorKind::Unimplemented, "CHAIN"),
         ] {
             let error = parse(sql).unwrap_err();

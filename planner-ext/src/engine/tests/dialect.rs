@@ -82,10 +82,10 @@ async fn clauses_that_would_be_ignored_are_errors() {
         ("SELECT id FROM t ORDER BY id WITH FILL FROM 1 TO 9", "WITH FILL"),
         ("SELECT id FROM t START WITH id = 1 CONNECT BY PRIOR id = n", "CONNECT BY"),
         ("SELECT * FROM generate_series(1, 3) WITH ORDINALITY", "WITH ORDINALITY"),
-        ("SELECT abs(n) FILTER (WHERE id = 1) FROM t", "FILTER of abs"),
-        ("SELECT abs(n) OVER () FROM t", "OVER of abs"),
-        ("SELECT abs(DISTINCT n) FROM t", "DISTINCT or ALL of abs"),
-        ("SELECT abs(n ORDER BY id) FROM t", "ORDER BY of abs"),
+        ("SELECT abs(n) FILTER (WHERE id = 1) FROM t", "FILTER in a call of abs"),
+        ("SELECT abs(n) OVER () FROM t", "OVER in a call of abs"),
+        ("SELECT abs(DISTINCT n) FROM t", "DISTINCT or ALL in a call of abs"),
+        ("SELECT abs(n ORDER BY id) FROM t", "ORDER BY in a call of abs"),
     ] {
         match server.session.prepare(sql).await {
             Err(error) if error.kind() == ErrorKind::Unimplemented && error.message().contains(clause) => {}

@@ -147,7 +147,7 @@ async fn what_cannot_be_a_hot_view_is_refused() {
         ("SELECT id FROM orders WHERE nothing > 3", invalid, "nothing"),
         ("SELECT id FROM orders WHERE random() < 0.1", invalid, "not the same for a row"),
         ("SELECT id FROM orders WHERE id IN (SELECT 3)", invalid, "no subquery"),
-        ("SELECT id FROM orders WHERE count(*) > 3", invalid, "aggregates"),
+        ("SELECT id FROM orders WHERE count(*) > 3", invalid, "aggregate function"),
         ("SELECT id FROM orders WHERE id = ?", invalid, "parameter"),
         ("SELECT id FROM orders WHERE coalesce(day, current_date) > DATE '2020-01-01'", invalid, "bound a window"),
         ("SELECT id FROM orders WHERE 1 = 1", invalid, "every row"),

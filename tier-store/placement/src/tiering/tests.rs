@@ -294,7 +294,7 @@ fn orders_bring_back_warm_up_and_roll_back_within_the_budget() {
     assert!(report.moves.iter().any(|m| m.reason == "ordered: bring public.t to dram"), "{report:?}");
     let refused = tiering.order(&bring(0, 3)).unwrap_err().to_string();
     assert!(
-        refused.contains("needs 32.0 KiB, the budget is 24.0 KiB") && refused.contains("8.0 KiB too much"),
+        refused.contains("need 32.0 KiB on dram, the budget is 24.0 KiB") && refused.contains("8.0 KiB too much"),
         "{refused}"
     );
     assert_eq!(host.resident(), [0, 1, 6]);
