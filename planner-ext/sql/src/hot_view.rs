@@ -345,6 +345,6 @@ mod tests {
         }
         let long = vec!["a > 3"; 1_002].join(" OR ");
         let error = parse(&format!("create hot view v as select a from t where {long}")).unwrap_err();
-        assert!(error.message().contains("more than the 1000"), "{error}");
+        assert!(error.message().contains("more than the limit of 1000"), "{error}");
     }
 }

@@ -180,7 +180,10 @@ fn impossible_wishes_are_refused_with_the_figures() {
     store.tiering().set_budget("dram", 5 * MIB).unwrap();
     refused(store.add_tier(new("nvm", MIB, None)), "tier 'nvm' already exists");
     refused(store.add_tier(new("Nvm", MIB, None)), "cannot be the name");
-    refused(store.add_tier(NewTier { budget_bytes: Some(2 * MIB), ..new("a", MIB, None) }), "its budget of 2097152 is larger");
+    refused(
+        store.add_tier(NewTier { budget_bytes: Some(2 * MIB), ..new("a", MIB, None) }),
+        "its budget of 2097152 is larger",
+    );
     let nowhere = NvmBacking::Path(dir.path().join("no/such/folder"));
     refused(store.add_tier(NewTier { backing: nowhere, ..new("a", MIB, None) }), "does not exist");
     refused(
@@ -226,7 +229,10 @@ fn a_tier_that_is_configured_no_more_takes_nothing_with_it() {
     epoch(&store);
     check_all_rows(&store, &table);
     let outcome = store.tiering().order(&Order::RollBack { epoch: last }).unwrap().outcome;
-    assert!(outcome.iter().any(|part| part.what.contains("the tier no longer exists") && part.segments == 16), "{outcome:?}");
+    assert!(
+        outcome.iter().any(|part| part.what.contains("the tier no longer exists") && part.segments == 16),
+        "{outcome:?}"
+    );
     refused(bring_back(&store, "nvm"), "the tiers are dram, ssd");
     // Rules are in force again as soon as there is a tier of that name.
     store.add_tier(new("nvm", 4 * MIB, None)).unwrap();
