@@ -64,13 +64,6 @@ impl MemoryTier for DramTier {
         let charged_bytes = charge.bytes();
         Ok(SegmentBytes { buffer: copy.into_arrow(Some(charge)), tier: self.index.clone(), charged_bytes })
     }
-
-    /// Keeps the blocks of the read without copying, and charges all of their bytes.
-    fn adopt(&self, image: AlignedBuffer) -> Result<SegmentBytes> {
-        let charge = self.account.try_charge(image.allocated_bytes() as u64)?;
-        let charged_bytes = charge.bytes();
-        Ok(SegmentBytes { buffer: image.into_arrow(Some(charge)), tier: self.index.clone(), charged_bytes })
-    }
 }
 
 #[cfg(test)]
@@ -93,16 +86,6 @@ mod tests {
         assert_eq!((account.used_bytes(), reader.as_slice()), (8192, &[3; 8][..]));
         drop(reader);
         assert_eq!(account.used_bytes(), 0);
-    }
-
-    #[test]
-    fn adopting_charges_the_blocks_and_copies_nothing() {
-        let account = Account::new("dram", 10_000);
-        let tier = DramTier::new(TierId(0), Arc::clone(&account));
-        let blocks = AlignedBuffer::copy_of(&[9; 100], 4096).unwrap();
-        let address = blocks.as_slice().as_ptr();
-        let stored = tier.adopt(blocks).unwrap();
-        assert_eq!((stored.buffer.as_ptr(), account.used_bytes()), (address, 4096));
         assert_eq!(tier.store(&[]).unwrap().charged_bytes, 0);
     }
 }

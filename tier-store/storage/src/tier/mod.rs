@@ -28,8 +28,6 @@ use terrace_model::{Account, Result, TierId, TierIndex, TierKind};
 pub use evict::evict;
 pub use home::{Home, HomeTier};
 
-use crate::io::AlignedBuffer;
-
 /// A segment's image on a byte-addressable tier. Cloning shares it; the charge ends with the last clone or array slice.
 #[derive(Debug, Clone)]
 pub struct SegmentBytes {
@@ -79,11 +77,6 @@ pub trait MemoryTier: Send + Sync + fmt::Debug {
     /// Charges the account and copies an image into the tier. Fails with [`terrace_model::Error::BudgetExceeded`] when it does not
     /// fit.
     fn store(&self, image: &[u8]) -> Result<SegmentBytes>;
-    /// Stores an image that was just read. A tier in process memory keeps the buffer without copying.
-    #[inline]
-    fn adopt(&self, image: AlignedBuffer) -> Result<SegmentBytes> {
-        self.store(image.as_slice())
-    }
     /// Accounts for a scan that reads `bytes` in place, with `random_touches` accesses at random addresses: an emulated
     /// device delays the caller here by the time that a real device would take. Other tiers do nothing.
     fn touch(&self, _bytes: u64, _random_touches: u64) {}
