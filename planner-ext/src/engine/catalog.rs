@@ -3,143 +3,44 @@
 //! A [`Snapshot`] pins the version of each table at its first mention, so that a statement that names a table twice
 //! reads the same rows twice. Views are planned from their text and external tables opened from their definition when
 //! they are mentioned; neither is cached, so a snapshot never refers to itself.
+//!
+//! - [`name_resolver`]: the catalog of the planner, over a snapshot
+//! - [`objects`]: views, external tables and schemas in the store's catalog
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod name_resolver;
+mod objects;
+
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::datatypes::{Schema, SchemaRef};
-use async_trait::async_trait;
-use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::catalog::TableProvider;
 use datafusion::datasource::empty::EmptyTable;
-use datafusion::datasource::{TableType, ViewTable};
-use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::Statement as SqlStatement;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use terrace_scan::TierTable;
 use terrace_sql::NameParts;
-use terrace_sql::command::{Action, PlannerStatement};
 use terrace_sql::rewrite::HiddenNames;
 use terrace_tier_store::Store;
 use terrace_tier_store::store::Snapshot as Versions;
 use terrace_tier_store::table::{Table, TableDefinition, TableName};
 
+use self::name_resolver::NameResolver;
+pub(super) use self::objects::{Object, Objects};
 use super::analysis::analysed;
 use super::recursion::RecursiveTerms;
 use super::{
-    CATALOG, ColumnNotes, DEFAULT_SCHEMA, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults,
-    duplicate_columns, functions, information,
+    ColumnNotes, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults, duplicate_columns, functions,
+    information,
 };
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::system::{Live, SystemTable};
 
-/// Kinds of objects in the store's catalog.
-const VIEWS: &str = "view";
-const EXTERNAL: &str = "external";
-const SCHEMAS: &str = "schema";
-
-/// A view or an external table: the statement that made it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Object {
-    pub(super) name: TableName,
-    /// CREATE VIEW .. or CREATE EXTERNAL TABLE ..
-    pub(super) sql: String,
-    /// Schema of the names in it that have none.
-    pub(super) default_schema: String,
-    /// Whether numbers with a point in it are decimals. In texts that were stored without this field they are floats.
-    #[serde(default)]
-    decimal_literals: bool,
-    /// Its comment.
-    #[serde(default)]
-    pub(super) comment: Option<String>,
-    /// Comments of its columns, by name.
-    #[serde(default)]
-    pub(super) column_comments: BTreeMap<String, String>,
-}
-
-impl Object {
-    /// Makes an object without comments.
-    pub(super) fn new(name: TableName, sql: String, default_schema: &str) -> Self {
-        let default_schema = default_schema.to_owned();
-        Self { name, sql, default_schema, decimal_literals: false, comment: None, column_comments: BTreeMap::new() }
-    }
-}
-
-/// All views, external tables and schemas at one version of the store's schema.
-#[derive(Debug, Default)]
-pub(super) struct Objects {
-    version: u64,
-    pub(super) views: BTreeMap<TableName, Object>,
-    pub(super) external: BTreeMap<TableName, Object>,
-    pub(super) schemas: BTreeSet<String>,
-}
-
-impl Objects {
-    fn load(store: &Store, version: u64) -> Result<Self> {
-        let read = |kind| -> Result<BTreeMap<TableName, Object>> {
-            let mut found = BTreeMap::new();
-            for (name, json) in store.objects(kind)? {
-                let object: Object = serde_json::from_str(&json).map_err(|e| {
-                    Error::new(ErrorKind::DataLoss, format!("{kind} '{name}' in the catalog is damaged: {e}"))
-                })?;
-                found.insert(object.name.clone(), object);
-            }
-            Ok(found)
-        };
-        let mut schemas: BTreeSet<String> = store.objects(SCHEMAS)?.into_iter().map(|(name, _)| name).collect();
-        schemas.insert(DEFAULT_SCHEMA.to_owned());
-        schemas.extend(store.tables().iter().map(|t| t.name().schema.clone()));
-        Ok(Self { version, views: read(VIEWS)?, external: read(EXTERNAL)?, schemas })
-    }
-}
-
-/// Writes of objects; the caller holds the engine's lock on names.
 impl Engine {
-    pub(super) fn put_view(&self, object: &Object) -> Result<()> {
-        self.put(VIEWS, object)
-    }
-
-    pub(super) fn put_external(&self, object: &Object) -> Result<()> {
-        self.put(EXTERNAL, object)
-    }
-
-    fn put(&self, kind: &str, object: &Object) -> Result<()> {
-        let json = serde_json::to_string(object).map_err(|e| Error::new(ErrorKind::Internal, e.to_string()))?;
-        Ok(self.store.put_object(kind, &object.name.to_string(), &json)?)
-    }
-
-    pub(super) fn remove_view(&self, name: &TableName) -> Result<bool> {
-        Ok(self.store.remove_object(VIEWS, &name.to_string())?)
-    }
-
-    pub(super) fn remove_external(&self, name: &TableName) -> Result<bool> {
-        Ok(self.store.remove_object(EXTERNAL, &name.to_string())?)
-    }
-
-    pub(super) fn put_schema(&self, name: &str) -> Result<()> {
-        Ok(self.store.put_object(SCHEMAS, name, "{}")?)
-    }
-
-    pub(super) fn remove_schema(&self, name: &str) -> Result<bool> {
-        Ok(self.store.remove_object(SCHEMAS, name)?)
-    }
-
-    /// Returns views, external tables and schemas; reads them again when the catalog changed.
-    pub(super) fn objects(&self) -> Result<Arc<Objects>> {
-        let version = self.store.schema_version();
-        let mut cached = self.objects.lock();
-        if let Some(objects) = cached.as_ref().filter(|o| o.version == version) {
-            return Ok(Arc::clone(objects));
-        }
-        let fresh = Arc::new(Objects::load(&self.store, version)?);
-        *cached = Some(Arc::clone(&fresh));
-        Ok(fresh)
-    }
-
     /// Makes a snapshot for one statement; in a transaction, of the table versions that the transaction sees. `settings` is
     /// the session's number of changes of options.
     pub(super) fn snapshot(
@@ -264,8 +165,7 @@ impl Snapshot {
         target: &TableName,
         hidden: &HiddenNames,
     ) -> Result<LogicalPlan> {
-        let target = Some((target.clone(), hidden.clone()));
-        self.plan_in(NameResolver { target, ..NameResolver::new(self) }, statement).await
+        self.plan_in(NameResolver::for_change(self, target, hidden), statement).await
     }
 
     async fn plan_in(&self, resolver: NameResolver, statement: SqlStatement) -> Result<LogicalPlan> {
@@ -490,175 +390,5 @@ impl Snapshot {
             entries.push(system(INFORMATION_SCHEMA, name, information::schema(self, name).await?));
         }
         Ok(entries)
-    }
-}
-
-/// Resolves names over a snapshot, also within views: a name that is being expanded is not looked up again.
-#[derive(Debug, Clone)]
-struct NameResolver {
-    snapshot: Arc<Snapshot>,
-    /// Views and external tables being planned, outermost first.
-    expanding: Vec<TableName>,
-    /// The table that the planned statement changes, which is found in a hidden schema and has row positions.
-    target: Option<(TableName, HiddenNames)>,
-}
-
-impl NameResolver {
-    fn new(snapshot: &Arc<Snapshot>) -> Self {
-        Self { snapshot: Arc::clone(snapshot), expanding: Vec::new(), target: None }
-    }
-
-    fn state(self) -> SessionState {
-        let mut state = self.snapshot.template.clone();
-        state.register_catalog_list(Arc::new(Catalogs(Arc::new(self))));
-        state.mark_start_execution();
-        state
-    }
-
-    async fn provider(&self, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
-        let snapshot = &self.snapshot;
-        if let Some((target, hidden)) =
-            self.target.as_ref().filter(|(_, hidden)| name.schema == hidden.target && name.name == hidden.target)
-        {
-            let table = snapshot.pinned(target)?.map(|table| table.with_positions(&hidden.row));
-            return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
-        }
-        if name.schema == SYSTEM_SCHEMA {
-            let table = SystemTable::open(&name.name, snapshot.live.clone());
-            return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
-        }
-        if let Some(hypothetical) = &snapshot.hypothetical {
-            if *name == hypothetical.after {
-                return Ok(Some(Arc::clone(&hypothetical.table)));
-            }
-            if *name == hypothetical.before {
-                return Ok(None);
-            }
-        }
-        if let Some(table) = snapshot.pinned(name)? {
-            return Ok(Some(table));
-        }
-        if self.expanding.contains(name) {
-            // The planner also looks up the name that a definition defines.
-            return Ok(None);
-        }
-        if let Some(view) = snapshot.objects.views.get(name) {
-            return self
-                .view(view)
-                .await
-                .map(Some)
-                .map_err(|e| Error::new(e.kind(), format!("view '{}' cannot be planned: {}", view.name, e.message())));
-        }
-        match snapshot.objects.external.get(name) {
-            Some(external) => self.external(external).await.map(Some).map_err(|e| {
-                Error::new(e.kind(), format!("external table '{}' cannot be read: {}", external.name, e.message()))
-            }),
-            None => Ok(None),
-        }
-    }
-
-    async fn view(&self, view: &Object) -> Result<Arc<dyn TableProvider>> {
-        match self.plan_object(view).await? {
-            LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
-                let plan = analysed(&self.snapshot.template, create.input.as_ref().clone())?;
-                Ok(Arc::new(ViewTable::new(plan, Some(view.sql.clone()))))
-            }
-            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog is not a view")),
-        }
-    }
-
-    async fn external(&self, external: &Object) -> Result<Arc<dyn TableProvider>> {
-        self.snapshot.reads_files.store(true, Ordering::Relaxed);
-        match self.plan_object(external).await? {
-            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => {
-                super::ddl::open_external(&self.snapshot.state(), &create).await
-            }
-            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog is not an external table")),
-        }
-    }
-
-    /// Plans the text of an object with the default schema it was written under.
-    async fn plan_object(&self, object: &Object) -> Result<LogicalPlan> {
-        let mut inner = self.clone();
-        inner.expanding.push(object.name.clone());
-        inner.target = None;
-        let mut state = inner.state();
-        let options = state.config_mut().options_mut();
-        options.catalog.default_schema = object.default_schema.clone();
-        options.sql_parser.parse_float_as_decimal = object.decimal_literals;
-        match terrace_sql::parse(&object.sql)?.action {
-            Action::Plan(PlannerStatement { statement, .. }) => Ok(state.statement_to_plan(statement).await?),
-            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog cannot be planned")),
-        }
-    }
-}
-
-/// The list of catalogs, which holds the one catalog.
-#[derive(Debug)]
-struct Catalogs(Arc<NameResolver>);
-
-impl CatalogProviderList for Catalogs {
-    fn register_catalog(&self, _: String, _: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
-        None
-    }
-
-    fn catalog_names(&self) -> Vec<String> {
-        vec![CATALOG.to_owned()]
-    }
-
-    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
-        (name == CATALOG).then(|| Arc::new(Catalog(Arc::clone(&self.0))) as _)
-    }
-}
-
-/// Catalog `terrace`.
-#[derive(Debug)]
-struct Catalog(Arc<NameResolver>);
-
-impl CatalogProvider for Catalog {
-    fn schema_names(&self) -> Vec<String> {
-        self.0.snapshot.schema_names()
-    }
-
-    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        let target = self.0.target.as_ref().is_some_and(|(_, hidden)| name == hidden.target);
-        let known = target
-            || [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&name)
-            || self.0.snapshot.objects.schemas.contains(name);
-        known.then(|| Arc::new(SchemaView { resolver: Arc::clone(&self.0), name: name.to_owned() }) as _)
-    }
-}
-
-/// One schema.
-#[derive(Debug)]
-struct SchemaView {
-    resolver: Arc<NameResolver>,
-    name: String,
-}
-
-#[async_trait]
-impl SchemaProvider for SchemaView {
-    fn table_names(&self) -> Vec<String> {
-        self.resolver.snapshot.names_in(&self.name)
-    }
-
-    async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
-        if self.name == INFORMATION_SCHEMA {
-            return Ok(information::table(&self.resolver.snapshot, name).await?);
-        }
-        let name = TableName::new(self.name.clone(), name);
-        Ok(self.resolver.provider(&name).await?)
-    }
-
-    async fn table_type(&self, name: &str) -> PlanResult<Option<TableType>> {
-        let name = TableName::new(self.name.clone(), name);
-        if self.resolver.snapshot.objects.views.contains_key(&name) {
-            return Ok(Some(TableType::View));
-        }
-        Ok(self.table_exist(&name.name).then_some(TableType::Base))
-    }
-
-    fn table_exist(&self, name: &str) -> bool {
-        self.table_names().iter().any(|n| n == name)
     }
 }

@@ -1,0 +1,195 @@
+//! Names of statements and views, resolved over a snapshot; and the catalog of the planner, which asks for them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_trait::async_trait;
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::datasource::{TableType, ViewTable};
+use datafusion::error::{DataFusionError, Result as PlanResult};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use terrace_sql::command::{Action, PlannerStatement};
+use terrace_sql::rewrite::HiddenNames;
+use terrace_tier_store::table::TableName;
+
+use super::{Object, Snapshot};
+use crate::engine::analysis::analysed;
+use crate::engine::{CATALOG, INFORMATION_SCHEMA, SYSTEM_SCHEMA, information};
+use crate::error::{Error, ErrorKind, Result};
+use crate::system::SystemTable;
+
+/// Resolves names over a snapshot, also within views: a name that is being expanded is not looked up again.
+#[derive(Debug, Clone)]
+pub(super) struct NameResolver {
+    snapshot: Arc<Snapshot>,
+    /// Views and external tables being planned, outermost first.
+    expanding: Vec<TableName>,
+    /// The table that the planned statement changes, which is found in a hidden schema and has row positions.
+    target: Option<(TableName, HiddenNames)>,
+}
+
+impl NameResolver {
+    pub(super) fn new(snapshot: &Arc<Snapshot>) -> Self {
+        Self { snapshot: Arc::clone(snapshot), expanding: Vec::new(), target: None }
+    }
+
+    /// Resolves names for a change of `target`, under whose hidden name the statement reads it.
+    pub(super) fn for_change(snapshot: &Arc<Snapshot>, target: &TableName, hidden: &HiddenNames) -> Self {
+        Self { target: Some((target.clone(), hidden.clone())), ..Self::new(snapshot) }
+    }
+
+    pub(super) fn state(self) -> SessionState {
+        let mut state = self.snapshot.template.clone();
+        state.register_catalog_list(Arc::new(Catalogs(Arc::new(self))));
+        state.mark_start_execution();
+        state
+    }
+
+    pub(super) async fn provider(&self, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
+        let snapshot = &self.snapshot;
+        if let Some((target, hidden)) =
+            self.target.as_ref().filter(|(_, hidden)| name.schema == hidden.target && name.name == hidden.target)
+        {
+            let table = snapshot.pinned(target)?.map(|table| table.with_positions(&hidden.row));
+            return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
+        }
+        if name.schema == SYSTEM_SCHEMA {
+            let table = SystemTable::open(&name.name, snapshot.live.clone());
+            return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
+        }
+        if let Some(hypothetical) = &snapshot.hypothetical {
+            if *name == hypothetical.after {
+                return Ok(Some(Arc::clone(&hypothetical.table)));
+            }
+            if *name == hypothetical.before {
+                return Ok(None);
+            }
+        }
+        if let Some(table) = snapshot.pinned(name)? {
+            return Ok(Some(table));
+        }
+        if self.expanding.contains(name) {
+            // The planner also looks up the name that a definition defines.
+            return Ok(None);
+        }
+        if let Some(view) = snapshot.objects.views.get(name) {
+            return self
+                .view(view)
+                .await
+                .map(Some)
+                .map_err(|e| Error::new(e.kind(), format!("view '{}' cannot be planned: {}", view.name, e.message())));
+        }
+        match snapshot.objects.external.get(name) {
+            Some(external) => self.external(external).await.map(Some).map_err(|e| {
+                Error::new(e.kind(), format!("external table '{}' cannot be read: {}", external.name, e.message()))
+            }),
+            None => Ok(None),
+        }
+    }
+
+    async fn view(&self, view: &Object) -> Result<Arc<dyn TableProvider>> {
+        match self.plan_object(view).await? {
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
+                let plan = analysed(&self.snapshot.template, create.input.as_ref().clone())?;
+                Ok(Arc::new(ViewTable::new(plan, Some(view.sql.clone()))))
+            }
+            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog is not a view")),
+        }
+    }
+
+    async fn external(&self, external: &Object) -> Result<Arc<dyn TableProvider>> {
+        self.snapshot.reads_files.store(true, Ordering::Relaxed);
+        match self.plan_object(external).await? {
+            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)) => {
+                crate::engine::ddl::open_external(&self.snapshot.state(), &create).await
+            }
+            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog is not an external table")),
+        }
+    }
+
+    /// Plans the text of an object with the default schema it was written under.
+    async fn plan_object(&self, object: &Object) -> Result<LogicalPlan> {
+        let mut inner = self.clone();
+        inner.expanding.push(object.name.clone());
+        inner.target = None;
+        let mut state = inner.state();
+        let options = state.config_mut().options_mut();
+        options.catalog.default_schema = object.default_schema.clone();
+        options.sql_parser.parse_float_as_decimal = object.decimal_literals;
+        match terrace_sql::parse(&object.sql)?.action {
+            Action::Plan(PlannerStatement { statement, .. }) => Ok(state.statement_to_plan(statement).await?),
+            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog cannot be planned")),
+        }
+    }
+}
+
+/// The list of catalogs, which holds the one catalog.
+#[derive(Debug)]
+struct Catalogs(Arc<NameResolver>);
+
+impl CatalogProviderList for Catalogs {
+    fn register_catalog(&self, _: String, _: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        vec![CATALOG.to_owned()]
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        (name == CATALOG).then(|| Arc::new(Catalog(Arc::clone(&self.0))) as _)
+    }
+}
+
+/// Catalog `terrace`.
+#[derive(Debug)]
+struct Catalog(Arc<NameResolver>);
+
+impl CatalogProvider for Catalog {
+    fn schema_names(&self) -> Vec<String> {
+        self.0.snapshot.schema_names()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let target = self.0.target.as_ref().is_some_and(|(_, hidden)| name == hidden.target);
+        let known = target
+            || [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&name)
+            || self.0.snapshot.objects.schemas.contains(name);
+        known.then(|| Arc::new(SchemaView { resolver: Arc::clone(&self.0), name: name.to_owned() }) as _)
+    }
+}
+
+/// One schema.
+#[derive(Debug)]
+struct SchemaView {
+    resolver: Arc<NameResolver>,
+    name: String,
+}
+
+#[async_trait]
+impl SchemaProvider for SchemaView {
+    fn table_names(&self) -> Vec<String> {
+        self.resolver.snapshot.names_in(&self.name)
+    }
+
+    async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        if self.name == INFORMATION_SCHEMA {
+            return Ok(information::table(&self.resolver.snapshot, name).await?);
+        }
+        let name = TableName::new(self.name.clone(), name);
+        Ok(self.resolver.provider(&name).await?)
+    }
+
+    async fn table_type(&self, name: &str) -> PlanResult<Option<TableType>> {
+        let name = TableName::new(self.name.clone(), name);
+        if self.resolver.snapshot.objects.views.contains_key(&name) {
+            return Ok(Some(TableType::View));
+        }
+        Ok(self.table_exist(&name.name).then_some(TableType::Base))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.table_names().iter().any(|n| n == name)
+    }
+}
