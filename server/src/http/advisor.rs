@@ -10,7 +10,6 @@ use terrace_tier_store::placement::{Advice, AdviceRequest, Goal};
 use utoipa::IntoParams;
 
 use super::problem::{Problem, Result};
-use super::schemas;
 use super::state::AppState;
 use crate::units::{Size, Span};
 
@@ -93,7 +92,7 @@ fn prices(text: &str) -> Result<Vec<(String, f64)>> {
     path = "/api/v1/advisor",
     operation_id = "advise",
     params(AdviceQuery),
-    responses((status = 200, description = "The predictions", body = schemas::Advice)),
+    responses((status = 200, description = "The predictions", body = Advice)),
 )]
 pub async fn advise(
     State(state): State<Arc<AppState>>,

@@ -10,7 +10,6 @@ use terrace_tier_store::placement::{Calibration, TierCost};
 use utoipa::ToSchema;
 
 use super::problem::{Problem, Result};
-use super::schemas;
 use super::state::AppState;
 
 /// A calibration, and the costs that placement uses.
@@ -18,10 +17,8 @@ use super::state::AppState;
 #[schema(as = Calibration)]
 pub struct Answer {
     #[serde(flatten)]
-    #[schema(value_type = schemas::Measurements)]
     calibration: Calibration,
     /// Costs by tier, in order; those of the home tier are corrected by scans.
-    #[schema(value_type = Vec<schemas::TierCost>)]
     used: Vec<TierCost>,
 }
 

@@ -11,7 +11,6 @@ use utoipa::ToSchema;
 
 use super::placement::table_name;
 use super::problem::Result;
-use super::schemas;
 use super::state::AppState;
 use super::tables::TablePath;
 
@@ -19,7 +18,6 @@ use super::tables::TablePath;
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Placement {
     /// The mode for all tables.
-    #[schema(value_type = schemas::TieringMode)]
     mode: TieringMode,
     /// True while nothing moves.
     frozen: bool,
@@ -39,7 +37,6 @@ pub struct TableTiering {
     /// Full name.
     table: String,
     /// The mode of the table.
-    #[schema(value_type = schemas::TieringMode)]
     mode: TieringMode,
 }
 
@@ -48,7 +45,6 @@ pub struct TableTiering {
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct PlacementOrder {
     /// The mode for all tables.
-    #[schema(value_type = Option<schemas::TieringMode>)]
     mode: Option<TieringMode>,
     /// True: nothing moves. False: segments move again.
     frozen: Option<bool>,
@@ -59,7 +55,6 @@ pub struct PlacementOrder {
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct TieringOrder {
     /// The new mode.
-    #[schema(value_type = schemas::TieringMode)]
     mode: TieringMode,
 }
 

@@ -11,7 +11,6 @@ use utoipa::ToSchema;
 
 use super::page::{Page, Paged, RawPage};
 use super::problem::Result;
-use super::schemas;
 use super::state::AppState;
 
 /// Options of an epoch.
@@ -30,7 +29,7 @@ pub struct EpochOrder {
     path = "/api/v1/epochs",
     operation_id = "listEpochs",
     params(RawPage),
-    responses((status = 200, description = "A page of epochs", body = Paged<schemas::Epoch>)),
+    responses((status = 200, description = "A page of epochs", body = Paged<EpochRecord>)),
 )]
 pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Result<Json<Paged<EpochRecord>>> {
     state.blocking(move |state| Ok(Json(page.cut_log(state.store().epochs(page.items_to_read())?)))).await
@@ -42,7 +41,7 @@ pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Result<Json
     path = "/api/v1/epochs",
     operation_id = "runEpoch",
     request_body = EpochOrder,
-    responses((status = 200, description = "The epoch and its moves", body = schemas::EpochReport)),
+    responses((status = 200, description = "The epoch and its moves", body = EpochReport)),
 )]
 pub async fn run(
     State(state): State<Arc<AppState>>,

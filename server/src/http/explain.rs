@@ -11,7 +11,6 @@ use utoipa::ToSchema;
 
 use super::placement::{NewScope, table_name};
 use super::problem::Result;
-use super::schemas;
 use super::state::AppState;
 use super::tables::TablePath;
 
@@ -19,7 +18,6 @@ use super::tables::TablePath;
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Explanations {
     /// One per segment in the scope.
-    #[schema(value_type = Vec<schemas::Explanation>)]
     items: Vec<Explanation>,
 }
 
@@ -60,7 +58,7 @@ pub async fn table(
     path = "/api/v1/explain-placement",
     operation_id = "explainQueryPlacement",
     request_body = ExplainQuery,
-    responses((status = 200, description = "The reads of the query", body = schemas::QueryCost)),
+    responses((status = 200, description = "The reads of the query", body = QueryCost)),
 )]
 pub async fn query(
     State(state): State<Arc<AppState>>,

@@ -17,7 +17,6 @@ use terrace_tier_store::store::{BackupReport, CheckOptions, CheckReport, Progres
 use utoipa::ToSchema;
 
 use super::problem::{Problem, Result};
-use super::schemas;
 use super::state::AppState;
 
 /// Longest pause after a file.
@@ -54,7 +53,7 @@ pub struct BackupOrder {
     path = "/api/v1/check",
     operation_id = "check",
     request_body = CheckOrder,
-    responses((status = 200, description = "The report", body = schemas::CheckReport)),
+    responses((status = 200, description = "The report", body = CheckReport)),
 )]
 pub async fn check(
     State(state): State<Arc<AppState>>,
@@ -77,7 +76,7 @@ pub async fn check(
     path = "/api/v1/backup",
     operation_id = "backup",
     request_body = BackupOrder,
-    responses((status = 200, description = "What was copied", body = schemas::BackupReport)),
+    responses((status = 200, description = "What was copied", body = BackupReport)),
 )]
 pub async fn backup(
     State(state): State<Arc<AppState>>,
@@ -105,7 +104,7 @@ pub async fn backup(
     get,
     path = "/api/v1/usage",
     operation_id = "usage",
-    responses((status = 200, description = "The disk usage", body = schemas::Usage)),
+    responses((status = 200, description = "The disk usage", body = Usage)),
 )]
 pub async fn usage(State(state): State<Arc<AppState>>) -> Result<Json<Usage>> {
     state.blocking(move |state| Ok(Json(state.store().usage()?))).await

@@ -29,7 +29,6 @@
 //! - [`problem`]: errors as `application/problem+json`
 //! - [`queries`]: statements: list, cancel
 //! - [`routes`]: the list of routes
-//! - [`schemas`]: schemas of types of other crates
 //! - [`state`]: state that handlers share
 //! - [`tables`]: tables and segments
 //! - [`tiers`]: tiers and budgets
@@ -53,7 +52,6 @@ mod placement;
 mod problem;
 mod queries;
 mod routes;
-mod schemas;
 mod state;
 mod tables;
 mod tiers;

@@ -15,7 +15,6 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::page::{Page, Paged, RawPage};
 use super::problem::{Problem, Result};
-use super::schemas;
 use super::state::AppState;
 use crate::moves;
 
@@ -28,7 +27,7 @@ const PART_BYTES: usize = 64 << 10;
     path = "/api/v1/moves",
     operation_id = "listMoves",
     params(RawPage),
-    responses((status = 200, description = "A page of moves", body = Paged<schemas::Move>)),
+    responses((status = 200, description = "A page of moves", body = Paged<MoveRecord>)),
 )]
 pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Result<Json<Paged<MoveRecord>>> {
     state.blocking(move |state| Ok(Json(page.cut_log(state.store().moves(page.items_to_read())?)))).await

@@ -11,7 +11,6 @@ use utoipa::ToSchema;
 
 use super::placement::{NewScope, Span, table_name};
 use super::problem::Result;
-use super::schemas;
 use super::state::AppState;
 use super::tables::TablePath;
 
@@ -50,7 +49,7 @@ pub struct RollBack {
     operation_id = "bringBack",
     params(TablePath),
     request_body = BringBack,
-    responses((status = 200, description = "The result of the order", body = schemas::OrderReport)),
+    responses((status = 200, description = "The result of the order", body = OrderReport)),
 )]
 pub async fn bring_back(
     State(state): State<Arc<AppState>>,
@@ -71,7 +70,7 @@ pub async fn bring_back(
     operation_id = "warmUp",
     params(TablePath),
     request_body = NewScope,
-    responses((status = 200, description = "The result of the order", body = schemas::OrderReport)),
+    responses((status = 200, description = "The result of the order", body = OrderReport)),
 )]
 pub async fn warm_up(
     State(state): State<Arc<AppState>>,
@@ -91,7 +90,7 @@ pub async fn warm_up(
     path = "/api/v1/placement/roll-back",
     operation_id = "rollBackPlacement",
     request_body = RollBack,
-    responses((status = 200, description = "The result of the order", body = schemas::OrderReport)),
+    responses((status = 200, description = "The result of the order", body = OrderReport)),
 )]
 pub async fn roll_back(
     State(state): State<Arc<AppState>>,

@@ -13,15 +13,13 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::page::{Page, Paged, RawPage};
 use super::problem::{Problem, Result};
-use super::schemas;
 use super::state::AppState;
 use super::tables::{self, TablePath};
 
 /// The kind of a rule: segments must lie on the tier (pin), must not (exclude), or should (prefer).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
-#[schema(as = RuleKind)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
+enum Kind {
     /// The segments must lie on the tier.
     Pin,
     /// They must not.
@@ -56,6 +54,7 @@ pub(super) struct Span {
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct NewPlacementRule {
     /// Its kind.
+    #[schema(value_type = RuleKind)]
     kind: Kind,
     /// Name of the tier.
     #[schema(examples("dram"))]
@@ -151,7 +150,7 @@ pub struct Dropped {
     path = "/api/v1/placement-rules",
     operation_id = "listPlacementRules",
     params(RawPage),
-    responses((status = 200, description = "A page of rules", body = Paged<schemas::PlacementRule>)),
+    responses((status = 200, description = "A page of rules", body = Paged<RuleStatus>)),
 )]
 pub async fn all(State(state): State<Arc<AppState>>, page: Page) -> Result<Json<Paged<RuleStatus>>> {
     state
@@ -169,7 +168,7 @@ pub async fn all(State(state): State<Arc<AppState>>, page: Page) -> Result<Json<
     path = "/api/v1/tables/{name}/placement-rules",
     operation_id = "listTablePlacementRules",
     params(TablePath, RawPage),
-    responses((status = 200, description = "A page of rules", body = Paged<schemas::PlacementRule>)),
+    responses((status = 200, description = "A page of rules", body = Paged<RuleStatus>)),
 )]
 pub async fn list(
     State(state): State<Arc<AppState>>,
@@ -195,7 +194,7 @@ pub async fn list(
     operation_id = "makePlacementRule",
     params(TablePath),
     request_body = NewPlacementRule,
-    responses((status = 200, description = "The rule as it is now", body = schemas::PlacementRule)),
+    responses((status = 200, description = "The rule as it is now", body = RuleStatus)),
 )]
 pub async fn make(
     State(state): State<Arc<AppState>>,
@@ -283,4 +282,20 @@ fn dropped(table: &TableName, rules: Vec<Rule>) -> Result<Json<Dropped>> {
 
 pub(super) fn table_name(state: &AppState, name: &str) -> Result<TableName> {
     Ok(tables::find(state, name)?.name().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::to_value;
+    use utoipa::PartialSchema as _;
+
+    use super::*;
+
+    #[test]
+    fn kinds_of_the_document_are_read() {
+        let kinds = to_value(RuleKind::schema()).unwrap()["enum"].clone();
+        let kinds: Vec<Kind> = serde_json::from_value(kinds).unwrap();
+        assert_eq!(kinds, [Kind::Pin, Kind::Exclude, Kind::Prefer]);
+    }
 }

@@ -11,8 +11,21 @@ use utoipa::ToSchema;
 
 use super::page::{Page, Paged, RawPage};
 use super::problem::{Problem, ProblemBody, Result};
-use super::schemas;
 use super::state::AppState;
+
+/// The state of a statement.
+// For the document alone: its names come from `terrace_planner_ext::engine::StatementState`.
+#[allow(dead_code)]
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+enum StatementState {
+    Planning,
+    Queued,
+    Running,
+    Done,
+    Failed,
+    Cancelled,
+}
 
 /// A statement as the API shows it.
 #[derive(Debug, Serialize, ToSchema)]
@@ -29,7 +42,7 @@ pub struct QueryItem {
     /// Its kind, such as query or insert.
     kind: &'static str,
     /// Its state.
-    #[schema(value_type = schemas::StatementState)]
+    #[schema(value_type = StatementState)]
     state: String,
     /// True until it has ended.
     running: bool,

@@ -10,11 +10,11 @@ use terrace_tier_store::Error;
 use terrace_tier_store::migrate::Failing;
 use terrace_tier_store::placement::TierState;
 use terrace_tier_store::store::{NewTierSpec, TierInfo};
+use terrace_tier_store::tier::TierKind;
 use utoipa::ToSchema;
 
 use super::page::{Page, Paged, RawPage};
 use super::problem::Result;
-use super::schemas;
 use super::state::AppState;
 use crate::units::Size;
 
@@ -24,20 +24,18 @@ pub struct Tier {
     /// Its name.
     name: String,
     /// Its kind.
-    #[schema(value_type = schemas::TierKind)]
-    kind: String,
+    kind: TierKind,
     /// True when ordinary memory stands in for the device.
     emulated: bool,
     /// Description of its device.
     description: String,
     /// Whether it takes segments.
-    #[schema(value_type = schemas::TierState)]
     state: TierState,
     /// Limit of the loop's own reads from its device, and of its writes; `null`: no limit.
     #[schema(required)]
     rate_limit_bytes_per_s: Option<u64>,
     /// The reason for which moves to and from it pause; `null` while its device works.
-    #[schema(required, value_type = Option<schemas::Failing>)]
+    #[schema(required)]
     failing: Option<Failing>,
     /// Its budget; `null`: no limit.
     #[schema(required)]
@@ -61,7 +59,7 @@ impl Tier {
         Self {
             price_per_gb: price.map(|(_, price)| *price),
             name: info.name,
-            kind: info.kind.to_string(),
+            kind: info.kind,
             emulated: info.emulated,
             description: info.description,
             state: info.state,
@@ -85,10 +83,8 @@ fn limit(bytes: u64) -> Option<u64> {
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct TierChange {
     /// The new budget; a percentage is of the bytes of all sealed data.
-    #[schema(value_type = Option<schemas::Size>)]
     budget: Option<Size>,
     /// Bytes per second that the loop's own moves read from its device, and write to it, at most; 0: no limit.
-    #[schema(value_type = Option<schemas::Size>)]
     rate_limit: Option<Size>,
     /// True: the tier takes no more segments, and its segments move elsewhere. False: it takes segments again.
     draining: Option<bool>,
@@ -138,7 +134,7 @@ pub async fn one(State(state): State<Arc<AppState>>, Path(name): Path<String>) -
     post,
     path = "/api/v1/tiers",
     operation_id = "addTier",
-    request_body = schemas::TierOrder,
+    request_body = NewTierSpec,
     responses((status = 200, description = "The new tier", body = Tier)),
 )]
 pub async fn add(
@@ -220,4 +216,35 @@ fn find(state: &AppState, name: &str) -> Result<TierInfo> {
     let known: Vec<String> = tiers.iter().map(|tier| tier.name.clone()).collect();
     let found = tiers.into_iter().find(|tier| tier.name == name);
     found.ok_or_else(|| Error::unknown_tier(name, &known).into())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use serde_json::{Map, Value, json, to_value};
+    use utoipa::PartialSchema as _;
+
+    use super::*;
+
+    fn keys(value: &Value) -> BTreeSet<&String> {
+        value.as_object().unwrap().keys().collect()
+    }
+
+    /// What the document says of a request must be what the server reads.
+    #[test]
+    fn orders_of_the_document_are_read() {
+        let order = to_value(NewTierSpec::schema()).unwrap();
+        let all = json!({
+            "name": "pmem", "path": "/mnt/pmem", "emulated": false, "capacity": "2GiB", "budget": "10%", "slow": false
+        });
+        assert_eq!(keys(&all), keys(&order["properties"]));
+        serde_json::from_value::<NewTierSpec>(all.clone()).unwrap();
+        let required = order["required"].as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+        let least: Value = required.map(|name| (name.to_owned(), all[name].clone())).collect::<Map<_, _>>().into();
+        serde_json::from_value::<NewTierSpec>(least).unwrap();
+        let examples = to_value(Size::schema()).unwrap()["examples"].clone();
+        assert_eq!(serde_json::from_value::<Vec<Size>>(examples).unwrap().len(), 3);
+    }
 }

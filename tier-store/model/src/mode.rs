@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// The mode of the tiering loop for a table, or for all tables. The more restrictive of the two applies.
+/// The mode of the tiering loop for a table, or for all tables; the more restrictive of the two applies. auto: the loop
+/// moves segments; advise: it logs the moves as proposed; off: it does neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TieringMode {
     /// The loop moves segments.

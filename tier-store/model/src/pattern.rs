@@ -1,9 +1,10 @@
-//! Patterns of accesses to segments.
+//! Patterns of accesses to segments (Dreseler 2021, section 6.2).
 
 use serde::{Deserialize, Serialize};
 
-/// How a segment is accessed (Dreseler 2021, section 6.2).
+/// The pattern of accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// The whole segment or a good part of it, from one row to the next.

@@ -13,6 +13,7 @@ pub struct TierId(pub u8);
 
 /// The kind of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TierKind {
     /// Process memory.

@@ -35,6 +35,7 @@ pub struct AdviceRequest {
 
 /// The prediction for one budget of the fastest tier, with the other budgets as they are.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BudgetPoint {
     /// The budget.
     pub budget_bytes: u64,
@@ -48,11 +49,14 @@ pub struct BudgetPoint {
     pub read_us: f64,
     /// Part of `read_us` that one more byte would save, in nanoseconds.
     pub price_ns_per_byte: f64,
-    /// Predicted mean time of a statement, in microseconds; `None` without statements to go by.
+    /// Predicted mean time of a statement, in microseconds; null without statements to go by.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub mean_us: Option<f64>,
     /// Predicted 95th percentile of the time of a statement, in microseconds.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub p95_us: Option<f64>,
     /// `mean_us` over that with everything on the fastest tier.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub slowdown: Option<f64>,
     /// Bytes that rules want in memory and for which there is no room: such a budget is refused.
     pub unmet_bytes: u64,
@@ -60,12 +64,14 @@ pub struct BudgetPoint {
 
 /// The effect of a larger budget of the fastest tier.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MoreRoom {
     /// Further bytes.
     pub more_bytes: u64,
     /// The prediction with them.
     pub point: BudgetPoint,
     /// Mean time of a statement saved, in microseconds.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub saved_us: Option<f64>,
     /// Reading time of an epoch saved, in microseconds.
     pub saved_read_us: f64,
@@ -73,12 +79,15 @@ pub struct MoreRoom {
 
 /// A budget for each tier of memory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Configuration {
-    /// Name of the tier, and its budget in bytes.
+    /// Names of the tiers, each with its budget in bytes.
     pub budgets: Vec<(String, u64)>,
-    /// Cost of the budgets and of the bytes at home; `None` without prices.
+    /// Cost of the budgets and of all bytes at home; null without prices.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub cost: Option<f64>,
     /// Predicted mean time of a statement, in microseconds.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub mean_us: Option<f64>,
     /// Mean time over that with everything on the fastest tier; reading time instead where there are no statements.
     pub slowdown: f64,
@@ -86,6 +95,7 @@ pub struct Configuration {
 
 /// A column that no statement has read since counting began.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UnreadColumn {
     /// Full name of the table.
     pub table: String,
@@ -99,6 +109,7 @@ pub struct UnreadColumn {
 
 /// The advisor's answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Advice {
     /// Name of the tier whose budget varies.
     pub tier: String,
@@ -109,18 +120,22 @@ pub struct Advice {
     /// Number of statements that the predicted times refer to.
     pub statements: u64,
     /// Their mean time as measured, in microseconds.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub measured_us: Option<f64>,
     /// The prediction with the budgets as they are, once all moves are done.
     pub now: BudgetPoint,
     /// Predictions by rising budget.
     pub curve: Vec<BudgetPoint>,
-    /// Predictions for [`AdviceRequest::shares`], in that order.
+    /// Predictions for the shares in the request, in that order.
     pub asked: Vec<BudgetPoint>,
-    /// The budget beyond which more of it gains much less; `None` where the curve has no such place.
+    /// The budget beyond which more of it gains much less; null where the curve has no such place.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub knee: Option<BudgetPoint>,
-    /// The effect of [`AdviceRequest::more_bytes`].
+    /// The effect of the further bytes in the request.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub more: Option<MoreRoom>,
     /// The cheapest budgets that meet the goal; without prices those with least of the fastest tier.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub cheapest: Option<Configuration>,
     /// Columns that no statement reads, largest first.
     pub never_read: Vec<UnreadColumn>,

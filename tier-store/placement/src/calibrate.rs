@@ -49,29 +49,33 @@ const AGAIN_US: u64 = 600_000_000;
 
 /// The measured profile of one tier.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TierProfile {
     /// Name of the tier.
     pub name: String,
     /// Its kind.
     pub kind: TierKind,
-    /// Description of its device; another text means another device.
+    /// Description of its device; another text means another device, which is measured anew.
     pub device: String,
-    /// The cost profile.
+    /// The cost that follows from the measurements.
     pub cost: TierCost,
-    /// The measurements that `cost` follows from; empty when it is typical, and in calibrations of versions that did not
-    /// keep them.
+    /// The measurements that `cost` follows from; absent when it is typical, and in calibrations of versions that did
+    /// not keep them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<Point>,
-    /// Performance of the device with many reads at once; `None` for memory.
+    /// Performance of the device with many reads at once; absent for memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub busy: Option<Busy>,
     /// False when `cost` is only typical of the kind.
     pub measured: bool,
     /// True when there was no room to measure it: it is not tried again before there is.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub no_room: bool,
     /// The reason why it was not measured, or why the last attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub note: Option<String>,
 }
 
@@ -103,38 +107,45 @@ impl TierProfile {
 
 /// Performance of a device with enough reads in flight to keep it busy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Busy {
     /// Bytes in flight that suffice to keep it busy.
     pub depth_bytes: u64,
     /// Its throughput with so many bytes in flight, in bytes per microsecond.
     pub bytes_per_us: f64,
-    /// CPU time to read and check a byte, in microseconds; 0 where the kernel does not report it, `None` in
-    /// calibrations of versions that did not measure it, or that counted the kernel's clearing of fresh memory.
+    /// CPU time to read and check a byte, in microseconds; 0 where the kernel does not report it, null in calibrations
+    /// of versions that did not measure it, or that counted the kernel's clearing of fresh memory.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub cores_us_per_byte: Option<f64>,
 }
 
 /// The measurements of all tiers, fastest first, the home last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Measurements))]
 pub struct Calibration {
     /// Version of the measuring method: versions before this field measured the caches of the processor in place of small
     /// memory tiers.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub method: u32,
     /// Time of the calibration, in microseconds since the Unix epoch.
     pub unix_us: u64,
     /// Duration of the calibration, in microseconds.
     pub took_us: u64,
-    /// The processor and its cores; another text means another machine.
+    /// The processor and its cores; another text means another machine, on which all is measured anew.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub machine: String,
     /// One profile per tier.
     pub tiers: Vec<TierProfile>,
-    /// Rates of decompression; `None` in calibrations of versions that did not decompress.
+    /// Rates of decompression; null in calibrations of versions that did not decompress.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub decompression: Option<DecompressionRates>,
     /// Correction of the home's cost by the scans since then.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub correction: Correction,
 }
 

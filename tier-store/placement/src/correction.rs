@@ -46,12 +46,13 @@ fn calibrated_us(reads: &ReadSums, cost: &TierCost) -> f64 {
     latencies_us + reads.bytes as f64 / sequential.bytes_per_us
 }
 
-/// A correction of the calibrated cost of the home.
+/// Correction of the home's cost by the scans since the calibration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Correction {
-    /// Time that the device takes, divided by the calibrated time.
+    /// Time that the device takes for the reads of scans, divided by the calibrated time.
     pub device_times: f64,
-    /// Share of its time for which statements wait.
+    /// Share of that time for which statements wait.
     pub waited_share: f64,
     /// Bytes of the reads from which it was computed.
     pub bytes: u64,

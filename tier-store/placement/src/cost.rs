@@ -21,8 +21,9 @@ const LEAST_SKIPPED: f64 = 0.2;
 /// Typical speedup of places in ascending order over single ones: they are requested together, or prefetched.
 const ASCENDING_SPEEDUP: f64 = 4.0;
 
-/// One line of a tier's cost profile.
+/// Cost of an access: its latency, and bytes at a bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PatternCost {
     /// Time before the first byte, in microseconds: per access (sequential) or per place it touches (the others).
     pub latency_us: f64,
@@ -39,10 +40,13 @@ impl PatternCost {
 
 /// Cost of accesses on one tier.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TierCost {
-    /// Cost by pattern, in the order of [`Pattern::ALL`].
+    /// Cost by pattern: sequential, monotonic, random, point.
+    #[cfg_attr(feature = "openapi", schema(min_items = 4, max_items = 4))]
     pub patterns: [PatternCost; 4],
-    /// Fewest bytes that one access touches; `None`: always the whole segment.
+    /// Bytes of a place, the fewest that one access touches; null: always the whole segment.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub granule_bytes: Option<u64>,
 }
 

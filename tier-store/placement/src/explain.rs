@@ -19,6 +19,7 @@ use crate::heat::SegmentHeat;
 
 /// A tier as a choice for one segment; times in microseconds per epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TierOption {
     /// Name of the tier.
     pub tier: String,
@@ -39,8 +40,10 @@ pub struct TierOption {
     pub total_us: f64,
 }
 
-/// How a condition was found.
+/// How a condition was found. price: computed from the prices of the plan; planned: the plan was made again on both
+/// sides of the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
     /// Computed from the prices of the plan: an approximation, as prices change in steps.
@@ -61,6 +64,7 @@ impl Basis {
 
 /// The quantity of a condition that changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Lever {
     /// The segment is read more often than `value` times per epoch.
@@ -75,6 +79,7 @@ pub enum Lever {
 
 /// A change after which the next epoch would place the segment elsewhere.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Condition {
     /// The quantity that changes.
     pub lever: Lever,
@@ -102,6 +107,7 @@ impl Condition {
 
 /// The explanation of one segment's placement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Explanation {
     /// Full name of the table.
     pub table: String,
@@ -125,9 +131,11 @@ pub struct Explanation {
     pub benefit_ns_per_byte: f64,
     /// The price of a byte of the faster one, in nanoseconds.
     pub price_ns_per_byte: f64,
-    /// The second best tier; `None` when rules leave only one.
+    /// The second best tier; null when rules leave only one.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub runner_up: Option<String>,
     /// How much more it would cost there, in microseconds per epoch.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub runner_up_us: Option<f64>,
     /// Every tier, fastest first.
     pub options: Vec<TierOption>,

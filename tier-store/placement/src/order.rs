@@ -72,6 +72,7 @@ pub enum Order {
 
 /// The outcome of an order for some of its segments.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OrderOutcome {
     /// Description of the outcome.
     pub what: String,
@@ -83,6 +84,7 @@ pub struct OrderOutcome {
 
 /// The result of an order.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OrderReport {
     /// The record of the order, logged as an epoch.
     pub epoch: EpochRecord,

@@ -13,6 +13,7 @@ use super::solver::Effort;
 
 /// Segments of one column on one tier that a statement would read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReadPart {
     /// Full name of the table.
     pub table: String,
@@ -34,6 +35,7 @@ pub struct ReadPart {
 
 /// All reads of a statement and their cost.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QueryCost {
     /// By table, column and tier.
     pub parts: Vec<ReadPart>,
@@ -47,10 +49,12 @@ pub struct QueryCost {
     pub fast_us: f64,
     /// False where there are too many segments to make plans for the next two figures.
     pub is_searched: bool,
-    /// Runs per epoch from which on the next epoch would bring all segments into memory; `None` when no number does.
+    /// Runs per epoch from which on the next epoch would bring all segments into memory; null when no number does.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub runs_per_epoch: Option<f64>,
-    /// Bytes that the budget of the fastest tier lacks for that, with one more run per epoch; `None` when no budget
+    /// Bytes that the budget of the fastest tier lacks for that, with one more run per epoch; null when no budget
     /// suffices: rules forbid it, or so few runs do not pay for the moves.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub more_room_bytes: Option<u64>,
     /// Summary in one sentence.
     pub why: String,

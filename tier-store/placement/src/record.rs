@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The status of a planned move.
+/// The status of a move. planned: decided, not carried out; done: carried out; skipped: not carried out, `why` says
+/// why; proposed: decided where the loop only advises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum MoveStatus {
     /// Decided, not carried out (a dry run, or the epoch still runs).
@@ -30,6 +32,7 @@ impl MoveStatus {
 
 /// One change of the placement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Move))]
 pub struct MoveRecord {
     /// The epoch that decided the move.
     pub epoch: u64,
@@ -45,34 +48,40 @@ pub struct MoveRecord {
     pub from: String,
     /// Name of the tier it goes to.
     pub to: String,
-    /// Number of segments: 1, or more where a row sums up moves that were made between epochs.
+    /// Number of segments: 1, or more in a row that sums up moves made between epochs; table and column are * then.
     #[serde(default = "one")]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub segments: u64,
-    /// Bytes of the segment's image.
+    /// Bytes of their images.
     pub bytes: u64,
     /// Expected change of reading time in microseconds per epoch; positive = saved, negative = the price of making room.
     pub benefit_us: f64,
     /// `benefit_us` per byte, in nanoseconds.
     pub benefit_ns_per_byte: f64,
-    /// Price of a byte of the faster of the two tiers between which it was decided, in nanoseconds; in a row that sums up
-    /// merges on read, the benefit that the segments lost which made room, per byte that came. `None` where no price was
-    /// part of the decision: [`MoveRecord::condition`] says so.
+    /// Price of a byte of the faster of the two tiers between which it was decided, in nanoseconds; in a row that sums
+    /// up merges on read, the benefit that the segments lost which made room, per byte that came. Absent where no price
+    /// was part of the decision: `condition` says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub price_ns_per_byte: Option<f64>,
-    /// Name of the second best tier; `None` where no second was weighed.
+    /// Name of the second best tier; absent where none was weighed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub runner_up: Option<String>,
     /// Additional cost on the second best tier, in microseconds per epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub runner_up_us: Option<f64>,
     /// The condition under which the decision would have been another.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
-    /// Reading time saved per epoch since it was carried out, measured from the counters; see [`super::measure`].
+    /// Reading time saved per epoch since it was carried out, measured from the counters; absent before it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub measured_us: Option<f64>,
     /// Epochs over which `measured_us` was measured.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub measured_epochs: u32,
     /// The reason, in one sentence with figures.
     pub reason: String,
@@ -80,6 +89,7 @@ pub struct MoveRecord {
     pub status: MoveStatus,
     /// The reason why it was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub why: Option<String>,
     /// End of the move, in microseconds since the Unix epoch; for a planned move the time of the decision.
     pub unix_us: u64,
@@ -126,6 +136,7 @@ impl MoveRecord {
 
 /// Price and use of one tier in an epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TierPrice {
     /// Name of the tier.
     pub tier: String,
@@ -142,6 +153,7 @@ pub struct TierPrice {
 
 /// One epoch of the tiering loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Epoch))]
 pub struct EpochRecord {
     /// Grows by one with each epoch that was carried out; a dry run shows the number it would have had.
     pub id: u64,
@@ -161,6 +173,7 @@ pub struct EpochRecord {
     pub moves_skipped: u32,
     /// Moves proposed for tables that the loop only advises on; not part of `moves`.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub moves_proposed: u32,
     /// Bytes of the moves decided.
     pub planned_bytes: u64,
@@ -181,6 +194,7 @@ pub struct EpochRecord {
     pub solver: String,
     /// Name of the policy that decided.
     #[serde(default = "optimal")]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub policy: String,
     /// Time to weigh and solve, in microseconds.
     pub solve_us: u64,
@@ -190,18 +204,23 @@ pub struct EpochRecord {
     pub prices: Vec<TierPrice>,
     /// Predicted reading time per epoch that the moves carried out save.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub predicted_us: f64,
-    /// Measured reading time per epoch that moves save, of those that could be measured; see [`super::measure`].
+    /// Measured reading time per epoch that moves save, of those that could be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub measured_us: Option<f64>,
     /// Predicted saving of the moves that `measured_us` covers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub measured_moves_predicted_us: Option<f64>,
     /// Sum of the differences between measured and predicted savings, as a part of the predicted ones; 0 = as predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub prediction_error: Option<f64>,
     /// Epochs over which `measured_us` was measured.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub measured_epochs: u32,
 }
 
@@ -212,6 +231,7 @@ fn optimal() -> String {
 
 /// An epoch with its moves, in order of execution.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EpochReport {
     /// The epoch.
     pub epoch: EpochRecord,

@@ -33,8 +33,10 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Trigger of the epoch that replaces one that was cancelled for a change of tiers, when the change was refused.
 const CANCELLED_IN_VAIN: &str = "an epoch was cancelled for a refused change";
 
-/// Whether a tier takes segments.
+/// Whether a tier takes segments. active: it does; draining: it takes none and still holds some; drained: it takes none
+/// and holds none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TierState {
     /// The tier takes segments.

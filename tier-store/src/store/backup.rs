@@ -44,6 +44,7 @@ const SLACK_BYTES: u64 = 1 << 20;
 
 /// Result of a backup or a restore; also the manifest of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BackupReport {
     /// Layout of the backup.
     pub format_version: u32,

@@ -32,8 +32,10 @@ use super::description::FoundDescription;
 use super::heal::decode_columns;
 use super::recovery::{self, CATALOG_FILE, Inspection};
 
-/// Severity of a finding.
+/// Severity of a finding. damage: stored data is lost, or would be without action; healed: damage that was healed;
+/// notice: nothing is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Stored data is lost, or would be without action.
@@ -46,16 +48,21 @@ pub enum Severity {
 
 /// Something a check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Finding {
     /// Its severity.
     pub severity: Severity,
     /// The file.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub path: PathBuf,
     /// The table that it concerns, if any.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub table: Option<String>,
     /// The chunk that it concerns, if any.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub chunk: Option<u64>,
     /// The column that it concerns, if any.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub column: Option<String>,
     /// The problem.
     pub what: String,
@@ -65,6 +72,7 @@ pub struct Finding {
 
 /// Totals of a checked table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CheckedTable {
     /// Schema and name.
     pub table: String,
@@ -80,6 +88,7 @@ pub struct CheckedTable {
 
 /// Result of a check.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CheckReport {
     /// True when the contents of files were not read.
     pub quick: bool,

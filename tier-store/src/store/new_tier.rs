@@ -26,25 +26,30 @@ pub struct NewTier {
     pub limiter: Option<Limiter>,
 }
 
-/// A new tier as people write it, in SQL, over HTTP and on the command line.
+/// A tier to add, as people write it in SQL, over HTTP and on the command line: with a path, or emulated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = TierOrder))]
 #[serde(deny_unknown_fields, expecting = "a JSON object")]
 pub struct NewTierSpec {
-    /// Name.
+    /// Its name.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[a-z][a-z0-9_]{0,31}$"))]
     pub name: String,
     /// A pool file on a DAX mount, a folder there, a file on tmpfs, or a devdax device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub path: Option<PathBuf>,
-    /// Use memory of this process instead of a device.
+    /// Use memory of the server process instead of a device.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(default = false))]
     pub emulated: bool,
     /// Size of the pool; a percentage, here and below, is of the bytes of all sealed data.
     pub capacity: Size,
-    /// Bytes that segments may take; `None`: all of the pool.
+    /// Bytes that segments may take; all of the pool without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Size>,
     /// Slows the tier down to the speed of a persistent memory module, for experiments.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(default = false))]
     pub slow: bool,
 }
 

@@ -23,6 +23,7 @@ use super::draft::NextVersion;
 
 /// A rule and how far it is met now.
 #[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = PlacementRule))]
 pub struct RuleStatus {
     /// Full name of the table.
     pub table: String,
@@ -31,7 +32,8 @@ pub struct RuleStatus {
     pub table_name: TableName,
     /// Number of the rule within the table.
     pub rule: u64,
-    /// "pin", "exclude", "prefer".
+    /// Its kind: "pin", "exclude", "prefer".
+    #[cfg_attr(feature = "openapi", schema(value_type = RuleKind))]
     pub kind: &'static str,
     /// The tier it names.
     pub tier: String,

@@ -12,6 +12,7 @@ use super::recovery::{self, CATALOG_FILE};
 
 /// Disk usage of one table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TableUsage {
     /// Schema and name.
     pub table: String,
@@ -31,6 +32,7 @@ pub struct TableUsage {
 
 /// Disk usage of a data directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Usage {
     /// Usage of each table, by name.
     pub tables: Vec<TableUsage>,

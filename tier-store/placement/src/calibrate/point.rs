@@ -6,13 +6,15 @@ use terrace_model::{Error, Pattern, Result};
 use super::timing::{ReadTime, fit_line};
 use crate::cost::{PatternCost, TierCost};
 
-/// One measurement.
+/// One measurement of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = MeasuredPoint))]
 pub struct Point {
     /// Access pattern.
     pub pattern: Pattern,
-    /// Share of the values that was selected; `None`: all values that were read.
+    /// Share of the values that was selected; absent: all values that were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub selectivity: Option<f64>,
     /// Bytes that one access read.
     pub bytes: u64,

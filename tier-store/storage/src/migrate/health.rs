@@ -25,10 +25,11 @@ const MAX_PAUSE_US: u64 = 900_000_000;
 
 /// A failing device: why moves of its tier pause, and until when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Failing {
     /// Start of the failure, in microseconds since the Unix epoch.
     pub since_unix_us: u64,
-    /// Time from which the next move probes the device.
+    /// Time from which one move probes the device; in the past: the next move does.
     pub retry_unix_us: u64,
     /// The last error of the device.
     pub error: String,

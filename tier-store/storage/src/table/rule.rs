@@ -12,8 +12,9 @@ use super::TableDefinition;
 use super::chunk_set::ChunkSet;
 use super::predicate::Predicate;
 
-/// What a rule demands of a tier.
+/// The kind of a rule: segments must lie on the tier (pin), must not (exclude), or should (prefer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(rename_all = "lowercase"))]
 pub enum RuleKind {
     /// The segments lie on the tier.
     Pin,

@@ -32,6 +32,7 @@ pub struct Rates {
 
 /// How fast a core decompresses, in bytes that come out per microsecond.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DecompressionRates {
     /// LZ4.
     pub lz4: f64,
