@@ -1,5 +1,6 @@
 //! Names of statements and views, resolved over a snapshot; and the catalog of the planner, which asks for them.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,6 +10,7 @@ use datafusion::datasource::{TableType, ViewTable};
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use futures::future::BoxFuture;
 use terrace_sql::command::{Action, PlannerStatement};
 use terrace_sql::rewrite::HiddenNames;
 use terrace_tier_store::table::TableName;
@@ -156,37 +158,62 @@ impl CatalogProvider for Catalog {
         let known = target
             || [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&name)
             || self.0.snapshot.objects.schemas.contains(name);
-        known.then(|| Arc::new(SchemaView { resolver: Arc::clone(&self.0), name: name.to_owned() }) as _)
+        let tables: Arc<dyn Tables> = Arc::clone(&self.0) as _;
+        known.then(|| Arc::new(SchemaView { tables, name: name.to_owned() }) as _)
+    }
+}
+
+/// The answers of [`NameResolver`] to a [`SchemaView`]. A trait object stands between the two, because the compiler proves
+/// anew for each `async` method of [`SchemaProvider`] that all types in `Self` may be shared between threads. For
+/// [`Snapshot`] that takes 4 s each.
+trait Tables: fmt::Debug + Send + Sync {
+    /// Names of the tables and views of a schema.
+    fn names_in(&self, schema: &str) -> Vec<String>;
+    fn is_view(&self, name: &TableName) -> bool;
+    fn table(&self, name: TableName) -> BoxFuture<'_, Result<Option<Arc<dyn TableProvider>>>>;
+}
+
+impl Tables for NameResolver {
+    fn names_in(&self, schema: &str) -> Vec<String> {
+        self.snapshot.names_in(schema)
+    }
+
+    fn is_view(&self, name: &TableName) -> bool {
+        self.snapshot.objects.views.contains_key(name)
+    }
+
+    fn table(&self, name: TableName) -> BoxFuture<'_, Result<Option<Arc<dyn TableProvider>>>> {
+        Box::pin(async move {
+            match name.schema.as_str() {
+                INFORMATION_SCHEMA => information::table(&self.snapshot, &name.name).await,
+                _ => self.provider(&name).await,
+            }
+        })
     }
 }
 
 /// One schema.
 #[derive(Debug)]
 struct SchemaView {
-    resolver: Arc<NameResolver>,
+    tables: Arc<dyn Tables>,
     name: String,
 }
 
 #[async_trait]
 impl SchemaProvider for SchemaView {
     fn table_names(&self) -> Vec<String> {
-        self.resolver.snapshot.names_in(&self.name)
+        self.tables.names_in(&self.name)
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
-        if self.name == INFORMATION_SCHEMA {
-            return Ok(information::table(&self.resolver.snapshot, name).await?);
-        }
-        let name = TableName::new(self.name.clone(), name);
-        Ok(self.resolver.provider(&name).await?)
+        Ok(self.tables.table(TableName::new(self.name.clone(), name)).await?)
     }
 
     async fn table_type(&self, name: &str) -> PlanResult<Option<TableType>> {
-        let name = TableName::new(self.name.clone(), name);
-        if self.resolver.snapshot.objects.views.contains_key(&name) {
+        if self.tables.is_view(&TableName::new(self.name.clone(), name)) {
             return Ok(Some(TableType::View));
         }
-        Ok(self.table_exist(&name.name).then_some(TableType::Base))
+        Ok(self.table_exist(name).then_some(TableType::Base))
     }
 
     fn table_exist(&self, name: &str) -> bool {
