@@ -105,13 +105,13 @@ pub(crate) async fn dispatch(
         }
         "GetSessionOptions" => {
             observation.rename(Operation::Session);
-            let options = core.engine.session_options(&call.session.id).await?;
+            let options = core.engine.session_options(&call.session.id)?;
             let session_options = typed_options(call, options);
             Ok(Some(GetSessionOptionsResult { session_options }.encode_to_vec().into()))
         }
         "BeginTransaction" => {
             observation.rename(Operation::Transaction);
-            let id = core.engine.begin_transaction(&call.session.id).await?;
+            let id = core.engine.begin_transaction(&call.session.id)?;
             let result = ActionBeginTransactionResult { transaction_id: id.0.into() };
             Ok(Some(result.as_any().encode_to_vec().into()))
         }
@@ -131,7 +131,7 @@ pub(crate) async fn dispatch(
             observation.rename(Operation::Transaction);
             let request: ActionBeginSavepointRequest = unpack(&action.body)?;
             let id = required_transaction(&request.transaction_id)?;
-            core.engine.begin_savepoint(&call.session.id, &id, &request.name).await?;
+            core.engine.begin_savepoint(&call.session.id, &id, &request.name)?;
             let result = ActionBeginSavepointResult { savepoint_id: format!("{}/{}", id.0, request.name).into() };
             Ok(Some(result.as_any().encode_to_vec().into()))
         }
@@ -170,7 +170,7 @@ async fn cancel(core: &Core, call: &Call, info: &FlightInfo) -> Result<CancelSta
             CancelTarget::Removed => status = CancelStatus::Cancelled,
             CancelTarget::Running(running) => {
                 let statement = running.statement.lock().clone();
-                if core.engine.cancel(&running.session, &statement).await? {
+                if core.engine.cancel(&running.session, &statement)? {
                     status = CancelStatus::Cancelled;
                 }
             }
@@ -185,7 +185,7 @@ async fn set_options(core: &Core, call: &Call, body: Bytes) -> Result<Bytes, Sta
     let mut errors = HashMap::new();
     for (name, value) in request.session_options {
         let text = value.clone().into_text();
-        let set = core.engine.set_session_option(&call.session.id, &name, text.as_deref()).await;
+        let set = core.engine.set_session_option(&call.session.id, &name, text.as_deref());
         if set.is_ok() {
             // Bounded: the engine knows the names of all options.
             call.session.options.lock().insert(name.to_ascii_lowercase(), value);

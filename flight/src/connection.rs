@@ -30,7 +30,6 @@ const MOST_USERS: usize = 64;
 /// State of one connection.
 pub(crate) struct Connection {
     core: Arc<Core>,
-    opening: tokio::sync::Mutex<()>,
     /// Sessions by user: a proxy may send calls of several users over one connection.
     sessions: Mutex<HashMap<String, Arc<Session>>>,
 }
@@ -38,23 +37,23 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(core: Arc<Core>) -> Self {
         core.metrics.add_connections(1);
-        Self { core, opening: tokio::sync::Mutex::default(), sessions: Mutex::default() }
+        Self { core, sessions: Mutex::default() }
     }
 
     /// The session of a user on this connection; the first call opens it.
-    pub(crate) async fn session(&self, sessions: &Sessions, principal: Principal) -> Result<Arc<Session>, Status> {
-        let _guard = self.opening.lock().await;
-        if let Some(session) = self.sessions.lock().get(&principal.user) {
+    pub(crate) fn session(&self, sessions: &Sessions, principal: Principal) -> Result<Arc<Session>, Status> {
+        let mut own = self.sessions.lock();
+        if let Some(session) = own.get(&principal.user) {
             return Ok(session.clone());
         }
-        if self.sessions.lock().len() >= MOST_USERS {
+        if own.len() >= MOST_USERS {
             return Err(Status::resource_exhausted(format!(
                 "{MOST_USERS} users have sessions on this connection, which is the limit: close some sessions, or open another connection"
             )));
         }
         let user = principal.user.clone();
-        let session = sessions.open(principal).await?;
-        self.sessions.lock().insert(user, session.clone());
+        let session = sessions.open(principal)?;
+        own.insert(user, session.clone());
         Ok(session)
     }
 
@@ -67,19 +66,10 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.core.metrics.add_connections(-1);
-        let sessions = std::mem::take(&mut *self.sessions.lock());
-        let core = self.core.clone();
-        if sessions.is_empty() {
-            return;
-        }
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                for session in sessions.values() {
-                    if let Err(status) = core.sessions.close(session).await {
-                        tracing::warn!(session = session.id.0, "session not closed cleanly: {}", status.message());
-                    }
-                }
-            });
+        for session in self.sessions.get_mut().values() {
+            if let Err(status) = self.core.sessions.close(session) {
+                tracing::warn!(session = session.id.0, "session not closed cleanly: {}", status.message());
+            }
         }
     }
 }

@@ -4,11 +4,14 @@
 //! of [`Engine`] owns its runtimes: planning and execution must not block the thread that polls these futures, because
 //! it is a network thread. A statement does nothing before `query` or `update` is called, and a dropped [`BatchStream`]
 //! ends the work behind it.
+//!
+//! The traits return boxed futures instead of using `async_trait`, whose bounds on lifetimes make the compiler prove anew
+//! for each method that an engine may be sent to another thread: that took 75 s of 190 s for `terrace-server`.
 
 use std::{collections::HashMap, sync::Arc};
 
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
-use async_trait::async_trait;
+use futures::future::BoxFuture;
 pub use terrace_model::error::ErrorKind;
 
 /// One authenticated user of the service.
@@ -156,7 +159,6 @@ pub struct TableEntry {
 }
 
 /// The query engine behind the service.
-#[async_trait]
 pub trait Engine: Send + Sync + 'static {
     /// Name and version, shown by SqlInfo.
     fn product(&self) -> (String, String);
@@ -165,69 +167,70 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
     /// Opens a session for an authenticated user.
-    async fn open_session(&self, principal: Principal) -> EngineResult<SessionId>;
+    fn open_session(&self, principal: Principal) -> EngineResult<SessionId>;
     /// Ends a session and its running statements. An unknown session is `Ok`.
-    async fn close_session(&self, session: &SessionId) -> EngineResult<()>;
+    fn close_session(&self, session: &SessionId) -> EngineResult<()>;
     /// Parses and checks one statement without running it. Without `transaction` it runs in the transaction that
     /// SQL began in the session, or commits by itself.
-    async fn prepare(
-        &self,
-        session: &SessionId,
-        transaction: Option<&TransactionId>,
-        sql: &str,
-    ) -> EngineResult<Arc<dyn Statement>>;
+    fn prepare<'a>(
+        &'a self,
+        session: &'a SessionId,
+        transaction: Option<&'a TransactionId>,
+        sql: &'a str,
+    ) -> BoxFuture<'a, EngineResult<Arc<dyn Statement>>>;
     /// Stores a stream of rows, all or nothing; returns the number of rows.
-    async fn ingest(
-        &self,
-        session: &SessionId,
-        transaction: Option<&TransactionId>,
+    fn ingest<'a>(
+        &'a self,
+        session: &'a SessionId,
+        transaction: Option<&'a TransactionId>,
         target: IngestTarget,
         schema: SchemaRef,
         batches: BatchStream,
-    ) -> EngineResult<u64>;
+    ) -> BoxFuture<'a, EngineResult<u64>>;
     /// Begins a transaction for statements that name it.
-    async fn begin_transaction(&self, session: &SessionId) -> EngineResult<TransactionId>;
+    fn begin_transaction(&self, session: &SessionId) -> EngineResult<TransactionId>;
     /// Ends a transaction. A commit that loses against another one is [`ErrorKind::Aborted`].
-    async fn end_transaction(&self, session: &SessionId, id: &TransactionId, commit: bool) -> EngineResult<()>;
+    fn end_transaction<'a>(
+        &'a self,
+        session: &'a SessionId,
+        id: &'a TransactionId,
+        commit: bool,
+    ) -> BoxFuture<'a, EngineResult<()>>;
     /// Sets a savepoint.
-    async fn begin_savepoint(&self, session: &SessionId, id: &TransactionId, name: &str) -> EngineResult<()>;
+    fn begin_savepoint(&self, session: &SessionId, id: &TransactionId, name: &str) -> EngineResult<()>;
     /// Forgets a savepoint, or returns to it.
-    async fn end_savepoint(
-        &self,
-        session: &SessionId,
-        id: &TransactionId,
-        name: &str,
+    fn end_savepoint<'a>(
+        &'a self,
+        session: &'a SessionId,
+        id: &'a TransactionId,
+        name: &'a str,
         roll_back: bool,
-    ) -> EngineResult<()>;
+    ) -> BoxFuture<'a, EngineResult<()>>;
     /// Cancels a running statement; `false` when it is not running.
-    async fn cancel(&self, session: &SessionId, statement: &StatementId) -> EngineResult<bool>;
+    fn cancel(&self, session: &SessionId, statement: &StatementId) -> EngineResult<bool>;
     /// Names of the catalogs.
-    async fn catalogs(&self, session: &SessionId) -> EngineResult<Vec<String>>;
+    fn catalogs(&self, session: &SessionId) -> EngineResult<Vec<String>>;
     /// Pairs of catalog and schema.
-    async fn schemas(&self, session: &SessionId) -> EngineResult<Vec<(String, String)>>;
+    fn schemas(&self, session: &SessionId) -> EngineResult<Vec<(String, String)>>;
     /// Every table the session may see.
-    async fn tables(&self, session: &SessionId) -> EngineResult<Vec<TableEntry>>;
+    fn tables<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, EngineResult<Vec<TableEntry>>>;
     /// Options of the session with their present values.
-    async fn session_options(&self, session: &SessionId) -> EngineResult<HashMap<String, String>>;
+    fn session_options(&self, session: &SessionId) -> EngineResult<HashMap<String, String>>;
     /// Sets one option, or with `None` returns it to its default. An unknown name is [`ErrorKind::NotFound`], a bad
     /// value [`ErrorKind::InvalidArgument`].
-    async fn set_session_option(&self, session: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()>;
+    fn set_session_option(&self, session: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()>;
 }
 
 /// A parsed statement that can be run, several times if wanted.
-#[async_trait]
 pub trait Statement: Send + Sync + 'static {
     /// Properties of the statement.
     fn info(&self) -> &StatementInfo;
     /// Columns of the result once `parameters` (one row) are bound; differs from `dataset_schema` only where a result
     /// column's type depends on a parameter.
-    async fn bound_schema(&self, parameters: &RecordBatch) -> EngineResult<SchemaRef> {
-        let _ = parameters;
-        Ok(self.info().dataset_schema.clone())
-    }
+    fn bound_schema<'a>(&'a self, parameters: &'a RecordBatch) -> BoxFuture<'a, EngineResult<SchemaRef>>;
     /// Starts the statement as a query. `parameters` has exactly one row, columns in order of position.
-    async fn query(&self, parameters: Option<RecordBatch>) -> EngineResult<QueryResult>;
+    fn query(&self, parameters: Option<RecordBatch>) -> BoxFuture<'_, EngineResult<QueryResult>>;
     /// Runs the statement as an update, once per row of `parameters` and all or nothing where the engine can; returns
     /// rows affected.
-    async fn update(&self, parameters: Option<RecordBatch>) -> EngineResult<u64>;
+    fn update(&self, parameters: Option<RecordBatch>) -> BoxFuture<'_, EngineResult<u64>>;
 }

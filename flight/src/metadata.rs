@@ -95,7 +95,7 @@ pub(crate) async fn batch(core: &Core, call: &Call, command: Command) -> Result<
 
 async fn catalogs(core: &Core, call: &Call, command: CommandGetCatalogs) -> Result<RecordBatch, Status> {
     let mut builder = command.into_builder();
-    for name in core.engine.catalogs(&call.session.id).await? {
+    for name in core.engine.catalogs(&call.session.id)? {
         builder.append(name);
     }
     builder.build().map_err(flight)
@@ -103,7 +103,7 @@ async fn catalogs(core: &Core, call: &Call, command: CommandGetCatalogs) -> Resu
 
 async fn schemas(core: &Core, call: &Call, command: CommandGetDbSchemas) -> Result<RecordBatch, Status> {
     let mut builder = command.into_builder();
-    for (catalog, schema) in core.engine.schemas(&call.session.id).await? {
+    for (catalog, schema) in core.engine.schemas(&call.session.id)? {
         builder.append(catalog, schema);
     }
     builder.build().map_err(flight)

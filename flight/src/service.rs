@@ -62,9 +62,9 @@ impl Core {
         Self { engine, options, sessions, tickets, metrics, draining: AtomicBool::new(false) }
     }
 
-    async fn admit(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<Call, Status> {
+    fn admit(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<Call, Status> {
         self.check_open()?;
-        let session = self.sessions.resolve(metadata, extensions).await?;
+        let session = self.sessions.resolve(metadata, extensions)?;
         Ok(Call { session, views: ViewTypes::from_metadata(metadata) })
     }
 
@@ -105,7 +105,7 @@ impl Service {
             },
             found => found,
         };
-        self.core.sessions.log_in(&credentials).await
+        self.core.sessions.log_in(&credentials)
     }
 
     async fn plan(
@@ -114,7 +114,7 @@ impl Service {
         observation: &mut Observation,
     ) -> Result<FlightInfo, Status> {
         let (metadata, extensions, descriptor) = request.into_parts();
-        let call = self.core.admit(&metadata, &extensions).await?;
+        let call = self.core.admit(&metadata, &extensions)?;
         info::flight_info(&self.core, &call, descriptor, observation).await
     }
 
@@ -124,7 +124,7 @@ impl Service {
         mut observation: Observation,
     ) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
         let (metadata, extensions, ticket) = request.into_parts();
-        let admitted = self.core.admit(&metadata, &extensions).await;
+        let admitted = self.core.admit(&metadata, &extensions);
         let call = observation.note(admitted)?;
         let command = Any::decode(ticket.ticket)
             .map_err(|e| error::malformed("ticket", e))
@@ -149,7 +149,7 @@ impl Service {
         observation: &mut Observation,
     ) -> Result<PutResult, Status> {
         let (metadata, extensions, messages) = request.into_parts();
-        let call = self.core.admit(&metadata, &extensions).await?;
+        let call = self.core.admit(&metadata, &extensions)?;
         let bodies = extensions.get::<Bodies>().cloned().unwrap_or_default();
         let mut messages = messages.map(move |message| message.map(|message| bodies.restore(message)));
         let first =
@@ -167,11 +167,11 @@ impl Service {
         let (metadata, extensions, action) = request.into_parts();
         if action.r#type == action::CLOSE_SESSION {
             observation.rename(Operation::Session);
-            self.core.sessions.close_current(&metadata, &extensions).await?;
+            self.core.sessions.close_current(&metadata, &extensions)?;
             let result = CloseSessionResult { status: CloseSessionStatus::Closed as i32 };
             return Ok(Some(result.encode_to_vec().into()));
         }
-        let call = self.core.admit(&metadata, &extensions).await?;
+        let call = self.core.admit(&metadata, &extensions)?;
         action::dispatch(&self.core, &call, action, observation).await
     }
 }
@@ -199,7 +199,7 @@ impl FlightService for Service {
     async fn list_flights(&self, request: Request<Criteria>) -> Answer<FlightInfo> {
         let mut observation = self.core.metrics.begin(Operation::Metadata);
         let (metadata, extensions, criteria) = request.into_parts();
-        let call = self.core.admit(&metadata, &extensions).await;
+        let call = self.core.admit(&metadata, &extensions);
         let call = observation.note(call)?;
         let infos = info::list_tables(&self.core, &call, &criteria.expression).await;
         answer(observation.note(infos)?)
@@ -222,7 +222,7 @@ impl FlightService for Service {
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
         let mut observation = self.core.metrics.begin(Operation::GetSchema);
         let (metadata, extensions, descriptor) = request.into_parts();
-        let call = self.core.admit(&metadata, &extensions).await;
+        let call = self.core.admit(&metadata, &extensions);
         let call = observation.note(call)?;
         let schema = info::schema(&self.core, &call, &descriptor).await;
         let schema = observation.note(schema)?;
@@ -249,7 +249,7 @@ impl FlightService for Service {
     async fn list_actions(&self, request: Request<Empty>) -> Answer<ActionType> {
         let _observation = self.core.metrics.begin(Operation::Other);
         let (metadata, extensions, _) = request.into_parts();
-        self.core.admit(&metadata, &extensions).await?;
+        self.core.admit(&metadata, &extensions)?;
         answer(action::list())
     }
 

@@ -68,38 +68,34 @@ impl Sessions {
     }
 
     /// Verifies credentials and opens a session; returns its bearer token.
-    pub(crate) async fn log_in(&self, credentials: &Credentials) -> Result<String, Status> {
+    pub(crate) fn log_in(&self, credentials: &Credentials) -> Result<String, Status> {
         let principal = self.authentication.verify(credentials)?;
-        self.make_room().await?;
-        let session = self.open(principal).await?;
+        self.make_room()?;
+        let session = self.open(principal)?;
         let token = random_token();
         self.by_token.lock().insert(token.clone(), session);
         Ok(token)
     }
 
     /// Finds or opens the session of a call.
-    pub(crate) async fn resolve(
-        &self,
-        metadata: &MetadataMap,
-        extensions: &Extensions,
-    ) -> Result<Arc<Session>, Status> {
+    pub(crate) fn resolve(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<Arc<Session>, Status> {
         let open = matches!(self.authentication, Authentication::Open);
         let credentials = match Credentials::from_metadata(metadata) {
             Err(_) if open => Credentials::None,
             other => other?,
         };
-        if let Some(session) = self.find_by_token(&credentials).await? {
+        if let Some(session) = self.find_by_token(&credentials)? {
             return Ok(session);
         }
         let principal = self.authentication.verify(&credentials)?;
         match extensions.get::<Arc<Connection>>() {
-            Some(connection) => connection.session(self, principal).await,
+            Some(connection) => connection.session(self, principal),
             None => Err(Status::internal("the transport does not identify the connection of this call")),
         }
     }
 
     /// Ends the session of a call; does nothing when there is none.
-    pub(crate) async fn close_current(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<(), Status> {
+    pub(crate) fn close_current(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<(), Status> {
         let session = match Credentials::from_metadata(metadata).unwrap_or(Credentials::None) {
             Credentials::Bearer(token) => self.by_token.lock().remove(&token),
             others => match (self.authentication.verify(&others), extensions.get::<Arc<Connection>>()) {
@@ -108,14 +104,14 @@ impl Sessions {
             },
         };
         match session {
-            Some(session) => self.close(&session).await,
+            Some(session) => self.close(&session),
             None => Ok(()),
         }
     }
 
     /// Opens a session at the engine.
-    pub(crate) async fn open(&self, principal: Principal) -> Result<Arc<Session>, Status> {
-        let id = self.engine.open_session(principal.clone()).await?;
+    pub(crate) fn open(&self, principal: Principal) -> Result<Arc<Session>, Status> {
+        let id = self.engine.open_session(principal.clone())?;
         self.metrics.add_sessions(1);
         Ok(Arc::new(Session {
             id,
@@ -127,15 +123,15 @@ impl Sessions {
     }
 
     /// Ends a session: its statements, its tickets, its state at the engine.
-    pub(crate) async fn close(&self, session: &Session) -> Result<(), Status> {
+    pub(crate) fn close(&self, session: &Session) -> Result<(), Status> {
         session.prepared.lock().clear();
         self.tickets.remove_session(&session.id);
         self.metrics.add_sessions(-1);
-        Ok(self.engine.close_session(&session.id).await?)
+        Ok(self.engine.close_session(&session.id)?)
     }
 
     /// The session of a token. An expired session is closed at once, with its transaction.
-    async fn find_by_token(&self, credentials: &Credentials) -> Result<Option<Arc<Session>>, Status> {
+    fn find_by_token(&self, credentials: &Credentials) -> Result<Option<Arc<Session>>, Status> {
         let Credentials::Bearer(token) = credentials else { return Ok(None) };
         let Some(session) = self.by_token.lock().get(token).cloned() else { return Ok(None) };
         if session.last_used.lock().elapsed() <= self.ttl {
@@ -145,13 +141,13 @@ impl Sessions {
         // Only the call that removes the session from the table closes it.
         let expired = self.by_token.lock().remove(token);
         if let Some(expired) = expired {
-            self.close(&expired).await?;
+            self.close(&expired)?;
         }
         Ok(None)
     }
 
     /// Drops expired sessions from time to time, and when the table is full; fails when it is still full then.
-    async fn make_room(&self) -> Result<(), Status> {
+    fn make_room(&self) -> Result<(), Status> {
         let (expired, full) = {
             let mut sessions = self.by_token.lock();
             let now = Instant::now();
@@ -163,7 +159,7 @@ impl Sessions {
             (expired, sessions.len() >= self.max_sessions)
         };
         for (_, session) in expired {
-            self.close(&session).await?;
+            self.close(&session)?;
         }
         if full { Err(too_many_sessions(self.max_sessions)) } else { Ok(()) }
     }

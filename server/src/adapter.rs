@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
-use async_trait::async_trait;
+use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use terrace_flight as flight;
 use terrace_flight::{EngineError, EngineResult, SessionId, StatementId, TransactionId};
@@ -47,7 +47,6 @@ fn error(error: planner::Error) -> EngineError {
     EngineError::new(error.kind(), error.message())
 }
 
-#[async_trait]
 impl flight::Engine for FlightEngine {
     fn product(&self) -> (String, String) {
         ("Terrace".to_owned(), env!("CARGO_PKG_VERSION").to_owned())
@@ -57,108 +56,121 @@ impl flight::Engine for FlightEngine {
         Some(self.0.message_memory())
     }
 
-    async fn open_session(&self, principal: flight::Principal) -> EngineResult<SessionId> {
+    fn open_session(&self, principal: flight::Principal) -> EngineResult<SessionId> {
         Ok(SessionId(self.0.open_session(&principal.user).id().to_owned()))
     }
 
-    async fn close_session(&self, session: &SessionId) -> EngineResult<()> {
+    fn close_session(&self, session: &SessionId) -> EngineResult<()> {
         self.0.close_session(&session.0);
         Ok(())
     }
 
-    async fn prepare(
-        &self,
-        session: &SessionId,
-        transaction: Option<&TransactionId>,
-        sql: &str,
-    ) -> EngineResult<Arc<dyn flight::Statement>> {
-        let session = self.session(session)?;
-        let prepared = match transaction {
-            Some(id) => session.prepare_in(&id.0, sql).await,
-            None => session.prepare(sql).await,
-        };
-        let prepared = prepared.map_err(error)?;
-        let info = flight::StatementInfo {
-            dataset_schema: if prepared.is_update() { Schema::empty().into() } else { prepared.dataset_schema() },
-            parameter_schema: prepared.parameter_schema(),
-            is_update: prepared.is_update(),
-        };
-        Ok(Arc::new(FlightStatement { prepared, info }))
+    fn prepare<'a>(
+        &'a self,
+        session: &'a SessionId,
+        transaction: Option<&'a TransactionId>,
+        sql: &'a str,
+    ) -> BoxFuture<'a, EngineResult<Arc<dyn flight::Statement>>> {
+        Box::pin(async move {
+            let session = self.session(session)?;
+            let prepared = match transaction {
+                Some(id) => session.prepare_in(&id.0, sql).await,
+                None => session.prepare(sql).await,
+            };
+            let prepared = prepared.map_err(error)?;
+            let info = flight::StatementInfo {
+                dataset_schema: if prepared.is_update() { Schema::empty().into() } else { prepared.dataset_schema() },
+                parameter_schema: prepared.parameter_schema(),
+                is_update: prepared.is_update(),
+            };
+            Ok(Arc::new(FlightStatement { prepared, info }) as Arc<dyn flight::Statement>)
+        })
     }
 
-    async fn ingest(
-        &self,
-        session: &SessionId,
-        transaction: Option<&TransactionId>,
+    fn ingest<'a>(
+        &'a self,
+        session: &'a SessionId,
+        transaction: Option<&'a TransactionId>,
         target: flight::IngestTarget,
         schema: SchemaRef,
         batches: flight::BatchStream,
-    ) -> EngineResult<u64> {
-        let session = self.session(session)?;
-        let request = ingest_request(target)?;
-        let rows = batches.map_err(|e| planner::Error::new(e.kind, e.message)).boxed();
-        self.0.ingest(&session, request, schema, rows, transaction.map(|id| id.0.as_str())).await.map_err(error)
+    ) -> BoxFuture<'a, EngineResult<u64>> {
+        Box::pin(async move {
+            let session = self.session(session)?;
+            let request = ingest_request(target)?;
+            let rows = batches.map_err(|e| planner::Error::new(e.kind, e.message)).boxed();
+            self.0.ingest(&session, request, schema, rows, transaction.map(|id| id.0.as_str())).await.map_err(error)
+        })
     }
 
-    async fn begin_transaction(&self, session: &SessionId) -> EngineResult<TransactionId> {
+    fn begin_transaction(&self, session: &SessionId) -> EngineResult<TransactionId> {
         let session = self.session(session)?;
         Ok(TransactionId(self.0.begin(&session).map_err(error)?.id().to_owned()))
     }
 
-    async fn end_transaction(&self, session: &SessionId, id: &TransactionId, commit: bool) -> EngineResult<()> {
-        self.session(session)?.end_transaction(&id.0, commit).await.map_err(error)
+    fn end_transaction<'a>(
+        &'a self,
+        session: &'a SessionId,
+        id: &'a TransactionId,
+        commit: bool,
+    ) -> BoxFuture<'a, EngineResult<()>> {
+        Box::pin(async move { self.session(session)?.end_transaction(&id.0, commit).await.map_err(error) })
     }
 
-    async fn begin_savepoint(&self, session: &SessionId, id: &TransactionId, name: &str) -> EngineResult<()> {
+    fn begin_savepoint(&self, session: &SessionId, id: &TransactionId, name: &str) -> EngineResult<()> {
         self.session(session)?.transaction(&id.0).and_then(|t| t.savepoint(name)).map_err(error)
     }
 
-    async fn end_savepoint(
-        &self,
-        session: &SessionId,
-        id: &TransactionId,
-        name: &str,
+    fn end_savepoint<'a>(
+        &'a self,
+        session: &'a SessionId,
+        id: &'a TransactionId,
+        name: &'a str,
         roll_back: bool,
-    ) -> EngineResult<()> {
-        let transaction = self.session(session)?.transaction(&id.0).map_err(error)?;
-        transaction.end_savepoint(name, roll_back).await.map_err(error)
+    ) -> BoxFuture<'a, EngineResult<()>> {
+        Box::pin(async move {
+            let transaction = self.session(session)?.transaction(&id.0).map_err(error)?;
+            transaction.end_savepoint(name, roll_back).await.map_err(error)
+        })
     }
 
-    async fn cancel(&self, _session: &SessionId, statement: &StatementId) -> EngineResult<bool> {
+    fn cancel(&self, _session: &SessionId, statement: &StatementId) -> EngineResult<bool> {
         Ok(self.0.cancel(&statement.0))
     }
 
-    async fn catalogs(&self, _session: &SessionId) -> EngineResult<Vec<String>> {
+    fn catalogs(&self, _session: &SessionId) -> EngineResult<Vec<String>> {
         Ok(vec![CATALOG.to_owned()])
     }
 
-    async fn schemas(&self, _session: &SessionId) -> EngineResult<Vec<(String, String)>> {
+    fn schemas(&self, _session: &SessionId) -> EngineResult<Vec<(String, String)>> {
         Ok(self.0.schemas().map_err(error)?.into_iter().map(|schema| (CATALOG.to_owned(), schema)).collect())
     }
 
-    async fn tables(&self, _session: &SessionId) -> EngineResult<Vec<flight::TableEntry>> {
-        let entries = self.0.entries().await.map_err(error)?;
-        let table = |entry: planner::engine::Entry| flight::TableEntry {
-            catalog: CATALOG.to_owned(),
-            schema: entry.schema,
-            name: entry.name,
-            kind: match entry.kind {
-                EntryKind::Table => flight::TableKind::BaseTable,
-                EntryKind::View => flight::TableKind::View,
-                EntryKind::System => flight::TableKind::SystemTable,
-                EntryKind::External => flight::TableKind::External,
-            },
-            columns: with_remarks(&entry.columns, &entry.notes),
-            primary_key: entry.primary_key,
-        };
-        Ok(entries.into_iter().map(table).collect())
+    fn tables<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, EngineResult<Vec<flight::TableEntry>>> {
+        Box::pin(async move {
+            let entries = self.0.entries().await.map_err(error)?;
+            let table = |entry: planner::engine::Entry| flight::TableEntry {
+                catalog: CATALOG.to_owned(),
+                schema: entry.schema,
+                name: entry.name,
+                kind: match entry.kind {
+                    EntryKind::Table => flight::TableKind::BaseTable,
+                    EntryKind::View => flight::TableKind::View,
+                    EntryKind::System => flight::TableKind::SystemTable,
+                    EntryKind::External => flight::TableKind::External,
+                },
+                columns: with_remarks(&entry.columns, &entry.notes),
+                primary_key: entry.primary_key,
+            };
+            Ok(entries.into_iter().map(table).collect())
+        })
     }
 
-    async fn session_options(&self, session: &SessionId) -> EngineResult<HashMap<String, String>> {
+    fn session_options(&self, session: &SessionId) -> EngineResult<HashMap<String, String>> {
         Ok(self.session(session)?.options().into_iter().collect())
     }
 
-    async fn set_session_option(&self, session: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()> {
+    fn set_session_option(&self, session: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()> {
         let set = self.session(session)?.set_option(name, value).map_err(error);
         // For these options "not found" means that the value does not exist.
         let names_a_place = ["schema", "catalog", "datafusion.catalog.default_schema"];
@@ -199,23 +211,24 @@ struct FlightStatement {
     info: flight::StatementInfo,
 }
 
-#[async_trait]
 impl flight::Statement for FlightStatement {
     fn info(&self) -> &flight::StatementInfo {
         &self.info
     }
 
-    async fn bound_schema(&self, parameters: &RecordBatch) -> EngineResult<SchemaRef> {
-        self.prepared.bound_schema(parameters).await.map_err(error)
+    fn bound_schema<'a>(&'a self, parameters: &'a RecordBatch) -> BoxFuture<'a, EngineResult<SchemaRef>> {
+        Box::pin(async move { self.prepared.bound_schema(parameters).await.map_err(error) })
     }
 
-    async fn query(&self, parameters: Option<RecordBatch>) -> EngineResult<flight::QueryResult> {
-        let running = self.prepared.query(parameters).await.map_err(error)?;
-        let batches = running.stream.map_err(|e| error(planner::Error::from(e))).boxed();
-        Ok(flight::QueryResult { id: StatementId(running.id), schema: running.schema, batches })
+    fn query(&self, parameters: Option<RecordBatch>) -> BoxFuture<'_, EngineResult<flight::QueryResult>> {
+        Box::pin(async move {
+            let running = self.prepared.query(parameters).await.map_err(error)?;
+            let batches = running.stream.map_err(|e| error(planner::Error::from(e))).boxed();
+            Ok(flight::QueryResult { id: StatementId(running.id), schema: running.schema, batches })
+        })
     }
 
-    async fn update(&self, parameters: Option<RecordBatch>) -> EngineResult<u64> {
-        self.prepared.update(parameters).await.map_err(error)
+    fn update(&self, parameters: Option<RecordBatch>) -> BoxFuture<'_, EngineResult<u64>> {
+        Box::pin(async move { self.prepared.update(parameters).await.map_err(error) })
     }
 }

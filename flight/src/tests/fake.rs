@@ -15,8 +15,7 @@ use arrow::{
     array::{DictionaryArray, Int64Array, RecordBatch, StringViewArray},
     datatypes::{DataType, Field, Int8Type, Schema, SchemaRef},
 };
-use async_trait::async_trait;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::BoxFuture, stream};
 use parking_lot::Mutex;
 
 use crate::engine::*;
@@ -92,133 +91,153 @@ fn unknown_type(name: &str) -> Field {
     Field::new(name, DataType::Null, true)
 }
 
-#[async_trait]
 impl Engine for FakeEngine {
     fn product(&self) -> (String, String) {
         ("Fake".into(), "1.2.3".into())
     }
 
-    async fn open_session(&self, principal: Principal) -> EngineResult<SessionId> {
+    fn open_session(&self, principal: Principal) -> EngineResult<SessionId> {
         let id = SessionId(self.opened.fetch_add(1, SeqCst).to_string());
         self.sessions.lock().push((id.clone(), principal));
         Ok(id)
     }
 
-    async fn close_session(&self, session: &SessionId) -> EngineResult<()> {
+    fn close_session(&self, session: &SessionId) -> EngineResult<()> {
         self.sessions.lock().retain(|(id, _)| id != session);
         Ok(())
     }
 
-    async fn prepare(
-        &self,
-        _: &SessionId,
-        transaction: Option<&TransactionId>,
-        sql: &str,
-    ) -> EngineResult<Arc<dyn Statement>> {
-        if let Some(id) = transaction {
-            self.known(id)?;
-        }
-        let none = schema(vec![]);
-        let (dataset_schema, parameter_schema, is_update) = match sql {
-            "odd types" => (odd_types().schema(), none, false),
-            "echo" => (
-                schema(vec![unknown_type("a"), unknown_type("b")]),
-                schema(vec![unknown_type("$1"), unknown_type("$2")]),
-                false,
-            ),
-            "insert ?" => (none, schema(vec![Field::new("$1", DataType::Int64, true)]), true),
-            "insert text ?" => (none, schema(vec![Field::new("$1", DataType::Utf8View, true)]), true),
-            "insert" | "slow insert" => (none.clone(), none, true),
-            _ if sql.starts_with("rows ")
-                || ["empty", "endless", "half", "SELECT * FROM \"c\".\"s\".\"t\""].contains(&sql) =>
-            {
-                (numbers_schema(), none, false)
+    fn prepare<'a>(
+        &'a self,
+        _: &'a SessionId,
+        transaction: Option<&'a TransactionId>,
+        sql: &'a str,
+    ) -> BoxFuture<'a, EngineResult<Arc<dyn Statement>>> {
+        Box::pin(async move {
+            if let Some(id) = transaction {
+                self.known(id)?;
             }
-            _ => return Err(plan_error(sql)),
-        };
-        let info = StatementInfo { dataset_schema, parameter_schema, is_update };
-        Ok(Arc::new(FakeStatement { sql: sql.into(), info, counters: self.counters.clone() }))
+            let none = schema(vec![]);
+            let (dataset_schema, parameter_schema, is_update) = match sql {
+                "odd types" => (odd_types().schema(), none, false),
+                "echo" => (
+                    schema(vec![unknown_type("a"), unknown_type("b")]),
+                    schema(vec![unknown_type("$1"), unknown_type("$2")]),
+                    false,
+                ),
+                "insert ?" => (none, schema(vec![Field::new("$1", DataType::Int64, true)]), true),
+                "insert text ?" => (none, schema(vec![Field::new("$1", DataType::Utf8View, true)]), true),
+                "insert" | "slow insert" => (none.clone(), none, true),
+                _ if sql.starts_with("rows ")
+                    || ["empty", "endless", "half", "SELECT * FROM \"c\".\"s\".\"t\""].contains(&sql) =>
+                {
+                    (numbers_schema(), none, false)
+                }
+                _ => return Err(plan_error(sql)),
+            };
+            let info = StatementInfo { dataset_schema, parameter_schema, is_update };
+            Ok(Arc::new(FakeStatement { sql: sql.into(), info, counters: self.counters.clone() }) as Arc<dyn Statement>)
+        })
     }
 
-    async fn ingest(
-        &self,
-        _: &SessionId,
-        _: Option<&TransactionId>,
+    fn ingest<'a>(
+        &'a self,
+        _: &'a SessionId,
+        _: Option<&'a TransactionId>,
         target: IngestTarget,
         schema: SchemaRef,
         mut batches: BatchStream,
-    ) -> EngineResult<u64> {
-        if schema.fields().len() > 2 {
-            return Err(EngineError::new(ErrorKind::InvalidArgument, "column x: the table has no such column"));
-        }
-        let mut rows = 0;
-        while let Some(batch) = batches.next().await {
-            rows += batch?.num_rows();
-        }
-        self.ingested.lock().push((target, rows));
-        Ok(rows as u64)
+    ) -> BoxFuture<'a, EngineResult<u64>> {
+        Box::pin(async move {
+            if schema.fields().len() > 2 {
+                return Err(EngineError::new(ErrorKind::InvalidArgument, "column x: the table has no such column"));
+            }
+            let mut rows = 0;
+            while let Some(batch) = batches.next().await {
+                rows += batch?.num_rows();
+            }
+            self.ingested.lock().push((target, rows));
+            Ok(rows as u64)
+        })
     }
 
-    async fn begin_transaction(&self, _: &SessionId) -> EngineResult<TransactionId> {
+    fn begin_transaction(&self, _: &SessionId) -> EngineResult<TransactionId> {
         let id = TransactionId(format!("t{}", self.opened.fetch_add(1, SeqCst)));
         self.transactions.lock().push((id.clone(), Vec::new()));
         Ok(id)
     }
 
-    async fn end_transaction(&self, _: &SessionId, id: &TransactionId, commit: bool) -> EngineResult<()> {
-        self.known(id)?;
-        self.transactions.lock().retain(|(known, _)| known != id);
-        if commit { Ok(()) } else { Err(EngineError::new(ErrorKind::Aborted, "somebody was faster")) }
+    fn end_transaction<'a>(
+        &'a self,
+        _: &'a SessionId,
+        id: &'a TransactionId,
+        commit: bool,
+    ) -> BoxFuture<'a, EngineResult<()>> {
+        Box::pin(async move {
+            self.known(id)?;
+            self.transactions.lock().retain(|(known, _)| known != id);
+            if commit { Ok(()) } else { Err(EngineError::new(ErrorKind::Aborted, "somebody was faster")) }
+        })
     }
 
-    async fn begin_savepoint(&self, _: &SessionId, id: &TransactionId, name: &str) -> EngineResult<()> {
+    fn begin_savepoint(&self, _: &SessionId, id: &TransactionId, name: &str) -> EngineResult<()> {
         self.known(id)?;
         let mut transactions = self.transactions.lock();
         transactions.iter_mut().filter(|(known, _)| known == id).for_each(|(_, names)| names.push(name.to_owned()));
         Ok(())
     }
 
-    async fn end_savepoint(&self, _: &SessionId, id: &TransactionId, name: &str, _: bool) -> EngineResult<()> {
-        self.known(id)?;
-        let transactions = self.transactions.lock();
-        let found = transactions.iter().any(|(known, names)| known == id && names.iter().any(|n| n == name));
-        if found { Ok(()) } else { Err(EngineError::new(ErrorKind::NotFound, "no such savepoint")) }
+    fn end_savepoint<'a>(
+        &'a self,
+        _: &'a SessionId,
+        id: &'a TransactionId,
+        name: &'a str,
+        _: bool,
+    ) -> BoxFuture<'a, EngineResult<()>> {
+        Box::pin(async move {
+            self.known(id)?;
+            let transactions = self.transactions.lock();
+            let found = transactions.iter().any(|(known, names)| known == id && names.iter().any(|n| n == name));
+            if found { Ok(()) } else { Err(EngineError::new(ErrorKind::NotFound, "no such savepoint")) }
+        })
     }
 
-    async fn cancel(&self, _: &SessionId, statement: &StatementId) -> EngineResult<bool> {
+    fn cancel(&self, _: &SessionId, statement: &StatementId) -> EngineResult<bool> {
         self.counters.cancelled.lock().push(statement.clone());
         Ok(self.counters.live.load(SeqCst) > 0)
     }
 
-    async fn catalogs(&self, _: &SessionId) -> EngineResult<Vec<String>> {
+    fn catalogs(&self, _: &SessionId) -> EngineResult<Vec<String>> {
         Ok(vec!["terrace".into(), "other".into()])
     }
 
-    async fn schemas(&self, _: &SessionId) -> EngineResult<Vec<(String, String)>> {
+    fn schemas(&self, _: &SessionId) -> EngineResult<Vec<(String, String)>> {
         Ok(vec![("terrace".into(), "system".into()), ("terrace".into(), "public".into())])
     }
 
-    async fn tables(&self, _: &SessionId) -> EngineResult<Vec<TableEntry>> {
-        let entry = |schema: &str, name: &str, kind, primary_key: &[&str]| TableEntry {
-            catalog: "terrace".into(),
-            schema: schema.into(),
-            name: name.into(),
-            kind,
-            columns: numbers_schema(),
-            primary_key: primary_key.iter().map(|column| (*column).to_owned()).collect(),
-        };
-        Ok(vec![
-            entry("system", "tiers", TableKind::SystemTable, &[]),
-            entry("public", "orders", TableKind::BaseTable, &["s", "n"]),
-            entry("public", "recent", TableKind::View, &[]),
-        ])
+    fn tables<'a>(&'a self, _: &'a SessionId) -> BoxFuture<'a, EngineResult<Vec<TableEntry>>> {
+        Box::pin(async move {
+            let entry = |schema: &str, name: &str, kind, primary_key: &[&str]| TableEntry {
+                catalog: "terrace".into(),
+                schema: schema.into(),
+                name: name.into(),
+                kind,
+                columns: numbers_schema(),
+                primary_key: primary_key.iter().map(|column| (*column).to_owned()).collect(),
+            };
+            Ok(vec![
+                entry("system", "tiers", TableKind::SystemTable, &[]),
+                entry("public", "orders", TableKind::BaseTable, &["s", "n"]),
+                entry("public", "recent", TableKind::View, &[]),
+            ])
+        })
     }
 
-    async fn session_options(&self, _: &SessionId) -> EngineResult<HashMap<String, String>> {
+    fn session_options(&self, _: &SessionId) -> EngineResult<HashMap<String, String>> {
         Ok(self.options.lock().clone())
     }
 
-    async fn set_session_option(&self, _: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()> {
+    fn set_session_option(&self, _: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()> {
         match (name, value) {
             ("threads", Some("many")) => Err(EngineError::new(ErrorKind::InvalidArgument, "not a number")),
             ("threads", Some(value)) => {
@@ -245,64 +264,70 @@ fn plan_error(sql: &str) -> EngineError {
     EngineError::new(kind, format!("cannot plan: {sql}"))
 }
 
-#[async_trait]
 impl Statement for FakeStatement {
     fn info(&self) -> &StatementInfo {
         &self.info
     }
 
-    async fn bound_schema(&self, parameters: &RecordBatch) -> EngineResult<SchemaRef> {
-        let named = |(field, name): (&Arc<Field>, &str)| Field::new(name, field.data_type().clone(), true);
-        Ok(match self.sql.as_str() {
-            "echo" => schema(parameters.schema().fields().iter().zip(["a", "b"]).map(named).collect()),
-            _ => self.info.dataset_schema.clone(),
+    fn bound_schema<'a>(&'a self, parameters: &'a RecordBatch) -> BoxFuture<'a, EngineResult<SchemaRef>> {
+        Box::pin(async move {
+            let named = |(field, name): (&Arc<Field>, &str)| Field::new(name, field.data_type().clone(), true);
+            Ok(match self.sql.as_str() {
+                "echo" => schema(parameters.schema().fields().iter().zip(["a", "b"]).map(named).collect()),
+                _ => self.info.dataset_schema.clone(),
+            })
         })
     }
 
-    async fn query(&self, parameters: Option<RecordBatch>) -> EngineResult<QueryResult> {
-        self.counters.queries.fetch_add(1, SeqCst);
-        self.counters.live.fetch_add(1, SeqCst);
-        let live = Live(self.counters.clone());
-        let batches: BatchStream = match self.sql.as_str() {
-            "odd types" => stream::iter([Ok(odd_types())]).boxed(),
-            "echo" => {
-                let row = parameters.ok_or_else(|| EngineError::new(ErrorKind::InvalidArgument, "no parameters"))?;
-                assert_eq!(row.num_rows(), 1);
-                stream::iter([Ok(row)]).boxed()
-            }
-            "empty" => stream::empty().boxed(),
-            "half" => stream::iter([
-                Ok(numbers(0, 10)),
-                Err(EngineError::new(ErrorKind::ResourceExhausted, "the disk for spilling is full")),
-            ])
-            .boxed(),
-            "endless" => {
-                let counters = self.counters.clone();
-                let next = move |_| {
-                    counters.produced.fetch_add(1, SeqCst);
-                    Ok(numbers(0, 8192))
-                };
-                stream::iter(0..u64::MAX).map(next).boxed()
-            }
-            sql => {
-                let count: usize = sql.trim_start_matches("rows ").parse().unwrap_or(3);
-                let starts = (0..count).step_by(65_536);
-                stream::iter(starts.map(move |from| Ok(numbers(from, 65_536.min(count - from))))).boxed()
-            }
-        };
-        let schema = self.info.dataset_schema.clone();
-        let batches = batches.map(move |batch| {
-            let _alive = &live;
-            batch
-        });
-        Ok(QueryResult { id: StatementId("q".into()), schema, batches: batches.boxed() })
+    fn query(&self, parameters: Option<RecordBatch>) -> BoxFuture<'_, EngineResult<QueryResult>> {
+        Box::pin(async move {
+            self.counters.queries.fetch_add(1, SeqCst);
+            self.counters.live.fetch_add(1, SeqCst);
+            let live = Live(self.counters.clone());
+            let batches: BatchStream = match self.sql.as_str() {
+                "odd types" => stream::iter([Ok(odd_types())]).boxed(),
+                "echo" => {
+                    let row =
+                        parameters.ok_or_else(|| EngineError::new(ErrorKind::InvalidArgument, "no parameters"))?;
+                    assert_eq!(row.num_rows(), 1);
+                    stream::iter([Ok(row)]).boxed()
+                }
+                "empty" => stream::empty().boxed(),
+                "half" => stream::iter([
+                    Ok(numbers(0, 10)),
+                    Err(EngineError::new(ErrorKind::ResourceExhausted, "the disk for spilling is full")),
+                ])
+                .boxed(),
+                "endless" => {
+                    let counters = self.counters.clone();
+                    let next = move |_| {
+                        counters.produced.fetch_add(1, SeqCst);
+                        Ok(numbers(0, 8192))
+                    };
+                    stream::iter(0..u64::MAX).map(next).boxed()
+                }
+                sql => {
+                    let count: usize = sql.trim_start_matches("rows ").parse().unwrap_or(3);
+                    let starts = (0..count).step_by(65_536);
+                    stream::iter(starts.map(move |from| Ok(numbers(from, 65_536.min(count - from))))).boxed()
+                }
+            };
+            let schema = self.info.dataset_schema.clone();
+            let batches = batches.map(move |batch| {
+                let _alive = &live;
+                batch
+            });
+            Ok(QueryResult { id: StatementId("q".into()), schema, batches: batches.boxed() })
+        })
     }
 
-    async fn update(&self, parameters: Option<RecordBatch>) -> EngineResult<u64> {
-        if self.sql == "slow insert" {
-            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        }
-        self.counters.updates.fetch_add(1, SeqCst);
-        Ok(parameters.map_or(1, |rows| rows.num_rows() as u64))
+    fn update(&self, parameters: Option<RecordBatch>) -> BoxFuture<'_, EngineResult<u64>> {
+        Box::pin(async move {
+            if self.sql == "slow insert" {
+                tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            }
+            self.counters.updates.fetch_add(1, SeqCst);
+            Ok(parameters.map_or(1, |rows| rows.num_rows() as u64))
+        })
     }
 }
