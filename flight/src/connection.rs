@@ -67,9 +67,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.core.metrics.add_connections(-1);
         for session in self.sessions.get_mut().values() {
-            if let Err(status) = self.core.sessions.close(session) {
-                tracing::warn!(session = session.id.0, "session not closed cleanly: {}", status.message());
-            }
+            self.core.sessions.close(session);
         }
     }
 }

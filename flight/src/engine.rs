@@ -5,8 +5,9 @@
 //! it is a network thread. A statement does nothing before `query` or `update` is called, and a dropped [`BatchStream`]
 //! ends the work behind it.
 //!
-//! The traits return boxed futures instead of using `async_trait`, whose bounds on lifetimes make the compiler prove anew
-//! for each method that an engine may be sent to another thread: that took 75 s of 190 s for `terrace-server`.
+//! Methods without a future are called on a network thread, `open_session` under the lock of a connection and
+//! `close_session` from a destructor: they neither wait nor call the service. The other methods return boxed futures instead
+//! of using `async_trait`, which costs the compiler a minute (docs/design/build-times.md).
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -168,8 +169,8 @@ pub trait Engine: Send + Sync + 'static {
     }
     /// Opens a session for an authenticated user.
     fn open_session(&self, principal: Principal) -> EngineResult<SessionId>;
-    /// Ends a session and its running statements. An unknown session is `Ok`.
-    fn close_session(&self, session: &SessionId) -> EngineResult<()>;
+    /// Ends a session, its running statements and its transactions. Does nothing for an unknown session.
+    fn close_session(&self, session: &SessionId);
     /// Parses and checks one statement without running it. Without `transaction` it runs in the transaction that
     /// SQL began in the session, or commits by itself.
     fn prepare<'a>(

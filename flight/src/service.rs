@@ -167,7 +167,7 @@ impl Service {
         let (metadata, extensions, action) = request.into_parts();
         if action.r#type == action::CLOSE_SESSION {
             observation.rename(Operation::Session);
-            self.core.sessions.close_current(&metadata, &extensions)?;
+            self.core.sessions.close_current(&metadata, &extensions);
             let result = CloseSessionResult { status: CloseSessionStatus::Closed as i32 };
             return Ok(Some(result.encode_to_vec().into()));
         }

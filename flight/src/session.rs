@@ -84,7 +84,7 @@ impl Sessions {
             Err(_) if open => Credentials::None,
             other => other?,
         };
-        if let Some(session) = self.find_by_token(&credentials)? {
+        if let Some(session) = self.find_by_token(&credentials) {
             return Ok(session);
         }
         let principal = self.authentication.verify(&credentials)?;
@@ -95,7 +95,7 @@ impl Sessions {
     }
 
     /// Ends the session of a call; does nothing when there is none.
-    pub(crate) fn close_current(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<(), Status> {
+    pub(crate) fn close_current(&self, metadata: &MetadataMap, extensions: &Extensions) {
         let session = match Credentials::from_metadata(metadata).unwrap_or(Credentials::None) {
             Credentials::Bearer(token) => self.by_token.lock().remove(&token),
             others => match (self.authentication.verify(&others), extensions.get::<Arc<Connection>>()) {
@@ -103,9 +103,8 @@ impl Sessions {
                 _ => None,
             },
         };
-        match session {
-            Some(session) => self.close(&session),
-            None => Ok(()),
+        if let Some(session) = session {
+            self.close(&session);
         }
     }
 
@@ -123,27 +122,29 @@ impl Sessions {
     }
 
     /// Ends a session: its statements, its tickets, its state at the engine.
-    pub(crate) fn close(&self, session: &Session) -> Result<(), Status> {
-        session.prepared.lock().clear();
+    pub(crate) fn close(&self, session: &Session) {
+        let statements = std::mem::take(&mut *session.prepared.lock());
+        // Without the lock.
+        drop(statements);
         self.tickets.remove_session(&session.id);
         self.metrics.add_sessions(-1);
-        Ok(self.engine.close_session(&session.id)?)
+        self.engine.close_session(&session.id);
     }
 
     /// The session of a token. An expired session is closed at once, with its transaction.
-    fn find_by_token(&self, credentials: &Credentials) -> Result<Option<Arc<Session>>, Status> {
-        let Credentials::Bearer(token) = credentials else { return Ok(None) };
-        let Some(session) = self.by_token.lock().get(token).cloned() else { return Ok(None) };
+    fn find_by_token(&self, credentials: &Credentials) -> Option<Arc<Session>> {
+        let Credentials::Bearer(token) = credentials else { return None };
+        let session = self.by_token.lock().get(token).cloned()?;
         if session.last_used.lock().elapsed() <= self.ttl {
             *session.last_used.lock() = Instant::now();
-            return Ok(Some(session));
+            return Some(session);
         }
         // Only the call that removes the session from the table closes it.
         let expired = self.by_token.lock().remove(token);
         if let Some(expired) = expired {
-            self.close(&expired)?;
+            self.close(&expired);
         }
-        Ok(None)
+        None
     }
 
     /// Drops expired sessions from time to time, and when the table is full; fails when it is still full then.
@@ -159,7 +160,7 @@ impl Sessions {
             (expired, sessions.len() >= self.max_sessions)
         };
         for (_, session) in expired {
-            self.close(&session)?;
+            self.close(&session);
         }
         if full { Err(too_many_sessions(self.max_sessions)) } else { Ok(()) }
     }

@@ -60,9 +60,8 @@ impl flight::Engine for FlightEngine {
         Ok(SessionId(self.0.open_session(&principal.user).id().to_owned()))
     }
 
-    fn close_session(&self, session: &SessionId) -> EngineResult<()> {
+    fn close_session(&self, session: &SessionId) {
         self.0.close_session(&session.0);
-        Ok(())
     }
 
     fn prepare<'a>(

@@ -102,9 +102,8 @@ impl Engine for FakeEngine {
         Ok(id)
     }
 
-    fn close_session(&self, session: &SessionId) -> EngineResult<()> {
+    fn close_session(&self, session: &SessionId) {
         self.sessions.lock().retain(|(id, _)| id != session);
-        Ok(())
     }
 
     fn prepare<'a>(
