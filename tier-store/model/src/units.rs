@@ -26,19 +26,20 @@ const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 <
 
 /// A number of bytes, or a percentage of a total that the user of the value defines.
 #[derive(Debug, Clone, Copy, PartialEq)]
+// `untagged` is for the schema alone: the implementations of serde below are written by hand.
 #[cfg_attr(
     feature = "openapi",
     derive(utoipa::ToSchema),
     serde(untagged),
     schema(
-        description = "Bytes, a size (2GiB, 512MB), or a percentage of the bytes of all sealed data (10%).",
+        description = "Bytes, a size (2GiB, 512MB), or, for a budget, a percentage of the bytes of all sealed data (10%).",
         examples("2GiB", "10%", 1073741824),
     )
 )]
 pub enum Size {
     /// Bytes.
     Bytes(u64),
-    /// Per cent, 0 to 100, as in `10%`. Bytes with a unit are text as well: `2GiB`.
+    /// Per cent, 0 to 100. In JSON this is text (`10%`), as bytes with a unit are (`2GiB`).
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     Percent(f64),
 }

@@ -126,12 +126,12 @@ pub struct Advice {
     pub now: BudgetPoint,
     /// Predictions by rising budget.
     pub curve: Vec<BudgetPoint>,
-    /// Predictions for the shares in the request, in that order.
+    /// Predictions for the shares in `at` of the request, in that order.
     pub asked: Vec<BudgetPoint>,
     /// The budget beyond which more of it gains much less; null where the curve has no such place.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub knee: Option<BudgetPoint>,
-    /// The effect of the further bytes in the request.
+    /// The effect of the further bytes in `more` of the request.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub more: Option<MoreRoom>,
     /// The cheapest budgets that meet the goal; without prices those with least of the fastest tier.
