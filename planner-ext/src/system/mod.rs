@@ -145,7 +145,7 @@ pub(crate) struct SystemTable {
     name: &'static str,
     schema: SchemaRef,
     /// A trait object, because the compiler proves anew for each `async` method of [`TableProvider`] that all types in
-    /// `Self` may be shared between threads. For [`Live`] that takes 3 s each.
+    /// `Self` may be shared between threads, which takes seconds for [`Live`] (docs/design/build-times.md).
     rows: Arc<dyn Fn(NameFilter) -> Result<Batches> + Send + Sync>,
 }
 

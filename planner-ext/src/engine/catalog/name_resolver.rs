@@ -164,8 +164,8 @@ impl CatalogProvider for Catalog {
 }
 
 /// The answers of [`NameResolver`] to a [`SchemaView`]. A trait object stands between the two, because the compiler proves
-/// anew for each `async` method of [`SchemaProvider`] that all types in `Self` may be shared between threads. For
-/// [`Snapshot`] that takes 4 s each.
+/// anew for each `async` method of [`SchemaProvider`] that all types in `Self` may be shared between threads, which takes
+/// seconds for those of a snapshot (docs/design/build-times.md).
 trait Tables: fmt::Debug + Send + Sync {
     /// Names of the tables and views of a schema.
     fn names_in(&self, schema: &str) -> Vec<String>;
