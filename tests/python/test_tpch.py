@@ -96,7 +96,11 @@ def test_all_in_dram(server, expected):
 def test_all_in_nvm(server, expected):
     # Room first: what leaves DRAM goes there, and not to disk.
     server.budget("nvm", "512MiB")
-    placed = place(server, 0, "512MiB")
+    # On a busy machine the loop gives up some moves, and makes them in a later epoch.
+    for _ in range(3):
+        placed = place(server, 0, "512MiB")
+        if placed["nvm"] > 10 * max(placed["ssd"], 1):
+            break
     assert placed["dram"] == 0 and placed["nvm"] > 10 * max(placed["ssd"], 1), placed
     check_all(server, expected)
 
