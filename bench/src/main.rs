@@ -49,7 +49,7 @@ mod tpch;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    terrace_server::allocator::keep_freed_memory();
+    terrace_server::allocator::keep_freed_memory(true);
     match cli::run() {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {

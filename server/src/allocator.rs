@@ -8,11 +8,11 @@ const KEPT_MS: i64 = 10_000;
 /// `mi_option_purge_delay` of mimalloc.h; the crate has no name for it.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// Keeps freed memory for a while, unless `MIMALLOC_PURGE_DELAY` says something else.
-pub fn keep_freed_memory() {
+/// Keeps freed memory for a while, or returns it at once, unless `MIMALLOC_PURGE_DELAY` says something else.
+pub fn keep_freed_memory(keep: bool) {
     if std::env::var_os("MIMALLOC_PURGE_DELAY").is_none() {
         // SAFETY: sets a number that the allocator reads whenever it frees memory; any number is valid.
-        unsafe { mi_option_set(PURGE_DELAY, KEPT_MS) };
+        unsafe { mi_option_set(PURGE_DELAY, if keep { KEPT_MS } else { 0 }) };
     }
 }
 
@@ -28,7 +28,9 @@ mod tests {
         let delay = || unsafe { mi_option_get(PURGE_DELAY) };
         // The default of this option; another option would have another default.
         assert_eq!(delay(), 1000);
-        keep_freed_memory();
+        keep_freed_memory(true);
         assert_eq!(delay(), KEPT_MS);
+        keep_freed_memory(false);
+        assert_eq!(delay(), 0);
     }
 }

@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 use crate::config::{Compression, Config};
 use crate::error::{Error, Result};
 use crate::memory::{Limit, MemoryPlan};
+use crate::memory_watch::{MemoryWatch, WatchFigures};
 
 /// Stack of a thread that parses and plans: planning a chain of conditions takes one nested call per condition.
 pub(crate) const STACK_BYTES: usize = 64 << 20;
@@ -28,6 +29,7 @@ pub struct Instance {
     pub engine: Arc<Engine>,
     /// How memory is divided.
     pub plan: MemoryPlan,
+    watch: MemoryWatch,
     cpu: Option<Runtime>,
 }
 
@@ -62,12 +64,18 @@ impl Instance {
             .build()
             .map_err(|e| Error::System(format!("cannot start the query threads: {e}")))?;
         let engine = Engine::new(store, engine_options(config, &plan, threads, cpu.handle().clone()))?;
-        Ok(Self { engine, plan, cpu: Some(cpu) })
+        let watch = MemoryWatch::start(&engine, plan.limit.bytes)?;
+        Ok(Self { engine, plan, watch, cpu: Some(cpu) })
     }
 
     /// The store.
     pub fn store(&self) -> &Arc<Store> {
         self.engine.store()
+    }
+
+    /// Memory of the process against its limit.
+    pub fn memory_use(&self) -> Arc<WatchFigures> {
+        self.watch.figures()
     }
 
     /// The runtime of queries.

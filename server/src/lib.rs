@@ -22,6 +22,7 @@
 //! - [`load`]: `terrace load`
 //! - [`maintenance`]: check, backup, restore, rebuild-catalog, du
 //! - [`memory`]: the memory limit and its parts
+//! - [`memory_watch`]: stops statements before memory runs out
 //! - [`metrics`]: Prometheus metrics
 //! - [`moves`]: `terrace moves`
 //! - [`placement`]: `terrace placement`
@@ -52,6 +53,7 @@ pub mod instance;
 pub mod load;
 pub mod maintenance;
 pub mod memory;
+pub mod memory_watch;
 pub mod metrics;
 pub mod moves;
 pub mod placement;
@@ -69,7 +71,7 @@ pub use error::{Error, Result};
 
 /// Runs the command line of this process. Errors go to stderr and exit with 1.
 pub fn main() -> ExitCode {
-    allocator::keep_freed_memory();
+    allocator::keep_freed_memory(true);
     match cli::run().and_then(|()| terminal::finish()) {
         // A reader that closed the output early is no failure.
         Ok(()) | Err(Error::OutputClosed) => ExitCode::SUCCESS,

@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
+use mimalloc::MiMalloc;
+use terrace_heap::CountingAllocator;
+
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: CountingAllocator<MiMalloc> = CountingAllocator::new(MiMalloc);
 
 fn main() -> ExitCode {
     terrace_server::main()

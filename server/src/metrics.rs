@@ -22,6 +22,8 @@ use terrace_tier_store::placement::{TierState, TieringMode};
 use terrace_tier_store::table::Table;
 use terrace_tier_store::tier::TierId;
 
+use crate::memory_watch::WatchFigures;
+
 /// Columns whose heat is a series of its own.
 pub const TOP_COLUMNS: usize = 20;
 
@@ -481,6 +483,15 @@ pub fn process(out: &mut Exposition, version: &str, started_unix_us: u64) {
     let started = seconds(started_unix_us as f64);
     out.gauge("terrace_process_start_time_seconds", "Start, since the Unix epoch.", started);
     out.gauge("terrace_process_resident_bytes", "Memory the kernel holds for the process.", resident_bytes() as f64);
+}
+
+/// Memory of the process against its limit.
+pub fn memory(out: &mut Exposition, watch: &WatchFigures) {
+    let help = "Memory that the kernel cannot take back, as last compared with the limit.";
+    out.gauge("terrace_memory_used_bytes", help, watch.resident_bytes() as f64);
+    out.gauge("terrace_memory_limit_bytes", "Memory that the process may use.", watch.limit_bytes() as f64);
+    let help = "Statements stopped because memory was nearly at its limit.";
+    out.counter("terrace_memory_stopped_statements_total", help, watch.stopped_statements() as f64);
 }
 
 /// Resident memory of this process, in bytes; 0 where `/proc` is missing.

@@ -93,7 +93,7 @@ impl Server {
             credentials: password.map(|(user, password)| Credentials { user, password }),
             prices_per_gb: self.config.tiers.prices_per_gb(),
         };
-        let state = AppState::new(Arc::clone(self.engine()), service.metrics(), info);
+        let state = AppState::new(Arc::clone(self.engine()), service.metrics(), info, self.instance.memory_use());
         let stop_flight = self.stop.clone();
         let stop_http = self.stop.clone();
         self.tasks.push(network.spawn(async move {

@@ -4,6 +4,8 @@
 //! unchanged, so they hold no debug dumps and say what to do where that is known. The crate knows the model, whose
 //! [`ErrorKind`] it re-exports, and no other crate of Terrace.
 
+use std::time::Duration;
+
 use arrow::error::ArrowError;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
@@ -24,12 +26,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    retry_after: Option<Duration>,
 }
 
 impl Error {
     /// An error of `kind` with a message.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), retry_after: None }
     }
 
     /// A wrong request.
@@ -40,6 +43,16 @@ impl Error {
     /// A valid request for something that is not supported.
     pub fn unimplemented(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unimplemented, message)
+    }
+
+    /// The same error, telling the client that the request may succeed after `delay`.
+    pub fn with_retry_after(self, delay: Duration) -> Self {
+        Self { retry_after: Some(delay), ..self }
+    }
+
+    /// Time after which the same request may succeed; `None` where trying again does not help.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     /// Its kind.

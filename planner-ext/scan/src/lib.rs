@@ -11,6 +11,7 @@
 //! - [`coercion`]: coercion of numbers of different types
 //! - [`comparison`]: rewrites comparisons into the type of a column
 //! - [`safe_cast`]: casts that keep every value
+//! - [`session_options`]: options of a session
 //! - `decimal`: arithmetic on decimals in 64 bits
 //! - `floats`: one zero and one NaN for all operations on floats
 //! - `subqueries`: scalar subqueries that return no row
@@ -24,6 +25,7 @@ pub mod joins;
 pub mod provider;
 pub mod safe_cast;
 pub mod scan;
+pub mod session_options;
 pub mod sink;
 mod subqueries;
 

@@ -18,8 +18,8 @@ use terrace_tier_store::Store;
 use terrace_tier_store::table::{Table, TableVersion};
 
 use crate::hot_views::{PlannedScan, ScanRequest, ScanView, ViewOracle};
-use crate::joins::PlannerOptions;
 use crate::scan::{ScanConfig, ScanSource, TierScanExec};
+use crate::session_options::SessionOptions;
 
 /// The hot views that serve a scan, and the record of its filters.
 type ScanViews = (Vec<ScanView>, Option<Arc<dyn ScanRequest>>);
@@ -70,7 +70,7 @@ impl TierTable {
     /// Hot views that serve a scan with the output `projection`, and the record of its filters for view mining.
     fn hot_views_for_scan(&self, state: &dyn Session, projection: &[usize], filters: &[Expr]) -> Result<ScanViews> {
         let options = state.config_options();
-        let Some(oracle) = self.oracle.as_ref().filter(|_| PlannerOptions::from_config(options).hot_views) else {
+        let Some(oracle) = self.oracle.as_ref().filter(|_| SessionOptions::from_config(options).hot_views) else {
             return Ok(Default::default());
         };
         // The column of row positions belongs to no view.

@@ -81,6 +81,8 @@ pub enum Action {
     Placement(PlacementStatement),
     /// Commands to the tiering loop.
     Tiering(TieringCommand),
+    /// CANCEL QUERY.
+    Cancel(CancelCommand),
 }
 
 /// A statement of DataFusion's grammar that the planner plans; the engine adds `extras`.
@@ -115,6 +117,13 @@ pub struct TruncateCommand {
 pub struct OptimizeCommand {
     /// The table.
     pub table: NameParts,
+}
+
+/// CANCEL QUERY: makes a running statement end.
+#[derive(Debug, Clone)]
+pub struct CancelCommand {
+    /// Id of the statement, as in `system.queries`.
+    pub statement: String,
 }
 
 /// A statement on transactions.

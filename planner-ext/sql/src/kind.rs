@@ -15,7 +15,7 @@ pub enum StatementKind {
     Export,
     /// Bulk ingest.
     Ingest,
-    /// SET, RESET, BEGIN, COMMIT, ROLLBACK, savepoints.
+    /// SET, RESET, BEGIN, COMMIT, ROLLBACK, savepoints, CANCEL QUERY.
     Setting,
     /// Epochs, orders on placement, and commands to the tiering loop.
     Tiering,

@@ -73,7 +73,7 @@ pub(crate) fn named_by(action: &Action) -> Vec<ObjectRef> {
         Action::Rule(command) => found.add(ObjectKind::Relation, &command.table, Use::Define),
         Action::HotView(command) => found.add_hot_view(command),
         Action::Placement(statement) => found.add_placement(statement),
-        Action::Prepare(_) | Action::Transaction(_) | Action::Tiering(_) => {}
+        Action::Prepare(_) | Action::Transaction(_) | Action::Tiering(_) | Action::Cancel(_) => {}
     }
     found.0
 }

@@ -18,8 +18,8 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_error::{Error, Result};
 
 use crate::command::{
-    Action, ChangeStatement, Command, CommentKind, CommentOn, CopyFrom, DropCommand, DropKind, Extras, OptimizeCommand,
-    PlannerStatement, TransactionCommand, TruncateCommand,
+    Action, CancelCommand, ChangeStatement, Command, CommentKind, CommentOn, CopyFrom, DropCommand, DropKind, Extras,
+    OptimizeCommand, PlannerStatement, TransactionCommand, TruncateCommand,
 };
 use crate::dialect::{self, tokenize};
 use crate::rewrite::Change;
@@ -51,6 +51,12 @@ pub fn parse(sql: &str) -> Result<Command> {
     }
     if matches!(first.first(), Some(Token::Word(word)) if word.value.eq_ignore_ascii_case("optimize")) {
         return parse_optimize(tokens);
+    }
+    if let [cancel, query, ..] = first.as_slice()
+        && rule::is_word(cancel, "cancel")
+        && rule::is_word(query, "query")
+    {
+        return parse_cancel(tokens);
     }
     if tiering_commands::is_tiering_command(&first) {
         return tiering_commands::parse(tokens);
@@ -182,6 +188,22 @@ fn parse_optimize(tokens: Vec<TokenWithSpan>) -> Result<Command> {
     };
     let name = name().map_err(|e: ParserError| Error::invalid(format!("SQL syntax: {e}")))?;
     Ok(Command::ddl(Action::Optimize(OptimizeCommand { table: NameParts::new(&name)? })))
+}
+
+/// `CANCEL QUERY 'id'`
+fn parse_cancel(tokens: Vec<TokenWithSpan>) -> Result<Command> {
+    let mut parser = dialect::parser(tokens);
+    let mut id = || {
+        parser.next_token();
+        parser.next_token();
+        let id = parser.parse_literal_string()?;
+        let _ = parser.consume_token(&Token::SemiColon);
+        parser.expect_token(&Token::EOF).map(|_| id)
+    };
+    let statement = id().map_err(|e: ParserError| {
+        Error::invalid(format!("SQL syntax: {e}; write CANCEL QUERY 'id' with an id of system.queries"))
+    })?;
+    Ok(Command::with_count(StatementKind::Setting, Action::Cancel(CancelCommand { statement })))
 }
 
 /// `COPY t [(a, b)] FROM 'file' [STORED AS fmt] [[WITH | OPTIONS] (key value, ...)]`

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use terrace_sql::command::Action;
+use terrace_sql::command::{Action, CancelCommand};
 use terrace_sql::hot_view::HotViewCommand;
 
 use super::catalog::Snapshot;
@@ -17,7 +17,7 @@ use super::session::Session;
 use super::statement::{Planned, Prepared};
 use super::transaction::Transaction;
 use super::{Engine, views};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The session and the transaction that plan a statement.
 pub(super) struct Planning<'a> {
@@ -100,7 +100,8 @@ impl Execute for Action {
             | Self::Optimize(_)
             | Self::Rule(_)
             | Self::HotView(_)
-            | Self::Tiering(_) => Ok(Outline::Count),
+            | Self::Tiering(_)
+            | Self::Cancel(_) => Ok(Outline::Count),
         }
     }
 
@@ -120,7 +121,23 @@ impl Execute for Action {
             Self::HotView(statement) => statement.run(execution).await,
             Self::Placement(statement) => statement.run(execution).await,
             Self::Tiering(statement) => statement.run(execution).await,
+            Self::Cancel(statement) => statement.run(execution).await,
         }
+    }
+}
+
+impl Execute for CancelCommand {
+    /// Tells the statement to stop, and does not wait for its end.
+    async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
+        let Self { statement } = self;
+        if statement == execution.ticket.id() || !execution.engine().cancel(statement) {
+            let message = format!(
+                "no statement '{statement}' is running; SELECT id, sql FROM system.queries WHERE state IN ('planning', \
+                 'queued', 'running') lists those that are"
+            );
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+        Ok(1)
     }
 }
 

@@ -100,11 +100,11 @@ impl Engine {
             None => session.current(),
         };
         let text: Arc<str> = format!("INGEST INTO {} ({:?})", request.table, request.mode).into();
-        let ticket = self.registry.start(session.id(), session.user(), &text, StatementKind::Ingest)?;
+        let ticket = self.registry.start(&session.new_statement(&text, StatementKind::Ingest))?;
         let session = Arc::clone(session);
         let work = async move {
             let body = ingest(&session, &ticket, request, schema, rows, transaction);
-            let result = ticket.interrupt().guarded(body).await;
+            let result = ticket.interrupt().guarded(ticket.memory().heap().charge(body)).await;
             ticket.end(&result);
             result
         };

@@ -13,7 +13,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -34,10 +34,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::error::{Error, ErrorKind};
 
-/// Tells a statement to stop: when someone cancels it, when its client is gone, when its time is over.
+/// Tells a statement to stop: when someone cancels it, when its client is gone, when its time is over, when the server
+/// needs its memory.
 #[derive(Debug, Clone)]
 pub(super) struct Interrupt {
     token: CancellationToken,
+    /// The error with which it ends, if it was not simply cancelled.
+    reason: Arc<OnceLock<Error>>,
     limit: Option<Duration>,
     started: Instant,
 }
@@ -45,11 +48,24 @@ pub(super) struct Interrupt {
 impl Interrupt {
     /// Makes the interrupt of a statement that starts now.
     pub(super) fn new(limit: Option<Duration>) -> Self {
-        Self { token: CancellationToken::new(), limit, started: Instant::now() }
+        Self { token: CancellationToken::new(), reason: Arc::default(), limit, started: Instant::now() }
     }
 
     pub(super) fn cancel(&self) {
         self.token.cancel();
+    }
+
+    /// Makes the statement end with `reason`, unless it stops already.
+    pub(super) fn stop(&self, reason: Error) {
+        if !self.is_stopping() {
+            let _ = self.reason.set(reason);
+            self.token.cancel();
+        }
+    }
+
+    /// Whether the statement was told to stop.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.token.is_cancelled()
     }
 
     /// Returns a guard that cancels the statement when it is dropped.
@@ -68,7 +84,7 @@ impl Interrupt {
         tokio::select! {
             // A cancelled statement ends as cancelled even if its result is ready.
             biased;
-            () = self.token.cancelled() => Err(cancelled()),
+            () = self.token.cancelled() => Err(self.reason()),
             () = late => Err(self.time_limit_error()),
             result = body => result,
         }
@@ -76,21 +92,25 @@ impl Interrupt {
 
     fn check(&self) -> Result<(), Error> {
         match self.limit {
-            _ if self.token.is_cancelled() => Err(cancelled()),
+            _ if self.is_stopping() => Err(self.reason()),
             Some(limit) if self.started.elapsed() > limit => Err(self.time_limit_error()),
             _ => Ok(()),
         }
     }
 
+    fn reason(&self) -> Error {
+        let cancelled = || Error::new(ErrorKind::Cancelled, "the statement was cancelled");
+        self.reason.get().cloned().unwrap_or_else(cancelled)
+    }
+
     fn time_limit_error(&self) -> Error {
         let limit = self.limit.unwrap_or_default();
-        let message = format!("the statement ran longer than {limit:?}, the limit of this server");
+        let message = format!(
+            "the statement ran longer than {limit:?}, its time limit (query.timeout of the server, or statement_timeout \
+             of the session)"
+        );
         Error::new(ErrorKind::DeadlineExceeded, message)
     }
-}
-
-fn cancelled() -> Error {
-    Error::new(ErrorKind::Cancelled, "the statement was cancelled")
 }
 
 /// Makes the joins and recursive queries of a plan stop when the statement has to.

@@ -4,35 +4,20 @@
 //! small streams) still find room. A statement's pool counts the statement's bytes; when the statement ends, its operators
 //! drop their reservations and the bytes return to [`QueryMemory`].
 //!
-//! Two rules keep an operator that spills from failing beside another one of its statement:
-//!
-//! - **The pool reserves the bytes that a sort's runs free for the sort's merge.** A sort frees the bytes of its runs when
-//!   it passes their batches to its merge; the merge, which cannot spill, reserves them again when it reads the batches
-//!   (DataFusion 55 sorts/sort.rs `sort_batch_stream`, sorts/builder.rs `push_batch`). The batches stay in memory all the
-//!   time, so for other sorts of the statement these bytes count as used until the sort reserves them again, or its merge
-//!   reserves as many or begins to free some: a merge frees bytes only after it has read from every run.
-//! - **Small operators may use part of the last fifth**: an operator that holds no memory cannot spill to make room, so a
-//!   refusal makes it fail. While less than nine tenths of the limit are used, the pool grants each operator up to a
-//!   thirty-second of the limit, or 8 MiB if that is more (a batch of wide rows), but at most a fifth of the limit.
-//!
-//! The pool still refuses larger requests while four fifths of the limit are used, and requests of merges and joins when
-//! the whole limit is used.
-//!
-//! Upstream: <https://github.com/apache/datafusion/pull/20642> (Fix memory reservation starvation in sort-merge) keeps
-//! the bytes of a merge from disk; no issue found on merges in memory (`in_mem_sort_stream` in
-//! datafusion-physical-plan/src/sorts/sort.rs). The first rule can go when tests/python/test_cold_shapes.py passes a
-//! hundred times without it. The fifth that operators with spilling cannot use works around
-//! <https://github.com/apache/datafusion/issues/17334> (External sort failing with non-spillable operators as input
-//! (RepartitionExec)), open.
+//! - [`pool`]: the pool of one statement, and which requests it refuses
+//! - [`statement`]: the memory that one statement holds: what its operators reserve, and what its work allocates
+//! - [`spawned`]: charges the tasks that DataFusion spawns to the statement that spawned them
 
-use std::collections::HashMap;
-use std::fmt;
+mod pool;
+mod spawned;
+mod statement;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
-use parking_lot::Mutex;
+pub(super) use pool::StatementPool;
+pub(super) use spawned::charge_spawned_tasks;
+pub(super) use statement::StatementMemory;
 
 /// The limit of all statements together.
 #[derive(Debug)]
@@ -64,12 +49,8 @@ impl QueryMemory {
     }
 
     /// A pool for one statement.
-    pub(super) fn statement_pool(self: &Arc<Self>) -> Arc<dyn MemoryPool> {
-        Arc::new(StatementPool {
-            shared: Arc::clone(self),
-            used_bytes: AtomicUsize::new(0),
-            operators: Mutex::default(),
-        })
+    pub(super) fn statement_pool(self: &Arc<Self>) -> Arc<StatementPool> {
+        Arc::new(StatementPool::new(Arc::clone(self)))
     }
 
     fn add(&self, bytes: usize) {
@@ -119,254 +100,22 @@ impl terrace_ipc::Account for MessageMemory {
     }
 }
 
-/// Bytes that a small operator may hold, so that it has room for one batch.
-const ONE_BATCH_BYTES: usize = 8 << 20;
-
-/// Prefixes of DataFusion's names for the consumers of a sort: that of its runs, and that of its merge, registered later.
-const SORT_CONSUMER: &str = "ExternalSorter[";
-const MERGE_CONSUMER: &str = "ExternalSorterMerge[";
-
-/// Memory of the sort of one partition.
-#[derive(Debug)]
-struct SortMemory {
-    /// The partition, as written in the names of the consumers.
-    partition: String,
-    /// Id of the consumer of the runs.
-    runs: usize,
-    /// Id of the consumer of the merge, once it is registered.
-    merge: Option<usize>,
-    /// Bytes that the runs gave back and the merge has not taken.
-    handed_on_bytes: usize,
-}
-
-/// Memory that the operators of one statement hold.
-#[derive(Debug, Default)]
-struct OperatorMemory {
-    /// Bytes of each operator that can spill and has asked for some, by the id of its consumer.
-    spilling: HashMap<usize, usize>,
-    sorts: Vec<SortMemory>,
-}
-
-impl OperatorMemory {
-    fn sort_of_runs(&mut self, id: usize) -> Option<&mut SortMemory> {
-        self.sorts.iter_mut().find(|sort| sort.runs == id)
-    }
-
-    fn sort_of_merge(&mut self, id: usize) -> Option<&mut SortMemory> {
-        self.sorts.iter_mut().find(|sort| sort.merge == Some(id))
-    }
-
-    /// The limit for all statements under which `consumer`, which can spill, is granted `additional` bytes.
-    fn limit_for(&self, total: usize, consumer: &MemoryConsumer, additional: usize) -> usize {
-        let held = self.spilling.get(&consumer.id()).copied().unwrap_or(0);
-        // A small operator has little to spill, so it may use half of the last fifth.
-        let small = (total / 32).max(ONE_BATCH_BYTES.min(total / 5));
-        if held.saturating_add(additional) <= small {
-            return total - total / 10;
-        }
-        // For a sort, bytes that other sorts have handed on count as used until their merges take them.
-        let is_sort = self.sorts.iter().any(|sort| sort.runs == consumer.id());
-        let others = self.sorts.iter().filter(|sort| is_sort && sort.runs != consumer.id());
-        (total - total / 5).saturating_sub(others.map(|sort| sort.handed_on_bytes).sum())
-    }
-
-    fn record_growth(&mut self, consumer: &MemoryConsumer, bytes: usize) {
-        if consumer.can_spill() {
-            *self.spilling.entry(consumer.id()).or_default() += bytes;
-        }
-        let id = consumer.id();
-        if let Some(sort) = self.sorts.iter_mut().find(|sort| sort.runs == id || sort.merge == Some(id)) {
-            sort.handed_on_bytes = sort.handed_on_bytes.saturating_sub(bytes);
-        }
-    }
-
-    fn record_shrink(&mut self, consumer: &MemoryConsumer, bytes: usize) {
-        if let Some(bytes_held) = self.spilling.get_mut(&consumer.id()) {
-            *bytes_held = bytes_held.saturating_sub(bytes);
-        }
-        if let Some(sort) = self.sort_of_runs(consumer.id()) {
-            sort.handed_on_bytes += bytes;
-        } else if let Some(sort) = self.sort_of_merge(consumer.id()) {
-            sort.handed_on_bytes = 0;
-        }
-    }
-}
-
-/// The pool of one statement.
-#[derive(Debug)]
-struct StatementPool {
-    shared: Arc<QueryMemory>,
-    used_bytes: AtomicUsize,
-    operators: Mutex<OperatorMemory>,
-}
-
-impl fmt::Display for StatementPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "statement(used: {}, limit of all: {})", self.reserved(), self.shared.limit_bytes)
-    }
-}
-
-impl MemoryPool for StatementPool {
-    fn name(&self) -> &str {
-        "statement"
-    }
-
-    fn register(&self, consumer: &MemoryConsumer) {
-        let mut operators = self.operators.lock();
-        if let Some(partition) = consumer.name().strip_prefix(SORT_CONSUMER) {
-            let partition = partition.to_owned();
-            operators.sorts.push(SortMemory { partition, runs: consumer.id(), merge: None, handed_on_bytes: 0 });
-        } else if let Some(partition) = consumer.name().strip_prefix(MERGE_CONSUMER) {
-            let mut latest = operators.sorts.iter_mut().rev();
-            if let Some(sort) = latest.find(|sort| sort.merge.is_none() && sort.partition == partition) {
-                sort.merge = Some(consumer.id());
-            }
-        }
-    }
-
-    fn unregister(&self, consumer: &MemoryConsumer) {
-        let mut operators = self.operators.lock();
-        operators.spilling.remove(&consumer.id());
-        // The runs end before the merge has taken what they handed on.
-        let ends = |sort: &SortMemory| sort.merge.map_or(sort.runs == consumer.id(), |merge| merge == consumer.id());
-        operators.sorts.retain(|sort| !ends(sort));
-    }
-
-    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        let mut operators = self.operators.lock();
-        self.shared.add(additional);
-        self.used_bytes.fetch_add(additional, Ordering::Relaxed);
-        operators.record_growth(reservation.consumer(), additional);
-    }
-
-    fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        let mut operators = self.operators.lock();
-        operators.record_shrink(reservation.consumer(), shrink);
-        self.used_bytes.fetch_sub(shrink, Ordering::Relaxed);
-        self.shared.sub(shrink);
-    }
-
-    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let consumer = reservation.consumer();
-        let total = self.shared.limit_bytes;
-        let mut operators = self.operators.lock();
-        let limit = if consumer.can_spill() { operators.limit_for(total, consumer, additional) } else { total };
-        self.shared.try_add(additional, limit).map_err(|used| {
-            DataFusionError::ResourcesExhausted(format!(
-                "{} asked for {additional} bytes; this statement holds {}, all statements {used} of {total}",
-                consumer.name(),
-                self.reserved(),
-            ))
-        })?;
-        self.used_bytes.fetch_add(additional, Ordering::Relaxed);
-        operators.record_growth(consumer, additional);
-        Ok(())
-    }
-
-    fn reserved(&self) -> usize {
-        self.used_bytes.load(Ordering::Relaxed)
-    }
-
-    fn memory_limit(&self) -> MemoryLimit {
-        MemoryLimit::Finite(self.shared.limit_bytes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+
     use super::*;
-
-    const LIMIT: u64 = 3_200;
-
-    fn pool() -> (Arc<QueryMemory>, Arc<dyn MemoryPool>) {
-        let memory = QueryMemory::new(LIMIT);
-        let pool = memory.statement_pool();
-        (memory, pool)
-    }
-
-    fn operator(pool: &Arc<dyn MemoryPool>, name: &str, can_spill: bool) -> MemoryReservation {
-        MemoryConsumer::new(name).with_can_spill(can_spill).register(pool)
-    }
-
-    fn sort(pool: &Arc<dyn MemoryPool>, partition: usize) -> (MemoryReservation, MemoryReservation) {
-        let runs = operator(pool, &format!("ExternalSorter[{partition}]"), true);
-        (runs, operator(pool, &format!("ExternalSorterMerge[{partition}]"), false))
-    }
-
-    #[test]
-    fn what_a_sort_hands_on_its_merge_finds_again() {
-        let (memory, pool) = pool();
-        let (first, merge) = sort(&pool, 0);
-        let (second, _other) = sort(&pool, 1);
-        first.try_grow(1_280).unwrap();
-        second.try_grow(1_000).unwrap();
-        // The runs of the first hand their batches on and end, and the second still has rows coming in.
-        drop(first);
-        second.try_grow(280).unwrap();
-        second.try_grow(1).unwrap_err();
-        // The merge finds the room of its runs, and a little more.
-        merge.try_grow(1_280).unwrap();
-        merge.try_grow(640).unwrap();
-        merge.try_grow(1).unwrap_err();
-        merge.free();
-        // Taken once, they are kept no longer.
-        second.try_grow(1_280).unwrap();
-        assert_eq!(memory.used_bytes(), 2_560);
-        assert_eq!(pool.reserved(), 2_560);
-    }
-
-    #[test]
-    fn what_is_handed_on_is_kept_from_sorts_alone_and_until_the_merge_gives_back_or_ends() {
-        let (memory, pool) = pool();
-        let (first, merge) = sort(&pool, 0);
-        let (second, other) = sort(&pool, 1);
-        let aggregate = operator(&pool, "GroupedHashAggregateStream[0]", true);
-        // More than the 640 bytes that a small operator may have.
-        first.try_grow(2_000).unwrap();
-        first.free();
-        second.try_grow(700).unwrap_err();
-        // The sort itself may take its bytes again, and the rule does not concern operators that are no sorts.
-        first.try_grow(2_560).unwrap();
-        first.free();
-        aggregate.try_grow(2_560).unwrap();
-        aggregate.free();
-        // Half of what is freed was not handed on: the merge has seen every run once it gives back.
-        merge.try_grow(1_000).unwrap();
-        second.try_grow(700).unwrap_err();
-        merge.shrink(1);
-        second.try_grow(1_500).unwrap();
-        second.free();
-        first.try_grow(700).unwrap_err();
-        drop((second, other));
-        first.try_grow(700).unwrap();
-        drop((first, merge, aggregate));
-        assert_eq!(memory.used_bytes(), 0);
-    }
 
     #[test]
     fn messages_take_of_query_memory_until_their_last_reader_is_done() {
-        let (memory, pool) = pool();
+        let memory = QueryMemory::new(3_200);
+        let pool: Arc<dyn MemoryPool> = memory.statement_pool();
         let messages = MessageMemory(Arc::clone(&memory));
         let charge = terrace_ipc::Account::charge(&messages, 3_000).unwrap();
-        operator(&pool, "join", false).try_grow(201).unwrap_err();
+        MemoryConsumer::new("join").register(&pool).try_grow(201).unwrap_err();
         assert!(terrace_ipc::Account::charge(&messages, u64::MAX).is_err_and(|why| why.contains("3000 of 3200")));
         drop(charge);
         assert_eq!(memory.used_bytes(), 0);
-    }
-
-    #[test]
-    fn who_holds_little_finds_room_beside_who_holds_all() {
-        let (_, pool) = pool();
-        let [large, small] = [0, 1].map(|_| operator(&pool, "operator", true));
-        let join = operator(&pool, "join", false);
-        large.try_grow(2_560).unwrap();
-        large.try_grow(1).unwrap_err();
-        // Up to nine tenths of 3,200.
-        small.try_grow(321).unwrap_err();
-        small.try_grow(320).unwrap();
-        small.try_grow(1).unwrap_err();
-        join.try_grow(320).unwrap();
-        join.try_grow(1).unwrap_err();
     }
 }

@@ -130,7 +130,7 @@ pub use files::{FileAccess, OutputPath, pool_file};
 pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
 pub use parquet_files::check_parquet;
-pub use registry::{Counters, DURATION_BUCKETS_US, Outcome, StatementRecord, StatementState};
+pub use registry::{Counters, DURATION_BUCKETS_US, MemoryUse, Outcome, StatementRecord, StatementState};
 pub use rule::RuleOrder;
 pub use session::Session;
 pub use statement::{Prepared, RunningQuery};
@@ -294,6 +294,7 @@ impl Engine {
         std::fs::create_dir_all(spill).map_err(|e| {
             Error::new(ErrorKind::FailedPrecondition, format!("cannot create spill folder {}: {e}", spill.display()))
         })?;
+        memory::charge_spawned_tasks();
         let memory = QueryMemory::new(options.query_memory_bytes);
         let io = Arc::clone(store.io());
         let read_account = Arc::clone(store.io_account());
@@ -331,9 +332,14 @@ impl Engine {
             files,
             runtime,
             spill_space,
-            memory,
             admission: Admission::new(options.max_running, options.max_queued, options.queue_timeout),
-            registry: Registry::new(options.history, options.statement_timeout, Arc::clone(&clock)),
+            registry: Registry::new(
+                options.history,
+                options.statement_timeout,
+                Arc::clone(&memory),
+                Arc::clone(&clock),
+            ),
+            memory,
             sessions: Mutex::new(HashMap::new()),
             next_session: AtomicU64::new(1),
             next_transaction: AtomicU64::new(1),
@@ -446,6 +452,21 @@ impl Engine {
     /// Cancels a running statement; false when none has this id.
     pub fn cancel(&self, id: &str) -> bool {
         self.registry.cancel(id)
+    }
+
+    /// Statements that were told to stop and have not ended.
+    pub fn stopping(&self) -> usize {
+        self.registry.stopping()
+    }
+
+    /// Stops the statement that holds the most memory, if any holds `least_bytes` and is not stopping yet. It ends with
+    /// the error that `reason` makes of its record. Returns the record.
+    pub fn stop_largest(
+        &self,
+        least_bytes: u64,
+        reason: impl FnOnce(&StatementRecord) -> Error,
+    ) -> Option<StatementRecord> {
+        self.registry.stop_largest(least_bytes, reason)
     }
 
     /// All tables, views, system and external tables.

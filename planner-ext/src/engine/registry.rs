@@ -16,6 +16,7 @@ use terrace_tier_store::placement::ScanProfile;
 use tokio::sync::Notify;
 
 use super::interrupt::Interrupt;
+use super::memory::{QueryMemory, StatementMemory};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How a statement ended.
@@ -97,10 +98,27 @@ pub struct StatementRecord {
     pub rows: u64,
     /// Bytes of these rows in memory.
     pub bytes: u64,
+    /// Microseconds that it waited for an execution slot, or waits so far.
+    pub queued_us: u64,
+    /// Memory.
+    pub memory: MemoryUse,
     /// The error it ended with.
     pub error: Option<String>,
     /// Its scans, once it has ended.
     pub scans: Arc<[ScanProfile]>,
+}
+
+/// The memory of a statement, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Query memory that its operators reserve.
+    pub reserved: u64,
+    /// The most that they reserved so far.
+    pub reserved_peak: u64,
+    /// What its work has allocated and not freed, an estimate; 0 in programs whose allocator does not count.
+    pub allocated: u64,
+    /// The most that it had allocated so far.
+    pub allocated_peak: u64,
 }
 
 /// Upper bounds of the duration histogram, in microseconds; one more bucket holds the rest.
@@ -177,11 +195,33 @@ struct RunningStatement {
     started_us: u64,
     rows: AtomicU64,
     bytes: AtomicU64,
+    queue: Mutex<Queue>,
     interrupt: Interrupt,
+    memory: StatementMemory,
     scans: Arc<StatementScans>,
 }
 
+/// Waits for execution slots: a load waits once, a statement that is executed again may wait again.
+#[derive(Debug, Default)]
+struct Queue {
+    waited_us: u64,
+    waits_since_us: Option<u64>,
+}
+
+impl Queue {
+    fn waited_us(&self, now_us: u64) -> u64 {
+        self.waited_us + self.waits_since_us.map_or(0, |since| now_us.saturating_sub(since))
+    }
+}
+
 impl RunningStatement {
+    fn set_state(&self, state: StatementState, now_us: u64) {
+        let mut queue = self.queue.lock();
+        queue.waited_us = queue.waited_us(now_us);
+        queue.waits_since_us = (state == StatementState::Queued).then_some(now_us);
+        *self.state.lock() = state;
+    }
+
     fn record(&self, now_us: u64) -> StatementRecord {
         StatementRecord {
             id: self.id.clone(),
@@ -194,10 +234,27 @@ impl RunningStatement {
             elapsed_us: now_us.saturating_sub(self.started_us),
             rows: self.rows.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
+            queued_us: self.queue.lock().waited_us(now_us),
+            memory: MemoryUse {
+                reserved: self.memory.reserved_bytes(),
+                reserved_peak: self.memory.reserved_peak_bytes(),
+                allocated: self.memory.heap().bytes(),
+                allocated_peak: self.memory.heap().peak_bytes(),
+            },
             error: None,
             scans: Arc::default(),
         }
     }
+}
+
+/// A statement that starts.
+pub(super) struct NewStatement<'a> {
+    pub(super) session: &'a str,
+    pub(super) user: &'a str,
+    pub(super) sql: &'a Arc<str>,
+    pub(super) kind: StatementKind,
+    /// Longest duration; `None`: the registry's.
+    pub(super) time_limit: Option<Duration>,
 }
 
 /// All statements of an engine.
@@ -206,7 +263,8 @@ pub(super) struct Registry {
     running: Mutex<HashMap<String, Arc<RunningStatement>>>,
     ended: Mutex<VecDeque<StatementRecord>>,
     history: usize,
-    limit: Option<Duration>,
+    time_limit: Option<Duration>,
+    memory: Arc<QueryMemory>,
     next: AtomicU64,
     refuses_new: AtomicBool,
     became_empty: Notify,
@@ -215,13 +273,20 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Makes a registry that keeps `history` ended statements and limits the duration of each statement.
-    pub(super) fn new(history: usize, limit: Option<Duration>, clock: Arc<dyn Clock>) -> Arc<Self> {
+    /// Makes a registry that keeps `history` ended statements and limits the duration of each statement, whose operators
+    /// reserve their memory in `memory`.
+    pub(super) fn new(
+        history: usize,
+        time_limit: Option<Duration>,
+        memory: Arc<QueryMemory>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             running: Mutex::default(),
             ended: Mutex::default(),
             history,
-            limit,
+            time_limit,
+            memory,
             next: AtomicU64::new(1),
             refuses_new: AtomicBool::new(false),
             became_empty: Notify::new(),
@@ -231,27 +296,24 @@ impl Registry {
     }
 
     /// Registers a statement. [`ErrorKind::Unavailable`] while the engine drains.
-    pub(super) fn start(
-        self: &Arc<Self>,
-        session: &str,
-        user: &str,
-        sql: &Arc<str>,
-        kind: StatementKind,
-    ) -> Result<Ticket> {
+    pub(super) fn start(self: &Arc<Self>, new: &NewStatement<'_>) -> Result<Ticket> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let started_unix_us = self.clock.unix_us();
         let statement = Arc::new(RunningStatement {
             id: format!("q{started_unix_us:x}-{number}"),
-            session: session.to_owned(),
-            user: user.to_owned(),
-            sql: Arc::clone(sql),
-            kind,
+            session: new.session.to_owned(),
+            user: new.user.to_owned(),
+            sql: Arc::clone(new.sql),
+            kind: new.kind,
             state: Mutex::new(StatementState::Planning),
             started_unix_us,
             started_us: self.clock.now_us(),
             rows: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            interrupt: Interrupt::new(self.limit),
+            queue: Mutex::default(),
+            // A session can shorten the server's limit, not lengthen it.
+            interrupt: Interrupt::new(new.time_limit.into_iter().chain(self.time_limit).min()),
+            memory: StatementMemory::new(&self.memory),
             scans: Arc::default(),
         });
         // Checked under the lock: after `refuse_new` no statement is added.
@@ -279,6 +341,26 @@ impl Registry {
     pub(super) fn cancel(&self, id: &str) -> bool {
         let found = self.running.lock().get(id).cloned();
         found.inspect(|l| l.interrupt.cancel()).is_some()
+    }
+
+    /// Statements that were told to stop and have not ended.
+    pub(super) fn stopping(&self) -> usize {
+        self.running.lock().values().filter(|statement| statement.interrupt.is_stopping()).count()
+    }
+
+    /// Stops the statement that holds the most memory, if any holds `least_bytes` and is not stopping yet. It ends with the error that `reason` makes of its record.
+    pub(super) fn stop_largest(
+        &self,
+        least_bytes: u64,
+        reason: impl FnOnce(&StatementRecord) -> Error,
+    ) -> Option<StatementRecord> {
+        let statements: Vec<_> = self.running.lock().values().cloned().collect();
+        let going_on = statements.into_iter().filter(|statement| !statement.interrupt.is_stopping());
+        let held = going_on.map(|statement| (statement.memory.held_bytes(), statement));
+        let (_, largest) = held.filter(|(bytes, _)| *bytes >= least_bytes).max_by_key(|(bytes, _)| *bytes)?;
+        let record = largest.record(self.clock.now_us());
+        largest.interrupt.stop(reason(&record));
+        Some(record)
     }
 
     pub(super) fn cancel_session(&self, session: &str) {
@@ -319,6 +401,8 @@ impl Registry {
         if self.history > 0 {
             record.scans = statement.scans.scans().into();
         }
+        record.memory.reserved = 0;
+        record.memory.allocated = 0;
         self.counters.count(&record, outcome);
         if self.history > 0 {
             let mut ended = self.ended.lock();
@@ -357,13 +441,24 @@ impl Ticket {
         self.statement.interrupt.clone()
     }
 
+    /// The memory that it holds.
+    pub(super) fn memory(&self) -> &StatementMemory {
+        &self.statement.memory
+    }
+
     pub(super) fn set_state(&self, state: StatementState) {
-        *self.statement.state.lock() = state;
+        self.statement.set_state(state, self.registry.clock.now_us());
     }
 
     pub(super) fn add(&self, rows: u64, bytes: u64) {
         self.statement.rows.fetch_add(rows, Ordering::Relaxed);
         self.statement.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts rows that now belong to the client's connection.
+    pub(super) fn add_sent(&self, rows: u64, bytes: u64) {
+        self.add(rows, bytes);
+        self.statement.memory.heap().release(bytes);
     }
 
     /// Counts a refusal by admission.
@@ -412,6 +507,8 @@ mod tests {
             elapsed_us: 1,
             rows: 0,
             bytes: 0,
+            queued_us: 0,
+            memory: MemoryUse::default(),
             error: None,
             scans: Arc::default(),
         };

@@ -84,7 +84,7 @@ pub(super) async fn query(
     let task = engine.options.cpu.clone().spawn(async move {
         let mut results = ResultSender { header: Some(header), rows };
         let body = run_query(&prepared, &ticket, parameters, &mut results);
-        let result = ticket.interrupt().guarded(body).await;
+        let result = ticket.interrupt().guarded(ticket.memory().heap().charge(body)).await;
         ticket.end(&result);
         if let Err(error) = result {
             results.fail(error).await;
@@ -119,7 +119,7 @@ impl ResultSender {
     }
 
     async fn send(&self, batch: RecordBatch, ticket: &Ticket) -> Result<()> {
-        ticket.add(batch.num_rows() as u64, row_bytes(&batch));
+        ticket.add_sent(batch.num_rows() as u64, row_bytes(&batch));
         if batch.num_rows() > 0 && self.rows.send(Ok(batch)).await.is_err() {
             return Err(client_gone());
         }
@@ -290,9 +290,8 @@ fn has_joins_or_sorts(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 
 /// Builds the context of one execution, with its own memory pool and scan records; spill files and caches are shared.
 fn task_context(engine: &Engine, ticket: &Ticket, state: &SessionState) -> Result<Arc<TaskContext>> {
-    let runtime = RuntimeEnvBuilder::from_runtime_env(&engine.runtime)
-        .with_memory_pool(engine.memory.statement_pool())
-        .build_arc()?;
+    let runtime =
+        RuntimeEnvBuilder::from_runtime_env(&engine.runtime).with_memory_pool(ticket.memory().pool()).build_arc()?;
     let context = TaskContext::from(state).with_runtime(runtime);
     let config = context.session_config().clone().with_extension(ticket.scans());
     Ok(Arc::new(context.with_session_config(config)))
@@ -304,7 +303,7 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
     let _cancel_guard = ticket.interrupt().guard();
     let work = async move {
         let body = run_update(&prepared, &ticket, parameters.as_ref());
-        let result = ticket.interrupt().guarded(body).await;
+        let result = ticket.interrupt().guarded(ticket.memory().heap().charge(body)).await;
         ticket.end(&result);
         result
     };

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
+use terrace_scan::session_options::SessionOptions;
 use terrace_sql::prepare::NamedStatement;
-use terrace_sql::{CATALOG, DEFAULT_SCHEMA};
+use terrace_sql::{CATALOG, DEFAULT_SCHEMA, StatementKind};
 
 use super::Engine;
 use super::catalog::Snapshot;
 use super::functions::SessionUser;
+use super::registry::NewStatement;
 use super::statement::Prepared;
 use super::transaction::Transaction;
 use crate::error::{Error, ErrorKind, Result};
@@ -120,6 +122,13 @@ impl Session {
         self.engine.snapshot(config, settings, versions)
     }
 
+    /// A statement of this session that starts.
+    pub(super) fn new_statement<'a>(&'a self, sql: &'a Arc<str>, kind: StatementKind) -> NewStatement<'a> {
+        let timeout = SessionOptions::from_config(self.config.lock().options()).statement_timeout.0;
+        let time_limit = Some(timeout).filter(|timeout| !timeout.is_zero());
+        NewStatement { session: &self.id, user: &self.user, sql, kind, time_limit }
+    }
+
     /// Parses and plans one SQL statement. Runs nothing.
     pub async fn prepare(self: &Arc<Self>, sql: &str) -> Result<Arc<Prepared>> {
         Prepared::new(Arc::clone(self), sql, None).await
@@ -159,6 +168,7 @@ impl Session {
             }
             "schema" => "datafusion.catalog.default_schema",
             "timezone" | "time.zone" | "time_zone" => "datafusion.execution.time_zone",
+            "statement_timeout" => "terrace.statement_timeout",
             other => other,
         };
         if !ALLOWED.iter().any(|a| full == *a || (a.ends_with(['.', '_']) && full.starts_with(a))) {

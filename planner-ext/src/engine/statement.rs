@@ -105,7 +105,7 @@ impl Prepared {
             Ok((command, outline)) => Self::from_outline(session, sql, transaction, command, outline).map(Arc::new),
             Err(error) => {
                 // A statement that cannot be planned belongs in the history and the error counts too.
-                if let Ok(ticket) = engine.registry.start(session.id(), session.user(), &sql, StatementKind::Query) {
+                if let Ok(ticket) = engine.registry.start(&session.new_statement(&sql, StatementKind::Query)) {
                     ticket.end::<()>(&Err(error.clone()));
                 }
                 Err(error)
@@ -196,7 +196,7 @@ impl Prepared {
             return Err(Error::invalid("a query takes one row of parameters"));
         }
         let engine = self.session.engine();
-        let ticket = engine.registry.start(self.session.id(), self.session.user(), &self.sql, self.command.kind)?;
+        let ticket = engine.registry.start(&self.session.new_statement(&self.sql, self.command.kind))?;
         if self.command.returns_rows {
             return run::query(Arc::clone(self), ticket, parameters).await;
         }
@@ -219,7 +219,7 @@ impl Prepared {
             return Ok(0);
         }
         let engine = self.session.engine();
-        let ticket = engine.registry.start(self.session.id(), self.session.user(), &self.sql, self.command.kind)?;
+        let ticket = engine.registry.start(&self.session.new_statement(&self.sql, self.command.kind))?;
         run::update(Arc::clone(self), ticket, parameters).await
     }
 

@@ -74,6 +74,11 @@ mod result_types;
 mod source_text;
 mod zeros;
 
+/// Counts what statements allocate, as that of the server.
+#[global_allocator]
+static ALLOCATOR: terrace_heap::CountingAllocator<std::alloc::System> =
+    terrace_heap::CountingAllocator::new(std::alloc::System);
+
 /// The rows of an answer as text, without the names of their columns.
 fn row_texts(batches: &[RecordBatch]) -> Vec<String> {
     let text = pretty_format_batches(batches).unwrap().to_string();

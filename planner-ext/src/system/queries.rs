@@ -16,6 +16,11 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
         .count("elapsed_us", |s| s.elapsed_us)
         .count("rows", |s| s.rows)
         .count("bytes", |s| s.bytes)
+        .count("queued_us", |s| s.queued_us)
+        .count("reserved_bytes", |s| s.memory.reserved)
+        .count("reserved_peak_bytes", |s| s.memory.reserved_peak)
+        .count("allocated_bytes", |s| s.memory.allocated)
+        .count("allocated_peak_bytes", |s| s.memory.allocated_peak)
         .optional_text("error", |s| s.error.clone())
 }
 

@@ -38,6 +38,7 @@ pub async fn all(State(state): State<Arc<AppState>>) -> Result<Response> {
         .blocking(|state| {
             let mut out = Exposition::default();
             metrics::process(&mut out, &state.info.version, state.info.started_unix_us);
+            metrics::memory(&mut out, &state.memory);
             metrics::statements(&mut out, &state.engine);
             metrics::tiers(&mut out, state.store());
             metrics::tiering(&mut out, state.store());

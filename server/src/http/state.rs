@@ -10,6 +10,7 @@ use terrace_planner_ext::engine::Engine;
 use terrace_tier_store::Store;
 
 use super::problem::{Problem, Result};
+use crate::memory_watch::WatchFigures;
 
 /// One user name with its password.
 #[derive(Clone)]
@@ -66,12 +67,18 @@ pub struct AppState {
     pub(super) engine: Arc<Engine>,
     pub(super) flight: Arc<FlightMetrics>,
     pub(super) info: ServerInfo,
+    pub(super) memory: Arc<WatchFigures>,
 }
 
 impl AppState {
     /// The state of one server.
-    pub fn new(engine: Arc<Engine>, flight: Arc<FlightMetrics>, info: ServerInfo) -> Arc<Self> {
-        Arc::new(Self { engine, flight, info })
+    pub fn new(
+        engine: Arc<Engine>,
+        flight: Arc<FlightMetrics>,
+        info: ServerInfo,
+        memory: Arc<WatchFigures>,
+    ) -> Arc<Self> {
+        Arc::new(Self { engine, flight, info, memory })
     }
 
     /// The store below the engine.

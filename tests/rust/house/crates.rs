@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::source::top;
 
 /// Crates without `terrace-`, lower ones first, each with those of ours that it may depend on.
-static ALLOWED: [(&str, &[&str]); 17] = [
+static ALLOWED: [(&str, &[&str]); 18] = [
     ("test-support", &[]),
     ("features", &[]),
     ("model", &[]),
@@ -18,12 +18,13 @@ static ALLOWED: [(&str, &[&str]); 17] = [
     ("placement", &["model", "storage"]),
     ("simulate", &["model", "storage", "placement"]),
     ("tier-store", &["model", "storage", "placement"]),
+    ("heap", &[]),
     ("error", &["model"]),
     ("sql", &["model", "error"]),
     ("scan", &["error", "tier-store"]),
     ("views", &["error", "tier-store", "sql", "scan"]),
-    ("planner-ext", &["error", "tier-store", "sql", "scan", "views", "ipc"]),
-    ("server", &["features", "tier-store", "planner-ext", "flight", "ipc"]),
+    ("planner-ext", &["heap", "error", "tier-store", "sql", "scan", "views", "ipc"]),
+    ("server", &["features", "tier-store", "heap", "planner-ext", "flight", "ipc"]),
     ("bench", &["features", "simulate", "tier-store", "planner-ext", "server"]),
     ("tests", &[]),
 ];

@@ -8,14 +8,12 @@
 //! - `estimate`: rows of relations, distinct values and ranges of columns, and their change by joins
 //! - `graph`: relations, classes of equal columns, other conditions; rows of any set of relations
 //! - `logical`: estimates of logical plans, from the tables' own statistics and samples
-//! - `options`: planner options of a session
 //! - `physical`: estimates of physical plans, for the choice of the build side
 
 mod enumerate;
 mod estimate;
 mod graph;
 mod logical;
-mod options;
 mod physical;
 #[cfg(test)]
 mod tests;
@@ -33,7 +31,8 @@ use datafusion::prelude::SessionConfig;
 
 use enumerate::Tree;
 use graph::{Graph, Relations};
-pub(crate) use options::PlannerOptions;
+
+use crate::session_options::SessionOptions;
 
 /// Adds the planning rules of this crate to DataFusion's.
 pub fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -45,7 +44,7 @@ pub fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
 
 /// Sets the session options that the rules need.
 pub fn session_config(config: SessionConfig) -> SessionConfig {
-    let mut config = crate::scan::session_config(config).with_option_extension(PlannerOptions::default());
+    let mut config = crate::scan::session_config(config).with_option_extension(SessionOptions::default());
     config.options_mut().optimizer.use_statistics_registry = true;
     config
 }
@@ -80,7 +79,7 @@ impl OptimizerRule for JoinOrder {
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let options = config.options();
-        if !PlannerOptions::from_config(&options).join_order {
+        if !SessionOptions::from_config(&options).join_order {
             return Ok(Transformed::no(plan));
         }
         order_below(plan)

@@ -140,3 +140,97 @@ async fn time_and_memory_end_statements_with_a_reason() {
     assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{error}");
     assert!(error.message().contains("memory"), "{error}");
 }
+
+impl Server {
+    /// Starts a query in a task of its own.
+    fn start(&self, sql: &str) -> tokio::task::JoinHandle<Result<Vec<RecordBatch>>> {
+        let session = Arc::clone(&self.session);
+        let sql = sql.to_owned();
+        tokio::spawn(async move { Ok(session.prepare(&sql).await?.query(None).await?.stream.try_collect().await?) })
+    }
+
+    /// Waits for a running statement of which `is_meant` is true.
+    async fn running(&self, is_meant: impl Fn(&StatementRecord) -> bool) -> StatementRecord {
+        for _ in 0..4_000 {
+            let running = |record: &StatementRecord| record.state == StatementState::Running;
+            let found = self.engine.statements().into_iter().find(|record| running(record) && is_meant(record));
+            match found {
+                Some(record) => return record,
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+        panic!("no such statement runs: {:?}", self.engine.statements());
+    }
+}
+
+/// Runs for minutes.
+const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 1000000000000)";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_cancels_another_one() {
+    let server = Server::new();
+    let endless = server.start(ENDLESS);
+    let id = server.running(|record| record.sql == ENDLESS).await.id;
+    assert_eq!(server.run(&format!("CANCEL QUERY '{id}';")).await.unwrap(), 1);
+    assert_eq!(endless.await.unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
+    server.fails(&format!("cancel query '{id}'"), ErrorKind::NotFound, "system.queries").await;
+    server.fails("CANCEL QUERY 7", ErrorKind::InvalidArgument, "CANCEL QUERY 'id'").await;
+    server.fails("CANCEL QUERY 'a' 'b'", ErrorKind::InvalidArgument, "CANCEL QUERY 'id'").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_shortens_the_time_limit_of_the_server() {
+    let server = Server::with(|o| o.statement_timeout = Some(Duration::from_secs(2)));
+    for (change, limit) in [
+        ("SET statement_timeout = '1h'", "2s"),
+        ("SET statement_timeout = '100ms'", "100ms"),
+        ("RESET terrace.statement_timeout", "2s"),
+    ] {
+        server.run(change).await.unwrap();
+        server.fails(ENDLESS, ErrorKind::DeadlineExceeded, &format!("longer than {limit}")).await;
+    }
+    server.fails("SET statement_timeout = 'soon'", ErrorKind::InvalidArgument, "500ms").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_statement_that_holds_the_most_is_stopped() {
+    let server = Server::new();
+    let modest = server.start("SELECT count(*) FROM generate_series(1, 30000000)");
+    // Groups whose states take more than the operator reserves.
+    let greedy = "SELECT value, array_agg(value) FROM generate_series(1, 100000000) GROUP BY value";
+    let large = server.start(greedy);
+    let holds = |record: &StatementRecord| record.sql == greedy && record.memory.allocated > 32 << 20;
+    let seen = server.running(holds).await;
+    assert!(seen.memory.allocated_peak >= seen.memory.allocated, "{seen:?}");
+    let reason = |_: &StatementRecord| Error::new(ErrorKind::ResourceExhausted, "memory is short");
+    assert!(server.engine.stop_largest(1 << 40, reason).is_none(), "no statement holds a terabyte");
+    let stopped = server.engine.stop_largest(32 << 20, reason).unwrap();
+    assert_eq!(stopped.id, seen.id);
+    assert!(server.engine.stop_largest(32 << 20, reason).is_none(), "it stops already, and the other one is small");
+    let error = large.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.message()), (ErrorKind::ResourceExhausted, "memory is short"));
+    assert_eq!(row_texts(&modest.await.unwrap().unwrap()), ["30000000"]);
+    assert_eq!(server.engine.stopping(), 0);
+    assert_eq!(server.engine.counters().ended(StatementKind::Query, Outcome::Failed), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_says_what_the_statement_held_and_how_long_it_waited() {
+    let server = Server::with(|o| o.max_running = 1);
+    let sort = "SELECT value AS v FROM generate_series(1, 4000000) ORDER BY value % 1000, v";
+    let first = server.start(ENDLESS);
+    server.running(|record| record.sql == ENDLESS).await;
+    let sorted = server.start(sort);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    first.abort();
+    assert_eq!(sorted.await.unwrap().unwrap().iter().map(RecordBatch::num_rows).sum::<usize>(), 4_000_000);
+    let record = server.engine.statements().into_iter().find(|record| record.sql == sort).unwrap();
+    // 32 MB of keys, which it holds at once.
+    assert!(record.memory.reserved_peak > 32_000_000 && record.memory.allocated_peak > 32_000_000, "{record:?}");
+    assert_eq!((record.memory.reserved, record.memory.allocated), (0, 0));
+    assert!((100_000..record.elapsed_us).contains(&record.queued_us), "{record:?}");
+    let columns = "queued_us > 0 AND reserved_peak_bytes > 32000000 AND allocated_peak_bytes > 32000000";
+    let sql =
+        format!("SELECT reserved_bytes, allocated_bytes FROM system.queries WHERE sql LIKE '%v FROM%' AND {columns}");
+    assert_eq!(server.rows(&format!("{sql} AND state = 'done'")).await, ["0|0"]);
+}

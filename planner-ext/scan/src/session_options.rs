@@ -1,41 +1,46 @@
-//! Planner options.
+//! Options of a session that Terrace adds to DataFusion's.
 //!
 //! DataFusion's macro is not used: it lists options without their prefix, and a session sets only options that are
 //! listed.
 
 use std::any::Any;
+use std::fmt::Display;
+use std::time::Duration;
 
 use datafusion::common::Result;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigField, ConfigOptions, ExtensionOptions};
 use datafusion::common::config_err;
+use terrace_tier_store::units::Span;
 
-/// Planner options with the prefix `terrace.`.
+/// Options with the prefix `terrace.`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PlannerOptions {
+pub struct SessionOptions {
     /// Order inner joins by estimated cost; without it they run in the order of the statement.
     pub join_order: bool,
     /// Skip chunks without rows of the hot views to which a scan is restricted.
     pub hot_views: bool,
+    /// Longest execution of a statement; zero: as the server allows.
+    pub statement_timeout: Span,
 }
 
-impl PlannerOptions {
+impl SessionOptions {
     /// The options of a session.
-    pub(crate) fn from_config(options: &ConfigOptions) -> Self {
+    pub fn from_config(options: &ConfigOptions) -> Self {
         options.extensions.get::<Self>().copied().unwrap_or_default()
     }
 }
 
-impl Default for PlannerOptions {
+impl Default for SessionOptions {
     fn default() -> Self {
-        Self { join_order: true, hot_views: true }
+        Self { join_order: true, hot_views: true, statement_timeout: Span(Duration::ZERO) }
     }
 }
 
-impl ConfigExtension for PlannerOptions {
+impl ConfigExtension for SessionOptions {
     const PREFIX: &'static str = "terrace";
 }
 
-impl ExtensionOptions for PlannerOptions {
+impl ExtensionOptions for SessionOptions {
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -52,12 +57,19 @@ impl ExtensionOptions for PlannerOptions {
         match key {
             "join_order" => self.join_order.set(key, value),
             "hot_views" => self.hot_views.set(key, value),
+            "statement_timeout" => match value.parse() {
+                Ok(span) => {
+                    self.statement_timeout = span;
+                    Ok(())
+                }
+                Err(why) => config_err!("option 'terrace.{key}': {why}"),
+            },
             other => config_err!("option 'terrace.{other}' does not exist"),
         }
     }
 
     fn entries(&self) -> Vec<ConfigEntry> {
-        let entry = |key: &str, value: bool, description| ConfigEntry {
+        let entry = |key: &str, value: &dyn Display, description| ConfigEntry {
             key: format!("terrace.{key}"),
             value: Some(value.to_string()),
             description,
@@ -65,13 +77,18 @@ impl ExtensionOptions for PlannerOptions {
         vec![
             entry(
                 "join_order",
-                self.join_order,
+                &self.join_order,
                 "Order inner joins by estimated cost; without it they run in the order of the statement",
             ),
             entry(
                 "hot_views",
-                self.hot_views,
+                &self.hot_views,
                 "Skip chunks without rows of the hot views that serve a query; without it, queries read those chunks",
+            ),
+            entry(
+                "statement_timeout",
+                &self.statement_timeout,
+                "Longest execution of a statement, such as 30s; 0s: as the server allows",
             ),
         ]
     }
@@ -87,18 +104,21 @@ mod tests {
     #[test]
     fn options_are_listed_by_the_name_that_sets_them() {
         let mut options = ConfigOptions::new();
-        options.extensions.insert(PlannerOptions::default());
+        options.extensions.insert(SessionOptions::default());
         for (name, value) in [
             ("terrace.join_order", "false"),
             ("terrace.join_order", "true"),
             ("terrace.hot_views", "false"),
             ("terrace.hot_views", "true"),
+            ("terrace.statement_timeout", "90s"),
+            ("terrace.statement_timeout", "0s"),
         ] {
             options.set(name, value).unwrap();
             let listed = options.entries().into_iter().find(|entry| entry.key == name).unwrap();
             assert_eq!(listed.value.as_deref(), Some(value));
         }
         assert!(options.set("terrace.join_order", "perhaps").is_err());
+        assert!(options.set("terrace.statement_timeout", "soon").unwrap_err().to_string().contains("'soon'"));
         assert!(options.set("terrace.joinorder", "false").unwrap_err().to_string().contains("terrace.joinorder"));
     }
 }

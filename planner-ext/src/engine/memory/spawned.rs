@@ -1,0 +1,40 @@
+//! Tasks that DataFusion spawns for a statement are charged to it.
+
+use std::any::Any;
+use std::sync::Once;
+
+use datafusion::common::runtime::{JoinSetTracer, set_join_set_tracer};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use terrace_heap::HeapAccount;
+
+type Output = Box<dyn Any + Send>;
+
+/// Passes the account of the task that spawns on to the task that it spawns.
+struct SameAccount;
+
+impl JoinSetTracer for SameAccount {
+    fn trace_future(&self, future: BoxFuture<'static, Output>) -> BoxFuture<'static, Output> {
+        match HeapAccount::current() {
+            Some(account) => account.charge(future).boxed(),
+            None => future,
+        }
+    }
+
+    fn trace_block(&self, work: Box<dyn FnOnce() -> Output + Send>) -> Box<dyn FnOnce() -> Output + Send> {
+        match HeapAccount::current() {
+            Some(account) => Box::new(move || account.charge_call(work)),
+            None => work,
+        }
+    }
+}
+
+/// Charges the tasks that DataFusion spawns from now on, in the whole process.
+pub(in crate::engine) fn charge_spawned_tasks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if set_join_set_tracer(&SameAccount).is_err() {
+            tracing::warn!("another tracer follows DataFusion's tasks: their memory is not charged to statements");
+        }
+    });
+}

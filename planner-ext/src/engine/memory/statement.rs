@@ -1,0 +1,45 @@
+//! The memory that one statement holds.
+
+use std::sync::Arc;
+
+use datafusion::execution::memory_pool::MemoryPool;
+use terrace_heap::HeapAccount;
+
+use super::{QueryMemory, StatementPool};
+
+/// The memory of one statement, counted in two ways: what its operators reserve of query memory, and what its work
+/// allocates. The second is 0 in programs whose allocator does not count.
+#[derive(Debug)]
+pub(in crate::engine) struct StatementMemory {
+    pool: Arc<StatementPool>,
+    heap: Arc<HeapAccount>,
+}
+
+impl StatementMemory {
+    pub(in crate::engine) fn new(memory: &Arc<QueryMemory>) -> Self {
+        Self { pool: memory.statement_pool(), heap: HeapAccount::new() }
+    }
+
+    /// The pool that its operators reserve memory in.
+    pub(in crate::engine) fn pool(&self) -> Arc<StatementPool> {
+        Arc::clone(&self.pool)
+    }
+
+    /// The account that its work is charged to.
+    pub(in crate::engine) fn heap(&self) -> &Arc<HeapAccount> {
+        &self.heap
+    }
+
+    pub(in crate::engine) fn reserved_bytes(&self) -> u64 {
+        self.pool.reserved() as u64
+    }
+
+    pub(in crate::engine) fn reserved_peak_bytes(&self) -> u64 {
+        self.pool.peak_bytes() as u64
+    }
+
+    /// The larger of what it reserves and what it allocates.
+    pub(in crate::engine) fn held_bytes(&self) -> u64 {
+        self.reserved_bytes().max(self.heap.bytes())
+    }
+}

@@ -1,0 +1,255 @@
+//! Watches resident memory, and stops the largest statement before the kernel stops the server.
+//!
+//! The parts of the [`MemoryPlan`](crate::memory::MemoryPlan) bound what the server knows of. States of some aggregates,
+//! results of functions, plans and freed memory that the allocator keeps belong to no part, so a thread compares resident
+//! memory with the limit of the plan:
+//!
+//! - From [`PRESSURE_PERCENT`] of the limit on, the allocator returns freed memory to the system at once.
+//! - From [`STOP_PERCENT`] on, the statement that holds the most memory is stopped, with an error that says so. The next
+//!   one follows when that one has ended, or after [`PATIENCE`], and only if memory is still short.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use terrace_planner_ext::engine::{Engine, StatementRecord};
+use terrace_planner_ext::{Error as StatementError, ErrorKind};
+
+use crate::allocator;
+use crate::error::{Error, Result};
+use crate::units::human_bytes;
+
+/// Share of the limit from which on freed memory is not kept for reuse.
+const PRESSURE_PERCENT: u64 = 88;
+/// Share of the limit from which on statements are stopped. The rest is for pages that the kernel charges besides (page
+/// tables, sockets), and for what statements allocate until they have stopped.
+const STOP_PERCENT: u64 = 94;
+/// A statement that holds less is not stopped: it would not help.
+const LEAST_BYTES: u64 = 16 << 20;
+/// How long the end of a stopped statement may take before the next one is stopped.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Memory that processors can fill in a microsecond; it decides how soon to look again.
+const FILLED_BYTES_PER_US: u64 = 16_000;
+/// Bounds of the time between two looks.
+const SHORTEST: Duration = Duration::from_millis(2);
+const LONGEST: Duration = Duration::from_millis(50);
+
+/// The thread that watches; it ends when this is dropped.
+pub struct MemoryWatch {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Figures of the watch.
+#[derive(Debug)]
+pub struct WatchFigures {
+    limit_bytes: u64,
+    resident_bytes: AtomicU64,
+    stopped_statements: AtomicU64,
+}
+
+impl WatchFigures {
+    /// Figures before the first look.
+    pub fn new(limit_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { limit_bytes, resident_bytes: AtomicU64::new(0), stopped_statements: AtomicU64::new(0) })
+    }
+
+    /// Memory that the process may use.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    /// Memory of the process that is not of files, as last seen.
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Statements stopped so far to free memory.
+    pub fn stopped_statements(&self) -> u64 {
+        self.stopped_statements.load(Ordering::Relaxed)
+    }
+}
+
+struct Shared {
+    figures: Arc<WatchFigures>,
+    ended: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl MemoryWatch {
+    /// Starts to watch for the statements of `engine`.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(engine: &Arc<Engine>, limit_bytes: u64) -> Result<Self> {
+        let figures = WatchFigures::new(limit_bytes);
+        let shared = Arc::new(Shared { figures, ended: Mutex::new(false), wake: Condvar::new() });
+        let engine = Arc::downgrade(engine);
+        let watched = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("terrace-memory".to_owned())
+            .spawn(move || watched.run(&engine))
+            .map_err(|e| Error::System(format!("cannot start the thread that watches memory: {e}")))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Its figures.
+    pub fn figures(&self) -> Arc<WatchFigures> {
+        Arc::clone(&self.shared.figures)
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        *self.shared.ended.lock() = true;
+        self.shared.wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // The thread itself may be the last to hold the engine.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self, engine: &Weak<Engine>) {
+        let mut reaction = Reaction::default();
+        let limit_bytes = self.figures.limit_bytes;
+        loop {
+            let resident_bytes = resident_bytes().unwrap_or(0);
+            self.figures.resident_bytes.store(resident_bytes, Ordering::Relaxed);
+            let Some(engine) = engine.upgrade() else { return };
+            let wait = wait_for(resident_bytes, limit_bytes);
+            if reaction.due(resident_bytes, limit_bytes, engine.stopping(), wait) {
+                self.stop_largest(&engine, resident_bytes);
+            }
+            drop(engine);
+            let mut ended = self.ended.lock();
+            if !*ended {
+                self.wake.wait_for(&mut ended, wait);
+            }
+            if *ended {
+                return;
+            }
+        }
+    }
+
+    fn stop_largest(&self, engine: &Engine, resident_bytes: u64) {
+        let limit_bytes = self.figures.limit_bytes;
+        let stopped = engine.stop_largest(LEAST_BYTES, |record| out_of_memory(record, resident_bytes, limit_bytes));
+        let used = human_bytes(resident_bytes);
+        let limit = human_bytes(limit_bytes);
+        match stopped {
+            Some(record) => {
+                self.figures.stopped_statements.fetch_add(1, Ordering::Relaxed);
+                let held = human_bytes(held_bytes(&record));
+                tracing::warn!(query = %record.id, %held, %used, %limit, "memory is short: the largest statement is stopped");
+            }
+            None => tracing::debug!(%used, %limit, "memory is short, and no statement holds much of it"),
+        }
+    }
+}
+
+/// What the watch does, depending on what it has done.
+#[derive(Debug, Default)]
+struct Reaction {
+    under_pressure: bool,
+    /// Time for which stopped statements have not ended.
+    waited: Duration,
+}
+
+impl Reaction {
+    /// Whether a statement is to be stopped now. `since` has passed since the last call.
+    fn due(&mut self, resident_bytes: u64, limit_bytes: u64, stopping: usize, since: Duration) -> bool {
+        let under_pressure = resident_bytes >= share(limit_bytes, PRESSURE_PERCENT);
+        if under_pressure != self.under_pressure {
+            self.under_pressure = under_pressure;
+            allocator::keep_freed_memory(!under_pressure);
+        }
+        self.waited = if stopping > 0 { self.waited + since } else { Duration::ZERO };
+        let due = resident_bytes >= share(limit_bytes, STOP_PERCENT) && (stopping == 0 || self.waited >= PATIENCE);
+        if due {
+            self.waited = Duration::ZERO;
+        }
+        due
+    }
+}
+
+fn share(bytes: u64, percent: u64) -> u64 {
+    bytes / 100 * percent
+}
+
+/// Time until the next look: a part of the time in which memory can fill up.
+fn wait_for(resident_bytes: u64, limit_bytes: u64) -> Duration {
+    let free = limit_bytes.saturating_sub(resident_bytes);
+    Duration::from_micros(free / FILLED_BYTES_PER_US).clamp(SHORTEST, LONGEST)
+}
+
+fn held_bytes(record: &StatementRecord) -> u64 {
+    record.memory.allocated.max(record.memory.reserved)
+}
+
+fn out_of_memory(record: &StatementRecord, resident_bytes: u64, limit_bytes: u64) -> StatementError {
+    let message = format!(
+        "the server stopped the statement to stay within its memory: {} of {} were in use, and this statement held the \
+         most, about {} ({} of it reserved as query memory). Let it read or group fewer rows, run fewer statements at \
+         once, or raise memory.limit",
+        human_bytes(resident_bytes),
+        human_bytes(limit_bytes),
+        human_bytes(held_bytes(record)),
+        human_bytes(record.memory.reserved),
+    );
+    StatementError::new(ErrorKind::ResourceExhausted, message)
+}
+
+/// Memory of this process that the kernel cannot take back: anonymous and shared memory, not pages of files.
+fn resident_bytes() -> Option<u64> {
+    parse_status(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+fn parse_status(status: &str) -> Option<u64> {
+    let kib = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    Some((kib("RssAnon:")? + kib("RssShmem:")?) * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const LIMIT: u64 = 100 << 20;
+
+    #[test]
+    fn memory_of_files_does_not_count() {
+        let status = "VmRSS:\t  900 kB\nRssAnon:\t     500 kB\nRssFile:\t     300 kB\nRssShmem:\t     100 kB\n";
+        assert_eq!(parse_status(status), Some(600 * 1024));
+        assert_eq!(parse_status("VmRSS:\t 900 kB\n"), None);
+        assert!(resident_bytes().unwrap() > 1 << 20);
+    }
+
+    #[test]
+    fn one_statement_is_stopped_at_a_time() {
+        let mut reaction = Reaction::default();
+        let step = Duration::from_millis(100);
+        let mut due = |percent: u64, stopping| reaction.due(share(LIMIT, percent), LIMIT, stopping, step);
+        assert!(!due(93, 0));
+        assert!(due(94, 0));
+        // It is stopping: the next one follows after half a second, or when it has ended.
+        assert_eq!([1, 1, 1, 1, 1, 1].map(|stopping| due(99, stopping)), [false, false, false, false, true, false]);
+        assert!(!due(90, 0), "the end of the first one was enough");
+        assert!(due(95, 0));
+    }
+
+    #[test]
+    fn the_fuller_memory_is_the_sooner_it_looks_again() {
+        let gib = 1 << 30;
+        assert_eq!(wait_for(0, 24 * gib), LONGEST);
+        assert_eq!(wait_for(2 * gib, 2 * gib), SHORTEST);
+        let near = wait_for(2 * gib - (200 << 20), 2 * gib);
+        assert!(near > SHORTEST && near < LONGEST / 3, "{near:?}");
+    }
+}
