@@ -106,7 +106,9 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, cpu: tokio
     EngineOptions {
         query_memory_bytes: plan.query_bytes,
         target_partitions: threads,
+        admission: query.admission,
         max_running: query.max_running,
+        point_slots: query.point_slots,
         max_queued: query.max_queued,
         queue_timeout: query.queue_timeout.0,
         statement_timeout: query.timeout.map(|span| span.0),

@@ -11,9 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use terrace_flight::{FlightMetrics, OperationSnapshot};
-use terrace_planner_ext::engine::{
-    DURATION_BUCKETS_US, Engine, MiningCounters, Outcome, RunCounters, StatementKind, StatementState,
-};
+use terrace_planner_ext::engine::{DURATION_BUCKETS_US, Engine, MiningCounters, Outcome, RunCounters, StatementKind};
 use terrace_tier_store::Store;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::heat::access::AccessTotal;
@@ -149,9 +147,7 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
     let help = "Time from planning to the last row taken.";
     out.histogram("terrace_query_duration_seconds", help, &bounds, &counters.durations(), sum);
     let running = engine.statements();
-    let running = running
-        .iter()
-        .filter(|s| matches!(s.state, StatementState::Planning | StatementState::Queued | StatementState::Running));
+    let running = running.iter().filter(|s| s.state.is_active());
     out.gauge("terrace_query_running_statements", "Statements that have not ended.", running.count() as f64);
     out.gauge("terrace_query_queued_statements", "Statements that wait for an execution slot.", engine.queued() as f64);
     let rejected = counters.rejected() as f64;
@@ -165,6 +161,8 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
     let memory = engine.memory();
     out.gauge("terrace_query_memory_used_bytes", "Memory of running statements.", memory.used_bytes() as f64);
     out.gauge("terrace_query_memory_limit_bytes", "Its limit.", memory.limit_bytes() as f64);
+    let help = "Query memory that running statements are expected to need, weighted by time.";
+    out.gauge("terrace_query_demand_bytes", help, engine.demand_bytes() as f64);
     out.gauge("terrace_query_spilled_bytes", "Bytes in spill files now.", engine.spilled_bytes() as f64);
     let views = engine.view_tally();
     let help = "Scans of tables with published hot views, counted once for each view.";

@@ -254,7 +254,7 @@ async fn run_one(
     let engine = prepared.session().engine();
     let target =
         planned.target.take().ok_or_else(|| Error::new(ErrorKind::Internal, "a change of rows has no table"))?;
-    let _slot = run::acquire_slot(engine, ticket).await?;
+    let _slot = run::acquire_slot(engine, ticket, run::unknown_demand(engine)).await?;
     let full_plan = planned.plan.clone();
     let rows = match planned.plan {
         LogicalPlan::Dml(dml) => Arc::unwrap_or_clone(dml.input),

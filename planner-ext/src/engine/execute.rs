@@ -133,7 +133,7 @@ impl Execute for CancelCommand {
         if statement == execution.ticket.id() || !execution.engine().cancel(statement) {
             let message = format!(
                 "no statement '{statement}' is running; SELECT id, sql FROM system.queries WHERE state IN ('planning', \
-                 'queued', 'running') lists those that are"
+                 'queued', 'running', 'stalled') lists those that are"
             );
             return Err(Error::new(ErrorKind::NotFound, message));
         }

@@ -189,7 +189,7 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
     if definition.name.schema == SYSTEM_SCHEMA {
         return Err(Error::new(ErrorKind::PermissionDenied, "tables of schema 'system' cannot be written"));
     }
-    let _slot = run::acquire_slot(engine, ticket).await?;
+    let _slot = run::acquire_slot(engine, ticket, run::unknown_demand(engine)).await?;
     let plan = defaults::add_missing_columns(input.snapshot.template(), input.plan, &definition)?;
     let plan = sort_by_cluster_columns(plan, &definition.options)?;
     let planned = Planned { plan, ..input };

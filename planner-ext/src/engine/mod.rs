@@ -126,6 +126,7 @@ use terrace_tier_store::Store;
 use terrace_tier_store::clock::{Clock, SystemClock};
 use terrace_tier_store::store::NewTierSpec;
 
+pub use admission::AdmissionPolicy;
 pub use files::{FileAccess, OutputPath, pool_file};
 pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
@@ -144,7 +145,7 @@ pub(crate) use views_off as views;
 pub(crate) use views_on as views;
 
 use crate::error::{Error, ErrorKind, Result};
-use admission::Admission;
+use admission::{Admission, AdmissionOptions};
 use arrow_files::ArrowFiles;
 use files::{CheckedFiles, REPLACING};
 use memory::MessageMemory;
@@ -170,8 +171,12 @@ pub struct EngineOptions {
     pub target_partitions: usize,
     /// Rows per batch.
     pub batch_size: usize,
+    /// Which statements execute at the same time.
+    pub admission: AdmissionPolicy,
     /// Statements that execute at the same time.
     pub max_running: usize,
+    /// Point statements that execute besides: those that read few rows and need little memory.
+    pub point_slots: usize,
     /// Most statements that wait for a slot; one more is refused.
     pub max_queued: usize,
     /// Longest wait for a slot.
@@ -201,7 +206,9 @@ impl EngineOptions {
             spill_bytes: 64 << 30,
             target_partitions: std::thread::available_parallelism().map_or(2, usize::from),
             batch_size: 8192,
+            admission: AdmissionPolicy::default(),
             max_running: 8,
+            point_slots: 2,
             max_queued: 64,
             queue_timeout: Duration::from_secs(30),
             statement_timeout: None,
@@ -332,7 +339,17 @@ impl Engine {
             files,
             runtime,
             spill_space,
-            admission: Admission::new(options.max_running, options.max_queued, options.queue_timeout),
+            admission: Admission::new(
+                AdmissionOptions {
+                    policy: options.admission,
+                    max_running: options.max_running,
+                    point_slots: options.point_slots,
+                    max_queued: options.max_queued,
+                    timeout: options.queue_timeout,
+                    memory_bytes: options.query_memory_bytes,
+                },
+                Arc::clone(&clock),
+            ),
             registry: Registry::new(
                 options.history,
                 options.statement_timeout,
@@ -418,6 +435,11 @@ impl Engine {
     /// Statements waiting for a slot now.
     pub fn queued(&self) -> usize {
         self.admission.queued()
+    }
+
+    /// Query memory that the running statements are expected to need, weighted by time.
+    pub fn demand_bytes(&self) -> u64 {
+        self.admission.demand_bytes()
     }
 
     /// Opens a session for `user`; it lives until closed.

@@ -17,7 +17,7 @@ use super::catalog::{Object, Snapshot};
 use super::change::{explained_insert, insert_target, run_change};
 use super::execute::{Execute, Execution, Outline, Planning};
 use super::registry::Ticket;
-use super::run::{PlanMemory, acquire_slot, execute};
+use super::run::{PlanMemory, acquire_slot, execute, unknown_demand};
 use super::statement::Planned;
 use super::{Engine, copy, ddl, defaults, show};
 use crate::error::{Error, ErrorKind, Result};
@@ -65,7 +65,7 @@ async fn write_files(execution: &Execution<'_>, planned: Planned) -> Result<u64>
     let mut bound = execution.prepared.bind(planned, execution.parameters)?;
     copy::check_external_insert(engine, &bound.snapshot, &bound.plan)?;
     bound.plan = copy::checked_copy_to(engine, bound.plan)?;
-    let _slot = acquire_slot(engine, execution.ticket).await?;
+    let _slot = acquire_slot(engine, execution.ticket, unknown_demand(engine)).await?;
     let rows = run_count(engine, execution.ticket, &bound).await?;
     execution.ticket.add(rows, 0);
     Ok(rows)

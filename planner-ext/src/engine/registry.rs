@@ -51,8 +51,10 @@ pub enum StatementState {
     Planning,
     /// Waiting for an execution slot.
     Queued,
-    /// Executing, or waiting for its client to take rows.
+    /// Executing.
     Running,
+    /// Waiting for its client to take rows, without an execution slot.
+    Stalled,
     /// Ended well.
     Done,
     /// Ended with an error.
@@ -62,12 +64,18 @@ pub enum StatementState {
 }
 
 impl StatementState {
+    /// Whether the statement has not ended.
+    pub fn is_active(self) -> bool {
+        matches!(self, Self::Planning | Self::Queued | Self::Running | Self::Stalled)
+    }
+
     /// Lower-case name, as in SQL.
     pub fn name(self) -> &'static str {
         match self {
             Self::Planning => "planning",
             Self::Queued => "queued",
             Self::Running => "running",
+            Self::Stalled => "stalled",
             Self::Done => "done",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
@@ -100,6 +108,8 @@ pub struct StatementRecord {
     pub bytes: u64,
     /// Microseconds that it waited for an execution slot, or waits so far.
     pub queued_us: u64,
+    /// Query memory that it was expected to need, weighted by time, in bytes.
+    pub demand_bytes: u64,
     /// Memory.
     pub memory: MemoryUse,
     /// The error it ended with.
@@ -196,6 +206,7 @@ struct RunningStatement {
     rows: AtomicU64,
     bytes: AtomicU64,
     queue: Mutex<Queue>,
+    demand_bytes: AtomicU64,
     interrupt: Interrupt,
     memory: StatementMemory,
     scans: Arc<StatementScans>,
@@ -235,6 +246,7 @@ impl RunningStatement {
             rows: self.rows.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             queued_us: self.queue.lock().waited_us(now_us),
+            demand_bytes: self.demand_bytes.load(Ordering::Relaxed),
             memory: MemoryUse {
                 reserved: self.memory.reserved_bytes(),
                 reserved_peak: self.memory.reserved_peak_bytes(),
@@ -311,6 +323,7 @@ impl Registry {
             rows: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             queue: Mutex::default(),
+            demand_bytes: AtomicU64::new(0),
             // A session can shorten the server's limit, not lengthen it.
             interrupt: Interrupt::new(new.time_limit.into_iter().chain(self.time_limit).min()),
             memory: StatementMemory::new(&self.memory),
@@ -441,6 +454,16 @@ impl Ticket {
         self.statement.interrupt.clone()
     }
 
+    /// Id of its session.
+    pub(super) fn session(&self) -> &str {
+        &self.statement.session
+    }
+
+    /// Records the query memory that it is expected to need.
+    pub(super) fn set_demand(&self, bytes: u64) {
+        self.statement.demand_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// The memory that it holds.
     pub(super) fn memory(&self) -> &StatementMemory {
         &self.statement.memory
@@ -508,6 +531,7 @@ mod tests {
             rows: 0,
             bytes: 0,
             queued_us: 0,
+            demand_bytes: 0,
             memory: MemoryUse::default(),
             error: None,
             scans: Arc::default(),

@@ -6,6 +6,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
@@ -28,7 +29,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
 use super::Engine;
-use super::admission::ExecutionSlot;
+use super::admission::{Applicant, Demand, ExecutionSlot};
 use super::even_sorts::with_even_sorts;
 use super::execute::{Execute, Execution, Outline};
 use super::interrupt::interruptible;
@@ -39,6 +40,12 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The least memory for each of several sorts of one statement.
 const SORT_BYTES: usize = 64 << 20;
+
+/// A statement that executes longer is no point statement.
+const POINT_TIME: Duration = Duration::from_millis(50);
+
+/// Time for which a statement keeps its execution slot while its client takes no rows.
+const SLOT_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Batches between the task and its client.
 const CHANNEL_BATCHES: usize = 2;
@@ -63,11 +70,34 @@ pub(super) fn join_error(error: &tokio::task::JoinError) -> Error {
 }
 
 /// Waits for an execution slot and keeps the statement's record up to date.
-pub(super) async fn acquire_slot(engine: &Engine, ticket: &Ticket) -> Result<ExecutionSlot> {
+pub(super) async fn acquire_slot(engine: &Engine, ticket: &Ticket, demand: Arc<Demand>) -> Result<ExecutionSlot> {
     ticket.set_state(StatementState::Queued);
-    let slot = engine.admission.acquire_slot().await.inspect_err(|_| ticket.count_rejected())?;
+    ticket.set_demand(demand.weighted_bytes());
+    let applicant = Applicant { session: ticket.session(), demand, pool: ticket.memory().pool() };
+    let slot = engine.admission.acquire_slot(applicant).await.inspect_err(|_| ticket.count_rejected())?;
     ticket.set_state(StatementState::Running);
     Ok(slot)
+}
+
+/// The demand of a statement whose plan is made once it has a slot: an equal share of query memory.
+pub(super) fn unknown_demand(engine: &Engine) -> Arc<Demand> {
+    Demand::fixed((engine.memory.limit_bytes() / engine.options.max_running.max(1)) as u64)
+}
+
+/// Does `work`, and takes the slot of a point statement away from it after [`POINT_TIME`].
+async fn demoting<T>(slot: &ExecutionSlot, work: impl Future<Output = T>) -> T {
+    if !slot.is_point() {
+        return work.await;
+    }
+    tokio::pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => done,
+        () = tokio::time::sleep(POINT_TIME) => {
+            slot.demote();
+            work.await
+        }
+    }
 }
 
 /// Starts a query and returns as soon as its first rows, or its error, are known.
@@ -118,11 +148,22 @@ impl ResultSender {
         if sent { Ok(()) } else { Err(client_gone()) }
     }
 
-    async fn send(&self, batch: RecordBatch, ticket: &Ticket) -> Result<()> {
+    /// Sends a batch. While the client takes none, the statement leaves its slot to others.
+    async fn send(&self, batch: RecordBatch, ticket: &Ticket, slot: &ExecutionSlot) -> Result<()> {
         ticket.add_sent(batch.num_rows() as u64, row_bytes(&batch));
-        if batch.num_rows() > 0 && self.rows.send(Ok(batch)).await.is_err() {
-            return Err(client_gone());
+        if batch.num_rows() == 0 {
+            return Ok(());
         }
+        if let Ok(room) = tokio::time::timeout(SLOT_PATIENCE, self.rows.reserve()).await {
+            room.map_err(|_| client_gone())?.send(Ok(batch));
+            return Ok(());
+        }
+        slot.give_back();
+        ticket.set_state(StatementState::Stalled);
+        self.rows.reserve().await.map_err(|_| client_gone())?.send(Ok(batch));
+        ticket.set_state(StatementState::Queued);
+        slot.take_again().await;
+        ticket.set_state(StatementState::Running);
         Ok(())
     }
 
@@ -153,24 +194,28 @@ async fn run_query(
         Outline::Plan(planned) => prepared.bind(*planned, parameters.as_ref())?,
         Outline::Rows(computed) => {
             prepared.check_parameters(parameters.as_ref())?;
-            let _slot = acquire_slot(engine, ticket).await?;
+            let slot = acquire_slot(engine, ticket, Demand::point()).await?;
             let schema = computed.schema();
-            let batch = engine.blocking(move || computed.compute()).await?;
+            let batch = demoting(&slot, engine.blocking(move || computed.compute())).await?;
             results.start(schema)?;
-            return results.send(batch, ticket).await;
+            return results.send(batch, ticket, &slot).await;
         }
         Outline::Count => return Err(Error::new(ErrorKind::Internal, "a query has no plan")),
     };
-    let _slot = acquire_slot(engine, ticket).await?;
-    let (mut stream, first) = execute_to_first_batch(engine, ticket, &planned).await?;
-    let schema = stream.schema();
-    results.start(schema)?;
-    let mut next = first;
-    while let Some(batch) = next {
-        results.send(batch, ticket).await?;
-        next = stream.try_next().await?;
-    }
-    Ok(())
+    let (plan, context) = prepare_plan(engine, ticket, &planned, PlanMemory::Full).await?;
+    let demand = Demand::from_plan(&plan, engine.memory.limit_bytes() as u64)?;
+    let slot = acquire_slot(engine, ticket, demand).await?;
+    let send_rows = async {
+        let (mut stream, first) = execute_to_first_batch(engine, ticket, &planned, plan, context).await?;
+        results.start(stream.schema())?;
+        let mut next = first;
+        while let Some(batch) = next {
+            results.send(batch, ticket, &slot).await?;
+            next = stream.try_next().await?;
+        }
+        Ok(())
+    };
+    demoting(&slot, send_rows).await
 }
 
 /// How a plan is shaped to limit its query memory.
@@ -205,14 +250,15 @@ impl PlanMemory {
     }
 }
 
-/// Executes a plan up to its first batch. When it exhausts query memory before, and has hash joins or sorts, plans and
-/// executes it once more with [`PlanMemory::SortMergeJoins`]; later the client may already have rows.
+/// Executes `plan` up to its first batch. When it exhausts query memory before, and has hash joins or sorts, plans and
+/// executes the statement once more with [`PlanMemory::SortMergeJoins`]; later the client may already have rows.
 async fn execute_to_first_batch(
     engine: &Engine,
     ticket: &Ticket,
     planned: &Planned,
+    plan: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
 ) -> Result<(SendableRecordBatchStream, Option<RecordBatch>)> {
-    let (plan, context) = prepare_plan(engine, ticket, planned, PlanMemory::Full).await?;
     let may_retry = has_joins_or_sorts(&plan)?;
     let mut stream = execute_stream(plan, context)?;
     match stream.try_next().await {

@@ -17,6 +17,7 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
         .count("rows", |s| s.rows)
         .count("bytes", |s| s.bytes)
         .count("queued_us", |s| s.queued_us)
+        .count("demand_bytes", |s| s.demand_bytes)
         .count("reserved_bytes", |s| s.memory.reserved)
         .count("reserved_peak_bytes", |s| s.memory.reserved_peak)
         .count("allocated_bytes", |s| s.memory.allocated)

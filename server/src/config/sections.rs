@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use terrace_planner_ext::engine::MiningMode;
+use terrace_planner_ext::engine::{AdmissionPolicy, MiningMode};
 use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
 
 use crate::units::{Size, Span};
@@ -245,8 +245,15 @@ section! {
     pub struct QueryConfig {
         /// Threads that work on queries. 0: one per core.
         pub threads: usize = 0,
-        /// Statements that run at the same time.
+        /// Which statements run at the same time: weighted-demand (those whose expected memory, weighted by time, fits into
+        /// `memory.query`), maximal-reservation (those whose largest expected memory fits), fifo (as many as there are
+        /// places), none (all).
+        pub admission: AdmissionPolicy = AdmissionPolicy::WeightedDemand,
+        /// Places: statements that run at the same time. One session has at most half of them.
         pub max_running: usize = 16,
+        /// Further places for statements that read few rows and need little memory. One that runs longer than 50ms counts as
+        /// another one from then on.
+        pub point_slots: usize = 4,
         /// Statements that wait for a place; more are refused with "try again".
         pub max_queued: usize = 256,
         /// How long a statement waits for a place.

@@ -1,7 +1,10 @@
 //! Errors as `application/problem+json` (RFC 9457).
 //!
 //! The one place where errors of the store and of the engine become HTTP status codes. `detail` is a sentence for a
-//! person; defects of the server are logged, and their message is sent too, because the reader is its administrator.
+//! person; where trying again helps, `Retry-After` says after how many seconds. Defects of the server are logged, and
+//! their message is sent too, because the reader is its administrator.
+
+use std::time::Duration;
 
 use axum::Json;
 use axum::http::{StatusCode, header};
@@ -19,6 +22,7 @@ pub struct Problem {
     /// One sentence for a person.
     pub detail: String,
     challenge: bool,
+    retry_after: Option<Duration>,
 }
 
 /// An error answer (RFC 9457).
@@ -42,7 +46,7 @@ pub type Result<T> = std::result::Result<T, Problem>;
 impl Problem {
     /// A problem with a status and a sentence.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into(), challenge: false }
+        Self { status, detail: detail.into(), challenge: false, retry_after: None }
     }
 
     /// The problem with its detail replaced by `change(detail)`.
@@ -83,8 +87,16 @@ impl IntoResponse for Problem {
             let challenge = header::HeaderValue::from_static("Basic realm=\"terrace\", charset=\"UTF-8\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         }
+        if let Some(delay) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(delay).into());
+        }
         response
     }
+}
+
+/// A delay in whole seconds, rounded up; at least one.
+fn whole_seconds(delay: Duration) -> u64 {
+    delay.as_secs().saturating_add(u64::from(delay.subsec_nanos() > 0)).max(1)
 }
 
 impl From<StoreError> for Problem {
@@ -100,14 +112,18 @@ impl From<EngineError> for Problem {
             ErrorKind::AlreadyExists | ErrorKind::Aborted | ErrorKind::FailedPrecondition => StatusCode::CONFLICT,
             ErrorKind::InvalidArgument => StatusCode::BAD_REQUEST,
             ErrorKind::PermissionDenied => StatusCode::FORBIDDEN,
+            // A full queue is no full disk.
+            ErrorKind::ResourceExhausted if error.retry_after().is_some() => StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::ResourceExhausted => StatusCode::INSUFFICIENT_STORAGE,
+            ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ErrorKind::Unimplemented => StatusCode::NOT_IMPLEMENTED,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        if status == StatusCode::INTERNAL_SERVER_ERROR {
+        let fails_for_now = status == StatusCode::SERVICE_UNAVAILABLE && error.retry_after().is_none();
+        if status == StatusCode::INTERNAL_SERVER_ERROR || fails_for_now {
             tracing::error!(%error, "an HTTP request failed");
         }
-        Self::new(status, error.message())
+        Self { retry_after: error.retry_after(), ..Self::new(status, error.message()) }
     }
 }
 
@@ -120,5 +136,40 @@ impl From<axum::extract::rejection::JsonRejection> for Problem {
 impl From<axum::extract::rejection::QueryRejection> for Problem {
     fn from(rejection: axum::extract::rejection::QueryRejection) -> Self {
         Self::new(rejection.status(), rejection.body_text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Status and `Retry-After` of the answer to an error.
+    fn answer(error: EngineError) -> (StatusCode, Option<String>) {
+        let response = Problem::from(error).into_response();
+        let seconds = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        (response.status(), seconds.map(str::to_owned))
+    }
+
+    #[test]
+    fn a_busy_server_says_when_to_try_again() {
+        let busy = || EngineError::new(ErrorKind::ResourceExhausted, "16 statements run and 256 wait: try again");
+        let expected = [(0, "1"), (1, "1"), (1_000, "1"), (1_001, "2"), (60_000, "60")];
+        for (millis, seconds) in expected {
+            let error = busy().with_retry_after(Duration::from_millis(millis));
+            assert_eq!(answer(error), (StatusCode::SERVICE_UNAVAILABLE, Some(seconds.to_owned())), "{millis} ms");
+        }
+        let stopping = EngineError::new(ErrorKind::Unavailable, "the server is stopping; connect again later");
+        let answered = answer(stopping.with_retry_after(Duration::from_secs(5)));
+        assert_eq!(answered, (StatusCode::SERVICE_UNAVAILABLE, Some("5".to_owned())));
+    }
+
+    #[test]
+    fn errors_that_stay_do_not_ask_for_another_try() {
+        let full = EngineError::new(ErrorKind::ResourceExhausted, "the disk is full");
+        assert_eq!(answer(full), (StatusCode::INSUFFICIENT_STORAGE, None));
+        let wrong = EngineError::new(ErrorKind::InvalidArgument, "SQL syntax");
+        assert_eq!(answer(wrong), (StatusCode::BAD_REQUEST, None));
+        let unavailable = EngineError::new(ErrorKind::Unavailable, "the disk does not work");
+        assert_eq!(answer(unavailable), (StatusCode::SERVICE_UNAVAILABLE, None));
     }
 }

@@ -22,6 +22,7 @@ enum StatementState {
     Planning,
     Queued,
     Running,
+    Stalled,
     Done,
     Failed,
     Cancelled,
@@ -54,6 +55,18 @@ pub struct QueryItem {
     rows: u64,
     /// Bytes of these rows.
     bytes: u64,
+    /// Time that it waited for an execution slot, in microseconds.
+    queued_us: u64,
+    /// Query memory that it was expected to need, weighted by time, in bytes.
+    demand_bytes: u64,
+    /// Query memory that its operators reserve, in bytes.
+    reserved_bytes: u64,
+    /// The most that they reserved so far.
+    reserved_peak_bytes: u64,
+    /// What its work has allocated and not freed, an estimate in bytes.
+    allocated_bytes: u64,
+    /// The most that it had allocated so far.
+    allocated_peak_bytes: u64,
     /// The error with which it ended; `null`: none.
     #[schema(required)]
     error: Option<String>,
@@ -63,7 +76,7 @@ impl From<StatementRecord> for QueryItem {
     fn from(record: StatementRecord) -> Self {
         let state = record.state.name();
         Self {
-            running: matches!(state, "planning" | "queued" | "running"),
+            running: record.state.is_active(),
             state: state.to_owned(),
             id: record.id,
             session: record.session,
@@ -74,6 +87,12 @@ impl From<StatementRecord> for QueryItem {
             elapsed_us: record.elapsed_us,
             rows: record.rows,
             bytes: record.bytes,
+            queued_us: record.queued_us,
+            demand_bytes: record.demand_bytes,
+            reserved_bytes: record.memory.reserved,
+            reserved_peak_bytes: record.memory.reserved_peak,
+            allocated_bytes: record.memory.allocated,
+            allocated_peak_bytes: record.memory.allocated_peak,
             error: record.error,
         }
     }

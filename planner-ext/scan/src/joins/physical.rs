@@ -58,6 +58,47 @@ impl StatisticsProvider for Estimates {
     }
 }
 
+/// Estimated size of the output of an operator.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Rows; `None`: not known.
+    pub rows: Option<u64>,
+    /// Bytes of a hash table of these rows; 0: not known.
+    pub bytes: u64,
+}
+
+impl Size {
+    fn new(statistics: &Statistics) -> Self {
+        let number = |precision: &Precision<usize>| precision.get_value().map(|value| *value as u64);
+        Self { rows: number(&statistics.num_rows), bytes: number(&statistics.total_byte_size).unwrap_or(0) }
+    }
+}
+
+/// Calls `visit` with each operator of a plan, the sizes of its inputs and its own; inputs come first. Returns
+/// the size of the result.
+///
+/// # Errors
+/// When the statistics of an operator cannot be computed.
+pub fn visit_sizes(
+    plan: &Arc<dyn ExecutionPlan>,
+    visit: &mut impl FnMut(&Arc<dyn ExecutionPlan>, &[Size], Size),
+) -> Result<Size> {
+    fn estimated(
+        plan: &Arc<dyn ExecutionPlan>,
+        visit: &mut impl FnMut(&Arc<dyn ExecutionPlan>, &[Size], Size),
+    ) -> Result<ExtendedStatistics> {
+        let inputs = plan.children().into_iter().map(|input| estimated(input, visit)).collect::<Result<Vec<_>>>()?;
+        let own = match Estimates.compute_statistics(plan.as_ref(), &inputs)? {
+            StatisticsResult::Computed(statistics) => statistics,
+            StatisticsResult::Delegate => ExtendedStatistics::new(Statistics::new_unknown(&plan.schema())),
+        };
+        let sizes: Vec<Size> = inputs.iter().map(|input| Size::new(input.base())).collect();
+        visit(plan, &sizes, Size::new(own.base()));
+        Ok(own)
+    }
+    Ok(Size::new(estimated(plan, visit)?.base()))
+}
+
 /// Estimated bytes of a row in a hash table beside its values: its hash, its place, the next row with that hash.
 const ENTRY: usize = 24;
 

@@ -105,15 +105,15 @@ async fn joins_of_very_many_pairs_stop_when_they_are_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_client_holds_a_turn_and_others_are_refused() {
+async fn statements_that_find_no_slot_are_refused() {
     let server = Server::with(|o| {
         o.max_running = 1;
+        o.point_slots = 0;
         o.max_queued = 1;
         o.queue_timeout = Duration::from_secs(1);
     });
-    let endless = server.session.prepare("SELECT * FROM generate_series(1, 1000000000)").await.unwrap();
-    let mut slow = endless.query(None).await.unwrap();
-    assert!(slow.stream.next().await.unwrap().unwrap().num_rows() > 0);
+    let endless = server.start(ENDLESS);
+    server.running(|record| record.sql == ENDLESS).await;
     let (first, second) = tokio::join!(server.batches("SELECT 1"), async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         server.batches("SELECT 2").await
@@ -122,9 +122,78 @@ async fn a_slow_client_holds_a_turn_and_others_are_refused() {
     let second = second.unwrap_err();
     assert_eq!((first.kind(), second.kind()), (ErrorKind::ResourceExhausted, ErrorKind::ResourceExhausted));
     assert!(first.message().contains("waited") && second.message().contains("busy"), "{first} / {second}");
+    assert!(first.retry_after().is_some() && second.retry_after().is_some());
     assert_eq!(server.engine.counters().rejected(), 2);
-    drop(slow);
+    endless.abort();
     assert_eq!(server.rows("SELECT 3").await, ["3"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_takes_no_rows_leaves_its_slot_to_others() {
+    let server = Server::with(|o| {
+        o.max_running = 1;
+        o.point_slots = 0;
+    });
+    let all = "SELECT * FROM generate_series(1, 1000000)";
+    let mut slow = server.session.prepare(all).await.unwrap().query(None).await.unwrap();
+    let mut rows = slow.stream.next().await.unwrap().unwrap().num_rows();
+    assert_eq!(server.rows("SELECT count(*) FROM generate_series(1, 100000)").await, ["100000"]);
+    let record = server.engine.statements().into_iter().find(|record| record.sql == all).unwrap();
+    assert_eq!((record.state, record.state.name()), (StatementState::Stalled, "stalled"));
+    // It goes on where it was, and waits for its turn again.
+    let endless = server.start(ENDLESS);
+    server.running(|record| record.sql == ENDLESS).await;
+    // Two batches between the statement and the client, and the one that waited.
+    for _ in 0..3 {
+        rows += slow.stream.next().await.unwrap().unwrap().num_rows();
+    }
+    assert!(tokio::time::timeout(Duration::from_millis(500), slow.stream.next()).await.is_err(), "it has no slot");
+    endless.abort();
+    while let Some(batch) = slow.stream.next().await {
+        rows += batch.unwrap().num_rows();
+    }
+    assert_eq!(rows, 1_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn point_statements_have_slots_of_their_own() {
+    let server = Server::with(|o| o.max_running = 1);
+    server.run("CREATE TABLE t AS SELECT value AS k, value * 2 AS v FROM generate_series(1, 1000)").await.unwrap();
+    let endless = server.start(ENDLESS);
+    server.running(|record| record.sql == ENDLESS).await;
+    assert_eq!(server.rows("SELECT v FROM t WHERE k = 7").await, ["14"]);
+    assert_eq!(server.rows("SELECT count(*) FROM system.queries WHERE state = 'running'").await, ["2"]);
+    // The rows of a function are not known before it runs, and many pairs of few rows are many rows.
+    for sql in [
+        "SELECT * FROM generate_series(1, 2)",
+        "SELECT count(*) FROM t a, t b WHERE a.v < b.v",
+        "SELECT k FROM t ORDER BY v",
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT * FROM r",
+    ] {
+        let waits = tokio::time::timeout(Duration::from_millis(300), server.batches(sql)).await;
+        assert_eq!(waits.is_err(), !sql.contains("ORDER"), "{sql}");
+    }
+    endless.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_demand_of_a_statement_is_that_of_its_plan() {
+    let server = Server::new();
+    server.run("CREATE TABLE t AS SELECT value AS k, value % 10 AS g FROM generate_series(1, 200000)").await.unwrap();
+    let demand = async |sql: &str| {
+        server.rows(sql).await;
+        let found = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
+        (found.demand_bytes, found.memory.reserved_peak)
+    };
+    assert_eq!(demand("SELECT count(*) FROM t").await.0, 0);
+    let (sort, reserved) =
+        demand("SELECT count(*) FROM (SELECT k, row_number() OVER (ORDER BY g, k) AS n FROM t) WHERE n > 0").await;
+    // The sort has 3.2 MB of 16 bytes a row, for a part of the time.
+    assert!(sort > 1_000_000 && sort < 2 * reserved, "{sort} of {reserved}");
+    let (groups, _) = demand("SELECT count(*) FROM (SELECT g, count(*) AS n FROM t GROUP BY g)").await;
+    assert!(groups < 10_000, "{groups}");
+    let (join, _) = demand("SELECT count(*) FROM t a JOIN t b ON a.k = b.k + 1 WHERE a.g < b.g + 5").await;
+    assert!(join > 1_000_000, "{join}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,398 @@
+//! The running and the waiting statements.
+//!
+//! Statements wait in the order of their arrival. One that does not fit beside the running ones lets later ones pass, until
+//! it has waited for a quarter of the longest wait; then only point statements pass. So large statements are delayed, not
+//! starved. A statement that runs alone always fits.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use datafusion::execution::memory_pool::MemoryPool;
+
+use super::{AdmissionPolicy, Demand};
+use crate::engine::memory::StatementPool;
+
+/// Limits of the scheduler.
+#[derive(Debug)]
+pub(super) struct Limits {
+    pub(super) policy: AdmissionPolicy,
+    pub(super) max_running: usize,
+    pub(super) point_slots: usize,
+    pub(super) max_queued: usize,
+    pub(super) memory_bytes: u64,
+    /// Wait after which no other statement passes, in microseconds.
+    pub(super) ageing_us: u64,
+}
+
+/// A statement as the scheduler knows it.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) session: Arc<str>,
+    pub(super) demand: Arc<Demand>,
+    /// What it reserves while it executes.
+    pub(super) pool: Option<Arc<StatementPool>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    request: Request,
+    /// It has a slot for point statements.
+    is_point: bool,
+    /// It has given its slot back.
+    is_paused: bool,
+    /// When it got its slot, in microseconds.
+    since_us: u64,
+}
+
+#[derive(Debug)]
+struct Waiting<G> {
+    id: u64,
+    /// `None` for one that resumes, whose entry exists.
+    request: Option<Request>,
+    grant: G,
+    since_us: u64,
+}
+
+/// The state of admission. `G` is how a statement learns that it may execute.
+#[derive(Debug)]
+pub(super) struct Scheduler<G> {
+    limits: Limits,
+    entries: HashMap<u64, Entry>,
+    queue: VecDeque<Waiting<G>>,
+    next_id: u64,
+    /// Moving average of the time that slots are held.
+    held_us: u64,
+}
+
+impl<G> Scheduler<G> {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, entries: HashMap::new(), queue: VecDeque::new(), next_id: 0, held_us: 0 }
+    }
+
+    /// Statements that wait, those that resume apart.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.iter().filter(|waiting| waiting.request.is_some()).count()
+    }
+
+    /// Statements that have a slot.
+    pub(super) fn running(&self) -> usize {
+        self.entries.values().filter(|entry| !entry.is_paused).count()
+    }
+
+    /// Sum of the demands of those that execute.
+    pub(super) fn demand_bytes(&self) -> u64 {
+        self.general().map(|entry| self.demand_of(&entry.request)).sum()
+    }
+
+    /// Time until a statement that asks now may get a slot.
+    pub(super) fn expected_wait_us(&self) -> u64 {
+        let before = self.queue.len() as u64 + 1;
+        self.held_us.saturating_mul(before) / self.limits.max_running as u64
+    }
+
+    pub(super) fn is_point(&self, id: u64) -> bool {
+        self.entries.get(&id).is_some_and(|entry| entry.is_point)
+    }
+
+    /// Puts a statement into the queue; an error is the number of those that wait already.
+    pub(super) fn ask(&mut self, request: Request, grant: G, now_us: u64) -> Result<u64, usize> {
+        let waiting = self.waiting();
+        let starts_at_once = || self.fits(&request) && !self.is_blocked(now_us);
+        if waiting >= self.limits.max_queued && !starts_at_once() {
+            return Err(waiting);
+        }
+        self.next_id += 1;
+        let id = self.next_id;
+        self.queue.push_back(Waiting { id, request: Some(request), grant, since_us: now_us });
+        Ok(id)
+    }
+
+    /// Forgets a statement that runs or waits.
+    pub(super) fn end(&mut self, id: u64, now_us: u64) {
+        self.queue.retain(|waiting| waiting.id != id);
+        if let Some(entry) = self.entries.remove(&id)
+            && !entry.is_point
+        {
+            let held_us = now_us.saturating_sub(entry.since_us);
+            self.held_us = if self.held_us == 0 { held_us } else { (self.held_us * 7 + held_us) / 8 };
+        }
+    }
+
+    /// Gives the slot of a statement to others.
+    pub(super) fn pause(&mut self, id: u64, _now_us: u64) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.is_paused = true;
+        }
+    }
+
+    /// Puts a paused statement before all that have not begun.
+    pub(super) fn resume(&mut self, id: u64, grant: G, now_us: u64) {
+        let begun = self.queue.iter().take_while(|waiting| waiting.request.is_none()).count();
+        self.queue.insert(begun, Waiting { id, request: None, grant, since_us: now_us });
+    }
+
+    /// Counts a point statement as one of the others.
+    pub(super) fn demote(&mut self, id: u64, now_us: u64) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.is_point = false;
+            entry.since_us = now_us;
+        }
+    }
+
+    /// Takes those out of the queue that may execute now.
+    pub(super) fn admit(&mut self, now_us: u64) -> Vec<(u64, G)> {
+        let mut granted = Vec::new();
+        let mut blocked = false;
+        let mut at = 0;
+        while let Some(waiting) = self.queue.get(at) {
+            let (fits, is_point) = match &waiting.request {
+                Some(request) if self.has_point_slot(request) => (true, true),
+                // One that waits for its own session stops nobody else.
+                Some(request) if self.session_is_full(&request.session) => {
+                    at += 1;
+                    continue;
+                }
+                Some(request) => (!blocked && self.fits(request), false),
+                None => (self.has_general_slot() && !blocked, false),
+            };
+            if !fits {
+                blocked = blocked || self.lets_nobody_pass(waiting, now_us);
+                at += 1;
+                continue;
+            }
+            let Some(waiting) = self.queue.remove(at) else { break };
+            match waiting.request {
+                Some(request) => {
+                    let entry = Entry { request, is_point, is_paused: false, since_us: now_us };
+                    self.entries.insert(waiting.id, entry);
+                }
+                None => {
+                    if let Some(entry) = self.entries.get_mut(&waiting.id) {
+                        entry.is_paused = false;
+                    }
+                }
+            }
+            granted.push((waiting.id, waiting.grant));
+        }
+        granted
+    }
+
+    fn is_blocked(&self, now_us: u64) -> bool {
+        let waits_for_its_session =
+            |waiting: &Waiting<G>| waiting.request.as_ref().is_some_and(|r| self.session_is_full(&r.session));
+        self.queue.iter().any(|waiting| self.lets_nobody_pass(waiting, now_us) && !waits_for_its_session(waiting))
+    }
+
+    fn lets_nobody_pass(&self, waiting: &Waiting<G>, now_us: u64) -> bool {
+        let aged = now_us.saturating_sub(waiting.since_us) >= self.limits.ageing_us;
+        aged || waiting.request.is_none() || self.limits.policy == AdmissionPolicy::Fifo
+    }
+
+    /// Statements that execute and have no slot for point statements.
+    fn general(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().filter(|entry| !entry.is_point && !entry.is_paused)
+    }
+
+    fn fits(&self, request: &Request) -> bool {
+        if self.limits.policy == AdmissionPolicy::None {
+            return true;
+        }
+        let has_slot = || self.has_general_slot() && !self.session_is_full(&request.session);
+        self.has_point_slot(request) || has_slot() && self.has_memory_for(request)
+    }
+
+    /// A session has at most half of the slots that are not for point statements.
+    fn session_is_full(&self, session: &str) -> bool {
+        let running = self.general().filter(|entry| *entry.request.session == *session);
+        self.limits.policy != AdmissionPolicy::None && running.count() >= self.limits.max_running.div_ceil(2)
+    }
+
+    fn has_point_slot(&self, request: &Request) -> bool {
+        let by_demand =
+            matches!(self.limits.policy, AdmissionPolicy::WeightedDemand | AdmissionPolicy::MaximalReservation);
+        let used = self.entries.values().filter(|entry| entry.is_point).count();
+        by_demand && request.demand.is_point() && used < self.limits.point_slots
+    }
+
+    fn has_general_slot(&self) -> bool {
+        self.limits.policy == AdmissionPolicy::None || self.general().count() < self.limits.max_running
+    }
+
+    fn has_memory_for(&self, request: &Request) -> bool {
+        let needed = match self.limits.policy {
+            AdmissionPolicy::WeightedDemand | AdmissionPolicy::MaximalReservation => self.demand_of(request),
+            AdmissionPolicy::Fifo | AdmissionPolicy::None => return true,
+        };
+        let used = self.demand_bytes();
+        used.saturating_add(needed) <= self.limits.memory_bytes || self.general().next().is_none()
+    }
+
+    /// What a statement needs from now on; at least what it has.
+    fn demand_of(&self, request: &Request) -> u64 {
+        let reserved = request.pool.as_ref().map_or(0, |pool| pool.reserved() as u64);
+        let expected = match self.limits.policy {
+            AdmissionPolicy::MaximalReservation => request.demand.most_bytes(),
+            _ => request.demand.weighted_bytes(),
+        };
+        expected.max(reserved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A scheduler with 4 slots, 1 for point statements, room for 3 in the queue and 100 MiB.
+    fn scheduler(policy: AdmissionPolicy) -> Scheduler<&'static str> {
+        let (max_running, point_slots, max_queued) = (4, 1, 3);
+        let memory_bytes = 100 * MIB;
+        Scheduler::new(Limits { policy, max_running, point_slots, max_queued, memory_bytes, ageing_us: 1_000 })
+    }
+
+    impl Scheduler<&'static str> {
+        /// Asks for a statement of its own session and returns its id.
+        fn ask_for(&mut self, name: &'static str, mib: u64, now_us: u64) -> u64 {
+            let request = Request { session: name.into(), demand: Demand::fixed(mib * MIB), pool: None };
+            self.ask(request, name, now_us).unwrap()
+        }
+
+        fn ask_for_point(&mut self, name: &'static str, now_us: u64) -> u64 {
+            let request = Request { session: name.into(), demand: Demand::point(), pool: None };
+            self.ask(request, name, now_us).unwrap()
+        }
+
+        fn admitted(&mut self, now_us: u64) -> Vec<&'static str> {
+            self.admit(now_us).into_iter().map(|(_, name)| name).collect()
+        }
+    }
+
+    #[test]
+    fn demands_share_query_memory_and_a_large_one_is_not_starved() {
+        let mut scheduler = scheduler(AdmissionPolicy::WeightedDemand);
+        let first = scheduler.ask_for("60", 60, 0);
+        scheduler.ask_for("80", 80, 0);
+        let second = scheduler.ask_for("30", 30, 0);
+        assert_eq!(scheduler.admitted(0), ["60", "30"], "the one of 80 does not fit beside the first one");
+        scheduler.end(second, 100);
+        scheduler.ask_for("20", 20, 100);
+        assert_eq!(scheduler.admitted(100), ["20"], "it may pass");
+        scheduler.ask_for("10", 10, 1_000);
+        scheduler.ask_for_point("point", 1_000);
+        assert_eq!(scheduler.admitted(1_000), ["point"], "the one of 80 has waited long enough");
+        scheduler.end(first, 1_100);
+        assert_eq!(scheduler.admitted(1_100), ["80"]);
+        assert_eq!(scheduler.demand_bytes(), 100 * MIB);
+    }
+
+    #[test]
+    fn one_that_is_larger_than_memory_runs_alone() {
+        let mut scheduler = scheduler(AdmissionPolicy::WeightedDemand);
+        let small = scheduler.ask_for("1", 1, 0);
+        let large = scheduler.ask_for("900", 900, 0);
+        assert_eq!(scheduler.admitted(0), ["1"]);
+        scheduler.end(small, 10);
+        assert_eq!(scheduler.admitted(10), ["900"]);
+        scheduler.ask_for("2", 1, 20);
+        assert!(scheduler.admitted(20).is_empty());
+        scheduler.end(large, 30);
+        assert_eq!(scheduler.admitted(30), ["2"]);
+    }
+
+    #[test]
+    fn other_policies_reserve_more_or_nothing() {
+        // A sort of 80 MiB that holds them for a fifth of its time.
+        let demand = || Demand::from_operators([(1.0, 80 * MIB), (4.0, 0)]);
+        let started = |policy| {
+            let mut scheduler = scheduler(policy);
+            let ask = |name: &'static str| {
+                let request = Request { session: name.into(), demand: demand(), pool: None };
+                let _ = scheduler.ask(request, name, 0);
+                scheduler.admitted(0).len()
+            };
+            ["a", "b", "c", "d", "e"].map(ask).iter().sum::<usize>()
+        };
+        // There are four slots, and memory for six demands of 16 MiB.
+        assert_eq!(started(AdmissionPolicy::WeightedDemand), 4);
+        assert_eq!(started(AdmissionPolicy::MaximalReservation), 1);
+        assert_eq!(started(AdmissionPolicy::Fifo), 4);
+        assert_eq!(started(AdmissionPolicy::None), 5);
+    }
+
+    #[test]
+    fn in_the_order_of_arrival_nobody_passes() {
+        let mut scheduler = scheduler(AdmissionPolicy::Fifo);
+        for name in ["a", "b", "c"] {
+            scheduler.ask_for(name, 900, 0);
+        }
+        assert_eq!(scheduler.admitted(0), ["a", "b", "c"]);
+        let last = scheduler.ask_for("d", 900, 0);
+        assert_eq!(scheduler.admitted(0), ["d"]);
+        scheduler.ask_for("e", 900, 0);
+        scheduler.ask_for_point("point", 0);
+        assert!(scheduler.admitted(0).is_empty(), "no slot for point statements");
+        scheduler.end(last, 1);
+        assert_eq!(scheduler.admitted(1), ["e"]);
+    }
+
+    #[test]
+    fn a_session_has_half_of_the_slots_and_the_queue_is_bounded() {
+        let mut scheduler = scheduler(AdmissionPolicy::WeightedDemand);
+        let ask = |scheduler: &mut Scheduler<_>, name| {
+            scheduler.ask(Request { session: "s".into(), demand: Demand::fixed(0), pool: None }, name, 0)
+        };
+        for name in ["a", "b", "c"] {
+            ask(&mut scheduler, name).unwrap();
+        }
+        assert_eq!(scheduler.admitted(0), ["a", "b"]);
+        scheduler.ask_for("other", 1, 0);
+        assert_eq!(scheduler.admitted(2_000), ["other"], "one that waits for its own session stops nobody else");
+        ask(&mut scheduler, "d").unwrap();
+        ask(&mut scheduler, "e").unwrap();
+        assert_eq!(ask(&mut scheduler, "f").unwrap_err(), 3);
+        assert_eq!(scheduler.waiting(), 3);
+        let request = Request { session: "third".into(), demand: Demand::fixed(0), pool: None };
+        assert!(scheduler.ask(request, "third", 0).is_ok(), "it need not wait");
+    }
+
+    #[test]
+    fn a_paused_statement_leaves_its_slot_and_comes_back_first() {
+        let mut scheduler = scheduler(AdmissionPolicy::WeightedDemand);
+        let ids: Vec<u64> = ["a", "b", "c"].map(|name| scheduler.ask_for(name, 30, 0)).into();
+        assert_eq!(scheduler.admitted(0).len(), 3);
+        scheduler.ask_for("d", 40, 0);
+        assert!(scheduler.admitted(0).is_empty());
+        scheduler.pause(ids[0], 0);
+        assert_eq!(scheduler.admitted(0), ["d"]);
+        let fifth = scheduler.ask_for("e", 0, 0);
+        assert_eq!(scheduler.admitted(0), ["e"]);
+        scheduler.ask_for("f", 0, 0);
+        scheduler.resume(ids[0], "a again", 0);
+        assert!(scheduler.admitted(0).is_empty());
+        scheduler.end(fifth, 1);
+        assert_eq!(scheduler.admitted(1), ["a again"]);
+        scheduler.end(ids[0], 2);
+        assert_eq!(scheduler.admitted(2), ["f"]);
+    }
+
+    #[test]
+    fn a_demoted_point_statement_counts_as_another_one() {
+        let mut scheduler = scheduler(AdmissionPolicy::WeightedDemand);
+        let first = scheduler.ask_for_point("p", 0);
+        scheduler.ask_for_point("q", 0);
+        assert_eq!(scheduler.admitted(0), ["p", "q"], "the second one has an ordinary slot");
+        assert!(scheduler.is_point(first));
+        for name in ["a", "b"] {
+            scheduler.ask_for(name, 1, 0);
+        }
+        assert_eq!(scheduler.admitted(0).len(), 2);
+        scheduler.demote(first, 10);
+        assert!(!scheduler.is_point(first));
+        scheduler.ask_for("c", 1, 10);
+        assert!(scheduler.admitted(10).is_empty(), "four have ordinary slots");
+        scheduler.ask_for_point("r", 10);
+        assert_eq!(scheduler.admitted(10), ["r"]);
+    }
+}
