@@ -9,7 +9,7 @@
 //! `close_session` from a destructor: they neither wait nor call the service. The other methods return boxed futures instead
 //! of using `async_trait`, which costs the compiler a minute (docs/design/build-times.md).
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use futures::future::BoxFuture;
@@ -42,12 +42,20 @@ pub struct EngineError {
     pub kind: ErrorKind,
     /// One readable sentence or a few.
     pub message: String,
+    /// Time after which the same call may succeed; `None` where trying again does not help. It is sent to the client.
+    pub retry_after: Option<Duration>,
 }
 
 impl EngineError {
     /// An error of `kind` that says `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), retry_after: None }
+    }
+
+    /// The same error for a client that may try again after `delay`.
+    #[must_use]
+    pub fn with_retry_after(self, delay: Duration) -> Self {
+        Self { retry_after: Some(delay), ..self }
     }
 }
 

@@ -52,14 +52,12 @@ pub(crate) async fn flight_info(
     let planned = match descriptor_target(&descriptor)? {
         DescriptorTarget::Table(sql) => {
             observation.rename(Operation::StatementQuery);
-            let statement = statement::prepare(core, call, &sql, None).await?;
-            statement::plan(core, call, statement, None).await?
+            statement::plan_text(core, call, &sql, None).await?
         }
         DescriptorTarget::Command(Command::CommandStatementQuery(query)) => {
             observation.rename(Operation::StatementQuery);
             let transaction = transaction(query.transaction_id.as_ref())?;
-            let statement = statement::prepare(core, call, &query.query, transaction.as_ref()).await?;
-            statement::plan(core, call, statement, None).await?
+            statement::plan_text(core, call, &query.query, transaction.as_ref()).await?
         }
         DescriptorTarget::Command(Command::CommandPreparedStatementQuery(query)) => {
             observation.rename(Operation::PreparedQuery);

@@ -19,6 +19,7 @@
 //! - [`error`]: errors, and engine errors as gRPC codes
 //! - [`info`]: Flight information of commands and tables
 //! - [`ingest`]: bulk ingest
+//! - [`kept`]: the memory that sessions keep between calls
 //! - [`metadata`]: catalogs, schemas, tables, keys
 //! - [`metrics`]: counters per operation
 //! - [`options`]: options of the service
@@ -31,6 +32,7 @@
 //! - [`service`]: the remote procedures
 //! - [`session`]: sessions and their tokens
 //! - [`sql_info`]: the server's capabilities (`CommandGetSqlInfo`)
+//! - [`stall`]: ends results that their client does not read
 //! - [`statement`]: queries and updates
 //! - [`text`]: validation of strings
 //! - [`ticket`]: planned queries that wait to be fetched
@@ -46,6 +48,7 @@ pub mod engine;
 mod error;
 mod info;
 mod ingest;
+mod kept;
 mod metadata;
 mod metrics;
 mod options;
@@ -58,6 +61,7 @@ mod server;
 mod service;
 mod session;
 mod sql_info;
+mod stall;
 mod statement;
 #[cfg(test)]
 mod tests;

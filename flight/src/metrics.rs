@@ -121,12 +121,14 @@ pub struct OperationSnapshot {
     pub active: i64,
 }
 
-/// Counters of the service. They only grow, except `active`.
+/// Counters of the service. They only grow, except `active` and what exists now.
 #[derive(Debug, Default)]
 pub struct FlightMetrics {
     operations: [Counters; Operation::ALL.len()],
     sessions: AtomicI64,
     connections: AtomicI64,
+    kept_bytes: AtomicU64,
+    stalled: AtomicU64,
 }
 
 impl FlightMetrics {
@@ -157,6 +159,24 @@ impl FlightMetrics {
     /// Connections open now.
     pub fn connections(&self) -> i64 {
         self.connections.load(Relaxed)
+    }
+
+    /// Memory of planned queries, prepared statements and parameters that sessions keep now, an estimate in bytes.
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept_bytes.load(Relaxed)
+    }
+
+    /// Results that ended because their client did not read them. They count as calls, not as errors.
+    pub fn stalled(&self) -> u64 {
+        self.stalled.load(Relaxed)
+    }
+
+    pub(crate) fn set_kept_bytes(&self, bytes: u64) {
+        self.kept_bytes.store(bytes, Relaxed);
+    }
+
+    pub(crate) fn count_stalled(&self) {
+        self.stalled.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn add_sessions(&self, change: i64) {

@@ -25,8 +25,15 @@ pub struct FlightOptions {
     pub max_sessions: usize,
     /// Most prepared statements of a session.
     pub max_prepared_per_session: usize,
+    /// Memory of the planned queries, prepared statements and bound parameters of a session, an estimate in bytes. At
+    /// the limit a session loses its oldest planned queries that nobody fetched, and then new ones are refused.
+    pub max_kept_bytes_per_session: u64,
+    /// The same of all sessions together; more are refused with "try again".
+    pub max_kept_bytes: u64,
     /// Largest set of parameters bound to a prepared statement, in bytes.
     pub max_parameter_bytes: usize,
+    /// Time for which a client may leave the rows of a statement unread before the statement ends; `None`: for ever.
+    pub stall_timeout: Option<Duration>,
     /// Time that running calls have to end after the stop of the service.
     pub drain_timeout: Duration,
 }
@@ -43,7 +50,10 @@ impl Default for FlightOptions {
             session_ttl: Duration::from_secs(12 * 3600),
             max_sessions: 10_000,
             max_prepared_per_session: 1_000,
+            max_kept_bytes_per_session: 64 << 20,
+            max_kept_bytes: 512 << 20,
             max_parameter_bytes: 64 << 20,
+            stall_timeout: Some(Duration::from_secs(300)),
             drain_timeout: Duration::from_secs(30),
         }
     }

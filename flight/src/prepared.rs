@@ -1,7 +1,7 @@
 //! Prepared statements of a session: made, bound, planned, run, closed.
 //!
-//! Handles are random, belong to one session and are bounded in number. Parameters bound to a query are copied into its
-//! plan, so a later binding does not touch a result that is still being fetched.
+//! Handles are random, belong to one session and are bounded in number and in bytes. Parameters bound to a query are
+//! copied into its plan, so a later binding does not touch a result that is still being fetched.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use tonic::Status;
 use crate::{
     auth::random_token,
     engine::{Statement, TransactionId},
+    kept::{Charge, Pinned, parameter_bytes, statement_bytes},
     proto::CreatePreparedStatementResult,
     put::PutStream,
     schema::{parameter_schema, schema_bytes},
@@ -25,7 +26,21 @@ use crate::{
 /// One prepared statement.
 pub(crate) struct Prepared {
     pub(crate) statement: Arc<dyn Statement>,
-    bound: Mutex<Option<RecordBatch>>,
+    bound: Mutex<Option<Bound>>,
+    charge: Pinned,
+}
+
+/// Parameters bound to a prepared statement.
+struct Bound {
+    rows: RecordBatch,
+    charge: Pinned,
+}
+
+impl Prepared {
+    /// The rows bound last, with what the session is charged for them.
+    fn bound(&self) -> Option<(RecordBatch, Arc<Charge>)> {
+        self.bound.lock().as_ref().map(|bound| (bound.rows.clone(), bound.charge.share()))
+    }
 }
 
 /// Prepares `sql` and keeps it in the session.
@@ -35,6 +50,7 @@ pub(crate) async fn create(
     sql: &str,
     transaction: Option<&TransactionId>,
 ) -> Result<CreatePreparedStatementResult, Status> {
+    let charge = core.tickets.charge(&call.session, statement_bytes(sql))?;
     let statement = statement::prepare(core, call, sql, transaction).await?;
     let info = statement.info();
     let is_update = info.is_update;
@@ -52,7 +68,8 @@ pub(crate) async fn create(
                 "this session has {max} prepared statements, which is the limit: close some of them"
             )));
         }
-        prepared.insert(handle.clone(), Arc::new(Prepared { statement, bound: Mutex::default() }));
+        let kept = Prepared { statement, bound: Mutex::default(), charge: Pinned::new(charge) };
+        prepared.insert(handle.clone(), Arc::new(kept));
     }
     Ok(CreatePreparedStatementResult {
         prepared_statement_handle: handle.into(),
@@ -83,15 +100,26 @@ pub(crate) async fn bind(core: &Core, call: &Call, handle: &[u8], stream: PutStr
     let prepared = get(&call.session, handle)?;
     let parameters = stream.read_parameters(core.options.max_parameter_bytes).await?;
     check(prepared.statement.as_ref(), parameters.as_ref())?;
-    *prepared.bound.lock() = parameters;
+    let bound = match parameters {
+        Some(rows) => {
+            let charge = core.tickets.charge(&call.session, parameter_bytes(&rows))?;
+            Some(Bound { rows, charge: Pinned::new(charge) })
+        }
+        None => None,
+    };
+    *prepared.bound.lock() = bound;
     Ok(())
 }
 
 /// Plans a prepared query with the parameters bound to it.
 pub(crate) async fn plan(core: &Core, call: &Call, handle: &[u8]) -> Result<PlannedStatement, Status> {
     let prepared = get(&call.session, handle)?;
-    let parameters = prepared.bound.lock().clone();
-    statement::plan(core, call, prepared.statement.clone(), parameters).await
+    let mut charges = vec![prepared.charge.share()];
+    let parameters = prepared.bound().map(|(rows, charge)| {
+        charges.push(charge);
+        rows
+    });
+    statement::plan(core, call, prepared.statement.clone(), parameters, charges).await
 }
 
 /// Runs a prepared update once per row of the parameters in `stream`, or with those bound before.
@@ -99,7 +127,7 @@ pub(crate) async fn update(core: &Core, call: &Call, handle: &[u8], stream: PutS
     let prepared = get(&call.session, handle)?;
     let sent = stream.read_parameters(core.options.max_parameter_bytes).await?;
     check(prepared.statement.as_ref(), sent.as_ref())?;
-    let parameters = sent.or_else(|| prepared.bound.lock().clone());
+    let parameters = sent.or_else(|| prepared.bound().map(|(rows, _)| rows));
     statement::update(prepared.statement.as_ref(), parameters).await
 }
 

@@ -1,10 +1,12 @@
-//! Messages of the Flight protocol that the `arrow-flight` crate does not have yet.
+//! Messages that the `arrow-flight` crate does not have.
 //!
 //! Session options, and the result of preparing a statement with the `is_update` field, from `Flight.proto` and
-//! `FlightSql.proto` of Arrow 18 and later.
+//! `FlightSql.proto` of Arrow 18 and later; details of an error, from `status.proto`, `error_details.proto` and
+//! `duration.proto` of Google's common types.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
+use arrow_flight::sql::Any;
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
 
@@ -120,4 +122,43 @@ pub(crate) enum CloseSessionStatus {
     Closed = 1,
     Closing = 2,
     NotCloseable = 3,
+}
+
+/// Type of [`RetryInfo`] in the details of a status.
+pub(crate) const RETRY_INFO_URL: &str = "type.googleapis.com/google.rpc.RetryInfo";
+
+/// An error with details, as gRPC sends it beside the code and the message (`google.rpc.Status`).
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DetailedStatus {
+    #[prost(int32, tag = "1")]
+    pub(crate) code: i32,
+    #[prost(string, tag = "2")]
+    pub(crate) message: String,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) details: Vec<Any>,
+}
+
+/// Time after which a client may send the request again (`google.rpc.RetryInfo`).
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) retry_delay: Option<Delay>,
+}
+
+/// A span of time (`google.protobuf.Duration`).
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct Delay {
+    #[prost(int64, tag = "1")]
+    pub(crate) seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub(crate) nanos: i32,
+}
+
+impl From<Duration> for Delay {
+    fn from(delay: Duration) -> Self {
+        Self {
+            seconds: i64::try_from(delay.as_secs()).unwrap_or(i64::MAX),
+            nanos: i32::try_from(delay.subsec_nanos()).unwrap_or_default(),
+        }
+    }
 }

@@ -4,9 +4,12 @@
 //! implementation of `FlightService`: the ready-made Flight SQL dispatch knows neither `is_update` nor schemas of
 //! commands, and drops results of some actions.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use arrow_flight::{
@@ -18,7 +21,7 @@ use arrow_flight::{
 use bytes::Bytes;
 use futures::{StreamExt, stream, stream::BoxStream};
 use prost::Message;
-use tonic::{Extensions, Request, Response, Status, Streaming, metadata::MetadataMap};
+use tonic::{Code, Extensions, Request, Response, Status, Streaming, metadata::MetadataMap};
 
 use crate::{
     action,
@@ -26,7 +29,9 @@ use crate::{
     bodies::Bodies,
     encode::encode,
     engine::{Engine, TransactionId},
-    error, info, metadata,
+    error, info,
+    kept::Kept,
+    metadata,
     metrics::{FlightMetrics, Observation, Operation},
     options::FlightOptions,
     proto::{CloseSessionResult, CloseSessionStatus},
@@ -36,6 +41,9 @@ use crate::{
     statement,
     ticket::Tickets,
 };
+
+/// Time after which a client that met a stopping server may connect again.
+const RECONNECT_DELAY: Duration = Duration::from_secs(5);
 
 /// The state that all calls share.
 pub(crate) struct Core {
@@ -57,7 +65,8 @@ pub(crate) struct Call {
 impl Core {
     pub(crate) fn new(engine: Arc<dyn Engine>, options: FlightOptions) -> Self {
         let metrics = Arc::new(FlightMetrics::default());
-        let tickets = Arc::new(Tickets::new(options.ticket_ttl, options.max_tickets));
+        let kept = Kept::new(options.max_kept_bytes_per_session, options.max_kept_bytes, metrics.clone());
+        let tickets = Arc::new(Tickets::new(options.ticket_ttl, options.max_tickets, Arc::new(kept)));
         let sessions = Sessions::new(engine.clone(), tickets.clone(), metrics.clone(), &options);
         Self { engine, options, sessions, tickets, metrics, draining: AtomicBool::new(false) }
     }
@@ -70,7 +79,11 @@ impl Core {
 
     fn check_open(&self) -> Result<(), Status> {
         match self.draining.load(Relaxed) {
-            true => Err(Status::unavailable("the server is stopping: connect again later")),
+            true => Err(error::retry_later(
+                Code::Unavailable,
+                "the server is stopping: connect again later",
+                RECONNECT_DELAY,
+            )),
             false => Ok(()),
         }
     }

@@ -6,22 +6,26 @@
 //! the same user never share a session, unless a proxy puts them on one connection. A session that ends rolls back its
 //! uncommitted changes. The service sets no cookies, so none can name a session.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tonic::{Extensions, Status, metadata::MetadataMap};
+use tonic::{Code, Extensions, Status, metadata::MetadataMap};
 
 use crate::{
     auth::{Authentication, Credentials, random_token},
     connection::Connection,
     engine::{Engine, Principal, SessionId},
+    error,
     metrics::FlightMetrics,
     options::FlightOptions,
     prepared::Prepared,
     proto::SessionOptionValue,
     ticket::Tickets,
 };
+
+/// Time after which a client may log in again when too many sessions are open.
+const RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// One client's state.
 pub(crate) struct Session {
@@ -42,7 +46,7 @@ pub(crate) struct Sessions {
     tickets: Arc<Tickets>,
     metrics: Arc<FlightMetrics>,
     authentication: Authentication,
-    ttl: std::time::Duration,
+    ttl: Duration,
     max_sessions: usize,
     by_token: Mutex<HashMap<String, Arc<Session>>>,
     next_sweep: Mutex<Instant>,
@@ -167,5 +171,6 @@ impl Sessions {
 }
 
 fn too_many_sessions(max: usize) -> Status {
-    Status::resource_exhausted(format!("{max} sessions are open, which is the limit: close some or try again later"))
+    let message = format!("{max} sessions are open, which is the limit: close some or try again later");
+    error::retry_later(Code::ResourceExhausted, message, RETRY_DELAY)
 }

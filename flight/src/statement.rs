@@ -25,9 +25,11 @@ use crate::{
     encode::encode,
     engine::{BatchStream, QueryResult, Statement, StatementId, TransactionId},
     error,
+    kept::{Charge, statement_bytes},
     metrics::Observation,
     schema::wire_schema,
     service::{Call, Core},
+    stall::end_unread,
     ticket::handle_text,
 };
 
@@ -38,6 +40,15 @@ pub(crate) struct PendingQuery {
     pub(crate) parameters: Option<RecordBatch>,
     /// The schema that the client was told.
     pub(crate) wire: SchemaRef,
+    /// What the session is charged for the plan and the parameters.
+    pub(crate) charges: Vec<Arc<Charge>>,
+}
+
+impl PendingQuery {
+    /// True when memory is free once this query is dropped: a prepared statement shares none of it, or not all.
+    pub(crate) fn frees_memory(&self) -> bool {
+        self.charges.iter().any(|charge| !charge.is_pinned())
+    }
 }
 
 /// The schema and the ticket of a planned statement.
@@ -75,12 +86,28 @@ pub(crate) fn result_schema(call: &Call, statement: &dyn Statement) -> SchemaRef
     }
 }
 
-/// Plans a query, or runs a statement that changes data.
+/// Plans a query given as text, or runs a statement that changes data.
+pub(crate) async fn plan_text(
+    core: &Core,
+    call: &Call,
+    sql: &str,
+    transaction: Option<&TransactionId>,
+) -> Result<PlannedStatement, Status> {
+    let statement = prepare(core, call, sql, transaction).await?;
+    let charges = match statement.info().is_update {
+        true => Vec::new(),
+        false => vec![core.tickets.charge(&call.session, statement_bytes(sql))?],
+    };
+    plan(core, call, statement, None, charges).await
+}
+
+/// Plans a query whose memory is in `charges`, or runs a statement that changes data.
 pub(crate) async fn plan(
     core: &Core,
     call: &Call,
     statement: Arc<dyn Statement>,
     parameters: Option<RecordBatch>,
+    charges: Vec<Arc<Charge>>,
 ) -> Result<PlannedStatement, Status> {
     if statement.info().is_update {
         let rows = statement.update(parameters).await?;
@@ -93,7 +120,7 @@ pub(crate) async fn plan(
         _ => statement.info().dataset_schema.clone(),
     };
     let wire = wire_schema(&schema, call.views);
-    let query = PendingQuery { statement, parameters, wire: wire.clone() };
+    let query = PendingQuery { statement, parameters, wire: wire.clone(), charges };
     Ok(PlannedStatement { schema: wire, ticket: core.tickets.issue(&call.session, query)? })
 }
 
@@ -124,7 +151,11 @@ pub(crate) async fn fetch(
     let started = start(query.statement, query.parameters).await;
     let (batches, id) = observation.note(started)?;
     let running = core.tickets.run(handle.to_owned(), owner, &call.session, id);
-    Ok(encode(query.wire, batches, target, observation, Some(running)))
+    let messages = encode(query.wire, batches, target, observation, Some(running));
+    Ok(match core.options.stall_timeout {
+        Some(timeout) => end_unread(messages, timeout, core.metrics.clone()),
+        None => messages,
+    })
 }
 
 /// Starts a query; with several rows of parameters it runs once per row, one after the other.

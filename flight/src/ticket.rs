@@ -1,29 +1,42 @@
 //! Tickets: planned queries that clients may fetch, kept on the server under random names.
 //!
 //! A ticket carries no SQL, only a name of 256 random bits, and is fetched once by the user it was made for. The table
-//! is bounded; tickets that are not fetched in time expire. While the rows of a ticket are sent, it can be used to
-//! cancel them.
+//! is bounded in number and in bytes; tickets that are not fetched in time expire, and a session that keeps too many
+//! bytes loses its oldest ones. While the rows of a ticket are sent, it can be used to cancel them.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use arrow_flight::sql::{ProstMessageExt, TicketStatementQuery};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::time::Instant;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use crate::{
     auth::random_token,
     engine::{SessionId, StatementId},
+    error,
+    kept::{Charge, Full, Kept},
     session::Session,
     statement::PendingQuery,
 };
+
+/// Time after which a client may plan again when too many queries wait to be fetched.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Tickets that were dropped to make room and are remembered, so that their client learns why.
+const MAX_REMEMBERED: usize = 1024;
 
 struct Pending {
     session: SessionId,
     user: String,
     query: PendingQuery,
     expires: Instant,
+    /// Grows with each ticket.
+    number: u64,
 }
 
 /// A query whose rows are being sent.
@@ -50,18 +63,69 @@ struct Table {
     pending: HashMap<String, Pending>,
     running: HashMap<String, Running>,
     next_sweep: Option<Instant>,
+    issued: u64,
+    /// The latest tickets that were dropped to make room, oldest first.
+    dropped: VecDeque<String>,
 }
 
 /// All tickets of the service.
 pub(crate) struct Tickets {
     ttl: Duration,
     max: usize,
+    kept: Arc<Kept>,
     table: Mutex<Table>,
 }
 
 impl Tickets {
-    pub(crate) fn new(ttl: Duration, max: usize) -> Self {
-        Self { ttl, max, table: Mutex::default() }
+    pub(crate) fn new(ttl: Duration, max: usize, kept: Arc<Kept>) -> Self {
+        Self { ttl, max, kept, table: Mutex::default() }
+    }
+
+    /// Charges a session for `bytes` that it is about to keep. Drops the oldest tickets of the session where it would
+    /// keep too much with them, and expired ones where all sessions would.
+    pub(crate) fn charge(&self, session: &Session, bytes: u64) -> Result<Arc<Charge>, Status> {
+        let mut has_swept = false;
+        loop {
+            let full = match self.kept.charge(&session.id, bytes) {
+                Ok(charge) => return Ok(charge),
+                Err(full) => full,
+            };
+            let has_room = match full {
+                Full::Session { .. } => self.drop_oldest(&session.id),
+                Full::All { .. } if has_swept => false,
+                Full::All { .. } => {
+                    has_swept = true;
+                    self.drop_expired()
+                }
+            };
+            if !has_room {
+                return Err(full.into());
+            }
+        }
+    }
+
+    /// Drops the oldest ticket of a session that frees memory; false when there is none.
+    fn drop_oldest(&self, session: &SessionId) -> bool {
+        let mut table = self.table.lock();
+        let candidates = table.pending.iter().filter(|(_, p)| p.session == *session && p.query.frees_memory());
+        let oldest = candidates.min_by_key(|(_, pending)| pending.number).map(|(handle, _)| handle.clone());
+        let Some(handle) = oldest else { return false };
+        let dropped = table.pending.remove(&handle);
+        if table.dropped.len() >= MAX_REMEMBERED {
+            table.dropped.pop_front();
+        }
+        table.dropped.push_back(handle);
+        drop(table);
+        // Without the lock: a plan may be large.
+        drop(dropped);
+        true
+    }
+
+    /// Drops the expired tickets; false when there are none.
+    fn drop_expired(&self) -> bool {
+        let now = Instant::now();
+        let expired: Vec<_> = self.table.lock().pending.extract_if(|_, pending| pending.expires <= now).collect();
+        !expired.is_empty()
     }
 
     /// Keeps a query for a later fetch; returns the bytes of a Flight ticket.
@@ -74,12 +138,15 @@ impl Tickets {
             table.next_sweep = Some(now + self.ttl / 4);
         }
         if table.pending.len() >= self.max {
-            return Err(Status::resource_exhausted(format!(
+            let message = format!(
                 "{} queries wait to be fetched, which is the limit: fetch or cancel some, or try again later",
                 self.max
-            )));
+            );
+            return Err(error::retry_later(Code::ResourceExhausted, message, RETRY_DELAY));
         }
+        table.issued += 1;
         let pending = Pending {
+            number: table.issued,
             session: session.id.clone(),
             user: session.principal.user.clone(),
             query,
@@ -95,6 +162,12 @@ impl Tickets {
         let mut table = self.table.lock();
         match table.pending.get(handle) {
             Some(pending) if pending.user == session.principal.user && pending.expires > Instant::now() => {}
+            None if table.dropped.iter().any(|dropped| dropped == handle) => {
+                return Err(Status::not_found(
+                    "the ticket was dropped before it was fetched, because its session kept too many bytes of planned \
+                     queries: fetch the rows of a query before planning more, and run this query again",
+                ));
+            }
             _ => {
                 return Err(Status::not_found(
                     "the ticket is unknown, expired or already fetched: run the query again",

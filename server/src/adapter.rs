@@ -44,7 +44,11 @@ fn with_remarks(columns: &Schema, notes: &[ColumnNotes]) -> SchemaRef {
 
 /// Converts an error to Flight's.
 fn error(error: planner::Error) -> EngineError {
-    EngineError::new(error.kind(), error.message())
+    let converted = EngineError::new(error.kind(), error.message());
+    match error.retry_after() {
+        Some(delay) => converted.with_retry_after(delay),
+        None => converted,
+    }
 }
 
 impl flight::Engine for FlightEngine {

@@ -471,6 +471,10 @@ pub fn flight(out: &mut Exposition, metrics: &FlightMetrics) {
     out.counters("terrace_flight_rows_total", "Rows sent, stored or changed.", series(|s| s.rows as f64));
     out.counters("terrace_flight_bytes_total", "Bytes of Arrow data sent or received.", series(|s| s.bytes as f64));
     out.gauges("terrace_flight_active_calls", "Calls under way.", series(|s| s.active as f64));
+    let help = "Memory of planned queries, prepared statements and parameters that sessions keep, an estimate.";
+    out.gauge("terrace_flight_kept_bytes", help, metrics.kept_bytes() as f64);
+    let help = "Statements that ended because their client did not read the rows.";
+    out.counter("terrace_flight_stalled_total", help, metrics.stalled() as f64);
     out.gauge("terrace_flight_sessions", "Open sessions.", metrics.sessions() as f64);
     out.gauge("terrace_flight_connections", "Open connections.", metrics.connections() as f64);
 }

@@ -75,12 +75,16 @@ impl Server {
     fn spawn(&mut self, flight: TcpListener, http: TcpListener) {
         let Some(network) = &self.network else { return };
         let password = self.config.user.clone().zip(self.config.password.clone());
+        let query_bytes = self.instance.plan.query_bytes;
         let options = FlightOptions {
             authentication: match &password {
                 Some((user, password)) => Authentication::Password { user: user.clone(), password: password.clone() },
                 None => Authentication::Open,
             },
             drain_timeout: self.config.grace.0,
+            max_kept_bytes_per_session: (query_bytes / 16).max(16 << 20),
+            max_kept_bytes: (query_bytes / 4).max(32 << 20),
+            stall_timeout: Some(self.config.query.stall_timeout.0).filter(|timeout| !timeout.is_zero()),
             ..FlightOptions::default()
         };
         let service = FlightServer::new(FlightEngine::new(Arc::clone(self.engine())), options);

@@ -1,7 +1,8 @@
 //! An engine in memory that understands a handful of made-up statements.
 //!
 //! `rows N`, `empty`, `odd types`, `endless`, `half` (fails after one batch), `echo` (returns its two parameters),
-//! `insert` (one row, or one per row of parameters), `slow insert`, `no KIND` (fails to plan).
+//! `insert` (one row, or one per row of parameters), `slow insert`, `no KIND` (fails to plan), `busy` (fails to plan
+//! for now). Text after the number of `rows N` makes the statement long: `rows 3 and more` has three rows.
 
 use std::{
     collections::HashMap,
@@ -256,11 +257,12 @@ fn plan_error(sql: &str) -> EngineError {
     let kind = match sql {
         "no table" => ErrorKind::NotFound,
         "no feature" => ErrorKind::Unimplemented,
-        "no memory" => ErrorKind::ResourceExhausted,
+        "no memory" | "busy" => ErrorKind::ResourceExhausted,
         "no right" => ErrorKind::PermissionDenied,
         _ => ErrorKind::InvalidArgument,
     };
-    EngineError::new(kind, format!("cannot plan: {sql}"))
+    let error = EngineError::new(kind, format!("cannot plan: {sql}"));
+    if sql == "busy" { error.with_retry_after(std::time::Duration::from_millis(1500)) } else { error }
 }
 
 impl Statement for FakeStatement {

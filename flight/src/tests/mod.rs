@@ -3,6 +3,7 @@
 //! Each test starts its own server, talks to it with the client of `arrow-flight`, and checks one promise.
 //!
 //! - [`fake`]: an engine in memory
+//! - [`limits`]: memory that sessions keep, clients that do not read, when to try again
 //! - [`metadata`]: metadata commands
 //! - [`prepared`]: prepared statements and bulk ingest
 //! - [`query`]: statements as text
@@ -11,6 +12,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fake;
+mod limits;
 mod metadata;
 mod prepared;
 mod query;

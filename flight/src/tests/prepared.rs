@@ -32,7 +32,10 @@ fn parameters(a: Vec<i64>, b: Vec<&str>) -> RecordBatch {
     RecordBatch::try_from_iter([("0", a), ("1", b)]).unwrap()
 }
 
-async fn create(client: &mut super::Client, sql: &str) -> Result<CreatePreparedStatementResult, tonic::Status> {
+pub(super) async fn create(
+    client: &mut super::Client,
+    sql: &str,
+) -> Result<CreatePreparedStatementResult, tonic::Status> {
     let request = ActionCreatePreparedStatementRequest { query: sql.into(), transaction_id: None };
     let results = act(client, "CreatePreparedStatement", request.as_any().encode_to_vec()).await?;
     let any = Any::decode(results[0].clone()).unwrap();

@@ -95,7 +95,7 @@ impl From<DataFusionError> for Error {
                 if silent && inner.kind != ErrorKind::Internal {
                     return inner;
                 }
-                Self::new(inner.kind, format!("{context}: {}", inner.message))
+                Self { message: format!("{context}: {}", inner.message), ..inner }
             }
             DataFusionError::Diagnostic(_, inner) => Self::from(*inner),
             DataFusionError::Shared(inner) => from_reference(&inner),

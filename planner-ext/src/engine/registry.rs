@@ -269,6 +269,9 @@ pub(super) struct NewStatement<'a> {
     pub(super) time_limit: Option<Duration>,
 }
 
+/// Time that a server may take to start again.
+const RESTART: Duration = Duration::from_secs(5);
+
 /// All statements of an engine.
 #[derive(Debug)]
 pub(super) struct Registry {
@@ -333,7 +336,8 @@ impl Registry {
         let mut running = self.running.lock();
         if self.refuses_new.load(Ordering::SeqCst) {
             self.counters.rejected.fetch_add(1, Ordering::Relaxed);
-            return Err(Error::new(ErrorKind::Unavailable, "the server is stopping; connect again later"));
+            let stopping = Error::new(ErrorKind::Unavailable, "the server is stopping; connect again later");
+            return Err(stopping.with_retry_after(RESTART));
         }
         running.insert(statement.id.clone(), Arc::clone(&statement));
         Ok(Ticket { registry: Arc::clone(self), statement, ended: false })

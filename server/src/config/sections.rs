@@ -260,6 +260,8 @@ section! {
         pub queue_timeout: Span = Span(Duration::from_secs(60)),
         /// How long a statement may run. Default: no limit.
         pub timeout: Option<Span> = None,
+        /// How long a client may leave the rows of a statement unread before the statement ends. 0: no limit.
+        pub stall_timeout: Span = Span(Duration::from_secs(300)),
         /// Finished statements that `system.queries` remembers.
         pub history: usize = 1000,
     }
