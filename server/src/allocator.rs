@@ -1,6 +1,6 @@
 //! Settings of the allocator, mimalloc.
 
-use libmimalloc_sys::{mi_option_set, mi_option_t};
+use libmimalloc_sys::{mi_collect, mi_option_set, mi_option_t};
 
 /// How long freed memory is kept for reuse, in milliseconds, instead of one second. The system clears each page that it
 /// has to provide again, and on a host that takes free pages back from its guest, a page costs many times that.
@@ -14,6 +14,12 @@ pub fn keep_freed_memory(keep: bool) {
         // SAFETY: sets a number that the allocator reads whenever it frees memory; any number is valid.
         unsafe { mi_option_set(PURGE_DELAY, if keep { KEPT_MS } else { 0 }) };
     }
+}
+
+/// Returns freed memory of all threads to the system, as far as whole pages of the allocator are free.
+pub fn return_freed_memory() {
+    // SAFETY: collects freed pages; any thread may call it at any time.
+    unsafe { mi_collect(true) };
 }
 
 #[cfg(test)]

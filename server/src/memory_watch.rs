@@ -4,7 +4,8 @@
 //! results of functions, plans and freed memory that the allocator keeps belong to no part, so a thread compares resident
 //! memory with the limit of the plan:
 //!
-//! - From [`PRESSURE_PERCENT`] of the limit on, the allocator returns freed memory to the system at once.
+//! - From [`PRESSURE_PERCENT`] of the limit on, the allocator returns freed memory to the system at once, also what idle
+//!   threads have kept.
 //! - From [`STOP_PERCENT`] on, the statement that holds the most memory is stopped, with an error that says so. The next
 //!   one follows when that one has ended, or after [`PATIENCE`], and only if memory is still short.
 
@@ -30,6 +31,8 @@ const STOP_PERCENT: u64 = 94;
 const LEAST_BYTES: u64 = 16 << 20;
 /// How long the end of a stopped statement may take before the next one is stopped.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Time between two returns of freed memory.
+const RETURN_EVERY: Duration = Duration::from_millis(20);
 /// Memory that processors can fill in a microsecond; it decides how soon to look again.
 const FILLED_BYTES_PER_US: u64 = 16_000;
 /// Bounds of the time between two looks.
@@ -155,6 +158,8 @@ impl Shared {
 #[derive(Debug, Default)]
 struct Reaction {
     under_pressure: bool,
+    /// Time since freed memory was returned.
+    since_return: Duration,
     /// Time for which stopped statements have not ended.
     waited: Duration,
 }
@@ -166,6 +171,11 @@ impl Reaction {
         if under_pressure != self.under_pressure {
             self.under_pressure = under_pressure;
             allocator::keep_freed_memory(!under_pressure);
+        }
+        self.since_return += since;
+        if under_pressure && self.since_return >= RETURN_EVERY {
+            self.since_return = Duration::ZERO;
+            allocator::return_freed_memory();
         }
         self.waited = if stopping > 0 { self.waited + since } else { Duration::ZERO };
         let due = resident_bytes >= share(limit_bytes, STOP_PERCENT) && (stopping == 0 || self.waited >= PATIENCE);

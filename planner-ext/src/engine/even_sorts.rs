@@ -11,32 +11,36 @@
 //! open; can go when the test `a_clustered_ingest_larger_than_query_memory_spills_and_is_sorted` and
 //! `test_every_way_of_loading_sorts_more_than_its_memory` (tests/python/test_load.py) pass without it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::BatchCoalescer;
 use arrow::datatypes::{DataType, SchemaRef};
-use datafusion::common::internal_err;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{Stream, StreamExt};
 
-/// Adds an [`EvenBatchesExec`] below each sort without a limit whose rows have views.
+use super::stream_exec::StreamExec;
+
+/// Name of the operator that copies rows, in their order, into batches of the session's size that share no buffers.
+const EVEN_BATCHES: &str = "EvenBatchesExec";
+
+/// Adds such an operator below each sort without a limit whose rows have views.
 pub(super) fn with_even_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
         let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
         let input = sort.input();
-        if sort.fetch().is_some() || !has_views(&input.schema()) || input.is::<EvenBatchesExec>() {
+        if sort.fetch().is_some() || !has_views(&input.schema()) || input.name() == EVEN_BATCHES {
             return Ok(Transformed::no(node));
         }
-        let even: Arc<dyn ExecutionPlan> = Arc::new(EvenBatchesExec { input: Arc::clone(input) });
+        let even = |batches: SendableRecordBatchStream, context: &TaskContext| {
+            even_batches(batches, context.session_config().batch_size()).boxed()
+        };
+        let even: Arc<dyn ExecutionPlan> = Arc::new(StreamExec::new(EVEN_BATCHES, Arc::clone(input), even));
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         Ok(Transformed::yes(node.replace_children(vec![even], options)?))
     })
@@ -45,70 +49,6 @@ pub(super) fn with_even_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Ex
 
 fn has_views(schema: &SchemaRef) -> bool {
     schema.fields().iter().any(|field| matches!(field.data_type(), DataType::Utf8View | DataType::BinaryView))
-}
-
-/// Copies its rows, in their order, into batches of the session's size that share no buffers.
-#[derive(Debug)]
-struct EvenBatchesExec {
-    input: Arc<dyn ExecutionPlan>,
-}
-
-impl DisplayAs for EvenBatchesExec {
-    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match t {
-            DisplayFormatType::TreeRender => Ok(()),
-            _ => f.write_str("EvenBatchesExec"),
-        }
-    }
-}
-
-impl ExecutionPlan for EvenBatchesExec {
-    fn name(&self) -> &str {
-        "EvenBatchesExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let [input] = <[_; 1]>::try_from(children)
-            .or_else(|children| internal_err!("EvenBatchesExec with {} children", children.len()))?;
-        Ok(Arc::new(Self { input }))
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let input = self.input.execute(partition, Arc::clone(&context))?;
-        let even = even_batches(input, context.session_config().batch_size());
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), even)))
-    }
 }
 
 /// Copies rows into batches of `rows` rows.

@@ -2,7 +2,9 @@
 //!
 //! Tokio stops a task only where it awaits, and a task that never awaits also keeps its thread from all others.
 //! DataFusion's joins do not await between their inputs, though a few rows of one side may match all of the other for
-//! minutes. So the output of a join, and that of a recursive query, yields after every 128 batches. Where the condition of
+//! minutes. So the output of a join, and that of a recursive query, yields after every 128 batches. Scans check the
+//! interrupt for every slice, functions that make rows and readers of files for every batch: an aggregation may take
+//! gigabytes between two places where it waits. Where the condition of
 //! a hash or nested-loop join drops the pairs before they are output, the condition, which is evaluated for every few
 //! thousand pairs, checks the interrupt. Not covered: a sort-merge join whose condition drops nearly all pairs, and a semi
 //! join without condition whose keys repeat on both sides.
@@ -19,7 +21,9 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
@@ -28,10 +32,13 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
 };
+use datafusion::physical_plan::memory::LazyMemoryExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
+use futures::StreamExt;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::stream_exec::StreamExec;
 use crate::error::{Error, ErrorKind};
 
 /// Tells a statement to stop: when someone cancels it, when its client is gone, when its time is over, when the server
@@ -90,7 +97,8 @@ impl Interrupt {
         }
     }
 
-    fn check(&self) -> Result<(), Error> {
+    /// The error of a statement that has to stop.
+    pub(super) fn check(&self) -> Result<(), Error> {
         match self.limit {
             _ if self.is_stopping() => Err(self.reason()),
             Some(limit) if self.started.elapsed() > limit => Err(self.time_limit_error()),
@@ -140,12 +148,24 @@ pub(super) fn interruptible(
             }
         } else if plan.is::<SortMergeJoinExec>() || plan.is::<CrossJoinExec>() || plan.is::<RecursiveQueryExec>() {
             plan
+        } else if plan.is::<LazyMemoryExec>() || plan.is::<DataSourceExec>() {
+            return Ok(Transformed::yes(checked_batches(plan, interrupt)));
         } else {
             return Ok(Transformed::no(plan));
         };
         Ok(Transformed::yes(Arc::new(CooperativeExec::new(join)) as Arc<dyn ExecutionPlan>))
     };
     plan.transform_up(with_interrupt_checks).data()
+}
+
+/// Checks the interrupt before every batch of a leaf.
+fn checked_batches(leaf: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Arc<dyn ExecutionPlan> {
+    let interrupt = interrupt.clone();
+    let check = move |batches: SendableRecordBatchStream, _: &TaskContext| {
+        let interrupt = interrupt.clone();
+        batches.map(move |batch| interrupt.check().map_err(Into::into).and(batch)).boxed()
+    };
+    Arc::new(StreamExec::new("InterruptExec", leaf, check))
 }
 
 /// A join condition that returns an error when its statement has to stop.

@@ -33,6 +33,8 @@
 //! - [`interrupt`]: stops statements, also within long joins
 //! - [`memory`]: query memory
 //! - [`even_sorts`]: splits batches evenly below sorts
+//! - [`grouping_sets`]: cuts batches below aggregations with many grouping sets
+//! - [`stream_exec`]: an operator that passes batches through a function
 //! - [`spill`]: spill files
 //!
 //! Changes of data and of the catalog:
@@ -78,6 +80,7 @@ mod even_sorts;
 mod execute;
 mod files;
 mod functions;
+mod grouping_sets;
 mod information;
 mod ingest;
 mod insert;
@@ -97,6 +100,7 @@ mod session;
 mod show;
 mod spill;
 mod statement;
+mod stream_exec;
 #[cfg(test)]
 mod tests;
 mod tier;

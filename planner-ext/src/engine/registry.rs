@@ -314,6 +314,12 @@ impl Registry {
     pub(super) fn start(self: &Arc<Self>, new: &NewStatement<'_>) -> Result<Ticket> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let started_unix_us = self.clock.unix_us();
+        // A session can shorten the server's limit, not lengthen it.
+        let interrupt = Interrupt::new(new.time_limit.into_iter().chain(self.time_limit).min());
+        let stop_check = {
+            let interrupt = interrupt.clone();
+            move || interrupt.check().map_err(Into::into)
+        };
         let statement = Arc::new(RunningStatement {
             id: format!("q{started_unix_us:x}-{number}"),
             session: new.session.to_owned(),
@@ -327,10 +333,9 @@ impl Registry {
             bytes: AtomicU64::new(0),
             queue: Mutex::default(),
             demand_bytes: AtomicU64::new(0),
-            // A session can shorten the server's limit, not lengthen it.
-            interrupt: Interrupt::new(new.time_limit.into_iter().chain(self.time_limit).min()),
+            interrupt,
             memory: StatementMemory::new(&self.memory),
-            scans: Arc::default(),
+            scans: Arc::new(StatementScans::with_stop_check(stop_check)),
         });
         // Checked under the lock: after `refuse_new` no statement is added.
         let mut running = self.running.lock();

@@ -32,6 +32,7 @@ use super::Engine;
 use super::admission::{Applicant, Demand, ExecutionSlot};
 use super::even_sorts::with_even_sorts;
 use super::execute::{Execute, Execution, Outline};
+use super::grouping_sets::with_small_batches;
 use super::interrupt::interruptible;
 use super::registry::{StatementState, Ticket};
 use super::statement::{Planned, Prepared, RunningQuery};
@@ -299,7 +300,8 @@ async fn prepare_plan(
 async fn physical_plan(state: &SessionState, ticket: &Ticket, planned: &Planned) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = state.create_physical_plan(&planned.plan).await?;
     let plan = with_announced_types(plan, planned.plan.schema().as_arrow())?;
-    Ok(interruptible(with_even_sorts(plan)?, &ticket.interrupt())?)
+    let plan = with_small_batches(with_even_sorts(plan)?)?;
+    Ok(interruptible(plan, &ticket.interrupt())?)
 }
 
 /// Casts numeric columns of a plan to the announced types where the optimizer has changed them (`decimal * 0` becomes a 0

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use parking_lot::Mutex;
 use terrace_tier_store::placement::{ExpectedRead, ExpectedReadSource, ScanProfile};
@@ -20,9 +21,14 @@ use super::tally::ScanTally;
 /// Most tallies that are kept of one statement; a recursive statement may execute any number of scans.
 const MOST_SCANS: usize = 256;
 
+/// Returns an error when the statement has to stop.
+type StopCheck = Box<dyn Fn() -> Result<()> + Send + Sync>;
+
 /// The scans of one statement.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct StatementScans {
+    /// Called for every slice. A pipeline over resident chunks seldom waits, so that nothing else could stop it in time.
+    stop_check: Option<StopCheck>,
     tallies: Mutex<Vec<Arc<ScanTally>>>,
     /// One for each table version.
     counted: Mutex<Vec<Arc<CountedSegments>>>,
@@ -32,7 +38,23 @@ pub struct StatementScans {
     is_followed: AtomicBool,
 }
 
+impl std::fmt::Debug for StatementScans {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StatementScans").field("scans", &self.scans()).finish_non_exhaustive()
+    }
+}
+
 impl StatementScans {
+    /// The scans of a statement that has to stop when `check` returns an error.
+    pub fn with_stop_check(check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
+        Self { stop_check: Some(Box::new(check)), ..Self::default() }
+    }
+
+    /// The error of a statement that has to stop.
+    pub(super) fn check(&self) -> Result<()> {
+        self.stop_check.as_ref().map_or(Ok(()), |check| check())
+    }
+
     /// The scans of the statement that `context` belongs to; without an engine a new set that only this scan uses.
     pub(super) fn from_context(context: &TaskContext) -> Arc<Self> {
         context.session_config().get_extension().unwrap_or_default()

@@ -71,8 +71,8 @@ impl ScanSpec {
 /// The shared state of one execution.
 pub(super) struct ScanQueue {
     pub(super) spec: Arc<ScanSpec>,
-    /// Keeps the statement's scans alive, so that epochs can ask for the expected reads of this queue.
-    _scans: Arc<StatementScans>,
+    /// Also kept alive so that epochs can ask for the expected reads of this queue.
+    pub(super) scans: Arc<StatementScans>,
     lanes: Vec<Mutex<Lane>>,
     wakers: Arc<Wakers>,
     pruner: Mutex<DynamicPruner>,
@@ -197,7 +197,7 @@ impl ScanQueue {
         let look_ahead = LookAhead::new(spec.source.store.io().depth().bytes(), spec.fetch.is_some());
         Self {
             spec,
-            _scans: scans,
+            scans,
             lanes: lanes.into_iter().map(lane).collect(),
             wakers: Arc::default(),
             pruner: Mutex::new(pruner),

@@ -66,6 +66,7 @@ impl ScanStream {
 
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
         for _ in 0..SLICES_PER_POLL {
+            self.queue.scans.check()?;
             if let Some(batch) = self.coalescer.as_mut().and_then(BatchCoalescer::next_completed_batch) {
                 return Poll::Ready(Some(Ok(batch)));
             }

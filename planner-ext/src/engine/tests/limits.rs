@@ -303,3 +303,39 @@ async fn a_record_says_what_the_statement_held_and_how_long_it_waited() {
         format!("SELECT reserved_bytes, allocated_bytes FROM system.queries WHERE sql LIKE '%v FROM%' AND {columns}");
     assert_eq!(server.rows(&format!("{sql} AND state = 'done'")).await, ["0|0"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_grouping_sets_take_little_memory_at_a_time() {
+    let server = Server::with(|o| o.query_memory_bytes = 64 << 20);
+    let columns: Vec<String> = (0..10).map(|column| format!("k % {} AS c{column}", column + 2)).collect();
+    let names: Vec<String> = (0..10).map(|column| format!("c{column}")).collect();
+    let create = format!("CREATE TABLE t AS SELECT {} FROM generate_series(1, 4000) AS g(k)", columns.join(", "));
+    server.run(&create).await.unwrap();
+    // 1,024 groupings of 4,000 rows: a batch of them all would have four million groups at once.
+    let sql = format!("SELECT sum(n) FROM (SELECT count(*) AS n FROM t GROUP BY CUBE ({}))", names.join(", "));
+    assert_eq!(server.rows(&sql).await, [(1024 * 4000).to_string()]);
+    let record = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
+    assert!(record.memory.allocated_peak < 256 << 20, "{record:?}");
+}
+
+/// Aggregations take hundreds of megabytes between two places where they wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_stop_between_two_batches() {
+    let server = Server::new();
+    server.run("CREATE TABLE t AS SELECT value AS k FROM generate_series(1, 1000000)").await.unwrap();
+    for source in ["t AS r(k)", "generate_series(1, 1000000) AS r(k)"] {
+        let sql = format!("SELECT count(DISTINCT repeat(cast(k AS VARCHAR), 2000)) FROM {source}");
+        let task = server.start(&sql);
+        let record = server.running(|record| record.sql == sql && record.memory.allocated > 20 << 20).await;
+        assert!(server.engine.cancel(&record.id));
+        let start = Instant::now();
+        assert_eq!(task.await.unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
+        while server.engine.statements().iter().any(|record| record.state.is_active()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let ended = server.engine.statements().into_iter().find(|other| other.id == record.id).unwrap();
+        // A batch has 8,192 texts of 12 KB, and two threads work.
+        assert!(ended.memory.allocated_peak < record.memory.allocated_peak + (700 << 20), "{ended:?} after {record:?}");
+        assert!(start.elapsed() < STOPPED_WITHIN);
+    }
+}

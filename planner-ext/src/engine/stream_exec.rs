@@ -1,0 +1,99 @@
+//! An operator that passes the batches of its input through a function.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::stream::BoxStream;
+
+type Batches = BoxStream<'static, Result<RecordBatch>>;
+type Function = dyn Fn(SendableRecordBatchStream, &TaskContext) -> Batches + Send + Sync;
+
+/// Passes the batches of its input through a function that keeps columns, rows and their order.
+pub(super) struct StreamExec {
+    name: &'static str,
+    input: Arc<dyn ExecutionPlan>,
+    function: Arc<Function>,
+}
+
+impl StreamExec {
+    pub(super) fn new(
+        name: &'static str,
+        input: Arc<dyn ExecutionPlan>,
+        function: impl Fn(SendableRecordBatchStream, &TaskContext) -> Batches + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, input, function: Arc::new(function) }
+    }
+}
+
+impl fmt::Debug for StreamExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(self.name).field("input", &self.input).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for StreamExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match t {
+            DisplayFormatType::TreeRender => Ok(()),
+            _ => f.write_str(self.name),
+        }
+    }
+}
+
+impl ExecutionPlan for StreamExec {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let [input] = <[_; 1]>::try_from(children)
+            .or_else(|children| internal_err!("{} with {} children", self.name, children.len()))?;
+        Ok(Arc::new(Self { name: self.name, input, function: Arc::clone(&self.function) }))
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let input = self.input.execute(partition, Arc::clone(&context))?;
+        let batches = (self.function)(input, &context);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+    }
+}
