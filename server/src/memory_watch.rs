@@ -124,7 +124,14 @@ impl Shared {
             self.figures.resident_bytes.store(resident_bytes, Ordering::Relaxed);
             let Some(engine) = engine.upgrade() else { return };
             let wait = wait_for(resident_bytes, limit_bytes);
-            if reaction.due(resident_bytes, limit_bytes, engine.stopping(), wait) {
+            let due = reaction.due(resident_bytes, limit_bytes, engine.stopping(), wait);
+            if let Some(keep) = due.keep_freed {
+                allocator::keep_freed_memory(keep);
+            }
+            if due.return_freed {
+                allocator::return_freed_memory();
+            }
+            if due.stop_statement {
                 self.stop_largest(&engine, resident_bytes);
             }
             drop(engine);
@@ -154,7 +161,7 @@ impl Shared {
     }
 }
 
-/// What the watch does, depending on what it has done.
+/// What the watch has done, and what is due.
 #[derive(Debug, Default)]
 struct Reaction {
     under_pressure: bool,
@@ -164,23 +171,36 @@ struct Reaction {
     waited: Duration,
 }
 
+/// What is due after a look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Due {
+    /// Whether the allocator keeps freed memory from now on, if that changes.
+    keep_freed: Option<bool>,
+    /// Whether to return what it has kept.
+    return_freed: bool,
+    /// Whether to stop a statement.
+    stop_statement: bool,
+}
+
 impl Reaction {
-    /// Whether a statement is to be stopped now. `since` has passed since the last call.
-    fn due(&mut self, resident_bytes: u64, limit_bytes: u64, stopping: usize, since: Duration) -> bool {
+    /// What is due now. `since` has passed since the last call; `stopping` statements were told to stop.
+    fn due(&mut self, resident_bytes: u64, limit_bytes: u64, stopping: usize, since: Duration) -> Due {
+        let mut due = Due::default();
         let under_pressure = resident_bytes >= share(limit_bytes, PRESSURE_PERCENT);
         if under_pressure != self.under_pressure {
             self.under_pressure = under_pressure;
-            allocator::keep_freed_memory(!under_pressure);
+            due.keep_freed = Some(!under_pressure);
         }
         self.since_return += since;
         if under_pressure && self.since_return >= RETURN_EVERY {
             self.since_return = Duration::ZERO;
-            allocator::return_freed_memory();
+            due.return_freed = true;
         }
         self.waited = if stopping > 0 { self.waited + since } else { Duration::ZERO };
-        let due = resident_bytes >= share(limit_bytes, STOP_PERCENT) && (stopping == 0 || self.waited >= PATIENCE);
-        if due {
+        let may_stop = stopping == 0 || self.waited >= PATIENCE;
+        if may_stop && resident_bytes >= share(limit_bytes, STOP_PERCENT) {
             self.waited = Duration::ZERO;
+            due.stop_statement = true;
         }
         due
     }
@@ -245,13 +265,24 @@ mod tests {
     fn one_statement_is_stopped_at_a_time() {
         let mut reaction = Reaction::default();
         let step = Duration::from_millis(100);
-        let mut due = |percent: u64, stopping| reaction.due(share(LIMIT, percent), LIMIT, stopping, step);
+        let mut due = |percent, stopping| reaction.due(share(LIMIT, percent), LIMIT, stopping, step).stop_statement;
         assert!(!due(93, 0));
         assert!(due(94, 0));
         // It is stopping: the next one follows after half a second, or when it has ended.
         assert_eq!([1, 1, 1, 1, 1, 1].map(|stopping| due(99, stopping)), [false, false, false, false, true, false]);
         assert!(!due(90, 0), "the end of the first one was enough");
         assert!(due(95, 0));
+    }
+
+    #[test]
+    fn freed_memory_goes_back_while_memory_is_short() {
+        let mut reaction = Reaction::default();
+        let mut due = |percent| reaction.due(share(LIMIT, percent), LIMIT, 0, RETURN_EVERY / 2);
+        assert_eq!(due(87), Due::default());
+        assert_eq!(due(88), Due { keep_freed: Some(false), return_freed: true, stop_statement: false });
+        assert_eq!(due(88), Due::default());
+        assert_eq!(due(88), Due { return_freed: true, ..Due::default() });
+        assert_eq!(due(50), Due { keep_freed: Some(true), ..Due::default() });
     }
 
     #[test]

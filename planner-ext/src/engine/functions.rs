@@ -23,18 +23,21 @@ use datafusion::logical_expr::{
 use super::CATALOG;
 use crate::error::Result;
 
+mod bounded;
+mod result_sizes;
+
 /// The user of a session, as an extension of its configuration.
 pub(super) struct SessionUser(pub(super) String);
 
-/// Repairs functions of DataFusion; once per engine.
-pub(super) fn repair(state: &mut SessionState) -> Result<()> {
+/// Repairs functions of DataFusion, and bounds what they allocate; once per engine.
+pub(super) fn repair(state: &mut SessionState, query_memory_bytes: u64) -> Result<()> {
     for name in
         ["to_timestamp", "to_timestamp_seconds", "to_timestamp_millis", "to_timestamp_micros", "to_timestamp_nanos"]
     {
         let inner = UdfEq::from(Arc::clone(state.udf(name)?.inner()));
         state.register_udf(Arc::new(ScalarUDF::new_from_impl(KeepsTimeZone { inner })))?;
     }
-    Ok(())
+    bounded::bound(state, query_memory_bytes)
 }
 
 /// Updates functions to the configuration of the session: time zone, user, schema.

@@ -335,7 +335,7 @@ impl Engine {
             );
         let clock = Arc::clone(&options.clock);
         let mut base_state = terrace_scan::joins::with_rules(builder).build();
-        functions::repair(&mut base_state)?;
+        functions::repair(&mut base_state, options.query_memory_bytes)?;
         base_state.register_file_format(Arc::new(ArrowFiles::new(MessageMemory(Arc::clone(&memory)))), true)?;
         let engine = Arc::new(Self {
             hot_views: views::EngineViews::new(&store, &base_state, &options)?,

@@ -10,6 +10,7 @@
 //! - [`dialect`]: the SQL dialect
 //! - [`parameters`]: bound values
 //! - [`result_types`]: types of results
+//! - [`value_bounds`]: functions that would make very large values
 //! - [`zeros`]: zeros, infinities and NaN
 //! - [`columns`]: columns that clients declare and ingest
 //! - [`files`]: files as tables and loaded into tables
@@ -72,6 +73,7 @@ mod parameters;
 mod placement;
 mod result_types;
 mod source_text;
+mod value_bounds;
 mod zeros;
 
 /// Counts what statements allocate, as that of the server.
