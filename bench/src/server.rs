@@ -11,6 +11,7 @@ use serde_json::json;
 use terrace_server::client::{Client, Connection};
 use terrace_server::http_client::HttpConnection;
 
+use crate::cgroup::Cgroup;
 use crate::error::{Error, Result};
 use crate::row::Sample;
 
@@ -24,9 +25,12 @@ fn program() -> Result<PathBuf> {
     Err(Error::Missing(format!("{path} is missing: cargo build --release (or set TERRACE_BIN)")))
 }
 
-/// A command without this tool's environment variables, which the server would read as its configuration.
 fn command(program: &Path) -> Command {
-    let mut command = Command::new(program);
+    without_variables(Command::new(program))
+}
+
+/// Takes this tool's environment variables from a command: the server would read them as its configuration.
+fn without_variables(mut command: Command) -> Command {
     for name in ["TERRACE_BIN", "TERRACE_BENCH_PYTHON", "TERRACE_BENCH_NO_COUNTERS", "TERRACE_BENCH_POSTGRES"] {
         command.env_remove(name);
     }
@@ -45,11 +49,17 @@ pub struct Server {
 impl Server {
     /// Starts one on a data directory, with further arguments.
     pub fn start(data_dir: &Path, arguments: &[&str]) -> Result<Self> {
+        Self::start_limited(data_dir, arguments, None)
+    }
+
+    /// Like [`Self::start`], under a limit.
+    pub fn start_limited(data_dir: &Path, arguments: &[&str], limit: Option<&Cgroup>) -> Result<Self> {
         let program = program()?;
         let ready = data_dir.join("ready.json");
         // Remove the file of a server that was killed.
         let _ = std::fs::remove_file(&ready);
-        let process = command(&program)
+        let serve = limit.map_or_else(|| Command::new(&program), |limit| limit.start(&program));
+        let process = without_variables(serve)
             .args(["serve", "--flight-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"])
             .args(arguments)
             .arg("--data-dir")

@@ -11,6 +11,7 @@
 //! - [`io`]: cold scans and random reads
 //! - [`keys`]: cost of primary keys
 //! - [`memory`]: resident memory of a server
+//! - [`memory_limit`]: TPC-H in little memory
 //! - [`moves`]: speed of moves, and their effect on queries
 //! - [`peers`]: programs to compare with
 //! - [`queries`]: rounds of the 22 queries
@@ -38,6 +39,7 @@ mod heat_maps;
 mod io;
 mod keys;
 mod memory;
+mod memory_limit;
 mod moves;
 mod peers;
 mod queries;
@@ -111,6 +113,8 @@ pub const ALL: &[Experiment] = &[
         .about("TPC-DS at smaller and smaller budgets of DRAM: how much is saved at equal latency"),
     experiment("heat-maps", "-", heat_maps::run)
         .about("accesses of TPC-H by table, column and chunk, as pictures; what nobody reads"),
+    experiment("memory-limit", "P6", memory_limit::run)
+        .about("TPC-H in 2 GiB, one client over Flight SQL, against DuckDB on its file and DataFusion on Parquet"),
     experiment("cold-scan", "P7", io::cold_scan)
         .about("a cold scan of lineitem, against raw sequential reads of its files"),
     experiment("point-reads", "P8", io::point_reads)
