@@ -6,7 +6,7 @@
 //!
 //! - From [`PRESSURE_PERCENT`] of the limit on, the allocator returns freed memory to the system at once, also what idle
 //!   threads have kept.
-//! - From [`STOP_PERCENT`] on, the statement that holds the most memory is stopped, with an error that says so. The next
+//! - From [`FREE_PERCENT`] below the limit on, but at least [`LEAST_FREE_BYTES`], the statement that holds the most memory is stopped, with an error that says so. The next
 //!   one follows when that one has ended, or after [`PATIENCE`], and only if memory is still short.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,10 +23,12 @@ use crate::error::{Error, Result};
 use crate::units::human_bytes;
 
 /// Share of the limit from which on freed memory is not kept for reuse.
-const PRESSURE_PERCENT: u64 = 88;
-/// Share of the limit from which on statements are stopped. The rest is for pages that the kernel charges besides (page
-/// tables, sockets), and for what statements allocate until they have stopped.
-const STOP_PERCENT: u64 = 94;
+const PRESSURE_PERCENT: u64 = 80;
+/// Share of the limit that is to stay free: for pages that the kernel charges besides (page tables, sockets), and for what
+/// statements allocate until they have stopped.
+const FREE_PERCENT: u64 = 6;
+/// At least so much is to stay free, or a quarter of the limit if that is less.
+const LEAST_FREE_BYTES: u64 = 96 << 20;
 /// A statement that holds less is not stopped: it would not help.
 const LEAST_BYTES: u64 = 16 << 20;
 /// How long the end of a stopped statement may take before the next one is stopped.
@@ -198,7 +200,7 @@ impl Reaction {
         }
         self.waited = if stopping > 0 { self.waited + since } else { Duration::ZERO };
         let may_stop = stopping == 0 || self.waited >= PATIENCE;
-        if may_stop && resident_bytes >= share(limit_bytes, STOP_PERCENT) {
+        if may_stop && resident_bytes >= stop_from(limit_bytes) {
             self.waited = Duration::ZERO;
             due.stop_statement = true;
         }
@@ -208,6 +210,11 @@ impl Reaction {
 
 fn share(bytes: u64, percent: u64) -> u64 {
     bytes / 100 * percent
+}
+
+/// Resident memory from which on statements are stopped.
+fn stop_from(limit_bytes: u64) -> u64 {
+    limit_bytes - share(limit_bytes, FREE_PERCENT).max(LEAST_FREE_BYTES.min(limit_bytes / 4))
 }
 
 /// Time until the next look: a part of the time in which memory can fill up.
@@ -251,7 +258,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const LIMIT: u64 = 100 << 20;
+    const LIMIT: u64 = 4 << 30;
 
     #[test]
     fn memory_of_files_does_not_count() {
@@ -267,21 +274,23 @@ mod tests {
         let step = Duration::from_millis(100);
         let mut due = |percent, stopping| reaction.due(share(LIMIT, percent), LIMIT, stopping, step).stop_statement;
         assert!(!due(93, 0));
-        assert!(due(94, 0));
+        assert!(due(95, 0));
         // It is stopping: the next one follows after half a second, or when it has ended.
         assert_eq!([1, 1, 1, 1, 1, 1].map(|stopping| due(99, stopping)), [false, false, false, false, true, false]);
         assert!(!due(90, 0), "the end of the first one was enough");
         assert!(due(95, 0));
+        assert_eq!(stop_from(1 << 30), (1024 - 96) << 20);
+        assert_eq!(stop_from(100 << 20), 75 << 20);
     }
 
     #[test]
     fn freed_memory_goes_back_while_memory_is_short() {
         let mut reaction = Reaction::default();
         let mut due = |percent| reaction.due(share(LIMIT, percent), LIMIT, 0, RETURN_EVERY / 2);
-        assert_eq!(due(87), Due::default());
-        assert_eq!(due(88), Due { keep_freed: Some(false), return_freed: true, stop_statement: false });
-        assert_eq!(due(88), Due::default());
-        assert_eq!(due(88), Due { return_freed: true, ..Due::default() });
+        assert_eq!(due(79), Due::default());
+        assert_eq!(due(80), Due { keep_freed: Some(false), return_freed: true, stop_statement: false });
+        assert_eq!(due(80), Due::default());
+        assert_eq!(due(80), Due { return_freed: true, ..Due::default() });
         assert_eq!(due(50), Due { keep_freed: Some(true), ..Due::default() });
     }
 

@@ -7,6 +7,7 @@
 //! - [`scan`]: reads chunks and the delta
 //! - [`hot_views`]: the interface between scans and hot views
 //! - [`sink`]: writes rows
+//! - [`spilling_join`]: hash joins that complete when their build side does not fit into memory
 //! - [`joins`]: the order of inner joins; all planner rules and options of a session
 //! - [`coercion`]: coercion of numbers of different types
 //! - [`comparison`]: rewrites comparisons into the type of a column
@@ -27,6 +28,7 @@ pub mod safe_cast;
 pub mod scan;
 pub mod session_options;
 pub mod sink;
+pub mod spilling_join;
 mod subqueries;
 
 pub use provider::TierTable;

@@ -1,7 +1,7 @@
 //! Query memory: one limit for all statements, one pool per statement under it.
 //!
-//! Operators that can spill are refused at 80 % of the limit, so that they spill while those that cannot (hash joins,
-//! small streams) still find room. A statement's pool counts the statement's bytes; when the statement ends, its operators
+//! Operators that can spill are refused at 80 % of the limit, so that they spill while those that cannot (merges,
+//! nested-loop joins, small streams) still find room. A statement's pool counts the statement's bytes; when the statement ends, its operators
 //! drop their reservations and the bytes return to [`QueryMemory`].
 //!
 //! - [`pool`]: the pool of one statement, and which requests it refuses

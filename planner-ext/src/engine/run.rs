@@ -17,11 +17,11 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{self, Column as PhysicalColumn};
-use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{FutureExt, Stream, TryStreamExt};
+use terrace_scan::spilling_join::{SpillingHashJoinExec, with_spilling_joins};
 use terrace_sql::StatementKind;
 use terrace_tier_store::table::{TableOptions, row_bytes};
 use tokio::sync::{mpsc, oneshot};
@@ -228,7 +228,7 @@ pub(super) enum PlanMemory {
     /// Few partitions where query memory is small: each sort needs room for a batch and its merge beside the memory of the
     /// others.
     FewSorts,
-    /// Like `FewSorts`, and with sort-merge joins, which can spill, in place of hash joins, which cannot.
+    /// Like `FewSorts`, and with sort-merge joins in place of hash joins.
     SortMergeJoins,
 }
 
@@ -301,7 +301,7 @@ async fn physical_plan(state: &SessionState, ticket: &Ticket, planned: &Planned)
     let plan = state.create_physical_plan(&planned.plan).await?;
     let plan = with_announced_types(plan, planned.plan.schema().as_arrow())?;
     let plan = with_small_batches(with_even_sorts(plan)?)?;
-    Ok(interruptible(plan, &ticket.interrupt())?)
+    Ok(with_spilling_joins(interruptible(plan, &ticket.interrupt())?)?)
 }
 
 /// Casts numeric columns of a plan to the announced types where the optimizer has changed them (`decimal * 0` becomes a 0
@@ -331,7 +331,7 @@ fn with_announced_types(plan: Arc<dyn ExecutionPlan>, announced: &Schema) -> Res
 fn has_joins_or_sorts(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     plan.exists(|node| {
         let sorts = || node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none());
-        Ok(node.is::<HashJoinExec>() || sorts())
+        Ok(node.is::<SpillingHashJoinExec>() || sorts())
     })
     .map_err(Into::into)
 }

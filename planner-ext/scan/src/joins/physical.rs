@@ -25,6 +25,7 @@ use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 
 use super::estimate::{Estimate, Key, Values, join};
 use crate::scan::TierScanExec;
+use crate::spilling_join::SpillingHashJoinExec;
 
 /// The registry that DataFusion asks for sizes.
 pub(crate) fn registry() -> StatisticsRegistry {
@@ -162,7 +163,9 @@ fn estimate_unary(plan: &dyn ExecutionPlan, rows: Option<f64>, input: &Estimate)
 }
 
 fn estimate_join(plan: &dyn ExecutionPlan, left: &Estimate, right: &Estimate) -> Option<Estimate> {
-    let (on, other, join_type, projection) = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+    let hash_join = plan.downcast_ref::<HashJoinExec>();
+    let hash_join = hash_join.or_else(|| plan.downcast_ref::<SpillingHashJoinExec>().map(SpillingHashJoinExec::join));
+    let (on, other, join_type, projection) = if let Some(join) = hash_join {
         (join.on(), join.filter().is_some(), *join.join_type(), join.projection.as_deref())
     } else if let Some(join) = plan.downcast_ref::<SortMergeJoinExec>() {
         (join.on(), join.filter().is_some(), join.join_type(), None)

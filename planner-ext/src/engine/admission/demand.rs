@@ -10,12 +10,13 @@ use std::sync::Arc;
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::metrics::MetricValue;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 use datafusion::physical_plan::windows::WindowAggExec;
 use terrace_scan::joins::{Size, visit_sizes};
+use terrace_scan::spilling_join::SpillingHashJoinExec;
 
 /// All operators of a point statement together have at most so many rows.
 const POINT_ROWS: u64 = 100_000;
@@ -113,7 +114,7 @@ impl Demand {
 }
 
 fn is_join(operator: &Arc<dyn ExecutionPlan>) -> bool {
-    operator.is::<HashJoinExec>() || operator.is::<CrossJoinExec>() || operator.is::<NestedLoopJoinExec>()
+    operator.is::<SpillingHashJoinExec>() || operator.is::<CrossJoinExec>() || operator.is::<NestedLoopJoinExec>()
 }
 
 /// The memory that an operator holds at most, by the sizes of its inputs and of its output.

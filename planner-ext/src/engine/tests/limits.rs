@@ -339,3 +339,37 @@ async fn statements_stop_between_two_batches() {
         assert!(start.elapsed() < STOPPED_WITHIN);
     }
 }
+
+/// Each build side is several times query memory, and other operators of the statement spill beside it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_larger_than_query_memory_complete() {
+    let rows = by_depth(300_000, 2_000_000);
+    let small = Server::with(|o| o.query_memory_bytes = 16 << 20);
+    let large = Server::new();
+    for server in [&small, &large] {
+        server
+            .run(&format!(
+                "CREATE TABLE t AS SELECT value AS k, CASE WHEN value % 100 = 0 THEN NULL ELSE value % {rows} END AS j, \
+                 'text ' || value AS s FROM generate_series(1, {rows})"
+            ))
+            .await
+            .unwrap();
+    }
+    for sql in [
+        "SELECT count(*), sum(a.k - b.j), max(b.s) FROM t a JOIN t b ON a.k = b.j",
+        "SELECT count(*), count(a.s), count(b.s) FROM t a FULL JOIN t b ON a.k = b.j AND a.s < b.s",
+        "SELECT count(*), max(s) FROM t WHERE k NOT IN (SELECT j FROM t WHERE j IS NOT NULL)",
+        "SELECT count(*) FROM t WHERE k NOT IN (SELECT j FROM t)",
+        "SELECT a.s, b.s FROM t a JOIN t b ON a.k = b.j ORDER BY a.s DESC, b.s LIMIT 3",
+        "SELECT count(*), sum(n) FROM (SELECT a.s, count(*) AS n FROM t a LEFT JOIN t b ON a.k = b.j GROUP BY a.s)",
+    ] {
+        let answer = tokio::time::timeout(Duration::from_secs(120), small.rows(sql)).await.expect(sql);
+        assert_eq!(answer, large.rows(sql).await, "{sql}");
+    }
+    let analysed = "EXPLAIN ANALYZE SELECT count(*) FROM t a JOIN t b ON a.k = b.j AND a.s <> b.s";
+    for (server, spills) in [(&small, true), (&large, false)] {
+        let plan = server.rows(analysed).await.join("\n");
+        let join = plan.lines().find(|line| line.contains("HashJoinExec")).unwrap();
+        assert_eq!(!join.contains("spill_count=0"), spills, "{plan}");
+    }
+}
