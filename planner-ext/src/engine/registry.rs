@@ -370,7 +370,8 @@ impl Registry {
         self.running.lock().values().filter(|statement| statement.interrupt.is_stopping()).count()
     }
 
-    /// Stops the statement that holds the most memory, if any holds `least_bytes` and is not stopping yet. It ends with the error that `reason` makes of its record.
+    /// Stops the statement that holds the most memory, if any holds `least_bytes` and is not stopping yet. It ends with
+    /// the error that `reason` makes of its record.
     pub(super) fn stop_largest(
         &self,
         least_bytes: u64,
