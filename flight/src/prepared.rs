@@ -100,6 +100,8 @@ pub(crate) async fn bind(core: &Core, call: &Call, handle: &[u8], stream: PutStr
     let prepared = get(&call.session, handle)?;
     let parameters = stream.read_parameters(core.options.max_parameter_bytes).await?;
     check(prepared.statement.as_ref(), parameters.as_ref())?;
+    // The new rows take the place of the old ones, also in the account.
+    *prepared.bound.lock() = None;
     let bound = match parameters {
         Some(rows) => {
             let charge = core.tickets.charge(&call.session, parameter_bytes(&rows))?;

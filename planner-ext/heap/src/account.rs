@@ -51,7 +51,16 @@ impl HeapAccount {
 
     /// Charges what `future` allocates to this account.
     pub fn charge<F: Future>(self: &Arc<Self>, future: F) -> Charged<F> {
-        Charged { account: Arc::clone(self), future: Box::pin(future) }
+        Charged { account: Arc::clone(self), future: Some(Box::pin(future)) }
+    }
+
+    /// Charges what `work` allocates, on another thread, to the account that this thread works for.
+    pub fn carry<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+        let account = Self::current();
+        move || match account {
+            Some(account) => account.charge_call(work),
+            None => work(),
+        }
     }
 
     /// Charges what `work` allocates to this account.
@@ -65,7 +74,8 @@ impl HeapAccount {
 #[derive(Debug)]
 pub struct Charged<F> {
     account: Arc<HeapAccount>,
-    future: Pin<Box<F>>,
+    /// `None` once it is dropped.
+    future: Option<Pin<Box<F>>>,
 }
 
 impl<F: Future> Future for Charged<F> {
@@ -74,6 +84,17 @@ impl<F: Future> Future for Charged<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
         let _working = WorkingFor::begin(&this.account);
-        this.future.as_mut().poll(context)
+        match &mut this.future {
+            Some(future) => future.as_mut().poll(context),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<F> Drop for Charged<F> {
+    /// Credits what the future holds.
+    fn drop(&mut self) {
+        let _working = WorkingFor::begin(&self.account);
+        self.future = None;
     }
 }

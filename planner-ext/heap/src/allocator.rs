@@ -199,5 +199,17 @@ mod tests {
         let polled = std::thread::scope(|threads| threads.spawn(|| poll(&mut future)).join());
         assert!(polled.is_ok_and(|polled| polled.is_ready()));
         assert!(account.bytes() >= 12 * MIB && HeapAccount::current().is_none(), "{account:?}");
+        let abandoned = HeapAccount::new();
+        let mut held = None;
+        let mut future = Box::pin(abandoned.charge(std::future::poll_fn(move |_| {
+            held.get_or_insert_with(|| mebibytes(7));
+            std::task::Poll::<()>::Pending
+        })));
+        assert!(poll(&mut future).is_pending() && abandoned.bytes() >= 7 * MIB);
+        drop(future);
+        assert_eq!(abandoned.bytes(), 0);
+        let carried = abandoned.charge_call(|| HeapAccount::carry(|| mebibytes(3)));
+        let held = std::thread::scope(|threads| threads.spawn(carried).join());
+        assert!(held.is_ok() && abandoned.bytes().abs_diff(3 * MIB) < 1_000, "{abandoned:?}");
     }
 }

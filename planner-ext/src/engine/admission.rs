@@ -11,7 +11,7 @@ mod policy;
 mod scheduler;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -49,6 +49,8 @@ pub(super) struct AdmissionOptions {
 pub(super) struct Admission {
     options: AdmissionOptions,
     scheduler: Mutex<Scheduler<Grant>>,
+    /// When a waiting statement looked last, in microseconds.
+    rechecked_us: AtomicU64,
     clock: Arc<dyn Clock>,
 }
 
@@ -77,9 +79,7 @@ pub(super) struct ExecutionSlot {
 
 impl Drop for ExecutionSlot {
     fn drop(&mut self) {
-        self.admission.with_scheduler(|scheduler, now_us| {
-            scheduler.end(self.id, now_us);
-        });
+        self.admission.with_scheduler(|scheduler, now_us| scheduler.end(self.id, now_us));
     }
 }
 
@@ -131,7 +131,8 @@ impl Admission {
             memory_bytes: options.memory_bytes,
             ageing_us: u64::try_from(options.timeout.as_micros() / 4).unwrap_or(u64::MAX),
         };
-        Arc::new(Self { options, scheduler: Mutex::new(Scheduler::new(limits)), clock })
+        let scheduler = Mutex::new(Scheduler::new(limits));
+        Arc::new(Self { options, scheduler, rechecked_us: AtomicU64::new(0), clock })
     }
 
     /// Statements waiting now.
@@ -178,8 +179,19 @@ impl Admission {
         loop {
             match tokio::time::timeout(RECHECK, &mut granted).await {
                 Ok(slot) => return slot.ok(),
-                Err(_) => self.with_scheduler(|_, _| ()),
+                Err(_) => self.recheck(),
             }
+        }
+    }
+
+    /// Looks for all that wait, if none of them has looked lately.
+    fn recheck(self: &Arc<Self>) {
+        let now_us = self.clock.now_us();
+        let last_us = self.rechecked_us.load(Ordering::Relaxed);
+        let is_due = u128::from(now_us.saturating_sub(last_us)) >= RECHECK.as_micros();
+        let exchange = || self.rechecked_us.compare_exchange(last_us, now_us, Ordering::Relaxed, Ordering::Relaxed);
+        if is_due && exchange().is_ok() {
+            self.with_scheduler(|_, _| ());
         }
     }
 

@@ -24,7 +24,7 @@ use terrace_scan::sink::IngestWriter;
 use terrace_sql::command::{ChangeStatement, TruncateCommand};
 use terrace_sql::defaults::default_expr;
 use terrace_sql::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn};
-use terrace_tier_store::table::{Table, TableName, TableVersion};
+use terrace_tier_store::table::{Table, TableName, TableVersion, row_bytes};
 
 use super::catalog::Snapshot;
 use super::execute::{Execute, Execution, Outline, Planning};
@@ -266,6 +266,7 @@ async fn run_one(
     };
     let collected = collect(prepared, ticket, &planned, &target).await.map_err(|e| name_null_column(e, &full_plan))?;
     let Collected { positions, count, writer } = collected;
+    ticket.interrupt().begin_commit();
     let transaction = Arc::clone(transaction);
     let added = match writer {
         Some(writer) => Some(writer.hand_over().await?),
@@ -304,6 +305,7 @@ async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target
                     let columns = new.columns().to_vec();
                     let count = new.num_rows();
                     let new = with_columns(target.table.schema(), columns, count)?;
+                    ticket.memory().heap().release(row_bytes(&new));
                     let store = Arc::clone(&engine.store);
                     let table = Arc::clone(&target.table);
                     let open = move || Ok(store.ingest(&table));

@@ -205,10 +205,12 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
         LoadTarget::New { definition, replace } => IngestWriter::start(move || store.ingest_new(definition, replace)),
     };
     let adapt = |batch: &RecordBatch| {
-        ticket.add(batch.num_rows() as u64, row_bytes(batch));
+        // From here on they belong to the threads that write.
+        ticket.add_sent(batch.num_rows() as u64, row_bytes(batch));
         adapter.adapt(batch)
     };
     writer.write_all(rows, adapt).await?;
+    ticket.interrupt().begin_commit();
     if let Some((transaction, table)) = pending_commit {
         let rows = writer.hand_over().await?;
         let attempt = transaction.attempt().await?;

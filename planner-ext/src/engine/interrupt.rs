@@ -15,6 +15,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -48,6 +49,8 @@ pub(super) struct Interrupt {
     token: CancellationToken,
     /// The error with which it ends, if it was not simply cancelled.
     reason: Arc<OnceLock<Error>>,
+    /// Whether its changes are being made durable on a thread that nothing stops.
+    commits: Arc<AtomicBool>,
     limit: Option<Duration>,
     started: Instant,
 }
@@ -55,16 +58,32 @@ pub(super) struct Interrupt {
 impl Interrupt {
     /// Makes the interrupt of a statement that starts now.
     pub(super) fn new(limit: Option<Duration>) -> Self {
-        Self { token: CancellationToken::new(), reason: Arc::default(), limit, started: Instant::now() }
+        Self {
+            token: CancellationToken::new(),
+            reason: Arc::default(),
+            commits: Arc::default(),
+            limit,
+            started: Instant::now(),
+        }
     }
 
     pub(super) fn cancel(&self) {
         self.token.cancel();
     }
 
-    /// Makes the statement end with `reason`, unless it stops already.
+    /// The server no longer stops the statement by itself: its changes may become visible all the same.
+    pub(super) fn begin_commit(&self) {
+        self.commits.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the server may stop the statement by itself.
+    pub(super) fn may_stop(&self) -> bool {
+        !self.is_stopping() && !self.commits.load(Ordering::SeqCst)
+    }
+
+    /// Makes the statement end with `reason`, if the server may stop it.
     pub(super) fn stop(&self, reason: Error) {
-        if !self.is_stopping() {
+        if self.may_stop() {
             let _ = self.reason.set(reason);
             self.token.cancel();
         }

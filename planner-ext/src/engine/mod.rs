@@ -126,6 +126,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
+use terrace_heap::HeapAccount;
 use terrace_tier_store::Store;
 use terrace_tier_store::clock::{Clock, SystemClock};
 use terrace_tier_store::store::NewTierSpec;
@@ -532,7 +533,7 @@ impl Engine {
         F: FnOnce() -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        self.options.cpu.spawn_blocking(work).await.unwrap_or_else(|e| Err(run::join_error(&e)))
+        self.options.cpu.spawn_blocking(HeapAccount::carry(work)).await.unwrap_or_else(|e| Err(run::join_error(&e)))
     }
 }
 

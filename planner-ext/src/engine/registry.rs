@@ -227,25 +227,28 @@ impl Queue {
 
 impl RunningStatement {
     fn set_state(&self, state: StatementState, now_us: u64) {
+        *self.state.lock() = state;
         let mut queue = self.queue.lock();
         queue.waited_us = queue.waited_us(now_us);
         queue.waits_since_us = (state == StatementState::Queued).then_some(now_us);
-        *self.state.lock() = state;
     }
 
     fn record(&self, now_us: u64) -> StatementRecord {
+        // One lock at a time.
+        let state = *self.state.lock();
+        let queued_us = self.queue.lock().waited_us(now_us);
         StatementRecord {
             id: self.id.clone(),
             session: self.session.clone(),
             user: self.user.clone(),
             sql: self.sql.to_string(),
             kind: self.kind,
-            state: *self.state.lock(),
+            state,
             started_unix_us: self.started_unix_us,
             elapsed_us: now_us.saturating_sub(self.started_us),
             rows: self.rows.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
-            queued_us: self.queue.lock().waited_us(now_us),
+            queued_us,
             demand_bytes: self.demand_bytes.load(Ordering::Relaxed),
             memory: MemoryUse {
                 reserved: self.memory.reserved_bytes(),
@@ -370,15 +373,15 @@ impl Registry {
         self.running.lock().values().filter(|statement| statement.interrupt.is_stopping()).count()
     }
 
-    /// Stops the statement that holds the most memory, if any holds `least_bytes` and is not stopping yet. It ends with
-    /// the error that `reason` makes of its record.
+    /// Stops the statement that holds the most memory, if any holds `least_bytes`. Leaves out those that are stopping
+    /// already or commit. It ends with the error that `reason` makes of its record.
     pub(super) fn stop_largest(
         &self,
         least_bytes: u64,
         reason: impl FnOnce(&StatementRecord) -> Error,
     ) -> Option<StatementRecord> {
         let statements: Vec<_> = self.running.lock().values().cloned().collect();
-        let going_on = statements.into_iter().filter(|statement| !statement.interrupt.is_stopping());
+        let going_on = statements.into_iter().filter(|statement| statement.interrupt.may_stop());
         let held = going_on.map(|statement| (statement.memory.held_bytes(), statement));
         let (_, largest) = held.filter(|(bytes, _)| *bytes >= least_bytes).max_by_key(|(bytes, _)| *bytes)?;
         let record = largest.record(self.clock.now_us());

@@ -205,9 +205,22 @@ async fn run_query(
     };
     let (plan, context) = prepare_plan(engine, ticket, &planned, PlanMemory::Full).await?;
     let demand = Demand::from_plan(&plan, engine.memory.limit_bytes() as u64)?;
-    let slot = acquire_slot(engine, ticket, demand).await?;
+    let slot = acquire_slot(engine, ticket, Arc::clone(&demand)).await?;
     let send_rows = async {
-        let (mut stream, first) = execute_to_first_batch(engine, ticket, &planned, plan, context).await?;
+        let may_retry = has_joins_or_sorts(&plan)?;
+        let mut stream = execute_stream(plan, context)?;
+        let mut first = stream.try_next();
+        let polled = futures::poll!(&mut first);
+        // The plan must not outlive this: it would keep what its operators have let go of.
+        demand.release_plan();
+        let first = match polled {
+            Poll::Ready(first) => first,
+            Poll::Pending => first.await,
+        };
+        let (mut stream, first) = match first {
+            Err(error) if may_retry && is_out_of_memory(&error) => retry(engine, ticket, &planned, stream).await?,
+            first => (stream, first?),
+        };
         results.start(stream.schema())?;
         let mut next = first;
         while let Some(batch) = next {
@@ -251,27 +264,23 @@ impl PlanMemory {
     }
 }
 
-/// Executes `plan` up to its first batch. When it exhausts query memory before, and has hash joins or sorts, plans and
-/// executes the statement once more with [`PlanMemory::SortMergeJoins`]; later the client may already have rows.
-async fn execute_to_first_batch(
+fn is_out_of_memory(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
+/// Plans and executes a statement that exhausted query memory before its first batch once more, with
+/// [`PlanMemory::SortMergeJoins`]; later the client may already have rows.
+async fn retry(
     engine: &Engine,
     ticket: &Ticket,
     planned: &Planned,
-    plan: Arc<dyn ExecutionPlan>,
-    context: Arc<TaskContext>,
+    failed: SendableRecordBatchStream,
 ) -> Result<(SendableRecordBatchStream, Option<RecordBatch>)> {
-    let may_retry = has_joins_or_sorts(&plan)?;
-    let mut stream = execute_stream(plan, context)?;
-    match stream.try_next().await {
-        Err(error) if may_retry && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
-            drop(stream);
-            tracing::info!("query memory ran out; trying again with sort-merge joins and few partitions");
-            let mut stream = execute(engine, ticket, planned, PlanMemory::SortMergeJoins).await?;
-            let first = stream.try_next().await?;
-            Ok((stream, first))
-        }
-        first => Ok((stream, first?)),
-    }
+    drop(failed);
+    tracing::info!("query memory ran out; trying again with sort-merge joins and few partitions");
+    let mut stream = execute(engine, ticket, planned, PlanMemory::SortMergeJoins).await?;
+    let first = stream.try_next().await?;
+    Ok((stream, first))
 }
 
 /// Executes a plan and returns its rows.

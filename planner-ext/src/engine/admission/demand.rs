@@ -11,10 +11,11 @@ use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
-use datafusion::physical_plan::metrics::MetricValue;
+use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 use datafusion::physical_plan::windows::WindowAggExec;
+use parking_lot::Mutex;
 use terrace_scan::joins::{Size, visit_sizes};
 use terrace_scan::spilling_join::SpillingHashJoinExec;
 
@@ -26,31 +27,43 @@ const POINT_BYTES: u64 = 1 << 20;
 /// The memory that a plan needs.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Demand {
-    operators: Vec<OperatorDemand>,
+    operators: Mutex<Vec<OperatorDemand>>,
     is_point: bool,
 }
 
 #[derive(Debug)]
 struct OperatorDemand {
-    /// `None`: not known.
-    operator: Option<Arc<dyn ExecutionPlan>>,
+    progress: Progress,
+    partitions: usize,
     /// Predicted time; its unit does not matter.
     time: f64,
     bytes: u64,
 }
 
+/// Where it shows whether an operator has ended.
+#[derive(Debug)]
+enum Progress {
+    /// It has not been executed.
+    Planned(Arc<dyn ExecutionPlan>),
+    /// The metrics of those partitions that were executed then. The plan itself would keep alive what its operators share:
+    /// build sides, exchanges with their tasks and rows.
+    Executing(MetricsSet),
+}
+
 impl OperatorDemand {
     /// Whether all partitions of the operator have ended.
     fn has_finished(&self) -> bool {
-        let Some((operator, metrics)) = self.operator.as_ref().and_then(|o| Some((o, o.metrics()?))) else {
-            return false;
-        };
+        let Progress::Executing(metrics) = &self.progress else { return false };
         let ends = metrics.iter().filter_map(|metric| match metric.value() {
             MetricValue::EndTimestamp(end) => Some(end.value().is_some()),
             _ => None,
         });
-        let ends: Vec<bool> = ends.collect();
-        ends.len() >= operator.properties().partitioning.partition_count() && ends.iter().all(|ended| *ended)
+        let (mut known, mut ended) = (0, 0);
+        for has_ended in ends {
+            known += 1;
+            ended += usize::from(has_ended);
+        }
+        known >= self.partitions && ended == known
     }
 }
 
@@ -67,38 +80,60 @@ impl Demand {
             let own_rows = own.rows.unwrap_or(0);
             all_rows = all_rows.saturating_add(own_rows);
             let rows = inputs.iter().filter_map(|input| input.rows).fold(own_rows, u64::saturating_add);
-            operators.push(OperatorDemand {
-                operator: Some(Arc::clone(operator)),
-                time: rows as f64,
-                bytes: memory_of(operator, inputs, own).min(most_bytes),
-            });
+            // An operator without metrics never ends, and holds no memory.
+            if operator.metrics().is_some() {
+                operators.push(OperatorDemand {
+                    progress: Progress::Planned(Arc::clone(operator)),
+                    partitions: operator.properties().partitioning.partition_count(),
+                    time: rows as f64,
+                    bytes: memory_of(operator, inputs, own).min(most_bytes),
+                });
+            }
         })?;
-        let demand = Self { operators, is_point: false };
+        let demand = Self { operators: Mutex::new(operators), is_point: false };
         let is_point = is_known && all_rows <= POINT_ROWS && demand.most_bytes() <= POINT_BYTES;
         Ok(Arc::new(Self { is_point, ..demand }))
     }
 
     /// That of a statement of which nothing is known.
     pub(in crate::engine) fn fixed(bytes: u64) -> Arc<Self> {
-        Arc::new(Self { operators: vec![OperatorDemand { operator: None, time: 1.0, bytes }], is_point: false })
+        let progress = Progress::Executing(MetricsSet::new());
+        let whole = OperatorDemand { progress, partitions: 1, time: 1.0, bytes };
+        Arc::new(Self { operators: Mutex::new(vec![whole]), is_point: false })
     }
 
     /// That of a statement that reads and needs next to nothing.
     pub(in crate::engine) fn point() -> Arc<Self> {
-        Arc::new(Self { operators: Vec::new(), is_point: true })
+        Arc::new(Self { operators: Mutex::default(), is_point: true })
+    }
+
+    /// Lets go of the plan, which executes now.
+    pub(in crate::engine) fn release_plan(&self) {
+        let mut plans = Vec::new();
+        for operator in self.operators.lock().iter_mut() {
+            if let Progress::Planned(plan) = &operator.progress {
+                let metrics = plan.metrics().unwrap_or_default();
+                if let Progress::Planned(plan) = std::mem::replace(&mut operator.progress, Progress::Executing(metrics))
+                {
+                    plans.push(plan);
+                }
+            }
+        }
     }
 
     /// The weighted demand of the operators that have not finished.
     pub(in crate::engine) fn weighted_bytes(&self) -> u64 {
-        let unfinished = || self.operators.iter().filter(|operator| !operator.has_finished());
-        let time: f64 = unfinished().map(|operator| operator.time).sum();
-        let weighted: f64 = unfinished().map(|operator| operator.time * operator.bytes as f64).sum();
+        let (mut time, mut weighted) = (0.0, 0.0);
+        for operator in self.operators.lock().iter().filter(|operator| !operator.has_finished()) {
+            time += operator.time;
+            weighted += operator.time * operator.bytes as f64;
+        }
         if time > 0.0 { (weighted / time) as u64 } else { 0 }
     }
 
     /// The sum of what all operators need at most.
     pub(in crate::engine) fn most_bytes(&self) -> u64 {
-        self.operators.iter().map(|operator| operator.bytes).fold(0, u64::saturating_add)
+        self.operators.lock().iter().map(|operator| operator.bytes).fold(0, u64::saturating_add)
     }
 
     /// Whether it is that of a point statement.
@@ -108,8 +143,11 @@ impl Demand {
 
     #[cfg(test)]
     pub(super) fn from_operators(operators: impl IntoIterator<Item = (f64, u64)>) -> Arc<Self> {
-        let operator = |(time, bytes)| OperatorDemand { operator: None, time, bytes };
-        Arc::new(Self { operators: operators.into_iter().map(operator).collect(), is_point: false })
+        let operator = |(time, bytes)| {
+            let progress = Progress::Executing(MetricsSet::new());
+            OperatorDemand { progress, partitions: 1, time, bytes }
+        };
+        Arc::new(Self { operators: Mutex::new(operators.into_iter().map(operator).collect()), is_point: false })
     }
 }
 

@@ -97,7 +97,10 @@ impl<G> Scheduler<G> {
     /// Puts a statement into the queue; an error is the number of those that wait already.
     pub(super) fn ask(&mut self, request: Request, grant: G, now_us: u64) -> Result<u64, usize> {
         let waiting = self.waiting();
-        let starts_at_once = || self.fits(&request) && !self.is_blocked(now_us);
+        let starts_at_once = || {
+            let is_next = || self.fits(&request, self.used_bytes()) && !self.is_blocked(now_us);
+            self.has_point_slot(&request) || is_next()
+        };
         if waiting >= self.limits.max_queued && !starts_at_once() {
             return Err(waiting);
         }
@@ -108,14 +111,16 @@ impl<G> Scheduler<G> {
     }
 
     /// Forgets a statement that runs or waits.
-    pub(super) fn end(&mut self, id: u64, now_us: u64) {
-        self.queue.retain(|waiting| waiting.id != id);
-        if let Some(entry) = self.entries.remove(&id)
-            && !entry.is_point
-        {
+    ///
+    /// Returns what it knew of it, to be dropped once no lock is held.
+    pub(super) fn end(&mut self, id: u64, now_us: u64) -> Option<Request> {
+        let waiting = self.queue.iter().position(|waiting| waiting.id == id).and_then(|at| self.queue.remove(at));
+        let Some(entry) = self.entries.remove(&id) else { return waiting.and_then(|waiting| waiting.request) };
+        if !entry.is_point && !entry.is_paused {
             let held_us = now_us.saturating_sub(entry.since_us);
             self.held_us = if self.held_us == 0 { held_us } else { (self.held_us * 7 + held_us) / 8 };
         }
+        Some(entry.request)
     }
 
     /// Gives the slot of a statement to others.
@@ -143,6 +148,7 @@ impl<G> Scheduler<G> {
     pub(super) fn admit(&mut self, now_us: u64) -> Vec<(u64, G)> {
         let mut granted = Vec::new();
         let mut blocked = false;
+        let mut used_bytes = None;
         let mut at = 0;
         while let Some(waiting) = self.queue.get(at) {
             let (fits, is_point) = match &waiting.request {
@@ -152,7 +158,8 @@ impl<G> Scheduler<G> {
                     at += 1;
                     continue;
                 }
-                Some(request) => (!blocked && self.fits(request), false),
+                Some(request) if blocked || !self.has_general_slot() => (false, false),
+                Some(request) => (self.fits(request, *used_bytes.get_or_insert_with(|| self.used_bytes())), false),
                 None => (self.has_general_slot() && !blocked, false),
             };
             if !fits {
@@ -163,13 +170,18 @@ impl<G> Scheduler<G> {
             let Some(waiting) = self.queue.remove(at) else { break };
             match waiting.request {
                 Some(request) => {
+                    if let Some(bytes) = used_bytes.as_mut().filter(|_| !is_point) {
+                        *bytes = bytes.saturating_add(self.demand_of(&request));
+                    }
                     let entry = Entry { request, is_point, is_paused: false, since_us: now_us };
                     self.entries.insert(waiting.id, entry);
                 }
                 None => {
                     if let Some(entry) = self.entries.get_mut(&waiting.id) {
                         entry.is_paused = false;
+                        entry.since_us = now_us;
                     }
+                    used_bytes = None;
                 }
             }
             granted.push((waiting.id, waiting.grant));
@@ -193,12 +205,20 @@ impl<G> Scheduler<G> {
         self.entries.values().filter(|entry| !entry.is_point && !entry.is_paused)
     }
 
-    fn fits(&self, request: &Request) -> bool {
+    /// What running statements are expected to need, and paused ones have.
+    fn used_bytes(&self) -> u64 {
+        let paused = self.entries.values().filter(|entry| entry.is_paused);
+        let reserved = paused.filter_map(|entry| entry.request.pool.as_ref()).map(|pool| pool.reserved() as u64);
+        reserved.fold(self.demand_bytes(), u64::saturating_add)
+    }
+
+    /// Whether a statement may run beside those that use `used_bytes`.
+    fn fits(&self, request: &Request, used_bytes: u64) -> bool {
         if self.limits.policy == AdmissionPolicy::None {
             return true;
         }
         let has_slot = || self.has_general_slot() && !self.session_is_full(&request.session);
-        self.has_point_slot(request) || has_slot() && self.has_memory_for(request)
+        self.has_point_slot(request) || has_slot() && self.has_memory_for(request, used_bytes)
     }
 
     /// A session has at most half of the slots that are not for point statements.
@@ -218,13 +238,12 @@ impl<G> Scheduler<G> {
         self.limits.policy == AdmissionPolicy::None || self.general().count() < self.limits.max_running
     }
 
-    fn has_memory_for(&self, request: &Request) -> bool {
+    fn has_memory_for(&self, request: &Request, used_bytes: u64) -> bool {
         let needed = match self.limits.policy {
             AdmissionPolicy::WeightedDemand | AdmissionPolicy::MaximalReservation => self.demand_of(request),
             AdmissionPolicy::Fifo | AdmissionPolicy::None => return true,
         };
-        let used = self.demand_bytes();
-        used.saturating_add(needed) <= self.limits.memory_bytes || self.general().next().is_none()
+        used_bytes.saturating_add(needed) <= self.limits.memory_bytes || self.general().next().is_none()
     }
 
     /// What a statement needs from now on; at least what it has.
@@ -355,6 +374,8 @@ mod tests {
         assert_eq!(scheduler.waiting(), 3);
         let request = Request { session: "third".into(), demand: Demand::fixed(0), pool: None };
         assert!(scheduler.ask(request, "third", 0).is_ok(), "it need not wait");
+        scheduler.ask_for_point("point", 5_000);
+        assert_eq!(scheduler.admitted(5_000), ["third", "point"], "however long the others have waited");
     }
 
     #[test]

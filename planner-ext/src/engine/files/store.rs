@@ -22,6 +22,7 @@ use datafusion::object_store::{
 };
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
+use terrace_heap::HeapAccount;
 
 use super::FileAccess;
 use super::draft::{Draft, Upload};
@@ -209,7 +210,9 @@ fn unsupported(what: &str) -> StoreError {
 /// Runs work that waits for a disk on a thread for blocking calls, if there is a runtime.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => runtime.spawn_blocking(work).await.map_err(|error| generic(Box::new(error)))?,
+        Ok(runtime) => {
+            runtime.spawn_blocking(HeapAccount::carry(work)).await.map_err(|error| generic(Box::new(error)))?
+        }
         Err(_) => work(),
     }
 }

@@ -26,6 +26,9 @@ const SLOT_BYTES: u64 = 8;
 /// Nanoseconds of an hour.
 const HOUR: i128 = 3_600_000_000_000;
 
+/// Nanoseconds of a day.
+const DAY_NS: i64 = 86_400_000_000_000;
+
 /// What a call would make.
 #[derive(Debug, Default)]
 pub(super) struct ResultSize {
@@ -194,8 +197,10 @@ fn time_range_bytes(start: &Argument, stop: &Argument, step: &Argument, row: usi
     if months == 0 && days == 0 && (of_dates || time == 0) {
         return Some(0); // an error of DataFusion
     }
-    // Its direction on dates is that of either part.
-    if of_dates && months.signum() * days.signum() < 0 {
+    // To a date it adds the time in whole days, and its direction is that of months and days.
+    let time = if of_dates { time / DAY_NS * DAY_NS } else { time };
+    let signs = [i64::from(months.signum()), i64::from(days.signum()), time.signum()];
+    if of_dates && signs.contains(&1) && signs.contains(&-1) {
         return None;
     }
     // A month has 28 to 31 days, a day 23 to 25 hours.

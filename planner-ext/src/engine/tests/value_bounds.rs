@@ -75,6 +75,11 @@ async fn values_over_a_column_are_refused_one_by_one_and_together() {
     ] {
         server.fails(&format!("SELECT {expression} FROM t"), ErrorKind::InvalidArgument, refusal).await;
     }
+    // Steps of dates that go back although their days go forward.
+    let back = "range(DATE '2020-01-01', DATE '2030-01-01', INTERVAL '1 day -100 hours')";
+    server.fails(&format!("SELECT {back}"), ErrorKind::InvalidArgument, "different signs").await;
+    let forward = "range(DATE '2020-01-01', DATE '2020-01-03', INTERVAL '1 day -23 hours')";
+    assert_eq!(server.rows(&format!("SELECT cardinality({forward})")).await, ["2"]);
     // What the refusal advises.
     let sql = "SELECT max(length(lpad('x', 10000 + value % 2, 'y'))) FROM generate_series(1, 10000)";
     let refusal = "for a batch of 8192 rows; the limit is 64.0 MiB (a quarter of query memory, at least 64.0 MiB and at \
