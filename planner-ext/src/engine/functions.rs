@@ -1,5 +1,8 @@
 //! Functions that differ from DataFusion's: those about the session, and repairs of result types.
 //!
+//! - `bounded`: functions that refuse to make very large values
+//! - `result_sizes`: the bytes that a call would make
+//!
 //! Upstream: <https://github.com/apache/datafusion/issues/24632> (`to_timestamp` with string input returns an array
 //! whose timezone does not match its declared return type), closed; 55.2 still does so where a format is given. That
 //! repair can go when the test `formats_of_times_keep_the_time_zone` passes without it.

@@ -40,7 +40,9 @@ pub struct SpillingHashJoinExec {
     /// The join as it was planned; never executed.
     join: Arc<HashJoinExec>,
     /// The join over inputs that the node gives it.
-    in_memory: HashJoinExec,
+    in_memory: Arc<HashJoinExec>,
+    /// The one of the latest execution with a shared build side, which has a join of its own.
+    latest: Mutex<Option<Arc<HashJoinExec>>>,
     pairs: Arc<PairPlans>,
     shared: Mutex<SharedExecution>,
     metrics: ExecutionPlanMetricsSet,
@@ -70,7 +72,8 @@ impl SpillingHashJoinExec {
             _ => InputExec::for_plan(Side::Probe, join.right()),
         };
         Ok(Self {
-            in_memory: join.builder().with_new_children(vec![build, probe])?.build()?,
+            in_memory: Arc::new(join.builder().with_new_children(vec![build, probe])?.build()?),
+            latest: Mutex::default(),
             pairs: Arc::new(PairPlans::try_new(&join, limits)?),
             join: Arc::new(join),
             shared: Mutex::default(),
@@ -132,7 +135,7 @@ impl SpillingHashJoinExec {
         let probe = Arc::<Slot>::default();
         let build = Arc::clone(&shared.batches);
         let inputs = Inputs { build, probe: Arc::clone(&probe), memory: Some(Arc::clone(&shared.memory)) };
-        let in_memory = self.in_memory.execute(number, inputs.context(context, pool(&shared.memory)))?;
+        let in_memory = shared.join.execute(number, inputs.context(context, pool(&shared.memory)))?;
         let started = async move {
             let files = shared.collected().await?;
             let own_probe = || shared.take_probe(number);
@@ -154,6 +157,18 @@ impl SpillingHashJoinExec {
         Ok(self.stream(started))
     }
 
+    /// A join in memory that nothing has executed: a nested-loop join may execute its input twice, and a join keeps its
+    /// build side.
+    fn join_of_one_execution(&self) -> Result<Arc<HashJoinExec>> {
+        let fresh = self.in_memory.builder().reset_state().build()?;
+        #[expect(deprecated, reason = "what replaces it has another type")]
+        let filter = self.join.dynamic_filter_expr();
+        Ok(Arc::new(match filter {
+            Some(filter) => fresh.with_dynamic_filter_expr(Arc::clone(filter))?,
+            None => fresh,
+        }))
+    }
+
     /// The build side of the execution under way; the first partition begins a new one.
     fn shared_build(&self, partition: &Partition) -> Result<Arc<SharedBuild>> {
         let partitions = self.join.right().output_partitioning().partition_count();
@@ -163,7 +178,9 @@ impl SpillingHashJoinExec {
             None => {
                 let build = self.join.left().execute(0, Arc::clone(&partition.context))?;
                 let pairs = Arc::clone(&partition.pairs);
-                Arc::new(SharedBuild::new(make_cooperative(build), pairs, partitions))
+                let join = self.join_of_one_execution()?;
+                *self.latest.lock() = Some(Arc::clone(&join));
+                Arc::new(SharedBuild::new(make_cooperative(build), pairs, partitions, join))
             }
         };
         execution.executed_partitions += 1;
@@ -285,7 +302,8 @@ impl ExecutionPlan for SpillingHashJoinExec {
 
     /// The metrics of the join in memory, and of spilling.
     fn metrics(&self) -> Option<MetricsSet> {
-        let mut all = self.in_memory.metrics().unwrap_or_default();
+        let latest = self.latest.lock().clone();
+        let mut all = latest.as_ref().unwrap_or(&self.in_memory).metrics().unwrap_or_default();
         self.metrics.clone_inner().iter().for_each(|metric| all.push(Arc::clone(metric)));
         Some(all)
     }

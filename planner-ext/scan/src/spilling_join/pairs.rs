@@ -198,7 +198,8 @@ impl PairJoin {
             BlockMemory::Kept(memory) => (memory, None),
         };
         let inputs = Inputs { build, probe: Slot::new(probe), memory: settled };
-        plan.execute(0, inputs.context(&self.context, pool))
+        // A plan of its own: metrics of one that runs for each block would grow without end.
+        plan.builder().reset_state().build()?.execute(0, inputs.context(&self.context, pool))
     }
 
     pub(super) async fn emit_all(&self, mut rows: SendableRecordBatchStream, output: &mut Output) -> Result<()> {

@@ -158,7 +158,11 @@ impl BuildRows {
 fn concatenated_bytes(array: &ArrayRef) -> usize {
     let data = array.to_data();
     let width = match array.data_type() {
-        DataType::Dictionary(keys, _) => keys.primitive_width(),
+        // Batches from spill files have dictionaries of their own, and the values are copied with the keys.
+        DataType::Dictionary(keys, _) => {
+            let values = array.as_any_dictionary().values().get_array_memory_size();
+            return array.len() * keys.primitive_width().unwrap_or(size_of::<u64>()) + values;
+        }
         DataType::Utf8View | DataType::BinaryView => Some(size_of::<u128>()),
         _ => None,
     };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt};
@@ -24,6 +25,8 @@ type Collected = std::result::Result<Option<Partitions>, Arc<DataFusionError>>;
 
 /// The build side, and the probe sides of all partitions.
 pub(super) struct SharedBuild {
+    /// The join in memory of this execution.
+    pub(super) join: Arc<HashJoinExec>,
     collected: Shared<BoxFuture<'static, Collected>>,
     pub(super) memory: Arc<BuildMemory>,
     /// The batches of the build side, once they are collected and fit.
@@ -47,7 +50,12 @@ enum ProbeSide {
 }
 
 impl SharedBuild {
-    pub(super) fn new(mut build: SendableRecordBatchStream, spilled: Arc<PairJoin>, partitions: usize) -> Self {
+    pub(super) fn new(
+        mut build: SendableRecordBatchStream,
+        spilled: Arc<PairJoin>,
+        partitions: usize,
+        join: Arc<HashJoinExec>,
+    ) -> Self {
         let memory = spilled.build_memory();
         let batches = Arc::<Slot>::default();
         let slot = Arc::clone(&batches);
@@ -63,7 +71,7 @@ impl SharedBuild {
         };
         let collected = collect.map(|collected| collected.map_err(Arc::new)).boxed().shared();
         let probes = std::iter::repeat_with(|| ProbeSide::NotExecuted).take(partitions).collect();
-        Self { collected, memory, batches, probes: Mutex::new(probes) }
+        Self { join, collected, memory, batches, probes: Mutex::new(probes) }
     }
 
     /// Returns the rows of the join in memory. They keep what the join takes when it is first polled.

@@ -73,7 +73,7 @@ struct BoundedFunction {
 impl BoundedFunction {
     /// Wraps `function`; none if it has no rule.
     fn new(function: &ScalarUDF, batch_bytes: u64) -> Option<Self> {
-        let rule = SizeRule::of(function.name())?;
+        let rule = SizeRule::for_function(function.name())?;
         Some(Self { inner: UdfEq::from(Arc::clone(function.inner())), rule, batch_bytes })
     }
 

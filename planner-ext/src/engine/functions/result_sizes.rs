@@ -54,7 +54,7 @@ pub(super) enum SizeRule {
 
 impl SizeRule {
     /// The rule for the function `name`; none for functions that are not bounded.
-    pub(super) fn of(name: &str) -> Option<Self> {
+    pub(super) fn for_function(name: &str) -> Option<Self> {
         Some(match name {
             "repeat" => Self::Repeat,
             "lpad" | "rpad" => Self::Pad,

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Int32Array, RecordBatch};
 use arrow::compute::SortOptions;
 use arrow::datatypes::Int32Type;
 use datafusion::catalog::memory::{DataSourceExec, MemorySourceConfig};
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_expr::{LexOrdering, PhysicalExprRef, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::joins::PartitionMode;
+use datafusion::physical_plan::joins::{HashJoinExecBuilder, PartitionMode};
 use futures::StreamExt;
 
 use super::harness::{JoinSpec, Room, TINY, run, sorted_rows, spilled_rows};
@@ -110,6 +110,46 @@ async fn what_announces_an_order_is_returned_in_it() {
         let plan = Arc::new(SpillingHashJoinExec::with_limits(limited, TINY).unwrap());
         assert_eq!(ids(&run(Arc::clone(&plan), &room).await, id_column), in_order[..17], "{join_type:?}");
         drop(plan);
+    }
+}
+
+/// Makes a source that announces each of these orders of integer columns.
+fn announcing(batches: &[Vec<RecordBatch>], orders: &[&[usize]]) -> Arc<dyn ExecutionPlan> {
+    let schema = batches[0][0].schema();
+    let order = |columns: &&[usize]| {
+        let sort = |column: &usize| {
+            let column = Column::new(schema.field(*column).name(), *column);
+            PhysicalSortExpr::new(Arc::new(column), SortOptions::default())
+        };
+        LexOrdering::new(columns.iter().map(sort)).unwrap()
+    };
+    let source = MemorySourceConfig::try_new(batches, Arc::clone(&schema), None).unwrap();
+    let source = source.try_with_sort_information(orders.iter().map(order).collect()).unwrap();
+    DataSourceExec::from_data_source(source)
+}
+
+/// The plan announces the days and then the build side's order, and the numbers and then that.
+#[tokio::test]
+async fn all_orders_of_the_probe_side_are_kept() {
+    let table = |names: [&str; 2], columns: [Vec<i32>; 2]| {
+        let columns = columns.map(|values| Arc::new(Int32Array::from(values)) as ArrayRef);
+        vec![vec![RecordBatch::try_from_iter(names.into_iter().zip(columns)).unwrap()]]
+    };
+    let build = table(["key", "x"], [(0..12_000).map(|n| n % 300).collect(), (0..12_000).collect()]);
+    let probe = table(["day", "number"], [(0..500).map(|n| n / 50).collect(), (0..500).collect()]);
+    let left = announcing(&build, &[&[1]]);
+    let right = announcing(&probe, &[&[0], &[1]]);
+    let on: Vec<(PhysicalExprRef, PhysicalExprRef)> =
+        vec![(Arc::new(Column::new("key", 0)), Arc::new(Column::new("day", 0)))];
+    let join =
+        HashJoinExecBuilder::new(left, right, on, JoinType::Inner).with_partition_mode(PartitionMode::CollectLeft);
+    let plan = Arc::new(SpillingHashJoinExec::with_limits(join.build().unwrap(), TINY).unwrap());
+    let room = Room::new(100_000, 50);
+    let rows = run(Arc::clone(&plan), &room).await;
+    assert!(spilled_rows(&plan) > 1_000);
+    for column in [2, 3] {
+        let values = ids(&rows, column);
+        assert!(values.len() == 500 * 40 && values.is_sorted(), "column {column}");
     }
 }
 
