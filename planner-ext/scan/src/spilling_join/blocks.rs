@@ -45,21 +45,21 @@ impl PairJoin {
                 rows.push_always(first)?;
             }
             let batches = rows.into_batches();
-            if let Some(plan) = &self.plans.block {
+            if let Some(plan) = &self.plans.joins()?.block {
                 let probe = self.read(Side::Probe, probe.clone())?;
                 let kept = BlockMemory::Kept(Arc::clone(&memory));
                 self.emit_all(self.hash_join(plan, batches.clone(), probe, kept)?, output).await?;
             }
-            if let Some(plan) = &self.plans.mark {
+            if let Some(plan) = &self.plans.joins()?.mark {
                 let probe = self.read(Side::Probe, unmatched)?;
                 let marked = self.hash_join(plan, batches, probe, BlockMemory::Kept(memory))?;
                 unmatched = self.pass_on_unmatched(plan, marked, output).await?;
             }
         }
-        if self.plans.mark.is_some() && returns_rows_of_one_side(self.plans.join_type, Side::Probe) {
+        if self.plans.joins()?.mark.is_some() && returns_rows_of_one_side(self.plans.join_type, Side::Probe) {
             let probe = self.read(Side::Probe, unmatched)?;
             let last = BlockMemory::Last(self.build_memory());
-            self.emit_all(self.hash_join(&self.plans.pair, Vec::new(), probe, last)?, output).await?;
+            self.emit_all(self.hash_join(&self.plans.joins()?.pair, Vec::new(), probe, last)?, output).await?;
         }
         Ok(())
     }
@@ -83,7 +83,7 @@ impl PairJoin {
             if let Some(returned) = self.marked_output(&batch, &columns)? {
                 let returned = filter_record_batch(&returned, marks)?;
                 if returned.num_rows() > 0 {
-                    output.emit(with_schema(returned, &self.plans.pair.schema())?).await;
+                    output.emit(with_schema(returned, &self.plans.schema())?).await;
                 }
             }
         }

@@ -71,11 +71,12 @@ impl SpillingHashJoinExec {
             PartitionMode::CollectLeft if !counts_probes => InputExec::for_one_of(Side::Probe, join.right()),
             _ => InputExec::for_plan(Side::Probe, join.right()),
         };
+        let join = Arc::new(join);
         Ok(Self {
             in_memory: Arc::new(join.builder().with_new_children(vec![build, probe])?.build()?),
             latest: Mutex::default(),
-            pairs: Arc::new(PairPlans::try_new(&join, limits)?),
-            join: Arc::new(join),
+            pairs: Arc::new(PairPlans::new(&join, limits)),
+            join,
             shared: Mutex::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         })

@@ -98,7 +98,7 @@ impl PairJoin {
         build: Partitions,
         probe: SendableRecordBatchStream,
     ) -> SendableRecordBatchStream {
-        let schema = self.plans.pair.schema();
+        let schema = self.plans.schema();
         let rows = async_try_stream(|mut output| async move { self.join_split(build, probe, 0, &mut output).await });
         Box::pin(RecordBatchStreamAdapter::new(schema, rows))
     }
@@ -153,8 +153,12 @@ impl PairJoin {
                 None => {
                     let memory = Arc::clone(rows.memory());
                     let probe = self.read(Side::Probe, pair.probe)?;
-                    let joined =
-                        self.hash_join(&self.plans.pair, rows.into_batches(), probe, BlockMemory::Last(memory))?;
+                    let joined = self.hash_join(
+                        &self.plans.joins()?.pair,
+                        rows.into_batches(),
+                        probe,
+                        BlockMemory::Last(memory),
+                    )?;
                     self.emit_all(joined, output).await
                 }
                 Some(refused) => {
@@ -203,7 +207,7 @@ impl PairJoin {
     }
 
     pub(super) async fn emit_all(&self, mut rows: SendableRecordBatchStream, output: &mut Output) -> Result<()> {
-        let schema = self.plans.pair.schema();
+        let schema = self.plans.schema();
         while let Some(batch) = rows.next().await {
             output.emit(with_schema(batch?, &schema)?).await;
         }

@@ -1,11 +1,12 @@
 //! The joins of a pair of spill files, as plans of DataFusion's join over [`InputExec`]s.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, HashJoinExecBuilder, PartitionMode};
 
 use super::Limits;
@@ -14,7 +15,7 @@ use super::partitioner::Split;
 
 /// The joins that a spilled join consists of.
 #[derive(Debug)]
-pub(super) struct PairPlans {
+pub(super) struct PairJoins {
     /// Joins a pair of which the build side is in memory.
     pub(super) pair: HashJoinExec,
     /// Joins a block of a build side with all probe rows and returns what no other block can change. `None` if that is
@@ -22,6 +23,15 @@ pub(super) struct PairPlans {
     pub(super) block: Option<HashJoinExec>,
     /// Marks the probe rows that match a row of a block. `None` if no result depends on probe rows without a match.
     pub(super) mark: Option<HashJoinExec>,
+}
+
+/// How a join is done over spill files.
+#[derive(Debug)]
+pub(super) struct PairPlans {
+    /// The join as it was planned; never executed.
+    join: Arc<HashJoinExec>,
+    /// Made when they are first needed: most joins never spill, and planning three joins for each takes its time.
+    joins: OnceLock<PairJoins>,
     pub(super) join_type: JoinType,
     pub(super) null_equality: NullEquality,
     pub(super) null_aware: bool,
@@ -35,29 +45,53 @@ pub(super) struct PairPlans {
 }
 
 impl PairPlans {
-    pub(super) fn try_new(join: &HashJoinExec, limits: Limits) -> Result<Self> {
-        let join_type = *join.join_type();
+    pub(super) fn new(join: &Arc<HashJoinExec>, limits: Limits) -> Self {
+        Self {
+            joins: OnceLock::new(),
+            join_type: *join.join_type(),
+            null_equality: join.null_equality(),
+            null_aware: join.null_aware,
+            projection: join.projection.as_ref().map(|columns| columns.to_vec()),
+            build_schema: join.left().schema(),
+            probe_schema: join.right().schema(),
+            build_keys: join.on().iter().map(|(build, _)| Arc::clone(build)).collect(),
+            probe_keys: join.on().iter().map(|(_, probe)| Arc::clone(probe)).collect(),
+            join: Arc::clone(join),
+            limits,
+        }
+    }
+
+    /// Columns of the rows that the join returns.
+    pub(super) fn schema(&self) -> SchemaRef {
+        self.join.schema()
+    }
+
+    /// The joins of pairs of files.
+    pub(super) fn joins(&self) -> Result<&PairJoins> {
+        match self.joins.get() {
+            Some(joins) => Ok(joins),
+            None => {
+                let new = self.make_joins()?;
+                Ok(self.joins.get_or_init(|| new))
+            }
+        }
+    }
+
+    fn make_joins(&self) -> Result<PairJoins> {
+        let join = &self.join;
+        let join_type = self.join_type;
         let block = match join_type {
             JoinType::Right => Some(JoinType::Inner),
             JoinType::Full => Some(JoinType::Left),
             JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => None,
             complete => Some(complete),
         };
-        let projection = || join.projection.as_ref().map(|columns| columns.to_vec());
+        let projection = || self.projection.clone();
         let mark = returns_probe_rows_once(join_type).then_some(JoinType::RightMark);
-        Ok(Self {
+        Ok(PairJoins {
             pair: pair_join(join, join_type, projection())?,
             block: block.map(|block| pair_join(join, block, projection())).transpose()?,
             mark: mark.map(|mark| pair_join(join, mark, None)).transpose()?,
-            join_type,
-            null_equality: join.null_equality(),
-            null_aware: join.null_aware,
-            projection: projection(),
-            build_schema: join.left().schema(),
-            probe_schema: join.right().schema(),
-            build_keys: join.on().iter().map(|(build, _)| Arc::clone(build)).collect(),
-            probe_keys: join.on().iter().map(|(_, probe)| Arc::clone(probe)).collect(),
-            limits,
         })
     }
 
