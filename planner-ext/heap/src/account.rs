@@ -1,17 +1,31 @@
-//! Accounts of allocated memory.
+//! Accounts of allocated memory and of time.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use crate::allocator::{WorkingFor, current};
 
-/// Bytes that the work of one statement has allocated and not freed.
+/// Bytes that the work of one statement has allocated and not freed, and the time that it took of threads.
 #[derive(Debug, Default)]
 pub struct HeapAccount {
     bytes: AtomicI64,
     peak_bytes: AtomicI64,
+    /// Microseconds of work that has ended, less the times at which work under way began.
+    busy_us: AtomicI64,
+    /// Threads that work for the account now.
+    workers: AtomicI64,
+}
+
+/// Microseconds since the first use of an account.
+fn now_us() -> i64 {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    // Not a clock that tests can set: the time is measured, and nothing is decided by it here.
+    #[allow(clippy::disallowed_methods)]
+    let now = Instant::now();
+    now.saturating_duration_since(*ORIGIN.get_or_init(|| now)).as_micros() as i64
 }
 
 impl HeapAccount {
@@ -33,6 +47,23 @@ impl HeapAccount {
     /// The largest [`Self::bytes`] so far.
     pub fn peak_bytes(&self) -> u64 {
         u64::try_from(self.peak_bytes.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Time for which threads worked for the account so far; an estimate while some begin or end.
+    pub fn busy_time(&self) -> Duration {
+        let under_way = self.workers.load(Ordering::Relaxed).saturating_mul(now_us());
+        let busy_us = self.busy_us.load(Ordering::Relaxed).saturating_add(under_way);
+        Duration::from_micros(u64::try_from(busy_us).unwrap_or(0))
+    }
+
+    pub(crate) fn begin_work(&self) {
+        self.busy_us.fetch_sub(now_us(), Ordering::Relaxed);
+        self.workers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_work(&self) {
+        self.busy_us.fetch_add(now_us(), Ordering::Relaxed);
+        self.workers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Takes off bytes that now belong to someone else; what the account does not have, it cannot lose.

@@ -2,7 +2,6 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::account::HeapAccount;
@@ -108,7 +107,9 @@ pub(crate) fn current() -> Option<Arc<HeapAccount>> {
 /// While it lives, this thread works for an account; then for the earlier one again.
 pub(crate) struct WorkingFor<'a> {
     earlier: *const HeapAccount,
-    account: PhantomData<&'a Arc<HeapAccount>>,
+    account: &'a Arc<HeapAccount>,
+    /// False where the thread worked for the account already.
+    is_first: bool,
 }
 
 impl<'a> WorkingFor<'a> {
@@ -116,7 +117,11 @@ impl<'a> WorkingFor<'a> {
         THREAD.with(|thread| {
             report(thread);
             let earlier = thread.account.replace(Arc::as_ptr(account));
-            Self { earlier, account: PhantomData }
+            let is_first = !std::ptr::eq(earlier, Arc::as_ptr(account));
+            if is_first {
+                account.begin_work();
+            }
+            Self { earlier, account, is_first }
         })
     }
 }
@@ -127,12 +132,16 @@ impl Drop for WorkingFor<'_> {
             report(thread);
             thread.account.set(self.earlier);
         });
+        if self.is_first {
+            self.account.end_work();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::alloc::System;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -211,5 +220,22 @@ mod tests {
         let carried = abandoned.charge_call(|| HeapAccount::carry(|| mebibytes(3)));
         let held = std::thread::scope(|threads| threads.spawn(carried).join());
         assert!(held.is_ok() && abandoned.bytes().abs_diff(3 * MIB) < 1_000, "{abandoned:?}");
+    }
+
+    #[test]
+    fn an_account_has_the_time_of_its_work_once() {
+        let pause = || std::thread::sleep(Duration::from_millis(20));
+        let account = HeapAccount::new();
+        account.charge_call(|| {
+            account.charge_call(pause);
+            assert!(account.busy_time() >= Duration::from_millis(20), "that of work under way too");
+        });
+        let busy = account.busy_time();
+        assert!(busy >= Duration::from_millis(20), "{busy:?}");
+        let outside = Instant::now();
+        let mut future = Box::pin(account.charge(std::future::ready(())));
+        pause();
+        assert!(poll(&mut future).is_ready());
+        assert!(account.busy_time() - busy < outside.elapsed() / 2, "{account:?}");
     }
 }
