@@ -44,6 +44,11 @@ impl Connection {
     pub(crate) fn session(&self, sessions: &Sessions, principal: Principal) -> Result<Arc<Session>, Status> {
         let mut own = self.sessions.lock();
         if let Some(session) = own.get(&principal.user) {
+            if session.has_ended() {
+                own.remove(&principal.user);
+                return Err(sessions.ended());
+            }
+            session.touch();
             return Ok(session.clone());
         }
         if own.len() >= MOST_USERS {

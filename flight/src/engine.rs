@@ -179,6 +179,9 @@ pub trait Engine: Send + Sync + 'static {
     fn open_session(&self, principal: Principal) -> EngineResult<SessionId>;
     /// Ends a session, its running statements and its transactions. Does nothing for an unknown session.
     fn close_session(&self, session: &SessionId);
+
+    /// Whether a statement of the session has not ended.
+    fn runs_statement(&self, session: &SessionId) -> bool;
     /// Parses and checks one statement without running it. Without `transaction` it runs in the transaction that
     /// SQL began in the session, or commits by itself.
     fn prepare<'a>(

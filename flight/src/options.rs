@@ -19,8 +19,8 @@ pub struct FlightOptions {
     pub ticket_ttl: Duration,
     /// Most planned queries that wait to be fetched, over all clients.
     pub max_tickets: usize,
-    /// Time after which an unused session expires.
-    pub session_ttl: Duration,
+    /// Time after which an unused session ends; `None`: it does not.
+    pub session_ttl: Option<Duration>,
     /// Most open sessions.
     pub max_sessions: usize,
     /// Most prepared statements of a session.
@@ -47,7 +47,7 @@ impl Default for FlightOptions {
             target_message_bytes: 2 << 20,
             ticket_ttl: Duration::from_secs(600),
             max_tickets: 10_000,
-            session_ttl: Duration::from_secs(12 * 3600),
+            session_ttl: Some(Duration::from_secs(12 * 3600)),
             max_sessions: 10_000,
             max_prepared_per_session: 1_000,
             max_kept_bytes_per_session: 64 << 20,

@@ -84,6 +84,14 @@ impl FlightServer {
                 Socket::new(stream, core.clone())
             })
         });
+        let swept = self.core.clone();
+        let sweep = async move {
+            while let Some(interval) = swept.sessions.sweep_interval() {
+                tokio::time::sleep(interval).await;
+                swept.sessions.close_expired();
+            }
+            std::future::pending::<()>().await;
+        };
         let serving = Server::builder()
             .http2_keepalive_interval(Some(PING_INTERVAL))
             .http2_keepalive_timeout(Some(PING_TIMEOUT))
@@ -102,6 +110,7 @@ impl FlightServer {
         };
         tokio::select! {
             result = serving => Ok(result?),
+            () = sweep => Ok(()),
             () = deadline => {
                 tracing::warn!("the server ends calls that still run after {drain_timeout:?}");
                 Ok(())

@@ -1,12 +1,18 @@
 //! Sessions: the user of a call, and the state that this client has on the server.
 //!
-//! A login opens a session that lives as long as its bearer token; such sessions are bounded in number and expire when
-//! unused. A client without a token, because the service is open or because it repeats its user and password with each
+//! A login opens a session that lives as long as its bearer token; such sessions are bounded in number. A client without a token, because the service is open or because it repeats its user and password with each
 //! call, gets the session of its user on its connection, which ends with the connection. So two clients with
-//! the same user never share a session, unless a proxy puts them on one connection. A session that ends rolls back its
-//! uncommitted changes. The service sets no cookies, so none can name a session.
+//! the same user never share a session, unless a proxy puts them on one connection. A session of either kind that is not
+//! used for long, and runs no statement, ends. A session that ends rolls back its uncommitted changes. The service sets no cookies, so none can name a session.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -38,6 +44,19 @@ pub(crate) struct Session {
     /// Options as the client set them, by name in lower case: the engine keeps their text only.
     pub(crate) options: Mutex<HashMap<String, SessionOptionValue>>,
     last_used: Mutex<Instant>,
+    has_ended: AtomicBool,
+}
+
+impl Session {
+    /// Whether it has ended; then only its client does not know yet.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::SeqCst)
+    }
+
+    /// Notes that its client uses it.
+    pub(crate) fn touch(&self) {
+        *self.last_used.lock() = Instant::now();
+    }
 }
 
 /// All sessions of the service.
@@ -46,10 +65,10 @@ pub(crate) struct Sessions {
     tickets: Arc<Tickets>,
     metrics: Arc<FlightMetrics>,
     authentication: Authentication,
-    ttl: Duration,
+    ttl: Option<Duration>,
     max_sessions: usize,
     by_token: Mutex<HashMap<String, Arc<Session>>>,
-    next_sweep: Mutex<Instant>,
+    all: Mutex<HashMap<SessionId, Weak<Session>>>,
 }
 
 impl Sessions {
@@ -67,7 +86,7 @@ impl Sessions {
             ttl: options.session_ttl,
             max_sessions: options.max_sessions,
             by_token: Mutex::default(),
-            next_sweep: Mutex::new(Instant::now() + options.session_ttl / 4),
+            all: Mutex::default(),
         }
     }
 
@@ -116,17 +135,24 @@ impl Sessions {
     pub(crate) fn open(&self, principal: Principal) -> Result<Arc<Session>, Status> {
         let id = self.engine.open_session(principal.clone())?;
         self.metrics.add_sessions(1);
-        Ok(Arc::new(Session {
-            id,
+        let session = Arc::new(Session {
+            id: id.clone(),
             principal,
             prepared: Mutex::default(),
             options: Mutex::default(),
             last_used: Mutex::new(Instant::now()),
-        }))
+            has_ended: AtomicBool::new(false),
+        });
+        self.all.lock().insert(id, Arc::downgrade(&session));
+        Ok(session)
     }
 
     /// Ends a session: its statements, its tickets, its state at the engine.
     pub(crate) fn close(&self, session: &Session) {
+        if session.has_ended.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.all.lock().remove(&session.id);
         let statements = std::mem::take(&mut *session.prepared.lock());
         // Without the lock.
         drop(statements);
@@ -139,34 +165,60 @@ impl Sessions {
     fn find_by_token(&self, credentials: &Credentials) -> Option<Arc<Session>> {
         let Credentials::Bearer(token) = credentials else { return None };
         let session = self.by_token.lock().get(token).cloned()?;
-        if session.last_used.lock().elapsed() <= self.ttl {
-            *session.last_used.lock() = Instant::now();
-            return Some(session);
-        }
-        // Only the call that removes the session from the table closes it.
-        let expired = self.by_token.lock().remove(token);
-        if let Some(expired) = expired {
-            self.close(&expired);
-        }
-        None
-    }
-
-    /// Drops expired sessions from time to time, and when the table is full; fails when it is still full then.
-    fn make_room(&self) -> Result<(), Status> {
-        let (expired, full) = {
-            let mut sessions = self.by_token.lock();
-            let now = Instant::now();
-            let mut expired = Vec::new();
-            if sessions.len() >= self.max_sessions || *self.next_sweep.lock() <= now {
-                *self.next_sweep.lock() = now + self.ttl / 4;
-                expired.extend(sessions.extract_if(|_, session| session.last_used.lock().elapsed() > self.ttl));
-            }
-            (expired, sessions.len() >= self.max_sessions)
-        };
-        for (_, session) in expired {
+        if self.is_expired(&session) {
             self.close(&session);
         }
-        if full { Err(too_many_sessions(self.max_sessions)) } else { Ok(()) }
+        if session.has_ended() {
+            self.by_token.lock().remove(token);
+            return None;
+        }
+        session.touch();
+        Some(session)
+    }
+
+    fn is_expired(&self, session: &Session) -> bool {
+        let is_old = |ttl| session.last_used.lock().elapsed() > ttl;
+        if !self.ttl.is_some_and(is_old) {
+            return false;
+        }
+        let is_busy = self.engine.runs_statement(&session.id);
+        if is_busy {
+            session.touch();
+        }
+        !is_busy
+    }
+
+    /// Ends the sessions that were not used for long.
+    pub(crate) fn close_expired(&self) {
+        let open: Vec<Arc<Session>> = self.all.lock().values().filter_map(Weak::upgrade).collect();
+        for session in open.iter().filter(|session| self.is_expired(session)) {
+            tracing::info!(session = session.id.0, user = session.principal.user, "a session ended that was not used");
+            self.close(session);
+        }
+        self.by_token.lock().retain(|_, session| !session.has_ended());
+    }
+
+    /// The error of a call on a connection whose session has ended.
+    pub(crate) fn ended(&self) -> Status {
+        let unused = self.ttl.map(|ttl| format!(" for {ttl:?}")).unwrap_or_default();
+        Status::failed_precondition(format!(
+            "the session was not used{unused} (query.idle_session_timeout) and ended, with its options, prepared statements \
+             and transactions; the next call starts another one"
+        ))
+    }
+
+    /// How often expired sessions are looked for; `None`: sessions do not expire.
+    pub(crate) fn sweep_interval(&self) -> Option<Duration> {
+        self.ttl.map(|ttl| (ttl / 4).clamp(Duration::from_millis(100), Duration::from_secs(60)))
+    }
+
+    /// Drops expired sessions when the table is full; fails when it is still full then.
+    fn make_room(&self) -> Result<(), Status> {
+        let is_full = || self.by_token.lock().len() >= self.max_sessions;
+        if is_full() {
+            self.close_expired();
+        }
+        if is_full() { Err(too_many_sessions(self.max_sessions)) } else { Ok(()) }
     }
 }
 

@@ -68,6 +68,10 @@ impl flight::Engine for FlightEngine {
         self.0.close_session(&session.0);
     }
 
+    fn runs_statement(&self, session: &SessionId) -> bool {
+        self.0.runs_statement(&session.0)
+    }
+
     fn prepare<'a>(
         &'a self,
         session: &'a SessionId,

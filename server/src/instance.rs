@@ -30,7 +30,25 @@ pub struct Instance {
     /// How memory is divided.
     pub plan: MemoryPlan,
     watch: MemoryWatch,
-    cpu: Option<Runtime>,
+    runtimes: Option<Runtimes>,
+}
+
+/// The threads of the engine. They share the processor: those that plan, and execute point statements, get their part of
+/// it however many statements are executed. There are as many as point statements, and more for planning, because a
+/// thread is not free for others before a batch of its statement is done.
+struct Runtimes {
+    execution: Runtime,
+    planning: Runtime,
+}
+
+fn start_threads(name: &str, threads: usize) -> Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name(name)
+        .thread_stack_size(STACK_BYTES)
+        .enable_all()
+        .build()
+        .map_err(|e| Error::System(format!("cannot start the query threads: {e}")))
 }
 
 impl Instance {
@@ -56,16 +74,13 @@ impl Instance {
             0 => std::thread::available_parallelism().map_or(2, usize::from),
             threads => threads,
         };
-        let cpu = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(threads)
-            .thread_name("terrace-cpu")
-            .thread_stack_size(STACK_BYTES)
-            .enable_all()
-            .build()
-            .map_err(|e| Error::System(format!("cannot start the query threads: {e}")))?;
-        let engine = Engine::new(store, engine_options(config, &plan, threads, cpu.handle().clone()))?;
+        let runtimes = Runtimes {
+            execution: start_threads("terrace-cpu", threads)?,
+            planning: start_threads("terrace-plan", threads + config.query.point_slots)?,
+        };
+        let engine = Engine::new(store, engine_options(config, &plan, threads, &runtimes))?;
         let watch = MemoryWatch::start(&engine, plan.limit.bytes)?;
-        Ok(Self { engine, plan, watch, cpu: Some(cpu) })
+        Ok(Self { engine, plan, watch, runtimes: Some(runtimes) })
     }
 
     /// The store.
@@ -80,7 +95,7 @@ impl Instance {
 
     /// The runtime of queries.
     pub fn cpu(&self) -> Option<&tokio::runtime::Handle> {
-        self.cpu.as_ref().map(Runtime::handle)
+        self.runtimes.as_ref().map(|runtimes| runtimes.execution.handle())
     }
 
     /// Stops background work and flushes; call it when no statement runs any more.
@@ -95,13 +110,14 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         // Dropping a runtime waits, which panics inside another runtime.
-        if let Some(cpu) = self.cpu.take() {
-            cpu.shutdown_background();
+        if let Some(Runtimes { execution, planning }) = self.runtimes.take() {
+            planning.shutdown_background();
+            execution.shutdown_background();
         }
     }
 }
 
-fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, cpu: tokio::runtime::Handle) -> EngineOptions {
+fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, runtimes: &Runtimes) -> EngineOptions {
     let query = &config.query;
     EngineOptions {
         query_memory_bytes: plan.query_bytes,
@@ -109,9 +125,18 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, cpu: tokio
         admission: query.admission,
         max_running: query.max_running,
         point_slots: query.point_slots,
+        workload_groups: config
+            .workload_groups
+            .iter()
+            .map(|(name, group)| group.resolve(name, plan.query_bytes))
+            .collect(),
         max_queued: query.max_queued,
         queue_timeout: query.queue_timeout.0,
         statement_timeout: query.timeout.map(|span| span.0),
+        idle_transaction_timeout: Some(query.idle_transaction_timeout.0).filter(|timeout| !timeout.is_zero()),
+        planning: runtimes.planning.handle().clone(),
+        planning_slots: if query.planning_slots == 0 { threads.div_ceil(2) } else { query.planning_slots },
+        planning_timeout: query.planning_timeout.0,
         history: query.history,
         mining: MiningOptions {
             mode: config.hot_views.mode,
@@ -123,7 +148,7 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, cpu: tokio
         },
         hot_view_bytes_per_s: config.compaction.rate_limit.resolve(1 << 30),
         files: file_access(config),
-        ..EngineOptions::new(config.data_dir.join("spill"), cpu)
+        ..EngineOptions::new(config.data_dir.join("spill"), runtimes.execution.handle().clone())
     }
 }
 

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use terrace_flight::{FlightMetrics, OperationSnapshot};
-use terrace_planner_ext::engine::{DURATION_BUCKETS_US, Engine, MiningCounters, Outcome, RunCounters, StatementKind};
+use terrace_planner_ext::engine::{
+    DURATION_BUCKETS_US, Engine, MiningCounters, Outcome, RunCounters, StatementKind, WorkloadGroupRecord,
+};
 use terrace_tier_store::Store;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::heat::access::AccessTotal;
@@ -163,6 +165,7 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
     out.gauge("terrace_query_memory_limit_bytes", "Its limit.", memory.limit_bytes() as f64);
     let help = "Query memory that running statements are expected to need, weighted by time.";
     out.gauge("terrace_query_demand_bytes", help, engine.demand_bytes() as f64);
+    workload_groups(out, &engine.workload_groups());
     out.gauge("terrace_query_spilled_bytes", "Bytes in spill files now.", engine.spilled_bytes() as f64);
     let views = engine.view_tally();
     let help = "Scans of tables with published hot views, counted once for each view.";
@@ -175,6 +178,24 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
     out.counter("terrace_hot_view_saved_bytes_total", help, views.saved_bytes() as f64);
     hot_view_runs(out, engine.view_runs());
     mining(out, engine.mining_counters());
+}
+
+fn workload_groups(out: &mut Exposition, groups: &[WorkloadGroupRecord]) {
+    let of_each = |value: fn(&WorkloadGroupRecord) -> f64| {
+        groups.iter().map(move |group| (vec![("group", group.group.name.as_str())], value(group)))
+    };
+    let help = "Statements of the workload group that have an execution slot.";
+    out.gauges("terrace_workload_group_running_statements", help, of_each(|g| g.running as f64));
+    let help = "Statements of the workload group that wait for an execution slot.";
+    out.gauges("terrace_workload_group_queued_statements", help, of_each(|g| g.queued as f64));
+    let help = "Query memory that the statements of the workload group reserve.";
+    out.gauges("terrace_workload_group_reserved_bytes", help, of_each(|g| g.reserved_bytes as f64));
+    let help = "Statements of the workload group that got an execution slot.";
+    out.counters("terrace_workload_group_admitted_statements_total", help, of_each(|g| g.admitted as f64));
+    let help = "Statements of the workload group that got no execution slot because of load.";
+    out.counters("terrace_workload_group_refused_statements_total", help, of_each(|g| g.refused as f64));
+    let help = "Time for which statements of the workload group waited for an execution slot.";
+    out.counters("terrace_workload_group_wait_seconds_total", help, of_each(|g| seconds(g.waited_us as f64)));
 }
 
 fn hot_view_runs(out: &mut Exposition, runs: &RunCounters) {

@@ -85,6 +85,7 @@ impl Server {
             max_kept_bytes_per_session: (query_bytes / 16).max(16 << 20),
             max_kept_bytes: (query_bytes / 4).max(32 << 20),
             stall_timeout: Some(self.config.query.stall_timeout.0).filter(|timeout| !timeout.is_zero()),
+            session_ttl: Some(self.config.query.idle_session_timeout.0).filter(|timeout| !timeout.is_zero()),
             ..FlightOptions::default()
         };
         let service = FlightServer::new(FlightEngine::new(Arc::clone(self.engine())), options);

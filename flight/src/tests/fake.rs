@@ -107,6 +107,10 @@ impl Engine for FakeEngine {
         self.sessions.lock().retain(|(id, _)| id != session);
     }
 
+    fn runs_statement(&self, _: &SessionId) -> bool {
+        self.counters.live.load(SeqCst) > 0
+    }
+
     fn prepare<'a>(
         &'a self,
         _: &'a SessionId,

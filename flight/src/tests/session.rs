@@ -69,7 +69,7 @@ async fn credentials_with_every_call_have_one_session_per_connection() {
 
 #[tokio::test]
 async fn an_unused_token_expires_and_full_tables_refuse_newcomers_only() {
-    let options = FlightOptions { session_ttl: Duration::from_millis(300), max_sessions: 1, ..with_password() };
+    let options = FlightOptions { session_ttl: Some(Duration::from_millis(300)), max_sessions: 1, ..with_password() };
     let harness = Harness::start(options).await;
     let mut first = harness.connect().await;
     first.handshake("ada", "secret").await.unwrap();
@@ -82,6 +82,23 @@ async fn an_unused_token_expires_and_full_tables_refuse_newcomers_only() {
     assert!(harness.engine.sessions.lock().is_empty(), "it ends when it is found to have expired");
     second.handshake("ada", "secret").await.unwrap();
     assert_eq!(harness.engine.sessions.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_used_ends_and_its_client_learns_it_once() {
+    let options = FlightOptions { session_ttl: Some(Duration::from_millis(400)), ..FlightOptions::default() };
+    let harness = Harness::start(options).await;
+    let [mut idle, mut busy] = [harness.connect().await, harness.connect().await];
+    query(&mut idle, "rows 3").await.unwrap();
+    let info = busy.execute("endless".into(), None).await.unwrap();
+    let endless = busy.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(harness.engine.sessions.lock().len(), 2, "a statement runs");
+    drop(endless);
+    eventually("the sessions end", || harness.engine.sessions.lock().is_empty()).await;
+    let error = query(&mut idle, "rows 3").await.unwrap_err();
+    assert!(error.code() == Code::FailedPrecondition && error.message().contains("was not used for 400ms"), "{error}");
+    assert_eq!(rows(&query(&mut idle, "rows 3").await.unwrap()), 3, "in another session");
 }
 
 #[tokio::test]

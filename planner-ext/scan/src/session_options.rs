@@ -13,7 +13,7 @@ use datafusion::common::config_err;
 use terrace_tier_store::units::Span;
 
 /// Options with the prefix `terrace.`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SessionOptions {
     /// Order inner joins by estimated cost; without it they run in the order of the statement.
     pub join_order: bool,
@@ -21,18 +21,28 @@ pub struct SessionOptions {
     pub hot_views: bool,
     /// Longest execution of a statement; zero: as the server allows.
     pub statement_timeout: Span,
+    /// Longest time for which a transaction stays open without a statement; zero: as the server allows.
+    pub idle_transaction_timeout: Span,
+    /// Workload group of the session's statements; empty: that of its user.
+    pub workload_group: String,
 }
 
 impl SessionOptions {
     /// The options of a session.
     pub fn from_config(options: &ConfigOptions) -> Self {
-        options.extensions.get::<Self>().copied().unwrap_or_default()
+        options.extensions.get::<Self>().cloned().unwrap_or_default()
     }
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { join_order: true, hot_views: true, statement_timeout: Span(Duration::ZERO) }
+        Self {
+            join_order: true,
+            hot_views: true,
+            statement_timeout: Span(Duration::ZERO),
+            idle_transaction_timeout: Span(Duration::ZERO),
+            workload_group: String::new(),
+        }
     }
 }
 
@@ -50,20 +60,19 @@ impl ExtensionOptions for SessionOptions {
     }
 
     fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(*self)
+        Box::new(self.clone())
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
             "join_order" => self.join_order.set(key, value),
             "hot_views" => self.hot_views.set(key, value),
-            "statement_timeout" => match value.parse() {
-                Ok(span) => {
-                    self.statement_timeout = span;
-                    Ok(())
-                }
-                Err(why) => config_err!("option 'terrace.{key}': {why}"),
-            },
+            "workload_group" => {
+                value.clone_into(&mut self.workload_group);
+                Ok(())
+            }
+            "statement_timeout" => set_span(&mut self.statement_timeout, key, value),
+            "idle_transaction_timeout" => set_span(&mut self.idle_transaction_timeout, key, value),
             other => config_err!("option 'terrace.{other}' does not exist"),
         }
     }
@@ -90,7 +99,27 @@ impl ExtensionOptions for SessionOptions {
                 &self.statement_timeout,
                 "Longest execution of a statement, such as 30s; 0s: as the server allows",
             ),
+            entry(
+                "idle_transaction_timeout",
+                &self.idle_transaction_timeout,
+                "Longest time for which a transaction stays open without a statement; 0s: as the server allows",
+            ),
+            entry(
+                "workload_group",
+                &self.workload_group,
+                "Workload group of the session's statements, one of system.workload_groups; empty: that of its user",
+            ),
         ]
+    }
+}
+
+fn set_span(option: &mut Span, key: &str, value: &str) -> Result<()> {
+    match value.parse() {
+        Ok(span) => {
+            *option = span;
+            Ok(())
+        }
+        Err(why) => config_err!("option 'terrace.{key}': {why}"),
     }
 }
 
@@ -112,6 +141,8 @@ mod tests {
             ("terrace.hot_views", "true"),
             ("terrace.statement_timeout", "90s"),
             ("terrace.statement_timeout", "0s"),
+            ("terrace.idle_transaction_timeout", "5m"),
+            ("terrace.workload_group", "loads"),
         ] {
             options.set(name, value).unwrap();
             let listed = options.entries().into_iter().find(|entry| entry.key == name).unwrap();

@@ -19,6 +19,7 @@ use terrace_tier_store::clock::Clock;
 use tokio::sync::oneshot;
 
 use super::memory::StatementPool;
+use super::workload::{Group, WorkloadGroupRecord};
 use crate::error::{Error, ErrorKind, Result};
 
 pub(super) use demand::Demand;
@@ -63,6 +64,7 @@ type Grant = oneshot::Sender<ExecutionSlot>;
 /// A statement that asks for a slot.
 pub(super) struct Applicant<'a> {
     pub(super) session: &'a str,
+    pub(super) group: &'a Arc<Group>,
     pub(super) demand: Arc<Demand>,
     /// What it reserves while it executes.
     pub(super) pool: Arc<StatementPool>,
@@ -145,11 +147,39 @@ impl Admission {
         self.scheduler.lock().demand_bytes()
     }
 
+    /// What the statements of a workload group do now.
+    pub(super) fn group_record(&self, group: &Arc<Group>) -> WorkloadGroupRecord {
+        let load = self.scheduler.lock().group_load(group);
+        WorkloadGroupRecord {
+            group: group.options.clone(),
+            running: load.running,
+            queued: load.queued,
+            demand_bytes: load.demand_bytes,
+            reserved_bytes: load.reserved_bytes,
+            admitted: group.admitted.load(Ordering::Relaxed),
+            refused: group.refused.load(Ordering::Relaxed),
+            waited_us: group.waited_us.load(Ordering::Relaxed),
+        }
+    }
+
     /// Waits for a slot. [`ErrorKind::ResourceExhausted`] when the queue is full or the wait too long.
     pub(super) async fn acquire_slot(self: &Arc<Self>, applicant: Applicant<'_>) -> Result<ExecutionSlot> {
+        let Applicant { session, group, demand, pool } = applicant;
+        let since_us = self.clock.now_us();
+        let slot =
+            self.wait_for_slot(Request { session: session.into(), group: Arc::clone(group), demand, pool: Some(pool) });
+        let slot = slot.await;
+        let waited_us = self.clock.now_us().saturating_sub(since_us);
+        match &slot {
+            Ok(_) => group.count_admitted(waited_us),
+            Err(_) => group.count_refused(waited_us),
+        }
+        slot
+    }
+
+    async fn wait_for_slot(self: &Arc<Self>, request: Request) -> Result<ExecutionSlot> {
         let (grant, granted) = oneshot::channel();
-        let request =
-            Request { session: applicant.session.into(), demand: applicant.demand, pool: Some(applicant.pool) };
+        let group = Arc::clone(&request.group);
         let asked = self.with_scheduler(|scheduler, now_us| scheduler.ask(request, grant, now_us));
         let id = match asked {
             Ok(id) => id,
@@ -168,8 +198,9 @@ impl Admission {
             }
             Ok(None) => Err(Error::new(ErrorKind::Unavailable, "the server is stopping; try again")),
             Err(_) => Err(self.try_again(format!(
-                "the statement waited {:?} for one of {} execution slots; the server is busy, try again",
-                self.options.timeout, self.options.max_running
+                "the statement waited {:?} for one of {} execution slots; the server, or the workload group '{}', is \
+                 busy, try again",
+                self.options.timeout, self.options.max_running, group.options.name
             ))),
         }
     }
@@ -240,6 +271,7 @@ mod tests {
 
     use super::*;
     use crate::engine::memory::QueryMemory;
+    use crate::engine::workload::WorkloadGroup;
 
     fn admission(point_slots: usize) -> Arc<Admission> {
         let options = AdmissionOptions {
@@ -254,8 +286,9 @@ mod tests {
     }
 
     async fn acquire(admission: &Arc<Admission>, session: &str, demand: Arc<Demand>) -> Result<ExecutionSlot> {
-        let pool = QueryMemory::new(1 << 20).statement_pool();
-        admission.acquire_slot(Applicant { session, demand, pool }).await
+        let pool = QueryMemory::new(1 << 20).statement_pool(None);
+        let group = &Group::new(WorkloadGroup::new("default"));
+        admission.acquire_slot(Applicant { session, group, demand, pool }).await
     }
 
     #[tokio::test]

@@ -54,9 +54,12 @@ impl Engine {
         functions::configure(&mut template)?;
         template.mark_start_execution();
         let registry = Arc::clone(&self.registry);
+        let groups = Arc::clone(&self.groups);
+        let admission = Arc::clone(&self.admission);
         let live = Live {
             store: Arc::clone(&self.store),
             statements: Arc::new(move || registry.statements()),
+            workload_groups: Arc::new(move || groups.records(&admission)),
             hot_views: self.hot_views.clone(),
         };
         let schema_version = self.store.schema_version();

@@ -32,6 +32,7 @@ use super::ingest::sort_by_cluster_columns;
 use super::insert::{bind_many, name_null_column};
 use super::parameters::stored_placeholder;
 use super::plan::table_name;
+use super::query::is_out_of_memory;
 use super::registry::Ticket;
 use super::run;
 use super::run::PlanMemory;
@@ -288,7 +289,7 @@ struct Collected {
     writer: Option<IngestWriter>,
 }
 
-/// Runs the query. When it exhausts query memory, runs it once more with [`PlanMemory::SortMergeJoins`].
+/// Runs the query. When it exhausts query memory, runs it once more with [`PlanMemory::FewSorts`].
 async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target: &ChangeTarget) -> Result<Collected> {
     let engine = prepared.session().engine();
     let mut memory = match target.effect {
@@ -315,11 +316,8 @@ async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target
             Ok::<_, CollectError>(collected)
         };
         match collected.await {
-            Err(CollectError::Plan(error))
-                if memory != PlanMemory::SortMergeJoins
-                    && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) =>
-            {
-                memory = PlanMemory::SortMergeJoins;
+            Err(CollectError::Plan(error)) if memory != PlanMemory::FewSorts && is_out_of_memory(&error) => {
+                memory = PlanMemory::FewSorts;
             }
             Err(error) => return Err(error.into()),
             Ok(collected) => return Ok(collected),

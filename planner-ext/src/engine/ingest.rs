@@ -100,11 +100,10 @@ impl Engine {
             None => session.current(),
         };
         let text: Arc<str> = format!("INGEST INTO {} ({:?})", request.table, request.mode).into();
-        let ticket = self.registry.start(&session.new_statement(&text, StatementKind::Ingest))?;
+        let ticket = session.start_statement(&text, StatementKind::Ingest)?;
         let session = Arc::clone(session);
         let work = async move {
-            let body = ingest(&session, &ticket, request, schema, rows, transaction);
-            let result = ticket.interrupt().guarded(ticket.memory().heap().charge(body)).await;
+            let result = ticket.supervised(ingest(&session, &ticket, request, schema, rows, transaction)).await;
             ticket.end(&result);
             result
         };

@@ -48,9 +48,9 @@ impl QueryMemory {
         self.peak_bytes.load(Ordering::Relaxed)
     }
 
-    /// A pool for one statement.
-    pub(super) fn statement_pool(self: &Arc<Self>) -> Arc<StatementPool> {
-        Arc::new(StatementPool::new(Arc::clone(self)))
+    /// A pool for one statement, whose workload group may have a limit of its own.
+    pub(super) fn statement_pool(self: &Arc<Self>, group: Option<&Arc<Self>>) -> Arc<StatementPool> {
+        Arc::new(StatementPool::new(Arc::clone(self), group.cloned()))
     }
 
     fn add(&self, bytes: usize) {
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn messages_take_of_query_memory_until_their_last_reader_is_done() {
         let memory = QueryMemory::new(3_200);
-        let pool: Arc<dyn MemoryPool> = memory.statement_pool();
+        let pool: Arc<dyn MemoryPool> = memory.statement_pool(None);
         let messages = MessageMemory(Arc::clone(&memory));
         let charge = terrace_ipc::Account::charge(&messages, 3_000).unwrap();
         MemoryConsumer::new("join").register(&pool).try_grow(201).unwrap_err();

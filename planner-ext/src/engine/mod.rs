@@ -27,8 +27,12 @@
 //!
 //! Execution:
 //!
-//! - [`run`]: admits, plans and executes statements; sends rows to the caller through a bounded channel
+//! - [`query`]: plans, admits and executes queries; sends rows to the caller through a bounded channel
+//! - [`run`]: plans and executes statements: slots, plans of operators, updates
+//! - [`planning`]: limits of planning, and threads for it
+//! - [`workload`]: workload groups of sessions
 //! - [`admission`]: limits the statements that execute and wait
+//! - [`explain`]: expected memory in EXPLAIN
 //! - [`registry`]: records of running and ended statements
 //! - [`interrupt`]: stops statements, also within long joins
 //! - [`memory`]: query memory
@@ -78,6 +82,7 @@ mod defaults;
 mod duplicate_columns;
 mod even_sorts;
 mod execute;
+mod explain;
 mod files;
 mod functions;
 mod grouping_sets;
@@ -91,7 +96,9 @@ mod parameters;
 mod parquet_files;
 mod partitions;
 mod plan;
+mod planning;
 mod prepare;
+mod query;
 mod recursion;
 mod registry;
 mod rule;
@@ -111,6 +118,7 @@ pub(crate) mod types;
 pub(crate) mod views_off;
 #[cfg(feature = "hot-views")]
 pub(crate) mod views_on;
+mod workload;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -148,20 +156,27 @@ pub use transaction::Transaction;
 pub(crate) use views_off as views;
 #[cfg(feature = "hot-views")]
 pub(crate) use views_on as views;
+pub use workload::{DEFAULT_GROUP, WorkloadGroup, WorkloadGroupRecord};
 
 use crate::error::{Error, ErrorKind, Result};
 use admission::{Admission, AdmissionOptions};
 use arrow_files::ArrowFiles;
 use files::{CheckedFiles, REPLACING};
+use interrupt::Interrupt;
 use memory::MessageMemory;
 use parquet_files::ValidatedFiles;
+use planning::{Planner, PlanningOptions};
 use registry::Registry;
 use show::ArrowTypes;
 use spill::{SpillFactory, SpillSpace};
+use workload::Groups;
 
 /// Sorted runs that a spilled sort reads at once. DataFusion would read as many as memory allows, which leaves none to
 /// partitions that still sort.
 const MERGED_RUNS: usize = 16;
+
+/// Memory that the planning of a statement may hold however small query memory is.
+const LEAST_PLANNING_BYTES: u64 = 64 << 20;
 
 /// Limits, folders and other settings of an engine.
 #[derive(Debug, Clone)]
@@ -182,14 +197,24 @@ pub struct EngineOptions {
     pub max_running: usize,
     /// Point statements that execute besides: those that read few rows and need little memory.
     pub point_slots: usize,
+    /// Workload groups; one that is not among them takes the other sessions.
+    pub workload_groups: Vec<WorkloadGroup>,
     /// Most statements that wait for a slot; one more is refused.
     pub max_queued: usize,
     /// Longest wait for a slot.
     pub queue_timeout: Duration,
     /// Longest execution; `None` for no limit.
     pub statement_timeout: Option<Duration>,
-    /// Runtime for planning and execution; network code runs on another.
+    /// Longest time for which a transaction stays open without a statement; `None`: for ever.
+    pub idle_transaction_timeout: Option<Duration>,
+    /// Runtime for execution; network code runs on another.
     pub cpu: tokio::runtime::Handle,
+    /// Runtime for planning, and for the execution of point statements, which so have processor time beside the others.
+    pub planning: tokio::runtime::Handle,
+    /// Statements that are planned at once, of those that may take long; each has a thread of its own.
+    pub planning_slots: usize,
+    /// Longest time that the planning of a statement may take.
+    pub planning_timeout: Duration,
     /// Ended statements kept for `system.queries`.
     pub history: usize,
     /// Most bytes per second that background runs of hot views read and write; 0: they run on REFRESH only.
@@ -214,9 +239,14 @@ impl EngineOptions {
             admission: AdmissionPolicy::default(),
             max_running: 8,
             point_slots: 2,
+            workload_groups: Vec::new(),
             max_queued: 64,
             queue_timeout: Duration::from_secs(30),
             statement_timeout: None,
+            idle_transaction_timeout: Some(Duration::from_secs(600)),
+            planning: cpu.clone(),
+            planning_slots: 2,
+            planning_timeout: Duration::from_secs(30),
             cpu,
             history: 1000,
             hot_view_bytes_per_s: 0,
@@ -280,8 +310,10 @@ pub struct Engine {
     runtime: Arc<RuntimeEnv>,
     spill_space: Arc<SpillSpace>,
     memory: Arc<QueryMemory>,
+    planner: Arc<Planner>,
     admission: Arc<Admission>,
     registry: Arc<Registry>,
+    groups: Arc<Groups>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     next_session: AtomicU64,
     next_transaction: AtomicU64,
@@ -315,7 +347,7 @@ impl Engine {
             .with_temp_file_factory(Arc::new(SpillFactory(Arc::clone(&spill_space))))
             .with_max_spill_merge_fan_in(MERGED_RUNS);
         let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(memory.statement_pool())
+            .with_memory_pool(memory.statement_pool(None))
             .with_disk_manager_builder(disk)
             // A cached listing would hide files added to an external table.
             .with_object_list_cache_limit(0)
@@ -338,7 +370,18 @@ impl Engine {
         let mut base_state = terrace_scan::joins::with_rules(builder).build();
         functions::repair(&mut base_state, options.query_memory_bytes)?;
         base_state.register_file_format(Arc::new(ArrowFiles::new(MessageMemory(Arc::clone(&memory)))), true)?;
+        let base_state = planning::with_checks(base_state);
+        let planner = Planner::new(
+            PlanningOptions {
+                slots: options.planning_slots,
+                queue_timeout: options.queue_timeout,
+                most_time: options.planning_timeout,
+                most_bytes: (options.query_memory_bytes / 4).max(LEAST_PLANNING_BYTES),
+            },
+            options.planning.clone(),
+        );
         let engine = Arc::new(Self {
+            planner: Arc::new(planner),
             hot_views: views::EngineViews::new(&store, &base_state, &options)?,
             base_state,
             files,
@@ -361,6 +404,7 @@ impl Engine {
                 Arc::clone(&memory),
                 Arc::clone(&clock),
             ),
+            groups: Arc::new(Groups::new(&options.workload_groups)),
             memory,
             sessions: Mutex::new(HashMap::new()),
             next_session: AtomicU64::new(1),
@@ -447,6 +491,11 @@ impl Engine {
         self.admission.demand_bytes()
     }
 
+    /// All workload groups and what their statements do now; the default group is the last one.
+    pub fn workload_groups(&self) -> Vec<WorkloadGroupRecord> {
+        self.groups.records(&self.admission)
+    }
+
     /// Opens a session for `user`; it lives until closed.
     pub fn open_session(self: &Arc<Self>, user: &str) -> Arc<Session> {
         let number = self.next_session.fetch_add(1, Ordering::Relaxed);
@@ -469,6 +518,11 @@ impl Engine {
             self.registry.cancel_session(id);
             session.roll_back_all();
         }
+    }
+
+    /// Whether a statement of the session `id` has not ended.
+    pub fn runs_statement(&self, id: &str) -> bool {
+        self.registry.runs_in(id)
     }
 
     /// Running statements, then ended ones, newest first.
@@ -523,8 +577,18 @@ impl Engine {
         F: Future<Output = Result<T>> + Send + 'static,
         T: Send + 'static,
     {
-        let mut task = run::AbortOnDrop(self.options.cpu.spawn(work));
-        (&mut task.0).await.unwrap_or_else(|e| Err(run::join_error(&e)))
+        run_on(&self.options.cpu, work).await
+    }
+
+    /// Does the planning `work` of a statement that is not executed yet. The caller holds a guard of `interrupt`.
+    async fn plan<T, F>(&self, sql: &str, interrupt: Interrupt, work: F) -> Result<T>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let planner = Arc::clone(&self.planner);
+        let may_take_long = planning::may_take_long(sql, None);
+        run_on(&self.options.planning, async move { planner.plan(may_take_long, &interrupt, work).await }).await
     }
 
     /// Runs a blocking store call on the CPU runtime's blocking threads.
@@ -535,6 +599,16 @@ impl Engine {
     {
         self.options.cpu.spawn_blocking(HeapAccount::carry(work)).await.unwrap_or_else(|e| Err(run::join_error(&e)))
     }
+}
+
+/// Runs `work` on a runtime; dropping the returned future aborts it.
+async fn run_on<T, F>(runtime: &tokio::runtime::Handle, work: F) -> Result<T>
+where
+    F: Future<Output = Result<T>> + Send + 'static,
+    T: Send + 'static,
+{
+    let mut task = run::AbortOnDrop(runtime.spawn(work));
+    (&mut task.0).await.unwrap_or_else(|e| Err(run::join_error(&e)))
 }
 
 impl Drop for Engine {

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use super::interrupt::Interrupt;
 use super::memory::{QueryMemory, StatementMemory};
+use super::workload::Group;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How a statement ended.
@@ -92,6 +93,8 @@ pub struct StatementRecord {
     pub session: String,
     /// The session's user.
     pub user: String,
+    /// Its workload group.
+    pub workload_group: String,
     /// Its text; for bulk ingest a description.
     pub sql: String,
     /// Its kind.
@@ -108,6 +111,8 @@ pub struct StatementRecord {
     pub bytes: u64,
     /// Microseconds that it waited for an execution slot, or waits so far.
     pub queued_us: u64,
+    /// Microseconds for which threads worked for it.
+    pub busy_us: u64,
     /// Query memory that it was expected to need, weighted by time, in bytes.
     pub demand_bytes: u64,
     /// Memory.
@@ -198,6 +203,7 @@ struct RunningStatement {
     id: String,
     session: String,
     user: String,
+    group: Arc<Group>,
     sql: Arc<str>,
     kind: StatementKind,
     state: Mutex<StatementState>,
@@ -241,6 +247,7 @@ impl RunningStatement {
             id: self.id.clone(),
             session: self.session.clone(),
             user: self.user.clone(),
+            workload_group: self.group.options.name.clone(),
             sql: self.sql.to_string(),
             kind: self.kind,
             state,
@@ -249,6 +256,7 @@ impl RunningStatement {
             rows: self.rows.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             queued_us,
+            busy_us: self.memory.heap().busy_time().as_micros() as u64,
             demand_bytes: self.demand_bytes.load(Ordering::Relaxed),
             memory: MemoryUse {
                 reserved: self.memory.reserved_bytes(),
@@ -266,6 +274,7 @@ impl RunningStatement {
 pub(super) struct NewStatement<'a> {
     pub(super) session: &'a str,
     pub(super) user: &'a str,
+    pub(super) group: Arc<Group>,
     pub(super) sql: &'a Arc<str>,
     pub(super) kind: StatementKind,
     /// Longest duration; `None`: the registry's.
@@ -317,8 +326,9 @@ impl Registry {
     pub(super) fn start(self: &Arc<Self>, new: &NewStatement<'_>) -> Result<Ticket> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let started_unix_us = self.clock.unix_us();
-        // A session can shorten the server's limit, not lengthen it.
-        let interrupt = Interrupt::new(new.time_limit.into_iter().chain(self.time_limit).min());
+        // A session and its group can shorten the server's limit, not lengthen it.
+        let time_limits = new.time_limit.into_iter().chain(new.group.options.timeout).chain(self.time_limit);
+        let interrupt = Interrupt::new(time_limits.min());
         let stop_check = {
             let interrupt = interrupt.clone();
             move || interrupt.check().map_err(Into::into)
@@ -327,6 +337,7 @@ impl Registry {
             id: format!("q{started_unix_us:x}-{number}"),
             session: new.session.to_owned(),
             user: new.user.to_owned(),
+            group: Arc::clone(&new.group),
             sql: Arc::clone(new.sql),
             kind: new.kind,
             state: Mutex::new(StatementState::Planning),
@@ -337,7 +348,7 @@ impl Registry {
             queue: Mutex::default(),
             demand_bytes: AtomicU64::new(0),
             interrupt,
-            memory: StatementMemory::new(&self.memory),
+            memory: StatementMemory::new(&self.memory, new.group.memory.as_ref()),
             scans: Arc::new(StatementScans::with_stop_check(stop_check)),
         });
         // Checked under the lock: after `refuse_new` no statement is added.
@@ -387,6 +398,11 @@ impl Registry {
         let record = largest.record(self.clock.now_us());
         largest.interrupt.stop(reason(&record));
         Some(record)
+    }
+
+    /// Whether a statement of a session has not ended.
+    pub(super) fn runs_in(&self, session: &str) -> bool {
+        self.running.lock().values().any(|statement| statement.session == session)
     }
 
     pub(super) fn cancel_session(&self, session: &str) {
@@ -463,6 +479,16 @@ impl Ticket {
         Arc::clone(&self.statement.scans)
     }
 
+    /// Does the work of the statement: charges it with what the work allocates, and ends it when the statement has to stop.
+    pub(super) async fn supervised<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.interrupt().guarded(self.memory().heap().charge(work)).await
+    }
+
+    /// Its text.
+    pub(super) fn sql(&self) -> &str {
+        &self.statement.sql
+    }
+
     pub(super) fn interrupt(&self) -> Interrupt {
         self.statement.interrupt.clone()
     }
@@ -470,6 +496,11 @@ impl Ticket {
     /// Id of its session.
     pub(super) fn session(&self) -> &str {
         &self.statement.session
+    }
+
+    /// Its workload group.
+    pub(super) fn group(&self) -> &Arc<Group> {
+        &self.statement.group
     }
 
     /// Records the query memory that it is expected to need.
@@ -536,6 +567,7 @@ mod tests {
             id: String::new(),
             session: String::new(),
             user: String::new(),
+            workload_group: String::new(),
             sql: String::new(),
             kind: StatementKind::Query,
             state: StatementState::Done,
@@ -544,6 +576,7 @@ mod tests {
             rows: 0,
             bytes: 0,
             queued_us: 0,
+            busy_us: 0,
             demand_bytes: 0,
             memory: MemoryUse::default(),
             error: None,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
@@ -13,7 +14,7 @@ use terrace_sql::{CATALOG, DEFAULT_SCHEMA, StatementKind};
 use super::Engine;
 use super::catalog::Snapshot;
 use super::functions::SessionUser;
-use super::registry::NewStatement;
+use super::registry::{NewStatement, Ticket};
 use super::statement::Prepared;
 use super::transaction::Transaction;
 use crate::error::{Error, ErrorKind, Result};
@@ -122,11 +123,18 @@ impl Session {
         self.engine.snapshot(config, settings, versions)
     }
 
-    /// A statement of this session that starts.
-    pub(super) fn new_statement<'a>(&'a self, sql: &'a Arc<str>, kind: StatementKind) -> NewStatement<'a> {
-        let timeout = SessionOptions::from_config(self.config.lock().options()).statement_timeout.0;
-        let time_limit = Some(timeout).filter(|timeout| !timeout.is_zero());
-        NewStatement { session: &self.id, user: &self.user, sql, kind, time_limit }
+    /// Longest time for which its transactions stay open without a statement; `None`: as the server allows.
+    pub(super) fn idle_transaction_timeout(&self) -> Option<Duration> {
+        let timeout = SessionOptions::from_config(self.config.lock().options()).idle_transaction_timeout.0;
+        Some(timeout).filter(|timeout| !timeout.is_zero())
+    }
+
+    /// Registers a statement of this session that starts.
+    pub(super) fn start_statement(&self, sql: &Arc<str>, kind: StatementKind) -> Result<Ticket> {
+        let options = SessionOptions::from_config(self.config.lock().options());
+        let time_limit = Some(options.statement_timeout.0).filter(|timeout| !timeout.is_zero());
+        let group = self.engine.groups.find(&options.workload_group, &self.user)?;
+        self.engine.registry.start(&NewStatement { session: &self.id, user: &self.user, group, sql, kind, time_limit })
     }
 
     /// Parses and plans one SQL statement. Runs nothing.
@@ -169,6 +177,8 @@ impl Session {
             "schema" => "datafusion.catalog.default_schema",
             "timezone" | "time.zone" | "time_zone" => "datafusion.execution.time_zone",
             "statement_timeout" => "terrace.statement_timeout",
+            "workload_group" => "terrace.workload_group",
+            "idle_transaction_timeout" | "idle_in_transaction_session_timeout" => "terrace.idle_transaction_timeout",
             other => other,
         };
         if !ALLOWED.iter().any(|a| full == *a || (a.ends_with(['.', '_']) && full.starts_with(a))) {
@@ -186,6 +196,9 @@ impl Session {
             None => default.unwrap_or_default(),
         };
         check_value(full, &new)?;
+        if full == "terrace.workload_group" {
+            self.engine.groups.find(&new, &self.user)?;
+        }
         if full == "datafusion.catalog.default_schema" && !self.engine.schemas()?.contains(&new) {
             return Err(Error::new(ErrorKind::NotFound, format!("schema '{new}' does not exist")));
         }

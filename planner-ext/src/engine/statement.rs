@@ -17,11 +17,12 @@ use super::analysis::result_schema;
 use super::catalog::Snapshot;
 use super::change::ChangeTarget;
 use super::execute::{Execute, Outline, Planning};
+use super::interrupt::Interrupt;
 use super::parameters::bind_row;
 use super::prepare::expand;
 use super::session::Session;
 use super::transaction::Transaction;
-use super::{rows_affected_schema, run};
+use super::{query, rows_affected_schema, run, run_on};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A statement ready to run.
@@ -90,6 +91,8 @@ impl Prepared {
     ) -> Result<Arc<Self>> {
         let sql: Arc<str> = Arc::from(sql.trim());
         let engine = Arc::clone(session.engine());
+        let interrupt = Interrupt::new(None);
+        let _cancel_guard = interrupt.guard();
         let work = {
             let session = Arc::clone(&session);
             let sql = Arc::clone(&sql);
@@ -101,11 +104,11 @@ impl Prepared {
                 Ok((command, outline))
             }
         };
-        match engine.on_cpu(work).await {
+        match engine.plan(&sql, interrupt, work).await {
             Ok((command, outline)) => Self::from_outline(session, sql, transaction, command, outline).map(Arc::new),
             Err(error) => {
                 // A statement that cannot be planned belongs in the history and the error counts too.
-                if let Ok(ticket) = engine.registry.start(&session.new_statement(&sql, StatementKind::Query)) {
+                if let Ok(ticket) = session.start_statement(&sql, StatementKind::Query) {
                     ticket.end::<()>(&Err(error.clone()));
                 }
                 Err(error)
@@ -155,7 +158,8 @@ impl Prepared {
             let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query has no plan"))?;
             prepared.bind(planned, Some(&parameters))?.result_schema()
         };
-        self.session.engine().on_cpu(work).await
+        let engine = self.session.engine();
+        run_on(&engine.options.planning, work).await
     }
 
     /// True for statements that return a count instead of rows.
@@ -195,10 +199,9 @@ impl Prepared {
         if parameters.as_ref().is_some_and(|p| p.num_rows() > 1) {
             return Err(Error::invalid("a query takes one row of parameters"));
         }
-        let engine = self.session.engine();
-        let ticket = engine.registry.start(&self.session.new_statement(&self.sql, self.command.kind))?;
+        let ticket = self.session.start_statement(&self.sql, self.command.kind)?;
         if self.command.returns_rows {
-            return run::query(Arc::clone(self), ticket, parameters).await;
+            return query::start(Arc::clone(self), ticket, parameters).await;
         }
         let id = ticket.id().to_owned();
         let count = run::update(Arc::clone(self), ticket, parameters).await?;
@@ -218,8 +221,7 @@ impl Prepared {
         if parameters.as_ref().is_some_and(|p| p.num_columns() > 0 && p.num_rows() == 0) {
             return Ok(0);
         }
-        let engine = self.session.engine();
-        let ticket = engine.registry.start(&self.session.new_statement(&self.sql, self.command.kind))?;
+        let ticket = self.session.start_statement(&self.sql, self.command.kind)?;
         run::update(Arc::clone(self), ticket, parameters).await
     }
 

@@ -4,6 +4,7 @@
 //! - [`rewrites`]: rewrites of changes to queries
 //! - [`transactions`]: which transaction a statement belongs to
 //! - [`limits`]: statements that are cancelled, refused or ended by a limit
+//! - [`workload`]: workload groups, point statements, and limits of planning
 //! - [`keys`]: enforced primary keys
 //! - [`ddl`]: ALTER TABLE, defaults, comments, SHOW and `information_schema`
 //! - [`source_text`]: stored texts, and expressions in all kinds of statements
@@ -74,6 +75,7 @@ mod placement;
 mod result_types;
 mod source_text;
 mod value_bounds;
+mod workload;
 mod zeros;
 
 /// Counts what statements allocate, as that of the server.

@@ -2,9 +2,10 @@
 //!
 //! A transaction takes its snapshot of all tables at its first statement and reads it, with its own changes, until it
 //! ends. Statements that write run one after the other; the changes of a failed one are undone, and the transaction
-//! continues. A transaction that has a snapshot and is not used for [`IDLE_LIMIT`] is rolled back, because it pins old
-//! versions and their files; the client gets the error at its next statement.
+//! continues. A transaction that has a snapshot and is not used for long is rolled back, because it pins old versions and
+//! their files; the client gets the error at its next statement.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,8 +22,8 @@ use super::execute::{Execute, Execution};
 use super::session::Session;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Longest time without a statement.
-const IDLE_LIMIT: Duration = Duration::from_secs(600);
+/// How often idle transactions are looked for.
+const IDLE_CHECK: Duration = Duration::from_secs(1);
 
 /// Most open transactions of a session.
 const MOST_OPEN: usize = 100;
@@ -94,7 +95,7 @@ enum State {
     Fresh,
     Active(Box<Active>),
     /// How it ended.
-    Ended(&'static str),
+    Ended(Cow<'static, str>),
 }
 
 struct Active {
@@ -274,19 +275,20 @@ impl Transaction {
     pub async fn commit(&self) -> Result<()> {
         let _write_lock = self.write_lock.lock().await;
         // Statements that come during the commit already find the transaction ended.
-        let state = std::mem::replace(&mut *self.state.lock(), State::Ended("committed"));
+        let state = std::mem::replace(&mut *self.state.lock(), State::Ended("committed".into()));
         match state {
             State::Fresh => Ok(()),
             State::Active(active) => {
                 let done = self.engine.blocking(move || Ok(active.work.commit()?)).await;
                 if done.is_err() {
-                    *self.state.lock() = State::Ended("rolled back when it failed to commit");
+                    *self.state.lock() = State::Ended("rolled back when it failed to commit".into());
                 }
                 done
             }
             State::Ended(why) => {
+                let error = ended(&why);
                 *self.state.lock() = State::Ended(why);
-                Err(ended(why))
+                Err(error)
             }
         }
     }
@@ -296,10 +298,10 @@ impl Transaction {
         self.end("rolled back");
     }
 
-    fn end(&self, why: &'static str) {
+    fn end(&self, why: impl Into<Cow<'static, str>>) {
         let mut state = self.state.lock();
         if !matches!(*state, State::Ended(_)) {
-            *state = State::Ended(why);
+            *state = State::Ended(why.into());
         }
     }
 
@@ -316,9 +318,9 @@ pub(super) fn watch_idle(engine: &Arc<Engine>) {
     let cpu = engine.options.cpu.clone();
     cpu.spawn(async move {
         loop {
-            tokio::time::sleep(IDLE_LIMIT / 20).await;
+            tokio::time::sleep(IDLE_CHECK).await;
             match weak.upgrade() {
-                Some(engine) => engine.end_idle_transactions(IDLE_LIMIT),
+                Some(engine) => engine.end_idle_transactions(engine.options.idle_transaction_timeout),
                 None => return,
             }
         }
@@ -343,18 +345,22 @@ impl Engine {
         Ok(transaction)
     }
 
-    /// Rolls back the transactions that were not used for `limit`.
-    pub(super) fn end_idle_transactions(&self, limit: Duration) {
+    /// Rolls back the transactions that were not used for `limit`, or for the shorter time that their session allows.
+    pub(super) fn end_idle_transactions(&self, limit: Option<Duration>) {
         let now_us = self.clock.now_us();
         let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
         for session in sessions {
-            let open: Vec<_> = session.transactions.lock().values().cloned().collect();
-            for transaction in open.iter().chain(&session.current()).filter(|t| t.is_idle(now_us, limit)) {
+            let open: Vec<_> = session.transactions.lock().values().cloned().chain(session.current()).collect();
+            if open.is_empty() {
+                continue;
+            }
+            let Some(limit) = session.idle_transaction_timeout().into_iter().chain(limit).min() else { continue };
+            for transaction in open.iter().filter(|transaction| transaction.is_idle(now_us, limit)) {
                 tracing::info!(
                     transaction = transaction.id,
-                    "rolled back a transaction that was not used for {IDLE_LIMIT:?}"
+                    "rolled back a transaction that was not used for {limit:?}"
                 );
-                transaction.end("rolled back after ten minutes without a statement");
+                transaction.end(format!("rolled back after {limit:?} without a statement"));
             }
         }
     }

@@ -18,6 +18,7 @@
 //! - `segments`: `system.segments`
 //! - `tables`: `system.tables`
 //! - `tiers`: `system.tiers`
+//! - `workload_groups`: `system.workload_groups`
 
 mod calibration;
 mod chunks;
@@ -33,6 +34,7 @@ mod queries;
 mod segments;
 mod tables;
 mod tiers;
+mod workload_groups;
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,8 +56,8 @@ use terrace_tier_store::table::{Table, TableName};
 pub(crate) use self::column_list::ColumnList;
 #[cfg(feature = "hot-views")]
 pub(crate) use self::column_list::{counts, flags, in_batches, optional_counts, optional_texts, reals, texts, times};
-use crate::engine::StatementRecord;
 use crate::engine::views::{self, EngineViews};
+use crate::engine::{StatementRecord, WorkloadGroupRecord};
 use crate::error::Result;
 
 /// The sources of the tables' rows.
@@ -63,6 +65,7 @@ use crate::error::Result;
 pub(crate) struct Live {
     pub(crate) store: Arc<Store>,
     pub(crate) statements: Arc<dyn Fn() -> Vec<StatementRecord> + Send + Sync>,
+    pub(crate) workload_groups: Arc<dyn Fn() -> Vec<WorkloadGroupRecord> + Send + Sync>,
     pub(crate) hot_views: EngineViews,
 }
 
@@ -123,7 +126,7 @@ type Rows = fn(Live, NameFilter) -> Result<Batches>;
 /// Name, schema and rows of a table.
 type TableEntry = (&'static str, fn() -> SchemaRef, Rows);
 
-const TABLES: [TableEntry; 13] = [
+const TABLES: [TableEntry; 14] = [
     ("calibration", || calibration::columns().schema(), calibration::rows),
     ("chunks", || chunks::columns().schema(), chunks::rows),
     ("columns", || columns::columns().schema(), columns::rows),
@@ -137,6 +140,7 @@ const TABLES: [TableEntry; 13] = [
     ("tables", || tables::columns().schema(), tables::rows),
     ("tier_costs", || calibration::cost_columns().schema(), calibration::cost_rows),
     ("tiers", || tiers::columns().schema(), tiers::rows),
+    ("workload_groups", || workload_groups::columns().schema(), workload_groups::rows),
 ];
 
 /// A table of schema `system`.

@@ -53,8 +53,9 @@ impl Config {
             }
         }
         for given in flags {
-            if !known.contains(&given.key) {
-                faults.push(unknown("key", &given.key, known.iter().cloned(), &given.source));
+            if !known.contains(&given.key) && group_field(&given.key).is_none() {
+                let known = known.iter().cloned().chain(group_keys(&given.key));
+                faults.push(unknown("key", &given.key, known, &given.source));
                 continue;
             }
             figment = figment.merge(given);
@@ -80,10 +81,20 @@ fn check_table(table: &toml::Table, prefix: &str, known: &[String], source: &str
         let is_section = SECTIONS.iter().any(|(section, _)| *section == key);
         match value {
             toml::Value::Table(inner) if is_section => check_table(inner, &key, known, source, faults),
-            _ if known.contains(&key) => {}
-            _ => faults.push(unknown("key", &key, known.iter().cloned(), source)),
+            toml::Value::Table(inner) if key == GROUPS || prefix == GROUPS => {
+                check_table(inner, &key, known, source, faults);
+            }
+            _ if known.contains(&key) || group_field(&key).is_some() => {}
+            _ => faults.push(unknown("key", &key, known.iter().cloned().chain(group_keys(&key)), source)),
         }
     }
+}
+
+/// The keys of the workload group that `key` belongs to, if it belongs to one.
+fn group_keys(key: &str) -> impl Iterator<Item = String> {
+    let group = key.strip_prefix(GROUPS).and_then(|rest| Some(rest.strip_prefix('.')?.split_once('.')?.0));
+    let fields = WorkloadGroupConfig::DOCS.iter();
+    group.map(|name| fields.map(move |(field, _)| format!("{GROUPS}.{name}.{field}"))).into_iter().flatten()
 }
 
 fn unknown(kind: &str, name: &str, known: impl Iterator<Item = String>, source: &str) -> String {

@@ -1,10 +1,11 @@
 //! The sections of the configuration: keys, defaults, and the documentation that `terrace config print` writes.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use terrace_planner_ext::engine::{AdmissionPolicy, MiningMode};
+use terrace_planner_ext::engine::{AdmissionPolicy, DEFAULT_GROUP, MiningMode, WorkloadGroup};
 use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
 
 use crate::units::{Size, Span};
@@ -65,6 +66,8 @@ section! {
         pub compaction: CompactionConfig = CompactionConfig::default(),
         /// Hot views that the server learns from statements.
         pub hot_views: HotViewsConfig = HotViewsConfig::default(),
+        /// Workload groups, by name.
+        pub workload_groups: BTreeMap<String, WorkloadGroupConfig> = default_groups(),
     }
 }
 
@@ -251,8 +254,8 @@ section! {
         pub admission: AdmissionPolicy = AdmissionPolicy::WeightedDemand,
         /// Places: statements that run at the same time. One session has at most half of them.
         pub max_running: usize = 16,
-        /// Further places for statements that read few rows and need little memory. One that runs longer than 50ms counts as
-        /// another one from then on.
+        /// Further places for statements that read few rows and need little memory. They are executed on threads of their
+        /// own. One that computes for more than 50ms or reads more than 1MiB from disk counts as another one from then on.
         pub point_slots: usize = 4,
         /// Statements that wait for a place; more are refused with "try again".
         pub max_queued: usize = 256,
@@ -262,6 +265,15 @@ section! {
         pub timeout: Option<Span> = None,
         /// How long a client may leave the rows of a statement unread before the statement ends. 0: no limit.
         pub stall_timeout: Span = Span(Duration::from_secs(300)),
+        /// How long a transaction may stay open without a statement before it is rolled back. 0: no limit.
+        pub idle_transaction_timeout: Span = Span(Duration::from_secs(600)),
+        /// How long a session may stay open without a statement before it ends, with its options and prepared statements.
+        /// 0: no limit.
+        pub idle_session_timeout: Span = Span(Duration::from_secs(12 * 3600)),
+        /// Statements that are planned at the same time, of those that may take long to plan. 0: half as many as threads.
+        pub planning_slots: usize = 0,
+        /// How long the planning of a statement may take.
+        pub planning_timeout: Span = Span(Duration::from_secs(30)),
         /// Finished statements that `system.queries` remembers.
         pub history: usize = 1000,
     }
@@ -329,6 +341,50 @@ section! {
     }
 }
 
+/// The section whose sections are named by the user.
+pub(super) const GROUPS: &str = "workload_groups";
+
+section! {
+    /// Sessions that share limits, and a share of the places: those of its users, and those that SET workload_group to its
+    /// name. The group `default` takes all others. The sections are named `[workload_groups.NAME]`.
+    pub struct WorkloadGroupConfig {
+        /// The users whose sessions start in the group, with `,` between them.
+        pub users: Option<String> = None,
+        /// Statements of a group of higher priority take places first. One that waits for a quarter of
+        /// `query.queue_timeout` comes first whatever its group.
+        pub priority: u32 = 100,
+        /// The group's share of the places beside other groups of its priority.
+        pub weight: u32 = 1,
+        /// Query memory that its statements hold together at most; they spill to disk beyond it. A share (25%) is taken of
+        /// `memory.query`. Default: all.
+        pub memory: Option<Size> = None,
+        /// Statements of the group that run at the same time. Default: as many as there are places.
+        pub max_running: Option<usize> = None,
+        /// How long a statement of the group may run. Default: `query.timeout`.
+        pub timeout: Option<Span> = None,
+    }
+}
+
+impl WorkloadGroupConfig {
+    /// The group for an engine with so much query memory.
+    pub fn resolve(&self, name: &str, query_bytes: u64) -> WorkloadGroup {
+        let users = self.users.as_deref().unwrap_or("").split(',').map(str::trim).filter(|user| !user.is_empty());
+        WorkloadGroup {
+            name: name.to_owned(),
+            users: users.map(str::to_owned).collect(),
+            weight: self.weight,
+            priority: self.priority,
+            memory_bytes: self.memory.map(|size| size.resolve(query_bytes)),
+            max_running: self.max_running,
+            timeout: self.timeout.map(|span| span.0),
+        }
+    }
+}
+
+fn default_groups() -> BTreeMap<String, WorkloadGroupConfig> {
+    BTreeMap::from([(DEFAULT_GROUP.to_owned(), WorkloadGroupConfig::default())])
+}
+
 /// Sections in the order in which they are printed, with their documentation.
 pub(super) const SECTIONS: [(&str, Docs); 13] = [
     ("", Config::DOCS),
@@ -363,8 +419,20 @@ pub(super) fn keys() -> Vec<String> {
     SECTIONS
         .iter()
         .flat_map(|(section, docs)| docs.iter().map(move |(field, _)| dotted(section, field)))
-        .filter(|key| !nested.contains(&key.as_str()))
+        .filter(|key| !nested.contains(&key.as_str()) && key != GROUPS)
         .collect()
+}
+
+/// The field that a dotted key of a workload group names: `workload_groups.NAME.FIELD`.
+pub(super) fn group_field(key: &str) -> Option<&str> {
+    let (name, field) = key.strip_prefix(GROUPS)?.strip_prefix('.')?.rsplit_once('.')?;
+    let is_known = WorkloadGroupConfig::DOCS.iter().any(|(known, _)| *known == field);
+    (is_known && is_group_name(name)).then_some(field)
+}
+
+/// Whether a workload group can have this name.
+pub(super) fn is_group_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
 /// The environment variable of a key.

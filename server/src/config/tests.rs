@@ -41,6 +41,30 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
 }
 
 #[test]
+fn workload_groups_are_sections_with_names_of_their_own() {
+    let file = "[workload_groups.loads]\nusers = \"etl, dbt\"\nmemory = \"25%\"\nmax_running = 2\n";
+    let config = load(file, &[], &["workload_groups.loads.weight=3", "workload_groups.default.timeout=1h"]).unwrap();
+    let loads = config.workload_groups["loads"].resolve("loads", 1000);
+    assert_eq!((loads.users, loads.memory_bytes), (vec!["etl".to_owned(), "dbt".to_owned()], Some(250)));
+    assert_eq!((loads.max_running, loads.weight, loads.priority), (Some(2), 3, 100));
+    assert_eq!(config.workload_groups["default"].timeout.map(|span| span.0.as_secs()), Some(3600));
+    let printed = config.to_toml();
+    assert!(printed.contains("[workload_groups.loads]") && printed.contains("[workload_groups.default]"), "{printed}");
+    assert_eq!(load(&printed, &[], &[]).unwrap(), config);
+    for (file, flags, what) in [
+        ("[workload_groups.loads]\nwight = 2\n", vec![], "'workload_groups.loads.weight'"),
+        ("[workload_groups]\nloads = 2\n", vec![], "unknown key 'workload_groups.loads'"),
+        ("", vec!["workload_groups.loads.prio=2"], "'workload_groups.loads.priority'"),
+        ("", vec!["workload_groups.a b.weight=2"], "workload_groups.a b"),
+        ("", vec!["workload_groups.loads.weight=0"], "at least 1"),
+        ("", vec!["workload_groups.loads.memory=0"], "above 0"),
+    ] {
+        let error = load(file, &[], &flags).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+#[test]
 fn a_bad_value_names_its_key_and_its_source() {
     let error = load("", &[("TERRACE_TIERS_DRAM_BUDGET", "much")], &[]).unwrap_err().to_string();
     assert!(error.contains("tiers.dram.budget") && error.contains("TERRACE_TIERS_DRAM_BUDGET"), "{error}");

@@ -1,7 +1,7 @@
 //! The configuration as documented TOML, for `terrace config print`.
 
 use super::Config;
-use super::sections::SECTIONS;
+use super::sections::{GROUPS, SECTIONS, WorkloadGroupConfig};
 
 impl Config {
     /// The configuration as TOML with its documentation as comments. Keys without a value, and the
@@ -9,7 +9,9 @@ impl Config {
     pub fn to_toml(&self) -> String {
         let values = serde_json::to_value(self).unwrap_or_default();
         let mut out = String::new();
-        for (section, docs) in SECTIONS {
+        let groups: Vec<String> = self.workload_groups.keys().map(|name| format!("{GROUPS}.{name}")).collect();
+        let groups = groups.iter().map(|section| (section.as_str(), WorkloadGroupConfig::DOCS));
+        for (section, docs) in SECTIONS.into_iter().chain(groups) {
             let pointer = if section.is_empty() { String::new() } else { format!("/{}", section.replace('.', "/")) };
             let fields: Vec<_> = docs
                 .iter()

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Config;
+use super::sections::is_group_name;
 use crate::error::{Error, Result};
 use crate::units::Size;
 
@@ -23,6 +24,17 @@ impl Config {
             "tiers.nvm.budget is set, but there is no NVM tier: set tiers.nvm.path or tiers.nvm.emulated, and a capacity"
         } else if self.query.max_running == 0 {
             "query.max_running must be at least 1"
+        } else if self.query.planning_timeout.0.is_zero() {
+            "query.planning_timeout must be above 0"
+        } else if let Some(name) = self.workload_groups.keys().find(|name| !is_group_name(name)) {
+            return Err(Error::Config(format!(
+                "workload_groups.{name}: the name of a group has letters, digits, '_' and '-' only"
+            )));
+        } else if self.workload_groups.values().any(|group| group.weight == 0 || group.max_running == Some(0)) {
+            "weight and max_running of a workload group must be at least 1"
+        } else if self.workload_groups.values().any(|group| group.memory.is_some_and(|size| size.resolve(1 << 30) == 0))
+        {
+            "memory of a workload group must be above 0"
         } else if self.tiering.interval.0 < Duration::from_millis(100) {
             "tiering.interval must be at least 100ms; to stop the loop set tiering.enabled = false"
         } else if !self.tiering.half_life.is_finite() || self.tiering.half_life <= 0.0 {

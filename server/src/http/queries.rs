@@ -38,6 +38,8 @@ pub struct QueryItem {
     session: String,
     /// Name of its user.
     user: String,
+    /// Its workload group.
+    workload_group: String,
     /// Its text.
     sql: String,
     /// Its kind, such as query or insert.
@@ -57,6 +59,8 @@ pub struct QueryItem {
     bytes: u64,
     /// Time that it waited for an execution slot, in microseconds.
     queued_us: u64,
+    /// Time for which threads worked for it, in microseconds.
+    busy_us: u64,
     /// Query memory that it was expected to need, weighted by time, in bytes.
     demand_bytes: u64,
     /// Query memory that its operators reserve, in bytes.
@@ -81,6 +85,7 @@ impl From<StatementRecord> for QueryItem {
             id: record.id,
             session: record.session,
             user: record.user,
+            workload_group: record.workload_group,
             sql: record.sql,
             kind: record.kind.name(),
             started_unix_us: record.started_unix_us,
@@ -88,6 +93,7 @@ impl From<StatementRecord> for QueryItem {
             rows: record.rows,
             bytes: record.bytes,
             queued_us: record.queued_us,
+            busy_us: record.busy_us,
             demand_bytes: record.demand_bytes,
             reserved_bytes: record.memory.reserved,
             reserved_peak_bytes: record.memory.reserved_peak,

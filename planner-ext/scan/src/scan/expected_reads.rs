@@ -96,6 +96,11 @@ impl StatementScans {
         }
     }
 
+    /// Bytes that the scans read from the home tier so far.
+    pub fn cold_bytes(&self) -> u64 {
+        self.tallies.lock().iter().map(|tally| tally.cold_bytes()).sum()
+    }
+
     /// Profiles of the scans so far, without those that read no segment.
     pub fn scans(&self) -> Vec<ScanProfile> {
         let profiles = self.tallies.lock().iter().map(|tally| tally.profile()).collect::<Vec<_>>();

@@ -71,6 +71,11 @@ impl ScanTally {
         tally.cold_bytes.fetch_add(cold_bytes, Ordering::Relaxed);
     }
 
+    /// Bytes read from the home tier so far.
+    pub(super) fn cold_bytes(&self) -> u64 {
+        self.columns.iter().map(|tally| tally.cold_bytes.load(Ordering::Relaxed)).sum()
+    }
+
     /// The counts so far.
     pub(super) fn profile(&self) -> ScanProfile {
         let read = |tally: &ColumnTally| {

@@ -1,9 +1,12 @@
 //! The running and the waiting statements.
 //!
-//! Statements wait in the order of their arrival. One that does not fit beside the running ones lets later ones pass, until
-//! it has waited for a quarter of the longest wait; then only point statements pass. So large statements are delayed, not
-//! starved. A statement that runs alone always fits.
+//! Statements wait in the order of the priorities of their workload groups; at one priority the group that executes the
+//! least for its weight comes first, and in a group the statement that arrived first. One that does not fit beside the
+//! running ones lets others pass, until it has waited for a quarter of the longest wait; then it comes first, whatever its
+//! group, and only point statements pass. So large statements and low priorities are delayed, not starved. A statement that
+//! runs alone always fits. One that waits for a limit of its session or of its group stops nobody else.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -11,6 +14,7 @@ use datafusion::execution::memory_pool::MemoryPool;
 
 use super::{AdmissionPolicy, Demand};
 use crate::engine::memory::StatementPool;
+use crate::engine::workload::Group;
 
 /// Limits of the scheduler.
 #[derive(Debug)]
@@ -28,6 +32,7 @@ pub(super) struct Limits {
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) session: Arc<str>,
+    pub(super) group: Arc<Group>,
     pub(super) demand: Arc<Demand>,
     /// What it reserves while it executes.
     pub(super) pool: Option<Arc<StatementPool>>,
@@ -51,6 +56,21 @@ struct Waiting<G> {
     request: Option<Request>,
     grant: G,
     since_us: u64,
+}
+
+/// What the statements of a workload group do now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct GroupLoad {
+    pub(super) running: usize,
+    pub(super) queued: usize,
+    pub(super) demand_bytes: u64,
+    pub(super) reserved_bytes: u64,
+}
+
+/// The place in the queue of a statement that may execute.
+struct Next {
+    place: usize,
+    is_point: bool,
 }
 
 /// The state of admission. `G` is how a statement learns that it may execute.
@@ -147,27 +167,9 @@ impl<G> Scheduler<G> {
     /// Takes those out of the queue that may execute now.
     pub(super) fn admit(&mut self, now_us: u64) -> Vec<(u64, G)> {
         let mut granted = Vec::new();
-        let mut blocked = false;
         let mut used_bytes = None;
-        let mut at = 0;
-        while let Some(waiting) = self.queue.get(at) {
-            let (fits, is_point) = match &waiting.request {
-                Some(request) if self.has_point_slot(request) => (true, true),
-                // One that waits for its own session stops nobody else.
-                Some(request) if self.session_is_full(&request.session) => {
-                    at += 1;
-                    continue;
-                }
-                Some(request) if blocked || !self.has_general_slot() => (false, false),
-                Some(request) => (self.fits(request, *used_bytes.get_or_insert_with(|| self.used_bytes())), false),
-                None => (self.has_general_slot() && !blocked, false),
-            };
-            if !fits {
-                blocked = blocked || self.lets_nobody_pass(waiting, now_us);
-                at += 1;
-                continue;
-            }
-            let Some(waiting) = self.queue.remove(at) else { break };
+        while let Some(Next { place, is_point }) = self.next(now_us, &mut used_bytes) {
+            let Some(waiting) = self.queue.remove(place) else { break };
             match waiting.request {
                 Some(request) => {
                     if let Some(bytes) = used_bytes.as_mut().filter(|_| !is_point) {
@@ -189,15 +191,66 @@ impl<G> Scheduler<G> {
         granted
     }
 
+    /// The first one in the queue that may execute now. Keeps the memory that is in use in `used_bytes`.
+    fn next(&self, now_us: u64, used_bytes: &mut Option<u64>) -> Option<Next> {
+        let mut blocked = false;
+        for place in self.order(now_us) {
+            let waiting = self.queue.get(place)?;
+            let fits = match &waiting.request {
+                Some(request) if !self.group_has_room(request) => continue,
+                Some(request) if self.has_point_slot(request) => return Some(Next { place, is_point: true }),
+                Some(request) if self.session_is_full(&request.session) => continue,
+                Some(request) => {
+                    let mut has_memory = || self.fits(request, *used_bytes.get_or_insert_with(|| self.used_bytes()));
+                    !blocked && self.has_general_slot() && has_memory()
+                }
+                None => !blocked && self.has_general_slot(),
+            };
+            if fits {
+                return Some(Next { place, is_point: false });
+            }
+            blocked = blocked || self.lets_nobody_pass(waiting, now_us);
+        }
+        None
+    }
+
+    /// The places of the queue in the order in which their statements come.
+    fn order(&self, now_us: u64) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..self.queue.len()).collect();
+        let by_group =
+            matches!(self.limits.policy, AdmissionPolicy::WeightedDemand | AdmissionPolicy::MaximalReservation);
+        if by_group && places.len() > 1 {
+            let mut running: HashMap<*const Group, u64> = HashMap::new();
+            for entry in self.general() {
+                *running.entry(Arc::as_ptr(&entry.request.group)).or_default() += 1;
+            }
+            places.sort_by_cached_key(|place| {
+                let group = self.queue.get(*place).filter(|waiting| !self.comes_first(waiting, now_us));
+                let group = group.and_then(|waiting| Some(&waiting.request.as_ref()?.group));
+                group.map(|group| {
+                    let running = running.get(&Arc::as_ptr(group)).copied().unwrap_or(0);
+                    let share = running.saturating_mul(1 << 32) / u64::from(group.options.weight.max(1));
+                    (Reverse(group.options.priority), share)
+                })
+            });
+        }
+        places
+    }
+
     fn is_blocked(&self, now_us: u64) -> bool {
-        let waits_for_its_session =
-            |waiting: &Waiting<G>| waiting.request.as_ref().is_some_and(|r| self.session_is_full(&r.session));
-        self.queue.iter().any(|waiting| self.lets_nobody_pass(waiting, now_us) && !waits_for_its_session(waiting))
+        let waits_for_its_own = |waiting: &Waiting<G>| {
+            waiting.request.as_ref().is_some_and(|r| self.session_is_full(&r.session) || !self.group_has_room(r))
+        };
+        self.queue.iter().any(|waiting| self.lets_nobody_pass(waiting, now_us) && !waits_for_its_own(waiting))
     }
 
     fn lets_nobody_pass(&self, waiting: &Waiting<G>, now_us: u64) -> bool {
-        let aged = now_us.saturating_sub(waiting.since_us) >= self.limits.ageing_us;
-        aged || waiting.request.is_none() || self.limits.policy == AdmissionPolicy::Fifo
+        self.comes_first(waiting, now_us) || self.limits.policy == AdmissionPolicy::Fifo
+    }
+
+    /// Whether it has executed before, or has waited for long.
+    fn comes_first(&self, waiting: &Waiting<G>, now_us: u64) -> bool {
+        waiting.request.is_none() || now_us.saturating_sub(waiting.since_us) >= self.limits.ageing_us
     }
 
     /// Statements that execute and have no slot for point statements.
@@ -218,7 +271,36 @@ impl<G> Scheduler<G> {
             return true;
         }
         let has_slot = || self.has_general_slot() && !self.session_is_full(&request.session);
-        self.has_point_slot(request) || has_slot() && self.has_memory_for(request, used_bytes)
+        self.group_has_room(request)
+            && (self.has_point_slot(request) || has_slot() && self.has_memory_for(request, used_bytes))
+    }
+
+    /// Whether the limits of its workload group let a statement run. One that runs alone in its group always has memory.
+    fn group_has_room(&self, request: &Request) -> bool {
+        let group = &request.group.options;
+        let limited = group.max_running.is_some() || group.memory_bytes.is_some();
+        if !limited || self.limits.policy == AdmissionPolicy::None {
+            return true;
+        }
+        let load = self.group_load(&request.group);
+        let has_memory = |limit: u64| load.demand_bytes.saturating_add(self.demand_of(request)) <= limit;
+        group.max_running.is_none_or(|limit| load.running < limit)
+            && (group.memory_bytes.is_none_or(has_memory) || load.running == 0)
+    }
+
+    /// What the statements of a workload group do.
+    pub(super) fn group_load(&self, group: &Arc<Group>) -> GroupLoad {
+        let is_of_group = |request: &Request| Arc::ptr_eq(&request.group, group);
+        let waiting = self.queue.iter().filter_map(|waiting| waiting.request.as_ref());
+        let mut load = GroupLoad { queued: waiting.filter(|r| is_of_group(r)).count(), ..GroupLoad::default() };
+        for entry in self.entries.values().filter(|entry| is_of_group(&entry.request)) {
+            let reserved = entry.request.pool.as_ref().map_or(0, |pool| pool.reserved() as u64);
+            load.reserved_bytes = load.reserved_bytes.saturating_add(reserved);
+            let needed = if entry.is_paused { reserved } else { self.demand_of(&entry.request) };
+            load.demand_bytes = load.demand_bytes.saturating_add(needed);
+            load.running += usize::from(!entry.is_paused);
+        }
+        load
     }
 
     /// A session has at most half of the slots that are not for point statements.
@@ -261,8 +343,13 @@ impl<G> Scheduler<G> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::engine::workload::WorkloadGroup;
 
     const MIB: u64 = 1 << 20;
+
+    fn group() -> Arc<Group> {
+        Group::new(WorkloadGroup::new("default"))
+    }
 
     /// A scheduler with 4 slots, 1 for point statements, room for 3 in the queue and 100 MiB.
     fn scheduler(policy: AdmissionPolicy) -> Scheduler<&'static str> {
@@ -274,12 +361,13 @@ mod tests {
     impl Scheduler<&'static str> {
         /// Asks for a statement of its own session and returns its id.
         fn ask_for(&mut self, name: &'static str, mib: u64, now_us: u64) -> u64 {
-            let request = Request { session: name.into(), demand: Demand::fixed(mib * MIB), pool: None };
+            let request =
+                Request { session: name.into(), group: group(), demand: Demand::fixed(mib * MIB), pool: None };
             self.ask(request, name, now_us).unwrap()
         }
 
         fn ask_for_point(&mut self, name: &'static str, now_us: u64) -> u64 {
-            let request = Request { session: name.into(), demand: Demand::point(), pool: None };
+            let request = Request { session: name.into(), group: group(), demand: Demand::point(), pool: None };
             self.ask(request, name, now_us).unwrap()
         }
 
@@ -327,7 +415,7 @@ mod tests {
         let started = |policy| {
             let mut scheduler = scheduler(policy);
             let ask = |name: &'static str| {
-                let request = Request { session: name.into(), demand: demand(), pool: None };
+                let request = Request { session: name.into(), group: group(), demand: demand(), pool: None };
                 let _ = scheduler.ask(request, name, 0);
                 scheduler.admitted(0).len()
             };
@@ -360,7 +448,11 @@ mod tests {
     fn a_session_has_half_of_the_slots_and_the_queue_is_bounded() {
         let mut scheduler = scheduler(AdmissionPolicy::WeightedDemand);
         let ask = |scheduler: &mut Scheduler<_>, name| {
-            scheduler.ask(Request { session: "s".into(), demand: Demand::fixed(0), pool: None }, name, 0)
+            scheduler.ask(
+                Request { session: "s".into(), group: group(), demand: Demand::fixed(0), pool: None },
+                name,
+                0,
+            )
         };
         for name in ["a", "b", "c"] {
             ask(&mut scheduler, name).unwrap();
@@ -372,7 +464,7 @@ mod tests {
         ask(&mut scheduler, "e").unwrap();
         assert_eq!(ask(&mut scheduler, "f").unwrap_err(), 3);
         assert_eq!(scheduler.waiting(), 3);
-        let request = Request { session: "third".into(), demand: Demand::fixed(0), pool: None };
+        let request = Request { session: "third".into(), group: group(), demand: Demand::fixed(0), pool: None };
         assert!(scheduler.ask(request, "third", 0).is_ok(), "it need not wait");
         scheduler.ask_for_point("point", 5_000);
         assert_eq!(scheduler.admitted(5_000), ["third", "point"], "however long the others have waited");
@@ -415,5 +507,69 @@ mod tests {
         assert!(scheduler.admitted(10).is_empty(), "four have ordinary slots");
         scheduler.ask_for_point("r", 10);
         assert_eq!(scheduler.admitted(10), ["r"]);
+    }
+
+    /// Asks for statements that need nothing, each of its own session, and admits those that may run.
+    fn admitted_of(
+        scheduler: &mut Scheduler<&'static str>,
+        asked: &[(&'static str, &Arc<Group>)],
+    ) -> Vec<&'static str> {
+        for (number, (name, group)) in asked.iter().enumerate() {
+            let session = format!("{name}{number}").into();
+            let request = Request { session, group: Arc::clone(group), demand: Demand::fixed(10 * MIB), pool: None };
+            scheduler.ask(request, *name, 0).unwrap();
+        }
+        scheduler.admitted(0)
+    }
+
+    #[test]
+    fn slots_go_to_the_higher_priority_and_then_by_weight() {
+        let with = |name, priority, weight| Group::new(WorkloadGroup { priority, weight, ..WorkloadGroup::new(name) });
+        let (urgent, heavy, light) = (with("urgent", 101, 1), with("heavy", 100, 3), with("light", 100, 1));
+        let mut scheduler = scheduler(AdmissionPolicy::WeightedDemand);
+        scheduler.limits.max_queued = 100;
+        scheduler.limits.max_running = 5;
+        let asked = [
+            ("l", &light),
+            ("l", &light),
+            ("l", &light),
+            ("h", &heavy),
+            ("h", &heavy),
+            ("h", &heavy),
+            ("h", &heavy),
+            ("u", &urgent),
+        ];
+        assert_eq!(admitted_of(&mut scheduler, &asked), ["u", "l", "h", "h", "h"]);
+        assert_eq!(
+            scheduler.group_load(&light),
+            GroupLoad { running: 1, queued: 2, demand_bytes: 10 * MIB, reserved_bytes: 0 }
+        );
+        // Who has waited for long comes first, whatever its group.
+        let running: Vec<u64> = scheduler.entries.keys().copied().collect();
+        scheduler
+            .ask(Request { session: "u2".into(), group: urgent, demand: Demand::fixed(0), pool: None }, "u", 999)
+            .unwrap();
+        for id in running.iter().take(2) {
+            scheduler.end(*id, 1_000);
+        }
+        assert_eq!(scheduler.admitted(1_000), ["l", "l"]);
+    }
+
+    #[test]
+    fn a_full_group_waits_and_stops_nobody_else() {
+        let two = Group::new(WorkloadGroup { max_running: Some(2), ..WorkloadGroup::new("two") });
+        let small = Group::new(WorkloadGroup { memory_bytes: Some(15 * MIB), ..WorkloadGroup::new("small") });
+        for policy in [AdmissionPolicy::WeightedDemand, AdmissionPolicy::Fifo] {
+            let mut scheduler = scheduler(policy);
+            scheduler.limits.max_queued = 100;
+            scheduler.limits.max_running = 10;
+            let asked = [("2", &two), ("2", &two), ("2", &two), ("s", &small), ("s", &small), ("o", &group())];
+            let mut admitted = admitted_of(&mut scheduler, &asked);
+            admitted.sort_unstable();
+            assert_eq!(admitted, ["2", "2", "o", "s"], "{policy:?}");
+            assert!(scheduler.admitted(5_000).is_empty());
+        }
+        let mut scheduler = scheduler(AdmissionPolicy::None);
+        assert_eq!(admitted_of(&mut scheduler, &[("2", &two), ("2", &two), ("2", &two)]).len(), 3);
     }
 }

@@ -109,14 +109,27 @@ impl OperatorMemory {
 #[derive(Debug)]
 pub(in crate::engine) struct StatementPool {
     shared: Arc<QueryMemory>,
+    /// What the statements of its workload group may reserve together, if that is limited.
+    group: Option<Arc<QueryMemory>>,
     used_bytes: AtomicUsize,
     peak_bytes: AtomicUsize,
     operators: Mutex<OperatorMemory>,
 }
 
 impl StatementPool {
-    pub(super) fn new(shared: Arc<QueryMemory>) -> Self {
-        Self { shared, used_bytes: AtomicUsize::new(0), peak_bytes: AtomicUsize::new(0), operators: Mutex::default() }
+    pub(super) fn new(shared: Arc<QueryMemory>, group: Option<Arc<QueryMemory>>) -> Self {
+        Self {
+            shared,
+            group,
+            used_bytes: AtomicUsize::new(0),
+            peak_bytes: AtomicUsize::new(0),
+            operators: Mutex::default(),
+        }
+    }
+
+    /// The most bytes that it can reserve.
+    pub(in crate::engine) fn limit_bytes(&self) -> usize {
+        self.group.iter().chain([&self.shared]).map(|memory| memory.limit_bytes).min().unwrap_or(0)
     }
 
     /// The most bytes that it has had reserved.
@@ -164,7 +177,7 @@ impl MemoryPool for StatementPool {
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         let mut operators = self.operators.lock();
-        self.shared.add(additional);
+        self.group.iter().chain([&self.shared]).for_each(|memory| memory.add(additional));
         self.record_reserved(additional);
         operators.record_growth(reservation.consumer(), additional);
     }
@@ -173,21 +186,30 @@ impl MemoryPool for StatementPool {
         let mut operators = self.operators.lock();
         operators.record_shrink(reservation.consumer(), shrink);
         self.used_bytes.fetch_sub(shrink, Ordering::Relaxed);
-        self.shared.sub(shrink);
+        self.group.iter().chain([&self.shared]).for_each(|memory| memory.sub(shrink));
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let consumer = reservation.consumer();
-        let total = self.shared.limit_bytes;
         let mut operators = self.operators.lock();
-        let limit = if consumer.can_spill() { operators.limit_for(total, consumer, additional) } else { total };
-        self.shared.try_add(additional, limit).map_err(|used| {
-            DataFusionError::ResourcesExhausted(format!(
-                "{} asked for {additional} bytes; this statement holds {}, all statements {used} of {total}",
-                consumer.name(),
-                self.reserved(),
-            ))
-        })?;
+        let try_add = |memory: &QueryMemory, holders: &str| {
+            let total = memory.limit_bytes;
+            let limit = if consumer.can_spill() { operators.limit_for(total, consumer, additional) } else { total };
+            memory.try_add(additional, limit).map_err(|used| {
+                DataFusionError::ResourcesExhausted(format!(
+                    "{} asked for {additional} bytes; this statement holds {}, {holders} {used} of {total}",
+                    consumer.name(),
+                    self.reserved(),
+                ))
+            })
+        };
+        if let Some(group) = &self.group {
+            try_add(group, "all statements of its workload group")?;
+        }
+        if let Err(error) = try_add(&self.shared, "all statements") {
+            self.group.iter().for_each(|group| group.sub(additional));
+            return Err(error);
+        }
         self.record_reserved(additional);
         operators.record_growth(consumer, additional);
         Ok(())
@@ -198,7 +220,7 @@ impl MemoryPool for StatementPool {
     }
 
     fn memory_limit(&self) -> MemoryLimit {
-        MemoryLimit::Finite(self.shared.limit_bytes)
+        MemoryLimit::Finite(self.limit_bytes())
     }
 }
 
@@ -211,7 +233,7 @@ mod tests {
 
     fn pool() -> (Arc<QueryMemory>, Arc<dyn MemoryPool>) {
         let memory = QueryMemory::new(LIMIT);
-        let pool: Arc<dyn MemoryPool> = memory.statement_pool();
+        let pool: Arc<dyn MemoryPool> = memory.statement_pool(None);
         (memory, pool)
     }
 
@@ -287,5 +309,26 @@ mod tests {
         small.try_grow(1).unwrap_err();
         join.try_grow(320).unwrap();
         join.try_grow(1).unwrap_err();
+    }
+
+    #[test]
+    fn statements_of_a_group_share_its_limit() {
+        let (memory, alone) = pool();
+        let group = QueryMemory::new(1_000);
+        let pools: [Arc<dyn MemoryPool>; 2] =
+            [0, 1].map(|_| memory.statement_pool(Some(&group)) as Arc<dyn MemoryPool>);
+        let [first, second] = [0, 1].map(|i| operator(&pools[i], "join", false));
+        first.try_grow(700).unwrap();
+        let error = second.try_grow(301).unwrap_err().to_string();
+        assert!(error.contains("workload group 700 of 1000"), "{error}");
+        second.try_grow(300).unwrap();
+        second.free();
+        // What all statements together do not have, a group has not either.
+        let other = operator(&alone, "join", false);
+        other.try_grow(2_400).unwrap();
+        second.try_grow(200).unwrap_err();
+        assert_eq!((group.used_bytes(), memory.used_bytes()), (700, 3_100));
+        first.shrink(700);
+        assert_eq!((group.used_bytes(), memory.used_bytes()), (0, 2_400));
     }
 }

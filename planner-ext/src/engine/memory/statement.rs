@@ -16,8 +16,14 @@ pub(in crate::engine) struct StatementMemory {
 }
 
 impl StatementMemory {
-    pub(in crate::engine) fn new(memory: &Arc<QueryMemory>) -> Self {
-        Self { pool: memory.statement_pool(), heap: HeapAccount::new() }
+    /// The memory of a statement whose workload group may have a limit of its own.
+    pub(in crate::engine) fn new(memory: &Arc<QueryMemory>, group: Option<&Arc<QueryMemory>>) -> Self {
+        Self { pool: memory.statement_pool(group), heap: HeapAccount::new() }
+    }
+
+    /// The most bytes that its operators can reserve.
+    pub(in crate::engine) fn limit_bytes(&self) -> usize {
+        self.pool.limit_bytes()
     }
 
     /// The pool that its operators reserve memory in.

@@ -265,9 +265,9 @@ async fn named_transactions_end_once_and_idle_ones_by_themselves() {
     let fresh = server.engine.begin(&server.session).unwrap();
     server.run("BEGIN").await.unwrap();
     server.run("DELETE FROM t").await.unwrap();
-    server.engine.end_idle_transactions(Duration::from_secs(60));
+    server.engine.end_idle_transactions(Some(Duration::from_secs(60)));
     assert_eq!(server.rows("SELECT count(*) FROM t").await, ["0"]);
-    server.engine.end_idle_transactions(Duration::ZERO);
+    server.engine.end_idle_transactions(Some(Duration::ZERO));
     server.fails("SELECT count(*) FROM t", ErrorKind::FailedPrecondition, "without a statement").await;
     server.run("ROLLBACK").await.unwrap();
     assert_eq!(server.rows("SELECT count(*) FROM t").await, ["13"]);

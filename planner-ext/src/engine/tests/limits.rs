@@ -212,14 +212,14 @@ async fn time_and_memory_end_statements_with_a_reason() {
 
 impl Server {
     /// Starts a query in a task of its own.
-    fn start(&self, sql: &str) -> tokio::task::JoinHandle<Result<Vec<RecordBatch>>> {
+    pub(super) fn start(&self, sql: &str) -> tokio::task::JoinHandle<Result<Vec<RecordBatch>>> {
         let session = Arc::clone(&self.session);
         let sql = sql.to_owned();
         tokio::spawn(async move { Ok(session.prepare(&sql).await?.query(None).await?.stream.try_collect().await?) })
     }
 
     /// Waits for a running statement of which `is_meant` is true.
-    async fn running(&self, is_meant: impl Fn(&StatementRecord) -> bool) -> StatementRecord {
+    pub(super) async fn running(&self, is_meant: impl Fn(&StatementRecord) -> bool) -> StatementRecord {
         for _ in 0..4_000 {
             let running = |record: &StatementRecord| record.state == StatementState::Running;
             let found = self.engine.statements().into_iter().find(|record| running(record) && is_meant(record));
@@ -233,7 +233,7 @@ impl Server {
 }
 
 /// Runs for minutes.
-const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 1000000000000)";
+pub(super) const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 1000000000000)";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_cancels_another_one() {

@@ -1,0 +1,354 @@
+//! Queries: planned, admitted, executed; their rows go through a bounded channel.
+//!
+//! A query is executed by one task. The task holds the statement's ticket, execution slot and memory pool, and is aborted
+//! when the caller drops its stream. The channel holds two batches: a slow client stops the task, not the server.
+//!
+//! Statements are planned on the runtime of planning. A point statement is executed there too, so that it has processor
+//! time beside the others, which go on to the runtime of execution.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::error::DataFusionError;
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::{FutureExt, Stream, TryStreamExt};
+use terrace_scan::spilling_join::SpillingHashJoinExec;
+use terrace_tier_store::table::row_bytes;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::DropGuard;
+
+use super::Engine;
+use super::admission::{Demand, ExecutionSlot};
+use super::execute::Outline;
+use super::registry::{StatementState, Ticket};
+use super::run::{AbortOnDrop, Executable, PlanMemory, acquire_slot, execute, join_error, plan_physical};
+use super::statement::{Planned, Prepared, RunningQuery};
+use super::transaction::Running;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A statement that computes longer is no point statement.
+const POINT_TIME: Duration = Duration::from_millis(50);
+/// Nor is one that reads more.
+const POINT_READ_BYTES: u64 = 1 << 20;
+/// How often a point statement is looked at.
+const POINT_CHECK: Duration = Duration::from_millis(10);
+
+/// Time for which a statement keeps its execution slot while its client takes no rows.
+const SLOT_PATIENCE: Duration = Duration::from_millis(250);
+
+/// Batches between the task and its client.
+const CHANNEL_BATCHES: usize = 2;
+
+/// Starts a query and returns as soon as its first rows, or its error, are known.
+pub(super) async fn start(
+    prepared: Arc<Prepared>,
+    ticket: Ticket,
+    parameters: Option<RecordBatch>,
+) -> Result<RunningQuery> {
+    let engine = Arc::clone(prepared.session().engine());
+    let id = ticket.id().to_owned();
+    let cancel_guard = ticket.interrupt().guard();
+    let (rows, receiver) = mpsc::channel(CHANNEL_BATCHES);
+    let (header, opened) = oneshot::channel();
+    let results = ResultSender { header: Some(header), rows };
+    let task = engine.options.planning.clone().spawn(run(prepared, ticket, parameters, results));
+    let mut task = AbortOnDrop(task);
+    let schema: SchemaRef = match opened.await {
+        Ok(opened) => opened?,
+        Err(_) => {
+            return Err((&mut task.0)
+                .await
+                .err()
+                .map_or_else(|| Error::new(ErrorKind::Internal, "the statement gave no answer"), |e| join_error(&e)));
+        }
+    };
+    let stream =
+        ResultStream { schema: Arc::clone(&schema), receiver, task, ended: false, _cancel_guard: cancel_guard };
+    Ok(RunningQuery { id, schema, stream: Box::pin(stream) })
+}
+
+/// The task of a query.
+async fn run(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordBatch>, mut results: ResultSender) {
+    let admitted = ticket.supervised(async {
+        let Some(mut admitted) = admit(&prepared, &ticket, parameters, &mut results).await? else { return Ok(None) };
+        if !admitted.slot.is_point() {
+            return Ok(Some(admitted));
+        }
+        let executable = admitted.executable()?;
+        let opened = tokio::select! {
+            biased;
+            opened = demoting(&ticket, &admitted.slot, admitted.open(executable, &ticket)) => Some(opened?),
+            () = computes_for_long(&ticket) => None,
+        };
+        let Some(opened) = opened else {
+            // It is no point statement, and has sent nothing: it starts again among the others, with a new plan, as a plan
+            // cannot be executed twice.
+            admitted.slot.demote();
+            let again = plan_physical(&admitted.engine, &ticket, &admitted.planned, PlanMemory::Full).await?;
+            admitted.executable = Some(again);
+            return Ok(Some(admitted));
+        };
+        demoting(&ticket, &admitted.slot, admitted.send(opened, &ticket, &mut results)).await?;
+        Ok(None)
+    });
+    match admitted.await {
+        Ok(Some(admitted)) => {
+            let cpu = admitted.engine.options.cpu.clone();
+            let mut task = AbortOnDrop(cpu.spawn(execute_admitted(admitted, ticket, results)));
+            if let Err(error) = (&mut task.0).await
+                && let Ok(panic) = error.try_into_panic()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        Ok(None) => ticket.end(&Ok(())),
+        Err(error) => {
+            ticket.end::<()>(&Err(error.clone()));
+            results.fail(error).await;
+        }
+    }
+}
+
+/// Executes a query that is no point statement.
+async fn execute_admitted(admitted: Admitted, ticket: Ticket, mut results: ResultSender) {
+    let body = async {
+        // Moved, so that what the statement holds is free when its record ends.
+        let mut admitted = admitted;
+        let executable = admitted.executable()?;
+        let opened = admitted.open(executable, &ticket).await?;
+        admitted.send(opened, &ticket, &mut results).await
+    };
+    let result = ticket.supervised(body).await;
+    ticket.end(&result);
+    if let Err(error) = result {
+        results.fail(error).await;
+    }
+}
+
+/// Plans a query and waits for a slot. Sends the rows of one that needs no plan, and returns `None` then.
+async fn admit(
+    prepared: &Arc<Prepared>,
+    ticket: &Ticket,
+    parameters: Option<RecordBatch>,
+    results: &mut ResultSender,
+) -> Result<Option<Admitted>> {
+    let transaction = prepared.transaction()?;
+    let running = Running::enter(transaction.as_ref(), prepared.command().privilege())?;
+    let engine = prepared.session().engine();
+    let planned = match prepared.outline(transaction.as_ref()).await? {
+        Outline::Plan(planned) => prepared.bind(*planned, parameters.as_ref())?,
+        Outline::Rows(computed) => {
+            prepared.check_parameters(parameters.as_ref())?;
+            let slot = acquire_slot(engine, ticket, Demand::point()).await?;
+            let schema = computed.schema();
+            let batch = demoting(ticket, &slot, engine.blocking(move || computed.compute())).await?;
+            results.start(schema)?;
+            results.send(batch, ticket, &slot).await?;
+            return Ok(None);
+        }
+        Outline::Count => return Err(Error::new(ErrorKind::Internal, "a query has no plan")),
+    };
+    let executable = plan_physical(engine, ticket, &planned, PlanMemory::Full).await?;
+    let demand = Demand::from_plan(&executable.plan, ticket.memory().limit_bytes() as u64)?;
+    let slot = acquire_slot(engine, ticket, Arc::clone(&demand)).await?;
+    let engine = Arc::clone(engine);
+    Ok(Some(Admitted { engine, planned, executable: Some(executable), demand, slot, _running: running }))
+}
+
+/// A query that has a plan and a slot.
+struct Admitted {
+    engine: Arc<Engine>,
+    planned: Planned,
+    /// `None` once it executes: the plan must not outlive the start, or it would keep what its operators let go of.
+    executable: Option<Executable>,
+    demand: Arc<Demand>,
+    slot: ExecutionSlot,
+    _running: Option<Running>,
+}
+
+/// The rows of a query, the first of which are known.
+struct Opened {
+    stream: SendableRecordBatchStream,
+    first: Option<RecordBatch>,
+}
+
+impl Admitted {
+    /// Its plan, to be executed.
+    fn executable(&mut self) -> Result<Executable> {
+        self.executable.take().ok_or_else(|| Error::new(ErrorKind::Internal, "a plan was executed twice"))
+    }
+
+    /// Executes the plan until its first rows are known. A plan whose sorts or joins exhaust query memory before is made
+    /// once more for less memory; later the client may already have rows.
+    async fn open(&self, executable: Executable, ticket: &Ticket) -> Result<Opened> {
+        let Executable { plan, context } = executable;
+        let may_retry = has_joins_or_sorts(&plan)?;
+        let mut stream = execute_stream(plan, context)?;
+        let mut first = stream.try_next();
+        let polled = futures::poll!(&mut first);
+        self.demand.release_plan();
+        let first = match polled {
+            Poll::Ready(first) => first,
+            Poll::Pending => first.await,
+        };
+        match first {
+            Err(error) if may_retry && is_out_of_memory(&error) => {
+                drop(stream);
+                tracing::info!("query memory ran out; trying again with few partitions");
+                let mut stream = execute(&self.engine, ticket, &self.planned, PlanMemory::FewSorts).await?;
+                let first = stream.try_next().await?;
+                Ok(Opened { stream, first })
+            }
+            first => Ok(Opened { stream, first: first? }),
+        }
+    }
+
+    async fn send(&self, opened: Opened, ticket: &Ticket, results: &mut ResultSender) -> Result<()> {
+        let Opened { mut stream, first } = opened;
+        results.start(stream.schema())?;
+        let mut next = first;
+        while let Some(batch) = next {
+            results.send(batch, ticket, &self.slot).await?;
+            next = stream.try_next().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether an error says that query memory does not suffice.
+pub(super) fn is_out_of_memory(error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
+/// Whether a plan has a hash join or a sort without a limit.
+fn has_joins_or_sorts(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    plan.exists(|node| {
+        let sorts = || node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none());
+        Ok(node.is::<SpillingHashJoinExec>() || sorts())
+    })
+    .map_err(Into::into)
+}
+
+/// Returns once a statement has computed for longer than a point statement may.
+async fn computes_for_long(ticket: &Ticket) {
+    while ticket.memory().heap().busy_time() <= POINT_TIME {
+        tokio::time::sleep(POINT_CHECK).await;
+    }
+}
+
+/// Returns once a statement has read more than a point statement may.
+async fn reads_much(ticket: &Ticket) {
+    loop {
+        tokio::time::sleep(POINT_CHECK).await;
+        if ticket.scans().cold_bytes() > POINT_READ_BYTES {
+            return;
+        }
+    }
+}
+
+/// Does `work`, and takes the slot of a point statement away from it once it has used more than such a one may.
+async fn demoting<T>(ticket: &Ticket, slot: &ExecutionSlot, work: impl Future<Output = T>) -> T {
+    if !slot.is_point() {
+        return work.await;
+    }
+    tokio::pin!(work);
+    let exceeded = async {
+        tokio::select! {
+            () = computes_for_long(ticket) => (),
+            () = reads_much(ticket) => (),
+        }
+    };
+    tokio::select! {
+        biased;
+        done = &mut work => done,
+        () = exceeded => {
+            slot.demote();
+            work.await
+        }
+    }
+}
+
+/// The sending side of a result: first its columns, then its rows.
+struct ResultSender {
+    /// `None` once the columns were sent.
+    header: Option<oneshot::Sender<Result<SchemaRef>>>,
+    rows: mpsc::Sender<Result<RecordBatch, DataFusionError>>,
+}
+
+impl ResultSender {
+    fn start(&mut self, schema: SchemaRef) -> Result<()> {
+        let sent = self.header.take().is_some_and(|header| header.send(Ok(schema)).is_ok());
+        if sent { Ok(()) } else { Err(client_gone()) }
+    }
+
+    /// Sends a batch. While the client takes none, the statement leaves its slot to others.
+    async fn send(&self, batch: RecordBatch, ticket: &Ticket, slot: &ExecutionSlot) -> Result<()> {
+        ticket.add_sent(batch.num_rows() as u64, row_bytes(&batch));
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        if let Ok(room) = tokio::time::timeout(SLOT_PATIENCE, self.rows.reserve()).await {
+            room.map_err(|_| client_gone())?.send(Ok(batch));
+            return Ok(());
+        }
+        slot.give_back();
+        ticket.set_state(StatementState::Stalled);
+        self.rows.reserve().await.map_err(|_| client_gone())?.send(Ok(batch));
+        ticket.set_state(StatementState::Queued);
+        slot.take_again().await;
+        ticket.set_state(StatementState::Running);
+        Ok(())
+    }
+
+    /// Sends an error in place of what is still to come.
+    async fn fail(self, error: Error) {
+        // A client that went away needs no error.
+        match self.header {
+            Some(header) => drop(header.send(Err(error))),
+            None => drop(self.rows.send(Err(error.into())).await),
+        }
+    }
+}
+
+fn client_gone() -> Error {
+    Error::new(ErrorKind::Cancelled, "the client went away")
+}
+
+/// The stream of a query's rows that the caller reads.
+struct ResultStream {
+    schema: SchemaRef,
+    receiver: mpsc::Receiver<Result<RecordBatch, DataFusionError>>,
+    task: AbortOnDrop<()>,
+    ended: bool,
+    _cancel_guard: DropGuard,
+}
+
+impl Stream for ResultStream {
+    type Item = Result<RecordBatch, DataFusionError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        if let Some(item) = futures::ready!(self.receiver.poll_recv(context)) {
+            return Poll::Ready(Some(item));
+        }
+        // The channel also closes when the task panics, which must not look like the end of the rows.
+        let joined = futures::ready!(self.task.0.poll_unpin(context));
+        self.ended = true;
+        Poll::Ready(joined.err().map(|e| Err(join_error(&e).into())))
+    }
+}
+
+impl RecordBatchStream for ResultStream {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}

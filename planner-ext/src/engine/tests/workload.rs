@@ -1,0 +1,172 @@
+//! Workload groups, point statements, and limits of planning.
+#![allow(clippy::disallowed_methods, reason = "tests wait for real threads")]
+
+use std::time::Instant;
+
+use super::*;
+
+fn group(name: &str) -> WorkloadGroup {
+    WorkloadGroup::new(name)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_limits_what_its_statements_take() {
+    let server = Server::with(|o| {
+        o.workload_groups = vec![
+            WorkloadGroup { users: vec!["etl".into()], max_running: Some(1), ..group("loads") },
+            WorkloadGroup { memory_bytes: Some(24 << 20), ..group("small") },
+            WorkloadGroup { timeout: Some(Duration::from_millis(200)), ..group("quick") },
+        ];
+    });
+    let state = "SELECT name, running, queued, refused FROM system.workload_groups ORDER BY name";
+    let loader = server.engine.open_session("etl");
+    let start = |sql: &'static str| {
+        let session = Arc::clone(&loader);
+        tokio::spawn(async move { session.prepare(sql).await?.query(None).await.map(|running| running.id) })
+    };
+    let first = start(super::limits::ENDLESS);
+    server.running(|record| record.workload_group == "loads").await;
+    let second = start("SELECT 1");
+    while !server.rows(state).await.contains(&"loads|1|1|0".to_owned()) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(server.rows("SELECT 2").await, ["2"], "another group is not concerned");
+    first.abort();
+    second.await.unwrap().unwrap();
+
+    server.run("SET workload_group = 'quick'").await.unwrap();
+    server.fails(super::limits::ENDLESS, ErrorKind::DeadlineExceeded, "longer than 200ms").await;
+    server.fails("SET workload_group = 'loadz'", ErrorKind::NotFound, "loads, small, quick, default").await;
+
+    server.run("SET workload_group = 'small'").await.unwrap();
+    let sort = "SELECT value FROM generate_series(1, 4000000) ORDER BY value % 1000, value";
+    assert_eq!(server.batches(sort).await.unwrap().iter().map(RecordBatch::num_rows).sum::<usize>(), 4_000_000);
+    let record = server.engine.statements().into_iter().find(|record| record.sql == sort).unwrap();
+    assert!(record.memory.reserved_peak <= 24 << 20 && record.workload_group == "small", "{record:?}");
+    server.run("RESET workload_group").await.unwrap();
+    server.batches(sort).await.unwrap();
+    let record = server.engine.statements().into_iter().find(|record| record.sql == sort).unwrap();
+    assert!(record.memory.reserved_peak > 32_000_000 && record.workload_group == "default", "{record:?}");
+    let counts =
+        "SELECT admitted > 0, memory_limit_bytes, max_running FROM system.workload_groups WHERE name = 'small'";
+    assert_eq!(server.rows(counts).await, ["true|25165824|"]);
+}
+
+/// A statement whose few rows take seconds.
+const SLOW_ROWS: &str =
+    "SELECT s, sum(length(regexp_replace(repeat(s, 40000), '(a+)(b*)c', 'x', 'g'))) AS n FROM t GROUP BY s";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_point_statement_that_computes_for_long_goes_to_the_others() {
+    let threads = |name: &str| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).thread_name(name).enable_all().build().unwrap()
+    };
+    let (cpu, planning) = (threads("cpu"), threads("planning"));
+    let server = Server::with(|o| {
+        o.cpu = cpu.handle().clone();
+        o.planning = planning.handle().clone();
+        o.max_running = 1;
+        o.point_slots = 1;
+    });
+    server.run("CREATE TABLE t AS SELECT 'aaabbbc' || value AS s FROM generate_series(1, 200)").await.unwrap();
+    let answer = server.rows("SELECT count(*) FROM t").await;
+    assert_eq!(answer, ["200"]);
+    // In small batches, between which its tasks can stop.
+    server.run("SET datafusion.execution.batch_size = 4").await.unwrap();
+    // It holds the slot of the others once it has computed for long, so that one of them waits for it.
+    let slow = server.start(SLOW_ROWS);
+    let record = server.running(|record| record.sql == SLOW_ROWS && record.busy_us > 100_000).await;
+    let point = Instant::now();
+    assert_eq!(server.rows("SELECT count(*) FROM t WHERE s = 'aaabbbc7'").await, ["1"]);
+    let point = point.elapsed();
+    let other = server.start("SELECT * FROM generate_series(1, 2)");
+    while server.engine.queued() == 0 {
+        assert!(!slow.is_finished(), "the slow statement ended after {point:?}: {record:?}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    slow.await.unwrap().unwrap();
+    other.await.unwrap().unwrap();
+    drop(server);
+    cpu.shutdown_background();
+    planning.shutdown_background();
+}
+
+fn joins(count: usize) -> String {
+    let joined: Vec<String> = (1..count).map(|n| format!("JOIN t AS t{n} ON t{}.k = t{n}.k", n - 1)).collect();
+    format!("SELECT count(*) FROM t AS t0 {}", joined.join(" "))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn planning_stops_at_its_limits_and_delays_nobody() {
+    let server = Server::with(|o| {
+        o.planning_slots = 1;
+        o.planning_timeout = Duration::from_millis(300);
+    });
+    server.run("CREATE TABLE t AS SELECT value AS k FROM generate_series(1, 10)").await.unwrap();
+    let many = joins(400);
+    let [first, second] = [server.start(&many), server.start(&many)];
+    let begun = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(server.rows("SELECT count(*) FROM t").await, ["10"]);
+    }
+    let others = begun.elapsed();
+    for planning in [first, second] {
+        let error = planning.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+        assert!(error.message().contains("query.planning_timeout"), "{error}");
+    }
+    assert!(others < begun.elapsed(), "twenty statements took {others:?}, two plans {:?}", begun.elapsed());
+    assert_eq!(server.rows(&joins(20)).await, ["10"]);
+    server.run("SET statement_timeout = '50ms'").await.unwrap();
+    let error = server.batches(&many).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn planning_may_hold_a_part_of_query_memory() {
+    let server = Server::with(|o| o.query_memory_bytes = 256 << 20);
+    // Four literals of 60 MB each, made of a few bytes.
+    let literal = |n: usize| format!("length(repeat('{n}', 60000000) || chr({n} + 64))");
+    let sql = format!("SELECT {}", (1..5).map(literal).collect::<Vec<_>>().join(" + "));
+    match server.batches(&sql).await {
+        // Each may be folded to its length before the next one is made.
+        Ok(rows) => assert_eq!(row_texts(&rows), ["240000004"]),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{error}"),
+    }
+    let texts = (1..5).map(|n| format!("repeat('{n}', 60000000)")).collect::<Vec<_>>().join(", ");
+    let error = server.batches(&format!("SELECT {texts}")).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::ResourceExhausted && error.message().contains("planning"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explain_shows_the_memory_that_is_expected() {
+    let server = Server::new();
+    server.run("CREATE TABLE t AS SELECT value AS k, 'text' AS s FROM generate_series(1, 300000)").await.unwrap();
+    let sort = "SELECT k FROM (SELECT k, row_number() OVER (ORDER BY s, k DESC) AS n FROM t) WHERE n % 1000 = 0";
+    for explain in ["EXPLAIN", "EXPLAIN ANALYZE", "EXPLAIN FORMAT TREE"] {
+        let rows = server.batches(&format!("{explain} {sort}")).await.unwrap();
+        let last = rows.last().unwrap();
+        let text = |column: usize| last.column(column).as_string::<i32>().value(0).to_owned();
+        assert_eq!(text(0), "memory_demand");
+        assert!(text(1).contains("MiB weighted by time, at most") && text(1).contains("of 1.00 GiB"), "{}", text(1));
+    }
+    let point = server.rows("EXPLAIN SELECT s FROM t WHERE k = 7 AND k < 8 LIMIT 1").await.join("\n");
+    assert!(point.contains("0 B weighted by time"), "{point}");
+    let plain = server.rows("EXPLAIN FORMAT PGJSON SELECT k FROM t").await.join("\n");
+    assert!(!plain.contains("memory_demand"), "{plain}");
+    assert!(server.rows("EXPLAIN INSERT INTO t SELECT * FROM t").await.join("\n").contains("TierScanExec"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_shortens_the_time_for_idle_transactions() {
+    let server = Server::new();
+    server.run("CREATE TABLE t (k INT)").await.unwrap();
+    server.run("SET idle_transaction_timeout = '200ms'").await.unwrap();
+    server.run("BEGIN").await.unwrap();
+    server.run("INSERT INTO t VALUES (1)").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    server.fails("SELECT * FROM t", ErrorKind::FailedPrecondition, "after 200ms without a statement").await;
+    server.run("ROLLBACK").await.unwrap();
+    assert!(server.rows("SELECT * FROM t").await.is_empty());
+}
