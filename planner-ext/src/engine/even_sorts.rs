@@ -1,83 +1,129 @@
-//! Splits the input of sorts into batches that share no buffers, so that sorts reserve only the bytes of their rows.
+//! Gives sorts batches that keep no more memory than their rows need, so that sorts reserve the bytes of their rows.
 //!
-//! A sort of DataFusion reserves the buffers of each batch of its input, and counts them again for each batch of a sorted
-//! run (sorts/sort.rs `sort_batch_stream`). Views of one chunk share their text buffers, so that a batch of 8,192 rows
-//! counts the texts of 65,536: the sort spills early, or fails when a single batch does not fit. Below a sort, rows
-//! with views are therefore copied into batches of even size that share no buffers.
+//! A sort of DataFusion reserves the buffers of each batch of its input whole, twice, and counts them again for each batch
+//! of a sorted run (sorts/sort.rs `get_reserved_bytes_for_record_batch`, `sort_batch_stream`). Batches that a scan cut from
+//! a chunk share the chunk's pages, those that an aggregation returns are slices of all its groups, and those that Arrow's
+//! coalescer made have text buffers of 1 MiB that may be nearly empty: the sort spills early, or fails when a single batch
+//! does not fit. Below a sort, large batches are therefore cut, small ones are joined, and those that keep much more than
+//! their rows need are copied ([`compact`]). Most batches of numbers pass as they are.
 //!
-//! A sort with a limit keeps the best rows only and compacts them itself, so it is not changed.
+//! A sort with a limit keeps the best rows only and compacts them itself, so it is not changed. Nested-loop and cross joins
+//! keep and count the batches of their left side in the same way, and get the same operator there. A hash join's build
+//! side counts a shared page once and copies what keeps too much (`terrace_scan`'s `spilling_join`).
 //!
 //! Upstream: <https://github.com/apache/datafusion/issues/12136> (External sorting not working for string columns),
-//! open; can go when the test `a_clustered_ingest_larger_than_query_memory_spills_and_is_sorted` and
+//! open; can go when the tests `a_clustered_ingest_larger_than_query_memory_spills_and_is_sorted`,
+//! `a_sort_of_texts_reserves_the_bytes_of_its_rows` and
 //! `test_every_way_of_loading_sorts_more_than_its_memory` (tests/python/test_load.py) pass without it.
+
+mod compact;
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::compute::BatchCoalescer;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::compute::concat_batches;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::sorts::sort::SortExec;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 
 use super::stream_exec::StreamExec;
 
-/// Name of the operator that copies rows, in their order, into batches of the session's size that share no buffers.
+/// Name of the operator that passes on rows, in their order, in batches of the session's size with buffers of their own.
 const EVEN_BATCHES: &str = "EvenBatchesExec";
 
-/// Adds such an operator below each sort without a limit whose rows have views.
+/// Adds such an operator below each operator that keeps the batches of its input and counts them whole.
 pub(super) fn with_even_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
-        let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
-        let input = sort.input();
-        if sort.fetch().is_some() || !has_views(&input.schema()) || input.name() == EVEN_BATCHES {
+        let Some(input) = kept_input(node.as_ref()).filter(|input| input.name() != EVEN_BATCHES) else {
             return Ok(Transformed::no(node));
-        }
+        };
         let even = |batches: SendableRecordBatchStream, context: &TaskContext| {
             even_batches(batches, context.session_config().batch_size()).boxed()
         };
         let even: Arc<dyn ExecutionPlan> = Arc::new(StreamExec::new(EVEN_BATCHES, Arc::clone(input), even));
+        let others = node.children().into_iter().skip(1).cloned();
+        let children = std::iter::once(even).chain(others).collect();
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        Ok(Transformed::yes(node.replace_children(vec![even], options)?))
+        Ok(Transformed::yes(node.replace_children(children, options)?))
     })
     .data()
 }
 
-fn has_views(schema: &SchemaRef) -> bool {
-    schema.fields().iter().any(|field| matches!(field.data_type(), DataType::Utf8View | DataType::BinaryView))
+/// The first input of an operator, if the operator keeps its batches and counts them whole.
+fn kept_input(node: &dyn ExecutionPlan) -> Option<&Arc<dyn ExecutionPlan>> {
+    if let Some(sort) = node.downcast_ref::<SortExec>() {
+        return sort.fetch().is_none().then(|| sort.input());
+    }
+    if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() {
+        return Some(join.left());
+    }
+    Some(node.downcast_ref::<CrossJoinExec>()?.left())
 }
 
-/// Copies rows into batches of `rows` rows.
+/// Passes on rows in batches of at most `rows` rows, of which no two in turn would fit into one.
 fn even_batches(batches: SendableRecordBatchStream, rows: usize) -> impl Stream<Item = Result<RecordBatch>> + use<> {
-    let coalescer = Some(BatchCoalescer::new(batches.schema(), rows));
-    let slices = batches.flat_map(move |batch| {
-        let slices = batch.map(|batch| {
-            let starts = (0..batch.num_rows()).step_by(rows);
-            starts.map(move |start| batch.slice(start, rows.min(batch.num_rows() - start)))
-        });
-        match slices {
-            Ok(slices) => futures::stream::iter(slices).map(Ok).boxed(),
-            Err(error) => futures::stream::iter([Err(error)]).boxed(),
-        }
-    });
-    futures::stream::try_unfold((slices, coalescer), async |(mut slices, mut coalescer)| {
+    let small = SmallBatches { schema: batches.schema(), most_rows: rows.max(1), waiting: Vec::new(), waiting_rows: 0 };
+    futures::stream::try_unfold((batches, Some(small)), async |(mut batches, mut small)| {
         loop {
-            let Some(even) = &mut coalescer else { return Ok(None) };
-            if let Some(batch) = even.next_completed_batch() {
-                return Ok(Some((batch, (slices, coalescer))));
-            }
-            match slices.next().await {
-                Some(slice) => even.push_batch(slice?)?,
+            let Some(waiting) = &mut small else { return Ok::<_, DataFusionError>(None) };
+            let even = match batches.next().await {
+                Some(batch) => waiting.push(batch?)?,
                 None => {
-                    even.finish_buffered_batch()?;
-                    let last = even.next_completed_batch();
-                    return Ok(last.map(|batch| (batch, (slices, None))));
+                    let last = waiting.take()?;
+                    small = None;
+                    last.into_iter().collect()
                 }
+            };
+            if !even.is_empty() {
+                let even = futures::stream::iter(even).map(compact::compact);
+                return Ok(Some((even, (batches, small))));
             }
         }
     })
+    .try_flatten()
+}
+
+/// Batches that wait for more rows.
+struct SmallBatches {
+    schema: SchemaRef,
+    /// Most rows of a batch that is passed on.
+    most_rows: usize,
+    waiting: Vec<RecordBatch>,
+    waiting_rows: usize,
+}
+
+impl SmallBatches {
+    /// Adds a batch; returns those that are complete.
+    fn push(&mut self, batch: RecordBatch) -> Result<Vec<RecordBatch>> {
+        let mut complete = Vec::new();
+        for start in (0..batch.num_rows()).step_by(self.most_rows) {
+            let part = batch.slice(start, self.most_rows.min(batch.num_rows() - start));
+            if self.waiting_rows + part.num_rows() > self.most_rows {
+                complete.extend(self.take()?);
+            }
+            self.waiting_rows += part.num_rows();
+            self.waiting.push(part);
+            if self.waiting_rows == self.most_rows {
+                complete.extend(self.take()?);
+            }
+        }
+        Ok(complete)
+    }
+
+    /// The rows that wait, as one batch.
+    fn take(&mut self) -> Result<Option<RecordBatch>> {
+        self.waiting_rows = 0;
+        let waiting = std::mem::take(&mut self.waiting);
+        Ok(match waiting.as_slice() {
+            [] => None,
+            [one] => Some(one.clone()),
+            several => Some(concat_batches(&self.schema, several)?),
+        })
+    }
 }

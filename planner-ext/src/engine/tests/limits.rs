@@ -373,3 +373,29 @@ async fn joins_larger_than_query_memory_complete() {
         assert_eq!(!join.contains("spill_count=0"), spills, "{plan}");
     }
 }
+
+/// Texts of 13 to 40 bytes and short ones, which scans cut from pages that many batches share.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sort_of_texts_reserves_the_bytes_of_its_rows() {
+    const ROWS: u64 = 400_000;
+    // Two views, 28 bytes of text and a number.
+    let bytes = 16 + 16 + 28 + 8;
+    // A sort reserves twice the bytes of its rows, of four fifths of query memory, and some for its merge.
+    let server = Server::with(|o| o.query_memory_bytes = 4 * ROWS * bytes);
+    server
+        .run(&format!(
+            "CREATE TABLE t AS SELECT value AS k, 'a text of some length ' || (value * 7919 % 1000003) AS s, \
+             's' || (value % 1000) AS short FROM generate_series(1, {ROWS})"
+        ))
+        .await
+        .unwrap();
+    for sql in [
+        "SELECT s, short, k FROM t ORDER BY s",
+        "SELECT s, short, k FROM t ORDER BY short, k",
+        "SELECT s, short, k FROM t WHERE k % 10 <> 3 ORDER BY s",
+    ] {
+        let plan = server.rows(&format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+        let sorts: Vec<_> = plan.lines().filter(|line| line.contains("SortExec")).collect();
+        assert!(!sorts.is_empty() && sorts.iter().all(|sort| sort.contains("spill_count=0")), "{plan}");
+    }
+}
