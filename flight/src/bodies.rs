@@ -9,18 +9,20 @@
 //!                                                              `-> aligned memory -> Bodies -> put
 //! ```
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use arrow::buffer::Buffer;
 use arrow_flight::FlightData;
 use bytes::{Buf, Bytes};
 use futures::stream;
 use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::StreamBody;
 use parking_lot::Mutex;
 use prost::decode_length_delimiter;
 use terrace_ipc::AlignedBytes;
 use tonic::{Status, body::Body};
+
+use crate::receive::{Received, next_frame};
 
 /// Bytes of the gRPC prefix: a flag and the length of the message.
 const PREFIX_BYTES: usize = 5;
@@ -32,13 +34,21 @@ const WITH_LENGTH: usize = 2;
 pub(crate) const BODY_KEY: usize = 1000 << 3 | WITH_LENGTH;
 
 /// Bodies of messages that the gRPC layer has not delivered yet, in their order.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Bodies(Arc<Mutex<VecDeque<Option<Bytes>>>>);
+#[derive(Clone, Default)]
+pub(crate) struct Bodies(Arc<Mutex<VecDeque<TakenBody>>>);
+
+struct TakenBody {
+    body: Option<Bytes>,
+    /// The bytes of the whole message, and of what came with its end.
+    received: Received,
+}
 
 impl Bodies {
-    /// Puts the next body back into its message.
+    /// Puts the next body back into its message, which counts as received no longer.
     pub(crate) fn restore(&self, message: FlightData) -> FlightData {
-        match self.0.lock().pop_front().flatten() {
+        let Some(TakenBody { body, received }) = self.0.lock().pop_front() else { return message };
+        drop(received);
+        match body {
             Some(data_body) => FlightData { data_body, ..message },
             None => message,
         }
@@ -47,8 +57,13 @@ impl Bodies {
 
 /// Removes the bodies from an upload of Flight messages; returns the upload without them, and the bodies. A message
 /// that is compressed or has more than `max_message_bytes`, and all messages after it, are passed on unchanged, for the
-/// gRPC layer to refuse.
-pub(crate) fn take_bodies(upload: Body, max_message_bytes: usize) -> (Body, Bodies) {
+/// gRPC layer to refuse. A client that sends half of a message and then nothing for `stall_timeout` gets an error.
+pub(crate) fn take_bodies(
+    upload: Body,
+    max_message_bytes: usize,
+    received: Received,
+    stall_timeout: Option<Duration>,
+) -> (Body, Bodies) {
     let bodies = Bodies::default();
     let reader = Reader {
         upload,
@@ -56,6 +71,9 @@ pub(crate) fn take_bodies(upload: Body, max_message_bytes: usize) -> (Body, Bodi
         message: Message::default(),
         refused: false,
         max_message_bytes,
+        received,
+        counted: true,
+        stall_timeout,
         bodies: bodies.clone(),
     };
     let frames = stream::try_unfold(reader, |mut reader| async move {
@@ -70,21 +88,34 @@ struct Reader {
     message: Message,
     refused: bool,
     max_message_bytes: usize,
+    /// The bytes of `message`, and those of `input` once `counted` is true.
+    received: Received,
+    /// False while `input` begins with a message that nobody asked for.
+    counted: bool,
+    stall_timeout: Option<Duration>,
     bodies: Bodies,
 }
 
 impl Reader {
     async fn next(&mut self) -> Result<Option<Frame<Bytes>>, Status> {
+        if !self.counted {
+            self.received.take(self.input.len()).await;
+            self.counted = true;
+        }
         loop {
             if let Some(part) = self.part()? {
                 return Ok(Some(Frame::data(part)));
             }
-            let Some(frame) = self.upload.frame().await.transpose()? else {
-                let whole = self.message.head.is_empty();
+            let whole = self.message.head.is_empty();
+            let timeout = self.stall_timeout.filter(|_| !whole);
+            let Some(frame) = next_frame(&mut self.upload, timeout).await? else {
                 return if whole { Ok(None) } else { Err(Status::internal("the upload ends within a message")) };
             };
             match frame.into_data() {
-                Ok(data) => self.input = data,
+                Ok(data) => {
+                    self.received.take(data.len()).await;
+                    self.input = data;
+                }
                 Err(trailers) => return Ok(Some(trailers)),
             }
         }
@@ -107,10 +138,12 @@ impl Reader {
         if !self.message.read(&mut self.input, PREFIX_BYTES + length)? {
             return Ok(None);
         }
+        let received = self.received.split_off();
+        self.counted = self.input.is_empty();
         let Message { mut head, body, .. } = std::mem::take(&mut self.message);
         let length = (head.len() - PREFIX_BYTES) as u32;
         head.get_mut(1..PREFIX_BYTES).unwrap_or_default().copy_from_slice(&length.to_be_bytes());
-        self.bodies.0.lock().push_back(body.map(Bytes::from));
+        self.bodies.0.lock().push_back(TakenBody { body: body.map(Bytes::from), received });
         Ok(Some(head.into()))
     }
 }
@@ -216,10 +249,12 @@ impl Message {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use futures::{TryStreamExt, executor::block_on};
+    use http_body_util::BodyExt;
     use proptest::prelude::*;
     use prost::Message as _;
 
     use super::*;
+    use crate::receive::ReceiveBudget;
 
     fn framed(message: &[u8]) -> Vec<u8> {
         [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
@@ -233,7 +268,8 @@ mod tests {
     ) -> (Result<Vec<u8>, Status>, Result<Vec<FlightData>, Status>) {
         let upload = || {
             let frames: Vec<_> = bytes.chunks(step).map(|part| Ok(Frame::data(Bytes::copy_from_slice(part)))).collect();
-            take_bodies(Body::new(StreamBody::new(stream::iter::<Vec<Result<_, Status>>>(frames))), max)
+            let body = Body::new(StreamBody::new(stream::iter::<Vec<Result<_, Status>>>(frames)));
+            take_bodies(body, max, ReceiveBudget::new(1 << 20, Arc::default()).stream(), None)
         };
         let seen = block_on(upload().0.collect()).map(|seen| seen.to_bytes().to_vec());
         let (rest, bodies) = upload();

@@ -26,6 +26,7 @@
 //! - [`prepared`]: prepared statements
 //! - [`proto`]: messages that `arrow-flight` lacks
 //! - [`put`]: streams from a client: ingest, parameters, updates
+//! - [`receive`]: the memory of messages that are being received
 //! - [`schema`]: the schema in which rows are sent
 //! - [`sender`]: uploads of a client
 //! - [`server`]: the service on a listener
@@ -55,6 +56,7 @@ mod options;
 mod prepared;
 mod proto;
 mod put;
+mod receive;
 mod schema;
 mod sender;
 mod server;

@@ -129,6 +129,8 @@ pub struct FlightMetrics {
     connections: AtomicI64,
     kept_bytes: AtomicU64,
     stalled: AtomicU64,
+    received_bytes: AtomicU64,
+    received_peak_bytes: AtomicU64,
 }
 
 impl FlightMetrics {
@@ -169,6 +171,21 @@ impl FlightMetrics {
     /// Results that ended because their client did not read them. They count as calls, not as errors.
     pub fn stalled(&self) -> u64 {
         self.stalled.load(Relaxed)
+    }
+
+    /// Bytes of request messages that are being received or wait to be decoded.
+    pub fn received_bytes(&self) -> u64 {
+        self.received_bytes.load(Relaxed)
+    }
+
+    /// The largest [`Self::received_bytes`] so far.
+    pub fn received_peak_bytes(&self) -> u64 {
+        self.received_peak_bytes.load(Relaxed)
+    }
+
+    pub(crate) fn set_received_bytes(&self, bytes: u64) {
+        self.received_bytes.store(bytes, Relaxed);
+        self.received_peak_bytes.fetch_max(bytes, Relaxed);
     }
 
     pub(crate) fn set_kept_bytes(&self, bytes: u64) {

@@ -11,6 +11,9 @@ pub struct FlightOptions {
     pub authentication: Authentication,
     /// Largest message accepted from a client, in bytes. One ingested record batch is one message.
     pub max_message_bytes: usize,
+    /// Bytes of messages that are being received, over all clients. Once they are used up, clients wait, except with small
+    /// messages, and one client at a time may send a message to its end, so that no message is too large for the budget.
+    pub max_received_bytes: u64,
     /// Largest list of headers accepted with a call, in bytes. JDBC sends unknown URL parameters as headers.
     pub max_header_list_bytes: u32,
     /// Size of a message to a client, in bytes, that the server aims at; a single larger row is sent whole.
@@ -32,7 +35,8 @@ pub struct FlightOptions {
     pub max_kept_bytes: u64,
     /// Largest set of parameters bound to a prepared statement, in bytes.
     pub max_parameter_bytes: usize,
-    /// Time for which a client may leave the rows of a statement unread before the statement ends; `None`: for ever.
+    /// Time for which a client may leave the rows of a statement unread, or a message half sent, before the call ends;
+    /// `None`: for ever.
     pub stall_timeout: Option<Duration>,
     /// Time that running calls have to end after the stop of the service.
     pub drain_timeout: Duration,
@@ -43,6 +47,7 @@ impl Default for FlightOptions {
         Self {
             authentication: Authentication::Open,
             max_message_bytes: 256 << 20,
+            max_received_bytes: 256 << 20,
             max_header_list_bytes: 64 << 10,
             target_message_bytes: 2 << 20,
             ticket_ttl: Duration::from_secs(600),

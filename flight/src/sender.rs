@@ -171,7 +171,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::bodies;
+    use crate::{bodies, receive::ReceiveBudget};
 
     fn batch(rows: i64) -> RecordBatch {
         let views = (0..rows).map(|i| (i % 7 != 0).then(|| format!("{i} {}", "long ".repeat((i % 9) as usize))));
@@ -192,8 +192,9 @@ mod tests {
     fn received(upload: Body, step: usize) -> (Vec<FlightData>, Vec<RecordBatch>) {
         let bytes = block_on(upload.collect()).unwrap().to_bytes();
         let frames = bytes.chunks(step).map(|part| Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(part))));
-        let (rest, bodies) =
-            bodies::take_bodies(Body::new(StreamBody::new(stream::iter(frames.collect::<Vec<_>>()))), 1 << 30);
+        let received = ReceiveBudget::new(1 << 30, Arc::default()).stream();
+        let body = Body::new(StreamBody::new(stream::iter(frames.collect::<Vec<_>>())));
+        let (rest, bodies) = bodies::take_bodies(body, 1 << 30, received, None);
         let decoder = tonic_prost::ProstCodec::<FlightData, FlightData>::raw_decoder(Default::default());
         let messages = tonic::Streaming::new_request(decoder, rest, None, None);
         let messages: Vec<_> = block_on(messages.map_ok(|message| bodies.restore(message)).try_collect()).unwrap();

@@ -29,7 +29,9 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes that a client may send ahead on one stream; an ingest holds at most this much undecoded data.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// The same on one connection. The window is renewed when half of it has been read, so 16 streams may wait until others
+/// have been received ([`receive`](crate::receive)) and leave enough of it for one that goes on.
+const CONNECTION_WINDOW_BYTES: u32 = 128 << 20;
 /// Largest HTTP/2 frame that clients may send; each frame costs a wake-up and a copy of its own.
 const FRAME_BYTES: u32 = 1 << 20;
 
@@ -53,11 +55,11 @@ impl FlightServer {
     /// The gRPC service, for a caller that has its own transport. Without [`serve`](Self::serve), clients that do not
     /// log in share one session.
     pub fn into_service(self) -> CompleteUploads<FlightServiceServer<impl FlightService>> {
-        let max_message_bytes = self.core.options.max_message_bytes;
+        let core = Arc::clone(&self.core);
         let service = FlightServiceServer::new(Service { core: self.core })
-            .max_decoding_message_size(max_message_bytes)
+            .max_decoding_message_size(core.options.max_message_bytes)
             .max_encoding_message_size(usize::MAX);
-        CompleteUploads::new(service, max_message_bytes)
+        CompleteUploads::new(service, &core.options, Arc::clone(&core.receiving))
     }
 
     /// Serves until `shutdown` completes and the calls under way have ended, or the drain timeout passed.

@@ -36,6 +36,7 @@ use crate::{
     options::FlightOptions,
     proto::{CloseSessionResult, CloseSessionStatus},
     put,
+    receive::ReceiveBudget,
     schema::{ViewTypes, schema_bytes},
     session::{Session, Sessions},
     statement,
@@ -52,6 +53,7 @@ pub(crate) struct Core {
     pub(crate) sessions: Sessions,
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) metrics: Arc<FlightMetrics>,
+    pub(crate) receiving: Arc<ReceiveBudget>,
     /// Set when the server stops: it refuses new calls.
     pub(crate) draining: AtomicBool,
 }
@@ -68,7 +70,8 @@ impl Core {
         let kept = Kept::new(options.max_kept_bytes_per_session, options.max_kept_bytes, metrics.clone());
         let tickets = Arc::new(Tickets::new(options.ticket_ttl, options.max_tickets, Arc::new(kept)));
         let sessions = Sessions::new(engine.clone(), tickets.clone(), metrics.clone(), &options);
-        Self { engine, options, sessions, tickets, metrics, draining: AtomicBool::new(false) }
+        let receiving = ReceiveBudget::new(options.max_received_bytes, metrics.clone());
+        Self { engine, options, sessions, tickets, metrics, receiving, draining: AtomicBool::new(false) }
     }
 
     fn admit(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<Call, Status> {

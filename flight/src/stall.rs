@@ -138,7 +138,7 @@ fn stalled(timeout: Duration) -> Status {
 }
 
 /// A duration as a person writes it: `5 min`, `90 s`, `250 ms`.
-fn in_words(duration: Duration) -> String {
+pub(crate) fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match duration.subsec_millis() {
         0 if seconds > 0 && seconds.is_multiple_of(60) => format!("{} min", seconds / 60),

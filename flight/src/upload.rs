@@ -2,11 +2,13 @@
 //!
 //! When a client resets its stream, the gRPC layer reads the end of the request as if it were complete, and an ingest
 //! would store half of the rows. The wrapper turns the reset into an error. It also takes the rows out of the messages,
-//! so that they are not copied twice ([`bodies`]).
+//! so that they are not copied twice ([`bodies`]), and counts the bytes of all requests while they arrive ([`receive`]).
 
 use std::{
     convert::Infallible,
+    sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use http_body_util::BodyExt;
@@ -17,21 +19,28 @@ use tonic::{
     server::NamedService,
 };
 
-use crate::bodies;
+use crate::{
+    bodies,
+    options::FlightOptions,
+    receive::{self, ReceiveBudget},
+};
 
 /// The method that uploads rows.
 const DO_PUT: &str = "/arrow.flight.protocol.FlightService/DoPut";
 
 /// A gRPC service whose handlers see an aborted upload as an error.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct CompleteUploads<S> {
     inner: S,
     max_message_bytes: usize,
+    stall_timeout: Option<Duration>,
+    budget: Arc<ReceiveBudget>,
 }
 
 impl<S> CompleteUploads<S> {
-    pub(crate) fn new(inner: S, max_message_bytes: usize) -> Self {
-        Self { inner, max_message_bytes }
+    pub(crate) fn new(inner: S, options: &FlightOptions, budget: Arc<ReceiveBudget>) -> Self {
+        let FlightOptions { max_message_bytes, stall_timeout, .. } = *options;
+        Self { inner, max_message_bytes, stall_timeout, budget }
     }
 }
 
@@ -53,11 +62,15 @@ where
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let mut request = request.map(|body| Body::new(body.map_err(name_reset)));
-        if request.uri().path() == DO_PUT {
-            let (rest, bodies) = bodies::take_bodies(std::mem::take(request.body_mut()), self.max_message_bytes);
-            *request.body_mut() = rest;
+        let body = std::mem::take(request.body_mut());
+        let received = self.budget.stream();
+        *request.body_mut() = if request.uri().path() == DO_PUT {
+            let (rest, bodies) = bodies::take_bodies(body, self.max_message_bytes, received, self.stall_timeout);
             request.extensions_mut().insert(bodies);
-        }
+            rest
+        } else {
+            receive::counted(body, received, self.stall_timeout)
+        };
         self.inner.call(request)
     }
 }

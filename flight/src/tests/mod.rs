@@ -7,6 +7,7 @@
 //! - [`metadata`]: metadata commands
 //! - [`prepared`]: prepared statements and bulk ingest
 //! - [`query`]: statements as text
+//! - [`receive`]: large messages at once
 //! - [`session`]: login, sessions, options, stopping
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -16,6 +17,7 @@ mod limits;
 mod metadata;
 mod prepared;
 mod query;
+mod receive;
 mod session;
 
 use std::sync::Arc;
