@@ -1,7 +1,10 @@
 //! Functions that differ from DataFusion's: those about the session, and repairs of result types.
 //!
+//! - `argument`: an argument of a call
 //! - `bounded`: functions that refuse to make very large values
+//! - `matches`: how often functions find what they replace
 //! - `result_sizes`: the bytes that a call would make
+//! - `text_concat`: the operator `||` as a function
 //!
 //! Upstream: <https://github.com/apache/datafusion/issues/24632> (`to_timestamp` with string input returns an array
 //! whose timezone does not match its declared return type), closed; 55.2 still does so where a format is given. That
@@ -26,8 +29,11 @@ use datafusion::logical_expr::{
 use super::CATALOG;
 use crate::error::Result;
 
+mod argument;
 mod bounded;
+mod matches;
 mod result_sizes;
+mod text_concat;
 
 /// The user of a session, as an extension of its configuration.
 pub(super) struct SessionUser(pub(super) String);

@@ -2,30 +2,35 @@
 //!
 //! `repeat('x', 2000000000)` asks for more memory than a server may have, in one allocation that no memory pool sees.
 //! [`BoundedFunction`] wraps such a function of DataFusion, computes the size of its result from its arguments and
-//! refuses the call before anything is allocated. The sizes come from [`SizeRule`].
+//! refuses the call before anything is allocated. The sizes come from [`SizeRule`]. Functions whose result is as large as
+//! their arguments together are wrapped too where a query can call them on their own results: `s || s` doubles a text.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, FieldRef, Int64Type};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::{ExprSchema, ScalarValue};
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ExprSchema, ScalarValue, internal_datafusion_err};
 use datafusion::error::Result as PlanResult;
 use datafusion::execution::registry::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::FunctionRewrite;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::preimage::PreimageResult;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::udf_eq::UdfEq;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ExpressionPlacement, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, StructFieldMapping,
+    BinaryExpr, ColumnarValue, Documentation, Expr, ExpressionPlacement, Operator, ReturnFieldArgs, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, StructFieldMapping,
 };
 use terrace_tier_store::units::human_bytes;
 
-use super::result_sizes::{SizeRule, VALUE_BYTES};
+use super::result_sizes::{CONCAT_OPERATOR, SizeRule, VALUE_BYTES};
+use super::text_concat::TextConcat;
 use crate::error::{Error, Result};
 
 /// The least limit of a batch, however little memory queries have: one value of full size.
@@ -34,31 +39,79 @@ const LEAST_BATCH_BYTES: u64 = VALUE_BYTES;
 /// The greatest limit of a batch, however much memory queries have.
 const GREATEST_BATCH_BYTES: u64 = 1 << 30;
 
-/// The functions that can make a large result from small arguments.
-const FUNCTIONS: [&str; 10] = [
-    "repeat",
-    "lpad",
-    "rpad",
-    "replace",
+/// The functions that can make a large result from small arguments, or by calls of their own results.
+const FUNCTIONS: [&str; 23] = [
+    CONCAT_OPERATOR,
+    "array_append",
+    "array_concat",
+    "array_prepend",
+    "array_repeat",
+    "array_replace",
+    "array_replace_all",
+    "array_replace_n",
+    "array_resize",
+    "array_to_string",
+    "array_union",
     "concat",
     "concat_ws",
-    "range",
+    "encode",
     "generate_series",
-    "array_repeat",
-    "array_resize",
+    "lpad",
+    "overlay",
+    "range",
+    "regexp_match",
+    "regexp_replace",
+    "repeat",
+    "replace",
+    "rpad",
 ];
 
-/// Wraps the functions of `state` that can make a large result from small arguments.
+/// Wraps the functions of `state` that can make a large result. Calls that the planner builds of DataFusion's own functions,
+/// such as that of `||` on arrays, become calls of the wrapped ones.
 pub(super) fn bound(state: &mut SessionState, query_memory_bytes: u64) -> Result<()> {
     let batch_bytes = (query_memory_bytes / 4).clamp(LEAST_BATCH_BYTES, GREATEST_BATCH_BYTES);
+    state.register_udf(Arc::new(ScalarUDF::new_from_impl(TextConcat::default())))?;
+    let mut wrapped = HashMap::new();
     for name in FUNCTIONS {
         let function = state.udf(name)?;
         if let Some(bounded) = BoundedFunction::new(&function, batch_bytes) {
+            let bounded = Arc::new(ScalarUDF::new_from_impl(bounded));
+            wrapped.insert(name, Arc::clone(&bounded));
             // Replaces the names of its aliases too.
-            state.register_udf(Arc::new(ScalarUDF::new_from_impl(bounded)))?;
+            state.register_udf(bounded)?;
         }
     }
+    state.register_function_rewrite(Arc::new(CallBounded { wrapped }))?;
     Ok(())
+}
+
+/// Calls the wrapped functions in place of DataFusion's own, and one in place of the operator `||`.
+#[derive(Debug)]
+struct CallBounded {
+    wrapped: HashMap<&'static str, Arc<ScalarUDF>>,
+}
+
+impl FunctionRewrite for CallBounded {
+    fn name(&self) -> &str {
+        "call_bounded"
+    }
+
+    fn rewrite(&self, expr: Expr, _: &DFSchema, _: &ConfigOptions) -> PlanResult<Transformed<Expr>> {
+        let (name, args) = match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
+                (CONCAT_OPERATOR, vec![*left, *right])
+            }
+            Expr::ScalarFunction(ScalarFunction { func, args }) if !func.inner().is::<BoundedFunction>() => {
+                return Ok(match self.wrapped.get(func.name()) {
+                    Some(bounded) => Transformed::yes(bounded.call(args)),
+                    None => Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })),
+                });
+            }
+            other => return Ok(Transformed::no(other)),
+        };
+        let bounded = self.wrapped.get(name).ok_or_else(|| internal_datafusion_err!("{name} is not registered"))?;
+        Ok(Transformed::yes(bounded.call(args)))
+    }
 }
 
 /// A function of DataFusion that refuses calls with a very large result.
@@ -79,9 +132,12 @@ impl BoundedFunction {
 
     /// Refuses a call whose result is too large.
     fn check(&self, args: &ScalarFunctionArgs) -> PlanResult<()> {
-        let name = self.inner.name();
+        let name = match self.inner.name() {
+            CONCAT_OPERATOR => "||",
+            name => name,
+        };
         let rows = args.number_rows;
-        let size = self.rule.result_size(name, &args.args, rows)?;
+        let size = self.rule.result_size(name, &args.args, rows, self.batch_bytes)?;
         let problem = if size.largest_value > VALUE_BYTES {
             format!(
                 "{name} would make a value of {}; a value has at most {}",
@@ -131,7 +187,7 @@ impl ScalarUDFImpl for BoundedFunction {
                 Expr::Literal(value, _) => Some(ColumnarValue::Scalar(value.clone())),
                 _ => None,
             });
-            let joined = self.rule.result_size(self.name(), &literals.collect::<Vec<_>>(), 1)?;
+            let joined = self.rule.result_size(self.name(), &literals.collect::<Vec<_>>(), 1, VALUE_BYTES)?;
             if joined.largest_value > VALUE_BYTES {
                 return Ok(ExprSimplifyResult::Original(args));
             }

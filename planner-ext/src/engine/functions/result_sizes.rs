@@ -1,30 +1,25 @@
 //! How many bytes a call of a function would make, computed from its arguments.
 //!
 //! A bound over the whole batch, from lengths and counts, comes first; only where it exceeds the limit of one value are
-//! sizes computed row by row. All arithmetic saturates. A value within an array counts as at least [`SLOT_BYTES`], as
-//! functions on arrays build an index of that width.
+//! sizes computed row by row. All arithmetic saturates. A value within an array counts as at least [`SLOT_BYTES`].
 
-use std::sync::Arc;
-
-use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait};
-use arrow::compute::cast;
-use arrow::datatypes::{
-    ArrowNativeType, DataType, Date32Type, Date64Type, Int64Type, IntervalMonthDayNanoType, TimeUnit,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
-};
+use arrow::array::{Array, AsArray, Int64Array};
+use arrow::datatypes::{DataType, IntervalMonthDayNanoType};
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::ColumnarValue;
 
+use super::argument::{Argument, HOUR, SLOT_BYTES};
+use super::matches::{count_equal, count_pattern, count_text, joined_bytes, references};
 use crate::error::Error;
 
 /// The most bytes of one value that a function makes.
 pub(super) const VALUE_BYTES: u64 = 64 << 20;
 
-/// The least bytes of a value within an array.
-const SLOT_BYTES: u64 = 8;
+/// The name of the function that the operator `||` becomes.
+pub(super) const CONCAT_OPERATOR: &str = "text_concat";
 
-/// Nanoseconds of an hour.
-const HOUR: i128 = 3_600_000_000_000;
+/// Most bytes of the text of a number or time.
+pub(super) const ELEMENT_TEXT_BYTES: u64 = 48;
 
 /// Nanoseconds of a day.
 const DAY_NS: i64 = 86_400_000_000_000;
@@ -50,6 +45,22 @@ pub(super) enum SizeRule {
     Range(bool),
     ArrayRepeat,
     ArrayResize,
+    Encode,
+    PatternReplace,
+    PatternMatch,
+    /// Elements of all arguments in one array.
+    ArrayConcat,
+    ArrayToString,
+    ArrayReplace(Replaced),
+}
+
+/// Which of the equal elements `array_replace` replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Replaced {
+    First,
+    /// As many as an argument says.
+    Counted,
+    All,
 }
 
 impl SizeRule {
@@ -59,26 +70,65 @@ impl SizeRule {
             "repeat" => Self::Repeat,
             "lpad" | "rpad" => Self::Pad,
             "replace" => Self::Replace,
-            "concat" => Self::Concat,
+            "concat" | "overlay" | CONCAT_OPERATOR => Self::Concat,
             "concat_ws" => Self::ConcatWithSeparator,
             "range" => Self::Range(false),
             "generate_series" => Self::Range(true),
             "array_repeat" => Self::ArrayRepeat,
             "array_resize" => Self::ArrayResize,
+            "encode" => Self::Encode,
+            "regexp_replace" => Self::PatternReplace,
+            "regexp_match" => Self::PatternMatch,
+            "array_append" | "array_concat" | "array_prepend" | "array_union" => Self::ArrayConcat,
+            "array_to_string" => Self::ArrayToString,
+            "array_replace" => Self::ArrayReplace(Replaced::First),
+            "array_replace_n" => Self::ArrayReplace(Replaced::Counted),
+            "array_replace_all" => Self::ArrayReplace(Replaced::All),
             _ => return None,
         })
     }
 
-    /// The bytes that `function` would make; zero where a cheap bound shows that they are within [`VALUE_BYTES`].
-    pub(super) fn result_size(self, function: &str, args: &[ColumnarValue], rows: usize) -> PlanResult<ResultSize> {
+    /// The bytes that `function` would make; zero where a cheap bound shows that they are within [`VALUE_BYTES`]. They may
+    /// be too high where they are within `most_bytes`.
+    pub(super) fn result_size(
+        self,
+        function: &str,
+        args: &[ColumnarValue],
+        rows: usize,
+        most_bytes: u64,
+    ) -> PlanResult<ResultSize> {
         let arguments = args.iter().map(Argument::new).collect::<PlanResult<Vec<_>>>()?;
         let rows = if arguments.iter().all(|argument| argument.scalar) { 1 } else { rows };
-        let mut size = ResultSize::default();
         if self.upper_bound(&arguments, rows as u64) <= VALUE_BYTES {
-            return Ok(size);
+            return Ok(ResultSize::default());
         }
+        let size = self.row_sizes(function, &arguments, rows, None)?;
+        if let (Self::PatternReplace, [text, pattern, _, flags @ ..]) = (self, arguments.as_slice())
+            && (size.largest_value > VALUE_BYTES || size.batch > most_bytes)
+            && let Some(places) = count_pattern(text, pattern, flags.first(), rows)
+        {
+            return self.row_sizes(function, &arguments, rows, Some(&places));
+        }
+        Ok(size)
+    }
+
+    /// The bytes of all rows, added up. `places`: how often a pattern is found.
+    fn row_sizes(
+        self,
+        function: &str,
+        arguments: &[Argument],
+        rows: usize,
+        places: Option<&Int64Array>,
+    ) -> PlanResult<ResultSize> {
+        let mut size = ResultSize::default();
         for row in 0..rows {
-            let Some(bytes) = self.value_bytes(&arguments, row) else {
+            let bytes = match (self, arguments) {
+                (Self::PatternReplace, [text, _, to, flags @ ..]) => {
+                    Some(pattern_replace_bytes(text, to, flags.first(), places, row))
+                }
+                _ => self.value_bytes(arguments, row),
+            };
+            let Some(bytes) = bytes else {
                 let problem = "needs a step that goes one way; the parts of this one have different signs";
                 return Err(Error::invalid(format!("{function} {problem}")).into());
             };
@@ -110,6 +160,23 @@ impl SizeRule {
                 let fill = fill.first().map_or(rows.saturating_mul(SLOT_BYTES), |fill| fill.total(rows));
                 list.total(rows).saturating_add(fill.saturating_mul(length.greatest()))
             }
+            (Self::Encode, [text, ..]) => text.total(rows).saturating_mul(2),
+            (Self::PatternReplace, [text, _, to, flags @ ..]) => {
+                let text = text.total(rows);
+                let places = if flags.is_empty() { rows } else { text.saturating_add(rows) };
+                let referenced = text.saturating_mul(references(to.longest_bytes()));
+                text.saturating_add(places.saturating_mul(to.longest())).saturating_add(referenced)
+            }
+            (Self::PatternMatch, [text, pattern, ..]) => text.total(rows).saturating_mul(pattern.longest().max(1)),
+            (Self::ArrayConcat, parts) => sum(parts.iter().map(|part| part.total(rows))),
+            (Self::ArrayToString, [list, texts @ ..]) => {
+                let longest = texts.iter().map(Argument::longest).max().unwrap_or_default();
+                list.total(rows).saturating_mul(longest.saturating_add(ELEMENT_TEXT_BYTES / SLOT_BYTES))
+            }
+            (Self::ArrayReplace(_), [list, _, to, ..]) => {
+                let list = list.total(rows);
+                list.saturating_add((list / SLOT_BYTES).saturating_mul(to.total(1)))
+            }
             // The exact size of a range costs little.
             _ => u64::MAX,
         }
@@ -131,7 +198,7 @@ impl SizeRule {
                 let Some(text) = text.bytes(row) else { return Some(0) };
                 let added = to.length(row).saturating_sub(from.length(row));
                 let matches = match from.bytes(row) {
-                    Some(from) if added > 0 && !from.is_empty() => count_matches(text, from),
+                    Some(from) if added > 0 && !from.is_empty() => count_text(text, from),
                     _ => 0,
                 };
                 (text.len() as u64).saturating_add(matches.saturating_mul(added))
@@ -156,14 +223,60 @@ impl SizeRule {
             }
             (Self::ArrayRepeat, [element, count]) => element.stored(row).saturating_mul(count.size(row)),
             (Self::ArrayResize, [list, length, fill @ ..]) => {
-                let Some(elements) = list.list_length(row) else { return Some(0) };
-                let added = length.size(row).saturating_sub(elements);
+                let Some(elements) = list.list(row) else { return Some(0) };
+                let added = length.size(row).saturating_sub(elements.len() as u64);
                 let fill = fill.first().map_or(SLOT_BYTES, |fill| fill.stored(row));
                 list.stored(row).saturating_add(added.saturating_mul(fill))
+            }
+            (Self::Encode, [text, format]) => match format.bytes(row) {
+                Some(b"hex") => text.length(row).saturating_mul(2),
+                _ => text.length(row).div_ceil(3).saturating_mul(4),
+            },
+            (Self::PatternMatch, [text, pattern, ..]) => {
+                let groups = pattern.bytes(row).unwrap_or_default().iter().filter(|byte| **byte == b'(').count();
+                text.length(row).saturating_mul((groups as u64).max(1))
+            }
+            (Self::ArrayConcat, parts) => sum(parts.iter().map(|part| part.stored(row))),
+            (Self::ArrayToString, [list, separator, null @ ..]) => {
+                let Some(elements) = list.list(row) else { return Some(0) };
+                let null = null.first().map_or(0, |null| null.length(row));
+                joined_bytes(elements.as_ref(), separator.length(row).saturating_add(null))
+            }
+            (Self::ArrayReplace(which), [list, from, to, most @ ..]) => {
+                let Some(elements) = list.list(row) else { return Some(0) };
+                let equal = count_equal(&elements, from, row);
+                let replaced = match which {
+                    Replaced::First => equal.min(1),
+                    Replaced::Counted => equal.min(most.first().map_or(0, |most| most.size(row))),
+                    Replaced::All => equal,
+                };
+                list.stored(row).saturating_add(replaced.saturating_mul(to.stored(row)))
             }
             _ => 0,
         })
     }
+}
+
+/// At most the bytes of what `regexp_replace` makes of a row. Without `places`, it may find its pattern between any two
+/// bytes.
+fn pattern_replace_bytes(
+    text: &Argument,
+    to: &Argument,
+    flags: Option<&Argument>,
+    places: Option<&Int64Array>,
+    row: usize,
+) -> u64 {
+    let (Some(text), Some(with)) = (text.bytes(row), to.bytes(row)) else { return 0 };
+    let length = text.len() as u64;
+    let most = match places {
+        Some(places) if places.is_valid(row) => u64::try_from(places.value(row)).unwrap_or_default(),
+        Some(_) => 0,
+        None => length.saturating_add(1),
+    };
+    let all = flags.and_then(|flags| flags.bytes(row)).is_some_and(|flags| flags.contains(&b'g'));
+    let found = if all { most } else { most.min(1) };
+    let referenced = length.saturating_mul(references(with));
+    length.saturating_add(found.saturating_mul(with.len() as u64)).saturating_add(referenced)
 }
 
 /// Bytes of a range of integers, counted as DataFusion does; none if an argument is NULL. A step of 0 is its error.
@@ -233,186 +346,6 @@ fn longest_character(text: &[u8]) -> u64 {
     widths.max().unwrap_or_default()
 }
 
-/// How often `replace` finds `from`.
-fn count_matches(text: &[u8], from: &[u8]) -> u64 {
-    match (std::str::from_utf8(text), std::str::from_utf8(from)) {
-        (Ok(text), Ok(from)) => text.matches(from).count() as u64,
-        _ => 0,
-    }
-}
-
 fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0, u64::saturating_add)
-}
-
-/// An argument of a call: an array with a value for each row, or one value for all.
-#[derive(Debug)]
-struct Argument {
-    array: ArrayRef,
-    scalar: bool,
-}
-
-impl Argument {
-    fn new(value: &ColumnarValue) -> PlanResult<Self> {
-        let scalar = matches!(value, ColumnarValue::Scalar(_));
-        let mut array = value.to_array(1)?;
-        if let DataType::Dictionary(_, values) = array.data_type() {
-            array = cast(&array, values)?;
-        }
-        Ok(Self { array, scalar })
-    }
-
-    fn index(&self, row: usize) -> usize {
-        if self.scalar { 0 } else { row }
-    }
-
-    /// Bytes of all values, in `rows` rows.
-    fn total(&self, rows: u64) -> u64 {
-        let bytes = stored_bytes(self.array.as_ref());
-        if self.scalar { bytes.saturating_mul(rows) } else { bytes }
-    }
-
-    /// The greatest integer, not below 0.
-    fn greatest(&self) -> u64 {
-        let greatest = self.array.as_primitive_opt::<Int64Type>().and_then(|numbers| numbers.iter().flatten().max());
-        greatest.and_then(|number| u64::try_from(number).ok()).unwrap_or_default()
-    }
-
-    /// Bytes of the longest text.
-    fn longest(&self) -> u64 {
-        let values = if self.scalar { 1 } else { self.array.len() };
-        (0..values).map(|row| self.length(row)).max().unwrap_or_default()
-    }
-
-    /// A text or binary value; none for NULL.
-    fn bytes(&self, row: usize) -> Option<&[u8]> {
-        let (array, row) = (self.array.as_ref(), self.index(row));
-        if row >= array.len() || array.is_null(row) {
-            return None;
-        }
-        Some(match array.data_type() {
-            DataType::Utf8 => array.as_string::<i32>().value(row).as_bytes(),
-            DataType::LargeUtf8 => array.as_string::<i64>().value(row).as_bytes(),
-            DataType::Utf8View => array.as_string_view().value(row).as_bytes(),
-            DataType::Binary => array.as_binary::<i32>().value(row),
-            DataType::LargeBinary => array.as_binary::<i64>().value(row),
-            DataType::BinaryView => array.as_binary_view().value(row),
-            _ => return None,
-        })
-    }
-
-    /// Bytes of a text or binary value, 0 for NULL.
-    fn length(&self, row: usize) -> u64 {
-        self.bytes(row).map_or(0, |bytes| bytes.len() as u64)
-    }
-
-    fn integer(&self, row: usize) -> Option<i64> {
-        let (numbers, row) = (self.array.as_primitive_opt::<Int64Type>()?, self.index(row));
-        (row < numbers.len() && numbers.is_valid(row)).then(|| numbers.value(row))
-    }
-
-    /// A count: an integer, 0 where it is NULL or negative.
-    fn size(&self, row: usize) -> u64 {
-        self.integer(row).and_then(|number| u64::try_from(number).ok()).unwrap_or_default()
-    }
-
-    /// A date or timestamp in nanoseconds; none for NULL.
-    fn instant(&self, row: usize) -> Option<i128> {
-        let (array, row) = (self.array.as_ref(), self.index(row));
-        if row >= array.len() || array.is_null(row) {
-            return None;
-        }
-        Some(match array.data_type() {
-            DataType::Date32 => i128::from(array.as_primitive::<Date32Type>().value(row)) * 24 * HOUR,
-            DataType::Date64 => i128::from(array.as_primitive::<Date64Type>().value(row)) * 1_000_000,
-            DataType::Timestamp(TimeUnit::Second, _) => {
-                i128::from(array.as_primitive::<TimestampSecondType>().value(row)) * 1_000_000_000
-            }
-            DataType::Timestamp(TimeUnit::Millisecond, _) => {
-                i128::from(array.as_primitive::<TimestampMillisecondType>().value(row)) * 1_000_000
-            }
-            DataType::Timestamp(TimeUnit::Microsecond, _) => {
-                i128::from(array.as_primitive::<TimestampMicrosecondType>().value(row)) * 1_000
-            }
-            DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-                i128::from(array.as_primitive::<TimestampNanosecondType>().value(row))
-            }
-            _ => return None,
-        })
-    }
-
-    /// How many elements a list has; none for NULL.
-    fn list_length(&self, row: usize) -> Option<u64> {
-        let (array, row) = (self.array.as_ref(), self.index(row));
-        if row >= array.len() || array.is_null(row) {
-            return None;
-        }
-        match array.data_type() {
-            DataType::List(_) => Some(array.as_list::<i32>().value_length(row).as_usize() as u64),
-            DataType::LargeList(_) => Some(array.as_list::<i64>().value_length(row).as_usize() as u64),
-            _ => None,
-        }
-    }
-
-    /// Bytes of a value within an array.
-    fn stored(&self, row: usize) -> u64 {
-        let row = self.index(row);
-        if row < self.array.len() { stored_bytes(self.array.slice(row, 1).as_ref()) } else { 0 }
-    }
-}
-
-/// Bytes of all texts or binary values of an array; none for other types.
-fn text_bytes(array: &dyn Array) -> Option<u64> {
-    Some(match array.data_type() {
-        DataType::Utf8 => span(array.as_string::<i32>().value_offsets()),
-        DataType::LargeUtf8 => span(array.as_string::<i64>().value_offsets()),
-        DataType::Utf8View => array.as_string_view().total_bytes_len() as u64,
-        DataType::Binary => span(array.as_binary::<i32>().value_offsets()),
-        DataType::LargeBinary => span(array.as_binary::<i64>().value_offsets()),
-        DataType::BinaryView => array.as_binary_view().total_bytes_len() as u64,
-        _ => return None,
-    })
-}
-
-/// The difference of the last and the first offset.
-fn span<O: OffsetSizeTrait>(offsets: &[O]) -> u64 {
-    match (offsets.first(), offsets.last()) {
-        (Some(first), Some(last)) => last.as_usize().saturating_sub(first.as_usize()) as u64,
-        _ => 0,
-    }
-}
-
-/// Bytes of the values of an array as elements of another, with those that are nested in them.
-fn stored_bytes(array: &dyn Array) -> u64 {
-    let slots = (array.len() as u64).saturating_mul(SLOT_BYTES);
-    let nested = match array.data_type() {
-        DataType::List(_) => {
-            let list = array.as_list::<i32>();
-            stored_bytes(elements(list.value_offsets(), list.values()).as_ref())
-        }
-        DataType::LargeList(_) => {
-            let list = array.as_list::<i64>();
-            stored_bytes(elements(list.value_offsets(), list.values()).as_ref())
-        }
-        DataType::Map(..) => {
-            let map = array.as_map();
-            let entries: ArrayRef = Arc::new(map.entries().clone());
-            stored_bytes(elements(map.value_offsets(), &entries).as_ref())
-        }
-        DataType::FixedSizeList(..) => stored_bytes(array.as_fixed_size_list().values().as_ref()),
-        DataType::Struct(_) => sum(array.as_struct().columns().iter().map(|column| stored_bytes(column.as_ref()))),
-        DataType::FixedSizeBinary(width) => slots.saturating_mul(width.as_usize() as u64 / SLOT_BYTES),
-        other => match text_bytes(array) {
-            Some(bytes) => bytes,
-            None => slots.saturating_mul((other.primitive_width().unwrap_or_default() as u64 / SLOT_BYTES).max(1) - 1),
-        },
-    };
-    slots.saturating_add(nested)
-}
-
-/// The elements of the lists with these offsets.
-fn elements<O: OffsetSizeTrait>(offsets: &[O], values: &ArrayRef) -> ArrayRef {
-    let first = offsets.first().map_or(0, |first| first.as_usize());
-    let elements = usize::try_from(span(offsets)).unwrap_or_default();
-    values.slice(first, elements)
 }

@@ -1,5 +1,6 @@
 //! Functions that would make very large values: refused before they allocate, and unchanged otherwise.
 
+use datafusion::logical_expr::ScalarUDF;
 use datafusion::prelude::SessionContext;
 
 use super::*;
@@ -111,6 +112,17 @@ async fn other_calls_are_those_of_datafusion() {
         "repeat(s, n), lpad(s, 4, f), rpad(s, 4, f), rpad('é', 4, f)",
         "replace(s, 'a', f), replace(s, f, 'yy'), replace('aab', f, s), replace(s, 'a', '日')",
         "concat(s, f), concat(s, '-', '+', f), s || f, concat_ws('-', s, f, 'z'), concat_ws(f, s, 'y', 'z')",
+        "'a' || 'b', 'a' || NULL, 'é' || 1, 1 || 'a', s || 1, s || s || f, NULL || s, (s || '-') || (f || n), \
+         arrow_cast(s, 'Binary') || arrow_cast(f, 'Binary'), arrow_cast(s, 'Dictionary(Int32, Utf8)') || f",
+        "make_array(n) || make_array(1), make_array(n) || 2, 0 || make_array(n), array_union(make_array(n), make_array(3))",
+        "overlay('Txxxxas' PLACING 'hom' FROM 2 FOR 4), overlay(s PLACING 'Z' FROM 1), overlay(s PLACING f FROM 2)",
+        "encode(arrow_cast(s, 'Binary'), 'hex'), encode(arrow_cast(s, 'Binary'), 'base64'), encode(NULL, 'hex')",
+        "regexp_replace(s, 'a(.)', '\\1\\1'), regexp_replace(s, 'a', 'bb', 'g'), regexp_replace(s, 'A', f, 'gi'), \
+         regexp_replace('aaa', f, s), regexp_match(s, '(a)(.)'), regexp_match('aXa', 'x', 'i')",
+        "array_to_string(make_array(n, 1, NULL), '-'), array_to_string(make_array(s, f), ',', '*'), \
+         array_to_string(make_array(make_array(1, n), make_array(n)), '/')",
+        "array_replace(make_array(n, 1, n), n, 7), array_replace_n(make_array(1, 1, 1), 1, n, 2), \
+         array_replace_all(make_array(s, f, 'a'), 'a', 'bb'), array_replace_all(make_array(make_array(n)), make_array(3), make_array(4))",
         "range(n), range(0, n), generate_series(n, 5, 2), array_repeat(s, n), list_repeat(n, 2)",
         "array_resize(make_array(s, f), 3, 'z'), array_repeat(make_array(n, 1), n), array_resize(make_array(n), 2)",
     ] {
@@ -139,4 +151,111 @@ async fn plans_name_functions_as_datafusion_does() {
     let wanted = named(plain(sql).await);
     assert!(!wanted.is_empty());
     assert_eq!(named(Server::new().rows(sql).await), wanted);
+}
+
+/// Functions whose results are at most a few times as large as their arguments together, and do not grow when a query calls
+/// them on their own results again and again, or have a type of their own each time.
+const OF_ARGUMENT_SIZE: &str = "\
+    abs acos acosh array_add array_any_value array_avg array_compact array_dims array_distance array_distinct \
+    array_element array_except array_has array_has_all array_has_any array_intersect array_length array_max \
+    array_min array_ndims array_normalize array_pop_back array_pop_front array_position array_positions \
+    array_product array_remove array_remove_all array_remove_n array_reverse array_scale array_slice array_sort \
+    array_subtract array_sum arrays_zip arrow_cast arrow_field arrow_metadata arrow_try_cast arrow_typeof ascii \
+    asin asinh atan atan2 atanh bit_length btrim cardinality cast_to_type cbrt ceil character_length chr \
+    coalesce contains cos cosh cosine_distance cot current_catalog current_database current_date current_schema \
+    current_time current_user date_bin date_part date_trunc decode degrees digest empty ends_with exp factorial \
+    file_row_index find_in_set flatten floor from_unixtime gcd get_field greatest initcap inner_product \
+    input_file_name isnan iszero lcm least left levenshtein ln log log10 log2 lower ltrim make_array make_date \
+    make_time map map_entries map_extract map_keys map_values md5 named_struct nanvl now nullif nvl nvl2 \
+    octet_length pi power radians random regexp_count regexp_instr regexp_like reverse right round rtrim \
+    session_user sha224 sha256 sha384 sha512 signum sin sinh split_part sqrt starts_with string_to_array strpos \
+    struct substr substr_index tan tanh to_char to_date to_hex to_local_time to_time to_timestamp \
+    to_timestamp_micros to_timestamp_millis to_timestamp_nanos to_timestamp_seconds to_unixtime translate trunc \
+    try_cast_to_type union_extract union_tag upper uuid version with_metadata";
+
+#[tokio::test]
+async fn every_function_is_bounded_or_known_to_be_small() {
+    let server = Server::new();
+    let state = server.session.snapshot().unwrap().state();
+    let mut functions: Vec<_> = state.scalar_functions().values().map(Arc::clone).collect();
+    functions.sort_by_key(|function| function.name().to_owned());
+    functions.dedup_by_key(|function| function.name().to_owned());
+    let is_bounded = |function: &ScalarUDF| format!("{:?}", function.inner()).starts_with("BoundedFunction");
+    let small: Vec<&str> = OF_ARGUMENT_SIZE.split_whitespace().collect();
+    let (bounded, others): (Vec<_>, Vec<_>) = functions.iter().partition(|function| is_bounded(function));
+    assert!(bounded.len() > 20 && bounded.iter().any(|function| function.name() == "repeat"));
+    let unknown: Vec<_> = others.iter().map(|function| function.name()).filter(|name| !small.contains(name)).collect();
+    assert!(unknown.is_empty(), "bound these functions, or say that their results are small: {unknown:?}");
+    let gone: Vec<_> = small.iter().filter(|name| !others.iter().any(|other| other.name() == **name)).collect();
+    assert!(gone.is_empty(), "no such function, or it is bounded: {gone:?}");
+}
+
+/// Recursive queries double a value in each step.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_that_double_again_and_again_are_refused() {
+    let server = Server::new();
+    for (start, step, refusal) in [
+        ("'0123456789'", "v || v", "|| would make a value of 80.0 MiB"),
+        ("'0123456789'", "concat(v, v)", "concat would make a value of 80.0 MiB"),
+        ("'0123456789'", "overlay(v PLACING v FROM 1 FOR 0)", "overlay would make a value of 80.0 MiB"),
+        ("'0123456789'", "encode(arrow_cast(v, 'Binary'), 'hex')", "encode would make a value of 80.0 MiB"),
+        ("'0123456789'", "regexp_replace(v, '^', v)", "regexp_replace would make a value of 80.0 MiB"),
+        ("'0123456789'", "regexp_replace(v, '.*', '\\0\\0')", "regexp_replace would make a value of"),
+        ("make_array(1, 2)", "v || v", "array_concat would make a value of"),
+        ("make_array(1, 2)", "array_concat(v, v)", "array_concat would make a value of"),
+    ] {
+        let sql = format!(
+            "WITH RECURSIVE r AS (SELECT {start} AS v, 1 AS n UNION ALL SELECT {step}, n + 1 FROM r WHERE n < 40) \
+             SELECT max(n) FROM r WHERE v IS NOT NULL"
+        );
+        server.fails(&sql, ErrorKind::InvalidArgument, refusal).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_much_larger_than_their_arguments_are_refused() {
+    let server = Server::with(|o| o.query_memory_bytes = 256 << 20);
+    server
+        .run(
+            "CREATE TABLE t AS SELECT repeat('ab', 500) AS s, make_array(1, 2, 3) AS l, value AS n \
+             FROM generate_series(1, 10000)",
+        )
+        .await
+        .unwrap();
+    for (expression, refusal) in [
+        ("length(regexp_replace(repeat('ab', 1000), 'a', repeat('b', 1000000), 'g'))", "regexp_replace would make"),
+        ("max(length(regexp_replace(s, 'a', repeat('b', 1000), 'g'))) FROM t", "regexp_replace would make"),
+        ("max(length(regexp_replace(s, 'A', repeat('b', 1000), 'gi'))) FROM t", "regexp_replace would make"),
+        (
+            "max(cardinality(regexp_match(s, repeat('(', 100) || 'a' || repeat(')', 100)))) FROM t",
+            "regexp_match would make",
+        ),
+        ("length(array_to_string(range(1000), repeat('x', 1000000)))", "array_to_string would make a value of"),
+        ("max(length(array_to_string(l, repeat('x', 100000)))) FROM t", "array_to_string would make"),
+        (
+            "cardinality(array_replace_all(array_repeat('a', 1000), 'a', repeat('b', 1000000)))",
+            "array_replace_all would make a value of",
+        ),
+        (
+            "max(cardinality(array_replace(l, 2, n))) || repeat('x', 60000000) || repeat('y', 9000000) FROM t",
+            "|| would",
+        ),
+        ("max(length(s || repeat('b', 60000))) FROM t", "|| would make"),
+    ] {
+        server.fails(&format!("SELECT {expression}"), ErrorKind::InvalidArgument, refusal).await;
+    }
+    // Few matches in long texts, and few equal elements.
+    for (expression, answer) in [
+        ("max(length(regexp_replace(s, '^a', repeat('b', 1000), 'g'))) FROM t", "1999"),
+        ("max(length(regexp_replace(s, 'c', repeat('b', 100000), 'g'))) FROM t", "1000"),
+        ("max(length(regexp_replace(s, 'a', repeat('b', 1000)))) FROM t", "1999"),
+        ("max(cardinality(array_replace_all(l, 7, n))) FROM t", "3"),
+        ("cardinality(array_replace_all(range(1000000), 7, 8))", "1000000"),
+        (
+            "length(array_to_string(array_replace_n(array_repeat('a', 1000), 'a', repeat('b', 1000000), 2), ''))",
+            "2000998",
+        ),
+    ] {
+        assert_eq!(server.rows(&format!("SELECT {expression}")).await, [answer], "{expression}");
+    }
 }
