@@ -494,6 +494,8 @@ pub fn flight(out: &mut Exposition, metrics: &FlightMetrics) {
     out.gauges("terrace_flight_active_calls", "Calls under way.", series(|s| s.active as f64));
     let help = "Memory of planned queries, prepared statements and parameters that sessions keep, an estimate.";
     out.gauge("terrace_flight_kept_bytes", help, metrics.kept_bytes() as f64);
+    let help = "Bytes of requests that are being received or wait to be decoded.";
+    out.gauge("terrace_flight_received_bytes", help, metrics.received_bytes() as f64);
     let help = "Statements that ended because their client did not read the rows.";
     out.counter("terrace_flight_stalled_total", help, metrics.stalled() as f64);
     out.gauge("terrace_flight_sessions", "Open sessions.", metrics.sessions() as f64);
