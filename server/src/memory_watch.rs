@@ -5,7 +5,8 @@
 //! memory with the limit of the plan:
 //!
 //! - From [`PRESSURE_PERCENT`] of the limit on, the allocator returns freed memory to the system at once, also what idle
-//!   threads have kept.
+//!   threads have kept. While statements hold [`LARGE_BYTES`] together, it returns at once what is freed: they allocate and
+//!   free by hundreds of megabytes, and twice what they held was resident when freed memory was kept for reuse.
 //! - From [`FREE_PERCENT`] below the limit on, but at least [`LEAST_FREE_BYTES`], the statement that holds the most memory is stopped, with an error that says so. The next
 //!   one follows when that one has ended, or after [`PATIENCE`], and only if memory is still short.
 
@@ -24,6 +25,8 @@ use crate::units::human_bytes;
 
 /// Share of the limit from which on freed memory is not kept for reuse.
 const PRESSURE_PERCENT: u64 = 80;
+/// What statements hold together, from which on freed memory is not kept either.
+const LARGE_BYTES: u64 = 384 << 20;
 /// Share of the limit that is to stay free: for pages that the kernel charges besides (page tables, sockets), and for what
 /// statements allocate until they have stopped.
 const FREE_PERCENT: u64 = 6;
@@ -126,7 +129,8 @@ impl Shared {
             self.figures.resident_bytes.store(resident_bytes, Ordering::Relaxed);
             let Some(engine) = engine.upgrade() else { return };
             let wait = wait_for(resident_bytes, limit_bytes);
-            let due = reaction.due(resident_bytes, limit_bytes, engine.stopping(), wait);
+            let memory = Memory { resident_bytes, limit_bytes, held_bytes: engine.held_bytes() };
+            let due = reaction.due(memory, engine.stopping(), wait);
             if let Some(keep) = due.keep_freed {
                 allocator::keep_freed_memory(keep);
             }
@@ -163,10 +167,20 @@ impl Shared {
     }
 }
 
+/// Memory as it is now.
+#[derive(Debug, Clone, Copy)]
+struct Memory {
+    resident_bytes: u64,
+    limit_bytes: u64,
+    /// What all statements hold.
+    held_bytes: u64,
+}
+
 /// What the watch has done, and what is due.
 #[derive(Debug, Default)]
 struct Reaction {
-    under_pressure: bool,
+    /// Whether freed memory goes back at once.
+    returns_freed: bool,
     /// Time since freed memory was returned.
     since_return: Duration,
     /// Time for which stopped statements have not ended.
@@ -186,12 +200,17 @@ struct Due {
 
 impl Reaction {
     /// What is due now. `since` has passed since the last call; `stopping` statements were told to stop.
-    fn due(&mut self, resident_bytes: u64, limit_bytes: u64, stopping: usize, since: Duration) -> Due {
+    fn due(&mut self, memory: Memory, stopping: usize, since: Duration) -> Due {
+        let Memory { resident_bytes, limit_bytes, held_bytes } = memory;
         let mut due = Due::default();
         let under_pressure = resident_bytes >= share(limit_bytes, PRESSURE_PERCENT);
-        if under_pressure != self.under_pressure {
-            self.under_pressure = under_pressure;
-            due.keep_freed = Some(!under_pressure);
+        // Down to half of it, so that a statement does not switch back and forth.
+        let large = if self.returns_freed { LARGE_BYTES / 2 } else { LARGE_BYTES };
+        let returns_freed = under_pressure || held_bytes >= large;
+        if returns_freed != self.returns_freed {
+            self.returns_freed = returns_freed;
+            due.keep_freed = Some(!returns_freed);
+            due.return_freed = returns_freed;
         }
         self.since_return += since;
         if under_pressure && self.since_return >= RETURN_EVERY {
@@ -268,11 +287,15 @@ mod tests {
         assert!(resident_bytes().unwrap() > 1 << 20);
     }
 
+    fn resident(percent: u64) -> Memory {
+        Memory { resident_bytes: share(LIMIT, percent), limit_bytes: LIMIT, held_bytes: 0 }
+    }
+
     #[test]
     fn one_statement_is_stopped_at_a_time() {
         let mut reaction = Reaction::default();
         let step = Duration::from_millis(100);
-        let mut due = |percent, stopping| reaction.due(share(LIMIT, percent), LIMIT, stopping, step).stop_statement;
+        let mut due = |percent, stopping| reaction.due(resident(percent), stopping, step).stop_statement;
         assert!(!due(93, 0));
         assert!(due(95, 0));
         // It is stopping: the next one follows after half a second, or when it has ended.
@@ -286,12 +309,22 @@ mod tests {
     #[test]
     fn freed_memory_goes_back_while_memory_is_short() {
         let mut reaction = Reaction::default();
-        let mut due = |percent| reaction.due(share(LIMIT, percent), LIMIT, 0, RETURN_EVERY / 2);
-        assert_eq!(due(79), Due::default());
-        assert_eq!(due(80), Due { keep_freed: Some(false), return_freed: true, stop_statement: false });
-        assert_eq!(due(80), Due::default());
-        assert_eq!(due(80), Due { return_freed: true, ..Due::default() });
-        assert_eq!(due(50), Due { keep_freed: Some(true), ..Due::default() });
+        let mut due = |memory| reaction.due(memory, 0, RETURN_EVERY / 2);
+        assert_eq!(due(resident(79)), Due::default());
+        assert_eq!(due(resident(80)), Due { keep_freed: Some(false), return_freed: true, stop_statement: false });
+        assert_eq!(due(resident(80)), Due::default());
+        assert_eq!(due(resident(80)), Due { return_freed: true, ..Due::default() });
+        assert_eq!(due(resident(50)), Due { keep_freed: Some(true), ..Due::default() });
+    }
+
+    #[test]
+    fn freed_memory_goes_back_while_statements_hold_much() {
+        let mut reaction = Reaction::default();
+        let mut due = |held_bytes| reaction.due(Memory { held_bytes, ..resident(50) }, 0, RETURN_EVERY / 2);
+        assert_eq!(due(LARGE_BYTES - 1), Due::default());
+        assert_eq!(due(LARGE_BYTES), Due { keep_freed: Some(false), return_freed: true, stop_statement: false });
+        assert_eq!(due(LARGE_BYTES / 2), Due::default());
+        assert_eq!(due(LARGE_BYTES / 2 - 1), Due { keep_freed: Some(true), ..Due::default() });
     }
 
     #[test]

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use terrace_tier_store::clock::Clock;
 use tokio::sync::oneshot;
 
-use super::memory::StatementPool;
+use super::memory::StatementMemory;
 use super::workload::{Group, WorkloadGroupRecord};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -66,8 +66,8 @@ pub(super) struct Applicant<'a> {
     pub(super) session: &'a str,
     pub(super) group: &'a Arc<Group>,
     pub(super) demand: Arc<Demand>,
-    /// What it reserves while it executes.
-    pub(super) pool: Arc<StatementPool>,
+    /// What it holds while it executes.
+    pub(super) memory: Arc<StatementMemory>,
 }
 
 /// The right of one statement to execute; dropping it frees the slot.
@@ -164,10 +164,14 @@ impl Admission {
 
     /// Waits for a slot. [`ErrorKind::ResourceExhausted`] when the queue is full or the wait too long.
     pub(super) async fn acquire_slot(self: &Arc<Self>, applicant: Applicant<'_>) -> Result<ExecutionSlot> {
-        let Applicant { session, group, demand, pool } = applicant;
+        let Applicant { session, group, demand, memory } = applicant;
         let since_us = self.clock.now_us();
-        let slot =
-            self.wait_for_slot(Request { session: session.into(), group: Arc::clone(group), demand, pool: Some(pool) });
+        let slot = self.wait_for_slot(Request {
+            session: session.into(),
+            group: Arc::clone(group),
+            demand,
+            memory: Some(memory),
+        });
         let slot = slot.await;
         let waited_us = self.clock.now_us().saturating_sub(since_us);
         match &slot {
@@ -286,9 +290,9 @@ mod tests {
     }
 
     async fn acquire(admission: &Arc<Admission>, session: &str, demand: Arc<Demand>) -> Result<ExecutionSlot> {
-        let pool = QueryMemory::new(1 << 20).statement_pool(None);
+        let memory = Arc::new(StatementMemory::new(&QueryMemory::new(1 << 20), None));
         let group = &Group::new(WorkloadGroup::new("default"));
-        admission.acquire_slot(Applicant { session, group, demand, pool }).await
+        admission.acquire_slot(Applicant { session, group, demand, memory }).await
     }
 
     #[tokio::test]

@@ -535,6 +535,11 @@ impl Engine {
         self.registry.cancel(id)
     }
 
+    /// Memory that the running statements hold: of each, what it reserves or what it allocates, whichever is more.
+    pub fn held_bytes(&self) -> u64 {
+        self.registry.held_bytes()
+    }
+
     /// Statements that were told to stop and have not ended.
     pub fn stopping(&self) -> usize {
         self.registry.stopping()

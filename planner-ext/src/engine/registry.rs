@@ -214,7 +214,7 @@ struct RunningStatement {
     queue: Mutex<Queue>,
     demand_bytes: AtomicU64,
     interrupt: Interrupt,
-    memory: StatementMemory,
+    memory: Arc<StatementMemory>,
     scans: Arc<StatementScans>,
 }
 
@@ -348,7 +348,7 @@ impl Registry {
             queue: Mutex::default(),
             demand_bytes: AtomicU64::new(0),
             interrupt,
-            memory: StatementMemory::new(&self.memory, new.group.memory.as_ref()),
+            memory: Arc::new(StatementMemory::new(&self.memory, new.group.memory.as_ref())),
             scans: Arc::new(StatementScans::with_stop_check(stop_check)),
         });
         // Checked under the lock: after `refuse_new` no statement is added.
@@ -377,6 +377,11 @@ impl Registry {
     pub(super) fn cancel(&self, id: &str) -> bool {
         let found = self.running.lock().get(id).cloned();
         found.inspect(|l| l.interrupt.cancel()).is_some()
+    }
+
+    /// Memory that the running statements hold.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.running.lock().values().map(|statement| statement.memory.held_bytes()).sum()
     }
 
     /// Statements that were told to stop and have not ended.
@@ -509,7 +514,7 @@ impl Ticket {
     }
 
     /// The memory that it holds.
-    pub(super) fn memory(&self) -> &StatementMemory {
+    pub(super) fn memory(&self) -> &Arc<StatementMemory> {
         &self.statement.memory
     }
 

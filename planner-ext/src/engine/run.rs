@@ -56,7 +56,7 @@ pub(super) async fn acquire_slot(engine: &Engine, ticket: &Ticket, demand: Arc<D
     ticket.set_state(StatementState::Queued);
     ticket.set_demand(demand.weighted_bytes());
     let applicant =
-        Applicant { session: ticket.session(), group: ticket.group(), demand, pool: ticket.memory().pool() };
+        Applicant { session: ticket.session(), group: ticket.group(), demand, memory: Arc::clone(ticket.memory()) };
     let slot = engine.admission.acquire_slot(applicant).await.inspect_err(|_| ticket.count_rejected())?;
     ticket.set_state(StatementState::Running);
     Ok(slot)

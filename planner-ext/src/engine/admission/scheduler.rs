@@ -10,10 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use datafusion::execution::memory_pool::MemoryPool;
-
 use super::{AdmissionPolicy, Demand};
-use crate::engine::memory::StatementPool;
+use crate::engine::memory::StatementMemory;
 use crate::engine::workload::Group;
 
 /// Limits of the scheduler.
@@ -34,8 +32,14 @@ pub(super) struct Request {
     pub(super) session: Arc<str>,
     pub(super) group: Arc<Group>,
     pub(super) demand: Arc<Demand>,
-    /// What it reserves while it executes.
-    pub(super) pool: Option<Arc<StatementPool>>,
+    /// What it holds while it executes.
+    pub(super) memory: Option<Arc<StatementMemory>>,
+}
+
+impl Request {
+    fn held_bytes(&self) -> u64 {
+        self.memory.as_ref().map_or(0, |memory| memory.held_bytes())
+    }
 }
 
 #[derive(Debug)]
@@ -261,8 +265,8 @@ impl<G> Scheduler<G> {
     /// What running statements are expected to need, and paused ones have.
     fn used_bytes(&self) -> u64 {
         let paused = self.entries.values().filter(|entry| entry.is_paused);
-        let reserved = paused.filter_map(|entry| entry.request.pool.as_ref()).map(|pool| pool.reserved() as u64);
-        reserved.fold(self.demand_bytes(), u64::saturating_add)
+        let held = paused.map(|entry| entry.request.held_bytes());
+        held.fold(self.demand_bytes(), u64::saturating_add)
     }
 
     /// Whether a statement may run beside those that use `used_bytes`.
@@ -294,9 +298,9 @@ impl<G> Scheduler<G> {
         let waiting = self.queue.iter().filter_map(|waiting| waiting.request.as_ref());
         let mut load = GroupLoad { queued: waiting.filter(|r| is_of_group(r)).count(), ..GroupLoad::default() };
         for entry in self.entries.values().filter(|entry| is_of_group(&entry.request)) {
-            let reserved = entry.request.pool.as_ref().map_or(0, |pool| pool.reserved() as u64);
+            let reserved = entry.request.memory.as_ref().map_or(0, |memory| memory.reserved_bytes());
             load.reserved_bytes = load.reserved_bytes.saturating_add(reserved);
-            let needed = if entry.is_paused { reserved } else { self.demand_of(&entry.request) };
+            let needed = if entry.is_paused { entry.request.held_bytes() } else { self.demand_of(&entry.request) };
             load.demand_bytes = load.demand_bytes.saturating_add(needed);
             load.running += usize::from(!entry.is_paused);
         }
@@ -330,12 +334,11 @@ impl<G> Scheduler<G> {
 
     /// What a statement needs from now on; at least what it has.
     fn demand_of(&self, request: &Request) -> u64 {
-        let reserved = request.pool.as_ref().map_or(0, |pool| pool.reserved() as u64);
         let expected = match self.limits.policy {
             AdmissionPolicy::MaximalReservation => request.demand.most_bytes(),
             _ => request.demand.weighted_bytes(),
         };
-        expected.max(reserved)
+        expected.max(request.held_bytes())
     }
 }
 
@@ -362,12 +365,12 @@ mod tests {
         /// Asks for a statement of its own session and returns its id.
         fn ask_for(&mut self, name: &'static str, mib: u64, now_us: u64) -> u64 {
             let request =
-                Request { session: name.into(), group: group(), demand: Demand::fixed(mib * MIB), pool: None };
+                Request { session: name.into(), group: group(), demand: Demand::fixed(mib * MIB), memory: None };
             self.ask(request, name, now_us).unwrap()
         }
 
         fn ask_for_point(&mut self, name: &'static str, now_us: u64) -> u64 {
-            let request = Request { session: name.into(), group: group(), demand: Demand::point(), pool: None };
+            let request = Request { session: name.into(), group: group(), demand: Demand::point(), memory: None };
             self.ask(request, name, now_us).unwrap()
         }
 
@@ -415,7 +418,7 @@ mod tests {
         let started = |policy| {
             let mut scheduler = scheduler(policy);
             let ask = |name: &'static str| {
-                let request = Request { session: name.into(), group: group(), demand: demand(), pool: None };
+                let request = Request { session: name.into(), group: group(), demand: demand(), memory: None };
                 let _ = scheduler.ask(request, name, 0);
                 scheduler.admitted(0).len()
             };
@@ -449,7 +452,7 @@ mod tests {
         let mut scheduler = scheduler(AdmissionPolicy::WeightedDemand);
         let ask = |scheduler: &mut Scheduler<_>, name| {
             scheduler.ask(
-                Request { session: "s".into(), group: group(), demand: Demand::fixed(0), pool: None },
+                Request { session: "s".into(), group: group(), demand: Demand::fixed(0), memory: None },
                 name,
                 0,
             )
@@ -464,7 +467,7 @@ mod tests {
         ask(&mut scheduler, "e").unwrap();
         assert_eq!(ask(&mut scheduler, "f").unwrap_err(), 3);
         assert_eq!(scheduler.waiting(), 3);
-        let request = Request { session: "third".into(), group: group(), demand: Demand::fixed(0), pool: None };
+        let request = Request { session: "third".into(), group: group(), demand: Demand::fixed(0), memory: None };
         assert!(scheduler.ask(request, "third", 0).is_ok(), "it need not wait");
         scheduler.ask_for_point("point", 5_000);
         assert_eq!(scheduler.admitted(5_000), ["third", "point"], "however long the others have waited");
@@ -516,7 +519,7 @@ mod tests {
     ) -> Vec<&'static str> {
         for (number, (name, group)) in asked.iter().enumerate() {
             let session = format!("{name}{number}").into();
-            let request = Request { session, group: Arc::clone(group), demand: Demand::fixed(10 * MIB), pool: None };
+            let request = Request { session, group: Arc::clone(group), demand: Demand::fixed(10 * MIB), memory: None };
             scheduler.ask(request, *name, 0).unwrap();
         }
         scheduler.admitted(0)
@@ -547,7 +550,7 @@ mod tests {
         // Who has waited for long comes first, whatever its group.
         let running: Vec<u64> = scheduler.entries.keys().copied().collect();
         scheduler
-            .ask(Request { session: "u2".into(), group: urgent, demand: Demand::fixed(0), pool: None }, "u", 999)
+            .ask(Request { session: "u2".into(), group: urgent, demand: Demand::fixed(0), memory: None }, "u", 999)
             .unwrap();
         for id in running.iter().take(2) {
             scheduler.end(*id, 1_000);
