@@ -11,6 +11,8 @@
 //! keep and count the batches of their left side in the same way, and get the same operator there. A hash join's build
 //! side counts a shared page once and copies what keeps too much (`terrace_scan`'s `spilling_join`).
 //!
+//! - `compact`: copies batches that keep more than their rows
+//!
 //! Upstream: <https://github.com/apache/datafusion/issues/12136> (External sorting not working for string columns),
 //! open; can go when the tests `a_clustered_ingest_larger_than_query_memory_spills_and_is_sorted`,
 //! `a_sort_of_texts_reserves_the_bytes_of_its_rows` and
