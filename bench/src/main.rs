@@ -16,7 +16,8 @@
 //! - [`row`]: results as rows and samples
 //! - [`server`]: a running `terrace serve`
 //! - [`side`]: the sides as child processes
-//! - [`statistics`]: median, spread, geometric mean
+//! - [`statistics`]: mean, median, percentiles, spread, geometric mean
+//! - [`streams`]: statements that run at the same time over Flight SQL
 //! - [`tenants`]: TPC-H of ten tenants
 //! - [`tpcds`]: TPC-DS on disk
 //! - [`tpch`]: queries and tables of TPC-H
@@ -41,6 +42,7 @@ mod row;
 mod server;
 mod side;
 mod statistics;
+mod streams;
 mod tenants;
 mod tpcds;
 mod tpch;

@@ -177,17 +177,35 @@ impl Server {
         Err(Error::failed("the server did not end within 60 s"))
     }
 
-    /// Its resident memory, now and at its peak, and bytes it wrote to disk.
+    /// Its resident memory, now and at its peak.
     pub fn memory(&self) -> Result<Sample> {
-        let path = PathBuf::from(format!("/proc/{}/status", self.process.id()));
-        let text = std::fs::read_to_string(&path).map_err(Error::path("read", &path))?;
-        let kib = |name: &str| -> f64 {
-            let line = text.lines().find_map(|l| l.strip_prefix(name));
-            line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
-        };
-        let sample = Sample::new(0.0).with("resident_bytes", kib("VmRSS:") * 1024.0);
-        Ok(sample.with("peak_bytes", kib("VmHWM:") * 1024.0))
+        let text = self.proc_file("status")?;
+        let sample = Sample::new(0.0).with("resident_bytes", kib(&text, "VmRSS:"));
+        Ok(sample.with("peak_bytes", kib(&text, "VmHWM:")))
     }
+
+    /// Its resident memory that belongs to no file, now.
+    pub fn anonymous_bytes(&self) -> Result<f64> {
+        Ok(kib(&self.proc_file("status")?, "RssAnon:"))
+    }
+
+    /// Bytes that it has written to files so far, in whole pages.
+    pub fn written_bytes(&self) -> Result<f64> {
+        let text = self.proc_file("io")?;
+        let bytes = text.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok());
+        bytes.ok_or_else(|| Error::failed("the kernel does not tell the bytes that the server has written"))
+    }
+
+    fn proc_file(&self, name: &str) -> Result<String> {
+        let path = PathBuf::from(format!("/proc/{}/{name}", self.process.id()));
+        std::fs::read_to_string(&path).map_err(Error::path("read", &path))
+    }
+}
+
+/// Bytes of a line of `/proc/<process>/status`; 0 when it is missing.
+fn kib(status: &str, name: &str) -> f64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) * 1024.0
 }
 
 impl Drop for Server {

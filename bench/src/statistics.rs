@@ -12,6 +12,19 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The mean; 0 of nothing.
+pub fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+}
+
+/// The smallest value that at least `share` of all values do not exceed; 0 of nothing.
+pub fn percentile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
 /// (largest - smallest) / median: 0.1 means that all runs lie within a tenth.
 pub fn spread(values: &[f64]) -> f64 {
     let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
@@ -35,6 +48,10 @@ mod tests {
     fn statistics_of_few_values() {
         assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0, 2.0, 3.0]), median(&[])), (2.0, 2.5, 0.0));
         assert_eq!((spread(&[9.0, 10.0, 11.0]), spread(&[5.0])), (0.2, 0.0));
+        assert_eq!((mean(&[1.0, 2.0, 6.0]), mean(&[])), (3.0, 0.0));
+        let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!((percentile(&hundred, 0.95), percentile(&hundred, 1.0), percentile(&[], 0.95)), (95.0, 100.0, 0.0));
+        assert_eq!((percentile(&[7.0, 5.0], 0.95), percentile(&[7.0, 5.0], 0.5)), (7.0, 5.0));
         assert!((geomean(&[1.0, 4.0]) - 2.0).abs() < 1e-12);
     }
 }

@@ -1,6 +1,7 @@
 //! The experiments, by name and by the figure they measure.
 //!
 //! - [`access`]: ways to the bytes of a file
+//! - [`admission`]: policies of admission in little query memory
 //! - [`advisor`]: predictions of the advisor
 //! - [`budgets`]: TPC-H at several budgets, by every policy
 //! - [`ch_benchmark`]: hot views
@@ -21,6 +22,7 @@
 //! - [`simulation`]: policies on virtual time
 //! - [`solver`]: time and gap of the solver
 //! - [`solver_quality`]: placements by solving time
+//! - [`statement_memory`]: resident memory of large statements
 //! - [`tenants`]: ten tenants
 //! - [`tiered`]: TPC-H with a tenth in DRAM
 //! - [`tpch`]: TPC-H in DRAM against peers
@@ -29,6 +31,7 @@
 //! - [`ycsb_blocks`]: YCSB by chunk sizes
 
 mod access;
+mod admission;
 mod advisor;
 mod budgets;
 mod ch_benchmark;
@@ -49,6 +52,7 @@ mod round_trips;
 mod simulation;
 mod solver;
 mod solver_quality;
+mod statement_memory;
 mod tenants;
 mod tiered;
 mod tpch;
@@ -115,6 +119,10 @@ pub const ALL: &[Experiment] = &[
         .about("accesses of TPC-H by table, column and chunk, as pictures; what nobody reads"),
     experiment("memory-limit", "P6", memory_limit::run)
         .about("TPC-H in 2 GiB, one client over Flight SQL, against DuckDB on its file and DataFusion on Parquet"),
+    experiment("statement-memory", "-", statement_memory::run)
+        .about("growth of a server's resident memory by a statement, against the peak of the statement's memory pool"),
+    experiment("admission", "-", admission::run)
+        .about("TPC-H that exceeds query memory, in pairs and 8 streams: weighted demand against other admission"),
     experiment("cold-scan", "P7", io::cold_scan)
         .about("a cold scan of lineitem, against raw sequential reads of its files"),
     experiment("point-reads", "P8", io::point_reads)

@@ -1,0 +1,84 @@
+//! The statements that run together: pairs of queries that need much memory, and streams of all queries.
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+
+use crate::streams::Statement;
+
+/// A query as it runs alone, with all the memory that it asks for.
+#[derive(Debug, Clone)]
+pub(super) struct Alone {
+    pub(super) statement: Statement,
+    pub(super) rows: usize,
+    pub(super) ms: f64,
+    /// What the server expects it to need, weighted by time.
+    pub(super) demand_bytes: f64,
+    /// The most that its operators reserved.
+    pub(super) peak_bytes: f64,
+}
+
+/// The queries with the largest peaks, the largest first.
+pub(super) fn hungriest(all: &[Alone], count: usize) -> Vec<&Alone> {
+    let mut sorted: Vec<&Alone> = all.iter().collect();
+    sorted.sort_by(|a, b| b.peak_bytes.total_cmp(&a.peak_bytes));
+    sorted.truncate(count);
+    sorted
+}
+
+/// All pairs of `queries`, a query beside itself included, whose peaks together exceed `capacity_bytes`: the paper's
+/// choice.
+pub(super) fn conflicting_pairs<'a>(queries: &[&'a Alone], capacity_bytes: f64) -> Vec<[&'a Alone; 2]> {
+    let pairs_with_later = |(at, first): (usize, &&'a Alone)| {
+        let first = *first;
+        queries.iter().skip(at).map(move |second| [first, *second]).collect::<Vec<_>>()
+    };
+    let all = queries.iter().enumerate().flat_map(pairs_with_later);
+    all.filter(|[first, second]| first.peak_bytes + second.peak_bytes > capacity_bytes).collect()
+}
+
+/// `count` streams of all statements, each in an order of its own.
+pub(super) fn shuffled_streams(statements: &[Statement], count: usize, seed: u64) -> Vec<Vec<Statement>> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let shuffled = |_| {
+        let mut stream = statements.to_vec();
+        stream.shuffle(&mut random);
+        stream
+    };
+    (0..count).map(shuffled).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alone(name: &str, peak_bytes: f64) -> Alone {
+        Alone { statement: Statement::new(name, ""), rows: 1, ms: 1.0, demand_bytes: peak_bytes / 2.0, peak_bytes }
+    }
+
+    #[test]
+    fn pairs_are_those_of_the_hungriest_queries_that_conflict() {
+        let all = [alone("q1", 10.0), alone("q2", 300.0), alone("q3", 100.0), alone("q4", 200.0)];
+        let hungry = hungriest(&all, 3);
+        let names = |pair: &[&Alone; 2]| format!("{} {}", pair[0].statement.name, pair[1].statement.name);
+        assert_eq!(hungry.iter().map(|one| one.statement.name.as_str()).collect::<Vec<_>>(), ["q2", "q4", "q3"]);
+        let pairs: Vec<String> = conflicting_pairs(&hungry, 299.0).iter().map(names).collect();
+        assert_eq!(pairs, ["q2 q2", "q2 q4", "q2 q3", "q4 q4", "q4 q3"]);
+        assert_eq!(conflicting_pairs(&hungry, 0.0).len(), 6);
+        assert!(conflicting_pairs(&hungry, 600.0).is_empty());
+    }
+
+    #[test]
+    fn every_stream_has_every_query_once_in_an_order_that_the_seed_decides() {
+        let queries = Statement::tpch();
+        let streams = shuffled_streams(&queries, 8, 1);
+        assert_eq!(streams.len(), 8);
+        for (at, stream) in streams.iter().enumerate() {
+            assert_eq!(stream.len(), 22);
+            assert!(queries.iter().all(|query| stream.contains(query)));
+            assert!(streams.iter().skip(at + 1).all(|other| other != stream), "two streams have the same order");
+        }
+        assert_eq!(shuffled_streams(&queries, 8, 1), streams);
+        assert_ne!(shuffled_streams(&queries, 8, 2), streams);
+    }
+}

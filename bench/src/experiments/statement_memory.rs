@@ -1,0 +1,267 @@
+//! Growth of a server's resident memory while one large statement runs, against the peak of the statement's memory pool.
+//!
+//! The pool has what operators reserve. What they do not reserve (batches on their way, states of some aggregates, freed
+//! memory that the allocator keeps) is resident all the same, and the limit of the process has to leave room for it.
+//! Each statement runs on a server of its own, so that no freed memory of an earlier one is counted as idle or hides
+//! growth. The tables are pinned to DRAM: memory of cold reads is a part of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::bench::{Bench, Finding, Target};
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::server::Server;
+use crate::statistics::median;
+use crate::streams::{self, Statement};
+
+const LIMIT: &str = "4GiB";
+/// A statement counts when its pool had at least this peak.
+const LEAST_PEAK_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// An idle server's memory has settled when it did not fall by a megabyte for so long.
+const SETTLED: Duration = Duration::from_millis(500);
+const SETTLED_BYTES: f64 = 1e6;
+const SETTLE_LIMIT: Duration = Duration::from_secs(20);
+/// At least so many rows of `lineitem` per scale.
+const LINEITEM_ROWS: f64 = 5_990_000.0;
+const TARGET: Target = Target::below(1.15, 1.05);
+
+/// Measures all statements.
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let scale = bench.scale(2.0);
+    let data = bench.dataset(scale)?;
+    let statements = statements(scale);
+    let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); statements.len()];
+    let mut round = 0;
+    while bench.wants_another_round(round) {
+        for (statement, samples) in statements.iter().zip(&mut samples) {
+            let sample = measure(&data, bench.threads, statement)?;
+            bench.record("terrace serve", &statement.name, sample.clone());
+            samples.push(sample);
+        }
+        round += 1;
+    }
+    show(&statements, &samples);
+    for (statement, samples) in statements.iter().zip(&samples) {
+        add(bench, scale, statement, samples);
+    }
+    Ok(())
+}
+
+/// Statements of which each needs much memory in another operator and returns few rows.
+fn statements(scale: f64) -> Vec<Statement> {
+    let skipped = (LINEITEM_ROWS * scale) as u64;
+    vec![
+        Statement::new(
+            "sort",
+            &format!("SELECT l_orderkey, l_comment FROM lineitem ORDER BY l_comment, l_orderkey OFFSET {skipped}"),
+        ),
+        Statement::new(
+            "group by",
+            "SELECT count(*), max(n) FROM (SELECT l_orderkey, l_partkey, l_comment, count(*) AS n FROM lineitem \
+             GROUP BY l_orderkey, l_partkey, l_comment) AS g",
+        ),
+        Statement::new(
+            "distinct",
+            "SELECT count(*) FROM (SELECT DISTINCT l_partkey, l_suppkey, l_comment FROM lineitem) AS d",
+        ),
+        Statement::new(
+            "count distinct",
+            "SELECT count(DISTINCT l_comment), count(DISTINCT l_orderkey), count(DISTINCT l_extendedprice) FROM lineitem",
+        ),
+        Statement::new(
+            "hash join",
+            "SELECT count(*), max(length(a.l_comment) + length(b.l_comment)) FROM lineitem AS a JOIN lineitem AS b \
+             ON a.l_orderkey = b.l_orderkey AND a.l_linenumber = b.l_linenumber",
+        ),
+        Statement::new(
+            "window",
+            "SELECT max(r) FROM (SELECT row_number() OVER (PARTITION BY l_suppkey ORDER BY l_comment) AS r \
+             FROM lineitem) AS w",
+        ),
+        Statement::new(
+            "window of partitions",
+            "SELECT max(s), max(length(c)) FROM (SELECT l_comment AS c, sum(l_quantity) OVER (PARTITION BY \
+             l_returnflag) AS s FROM lineitem) AS w",
+        ),
+        Statement::new(
+            "string_agg",
+            "SELECT max(length(s)) FROM (SELECT l_suppkey, string_agg(l_comment, ',') AS s FROM lineitem \
+             GROUP BY l_suppkey) AS g",
+        ),
+    ]
+}
+
+/// Runs one statement on a new server, and looks at its memory meanwhile.
+fn measure(data: &Dataset, threads: usize, statement: &Statement) -> Result<Sample> {
+    let store = data.clone_store()?;
+    let limit = format!("memory.limit={LIMIT}");
+    let threads = format!("query.threads={threads}");
+    let settings =
+        ["--set", &limit, "--set", &threads, "--set", "tiering.enabled=false", "--set", "hot_views.mode=off"];
+    let server = Server::start(&store.path(), &settings)?;
+    server.pin_in_dram(&["lineitem"])?;
+    streams::run(server.url(), &[vec![Statement::new("one", "SELECT 1")]])?;
+    let idle_bytes = settle(&server)?;
+    let placed_before = server.placed_bytes("dram")?;
+    let written_before = server.written_bytes()?;
+    let (answers, peak_bytes) = with_peak(&server, || streams::run(server.url(), &[vec![statement.clone()]]))?;
+    let spilled_bytes = server.written_bytes()? - written_before;
+    let placed_bytes = server.placed_bytes("dram")?;
+    let answer = answers.all.into_iter().next().ok_or_else(|| Error::failed("the statement has no answer"))?;
+    let name = &statement.name;
+    let rows = answer.rows.map_err(|error| Error::failed(format!("{name}: {error}")))?;
+    let sql = statement.sql.replace('\'', "''");
+    let most = |column| server.number(&format!("SELECT max({column}) FROM system.queries WHERE sql = '{sql}'"));
+    Ok(Sample::new(answer.ms)
+        .with("rows", rows as f64)
+        .with("idle_bytes", idle_bytes)
+        .with("resident_peak_bytes", peak_bytes)
+        .with("placed_bytes", placed_bytes)
+        .with("placed_growth_bytes", placed_bytes - placed_before)
+        .with("reserved_peak_bytes", most("reserved_peak_bytes")?)
+        .with("allocated_peak_bytes", most("allocated_peak_bytes")?)
+        .with("spilled_bytes", spilled_bytes)
+        .with("settled_bytes", settle(&server)?))
+}
+
+/// Waits until an idle server gives back no more memory; returns what it has then.
+fn settle(server: &Server) -> Result<f64> {
+    let start = Instant::now();
+    let mut least = server.anonymous_bytes()?;
+    let mut since = start;
+    while since.elapsed() < SETTLED && start.elapsed() < SETTLE_LIMIT {
+        std::thread::sleep(POLL_INTERVAL);
+        let now = server.anonymous_bytes()?;
+        if now < least - SETTLED_BYTES {
+            least = now;
+            since = Instant::now();
+        }
+    }
+    server.anonymous_bytes()
+}
+
+/// Runs `work`; returns its result and the largest resident memory of the server meanwhile.
+fn with_peak<T>(server: &Server, work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut peak = server.anonymous_bytes()?;
+            while !is_done.load(Ordering::Relaxed) {
+                std::thread::sleep(POLL_INTERVAL);
+                peak = peak.max(server.anonymous_bytes()?);
+            }
+            Ok::<_, Error>(peak)
+        });
+        let result = work();
+        is_done.store(true, Ordering::Relaxed);
+        let peak = watch.join().map_err(|_| Error::failed("the thread that watches memory panicked"))?;
+        Ok((result?, peak?))
+    })
+}
+
+/// Growth of resident memory without that of the DRAM tier.
+fn growth_bytes(sample: &Sample) -> f64 {
+    sample.value("resident_peak_bytes") - sample.value("idle_bytes") - sample.value("placed_growth_bytes")
+}
+
+/// Growth as a share of a peak of the statement.
+fn ratio(sample: &Sample, peak: &str) -> f64 {
+    growth_bytes(sample) / sample.value(peak)
+}
+
+/// Prints a line per statement, in megabytes.
+fn show(statements: &[Statement], samples: &[Vec<Sample>]) {
+    let head = ["time", "idle", "growth", "reserved", "allocated", "spilled", "to reserved", "to allocated"];
+    let head: String = head.iter().map(|name| format!("{name:>14}")).collect();
+    println!("  {:<22}{head}", "");
+    for (statement, samples) in statements.iter().zip(samples) {
+        let median_of = |figure: &dyn Fn(&Sample) -> f64| median(&samples.iter().map(figure).collect::<Vec<_>>());
+        let megabytes = |figure: &dyn Fn(&Sample) -> f64| format!("{:>11.0} MB", median_of(figure) / 1e6);
+        println!(
+            "  {:<22}{:>12.2} s{}{}{}{}{}{:>14.3}{:>14.3}",
+            statement.name,
+            median_of(&|sample| sample.ms) / 1e3,
+            megabytes(&|sample| sample.value("idle_bytes")),
+            megabytes(&growth_bytes),
+            megabytes(&|sample| sample.value("reserved_peak_bytes")),
+            megabytes(&|sample| sample.value("allocated_peak_bytes")),
+            megabytes(&|sample| sample.value("spilled_bytes")),
+            median_of(&|sample| ratio(sample, "reserved_peak_bytes")),
+            median_of(&|sample| ratio(sample, "allocated_peak_bytes"))
+        );
+    }
+}
+
+/// Adds a row against the peak of the pool, and one against the peak that the allocator counted.
+fn add(bench: &mut Bench, scale: f64, statement: &Statement, samples: &[Sample]) {
+    let median_of = |name: &str| median(&samples.iter().map(|sample| sample.value(name)).collect::<Vec<_>>());
+    let mut params = json!({
+        "scale": scale, "threads": bench.threads, "memory_limit": LIMIT, "sql": statement.sql,
+        "ms": median(&samples.iter().map(|sample| sample.ms).collect::<Vec<_>>()),
+        "growth_bytes": median(&samples.iter().map(growth_bytes).collect::<Vec<_>>()),
+    });
+    let counts = [
+        "idle_bytes",
+        "resident_peak_bytes",
+        "placed_bytes",
+        "placed_growth_bytes",
+        "reserved_peak_bytes",
+        "allocated_peak_bytes",
+        "spilled_bytes",
+        "settled_bytes",
+    ];
+    if let Some(params) = params.as_object_mut() {
+        params.extend(counts.iter().map(|name| ((*name).to_owned(), json!(median_of(name)))));
+        if median_of("reserved_peak_bytes") < LEAST_PEAK_BYTES {
+            params.insert("undecided".to_owned(), json!("the peak is below 512 MiB; use a larger scale"));
+        }
+    }
+    let peaks = [
+        ("", "reserved_peak_bytes", "the most that its operators reserved", TARGET),
+        (", to allocated", "allocated_peak_bytes", "the most that its work had allocated", Target::OPEN),
+    ];
+    for (label, peak, side, target) in peaks {
+        let mut params = params.clone();
+        if let Some(params) = params.as_object_mut() {
+            params.insert("peak".to_owned(), json!(peak));
+        }
+        bench.add(Finding {
+            sides: ("growth of resident memory by a statement", side),
+            what: &format!("{}{label}", statement.name),
+            values: &samples.iter().map(|sample| ratio(sample, peak)).collect::<Vec<_>>(),
+            target,
+            params,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_of_the_dram_tier_is_not_the_statements() {
+        let sample = Sample::new(1.0)
+            .with("idle_bytes", 100.0)
+            .with("resident_peak_bytes", 400.0)
+            .with("placed_growth_bytes", 60.0)
+            .with("reserved_peak_bytes", 200.0)
+            .with("allocated_peak_bytes", 240.0);
+        assert_eq!(ratio(&sample, "reserved_peak_bytes"), 1.2);
+        assert_eq!(ratio(&sample, "allocated_peak_bytes"), 1.0);
+    }
+
+    #[test]
+    fn statements_have_different_names_and_skip_less_than_all_rows() {
+        let statements = statements(2.0);
+        assert!(statements[0].sql.ends_with("OFFSET 11980000"), "{}", statements[0].sql);
+        for (at, statement) in statements.iter().enumerate() {
+            assert!(statements.iter().skip(at + 1).all(|other| other.name != statement.name));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Streams of statements that run at the same time over Flight SQL, each on a connection of its own.
+//!
+//! A stream runs its statements one after another and goes on after one that fails. One thread reads the answers of all
+//! streams, so that the server has the other cores.
+
+use std::time::Instant;
+
+use futures::future::try_join_all;
+use terrace_server::client::{Client, Connection};
+
+use crate::error::{Error, Result};
+use crate::tpch::{self, QUERIES};
+
+/// A statement with a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// Its name.
+    pub name: String,
+    /// Its text without white space around it, as `system.queries` shows it.
+    pub sql: String,
+}
+
+impl Statement {
+    /// A statement with this name and text.
+    pub fn new(name: &str, sql: &str) -> Self {
+        Self { name: name.to_owned(), sql: sql.trim().to_owned() }
+    }
+
+    /// "q1" to "q22", in order.
+    pub fn tpch() -> Vec<Self> {
+        tpch::names().zip(QUERIES).map(|(name, sql)| Self::new(&name, sql)).collect()
+    }
+}
+
+/// How a statement ended.
+#[derive(Debug)]
+pub struct Answer {
+    /// Name of the statement.
+    pub name: String,
+    /// Time from its text to the end of its rows, waits for admission included, in milliseconds.
+    pub ms: f64,
+    /// The number of rows, or the error.
+    pub rows: std::result::Result<usize, String>,
+}
+
+/// The answers of all streams.
+#[derive(Debug)]
+pub struct Answers {
+    /// Time until the last stream ended, in milliseconds.
+    pub ms: f64,
+    /// All answers, those of the first stream first.
+    pub all: Vec<Answer>,
+}
+
+/// Runs streams at the same time on the server at `url`. The time begins when all are connected.
+pub fn run(url: &str, streams: &[Vec<Statement>]) -> Result<Answers> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(Error::io("cannot start a runtime"))?;
+    runtime.block_on(async {
+        let connection = Connection { url: url.to_owned(), user: None, password: None };
+        let clients = try_join_all(streams.iter().map(|_| Client::connect(&connection))).await?;
+        let start = Instant::now();
+        let running = clients.into_iter().zip(streams).map(|(client, statements)| run_stream(client, statements));
+        let answers = futures::future::join_all(running).await;
+        Ok(Answers { ms: start.elapsed().as_secs_f64() * 1e3, all: answers.into_iter().flatten().collect() })
+    })
+}
+
+async fn run_stream(mut client: Client, statements: &[Statement]) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    for statement in statements {
+        let start = Instant::now();
+        let rows = client.query(&statement.sql).await;
+        let rows = rows.map(|batches| batches.iter().map(|batch| batch.num_rows()).sum());
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        answers.push(Answer { name: statement.name.clone(), ms, rows: rows.map_err(|error| error.to_string()) });
+    }
+    answers
+}
