@@ -134,16 +134,20 @@ impl Server {
             self.statement(&format!("ALTER TABLE {table} PIN TO dram"))?;
         }
         self.run_epoch()?;
-        self.check_in_dram()
+        let names: Vec<String> = tables.iter().map(|table| format!("'{table}'")).collect();
+        self.check_segments(&format!("table_name IN ({})", names.join(", ")))
     }
 
     /// Fails when a segment lies elsewhere than in DRAM.
     pub fn check_in_dram(&self) -> Result<()> {
-        match self.number("SELECT count(*) FROM system.segments WHERE tier <> 'dram'")? {
+        self.check_segments("true")
+    }
+
+    /// Fails when a segment for which a condition on `system.segments` holds lies elsewhere than in DRAM.
+    fn check_segments(&self, condition: &str) -> Result<()> {
+        match self.number(&format!("SELECT count(*) FROM system.segments WHERE tier <> 'dram' AND {condition}"))? {
             0.0 => Ok(()),
-            count => {
-                Err(Error::failed(format!("{count} segments of a server that should hold all in DRAM lie elsewhere")))
-            }
+            count => Err(Error::failed(format!("{count} segments that should lie in DRAM lie elsewhere"))),
         }
     }
 

@@ -143,7 +143,9 @@ impl Running {
                 }
                 Ok(_) => measured.latencies_ms.push(answer.ms),
                 Err(error) => {
-                    eprintln!("  {}: {error}", answer.name);
+                    if measured.failed == 0 {
+                        eprintln!("  {}, first of those that failed: {error}", answer.name);
+                    }
                     measured.failed += 1;
                 }
             }
