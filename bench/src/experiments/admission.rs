@@ -253,15 +253,20 @@ fn show(sides: &[Contender]) {
     }
 }
 
+/// A figure of a workload by which policies are compared.
+struct Figure {
+    name: &'static str,
+    value: fn(&Measured) -> f64,
+    target: Target,
+}
+
 /// Adds rows for the makespan and the mean latency of both workloads.
 fn add(bench: &mut Bench, ours: &Contender, peer: &Contender, plan: &Plan) {
-    let figures: [(&str, fn(&Measured) -> f64, Target); 2] = [
-        ("makespan", |measured| measured.makespan_ms, Target::below(1.0, 0.9)),
-        ("mean latency", Measured::mean_ms, Target::OPEN),
-    ];
+    let makespan = Figure { name: "makespan", value: |measured| measured.makespan_ms, target: Target::below(1.0, 0.9) };
+    let latency = Figure { name: "mean latency", value: Measured::mean_ms, target: Target::OPEN };
     for workload in Workload::ALL {
-        for (name, figure, target) in figures {
-            let [a, b] = [ours, peer].map(|side| side.values(workload, figure));
+        for Figure { name, value, target } in [&makespan, &latency] {
+            let [a, b] = [ours, peer].map(|side| side.values(workload, value));
             let median_of = |side: &Contender, figure: fn(&Measured) -> f64| median(&side.values(workload, figure));
             let mut params = plan.params(json!({
                 "ms_a": median(&a), "ms_b": median(&b),
@@ -280,7 +285,7 @@ fn add(bench: &mut Bench, ours: &Contender, peer: &Contender, plan: &Plan) {
                 sides: (ours.policy.name, peer.policy.name),
                 what: &format!("{}: {name}, to {}", workload.name(), peer.policy.name),
                 values: &ratios(&a, &b),
-                target,
+                target: *target,
                 params,
             });
         }
