@@ -7,8 +7,11 @@
 //! - From [`PRESSURE_PERCENT`] of the limit on, the allocator returns freed memory to the system at once, also what idle
 //!   threads have kept. While statements hold [`LARGE_BYTES`] together, it returns at once what is freed: they allocate and
 //!   free by hundreds of megabytes, and twice what they held was resident when freed memory was kept for reuse.
-//! - From [`FREE_PERCENT`] below the limit on, but at least [`LEAST_FREE_BYTES`], the statement that holds the most memory is stopped, with an error that says so. The next
-//!   one follows when that one has ended, or after [`PATIENCE`], and only if memory is still short.
+//! - From [`SHORT_PERCENT`] on, no statement begins beside others but point statements.
+//! - From [`FREE_PERCENT`] below the limit on, but at least [`LEAST_FREE_BYTES`], and a third of what the largest statement
+//!   holds, as a table of groups that grows is copied into another one, statements are stopped with an error that says so,
+//!   the largest first, until those that stop hold what is missing. Further ones follow when these have ended, or after
+//!   [`PATIENCE`], and only if memory is still short.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,13 +19,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use terrace_planner_ext::engine::{Engine, StatementRecord};
+use terrace_planner_ext::engine::{Engine, StatementRecord, StopOrder};
 use terrace_planner_ext::{Error as StatementError, ErrorKind};
 
 use crate::allocator;
 use crate::error::{Error, Result};
 use crate::units::human_bytes;
 
+/// Share of the limit from which on no statement begins beside others.
+const SHORT_PERCENT: u64 = 88;
 /// Share of the limit from which on freed memory is not kept for reuse.
 const PRESSURE_PERCENT: u64 = 80;
 /// What statements hold together, from which on freed memory is not kept either.
@@ -129,7 +134,12 @@ impl Shared {
             self.figures.resident_bytes.store(resident_bytes, Ordering::Relaxed);
             let Some(engine) = engine.upgrade() else { return };
             let wait = wait_for(resident_bytes, limit_bytes);
-            let memory = Memory { resident_bytes, limit_bytes, held_bytes: engine.held_bytes() };
+            let memory = Memory {
+                resident_bytes,
+                limit_bytes,
+                held_bytes: engine.held_bytes(),
+                largest_bytes: engine.largest_bytes(),
+            };
             let due = reaction.due(memory, engine.stopping(), wait);
             if let Some(keep) = due.keep_freed {
                 allocator::keep_freed_memory(keep);
@@ -137,8 +147,11 @@ impl Shared {
             if due.return_freed {
                 allocator::return_freed_memory();
             }
-            if due.stop_statement {
-                self.stop_largest(&engine, resident_bytes);
+            if let Some(is_short) = due.memory_short {
+                engine.set_memory_short(is_short);
+            }
+            if let Some(order) = due.stop {
+                self.stop_largest(&engine, order, resident_bytes);
             }
             drop(engine);
             let mut ended = self.ended.lock();
@@ -151,18 +164,15 @@ impl Shared {
         }
     }
 
-    fn stop_largest(&self, engine: &Engine, resident_bytes: u64) {
+    fn stop_largest(&self, engine: &Engine, order: StopOrder, resident_bytes: u64) {
         let limit_bytes = self.figures.limit_bytes;
-        let stopped = engine.stop_largest(LEAST_BYTES, |record| out_of_memory(record, resident_bytes, limit_bytes));
+        let stopped = engine.stop_largest(order, |record| out_of_memory(record, resident_bytes, limit_bytes));
         let used = human_bytes(resident_bytes);
         let limit = human_bytes(limit_bytes);
-        match stopped {
-            Some(record) => {
-                self.figures.stopped_statements.fetch_add(1, Ordering::Relaxed);
-                let held = human_bytes(held_bytes(&record));
-                tracing::warn!(query = %record.id, %held, %used, %limit, "memory is short: the largest statement is stopped");
-            }
-            None => tracing::debug!(%used, %limit, "memory is short, and no statement holds much of it"),
+        for record in stopped {
+            self.figures.stopped_statements.fetch_add(1, Ordering::Relaxed);
+            let held = human_bytes(held_bytes(&record));
+            tracing::warn!(query = %record.id, %held, %used, %limit, "memory is short: the largest statement is stopped");
         }
     }
 }
@@ -174,6 +184,8 @@ struct Memory {
     limit_bytes: u64,
     /// What all statements hold.
     held_bytes: u64,
+    /// What the largest one holds.
+    largest_bytes: u64,
 }
 
 /// What the watch has done, and what is due.
@@ -181,6 +193,7 @@ struct Memory {
 struct Reaction {
     /// Whether freed memory goes back at once.
     returns_freed: bool,
+    memory_is_short: bool,
     /// Time since freed memory was returned.
     since_return: Duration,
     /// Time for which stopped statements have not ended.
@@ -194,14 +207,16 @@ struct Due {
     keep_freed: Option<bool>,
     /// Whether to return what it has kept.
     return_freed: bool,
-    /// Whether to stop a statement.
-    stop_statement: bool,
+    /// Whether memory is short from now on, if that changes.
+    memory_short: Option<bool>,
+    /// The statements to stop.
+    stop: Option<StopOrder>,
 }
 
 impl Reaction {
     /// What is due now. `since` has passed since the last call; `stopping` statements were told to stop.
     fn due(&mut self, memory: Memory, stopping: usize, since: Duration) -> Due {
-        let Memory { resident_bytes, limit_bytes, held_bytes } = memory;
+        let Memory { resident_bytes, limit_bytes, held_bytes, largest_bytes } = memory;
         let mut due = Due::default();
         let under_pressure = resident_bytes >= share(limit_bytes, PRESSURE_PERCENT);
         // Down to half of it, so that a statement does not switch back and forth.
@@ -217,11 +232,21 @@ impl Reaction {
             self.since_return = Duration::ZERO;
             due.return_freed = true;
         }
+        let short_from = if self.memory_is_short { PRESSURE_PERCENT } else { SHORT_PERCENT };
+        let is_short = resident_bytes >= share(limit_bytes, short_from);
+        if is_short != self.memory_is_short {
+            self.memory_is_short = is_short;
+            due.memory_short = Some(is_short);
+        }
         self.waited = if stopping > 0 { self.waited + since } else { Duration::ZERO };
-        let may_stop = stopping == 0 || self.waited >= PATIENCE;
-        if may_stop && resident_bytes >= stop_from(limit_bytes) {
-            self.waited = Duration::ZERO;
-            due.stop_statement = true;
+        let stop_from = stop_from(limit_bytes, largest_bytes);
+        if resident_bytes >= stop_from {
+            let counts_stopping = self.waited < PATIENCE;
+            if !counts_stopping {
+                self.waited = Duration::ZERO;
+            }
+            let needed_bytes = resident_bytes - stop_from + LEAST_BYTES;
+            due.stop = Some(StopOrder { needed_bytes, least_bytes: LEAST_BYTES, counts_stopping });
         }
         due
     }
@@ -232,8 +257,9 @@ fn share(bytes: u64, percent: u64) -> u64 {
 }
 
 /// Resident memory from which on statements are stopped.
-fn stop_from(limit_bytes: u64) -> u64 {
-    limit_bytes - share(limit_bytes, FREE_PERCENT).max(LEAST_FREE_BYTES.min(limit_bytes / 4))
+fn stop_from(limit_bytes: u64, largest_bytes: u64) -> u64 {
+    let to_grow = (largest_bytes / 3).min(limit_bytes / 8);
+    limit_bytes - share(limit_bytes, FREE_PERCENT).max(LEAST_FREE_BYTES.min(limit_bytes / 4)).max(to_grow)
 }
 
 /// Time until the next look: a part of the time in which memory can fill up.
@@ -288,22 +314,35 @@ mod tests {
     }
 
     fn resident(percent: u64) -> Memory {
-        Memory { resident_bytes: share(LIMIT, percent), limit_bytes: LIMIT, held_bytes: 0 }
+        Memory { resident_bytes: share(LIMIT, percent), limit_bytes: LIMIT, held_bytes: 0, largest_bytes: 0 }
     }
 
     #[test]
-    fn one_statement_is_stopped_at_a_time() {
+    fn as_many_statements_are_stopped_as_hold_what_is_missing() {
         let mut reaction = Reaction::default();
         let step = Duration::from_millis(100);
-        let mut due = |percent, stopping| reaction.due(resident(percent), stopping, step).stop_statement;
-        assert!(!due(93, 0));
-        assert!(due(95, 0));
-        // It is stopping: the next one follows after half a second, or when it has ended.
-        assert_eq!([1, 1, 1, 1, 1, 1].map(|stopping| due(99, stopping)), [false, false, false, false, true, false]);
-        assert!(!due(90, 0), "the end of the first one was enough");
-        assert!(due(95, 0));
-        assert_eq!(stop_from(1 << 30), (1024 - 96) << 20);
-        assert_eq!(stop_from(100 << 20), 75 << 20);
+        let mut due = |percent, stopping| reaction.due(resident(percent), stopping, step).stop;
+        assert_eq!(due(93, 0), None);
+        let order = due(95, 0).unwrap();
+        assert!(
+            order.counts_stopping && order.needed_bytes == share(LIMIT, 95) - share(LIMIT, 94) + LEAST_BYTES,
+            "{order:?}"
+        );
+        // What the first ones hold counts for half a second, or until they have ended.
+        let counted = [1, 1, 1, 1, 1, 1].map(|stopping| due(99, stopping).unwrap().counts_stopping);
+        assert_eq!(counted, [true, true, true, true, false, true]);
+        assert_eq!(due(90, 0), None, "the end of the first ones was enough");
+        assert_eq!(stop_from(1 << 30, 0), (1024 - 96) << 20);
+        assert_eq!(stop_from(100 << 20, 0), 75 << 20);
+        assert_eq!(stop_from(2 << 30, 600 << 20), (2048 - 200) << 20);
+        assert_eq!(stop_from(2 << 30, 2 << 30), (2048 - 256) << 20);
+    }
+
+    #[test]
+    fn while_memory_is_short_nobody_begins() {
+        let mut reaction = Reaction::default();
+        let mut due = |percent| reaction.due(resident(percent), 0, Duration::ZERO).memory_short;
+        assert_eq!([87, 88, 93, 81, 79, 80].map(&mut due), [None, Some(true), None, None, Some(false), None]);
     }
 
     #[test]
@@ -311,7 +350,7 @@ mod tests {
         let mut reaction = Reaction::default();
         let mut due = |memory| reaction.due(memory, 0, RETURN_EVERY / 2);
         assert_eq!(due(resident(79)), Due::default());
-        assert_eq!(due(resident(80)), Due { keep_freed: Some(false), return_freed: true, stop_statement: false });
+        assert_eq!(due(resident(80)), Due { keep_freed: Some(false), return_freed: true, ..Due::default() });
         assert_eq!(due(resident(80)), Due::default());
         assert_eq!(due(resident(80)), Due { return_freed: true, ..Due::default() });
         assert_eq!(due(resident(50)), Due { keep_freed: Some(true), ..Due::default() });
@@ -322,7 +361,7 @@ mod tests {
         let mut reaction = Reaction::default();
         let mut due = |held_bytes| reaction.due(Memory { held_bytes, ..resident(50) }, 0, RETURN_EVERY / 2);
         assert_eq!(due(LARGE_BYTES - 1), Due::default());
-        assert_eq!(due(LARGE_BYTES), Due { keep_freed: Some(false), return_freed: true, stop_statement: false });
+        assert_eq!(due(LARGE_BYTES), Due { keep_freed: Some(false), return_freed: true, ..Due::default() });
         assert_eq!(due(LARGE_BYTES / 2), Due::default());
         assert_eq!(due(LARGE_BYTES / 2 - 1), Due { keep_freed: Some(true), ..Due::default() });
     }

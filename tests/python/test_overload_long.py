@@ -2,7 +2,7 @@
 
 160 clients run statements that need far more memory than there is, ingest, keep results that nobody reads, and go away in
 the middle, for five minutes. The server may refuse or stop a statement with an error that says so; it may not be killed,
-answer wrongly, or keep anything. TERRACE_OVERLOAD_MINUTES=60 makes it an hour, TERRACE_OVERLOAD_ONLY=sort,cube names the
+answer wrongly, or keep anything. TERRACE_TEST_MINUTES=60 makes it an hour, TERRACE_TEST_ONLY=sort,cube names the
 kinds of statements to run.
 """
 
@@ -26,8 +26,8 @@ from test_overload import COLUMNS, LONG_STATEMENTS, POINT, ROWS, STATEMENTS, ans
 LIMIT_BYTES = 2 << 30
 ADMITTED = 16
 CLIENTS = 10 * ADMITTED
-MINUTES = float(os.environ.get("TERRACE_OVERLOAD_MINUTES", "5"))
-ONLY = os.environ.get("TERRACE_OVERLOAD_ONLY")
+MINUTES = float(os.environ.get("TERRACE_TEST_MINUTES", "5"))
+ONLY = os.environ.get("TERRACE_TEST_ONLY")
 #: After the clients were told to stop, the longest time until the last one has its answer.
 LAST_ANSWER_SECONDS = 300
 BATCH_BYTES = 200 << 20

@@ -147,6 +147,11 @@ impl Admission {
         self.scheduler.lock().demand_bytes()
     }
 
+    /// While memory is short, a statement begins only if it is a point statement or no other one executes.
+    pub(super) fn set_memory_short(self: &Arc<Self>, is_short: bool) {
+        self.with_scheduler(|scheduler, _| scheduler.set_memory_short(is_short));
+    }
+
     /// What the statements of a workload group do now.
     pub(super) fn group_record(&self, group: &Arc<Group>) -> WorkloadGroupRecord {
         let load = self.scheduler.lock().group_load(group);

@@ -144,7 +144,7 @@ pub use files::{FileAccess, OutputPath, pool_file};
 pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
 pub use parquet_files::check_parquet;
-pub use registry::{Counters, DURATION_BUCKETS_US, MemoryUse, Outcome, StatementRecord, StatementState};
+pub use registry::{Counters, DURATION_BUCKETS_US, MemoryUse, Outcome, StatementRecord, StatementState, StopOrder};
 pub use rule::RuleOrder;
 pub use session::Session;
 pub use statement::{Prepared, RunningQuery};
@@ -545,14 +545,20 @@ impl Engine {
         self.registry.stopping()
     }
 
-    /// Stops the statement that holds the most memory, if any holds `least_bytes` and is not stopping yet. It ends with
-    /// the error that `reason` makes of its record. Returns the record.
-    pub fn stop_largest(
-        &self,
-        least_bytes: u64,
-        reason: impl FnOnce(&StatementRecord) -> Error,
-    ) -> Option<StatementRecord> {
-        self.registry.stop_largest(least_bytes, reason)
+    /// What the statement that holds the most memory holds.
+    pub fn largest_bytes(&self) -> u64 {
+        self.registry.largest_bytes()
+    }
+
+    /// Stops statements, the largest first, until enough memory is about to be free. Each ends with the error that `reason`
+    /// makes of its record. Returns the records.
+    pub fn stop_largest(&self, order: StopOrder, reason: impl Fn(&StatementRecord) -> Error) -> Vec<StatementRecord> {
+        self.registry.stop_largest(order, reason)
+    }
+
+    /// While memory is short, a statement begins only if it is a point statement or no other one executes.
+    pub fn set_memory_short(&self, is_short: bool) {
+        self.admission.set_memory_short(is_short);
     }
 
     /// All tables, views, system and external tables.

@@ -281,6 +281,17 @@ pub(super) struct NewStatement<'a> {
     pub(super) time_limit: Option<Duration>,
 }
 
+/// How many statements to stop to free memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StopOrder {
+    /// What the stopped statements are to hold together.
+    pub needed_bytes: u64,
+    /// Statements that hold less are not stopped.
+    pub least_bytes: u64,
+    /// Whether those count that were told to stop before and have not ended.
+    pub counts_stopping: bool,
+}
+
 /// Time that a server may take to start again.
 const RESTART: Duration = Duration::from_secs(5);
 
@@ -389,20 +400,44 @@ impl Registry {
         self.running.lock().values().filter(|statement| statement.interrupt.is_stopping()).count()
     }
 
-    /// Stops the statement that holds the most memory, if any holds `least_bytes`. Leaves out those that are stopping
-    /// already or commit. It ends with the error that `reason` makes of its record.
+    /// What the statement that holds the most memory holds.
+    pub(super) fn largest_bytes(&self) -> u64 {
+        self.running.lock().values().map(|statement| statement.memory.held_bytes()).max().unwrap_or(0)
+    }
+
+    /// Stops statements, the largest first, until those that stop hold `needed_bytes`. Leaves out those that commit or hold
+    /// less than `least_bytes`. Each ends with the error that `reason` makes of its record.
     pub(super) fn stop_largest(
         &self,
-        least_bytes: u64,
-        reason: impl FnOnce(&StatementRecord) -> Error,
-    ) -> Option<StatementRecord> {
+        order: StopOrder,
+        reason: impl Fn(&StatementRecord) -> Error,
+    ) -> Vec<StatementRecord> {
         let statements: Vec<_> = self.running.lock().values().cloned().collect();
-        let going_on = statements.into_iter().filter(|statement| statement.interrupt.may_stop());
-        let held = going_on.map(|statement| (statement.memory.held_bytes(), statement));
-        let (_, largest) = held.filter(|(bytes, _)| *bytes >= least_bytes).max_by_key(|(bytes, _)| *bytes)?;
-        let record = largest.record(self.clock.now_us());
-        largest.interrupt.stop(reason(&record));
-        Some(record)
+        let mut freed_bytes = 0_u64;
+        let mut going_on = Vec::new();
+        for statement in statements {
+            let held_bytes = statement.memory.held_bytes();
+            if statement.interrupt.is_stopping() {
+                freed_bytes = freed_bytes.saturating_add(held_bytes);
+            } else if statement.interrupt.may_stop() && held_bytes >= order.least_bytes {
+                going_on.push((held_bytes, statement));
+            }
+        }
+        if !order.counts_stopping {
+            freed_bytes = 0;
+        }
+        going_on.sort_by_key(|(held_bytes, _)| std::cmp::Reverse(*held_bytes));
+        let mut stopped = Vec::new();
+        for (held_bytes, statement) in going_on {
+            if freed_bytes >= order.needed_bytes {
+                break;
+            }
+            let record = statement.record(self.clock.now_us());
+            statement.interrupt.stop(reason(&record));
+            freed_bytes = freed_bytes.saturating_add(held_bytes);
+            stopped.push(record);
+        }
+        stopped
     }
 
     /// Whether a statement of a session has not ended.

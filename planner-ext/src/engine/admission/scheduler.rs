@@ -86,11 +86,18 @@ pub(super) struct Scheduler<G> {
     next_id: u64,
     /// Moving average of the time that slots are held.
     held_us: u64,
+    /// Memory is short, whatever the demands say.
+    memory_is_short: bool,
 }
 
 impl<G> Scheduler<G> {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, entries: HashMap::new(), queue: VecDeque::new(), next_id: 0, held_us: 0 }
+        Self { limits, entries: HashMap::new(), queue: VecDeque::new(), next_id: 0, held_us: 0, memory_is_short: false }
+    }
+
+    /// Lets no statement begin beside others, point statements excepted.
+    pub(super) fn set_memory_short(&mut self, is_short: bool) {
+        self.memory_is_short = is_short;
     }
 
     /// Statements that wait, those that resume apart.
@@ -329,7 +336,8 @@ impl<G> Scheduler<G> {
             AdmissionPolicy::WeightedDemand | AdmissionPolicy::MaximalReservation => self.demand_of(request),
             AdmissionPolicy::Fifo | AdmissionPolicy::None => return true,
         };
-        used_bytes.saturating_add(needed) <= self.limits.memory_bytes || self.general().next().is_none()
+        let fits = !self.memory_is_short && used_bytes.saturating_add(needed) <= self.limits.memory_bytes;
+        fits || self.general().next().is_none()
     }
 
     /// What a statement needs from now on; at least what it has.
@@ -395,6 +403,22 @@ mod tests {
         scheduler.end(first, 1_100);
         assert_eq!(scheduler.admitted(1_100), ["80"]);
         assert_eq!(scheduler.demand_bytes(), 100 * MIB);
+    }
+
+    #[test]
+    fn while_memory_is_short_nobody_begins_beside_others() {
+        let mut scheduler = scheduler(AdmissionPolicy::WeightedDemand);
+        let first = scheduler.ask_for("a", 1, 0);
+        assert_eq!(scheduler.admitted(0), ["a"]);
+        scheduler.set_memory_short(true);
+        scheduler.ask_for("b", 1, 0);
+        scheduler.ask_for("c", 1, 0);
+        scheduler.ask_for_point("point", 0);
+        assert_eq!(scheduler.admitted(0), ["point"]);
+        scheduler.end(first, 1);
+        assert_eq!(scheduler.admitted(1), ["b"]);
+        scheduler.set_memory_short(false);
+        assert_eq!(scheduler.admitted(2), ["c"]);
     }
 
     #[test]

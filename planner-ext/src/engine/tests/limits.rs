@@ -272,10 +272,13 @@ async fn the_statement_that_holds_the_most_is_stopped() {
     let seen = server.running(holds).await;
     assert!(seen.memory.allocated_peak >= seen.memory.allocated, "{seen:?}");
     let reason = |_: &StatementRecord| Error::new(ErrorKind::ResourceExhausted, "memory is short");
-    assert!(server.engine.stop_largest(1 << 40, reason).is_none(), "no statement holds a terabyte");
-    let stopped = server.engine.stop_largest(32 << 20, reason).unwrap();
-    assert_eq!(stopped.id, seen.id);
-    assert!(server.engine.stop_largest(32 << 20, reason).is_none(), "it stops already, and the other one is small");
+    let order = StopOrder { needed_bytes: 1 << 20, least_bytes: 32 << 20, counts_stopping: true };
+    let none = server.engine.stop_largest(StopOrder { least_bytes: 1 << 40, ..order }, reason);
+    assert!(none.is_empty(), "no statement holds a terabyte");
+    let stopped = server.engine.stop_largest(order, reason);
+    assert_eq!(stopped.iter().map(|record| &record.id).collect::<Vec<_>>(), [&seen.id]);
+    let again = server.engine.stop_largest(StopOrder { needed_bytes: u64::MAX, ..order }, reason);
+    assert!(again.is_empty(), "it stops already, and the other one is small");
     let error = large.await.unwrap().unwrap_err();
     assert_eq!((error.kind(), error.message()), (ErrorKind::ResourceExhausted, "memory is short"));
     assert_eq!(row_texts(&modest.await.unwrap().unwrap()), ["30000000"]);
