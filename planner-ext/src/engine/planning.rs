@@ -82,7 +82,7 @@ impl Planner {
         F: Future<Output = Result<T>> + Send + 'static,
         T: Send + 'static,
     {
-        let account = HeapAccount::current().unwrap_or_else(HeapAccount::new);
+        let account = HeapAccount::current().unwrap_or_default();
         let _slot = match may_take_long {
             true => Some(self.slot().await?),
             false => None,
