@@ -10,7 +10,8 @@
 //! - From [`SHORT_PERCENT`] on, no statement begins beside others but point statements.
 //! - From [`FREE_PERCENT`] below the limit on, but at least [`LEAST_FREE_BYTES`], and a third of what the largest statement
 //!   holds, as a table of groups that grows is copied into another one, statements are stopped with an error that says so,
-//!   the largest first, until those that stop hold what is missing. Further ones follow when these have ended, or after
+//!   the largest first, until those that stop hold what is missing; the others wait before they read further rows, until
+//!   these have ended. Further ones follow when these have ended, or after
 //!   [`PATIENCE`], and only if memory is still short.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -150,6 +151,9 @@ impl Shared {
             if let Some(is_short) = due.memory_short {
                 engine.set_memory_short(is_short);
             }
+            if let Some(is_paused) = due.paused {
+                engine.set_paused(is_paused);
+            }
             if let Some(order) = due.stop {
                 self.stop_largest(&engine, order, resident_bytes);
             }
@@ -194,6 +198,7 @@ struct Reaction {
     /// Whether freed memory goes back at once.
     returns_freed: bool,
     memory_is_short: bool,
+    is_paused: bool,
     /// Time since freed memory was returned.
     since_return: Duration,
     /// Time for which stopped statements have not ended.
@@ -209,6 +214,8 @@ struct Due {
     return_freed: bool,
     /// Whether memory is short from now on, if that changes.
     memory_short: Option<bool>,
+    /// Whether statements wait before they read on from now on, if that changes.
+    paused: Option<bool>,
     /// The statements to stop.
     stop: Option<StopOrder>,
 }
@@ -240,6 +247,12 @@ impl Reaction {
         }
         self.waited = if stopping > 0 { self.waited + since } else { Duration::ZERO };
         let stop_from = stop_from(limit_bytes, largest_bytes);
+        // Nobody waits where no end of a statement can be expected.
+        let is_paused = resident_bytes >= stop_from && stopping > 0;
+        if is_paused != self.is_paused {
+            self.is_paused = is_paused;
+            due.paused = Some(is_paused);
+        }
         if resident_bytes >= stop_from {
             let counts_stopping = self.waited < PATIENCE;
             if !counts_stopping {
@@ -336,6 +349,18 @@ mod tests {
         assert_eq!(stop_from(100 << 20, 0), 75 << 20);
         assert_eq!(stop_from(2 << 30, 600 << 20), (2048 - 200) << 20);
         assert_eq!(stop_from(2 << 30, 2 << 30), (2048 - 256) << 20);
+    }
+
+    #[test]
+    fn while_statements_stop_the_others_wait() {
+        let mut reaction = Reaction::default();
+        let mut due = |percent, stopping| reaction.due(resident(percent), stopping, Duration::ZERO).paused;
+        assert_eq!(due(95, 0), None);
+        assert_eq!(due(95, 1), Some(true));
+        assert_eq!(due(96, 1), None);
+        assert_eq!(due(96, 0), Some(false), "it has ended, which was not enough");
+        assert_eq!(due(96, 2), Some(true));
+        assert_eq!(due(93, 1), Some(false));
     }
 
     #[test]

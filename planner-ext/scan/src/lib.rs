@@ -13,6 +13,7 @@
 //! - [`comparison`]: rewrites comparisons into the type of a column
 //! - [`safe_cast`]: casts that keep every value
 //! - [`session_options`]: options of a session
+//! - [`pause`]: pauses reading while memory is critically short
 //! - `decimal`: arithmetic on decimals in 64 bits
 //! - `floats`: one zero and one NaN for all operations on floats
 //! - `subqueries`: scalar subqueries that return no row
@@ -23,6 +24,7 @@ mod decimal;
 mod floats;
 pub mod hot_views;
 pub mod joins;
+pub mod pause;
 pub mod provider;
 pub mod safe_cast;
 pub mod scan;

@@ -36,6 +36,7 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::memory::LazyMemoryExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use futures::StreamExt;
+use terrace_scan::pause::Pause;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -51,14 +52,17 @@ pub(super) struct Interrupt {
     reason: Arc<OnceLock<Error>>,
     /// Whether its changes are being made durable on a thread that nothing stops.
     commits: Arc<AtomicBool>,
+    /// Says when it has to wait.
+    pause: Arc<Pause>,
     limit: Option<Duration>,
     started: Instant,
 }
 
 impl Interrupt {
     /// Makes the interrupt of a statement that starts now.
-    pub(super) fn new(limit: Option<Duration>) -> Self {
+    pub(super) fn new(limit: Option<Duration>, pause: Arc<Pause>) -> Self {
         Self {
+            pause,
             token: CancellationToken::new(),
             reason: Arc::default(),
             commits: Arc::default(),
@@ -177,12 +181,20 @@ pub(super) fn interruptible(
     plan.transform_up(with_interrupt_checks).data()
 }
 
-/// Checks the interrupt before every batch of a leaf.
+/// Checks the interrupt before every batch of a leaf, and waits while the statement has to.
 fn checked_batches(leaf: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Arc<dyn ExecutionPlan> {
     let interrupt = interrupt.clone();
     let check = move |batches: SendableRecordBatchStream, _: &TaskContext| {
         let interrupt = interrupt.clone();
-        batches.map(move |batch| interrupt.check().map_err(Into::into).and(batch)).boxed()
+        let checked = batches.then(move |batch| {
+            let interrupt = interrupt.clone();
+            async move {
+                interrupt.pause.passed().await;
+                interrupt.check()?;
+                batch
+            }
+        });
+        checked.boxed()
     };
     Arc::new(StreamExec::new("InterruptExec", leaf, check))
 }

@@ -556,6 +556,11 @@ impl Engine {
         self.registry.stop_largest(order, reason)
     }
 
+    /// Makes statements wait before they read further rows, or lets them go on.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.registry.set_paused(is_paused);
+    }
+
     /// While memory is short, a statement begins only if it is a point statement or no other one executes.
     pub fn set_memory_short(&self, is_short: bool) {
         self.admission.set_memory_short(is_short);

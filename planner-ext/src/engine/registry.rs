@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use terrace_scan::pause::Pause;
 use terrace_scan::scan::StatementScans;
 use terrace_sql::StatementKind;
 use terrace_tier_store::clock::Clock;
@@ -303,6 +304,8 @@ pub(super) struct Registry {
     history: usize,
     time_limit: Option<Duration>,
     memory: Arc<QueryMemory>,
+    /// Makes all statements wait that read rows.
+    pause: Arc<Pause>,
     next: AtomicU64,
     refuses_new: AtomicBool,
     became_empty: Notify,
@@ -325,6 +328,7 @@ impl Registry {
             history,
             time_limit,
             memory,
+            pause: Arc::default(),
             next: AtomicU64::new(1),
             refuses_new: AtomicBool::new(false),
             became_empty: Notify::new(),
@@ -339,7 +343,7 @@ impl Registry {
         let started_unix_us = self.clock.unix_us();
         // A session and its group can shorten the server's limit, not lengthen it.
         let time_limits = new.time_limit.into_iter().chain(new.group.options.timeout).chain(self.time_limit);
-        let interrupt = Interrupt::new(time_limits.min());
+        let interrupt = Interrupt::new(time_limits.min(), Arc::clone(&self.pause));
         let stop_check = {
             let interrupt = interrupt.clone();
             move || interrupt.check().map_err(Into::into)
@@ -360,7 +364,7 @@ impl Registry {
             demand_bytes: AtomicU64::new(0),
             interrupt,
             memory: Arc::new(StatementMemory::new(&self.memory, new.group.memory.as_ref())),
-            scans: Arc::new(StatementScans::with_stop_check(stop_check)),
+            scans: Arc::new(StatementScans::with_stop_check(stop_check, Arc::clone(&self.pause))),
         });
         // Checked under the lock: after `refuse_new` no statement is added.
         let mut running = self.running.lock();
@@ -398,6 +402,11 @@ impl Registry {
     /// Statements that were told to stop and have not ended.
     pub(super) fn stopping(&self) -> usize {
         self.running.lock().values().filter(|statement| statement.interrupt.is_stopping()).count()
+    }
+
+    /// Makes statements wait before they read further rows, or lets them go on.
+    pub(super) fn set_paused(&self, is_paused: bool) {
+        self.pause.set(is_paused);
     }
 
     /// What the statement that holds the most memory holds.

@@ -91,7 +91,7 @@ impl Prepared {
     ) -> Result<Arc<Self>> {
         let sql: Arc<str> = Arc::from(sql.trim());
         let engine = Arc::clone(session.engine());
-        let interrupt = Interrupt::new(None);
+        let interrupt = Interrupt::new(None, Arc::default());
         let _cancel_guard = interrupt.guard();
         let work = {
             let session = Arc::clone(&session);

@@ -17,6 +17,7 @@ use super::counted_segments::CountedSegments;
 use super::queue::ScanQueue;
 use super::source::ScanSource;
 use super::tally::ScanTally;
+use crate::pause::Pause;
 
 /// Most tallies that are kept of one statement; a recursive statement may execute any number of scans.
 const MOST_SCANS: usize = 256;
@@ -29,6 +30,7 @@ type StopCheck = Box<dyn Fn() -> Result<()> + Send + Sync>;
 pub struct StatementScans {
     /// Called for every slice. A pipeline over resident chunks seldom waits, so that nothing else could stop it in time.
     stop_check: Option<StopCheck>,
+    pause: Arc<Pause>,
     tallies: Mutex<Vec<Arc<ScanTally>>>,
     /// One for each table version.
     counted: Mutex<Vec<Arc<CountedSegments>>>,
@@ -45,9 +47,14 @@ impl std::fmt::Debug for StatementScans {
 }
 
 impl StatementScans {
-    /// The scans of a statement that has to stop when `check` returns an error.
-    pub fn with_stop_check(check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
-        Self { stop_check: Some(Box::new(check)), ..Self::default() }
+    /// The scans of a statement that has to stop when `check` returns an error, and to wait during `pause`.
+    pub fn with_stop_check(check: impl Fn() -> Result<()> + Send + Sync + 'static, pause: Arc<Pause>) -> Self {
+        Self { stop_check: Some(Box::new(check)), pause, ..Self::default() }
+    }
+
+    /// Whether the statement has to wait.
+    pub(super) fn is_paused(&self) -> bool {
+        self.pause.is_on()
     }
 
     /// The error of a statement that has to stop.

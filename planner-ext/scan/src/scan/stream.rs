@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::BatchCoalescer;
@@ -21,6 +21,7 @@ use super::filter::{Columns, DynamicFilterUse, Selection, SliceFilter};
 use super::metrics::WaitTimer;
 use super::open::OpenChunk;
 use super::queue::{ScanQueue, Work};
+use crate::pause;
 
 /// Slices processed in one poll before the stream yields to other tasks.
 const SLICES_PER_POLL: usize = 64;
@@ -40,6 +41,8 @@ pub(super) struct ScanStream {
     ended: bool,
     baseline: BaselineMetrics,
     wait: WaitTimer,
+    /// Set while it waits for memory.
+    pause: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
 impl ScanStream {
@@ -60,6 +63,7 @@ impl ScanStream {
             ended: false,
             baseline,
             wait,
+            pause: None,
             queue,
         }
     }
@@ -67,6 +71,7 @@ impl ScanStream {
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
         for _ in 0..SLICES_PER_POLL {
             self.queue.scans.check()?;
+            ready!(self.poll_pause(cx));
             if let Some(batch) = self.coalescer.as_mut().and_then(BatchCoalescer::next_completed_batch) {
                 return Poll::Ready(Some(Ok(batch)));
             }
@@ -94,6 +99,16 @@ impl ScanStream {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Waits while the statement has to.
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.queue.scans.is_paused() {
+            let step = self.pause.get_or_insert_with(|| Box::pin(pause::step()));
+            ready!(step.as_mut().poll(cx));
+            self.pause = None;
+        }
+        Poll::Ready(())
     }
 
     /// Filters one slice; a batch that needs no coalescing is returned at once.
