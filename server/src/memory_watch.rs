@@ -8,6 +8,9 @@
 //!   threads have kept. While statements hold [`LARGE_BYTES`] together, it returns at once what is freed: they allocate and
 //!   free by hundreds of megabytes, and twice what they held was resident when freed memory was kept for reuse.
 //! - From [`SHORT_PERCENT`] on, no statement begins beside others but point statements.
+//! - From [`CROWDED_PERCENT`] on, while several statements hold more than query memory and a quarter of it, those are
+//!   stopped that hold the most beyond their reservations: values of aggregates are copied whole into their results, and
+//!   nothing stops that on the way.
 //! - From [`FREE_PERCENT`] below the limit on, but at least [`LEAST_FREE_BYTES`], and a third of what the largest statement
 //!   holds, as a table of groups that grows is copied into another one, statements are stopped with an error that says so,
 //!   the largest first, until those that stop hold what is missing; the others wait before they read further rows, until
@@ -29,6 +32,8 @@ use crate::units::human_bytes;
 
 /// Share of the limit from which on no statement begins beside others.
 const SHORT_PERCENT: u64 = 88;
+/// Share of the limit from which on statements may not hold more than query memory together.
+const CROWDED_PERCENT: u64 = 75;
 /// Share of the limit from which on freed memory is not kept for reuse.
 const PRESSURE_PERCENT: u64 = 80;
 /// What statements hold together, from which on freed memory is not kept either.
@@ -140,6 +145,7 @@ impl Shared {
                 limit_bytes,
                 held_bytes: engine.held_bytes(),
                 largest_bytes: engine.largest_bytes(),
+                query_bytes: engine.memory().limit_bytes() as u64,
             };
             let due = reaction.due(memory, engine.stopping(), wait);
             if let Some(keep) = due.keep_freed {
@@ -190,6 +196,17 @@ struct Memory {
     held_bytes: u64,
     /// What the largest one holds.
     largest_bytes: u64,
+    /// Query memory.
+    query_bytes: u64,
+}
+
+impl Memory {
+    /// What several statements hold together beyond what they may.
+    fn excess_bytes(&self) -> u64 {
+        let crowded = self.resident_bytes >= share(self.limit_bytes, CROWDED_PERCENT);
+        let is_alone = self.largest_bytes.saturating_add(LEAST_BYTES) >= self.held_bytes;
+        if !crowded || is_alone { 0 } else { self.held_bytes.saturating_sub(self.query_bytes / 4 * 5) }
+    }
 }
 
 /// What the watch has done, and what is due.
@@ -223,7 +240,7 @@ struct Due {
 impl Reaction {
     /// What is due now. `since` has passed since the last call; `stopping` statements were told to stop.
     fn due(&mut self, memory: Memory, stopping: usize, since: Duration) -> Due {
-        let Memory { resident_bytes, limit_bytes, held_bytes, largest_bytes } = memory;
+        let Memory { resident_bytes, limit_bytes, held_bytes, largest_bytes, .. } = memory;
         let mut due = Due::default();
         let under_pressure = resident_bytes >= share(limit_bytes, PRESSURE_PERCENT);
         // Down to half of it, so that a statement does not switch back and forth.
@@ -253,13 +270,17 @@ impl Reaction {
             self.is_paused = is_paused;
             due.paused = Some(is_paused);
         }
-        if resident_bytes >= stop_from {
+        let unreserved = resident_bytes < stop_from;
+        let needed_bytes = match unreserved {
+            true => memory.excess_bytes(),
+            false => resident_bytes - stop_from + LEAST_BYTES,
+        };
+        if needed_bytes > 0 {
             let counts_stopping = self.waited < PATIENCE;
             if !counts_stopping {
                 self.waited = Duration::ZERO;
             }
-            let needed_bytes = resident_bytes - stop_from + LEAST_BYTES;
-            due.stop = Some(StopOrder { needed_bytes, least_bytes: LEAST_BYTES, counts_stopping });
+            due.stop = Some(StopOrder { needed_bytes, least_bytes: LEAST_BYTES, counts_stopping, unreserved });
         }
         due
     }
@@ -327,7 +348,13 @@ mod tests {
     }
 
     fn resident(percent: u64) -> Memory {
-        Memory { resident_bytes: share(LIMIT, percent), limit_bytes: LIMIT, held_bytes: 0, largest_bytes: 0 }
+        Memory {
+            resident_bytes: share(LIMIT, percent),
+            limit_bytes: LIMIT,
+            held_bytes: 0,
+            largest_bytes: 0,
+            query_bytes: LIMIT / 4,
+        }
     }
 
     #[test]
@@ -349,6 +376,20 @@ mod tests {
         assert_eq!(stop_from(100 << 20, 0), 75 << 20);
         assert_eq!(stop_from(2 << 30, 600 << 20), (2048 - 200) << 20);
         assert_eq!(stop_from(2 << 30, 2 << 30), (2048 - 256) << 20);
+    }
+
+    #[test]
+    fn several_statements_hold_little_more_than_query_memory() {
+        let mut reaction = Reaction::default();
+        let mut due = |percent, held_bytes, largest_bytes| {
+            let memory = Memory { held_bytes, largest_bytes, ..resident(percent) };
+            reaction.due(memory, 0, Duration::ZERO).stop.map(|order| (order.needed_bytes, order.unreserved))
+        };
+        let gib = 1 << 30;
+        assert_eq!(due(80, gib, gib / 2), None);
+        assert_eq!(due(80, 2 * gib, gib), Some((gib / 4 * 3, true)));
+        assert_eq!(due(74, 2 * gib, gib), None, "there is room");
+        assert_eq!(due(80, 2 * gib, 2 * gib), None, "one alone");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use terrace_tier_store::clock::Clock;
 use tokio::sync::oneshot;
 
 use super::memory::StatementMemory;
-use super::workload::{Group, WorkloadGroupRecord};
+use super::workload::{Group, Groups, WorkloadGroupRecord};
 use crate::error::{Error, ErrorKind, Result};
 
 pub(super) use demand::Demand;
@@ -152,8 +152,12 @@ impl Admission {
         self.with_scheduler(|scheduler, _| scheduler.set_memory_short(is_short));
     }
 
-    /// What the statements of a workload group do now.
-    pub(super) fn group_record(&self, group: &Arc<Group>) -> WorkloadGroupRecord {
+    /// What the statements of each workload group do now.
+    pub(super) fn group_records(&self, groups: &Groups) -> Vec<WorkloadGroupRecord> {
+        groups.all().iter().map(|group| self.group_record(group)).collect()
+    }
+
+    fn group_record(&self, group: &Arc<Group>) -> WorkloadGroupRecord {
         let load = self.scheduler.lock().group_load(group);
         WorkloadGroupRecord {
             group: group.options.clone(),

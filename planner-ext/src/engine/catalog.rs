@@ -59,7 +59,7 @@ impl Engine {
         let live = Live {
             store: Arc::clone(&self.store),
             statements: Arc::new(move || registry.statements()),
-            workload_groups: Arc::new(move || groups.records(&admission)),
+            workload_groups: Arc::new(move || admission.group_records(&groups)),
             hot_views: self.hot_views.clone(),
         };
         let schema_version = self.store.schema_version();

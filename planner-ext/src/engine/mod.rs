@@ -40,6 +40,7 @@
 //! - [`grouping_sets`]: cuts batches below aggregations with many grouping sets
 //! - [`stream_exec`]: an operator that passes batches through a function
 //! - [`spill`]: spill files
+//! - [`tasks`]: tasks on other runtimes
 //!
 //! Changes of data and of the catalog:
 //!
@@ -108,6 +109,7 @@ mod show;
 mod spill;
 mod statement;
 mod stream_exec;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod tier;
@@ -169,6 +171,7 @@ use planning::{Planner, PlanningOptions};
 use registry::Registry;
 use show::ArrowTypes;
 use spill::{SpillFactory, SpillSpace};
+use tasks::run_on;
 use workload::Groups;
 
 /// Sorted runs that a spilled sort reads at once. DataFusion would read as many as memory allows, which leaves none to
@@ -493,7 +496,7 @@ impl Engine {
 
     /// All workload groups and what their statements do now; the default group is the last one.
     pub fn workload_groups(&self) -> Vec<WorkloadGroupRecord> {
-        self.groups.records(&self.admission)
+        self.admission.group_records(&self.groups)
     }
 
     /// Opens a session for `user`; it lives until closed.
@@ -613,18 +616,8 @@ impl Engine {
         F: FnOnce() -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        self.options.cpu.spawn_blocking(HeapAccount::carry(work)).await.unwrap_or_else(|e| Err(run::join_error(&e)))
+        self.options.cpu.spawn_blocking(HeapAccount::carry(work)).await.unwrap_or_else(|e| Err(tasks::join_error(&e)))
     }
-}
-
-/// Runs `work` on a runtime; dropping the returned future aborts it.
-async fn run_on<T, F>(runtime: &tokio::runtime::Handle, work: F) -> Result<T>
-where
-    F: Future<Output = Result<T>> + Send + 'static,
-    T: Send + 'static,
-{
-    let mut task = run::AbortOnDrop(runtime.spawn(work));
-    (&mut task.0).await.unwrap_or_else(|e| Err(run::join_error(&e)))
 }
 
 impl Drop for Engine {

@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::interrupt::Interrupt;
-use super::run::join_error;
+use super::tasks::join_error;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A longer statement may take long to plan.

@@ -28,8 +28,9 @@ use super::Engine;
 use super::admission::{Demand, ExecutionSlot};
 use super::execute::Outline;
 use super::registry::{StatementState, Ticket};
-use super::run::{AbortOnDrop, Executable, PlanMemory, acquire_slot, execute, join_error, plan_physical};
+use super::run::{Executable, PlanMemory, acquire_slot, execute, plan_physical};
 use super::statement::{Planned, Prepared, RunningQuery};
+use super::tasks::{AbortOnDrop, join_error};
 use super::transaction::Running;
 use crate::error::{Error, ErrorKind, Result};
 

@@ -291,6 +291,9 @@ pub struct StopOrder {
     pub least_bytes: u64,
     /// Whether those count that were told to stop before and have not ended.
     pub counts_stopping: bool,
+    /// Whether statements are stopped in the order of what they hold beyond their reservations, and that alone counts;
+    /// else of all that they hold.
+    pub unreserved: bool,
 }
 
 /// Time that a server may take to start again.
@@ -425,7 +428,8 @@ impl Registry {
         let mut freed_bytes = 0_u64;
         let mut going_on = Vec::new();
         for statement in statements {
-            let held_bytes = statement.memory.held_bytes();
+            let memory = &statement.memory;
+            let held_bytes = if order.unreserved { memory.unreserved_bytes() } else { memory.held_bytes() };
             if statement.interrupt.is_stopping() {
                 freed_bytes = freed_bytes.saturating_add(held_bytes);
             } else if statement.interrupt.may_stop() && held_bytes >= order.least_bytes {

@@ -7,6 +7,7 @@ use arrow::datatypes::{Field, Schema};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{self, Column as PhysicalColumn};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
@@ -14,42 +15,22 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use terrace_scan::spilling_join::with_spilling_joins;
 use terrace_sql::StatementKind;
 use terrace_tier_store::table::TableOptions;
-use tokio::task::JoinHandle;
 
 use super::Engine;
 use super::admission::{Applicant, Demand, ExecutionSlot};
 use super::even_sorts::with_even_sorts;
 use super::execute::{Execute, Execution};
-use super::explain::with_demand;
+use super::explain::{explained_query, with_demand};
 use super::grouping_sets::with_small_batches;
 use super::interrupt::{Interrupt, interruptible};
 use super::planning::may_take_long;
 use super::registry::{StatementState, Ticket};
 use super::statement::{Planned, Prepared};
 use super::transaction::Running;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 
 /// The least memory for each of several sorts of one statement.
 const SORT_BYTES: usize = 64 << 20;
-
-/// A task that is aborted when this is dropped.
-pub(super) struct AbortOnDrop<T>(pub(super) JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// The error of a task that was cancelled or panicked.
-pub(super) fn join_error(error: &tokio::task::JoinError) -> Error {
-    if error.is_cancelled() {
-        Error::new(ErrorKind::Cancelled, "the statement was cancelled")
-    } else {
-        tracing::error!(%error, "a statement panicked");
-        Error::new(ErrorKind::Internal, "the server hit a defect while it ran the statement; its log says where")
-    }
-}
 
 /// Waits for an execution slot and keeps the statement's record up to date.
 pub(super) async fn acquire_slot(engine: &Engine, ticket: &Ticket, demand: Arc<Demand>) -> Result<ExecutionSlot> {
@@ -127,14 +108,39 @@ pub(super) async fn plan_physical(
     let limit_bytes = ticket.memory().limit_bytes() as u64;
     let work = async move {
         let plan = physical_plan(&state, &interrupt, &planned).await?;
-        with_demand(&state, &interrupt, &planned, plan, limit_bytes).await
+        let demand = explained_demand(&state, &interrupt, &planned, &plan, limit_bytes).await?;
+        Ok(match demand {
+            Some(demand) => with_demand(plan, &demand, limit_bytes),
+            None => plan,
+        })
     };
     let plan = engine.planner.plan(may_take_long, &ticket.interrupt(), work).await?;
     Ok(Executable { plan, context })
 }
 
+/// The demand of the query that an EXPLAIN or EXPLAIN ANALYZE explains, of which `plan` is the plan; `None` for other statements.
+async fn explained_demand(
+    state: &SessionState,
+    interrupt: &Interrupt,
+    planned: &Planned,
+    plan: &Arc<dyn ExecutionPlan>,
+    limit_bytes: u64,
+) -> Result<Option<Arc<Demand>>> {
+    if planned.target.is_some() {
+        return Ok(None);
+    }
+    if let (LogicalPlan::Analyze(_), [query]) = (&planned.plan, plan.children().as_slice()) {
+        return Demand::from_plan(query, limit_bytes).map(Some).map_err(Into::into);
+    }
+    let Some(query) = explained_query(&planned.plan) else { return Ok(None) };
+    let query = Planned { plan: query.as_ref().clone(), ..planned.clone() };
+    // EXPLAIN itself shows why a query cannot be planned.
+    let Ok(query) = physical_plan(state, interrupt, &query).await else { return Ok(None) };
+    Demand::from_plan(&query, limit_bytes).map(Some).map_err(Into::into)
+}
+
 /// The plan of operators, with all that this server adds to it.
-pub(super) async fn physical_plan(
+async fn physical_plan(
     state: &SessionState,
     interrupt: &Interrupt,
     planned: &Planned,

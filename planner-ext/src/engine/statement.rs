@@ -21,8 +21,9 @@ use super::interrupt::Interrupt;
 use super::parameters::bind_row;
 use super::prepare::expand;
 use super::session::Session;
+use super::tasks::run_on;
 use super::transaction::Transaction;
-use super::{query, rows_affected_schema, run, run_on};
+use super::{query, rows_affected_schema, run};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A statement ready to run.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::admission::Admission;
 use super::memory::QueryMemory;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -98,9 +97,8 @@ impl Groups {
         Self(others.into_iter().chain(default).map(Group::new).collect())
     }
 
-    /// What the statements of each group do now.
-    pub(super) fn records(&self, admission: &Admission) -> Vec<WorkloadGroupRecord> {
-        self.0.iter().map(|group| admission.group_record(group)).collect()
+    pub(super) fn all(&self) -> &[Arc<Group>] {
+        &self.0
     }
 
     /// The group that a session names, or that of its user where it names none.

@@ -44,6 +44,11 @@ impl StatementMemory {
         self.pool.peak_bytes() as u64
     }
 
+    /// What its work allocates beyond what its operators reserve.
+    pub(in crate::engine) fn unreserved_bytes(&self) -> u64 {
+        self.heap.bytes().saturating_sub(self.reserved_bytes())
+    }
+
     /// The larger of what it reserves and what it allocates.
     pub(in crate::engine) fn held_bytes(&self) -> u64 {
         self.reserved_bytes().max(self.heap.bytes())

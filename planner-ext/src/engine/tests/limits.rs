@@ -272,7 +272,7 @@ async fn the_statement_that_holds_the_most_is_stopped() {
     let seen = server.running(holds).await;
     assert!(seen.memory.allocated_peak >= seen.memory.allocated, "{seen:?}");
     let reason = |_: &StatementRecord| Error::new(ErrorKind::ResourceExhausted, "memory is short");
-    let order = StopOrder { needed_bytes: 1 << 20, least_bytes: 32 << 20, counts_stopping: true };
+    let order = StopOrder { needed_bytes: 1 << 20, least_bytes: 32 << 20, counts_stopping: true, unreserved: false };
     let none = server.engine.stop_largest(StopOrder { least_bytes: 1 << 40, ..order }, reason);
     assert!(none.is_empty(), "no statement holds a terabyte");
     let stopped = server.engine.stop_largest(order, reason);

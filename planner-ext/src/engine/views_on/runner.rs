@@ -23,7 +23,7 @@ use terrace_views::{Definition, HotViews, PublishedVersion};
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::JoinHandle;
 
-use crate::engine::{Engine, run};
+use crate::engine::{Engine, tasks};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Interval at which the runner looks for due views.
@@ -245,7 +245,7 @@ fn run_to_end(
 }
 
 fn task_result<T>(result: std::result::Result<T, tokio::task::JoinError>) -> Result<T> {
-    result.map_err(|error| run::join_error(&error))
+    result.map_err(|error| tasks::join_error(&error))
 }
 
 /// Starts the background task that runs due views as long as the engine lives.
