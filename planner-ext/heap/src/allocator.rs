@@ -140,6 +140,7 @@ impl Drop for WorkingFor<'_> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "tests wait for real threads")]
     use std::alloc::System;
     use std::time::{Duration, Instant};
 
