@@ -237,9 +237,10 @@ fn has_joins_or_sorts(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     .map_err(Into::into)
 }
 
-/// Returns once a statement has computed for longer than a point statement may.
+/// Returns once a statement has computed for longer than a point statement may; the time that planning took does not count.
 async fn computes_for_long(ticket: &Ticket) {
-    while ticket.memory().heap().busy_time() <= POINT_TIME {
+    let planned = ticket.memory().heap().busy_time();
+    while ticket.memory().heap().busy_time().saturating_sub(planned) <= POINT_TIME {
         tokio::time::sleep(POINT_CHECK).await;
     }
 }
