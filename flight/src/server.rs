@@ -28,10 +28,10 @@ use crate::{
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes that a client may send ahead on one stream; an ingest holds at most this much undecoded data.
-const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const STREAM_WINDOW_BYTES: u32 = 2 << 20;
 /// The same on one connection. The window is renewed when half of it has been read, so 16 streams may wait until others
 /// have been received ([`receive`](crate::receive)) and leave enough of it for one that goes on.
-const CONNECTION_WINDOW_BYTES: u32 = 128 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 /// Largest HTTP/2 frame that clients may send; each frame costs a wake-up and a copy of its own.
 const FRAME_BYTES: u32 = 1 << 20;
 

@@ -32,12 +32,16 @@ use crate::units::human_bytes;
 
 /// Share of the limit from which on no statement begins beside others.
 const SHORT_PERCENT: u64 = 88;
+/// It begins again once so much less is in use.
+const SHORT_BAND_PERCENT: u64 = 3;
 /// Share of the limit from which on statements may not hold more than query memory together.
 const CROWDED_PERCENT: u64 = 75;
 /// Share of the limit from which on freed memory is not kept for reuse.
 const PRESSURE_PERCENT: u64 = 80;
 /// What statements hold together, from which on freed memory is not kept either.
 const LARGE_BYTES: u64 = 384 << 20;
+/// Or this share of the limit, if that is more.
+const LARGE_PERCENT: u64 = 9;
 /// Share of the limit that is to stay free: for pages that the kernel charges besides (page tables, sockets), and for what
 /// statements allocate until they have stopped.
 const FREE_PERCENT: u64 = 6;
@@ -204,7 +208,8 @@ impl Memory {
     /// What several statements hold together beyond what they may.
     fn excess_bytes(&self) -> u64 {
         let crowded = self.resident_bytes >= share(self.limit_bytes, CROWDED_PERCENT);
-        let is_alone = self.largest_bytes.saturating_add(LEAST_BYTES) >= self.held_bytes;
+        let others = self.held_bytes.saturating_sub(self.largest_bytes);
+        let is_alone = others < (self.query_bytes / 4).max(LEAST_BYTES);
         if !crowded || is_alone { 0 } else { self.held_bytes.saturating_sub(self.query_bytes / 4 * 5) }
     }
 }
@@ -243,8 +248,9 @@ impl Reaction {
         let Memory { resident_bytes, limit_bytes, held_bytes, largest_bytes, .. } = memory;
         let mut due = Due::default();
         let under_pressure = resident_bytes >= share(limit_bytes, PRESSURE_PERCENT);
+        let large = LARGE_BYTES.max(share(limit_bytes, LARGE_PERCENT));
         // Down to half of it, so that a statement does not switch back and forth.
-        let large = if self.returns_freed { LARGE_BYTES / 2 } else { LARGE_BYTES };
+        let large = if self.returns_freed { large / 2 } else { large };
         let returns_freed = under_pressure || held_bytes >= large;
         if returns_freed != self.returns_freed {
             self.returns_freed = returns_freed;
@@ -256,7 +262,7 @@ impl Reaction {
             self.since_return = Duration::ZERO;
             due.return_freed = true;
         }
-        let short_from = if self.memory_is_short { PRESSURE_PERCENT } else { SHORT_PERCENT };
+        let short_from = if self.memory_is_short { SHORT_PERCENT - SHORT_BAND_PERCENT } else { SHORT_PERCENT };
         let is_short = resident_bytes >= share(limit_bytes, short_from);
         if is_short != self.memory_is_short {
             self.memory_is_short = is_short;
@@ -408,7 +414,7 @@ mod tests {
     fn while_memory_is_short_nobody_begins() {
         let mut reaction = Reaction::default();
         let mut due = |percent| reaction.due(resident(percent), 0, Duration::ZERO).memory_short;
-        assert_eq!([87, 88, 93, 81, 79, 80].map(&mut due), [None, Some(true), None, None, Some(false), None]);
+        assert_eq!([87, 88, 93, 85, 84, 85].map(&mut due), [None, Some(true), None, None, Some(false), None]);
     }
 
     #[test]

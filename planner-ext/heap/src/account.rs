@@ -13,11 +13,13 @@ use crate::allocator::{WorkingFor, current};
 pub struct HeapAccount {
     bytes: AtomicI64,
     peak_bytes: AtomicI64,
-    /// Microseconds of work that has ended, less the times at which work under way began.
-    busy_us: AtomicI64,
-    /// Threads that work for the account now.
-    workers: AtomicI64,
+    /// Two numbers, so that they change together: in the lowest [`WORKER_BITS`] bits the threads that work for the account
+    /// now, above them the microseconds of work that has ended, less the times at which work under way began.
+    work: AtomicI64,
 }
+
+/// Bits for the number of threads.
+const WORKER_BITS: u32 = 16;
 
 /// Microseconds since the first use of an account.
 fn now_us() -> i64 {
@@ -49,21 +51,20 @@ impl HeapAccount {
         u64::try_from(self.peak_bytes.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Time for which threads worked for the account so far; an estimate while some begin or end.
+    /// Time for which threads worked for the account so far.
     pub fn busy_time(&self) -> Duration {
-        let under_way = self.workers.load(Ordering::Relaxed).saturating_mul(now_us());
-        let busy_us = self.busy_us.load(Ordering::Relaxed).saturating_add(under_way);
+        let work = self.work.load(Ordering::Relaxed);
+        let workers = work & ((1 << WORKER_BITS) - 1);
+        let busy_us = (work >> WORKER_BITS).wrapping_add(workers.wrapping_mul(now_us()));
         Duration::from_micros(u64::try_from(busy_us).unwrap_or(0))
     }
 
     pub(crate) fn begin_work(&self) {
-        self.busy_us.fetch_sub(now_us(), Ordering::Relaxed);
-        self.workers.fetch_add(1, Ordering::Relaxed);
+        self.work.fetch_sub((now_us() << WORKER_BITS).wrapping_sub(1), Ordering::Relaxed);
     }
 
     pub(crate) fn end_work(&self) {
-        self.busy_us.fetch_add(now_us(), Ordering::Relaxed);
-        self.workers.fetch_sub(1, Ordering::Relaxed);
+        self.work.fetch_add((now_us() << WORKER_BITS).wrapping_sub(1), Ordering::Relaxed);
     }
 
     /// Takes off bytes that now belong to someone else; what the account does not have, it cannot lose.

@@ -22,7 +22,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::{PhysicalOptimizer, PhysicalOptimizerContext};
 use datafusion::physical_plan::ExecutionPlan;
 use terrace_heap::HeapAccount;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::interrupt::Interrupt;
@@ -53,7 +53,7 @@ pub(super) struct PlanningOptions {
 #[derive(Debug)]
 pub(super) struct Planner {
     options: PlanningOptions,
-    slots: Semaphore,
+    slots: Arc<Semaphore>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -73,7 +73,7 @@ fn has_many_nodes(plan: &LogicalPlan) -> bool {
 
 impl Planner {
     pub(super) fn new(options: PlanningOptions, runtime: tokio::runtime::Handle) -> Self {
-        Self { options, slots: Semaphore::new(options.slots.max(1)), runtime }
+        Self { options, slots: Arc::new(Semaphore::new(options.slots.max(1))), runtime }
     }
 
     /// Does the planning `work` of a statement within the limits; on a thread of its own if it `may_take_long`.
@@ -83,7 +83,7 @@ impl Planner {
         T: Send + 'static,
     {
         let account = HeapAccount::current().unwrap_or_default();
-        let _slot = match may_take_long {
+        let slot = match may_take_long {
             true => Some(self.slot().await?),
             false => None,
         };
@@ -104,14 +104,16 @@ impl Planner {
             return work.await;
         }
         let runtime = self.runtime.clone();
-        self.runtime
-            .spawn_blocking(move || runtime.block_on(work))
-            .await
-            .unwrap_or_else(|error| Err(join_error(&error)))
+        let planning = move || {
+            // The slot is free when the thread is, not when nobody waits any more.
+            let _slot = slot;
+            runtime.block_on(work)
+        };
+        self.runtime.spawn_blocking(planning).await.unwrap_or_else(|error| Err(join_error(&error)))
     }
 
-    async fn slot(&self) -> Result<tokio::sync::SemaphorePermit<'_>> {
-        let wait = tokio::time::timeout(self.options.queue_timeout, self.slots.acquire());
+    async fn slot(&self) -> Result<OwnedSemaphorePermit> {
+        let wait = tokio::time::timeout(self.options.queue_timeout, Arc::clone(&self.slots).acquire_owned());
         match wait.await {
             Ok(Ok(slot)) => Ok(slot),
             Ok(Err(_)) => Err(Error::new(ErrorKind::Unavailable, "the server is stopping; try again")),

@@ -102,11 +102,15 @@ async fn run(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordB
     match admitted.await {
         Ok(Some(admitted)) => {
             let cpu = admitted.engine.options.cpu.clone();
+            let rows = results.rows.clone();
             let mut task = AbortOnDrop(cpu.spawn(execute_admitted(admitted, ticket, results)));
-            if let Err(error) = (&mut task.0).await
-                && let Ok(panic) = error.try_into_panic()
-            {
-                std::panic::resume_unwind(panic);
+            if let Err(error) = (&mut task.0).await {
+                // Its channel closed, which must not look like the end of the rows.
+                let cancelled = join_error(&error);
+                match error.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(_) => drop(rows.send(Err(cancelled.into())).await),
+                }
             }
         }
         Ok(None) => ticket.end(&Ok(())),
@@ -238,10 +242,13 @@ fn has_joins_or_sorts(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 }
 
 /// Returns once a statement has computed for longer than a point statement may; the time that planning took does not count.
-async fn computes_for_long(ticket: &Ticket) {
-    let planned = ticket.memory().heap().busy_time();
-    while ticket.memory().heap().busy_time().saturating_sub(planned) <= POINT_TIME {
-        tokio::time::sleep(POINT_CHECK).await;
+fn computes_for_long(ticket: &Ticket) -> impl Future<Output = ()> + '_ {
+    let heap = ticket.memory().heap();
+    let planned = heap.busy_time();
+    async move {
+        while heap.busy_time().saturating_sub(planned) <= POINT_TIME {
+            tokio::time::sleep(POINT_CHECK).await;
+        }
     }
 }
 
@@ -261,9 +268,10 @@ async fn demoting<T>(ticket: &Ticket, slot: &ExecutionSlot, work: impl Future<Ou
         return work.await;
     }
     tokio::pin!(work);
+    let computes = computes_for_long(ticket);
     let exceeded = async {
         tokio::select! {
-            () = computes_for_long(ticket) => (),
+            () = computes => (),
             () = reads_much(ticket) => (),
         }
     };

@@ -282,6 +282,18 @@ pub(super) struct NewStatement<'a> {
     pub(super) time_limit: Option<Duration>,
 }
 
+/// How long the tasks of a stopped statement may take to end.
+const ENDING_US: u64 = 2_000_000;
+/// What they hold meanwhile counts if it is as much.
+const ENDING_BYTES: u64 = 16 << 20;
+
+/// A statement that was stopped, and whose tasks may not have ended.
+#[derive(Debug)]
+struct Ending {
+    since_us: u64,
+    memory: Arc<StatementMemory>,
+}
+
 /// How many statements to stop to free memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopOrder {
@@ -309,6 +321,8 @@ pub(super) struct Registry {
     memory: Arc<QueryMemory>,
     /// Makes all statements wait that read rows.
     pause: Arc<Pause>,
+    /// Statements that were stopped and have ended: their tasks may hold memory until each has had its turn.
+    ending: Mutex<Vec<Ending>>,
     next: AtomicU64,
     refuses_new: AtomicBool,
     became_empty: Notify,
@@ -332,6 +346,7 @@ impl Registry {
             time_limit,
             memory,
             pause: Arc::default(),
+            ending: Mutex::default(),
             next: AtomicU64::new(1),
             refuses_new: AtomicBool::new(false),
             became_empty: Notify::new(),
@@ -402,9 +417,20 @@ impl Registry {
         self.running.lock().values().map(|statement| statement.memory.held_bytes()).sum()
     }
 
-    /// Statements that were told to stop and have not ended.
+    /// Statements that were told to stop and have not ended, or hold much memory still.
     pub(super) fn stopping(&self) -> usize {
-        self.running.lock().values().filter(|statement| statement.interrupt.is_stopping()).count()
+        let stopping = self.running.lock().values().filter(|statement| statement.interrupt.is_stopping()).count();
+        stopping + self.ending_bytes().len()
+    }
+
+    /// What the work of each stopped statement holds that has ended lately, if that is much.
+    fn ending_bytes(&self) -> Vec<u64> {
+        let now_us = self.clock.now_us();
+        let mut ending = self.ending.lock();
+        ending.retain(|ending| {
+            now_us.saturating_sub(ending.since_us) < ENDING_US && ending.memory.heap().bytes() >= ENDING_BYTES
+        });
+        ending.iter().map(|ending| ending.memory.heap().bytes()).collect()
     }
 
     /// Makes statements wait before they read further rows, or lets them go on.
@@ -425,7 +451,7 @@ impl Registry {
         reason: impl Fn(&StatementRecord) -> Error,
     ) -> Vec<StatementRecord> {
         let statements: Vec<_> = self.running.lock().values().cloned().collect();
-        let mut freed_bytes = 0_u64;
+        let mut freed_bytes: u64 = self.ending_bytes().into_iter().sum();
         let mut going_on = Vec::new();
         for statement in statements {
             let memory = &statement.memory;
@@ -505,6 +531,10 @@ impl Registry {
                 ended.pop_front();
             }
             ended.push_back(record);
+        }
+        if statement.interrupt.is_stopping() {
+            let ending = Ending { since_us: self.clock.now_us(), memory: Arc::clone(&statement.memory) };
+            self.ending.lock().push(ending);
         }
         let mut running = self.running.lock();
         running.remove(&statement.id);

@@ -127,7 +127,10 @@ impl<G> Scheduler<G> {
 
     /// Puts a statement into the queue; an error is the number of those that wait already.
     pub(super) fn ask(&mut self, request: Request, grant: G, now_us: u64) -> Result<u64, usize> {
-        let waiting = self.waiting();
+        // Those of lower priority take no place from it.
+        let priority = request.group.options.priority;
+        let before = self.queue.iter().filter_map(|waiting| waiting.request.as_ref());
+        let waiting = before.filter(|before| before.group.options.priority >= priority).count();
         let starts_at_once = || {
             let is_next = || self.fits(&request, self.used_bytes()) && !self.is_blocked(now_us);
             self.has_point_slot(&request) || is_next()
