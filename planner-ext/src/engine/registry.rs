@@ -283,7 +283,7 @@ pub(super) struct NewStatement<'a> {
 }
 
 /// How long the tasks of a stopped statement may take to end.
-const ENDING_US: u64 = 2_000_000;
+const ENDING_US: u64 = 1_000_000;
 /// What they hold meanwhile counts if it is as much.
 const ENDING_BYTES: u64 = 16 << 20;
 
