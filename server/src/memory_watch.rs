@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(due(93, 0), None);
         let order = due(95, 0).unwrap();
         assert!(
-            order.counts_stopping && order.needed_bytes == share(LIMIT, 95) - share(LIMIT, 94) + LEAST_BYTES,
+            order.counts_stopping && order.needed_bytes == share(LIMIT, 95) - stop_from(LIMIT, 0) + LEAST_BYTES,
             "{order:?}"
         );
         // What the first ones hold counts for half a second, or until they have ended.

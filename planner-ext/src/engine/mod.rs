@@ -178,8 +178,8 @@ use workload::Groups;
 /// partitions that still sort.
 const MERGED_RUNS: usize = 16;
 
-/// Memory that the planning of a statement may hold however small query memory is: two of the largest values.
-const LEAST_PLANNING_BYTES: u64 = 128 << 20;
+/// Memory that the planning of a statement may hold however small query memory is: three of the largest values.
+const LEAST_PLANNING_BYTES: u64 = 192 << 20;
 
 /// Limits, folders and other settings of an engine.
 #[derive(Debug, Clone)]
