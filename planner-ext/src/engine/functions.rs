@@ -2,6 +2,7 @@
 //!
 //! - `argument`: an argument of a call
 //! - `bounded`: functions that refuse to make very large values
+//! - `collecting`: aggregates that collect the values of a group, with an honest size
 //! - `matches`: how often functions find what they replace
 //! - `result_sizes`: the bytes that a call would make
 //! - `text_concat`: the operator `||` as a function
@@ -31,6 +32,7 @@ use crate::error::Result;
 
 mod argument;
 mod bounded;
+mod collecting;
 mod matches;
 mod result_sizes;
 mod text_concat;
@@ -38,7 +40,7 @@ mod text_concat;
 /// The user of a session, as an extension of its configuration.
 pub(super) struct SessionUser(pub(super) String);
 
-/// Repairs functions of DataFusion, and bounds what they allocate; once per engine.
+/// Repairs functions of DataFusion, and bounds or counts what they allocate; once per engine.
 pub(super) fn repair(state: &mut SessionState, query_memory_bytes: u64) -> Result<()> {
     for name in
         ["to_timestamp", "to_timestamp_seconds", "to_timestamp_millis", "to_timestamp_micros", "to_timestamp_nanos"]
@@ -46,6 +48,7 @@ pub(super) fn repair(state: &mut SessionState, query_memory_bytes: u64) -> Resul
         let inner = UdfEq::from(Arc::clone(state.udf(name)?.inner()));
         state.register_udf(Arc::new(ScalarUDF::new_from_impl(KeepsTimeZone { inner })))?;
     }
+    collecting::count_copies(state)?;
     bounded::bound(state, query_memory_bytes)
 }
 

@@ -405,3 +405,36 @@ async fn a_sort_of_texts_reserves_the_bytes_of_its_rows() {
         assert!(!sorts.is_empty() && sorts.iter().all(|sort| sort.contains("spill_count=0")), "{plan}");
     }
 }
+
+/// Texts of `array_agg` are views, whose texts DataFusion does not count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn array_agg_of_texts_counts_what_its_result_takes() {
+    let server = Server::with(|o| o.query_memory_bytes = 64 << 20);
+    server
+        .run("CREATE TABLE t AS SELECT k, repeat('x', 200) AS s FROM generate_series(1, 800000) AS g(k)")
+        .await
+        .unwrap();
+    for (sql, groups) in [
+        ("SELECT cardinality(array_agg(concat(s, k))) FROM t", "all"),
+        ("SELECT sum(cardinality(a)) FROM (SELECT array_agg(concat(s, k)) AS a FROM t GROUP BY k % 7)", "seven"),
+        ("SELECT length(string_agg(s, ',')) FROM t", "a text"),
+    ] {
+        let error = server.batches(sql).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{groups}: {error}");
+        let record = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
+        assert!(record.memory.allocated_peak < 128 << 20, "{groups}: {record:?}");
+    }
+    let small = "SELECT cardinality(array_agg(concat(s, k))) FROM t WHERE k <= 10000";
+    assert_eq!(server.rows(small).await, ["10000"]);
+}
+
+/// A partial aggregation turns the states of its groups into lists, one by one, while it holds them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn percentiles_of_many_groups_spill_before_their_states_are_too_many() {
+    let server = Server::with(|o| o.query_memory_bytes = 64 << 20);
+    let sql = "SELECT count(p), sum(p) FROM (SELECT k, approx_percentile_cont(0.5) WITHIN GROUP (ORDER BY CAST(k AS DOUBLE)) \
+               AS p FROM generate_series(1, 400000) AS g(k) GROUP BY k)";
+    assert_eq!(server.rows(sql).await, ["400000|80000200000.0"]);
+    let record = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
+    assert!(record.memory.allocated_peak < 128 << 20, "{record:?}");
+}
