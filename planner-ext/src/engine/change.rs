@@ -206,7 +206,7 @@ pub(super) async fn run_change(execution: &Execution<'_>) -> Result<u64> {
 }
 
 async fn run_in_transaction(
-    prepared: &Prepared,
+    prepared: &Arc<Prepared>,
     ticket: &Ticket,
     transaction: &Arc<Transaction>,
     attempt: Option<&Arc<Attempt>>,
@@ -246,7 +246,7 @@ async fn run_in_transaction(
 }
 
 async fn run_one(
-    prepared: &Prepared,
+    prepared: &Arc<Prepared>,
     ticket: &Ticket,
     transaction: &Arc<Transaction>,
     attempt: Option<&Arc<Attempt>>,
@@ -290,7 +290,12 @@ struct Collected {
 }
 
 /// Runs the query. When it exhausts query memory, runs it once more with [`PlanMemory::FewSorts`].
-async fn collect(prepared: &Prepared, ticket: &Ticket, planned: &Planned, target: &ChangeTarget) -> Result<Collected> {
+async fn collect(
+    prepared: &Arc<Prepared>,
+    ticket: &Ticket,
+    planned: &Planned,
+    target: &ChangeTarget,
+) -> Result<Collected> {
     let engine = prepared.session().engine();
     let mut memory = match target.effect {
         Effect::Delete => PlanMemory::Full,

@@ -54,7 +54,7 @@ impl Outline {
 
 /// The inputs for running a statement that returns a count.
 pub(super) struct Execution<'a> {
-    pub(super) prepared: &'a Prepared,
+    pub(super) prepared: &'a Arc<Prepared>,
     pub(super) ticket: &'a Ticket,
     pub(super) parameters: Option<&'a RecordBatch>,
     /// `None`: the statement commits by itself.

@@ -2,6 +2,8 @@
 //!
 //! The task that executes a statement holds a [`Ticket`]. It ends the statement's record explicitly with an outcome, or
 //! as cancelled when it is dropped, which happens when a client disconnects.
+//!
+//! - `stopping`: stops statements to free memory
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,6 +22,11 @@ use super::interrupt::Interrupt;
 use super::memory::{QueryMemory, StatementMemory};
 use super::workload::Group;
 use crate::error::{Error, ErrorKind, Result};
+
+mod stopping;
+
+use stopping::Ending;
+pub use stopping::StopOrder;
 
 /// How a statement ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -282,32 +289,6 @@ pub(super) struct NewStatement<'a> {
     pub(super) time_limit: Option<Duration>,
 }
 
-/// How long the tasks of a stopped statement may take to end.
-const ENDING_US: u64 = 1_000_000;
-/// What they hold meanwhile counts if it is as much.
-const ENDING_BYTES: u64 = 16 << 20;
-
-/// A statement that was stopped, and whose tasks may not have ended.
-#[derive(Debug)]
-struct Ending {
-    since_us: u64,
-    memory: Arc<StatementMemory>,
-}
-
-/// How many statements to stop to free memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StopOrder {
-    /// What the stopped statements are to hold together.
-    pub needed_bytes: u64,
-    /// Statements that hold less are not stopped.
-    pub least_bytes: u64,
-    /// Whether those count that were told to stop before and have not ended.
-    pub counts_stopping: bool,
-    /// Whether statements are stopped in the order of what they hold beyond their reservations, and that alone counts;
-    /// else of all that they hold.
-    pub unreserved: bool,
-}
-
 /// Time that a server may take to start again.
 const RESTART: Duration = Duration::from_secs(5);
 
@@ -412,73 +393,6 @@ impl Registry {
         found.inspect(|l| l.interrupt.cancel()).is_some()
     }
 
-    /// Memory that the running statements hold.
-    pub(super) fn held_bytes(&self) -> u64 {
-        self.running.lock().values().map(|statement| statement.memory.held_bytes()).sum()
-    }
-
-    /// Statements that were told to stop and have not ended, or hold much memory still.
-    pub(super) fn stopping(&self) -> usize {
-        let stopping = self.running.lock().values().filter(|statement| statement.interrupt.is_stopping()).count();
-        stopping + self.ending_bytes().len()
-    }
-
-    /// What the work of each stopped statement holds that has ended lately, if that is much.
-    fn ending_bytes(&self) -> Vec<u64> {
-        let now_us = self.clock.now_us();
-        let mut ending = self.ending.lock();
-        ending.retain(|ending| {
-            now_us.saturating_sub(ending.since_us) < ENDING_US && ending.memory.heap().bytes() >= ENDING_BYTES
-        });
-        ending.iter().map(|ending| ending.memory.heap().bytes()).collect()
-    }
-
-    /// Makes statements wait before they read further rows, or lets them go on.
-    pub(super) fn set_paused(&self, is_paused: bool) {
-        self.pause.set(is_paused);
-    }
-
-    /// What the statement that holds the most memory holds.
-    pub(super) fn largest_bytes(&self) -> u64 {
-        self.running.lock().values().map(|statement| statement.memory.held_bytes()).max().unwrap_or(0)
-    }
-
-    /// Stops statements, the largest first, until those that stop hold `needed_bytes`. Leaves out those that commit or hold
-    /// less than `least_bytes`. Each ends with the error that `reason` makes of its record.
-    pub(super) fn stop_largest(
-        &self,
-        order: StopOrder,
-        reason: impl Fn(&StatementRecord) -> Error,
-    ) -> Vec<StatementRecord> {
-        let statements: Vec<_> = self.running.lock().values().cloned().collect();
-        let mut freed_bytes: u64 = self.ending_bytes().into_iter().sum();
-        let mut going_on = Vec::new();
-        for statement in statements {
-            let memory = &statement.memory;
-            let held_bytes = if order.unreserved { memory.unreserved_bytes() } else { memory.held_bytes() };
-            if statement.interrupt.is_stopping() {
-                freed_bytes = freed_bytes.saturating_add(held_bytes);
-            } else if statement.interrupt.may_stop() && held_bytes >= order.least_bytes {
-                going_on.push((held_bytes, statement));
-            }
-        }
-        if !order.counts_stopping {
-            freed_bytes = 0;
-        }
-        going_on.sort_by_key(|(held_bytes, _)| std::cmp::Reverse(*held_bytes));
-        let mut stopped = Vec::new();
-        for (held_bytes, statement) in going_on {
-            if freed_bytes >= order.needed_bytes {
-                break;
-            }
-            let record = statement.record(self.clock.now_us());
-            statement.interrupt.stop(reason(&record));
-            freed_bytes = freed_bytes.saturating_add(held_bytes);
-            stopped.push(record);
-        }
-        stopped
-    }
-
     /// Whether a statement of a session has not ended.
     pub(super) fn runs_in(&self, session: &str) -> bool {
         self.running.lock().values().any(|statement| statement.session == session)
@@ -532,10 +446,7 @@ impl Registry {
             }
             ended.push_back(record);
         }
-        if statement.interrupt.is_stopping() {
-            let ending = Ending { since_us: self.clock.now_us(), memory: Arc::clone(&statement.memory) };
-            self.ending.lock().push(ending);
-        }
+        self.record_ending(statement);
         let mut running = self.running.lock();
         running.remove(&statement.id);
         if running.is_empty() {

@@ -195,7 +195,7 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
     engine.on_cpu(work).await
 }
 
-async fn run_update(prepared: &Prepared, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
+async fn run_update(prepared: &Arc<Prepared>, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
     let transaction = prepared.transaction()?;
     let _running = Running::enter(transaction.as_ref(), prepared.command().privilege())?;
     let action = &prepared.command().action;

@@ -19,6 +19,7 @@ use super::change::ChangeTarget;
 use super::execute::{Execute, Outline, Planning};
 use super::interrupt::Interrupt;
 use super::parameters::bind_row;
+use super::planning::may_take_long;
 use super::prepare::expand;
 use super::session::Session;
 use super::tasks::run_on;
@@ -229,7 +230,7 @@ impl Prepared {
     /// Returns the plan on current table versions, or the rows that are computed without one. Plans anew when the catalog
     /// changed, and always in a transaction. The caller names the transaction, as the session may begin or end one while a
     /// statement runs.
-    pub(super) async fn outline(&self, transaction: Option<&Arc<Transaction>>) -> Result<Outline> {
+    pub(super) async fn outline(self: &Arc<Self>, transaction: Option<&Arc<Transaction>>) -> Result<Outline> {
         if transaction.is_some() {
             return self.plan_anew(transaction).await;
         }
@@ -248,17 +249,32 @@ impl Prepared {
     }
 
     /// The plan of [`Prepared::outline`], if there is one.
-    pub(super) async fn current_plan(&self, transaction: Option<&Arc<Transaction>>) -> Result<Option<Planned>> {
+    pub(super) async fn current_plan(
+        self: &Arc<Self>,
+        transaction: Option<&Arc<Transaction>>,
+    ) -> Result<Option<Planned>> {
         Ok(self.outline(transaction).await?.plan())
     }
 
     /// Plans the statement on the snapshot of a transaction.
-    pub(super) async fn plan_in(&self, transaction: &Arc<Transaction>) -> Result<Option<Planned>> {
+    pub(super) async fn plan_in(self: &Arc<Self>, transaction: &Arc<Transaction>) -> Result<Option<Planned>> {
         Ok(self.plan_anew(Some(transaction)).await?.plan())
     }
 
-    async fn plan_anew(&self, transaction: Option<&Arc<Transaction>>) -> Result<Outline> {
-        let outline = self.command.action.plan(&Planning { session: &self.session, transaction }).await?;
+    /// Plans within the limits of planning, as the first time.
+    async fn plan_anew(self: &Arc<Self>, transaction: Option<&Arc<Transaction>>) -> Result<Outline> {
+        let interrupt = Interrupt::new(None, Arc::default());
+        let _cancel_guard = interrupt.guard();
+        let work = {
+            let prepared = Arc::clone(self);
+            let transaction = transaction.cloned();
+            async move {
+                let planning = Planning { session: &prepared.session, transaction: transaction.as_ref() };
+                prepared.command.action.plan(&planning).await
+            }
+        };
+        let planner = &self.session.engine().planner;
+        let outline = planner.plan(may_take_long(&self.sql, None), &interrupt, work).await?;
         if let Outline::Plan(planned) = &outline {
             self.check_columns(planned)?;
         }
