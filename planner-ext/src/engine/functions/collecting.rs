@@ -5,7 +5,7 @@
 //!
 //! - **The copy at the end.** `array_agg` joins its batches into one list, and a partial aggregation turns the state of each
 //!   group into scalars and these into arrays, while it still holds the state. Nothing can stop that on the way. So an
-//!   accumulator here counts twice what it holds, and [`SCALAR_BYTES`] and [`LIST_BYTES`] for the state of each group.
+//!   accumulator here counts twice what it holds, and [`GROUP_STATE_BYTES`] for its group.
 //! - **The bytes of text views.** `array_agg` keeps arrays and adds up `ArrayData::get_slice_memory_size`, which counts the
 //!   16 bytes of a view and not the text behind it (arrow-data 59.1, `data.rs`: it leaves out `variadic` buffers).
 //!
@@ -14,7 +14,6 @@
 //! Upstream: no issue found on either part. [`CollectingFunction`] can go when the tests `array_agg_of_texts...` and
 //! `percentiles_of_many_groups...` of `tests/limits.rs` pass without it.
 
-use std::mem::size_of;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
@@ -34,11 +33,9 @@ use datafusion::logical_expr::{
 
 use crate::error::Result;
 
-/// Bytes of a state's value on its way into an array.
-const SCALAR_BYTES: usize = size_of::<ScalarValue>();
-
-/// Bytes of a list of one group on its way into an array: the list, its offsets, its values and their buffers.
-const LIST_BYTES: usize = 512;
+/// Bytes of the state of one group on its way into arrays, beside its values: that of a percentile is five scalars of 64
+/// bytes and a list, which is half a KiB with its offsets, its values and their buffers.
+const GROUP_STATE_BYTES: usize = 1 << 10;
 
 /// Aggregates whose state grows with the values of a group.
 const FUNCTIONS: [&str; 9] = [
@@ -81,19 +78,6 @@ impl CollectingFunction {
     /// Whether its accumulator keeps arrays as they come: in order of arrival, duplicates included.
     fn keeps_arrays(&self, args: &AccumulatorArgs<'_>) -> bool {
         self.inner.name() == "array_agg" && !args.is_distinct && args.order_bys.is_empty()
-    }
-
-    /// What the state of a group takes on its way into an array, beside its values.
-    fn state_bytes(&self, args: &AccumulatorArgs<'_>) -> PlanResult<usize> {
-        let fields = self.inner.state_fields(StateFieldsArgs {
-            name: args.name,
-            input_fields: args.expr_fields,
-            return_field: Arc::clone(&args.return_field),
-            ordering_fields: &[],
-            is_distinct: args.is_distinct,
-        })?;
-        let lists = fields.iter().filter(|field| field.data_type().is_nested()).count();
-        Ok(fields.len() * SCALAR_BYTES + lists * LIST_BYTES)
     }
 }
 
@@ -221,10 +205,10 @@ impl GroupsAccumulator for Collector<dyn GroupsAccumulator> {
 #[warn(clippy::missing_trait_methods, reason = "a method that is not delegated changes the function")]
 impl AggregateUDFImpl for CollectingFunction {
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> PlanResult<Box<dyn Accumulator>> {
-        let (keeps_arrays, state_bytes) = (self.keeps_arrays(&args), self.state_bytes(&args)?);
+        let keeps_arrays = self.keeps_arrays(&args);
         let inner = self.inner.accumulator(args)?;
         let collector: Box<Collector<dyn Accumulator>> =
-            Box::new(Collector { keeps_arrays, text_bytes: 0, state_bytes, inner });
+            Box::new(Collector { keeps_arrays, text_bytes: 0, state_bytes: GROUP_STATE_BYTES, inner });
         Ok(collector)
     }
 
