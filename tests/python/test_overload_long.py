@@ -5,7 +5,7 @@ the middle, for some minutes. The server may refuse or stop a statement with an 
 answer wrongly, or keep anything. It runs when TERRACE_TEST_MINUTES says for how long (5; 60 for an hour);
 TERRACE_TEST_ONLY=sort,cube names the kinds of statements to run.
 
-The server does not pass it yet: see "Not done" in docs/design/memory-watch.md.
+See "Not done" in docs/design/memory-watch.md for what was run so far.
 """
 
 import collections

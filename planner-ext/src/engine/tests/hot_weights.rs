@@ -123,14 +123,13 @@ async fn a_budget_bounds_what_a_view_takes_of_dram() {
         server.rows(VIEW_QUERY).await;
     }
     server.epoch();
-    assert_eq!(
-        (server.dram_bytes().await, server.rows("SELECT budget_bytes FROM system.hot_views").await.concat()),
-        (all, String::new())
-    );
+    // At least, as a column that was not worth its place at first may be by now.
+    assert!(server.dram_bytes().await >= all);
+    assert_eq!(server.rows("SELECT budget_bytes FROM system.hot_views").await.concat(), "");
     // A budget above the size of DRAM limits nothing.
     server.run("ALTER HOT VIEW few SET (budget = '100 TB')").await.unwrap();
     server.epoch();
-    assert_eq!(server.dram_bytes().await, all);
+    assert!(server.dram_bytes().await >= all);
     let missing = server.run("ALTER HOT VIEW nothing SET (budget = '1GiB')").await.unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     server.run("ALTER HOT VIEW IF EXISTS nothing SET (budget = '1GiB')").await.unwrap();
