@@ -3,7 +3,7 @@
 //! A stream runs its statements one after another and goes on after one that fails. One thread reads the answers of all
 //! streams, so that the server has the other cores.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use terrace_server::client::{Client, Connection};
@@ -54,26 +54,44 @@ pub struct Answers {
 
 /// Runs streams at the same time on the server at `url`. The time begins when all are connected.
 pub fn run(url: &str, streams: &[Vec<Statement>]) -> Result<Answers> {
+    run_until(url, streams, None)
+}
+
+/// Runs streams that repeat their statements, and begin none after `duration`.
+pub fn run_for(url: &str, streams: &[Vec<Statement>], duration: Duration) -> Result<Answers> {
+    run_until(url, streams, Some(duration))
+}
+
+fn run_until(url: &str, streams: &[Vec<Statement>], duration: Option<Duration>) -> Result<Answers> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(Error::io("cannot start a runtime"))?;
     runtime.block_on(async {
         let connection = Connection { url: url.to_owned(), user: None, password: None };
         let clients = try_join_all(streams.iter().map(|_| Client::connect(&connection))).await?;
         let start = Instant::now();
-        let running = clients.into_iter().zip(streams).map(|(client, statements)| run_stream(client, statements));
+        let end = duration.map(|duration| start + duration);
+        let running = clients.into_iter().zip(streams).map(|(client, statements)| run_stream(client, statements, end));
         let answers = futures::future::join_all(running).await;
         Ok(Answers { ms: start.elapsed().as_secs_f64() * 1e3, all: answers.into_iter().flatten().collect() })
     })
 }
 
-async fn run_stream(mut client: Client, statements: &[Statement]) -> Vec<Answer> {
+/// Runs statements once, or again and again until `end`.
+async fn run_stream(mut client: Client, statements: &[Statement], end: Option<Instant>) -> Vec<Answer> {
     let mut answers = Vec::new();
-    for statement in statements {
-        let start = Instant::now();
-        let rows = client.query(&statement.sql).await;
-        let rows = rows.map(|batches| batches.iter().map(|batch| batch.num_rows()).sum());
-        let ms = start.elapsed().as_secs_f64() * 1e3;
-        answers.push(Answer { name: statement.name.clone(), ms, rows: rows.map_err(|error| error.to_string()) });
+    loop {
+        for statement in statements {
+            let start = Instant::now();
+            if end.is_some_and(|end| start >= end) {
+                return answers;
+            }
+            let rows = client.query(&statement.sql).await;
+            let rows = rows.map(|batches| batches.iter().map(|batch| batch.num_rows()).sum());
+            let ms = start.elapsed().as_secs_f64() * 1e3;
+            answers.push(Answer { name: statement.name.clone(), ms, rows: rows.map_err(|error| error.to_string()) });
+        }
+        if end.is_none() || statements.is_empty() {
+            return answers;
+        }
     }
-    answers
 }

@@ -13,6 +13,7 @@
 //! - [`keys`]: cost of primary keys
 //! - [`memory`]: resident memory of a server
 //! - [`memory_limit`]: TPC-H in little memory
+//! - [`mixed_clients`]: short statements beside heavy sorts
 //! - [`moves`]: speed of moves, and their effect on queries
 //! - [`peers`]: programs to compare with
 //! - [`queries`]: rounds of the 22 queries
@@ -43,6 +44,7 @@ mod io;
 mod keys;
 mod memory;
 mod memory_limit;
+mod mixed_clients;
 mod moves;
 mod peers;
 mod queries;
@@ -123,6 +125,8 @@ pub const ALL: &[Experiment] = &[
         .about("growth of a server's resident memory by a statement, against the peak of the statement's memory pool"),
     experiment("admission", "-", admission::run)
         .about("TPC-H that exceeds query memory, in pairs and 8 streams: weighted demand against other admission"),
+    experiment("mixed-clients", "S7", mixed_clients::run)
+        .about("p99 of short statements beside heavy sorts, 32 clients in 2 GiB: admission by demand against 16 slots"),
     experiment("cold-scan", "P7", io::cold_scan)
         .about("a cold scan of lineitem, against raw sequential reads of its files"),
     experiment("point-reads", "P8", io::point_reads)
