@@ -20,6 +20,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::error::Result as PlanResult;
 use datafusion::execution::registry::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::udf_eq::UdfEq;
 use datafusion::logical_expr::{
@@ -50,6 +51,11 @@ pub(super) fn repair(state: &mut SessionState, query_memory_bytes: u64) -> Resul
     }
     collecting::count_copies(state)?;
     bounded::bound(state, query_memory_bytes)
+}
+
+/// Planners of expressions that come before DataFusion's.
+pub(super) fn expr_planners() -> Vec<Arc<dyn ExprPlanner>> {
+    vec![Arc::new(collecting::ArrayAggElements)]
 }
 
 /// Updates functions to the configuration of the session: time zone, user, schema.

@@ -361,6 +361,7 @@ impl Engine {
             runtime.register_object_store(url.as_ref(), Arc::new(CheckedFiles::new(Arc::clone(&files), replace)));
         }
         let builder = SessionStateBuilder::new()
+            .with_expr_planners(functions::expr_planners())
             .with_default_features()
             .with_type_planner(Arc::new(ArrowTypes))
             .with_runtime_env(Arc::clone(&runtime))
@@ -600,13 +601,12 @@ impl Engine {
     }
 
     /// Does the planning `work` of a statement that is not executed yet. The caller holds a guard of `interrupt`.
-    async fn plan<T, F>(&self, sql: &str, interrupt: Interrupt, work: F) -> Result<T>
+    async fn plan<T, F>(&self, may_take_long: bool, interrupt: Interrupt, work: F) -> Result<T>
     where
         F: Future<Output = Result<T>> + Send + 'static,
         T: Send + 'static,
     {
         let planner = Arc::clone(&self.planner);
-        let may_take_long = planning::may_take_long(sql, None);
         run_on(&self.options.planning, async move { planner.plan(may_take_long, &interrupt, work).await }).await
     }
 

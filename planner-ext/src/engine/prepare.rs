@@ -6,6 +6,7 @@ use terrace_sql::command::Action;
 use terrace_sql::prepare::{NamedStatement, PrepareCommand};
 
 use super::execute::{Execute, Execution};
+use super::planning;
 use super::session::Session;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -20,6 +21,13 @@ pub(super) fn expand(session: &Session, parsed: Command, sql: &str) -> Result<Co
         Action::Prepare(PrepareCommand::Execute(name, values)) => execute(session, name, values, sql),
         _ => Ok(parsed),
     }
+}
+
+/// Whether a statement may take long to plan, from its text; an EXECUTE from the texts that it may name.
+pub(super) fn may_take_long(session: &Session, sql: &str) -> bool {
+    let executes = sql.get(.."execute".len()).is_some_and(|word| word.eq_ignore_ascii_case("execute"));
+    planning::may_take_long(sql, None)
+        || executes && session.named_statements.lock().values().any(|named| planning::may_take_long(named.sql(), None))
 }
 
 fn execute(session: &Session, name: &str, values: &[Expr], sql: &str) -> Result<Command> {

@@ -19,8 +19,7 @@ use super::change::ChangeTarget;
 use super::execute::{Execute, Outline, Planning};
 use super::interrupt::Interrupt;
 use super::parameters::bind_row;
-use super::planning::may_take_long;
-use super::prepare::expand;
+use super::prepare::{expand, may_take_long};
 use super::session::Session;
 use super::tasks::run_on;
 use super::transaction::Transaction;
@@ -106,7 +105,7 @@ impl Prepared {
                 Ok((command, outline))
             }
         };
-        match engine.plan(&sql, interrupt, work).await {
+        match engine.plan(may_take_long(&session, &sql), interrupt, work).await {
             Ok((command, outline)) => Self::from_outline(session, sql, transaction, command, outline).map(Arc::new),
             Err(error) => {
                 // A statement that cannot be planned belongs in the history and the error counts too.
@@ -274,7 +273,7 @@ impl Prepared {
             }
         };
         let planner = &self.session.engine().planner;
-        let outline = planner.plan(may_take_long(&self.sql, None), &interrupt, work).await?;
+        let outline = planner.plan(may_take_long(&self.session, &self.sql), &interrupt, work).await?;
         if let Outline::Plan(planned) = &outline {
             self.check_columns(planned)?;
         }

@@ -18,19 +18,21 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
-use arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::ScalarValue;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, GenericByteViewArray, OffsetSizeTrait};
+use arrow::datatypes::{ByteViewType, DataType, FieldRef};
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result as PlanResult;
 use datafusion::execution::registry::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
+use datafusion::functions_aggregate::nth_value::nth_value_udaf;
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, WindowFunctionParams};
 use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawFieldAccessExpr};
 use datafusion::logical_expr::udf_eq::UdfEq;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GroupsAccumulator, Operator,
-    ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
+    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, Expr, GetFieldAccess, GroupsAccumulator,
+    Operator, ReversedUDAF, SetMonotonicity, Signature, StatisticsArgs,
 };
 
 use crate::error::Result;
@@ -51,6 +53,31 @@ const FUNCTIONS: [&str; 9] = [
     "percentile_cont",
     "string_agg",
 ];
+
+/// Plans `array_agg(x)[i]` as the wrapped `nth_value(x, i)`. DataFusion's own planner, which comes after it, takes its
+/// `nth_value` for that; beside a call of the wrapped one the same column would be there twice.
+#[derive(Debug)]
+pub(super) struct ArrayAggElements;
+
+impl ExprPlanner for ArrayAggElements {
+    fn plan_field_access(
+        &self,
+        access: RawFieldAccessExpr,
+        _: &DFSchema,
+    ) -> PlanResult<PlannerResult<RawFieldAccessExpr>> {
+        Ok(match access {
+            RawFieldAccessExpr {
+                expr: Expr::AggregateFunction(AggregateFunction { func, mut params }),
+                field_access: GetFieldAccess::ListIndex { key },
+            } if func.name() == "array_agg" => {
+                params.args.push(*key);
+                let func = CollectingFunction::wrap(&nth_value_udaf());
+                PlannerResult::Planned(Expr::AggregateFunction(AggregateFunction { func, params }))
+            }
+            other => PlannerResult::Original(other),
+        })
+    }
+}
 
 /// Wraps the aggregates of `state` that collect values.
 pub(super) fn count_copies(state: &mut SessionState) -> Result<()> {
@@ -83,20 +110,33 @@ impl CollectingFunction {
     }
 }
 
-/// Bytes of the texts behind the views in `array`, at any depth. Shorter texts lie in the views.
+/// Bytes of the texts behind the views in `array`, in lists, maps and structs too. Those in dictionaries and unions are
+/// not counted.
 fn text_bytes(array: &dyn Array) -> usize {
-    let long = |length: u32| if length > 12 { length as usize } else { 0 };
-    // The length is in the low 32 bits.
-    let of_views = |views: &[u128]| views.iter().map(|view| long(*view as u32)).sum();
     match array.data_type() {
-        DataType::Utf8View => of_views(array.as_string_view().views()),
-        DataType::BinaryView => of_views(array.as_binary_view().views()),
+        DataType::Utf8View => view_bytes(array.as_string_view()),
+        DataType::BinaryView => view_bytes(array.as_binary_view()),
         DataType::Struct(_) => array.as_struct().columns().iter().map(|column| text_bytes(column)).sum(),
-        DataType::List(_) => {
-            let list = array.as_list::<i32>();
-            let (from, to) = (list.value_offsets()[0] as usize, list.value_offsets()[list.len()] as usize);
-            text_bytes(&list.values().slice(from, to - from))
-        }
+        DataType::List(_) => range_bytes(array.as_list::<i32>().values(), array.as_list::<i32>().value_offsets()),
+        DataType::LargeList(_) => range_bytes(array.as_list::<i64>().values(), array.as_list::<i64>().value_offsets()),
+        DataType::FixedSizeList(..) => text_bytes(array.as_fixed_size_list().values()),
+        DataType::Map(..) => range_bytes(array.as_map().entries(), array.as_map().value_offsets()),
+        _ => 0,
+    }
+}
+
+/// The texts of `views`: those of all views, or what they lie in, if several views share a text.
+fn view_bytes<T: ByteViewType + ?Sized>(views: &GenericByteViewArray<T>) -> usize {
+    // The length is in the low 32 bits. Shorter texts lie in the views.
+    let long = |view: &u128| if *view as u32 > 12 { *view as u32 as usize } else { 0 };
+    let buffers = views.data_buffers().iter().map(|buffer| buffer.len()).sum();
+    views.views().iter().map(long).sum::<usize>().min(buffers)
+}
+
+/// The texts of the elements that `offsets` name.
+fn range_bytes<O: OffsetSizeTrait>(elements: &dyn Array, offsets: &[O]) -> usize {
+    match offsets {
+        [from, .., to] => text_bytes(&elements.slice(from.as_usize(), to.as_usize() - from.as_usize())),
         _ => 0,
     }
 }
@@ -178,7 +218,10 @@ impl GroupsAccumulator for Collector<dyn GroupsAccumulator> {
         filter: Option<&BooleanArray>,
         group_count: usize,
     ) -> PlanResult<()> {
-        self.record(values);
+        // An array of which no row counts is not kept.
+        if filter.is_none_or(|filter| filter.has_true()) {
+            self.record(values);
+        }
         self.inner.update_batch(values, groups, filter, group_count)
     }
 

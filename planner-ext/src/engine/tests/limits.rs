@@ -406,6 +406,51 @@ async fn a_sort_of_texts_reserves_the_bytes_of_its_rows() {
     }
 }
 
+/// A window operator joins the rows that it keeps with each batch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_window_over_texts_lets_go_of_them() {
+    let server = Server::with(|o| o.query_memory_bytes = 64 << 20);
+    server
+        .run("CREATE TABLE t AS SELECT k, concat('a text of some length, and more ', k) AS s FROM generate_series(1, 1000000) AS g(k)")
+        .await
+        .unwrap();
+    for (sql, row) in [
+        ("SELECT sum(k * (n % 97)), max(s) FROM (SELECT s, k, row_number() OVER (ORDER BY k DESC) AS n FROM t)", "23999288005382|a text of some length, and more 999999"),
+        ("SELECT sum(n) FROM (SELECT min(length(s)) OVER (ORDER BY k ROWS 3 PRECEDING) AS n FROM t)", "37888880"),
+        ("SELECT count(n), max(n) FROM (SELECT lag(s, 2, 'none') OVER (ORDER BY k) AS n FROM t)", "1000000|none"),
+        ("SELECT count(n), max(n) FROM (SELECT max(s) OVER (ORDER BY k) AS n FROM t)", "1000000|a text of some length, and more 999999"),
+    ] {
+        assert_eq!(server.rows(sql).await, [row], "{sql}");
+        let record = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
+        assert!(record.memory.allocated_peak < 80 << 20, "{sql}: {:?}", record.memory);
+    }
+    for (sql, rows) in [
+        ("SELECT s, string_agg(s, '-') OVER (ORDER BY k) AS a FROM t WHERE k < 3 ORDER BY k", vec!["x"]),
+        (
+            "SELECT arrow_typeof(s), arrow_typeof(a) FROM (SELECT s, max(s) OVER (ORDER BY k) AS a FROM t) LIMIT 1",
+            vec!["x"],
+        ),
+        (
+            "SELECT first_value(t.s) OVER (PARTITION BY t.s ORDER BY u.s), rank() OVER (PARTITION BY t.s ORDER BY u.s) FROM t JOIN t AS u USING (k) WHERE t.k = 5",
+            vec!["x"],
+        ),
+        (
+            "SELECT count(*) FROM (SELECT row_number() OVER (PARTITION BY s || 'x', s LIKE '%7' ORDER BY k) AS n FROM t WHERE k < 9) WHERE n = 1",
+            vec!["8"],
+        ),
+        (
+            "SELECT s FROM (SELECT s, row_number() OVER (PARTITION BY s ORDER BY k) AS n FROM t) WHERE s = 'a text of some length, and more 7'",
+            vec!["x"],
+        ),
+        (
+            "SELECT count(*) FILTER (WHERE s LIKE '%1') OVER (ORDER BY k), lead(s) OVER (ORDER BY k) FROM t WHERE k < 2",
+            vec!["x"],
+        ),
+    ] {
+        assert_eq!(server.rows(sql).await, rows, "{sql}");
+    }
+}
+
 /// Texts of `array_agg` are views, whose texts DataFusion does not count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn array_agg_of_texts_counts_what_its_result_takes() {
@@ -425,6 +470,33 @@ async fn array_agg_of_texts_counts_what_its_result_takes() {
     }
     let small = "SELECT cardinality(array_agg(concat(s, k))) FROM t WHERE k <= 10000";
     assert_eq!(server.rows(small).await, ["10000"]);
+    // Many views of one text take one text.
+    server
+        .run("CREATE TABLE one AS SELECT arrow_cast(repeat('y', 1000000 + k), 'Utf8View') AS y FROM t WHERE k = 1")
+        .await
+        .unwrap();
+    let shared = "SELECT cardinality(array_agg(y)), count(DISTINCT k) FROM one, t WHERE k <= 5000";
+    assert_eq!(server.rows(shared).await, ["5000|5000"]);
+}
+
+/// DataFusion plans an element of `array_agg` as `nth_value`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_element_of_array_agg_stands_beside_nth_value() {
+    let server = Server::new();
+    for (sql, row) in [
+        (
+            "SELECT array_agg(k ORDER BY k)[2] AS a, nth_value(k, 2 ORDER BY k) AS b, first_value(k ORDER BY k) AS c",
+            "2|2|1",
+        ),
+        ("SELECT array_agg(k ORDER BY k DESC)[1] AS a, array_agg(k ORDER BY k)[2:3] AS b, max(k) AS c", "5|[2, 3]|5"),
+        ("SELECT array_agg(k ORDER BY k)[9] AS a, nth_value(k, 9 ORDER BY k) AS b, min(k) AS c", "||1"),
+    ] {
+        let sql = format!("{sql} FROM generate_series(1, 5) AS g(k)");
+        assert_eq!(server.rows(&sql).await, [row], "{sql}");
+    }
+    let sql = "SELECT k % 2 AS m FROM generate_series(1, 5) AS g(k) GROUP BY m HAVING nth_value(k, 2 ORDER BY k) > 3 \
+               ORDER BY array_agg(k ORDER BY k)[2]";
+    assert_eq!(server.rows(sql).await, ["0"]);
 }
 
 /// A partial aggregation turns the states of its groups into lists, one by one, while it holds them.

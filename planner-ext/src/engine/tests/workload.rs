@@ -106,7 +106,8 @@ async fn planning_stops_at_its_limits_and_delays_nobody() {
     });
     server.run("CREATE TABLE t AS SELECT value AS k FROM generate_series(1, 10)").await.unwrap();
     let many = joins(150);
-    let [first, second] = [server.start(&many), server.start(&many)];
+    server.run(&format!("PREPARE many AS {many}")).await.unwrap();
+    let [first, second] = [server.start(&many), server.start("EXECUTE many")];
     let begun = Instant::now();
     for _ in 0..20 {
         assert_eq!(server.rows("SELECT count(*) FROM t").await, ["10"]);
