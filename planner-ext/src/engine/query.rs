@@ -28,7 +28,7 @@ use super::Engine;
 use super::admission::{Demand, ExecutionSlot};
 use super::execute::Outline;
 use super::registry::{StatementState, Ticket};
-use super::run::{Executable, PlanMemory, acquire_slot, execute, plan_physical};
+use super::run::{Executable, PlanMemory, acquire_slot, plan_physical};
 use super::statement::{Planned, Prepared, RunningQuery};
 use super::tasks::{AbortOnDrop, join_error};
 use super::transaction::Running;
@@ -85,7 +85,10 @@ async fn run(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordB
         let executable = admitted.executable()?;
         let opened = tokio::select! {
             biased;
-            opened = demoting(&ticket, &admitted.slot, admitted.open(executable, &ticket)) => Some(opened?),
+            opened = demoting(&ticket, &admitted.slot, admitted.open(executable)) => match opened {
+                Err(error) if is_out_of_memory(&error) => None,
+                opened => Some(opened?),
+            },
             () = computes_for_long(&ticket) => None,
         };
         let Some(opened) = opened else {
@@ -127,7 +130,7 @@ async fn execute_admitted(admitted: Admitted, ticket: Ticket, mut results: Resul
         // Moved, so that what the statement holds is free when its record ends.
         let mut admitted = admitted;
         let executable = admitted.executable()?;
-        let opened = admitted.open(executable, &ticket).await?;
+        let opened = admitted.open_or_wait_for_memory(executable, &ticket).await?;
         admitted.send(opened, &ticket, &mut results).await
     };
     let result = ticket.supervised(body).await;
@@ -190,29 +193,45 @@ impl Admitted {
         self.executable.take().ok_or_else(|| Error::new(ErrorKind::Internal, "a plan was executed twice"))
     }
 
-    /// Executes the plan until its first rows are known. A plan whose sorts or joins exhaust query memory before is made
-    /// once more for less memory; later the client may already have rows.
-    async fn open(&self, executable: Executable, ticket: &Ticket) -> Result<Opened> {
+    /// Executes the plan until its first rows are known.
+    async fn open(&self, executable: Executable) -> Result<Opened, DataFusionError> {
         let Executable { plan, context } = executable;
-        let may_retry = has_joins_or_sorts(&plan)?;
         let mut stream = execute_stream(plan, context)?;
         let mut first = stream.try_next();
         let polled = futures::poll!(&mut first);
         self.demand.release_plan();
         let first = match polled {
-            Poll::Ready(first) => first,
-            Poll::Pending => first.await,
+            Poll::Ready(first) => first?,
+            Poll::Pending => first.await?,
         };
-        match first {
-            Err(error) if may_retry && is_out_of_memory(&error) => {
-                drop(stream);
-                tracing::info!("query memory ran out; trying again with few partitions");
-                let mut stream = execute(&self.engine, ticket, &self.planned, PlanMemory::FewSorts).await?;
-                let first = stream.try_next().await?;
-                Ok(Opened { stream, first })
-            }
-            first => Ok(Opened { stream, first: first? }),
+        Ok(Opened { stream, first })
+    }
+
+    /// Executes a plan that is no point statement until its first rows are known. Where query memory runs out before, because
+    /// others hold it or the plan has sorts or joins, the statement waits until it can have most of query memory, and starts
+    /// again with a plan of few sorts. Later its client may already have rows.
+    async fn open_or_wait_for_memory(&mut self, executable: Executable, ticket: &Ticket) -> Result<Opened> {
+        let has_joins_or_sorts = has_joins_or_sorts(&executable.plan)?;
+        ticket.memory().take_crowded_out();
+        let error = match self.open(executable).await {
+            Err(error) if is_out_of_memory(&error) => error,
+            opened => return opened.map_err(Into::into),
+        };
+        let was_crowded_out = ticket.memory().take_crowded_out();
+        if !was_crowded_out && !has_joins_or_sorts {
+            return Err(error.into());
         }
+        tracing::info!(query = %ticket.id(), was_crowded_out, "query memory ran out; the statement starts again with more");
+        self.slot.give_back();
+        let most = ticket.memory().limit_bytes() as u64 / 4 * 3;
+        match acquire_slot(&self.engine, ticket, Demand::fixed(most)).await {
+            Ok(slot) => self.slot = slot,
+            // The queue is full, or the wait was too long.
+            Err(busy) if busy.kind() == ErrorKind::ResourceExhausted => return Err(error.into()),
+            Err(stopped) => return Err(stopped),
+        }
+        let again = plan_physical(&self.engine, ticket, &self.planned, PlanMemory::FewSorts).await?;
+        self.open(again).await.map_err(Into::into)
     }
 
     async fn send(&self, opened: Opened, ticket: &Ticket, results: &mut ResultSender) -> Result<()> {

@@ -4,25 +4,32 @@
 //! operator and `t` its predicted time. A statement with one large sort among long scans needs that memory for a part of
 //! its time only, so statements can share memory that the sum of their largest needs exceeds. Operators that have finished
 //! count no longer.
+//!
+//! DataFusion's operators work in pipelines, which end at operators that keep all rows: sorts, aggregations, build sides of
+//! joins. Such an operator holds its memory while its input fills it and while its rows are taken, so its time here is that
+//! of all operators of the pipelines at whose end or beginning it is.
 
 use std::sync::Arc;
 
 use datafusion::error::Result;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 use datafusion::physical_plan::windows::WindowAggExec;
+use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 use parking_lot::Mutex;
 use terrace_scan::joins::{Size, visit_sizes};
 use terrace_scan::spilling_join::SpillingHashJoinExec;
 
 /// All operators of a point statement together have at most so many rows.
 const POINT_ROWS: u64 = 100_000;
-/// It also needs at most this much memory.
+/// They keep at most so many bytes of them.
 const POINT_BYTES: u64 = 1 << 20;
+
+/// What a sort reserves for its merge: DataFusion's `sort_spill_reservation_bytes`.
+const SORT_MERGE_BYTES: u64 = 10 << 20;
 
 /// The memory that a plan needs.
 #[derive(Debug, Default)]
@@ -35,9 +42,30 @@ pub(in crate::engine) struct Demand {
 struct OperatorDemand {
     progress: Progress,
     partitions: usize,
-    /// Predicted time; its unit does not matter.
+    /// Predicted time that it computes; its unit does not matter.
     time: f64,
+    /// Predicted time during which it holds its memory.
+    held_time: f64,
     bytes: u64,
+}
+
+/// Operators that work at the same time: each passes on its rows as they come.
+#[derive(Debug, Default)]
+struct Pipeline {
+    time: f64,
+    /// Numbers of the operators that hold memory meanwhile.
+    holders: Vec<usize>,
+}
+
+impl Pipeline {
+    /// Ends: its holders have held their memory for its time.
+    fn end(self, operators: &mut [OperatorDemand]) {
+        for holder in self.holders {
+            if let Some(operator) = operators.get_mut(holder) {
+                operator.held_time += self.time;
+            }
+        }
+    }
 }
 
 /// Where it shows whether an operator has ended.
@@ -70,8 +98,10 @@ impl OperatorDemand {
 impl Demand {
     /// The demand of a plan that has not started; no operator needs more than `most_bytes`.
     pub(in crate::engine) fn from_plan(plan: &Arc<dyn ExecutionPlan>, most_bytes: u64) -> Result<Arc<Self>> {
-        let mut operators = Vec::new();
-        let mut all_rows = 0_u64;
+        let mut operators: Vec<OperatorDemand> = Vec::new();
+        // Those of the operators whose parents were not visited.
+        let mut pipelines: Vec<Pipeline> = Vec::new();
+        let (mut all_rows, mut all_rows_bytes) = (0_u64, 0_u64);
         let mut is_known = true;
         visit_sizes(plan, &mut |operator, inputs, own| {
             // Only tables of the schema `system` are streams; they are small, but how small is not known.
@@ -80,25 +110,44 @@ impl Demand {
             let own_rows = own.rows.unwrap_or(0);
             all_rows = all_rows.saturating_add(own_rows);
             let rows = inputs.iter().filter_map(|input| input.rows).fold(own_rows, u64::saturating_add);
-            // An operator without metrics never ends, and holds no memory.
-            if operator.metrics().is_some() {
-                operators.push(OperatorDemand {
-                    progress: Progress::Planned(Arc::clone(operator)),
-                    partitions: operator.properties().partitioning.partition_count(),
-                    time: rows as f64,
-                    bytes: memory_of(operator, inputs, own).min(most_bytes),
-                });
+            let time = rows as f64;
+            let number = operators.len();
+            operators.push(OperatorDemand {
+                progress: Progress::Planned(Arc::clone(operator)),
+                partitions: operator.properties().partitioning.partition_count(),
+                time,
+                held_time: 0.0,
+                // An operator without metrics never ends, and holds no memory.
+                bytes: operator.metrics().map_or(0, |_| {
+                    let rows_bytes = memory_of(operator, inputs, own);
+                    all_rows_bytes = all_rows_bytes.saturating_add(rows_bytes);
+                    rows_bytes.saturating_add(merge_bytes(operator)).min(most_bytes)
+                }),
+            });
+            let mut own_pipeline = Pipeline { time, holders: vec![number] };
+            let first_input = pipelines.len().saturating_sub(inputs.len());
+            for (place, mut input) in pipelines.drain(first_input..).enumerate() {
+                if keeps_input(operator, place) {
+                    input.holders.push(number);
+                    input.end(&mut operators);
+                } else {
+                    own_pipeline.time += input.time;
+                    own_pipeline.holders.append(&mut input.holders);
+                }
             }
+            pipelines.push(own_pipeline);
         })?;
+        pipelines.into_iter().for_each(|pipeline| pipeline.end(&mut operators));
+        operators.retain(|operator| matches!(&operator.progress, Progress::Planned(plan) if plan.metrics().is_some()));
         let demand = Self { operators: Mutex::new(operators), is_point: false };
-        let is_point = is_known && all_rows <= POINT_ROWS && demand.most_bytes() <= POINT_BYTES;
+        let is_point = is_known && all_rows <= POINT_ROWS && all_rows_bytes <= POINT_BYTES;
         Ok(Arc::new(Self { is_point, ..demand }))
     }
 
     /// That of a statement of which nothing is known.
     pub(in crate::engine) fn fixed(bytes: u64) -> Arc<Self> {
         let progress = Progress::Executing(MetricsSet::new());
-        let whole = OperatorDemand { progress, partitions: 1, time: 1.0, bytes };
+        let whole = OperatorDemand { progress, partitions: 1, time: 1.0, held_time: 1.0, bytes };
         Arc::new(Self { operators: Mutex::new(vec![whole]), is_point: false })
     }
 
@@ -123,12 +172,13 @@ impl Demand {
 
     /// The weighted demand of the operators that have not finished.
     pub(in crate::engine) fn weighted_bytes(&self) -> u64 {
-        let (mut time, mut weighted) = (0.0, 0.0);
-        for operator in self.operators.lock().iter().filter(|operator| !operator.has_finished()) {
-            time += operator.time;
-            weighted += operator.time * operator.bytes as f64;
-        }
-        if time > 0.0 { (weighted / time) as u64 } else { 0 }
+        let operators = self.operators.lock();
+        let unfinished: Vec<&OperatorDemand> = operators.iter().filter(|operator| !operator.has_finished()).collect();
+        let time: f64 = unfinished.iter().map(|operator| operator.time).sum();
+        // Where the pipelines that are left have less time, those that began them hold their memory until the end.
+        let share = |operator: &OperatorDemand| (operator.held_time / time).min(1.0);
+        let weighted: f64 = unfinished.iter().map(|operator| share(operator) * operator.bytes as f64).sum();
+        if time > 0.0 { weighted as u64 } else { 0 }
     }
 
     /// The sum of what all operators need at most.
@@ -145,7 +195,7 @@ impl Demand {
     pub(super) fn from_operators(operators: impl IntoIterator<Item = (f64, u64)>) -> Arc<Self> {
         let operator = |(time, bytes)| {
             let progress = Progress::Executing(MetricsSet::new());
-            OperatorDemand { progress, partitions: 1, time, bytes }
+            OperatorDemand { progress, partitions: 1, time, held_time: time, bytes }
         };
         Arc::new(Self { operators: Mutex::new(operators.into_iter().map(operator).collect()), is_point: false })
     }
@@ -155,7 +205,25 @@ fn is_join(operator: &Arc<dyn ExecutionPlan>) -> bool {
     operator.is::<SpillingHashJoinExec>() || operator.is::<CrossJoinExec>() || operator.is::<NestedLoopJoinExec>()
 }
 
-/// The memory that an operator holds at most, by the sizes of its inputs and of its output.
+/// Whether an operator takes all rows of the input at `place` before it passes on its own.
+fn keeps_input(operator: &Arc<dyn ExecutionPlan>, place: usize) -> bool {
+    if is_join(operator) {
+        return place == 0;
+    }
+    let aggregates_all = |aggregate: &AggregateExec| *aggregate.input_order_mode() == InputOrderMode::Linear;
+    operator.is::<SortExec>()
+        || operator.is::<WindowAggExec>()
+        || operator.downcast_ref::<AggregateExec>().is_some_and(aggregates_all)
+}
+
+/// What an operator reserves besides, however few rows it has.
+fn merge_bytes(operator: &Arc<dyn ExecutionPlan>) -> u64 {
+    let sorts_all = operator.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none());
+    let partitions = operator.properties().partitioning.partition_count() as u64;
+    if sorts_all { partitions.saturating_mul(SORT_MERGE_BYTES) } else { 0 }
+}
+
+/// The memory that an operator holds for rows at most, by the sizes of its inputs and of its output.
 fn memory_of(operator: &Arc<dyn ExecutionPlan>, inputs: &[Size], own: Size) -> u64 {
     let input = inputs.first().copied().unwrap_or_default();
     if is_join(operator) {
@@ -165,7 +233,8 @@ fn memory_of(operator: &Arc<dyn ExecutionPlan>, inputs: &[Size], own: Size) -> u
             (Some(fetch), Some(rows)) if rows > 0 => {
                 (input.bytes as f64 * (fetch as f64 / rows as f64).min(1.0)) as u64
             }
-            _ => input.bytes,
+            // It reserves its rows twice.
+            _ => input.bytes.saturating_mul(2),
         }
     } else if operator.is::<AggregateExec>() {
         own.bytes.min(input.bytes)

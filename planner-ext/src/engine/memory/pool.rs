@@ -24,7 +24,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
@@ -113,6 +113,8 @@ pub(in crate::engine) struct StatementPool {
     group: Option<Arc<QueryMemory>>,
     used_bytes: AtomicUsize,
     peak_bytes: AtomicUsize,
+    /// Whether it was refused memory that it would have got if it had been alone.
+    was_crowded_out: AtomicBool,
     operators: Mutex<OperatorMemory>,
 }
 
@@ -123,6 +125,7 @@ impl StatementPool {
             group,
             used_bytes: AtomicUsize::new(0),
             peak_bytes: AtomicUsize::new(0),
+            was_crowded_out: AtomicBool::new(false),
             operators: Mutex::default(),
         }
     }
@@ -135,6 +138,11 @@ impl StatementPool {
     /// The most bytes that it has had reserved.
     pub(super) fn peak_bytes(&self) -> usize {
         self.peak_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was refused memory since the last call that it would have got if it had been alone.
+    pub(super) fn take_crowded_out(&self) -> bool {
+        self.was_crowded_out.swap(false, Ordering::Relaxed)
     }
 
     fn record_reserved(&self, bytes: usize) {
@@ -196,6 +204,9 @@ impl MemoryPool for StatementPool {
             let total = memory.limit_bytes;
             let limit = if consumer.can_spill() { operators.limit_for(total, consumer, additional) } else { total };
             memory.try_add(additional, limit).map_err(|used| {
+                if self.reserved().saturating_add(additional) <= limit {
+                    self.was_crowded_out.store(true, Ordering::Relaxed);
+                }
                 DataFusionError::ResourcesExhausted(format!(
                     "{} asked for {additional} bytes; this statement holds {}, {holders} {used} of {total}",
                     consumer.name(),

@@ -44,6 +44,11 @@ impl StatementMemory {
         self.pool.peak_bytes() as u64
     }
 
+    /// Whether its operators were refused memory since the last call that they would have got if it had been alone.
+    pub(in crate::engine) fn take_crowded_out(&self) -> bool {
+        self.pool.take_crowded_out()
+    }
+
     /// What its work allocates beyond what its operators reserve.
     pub(in crate::engine) fn unreserved_bytes(&self) -> u64 {
         self.heap.bytes().saturating_sub(self.reserved_bytes())

@@ -415,10 +415,16 @@ async fn a_window_over_texts_lets_go_of_them() {
         .await
         .unwrap();
     for (sql, row) in [
-        ("SELECT sum(k * (n % 97)), max(s) FROM (SELECT s, k, row_number() OVER (ORDER BY k DESC) AS n FROM t)", "23999288005382|a text of some length, and more 999999"),
+        (
+            "SELECT sum(k * (n % 97)), max(s) FROM (SELECT s, k, row_number() OVER (ORDER BY k DESC) AS n FROM t)",
+            "23999288005382|a text of some length, and more 999999",
+        ),
         ("SELECT sum(n) FROM (SELECT min(length(s)) OVER (ORDER BY k ROWS 3 PRECEDING) AS n FROM t)", "37888880"),
         ("SELECT count(n), max(n) FROM (SELECT lag(s, 2, 'none') OVER (ORDER BY k) AS n FROM t)", "1000000|none"),
-        ("SELECT count(n), max(n) FROM (SELECT max(s) OVER (ORDER BY k) AS n FROM t)", "1000000|a text of some length, and more 999999"),
+        (
+            "SELECT count(n), max(n) FROM (SELECT max(s) OVER (ORDER BY k) AS n FROM t)",
+            "1000000|a text of some length, and more 999999",
+        ),
     ] {
         assert_eq!(server.rows(sql).await, [row], "{sql}");
         let record = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
