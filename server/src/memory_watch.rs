@@ -55,6 +55,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const RETURN_EVERY: Duration = Duration::from_millis(20);
 /// Memory that processors can fill in a microsecond; it decides how soon to look again.
 const FILLED_BYTES_PER_US: u64 = 16_000;
+/// Characters of a statement that the log shows.
+const SHOWN_SQL: usize = 100;
 /// Bounds of the time between two looks.
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(50);
@@ -186,7 +188,12 @@ impl Shared {
         for record in stopped {
             self.figures.stopped_statements.fetch_add(1, Ordering::Relaxed);
             let held = human_bytes(held_bytes(&record));
-            tracing::warn!(query = %record.id, %held, %used, %limit, "memory is short: the largest statement is stopped");
+            let reserved = human_bytes(record.memory.reserved);
+            let sql: String = record.sql.chars().take(SHOWN_SQL).collect();
+            tracing::warn!(
+                query = %record.id, kind = record.kind.name(), state = record.state.name(), %held, %reserved, %used, %limit, %sql,
+                "memory is short: the largest statement is stopped"
+            );
         }
     }
 }

@@ -222,6 +222,7 @@ impl Admitted {
             return Err(error.into());
         }
         tracing::info!(query = %ticket.id(), was_crowded_out, "query memory ran out; the statement starts again with more");
+        ticket.count_restart();
         self.slot.give_back();
         let most = ticket.memory().limit_bytes() as u64 / 4 * 3;
         match acquire_slot(&self.engine, ticket, Demand::fixed(most)).await {

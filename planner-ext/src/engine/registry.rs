@@ -121,6 +121,8 @@ pub struct StatementRecord {
     pub queued_us: u64,
     /// Microseconds for which threads worked for it.
     pub busy_us: u64,
+    /// Times that it started again, because query memory ran out before its first rows.
+    pub restarts: u64,
     /// Query memory that it was expected to need, weighted by time, in bytes.
     pub demand_bytes: u64,
     /// Memory.
@@ -220,6 +222,7 @@ struct RunningStatement {
     rows: AtomicU64,
     bytes: AtomicU64,
     queue: Mutex<Queue>,
+    restarts: AtomicU64,
     demand_bytes: AtomicU64,
     interrupt: Interrupt,
     memory: Arc<StatementMemory>,
@@ -265,6 +268,7 @@ impl RunningStatement {
             bytes: self.bytes.load(Ordering::Relaxed),
             queued_us,
             busy_us: self.memory.heap().busy_time().as_micros() as u64,
+            restarts: self.restarts.load(Ordering::Relaxed),
             demand_bytes: self.demand_bytes.load(Ordering::Relaxed),
             memory: MemoryUse {
                 reserved: self.memory.reserved_bytes(),
@@ -360,6 +364,7 @@ impl Registry {
             rows: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             queue: Mutex::default(),
+            restarts: AtomicU64::new(0),
             demand_bytes: AtomicU64::new(0),
             interrupt,
             memory: Arc::new(StatementMemory::new(&self.memory, new.group.memory.as_ref())),
@@ -497,6 +502,11 @@ impl Ticket {
         &self.statement.group
     }
 
+    /// Counts that it starts again, having sent no rows.
+    pub(super) fn count_restart(&self) {
+        self.statement.restarts.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Records the query memory that it is expected to need.
     pub(super) fn set_demand(&self, bytes: u64) {
         self.statement.demand_bytes.store(bytes, Ordering::Relaxed);
@@ -571,6 +581,7 @@ mod tests {
             bytes: 0,
             queued_us: 0,
             busy_us: 0,
+            restarts: 0,
             demand_bytes: 0,
             memory: MemoryUse::default(),
             error: None,

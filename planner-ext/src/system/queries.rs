@@ -19,6 +19,7 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
         .count("bytes", |s| s.bytes)
         .count("queued_us", |s| s.queued_us)
         .count("busy_us", |s| s.busy_us)
+        .count("restarts", |s| s.restarts)
         .count("demand_bytes", |s| s.demand_bytes)
         .count("reserved_bytes", |s| s.memory.reserved)
         .count("reserved_peak_bytes", |s| s.memory.reserved_peak)

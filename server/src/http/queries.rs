@@ -62,6 +62,7 @@ pub struct QueryItem {
     /// Time for which threads worked for it, in microseconds.
     busy_us: u64,
     /// Query memory that it was expected to need, weighted by time, in bytes.
+    restarts: u64,
     demand_bytes: u64,
     /// Query memory that its operators reserve, in bytes.
     reserved_bytes: u64,
@@ -94,6 +95,7 @@ impl From<StatementRecord> for QueryItem {
             bytes: record.bytes,
             queued_us: record.queued_us,
             busy_us: record.busy_us,
+            restarts: record.restarts,
             demand_bytes: record.demand_bytes,
             reserved_bytes: record.memory.reserved,
             reserved_peak_bytes: record.memory.reserved_peak,

@@ -406,6 +406,40 @@ async fn a_sort_of_texts_reserves_the_bytes_of_its_rows() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_that_others_crowd_out_starts_again_with_their_memory() {
+    let server = Server::with(|o| o.query_memory_bytes = 64 << 20);
+    server
+        .run("CREATE TABLE t AS SELECT k, k * 7 % 1000003 AS v, k AS w FROM generate_series(1, 900000) AS g(k)")
+        .await
+        .unwrap();
+    // Its client takes one batch of rows that are sorted in memory.
+    let sort = "SELECT * FROM t ORDER BY v";
+    let mut idle = server.session.prepare(sort).await.unwrap().query(None).await.unwrap();
+    assert!(idle.stream.next().await.unwrap().unwrap().num_rows() > 0);
+    let record = |sql: &str| server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
+    while record(sort).state != StatementState::Stalled {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(record(sort).memory.reserved > 32 << 20, "{:?}", record(sort));
+    // How much it needs is not known before it runs.
+    let crowded = "SELECT sum(n * v) FROM (SELECT value AS v, row_number() OVER (ORDER BY value % 1000, value DESC) AS n FROM \
+                   generate_series(1, 900000))";
+    let waiting = server.start(crowded);
+    server.running(|record| record.sql == crowded).await;
+    while record(crowded).restarts == 0 || record(crowded).state != StatementState::Queued {
+        assert!(!waiting.is_finished(), "{:?}", record(crowded));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(idle);
+    assert_eq!(row_texts(&waiting.await.unwrap().unwrap()), ["182256750412725000"]);
+    assert_eq!(record(crowded).restarts, 1);
+    // One that fits nowhere is refused at once.
+    let large = "SELECT cardinality(array_agg(value)) FROM generate_series(1, 10000000)";
+    assert_eq!(server.batches(large).await.unwrap_err().kind(), ErrorKind::ResourceExhausted);
+    assert_eq!(record(large).restarts, 0);
+}
+
 /// A window operator joins the rows that it keeps with each batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_window_over_texts_lets_go_of_them() {
