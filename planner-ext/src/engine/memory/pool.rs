@@ -1,6 +1,7 @@
 //! The pool of one statement.
 //!
-//! Two rules keep an operator that spills from failing beside another one of its statement:
+//! Two rules keep an operator that spills from failing beside another one of its statement, and two keep aggregations from
+//! holding what they do not reserve:
 //!
 //! - **The pool reserves the bytes that a sort's runs free for the sort's merge.** A sort frees the bytes of its runs when
 //!   it passes their batches to its merge; the merge, which cannot spill, reserves them again when it reads the batches
@@ -10,6 +11,13 @@
 //! - **Small operators may use part of the last fifth**: an operator that holds no memory cannot spill to make room, so a
 //!   refusal makes it fail. While less than nine tenths of the limit are used, the pool grants each operator up to a
 //!   thirty-second of the limit, or 8 MiB if that is more (a batch of wide rows), but at most a fifth of the limit.
+//!
+//! - **What a partial aggregation emits stays reserved until it reads on.** One that gets no more memory turns its groups
+//!   into one batch, frees the bytes of its table, and passes the batch on in slices (DataFusion 55 aggregates/hash_stream.rs
+//!   `handle_emitting_on_memory_pressure`). Others took these bytes meanwhile, and twice what was reserved was held.
+//!
+//! - **An aggregation with grouping sets counts twice what it asks for.** It emits a part of its groups in copies and keeps
+//!   the room of its table (aggregates/grouped_hash_stream.rs `try_update_memory_reservation`, `Vec::drain`).
 //!
 //! The pool still refuses larger requests while four fifths of the limit are used, and requests of merges and joins when
 //! the whole limit is used.
@@ -39,6 +47,27 @@ const ONE_BATCH_BYTES: usize = 8 << 20;
 const SORT_CONSUMER: &str = "ExternalSorter[";
 const MERGE_CONSUMER: &str = "ExternalSorterMerge[";
 
+/// Prefix of the names of partial aggregations.
+const PARTIAL_CONSUMER: &str = "PartialHashAggregateStream[";
+/// A partial aggregation that keeps at most this share of its bytes has emitted its groups.
+const EMPTY_TABLE: usize = 8;
+
+/// Prefix of the names of aggregations with grouping sets.
+const GROUPING_SETS_CONSUMER: &str = "GroupedHashAggregateStream[";
+
+/// The bytes that count against the limit where `consumer` asks for `bytes`.
+fn counted(consumer: &MemoryConsumer, bytes: usize) -> usize {
+    if consumer.name().starts_with(GROUPING_SETS_CONSUMER) { bytes.saturating_mul(2) } else { bytes }
+}
+
+/// Memory of a partial aggregation.
+#[derive(Debug, Default)]
+struct PartialMemory {
+    held_bytes: usize,
+    /// Bytes that it freed when it emitted its groups, and has not taken again: the emitted batch.
+    emitted_bytes: usize,
+}
+
 /// Memory of the sort of one partition.
 #[derive(Debug)]
 struct SortMemory {
@@ -58,6 +87,8 @@ struct OperatorMemory {
     /// Bytes of each operator that can spill and has asked for some, by the id of its consumer.
     spilling: HashMap<usize, usize>,
     sorts: Vec<SortMemory>,
+    /// Partial aggregations by the ids of their consumers.
+    partials: HashMap<usize, PartialMemory>,
 }
 
 impl OperatorMemory {
@@ -88,12 +119,16 @@ impl OperatorMemory {
             *self.spilling.entry(consumer.id()).or_default() += bytes;
         }
         let id = consumer.id();
+        if let Some(partial) = self.partials.get_mut(&id) {
+            partial.held_bytes += bytes;
+        }
         if let Some(sort) = self.sorts.iter_mut().find(|sort| sort.runs == id || sort.merge == Some(id)) {
             sort.handed_on_bytes = sort.handed_on_bytes.saturating_sub(bytes);
         }
     }
 
-    fn record_shrink(&mut self, consumer: &MemoryConsumer, bytes: usize) {
+    /// Returns the bytes that others may have now.
+    fn record_shrink(&mut self, consumer: &MemoryConsumer, bytes: usize) -> usize {
         if let Some(bytes_held) = self.spilling.get_mut(&consumer.id()) {
             *bytes_held = bytes_held.saturating_sub(bytes);
         }
@@ -102,6 +137,19 @@ impl OperatorMemory {
         } else if let Some(sort) = self.sort_of_merge(consumer.id()) {
             sort.handed_on_bytes = 0;
         }
+        let Some(partial) = self.partials.get_mut(&consumer.id()) else { return bytes };
+        let before = partial.held_bytes;
+        partial.held_bytes = before.saturating_sub(bytes);
+        if partial.held_bytes > before / EMPTY_TABLE {
+            return bytes;
+        }
+        partial.emitted_bytes += bytes;
+        0
+    }
+
+    /// Takes what a partial aggregation emitted before it went on to read.
+    fn take_emitted(&mut self, consumer: &MemoryConsumer) -> usize {
+        self.partials.get_mut(&consumer.id()).map_or(0, |partial| std::mem::take(&mut partial.emitted_bytes))
     }
 }
 
@@ -145,6 +193,12 @@ impl StatementPool {
         self.was_crowded_out.swap(false, Ordering::Relaxed)
     }
 
+    /// Gives bytes to others.
+    fn release(&self, bytes: usize) {
+        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.group.iter().chain([&self.shared]).for_each(|memory| memory.sub(bytes));
+    }
+
     fn record_reserved(&self, bytes: usize) {
         let before = self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.peak_bytes.fetch_max(before + bytes, Ordering::Relaxed);
@@ -172,34 +226,41 @@ impl MemoryPool for StatementPool {
             if let Some(sort) = latest.find(|sort| sort.merge.is_none() && sort.partition == partition) {
                 sort.merge = Some(consumer.id());
             }
+        } else if consumer.name().starts_with(PARTIAL_CONSUMER) {
+            operators.partials.insert(consumer.id(), PartialMemory::default());
         }
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         let mut operators = self.operators.lock();
         operators.spilling.remove(&consumer.id());
+        self.release(operators.take_emitted(consumer));
+        operators.partials.remove(&consumer.id());
         // The runs end before the merge has taken what they handed on.
         let ends = |sort: &SortMemory| sort.merge.map_or(sort.runs == consumer.id(), |merge| merge == consumer.id());
         operators.sorts.retain(|sort| !ends(sort));
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        let additional = counted(reservation.consumer(), additional);
         let mut operators = self.operators.lock();
+        self.release(operators.take_emitted(reservation.consumer()));
         self.group.iter().chain([&self.shared]).for_each(|memory| memory.add(additional));
         self.record_reserved(additional);
         operators.record_growth(reservation.consumer(), additional);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
+        let shrink = counted(reservation.consumer(), shrink);
         let mut operators = self.operators.lock();
-        operators.record_shrink(reservation.consumer(), shrink);
-        self.used_bytes.fetch_sub(shrink, Ordering::Relaxed);
-        self.group.iter().chain([&self.shared]).for_each(|memory| memory.sub(shrink));
+        self.release(operators.record_shrink(reservation.consumer(), shrink));
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let consumer = reservation.consumer();
+        let additional = counted(consumer, additional);
         let mut operators = self.operators.lock();
+        self.release(operators.take_emitted(consumer));
         let try_add = |memory: &QueryMemory, holders: &str| {
             let total = memory.limit_bytes;
             let limit = if consumer.can_spill() { operators.limit_for(total, consumer, additional) } else { total };
@@ -305,6 +366,28 @@ mod tests {
         first.try_grow(700).unwrap();
         drop((first, merge, aggregate));
         assert_eq!(memory.used_bytes(), 0);
+    }
+
+    #[test]
+    fn what_a_partial_aggregation_emits_stays_reserved_until_it_reads_on() {
+        let (memory, pool) = pool();
+        let partial = operator(&pool, "PartialHashAggregateStream[0]", true);
+        let other = operator(&pool, "join", false);
+        partial.try_grow(2_000).unwrap();
+        // It passes on a materialized batch in slices, of which it reserves the whole.
+        partial.shrink(500);
+        assert_eq!(memory.used_bytes(), 1_500);
+        // It emits its groups, and keeps an empty table.
+        partial.shrink(1_400);
+        assert_eq!((memory.used_bytes(), pool.reserved(), partial.size()), (1_500, 1_500, 100));
+        other.try_grow(1_701).unwrap_err();
+        partial.try_grow(50).unwrap();
+        assert_eq!((memory.used_bytes(), pool.reserved()), (150, 150));
+        partial.free();
+        assert_eq!(memory.used_bytes(), 150);
+        drop(partial);
+        assert_eq!((memory.used_bytes(), pool.reserved()), (0, 0));
+        other.try_grow(3_200).unwrap();
     }
 
     #[test]
