@@ -204,8 +204,10 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
         LoadTarget::New { definition, replace } => IngestWriter::start(move || store.ingest_new(definition, replace)),
     };
     let adapt = |batch: &RecordBatch| {
+        let bytes = row_bytes(batch);
+        ticket.add(batch.num_rows() as u64, bytes);
         // From here on they belong to the threads that write.
-        ticket.add_sent(batch.num_rows() as u64, row_bytes(batch));
+        ticket.memory().heap().release(bytes);
         adapter.adapt(batch)
     };
     writer.write_all(rows, adapt).await?;

@@ -6,8 +6,10 @@
 //!
 //! - [`pool`]: the pool of one statement, and which requests it refuses
 //! - [`statement`]: the memory that one statement holds: what its operators reserve, and what its work allocates
+//! - [`credited`]: rows that leave a statement
 //! - [`spawned`]: charges the tasks that DataFusion spawns to the statement that spawned them
 
+mod credited;
 mod pool;
 mod spawned;
 mod statement;
@@ -15,6 +17,7 @@ mod statement;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+pub(super) use credited::credited;
 pub(super) use pool::StatementPool;
 pub(super) use spawned::charge_spawned_tasks;
 pub(super) use statement::StatementMemory;

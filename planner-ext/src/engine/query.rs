@@ -27,6 +27,7 @@ use tokio_util::sync::DropGuard;
 use super::Engine;
 use super::admission::{Demand, ExecutionSlot};
 use super::execute::Outline;
+use super::memory::credited;
 use super::registry::{StatementState, Ticket};
 use super::run::{Executable, PlanMemory, acquire_slot, plan_physical};
 use super::statement::{Planned, Prepared, RunningQuery};
@@ -225,7 +226,7 @@ impl Admitted {
         ticket.count_restart();
         self.slot.give_back();
         let most = ticket.memory().limit_bytes() as u64 / 4 * 3;
-        match acquire_slot(&self.engine, ticket, Demand::fixed(most)).await {
+        match acquire_slot(&self.engine, ticket, Demand::required(most)).await {
             Ok(slot) => self.slot = slot,
             // The queue is full, or the wait was too long.
             Err(busy) if busy.kind() == ErrorKind::ResourceExhausted => return Err(error.into()),
@@ -320,10 +321,11 @@ impl ResultSender {
 
     /// Sends a batch. While the client takes none, the statement leaves its slot to others.
     async fn send(&self, batch: RecordBatch, ticket: &Ticket, slot: &ExecutionSlot) -> Result<()> {
-        ticket.add_sent(batch.num_rows() as u64, row_bytes(&batch));
+        ticket.add(batch.num_rows() as u64, row_bytes(&batch));
         if batch.num_rows() == 0 {
             return Ok(());
         }
+        let batch = credited(&batch, ticket.memory().heap())?;
         if let Ok(room) = tokio::time::timeout(SLOT_PATIENCE, self.rows.reserve()).await {
             room.map_err(|_| client_gone())?.send(Ok(batch));
             return Ok(());

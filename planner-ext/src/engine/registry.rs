@@ -526,12 +526,6 @@ impl Ticket {
         self.statement.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts rows that now belong to the client's connection.
-    pub(super) fn add_sent(&self, rows: u64, bytes: u64) {
-        self.add(rows, bytes);
-        self.statement.memory.heap().release(bytes);
-    }
-
     /// Counts a refusal by admission.
     pub(super) fn count_rejected(&self) {
         self.registry.counters.rejected.fetch_add(1, Ordering::Relaxed);

@@ -36,6 +36,8 @@ const SORT_MERGE_BYTES: u64 = 10 << 20;
 pub(in crate::engine) struct Demand {
     operators: Mutex<Vec<OperatorDemand>>,
     is_point: bool,
+    /// Whether the statement does not begin without it, even if no other one executes.
+    is_required: bool,
 }
 
 #[derive(Debug)]
@@ -139,21 +141,30 @@ impl Demand {
         })?;
         pipelines.into_iter().for_each(|pipeline| pipeline.end(&mut operators));
         operators.retain(|operator| matches!(&operator.progress, Progress::Planned(plan) if plan.metrics().is_some()));
-        let demand = Self { operators: Mutex::new(operators), is_point: false };
+        let demand = Self { operators: Mutex::new(operators), is_point: false, is_required: false };
         let is_point = is_known && all_rows <= POINT_ROWS && all_rows_bytes <= POINT_BYTES;
         Ok(Arc::new(Self { is_point, ..demand }))
     }
 
     /// That of a statement of which nothing is known.
     pub(in crate::engine) fn fixed(bytes: u64) -> Arc<Self> {
+        Arc::new(Self::of_one(bytes))
+    }
+
+    fn of_one(bytes: u64) -> Self {
         let progress = Progress::Executing(MetricsSet::new());
         let whole = OperatorDemand { progress, partitions: 1, time: 1.0, held_time: 1.0, bytes };
-        Arc::new(Self { operators: Mutex::new(vec![whole]), is_point: false })
+        Self { operators: Mutex::new(vec![whole]), ..Self::default() }
+    }
+
+    /// That of a statement which has found out that it needs so much, and waits for it.
+    pub(in crate::engine) fn required(bytes: u64) -> Arc<Self> {
+        Arc::new(Self { is_required: true, ..Self::of_one(bytes) })
     }
 
     /// That of a statement that reads and needs next to nothing.
     pub(in crate::engine) fn point() -> Arc<Self> {
-        Arc::new(Self { operators: Mutex::default(), is_point: true })
+        Arc::new(Self { is_point: true, ..Self::default() })
     }
 
     /// Lets go of the plan, which executes now.
@@ -191,13 +202,18 @@ impl Demand {
         self.is_point
     }
 
+    /// Whether the statement does not begin without it, even if no other one executes.
+    pub(in crate::engine) fn is_required(&self) -> bool {
+        self.is_required
+    }
+
     #[cfg(test)]
     pub(super) fn from_operators(operators: impl IntoIterator<Item = (f64, u64)>) -> Arc<Self> {
         let operator = |(time, bytes)| {
             let progress = Progress::Executing(MetricsSet::new());
             OperatorDemand { progress, partitions: 1, time, held_time: time, bytes }
         };
-        Arc::new(Self { operators: Mutex::new(operators.into_iter().map(operator).collect()), is_point: false })
+        Arc::new(Self { operators: Mutex::new(operators.into_iter().map(operator).collect()), ..Self::default() })
     }
 }
 

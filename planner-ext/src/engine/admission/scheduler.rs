@@ -4,7 +4,7 @@
 //! least for its weight comes first, and in a group the statement that arrived first. One that does not fit beside the
 //! running ones lets others pass, until it has waited for a quarter of the longest wait; then it comes first, whatever its
 //! group, and only point statements pass. So large statements and low priorities are delayed, not starved. A statement that
-//! runs alone always fits. One that waits for a limit of its session or of its group stops nobody else.
+//! runs alone always fits, unless it has found out before that it needs more than stalled ones leave. One that waits for a limit of its session or of its group stops nobody else.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -259,7 +259,14 @@ impl<G> Scheduler<G> {
     }
 
     fn lets_nobody_pass(&self, waiting: &Waiting<G>, now_us: u64) -> bool {
-        self.comes_first(waiting, now_us) || self.limits.policy == AdmissionPolicy::Fifo
+        let is_next = self.comes_first(waiting, now_us) || self.limits.policy == AdmissionPolicy::Fifo;
+        is_next && !waiting.request.as_ref().is_some_and(|request| self.waits_for_stalled(request))
+    }
+
+    /// Whether it waits for memory that stalled statements hold, however few others execute.
+    fn waits_for_stalled(&self, request: &Request) -> bool {
+        let needed = self.demand_of(request);
+        request.demand.is_required() && self.stalled_bytes().saturating_add(needed) > self.limits.memory_bytes
     }
 
     /// Whether it has executed before, or has waited for long.
@@ -274,9 +281,12 @@ impl<G> Scheduler<G> {
 
     /// What running statements are expected to need, and paused ones have.
     fn used_bytes(&self) -> u64 {
+        self.demand_bytes().saturating_add(self.stalled_bytes())
+    }
+
+    fn stalled_bytes(&self) -> u64 {
         let paused = self.entries.values().filter(|entry| entry.is_paused);
-        let held = paused.map(|entry| entry.request.held_bytes());
-        held.fold(self.demand_bytes(), u64::saturating_add)
+        paused.map(|entry| entry.request.held_bytes()).fold(0, u64::saturating_add)
     }
 
     /// Whether a statement may run beside those that use `used_bytes`.
@@ -340,7 +350,7 @@ impl<G> Scheduler<G> {
             AdmissionPolicy::Fifo | AdmissionPolicy::None => return true,
         };
         let fits = !self.memory_is_short && used_bytes.saturating_add(needed) <= self.limits.memory_bytes;
-        fits || self.general().next().is_none()
+        fits || !request.demand.is_required() && self.general().next().is_none()
     }
 
     /// What a statement needs from now on; at least what it has.
@@ -356,7 +366,10 @@ impl<G> Scheduler<G> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
+
     use super::*;
+    use crate::engine::memory::QueryMemory;
     use crate::engine::workload::WorkloadGroup;
 
     const MIB: u64 = 1 << 20;
@@ -422,6 +435,32 @@ mod tests {
         assert_eq!(scheduler.admitted(1), ["b"]);
         scheduler.set_memory_short(false);
         assert_eq!(scheduler.admitted(2), ["c"]);
+    }
+
+    #[test]
+    fn one_that_needs_what_a_stalled_one_holds_waits_for_it() {
+        let mut scheduler = scheduler(AdmissionPolicy::WeightedDemand);
+        let memory = QueryMemory::new(100 * MIB);
+        let held = Arc::new(StatementMemory::new(&memory, None));
+        let request = |name: &str, demand, memory| Request { session: name.into(), group: group(), demand, memory };
+        let stalled =
+            scheduler.ask(request("stalled", Demand::fixed(1), Some(Arc::clone(&held))), "stalled", 0).unwrap();
+        assert_eq!(scheduler.admitted(0), ["stalled"]);
+        let pool: Arc<dyn MemoryPool> = held.pool();
+        let reservation = MemoryConsumer::new("join").register(&pool);
+        reservation.grow(50 << 20);
+        scheduler.pause(stalled, 0);
+        scheduler.ask(request("again", Demand::required(75 * MIB), None), "again", 0).unwrap();
+        assert!(scheduler.admitted(0).is_empty());
+        let large = scheduler.ask(request("large", Demand::fixed(900 * MIB), None), "large", 0).unwrap();
+        assert_eq!(scheduler.admitted(0), ["large"], "what is left may suffice");
+        scheduler.end(large, 1);
+        assert!(scheduler.admitted(1).is_empty());
+        let other = scheduler.ask_for("other", 10, 5_000);
+        assert_eq!(scheduler.admitted(5_000), ["other"], "it stops nobody else");
+        scheduler.end(other, 1);
+        drop(reservation);
+        assert_eq!(scheduler.admitted(5_001), ["again"]);
     }
 
     #[test]

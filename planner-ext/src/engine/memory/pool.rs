@@ -345,7 +345,7 @@ mod tests {
         let (memory, pool) = pool();
         let (first, merge) = sort(&pool, 0);
         let (second, other) = sort(&pool, 1);
-        let aggregate = operator(&pool, "GroupedHashAggregateStream[0]", true);
+        let aggregate = operator(&pool, "FinalHashAggregateStream[0]", true);
         // More than the 640 bytes that a small operator may have.
         first.try_grow(2_000).unwrap();
         first.free();
