@@ -31,7 +31,7 @@ use datafusion::prelude::SessionConfig;
 
 use enumerate::Tree;
 use graph::{Graph, Relations};
-pub use physical::{Size, visit_sizes};
+pub use physical::{ENTRY_BYTES, Size, visit_sizes};
 
 use crate::session_options::SessionOptions;
 

@@ -48,7 +48,7 @@ impl StatisticsProvider for Estimates {
             statistics.num_rows = Precision::Inexact(estimate.rows.round() as usize);
         }
         statistics.total_byte_size = match statistics.num_rows.get_value() {
-            Some(rows) => Precision::Inexact(rows.saturating_mul(ENTRY + width(&plan.schema()))),
+            Some(rows) => Precision::Inexact(rows.saturating_mul(ENTRY_BYTES + width(&plan.schema()))),
             None => Precision::Absent,
         };
         let mut statistics = ExtendedStatistics::new(statistics);
@@ -101,7 +101,7 @@ pub fn visit_sizes(
 }
 
 /// Estimated bytes of a row in a hash table beside its values: its hash, its place, the next row with that hash.
-const ENTRY: usize = 24;
+pub const ENTRY_BYTES: usize = 24;
 
 /// Estimated bytes of a row's values.
 fn width(schema: &Schema) -> usize {

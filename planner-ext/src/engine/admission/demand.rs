@@ -20,7 +20,7 @@ use datafusion::physical_plan::streaming::StreamingTableExec;
 use datafusion::physical_plan::windows::WindowAggExec;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 use parking_lot::Mutex;
-use terrace_scan::joins::{Size, visit_sizes};
+use terrace_scan::joins::{ENTRY_BYTES, Size, visit_sizes};
 use terrace_scan::spilling_join::SpillingHashJoinExec;
 
 /// All operators of a point statement together have at most so many rows.
@@ -249,8 +249,11 @@ fn memory_of(operator: &Arc<dyn ExecutionPlan>, inputs: &[Size], own: Size) -> u
             (Some(fetch), Some(rows)) if rows > 0 => {
                 (input.bytes as f64 * (fetch as f64 / rows as f64).min(1.0)) as u64
             }
-            // It reserves its rows twice.
-            _ => input.bytes.saturating_mul(2),
+            // It reserves its rows twice, and has no hash table.
+            (_, rows) => {
+                let entries = rows.unwrap_or(0).saturating_mul(ENTRY_BYTES as u64);
+                input.bytes.saturating_sub(entries).saturating_mul(2)
+            }
         }
     } else if operator.is::<AggregateExec>() {
         own.bytes.min(input.bytes)
