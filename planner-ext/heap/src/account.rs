@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::allocator::{WorkingFor, current};
+use crate::allocator::{Uncharged, WorkingFor, current};
 
 /// Bytes that the work of one statement has allocated and not freed, and the time that it took of threads.
 #[derive(Debug, Default)]
@@ -93,6 +93,12 @@ impl HeapAccount {
             Some(account) => account.charge_call(work),
             None => work(),
         }
+    }
+
+    /// Charges what `work` allocates to no account.
+    pub fn uncharged<T>(work: impl FnOnce() -> T) -> T {
+        let _working = Uncharged::begin();
+        work()
     }
 
     /// Charges what `work` allocates to this account.

@@ -138,6 +138,26 @@ impl Drop for WorkingFor<'_> {
     }
 }
 
+/// While it lives, this thread works for no account; then for the earlier one again.
+pub(crate) struct Uncharged {
+    earlier: *const HeapAccount,
+}
+
+impl Uncharged {
+    pub(crate) fn begin() -> Self {
+        THREAD.with(|thread| {
+            report(thread);
+            Self { earlier: thread.account.replace(std::ptr::null()) }
+        })
+    }
+}
+
+impl Drop for Uncharged {
+    fn drop(&mut self) {
+        THREAD.with(|thread| thread.account.set(self.earlier));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::disallowed_methods, reason = "tests wait for real threads")]
@@ -175,6 +195,14 @@ mod tests {
         assert_eq!(account.peak_bytes(), 5 * MIB);
         account.release(MIB);
         assert_eq!(account.bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_uncharged_belongs_to_nobody() {
+        let account = HeapAccount::new();
+        let held = account.charge_call(|| (mebibytes(1), HeapAccount::uncharged(|| mebibytes(8)), mebibytes(2)));
+        assert_eq!((account.bytes(), account.peak_bytes()), (3 * MIB, 3 * MIB));
+        drop(held);
     }
 
     #[test]

@@ -34,7 +34,6 @@ use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, Optimizer
 
 use crate::comparison;
 use crate::subqueries::EmptySubqueries;
-use crate::window_texts::WindowTexts;
 
 /// Adds the rules of this module to the analyzer.
 pub(crate) fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
@@ -42,7 +41,6 @@ pub(crate) fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
     rules.insert(0, Arc::new(DecimalsToFloats));
     rules.push(Arc::new(LiteralArguments));
     rules.push(Arc::new(EmptySubqueries));
-    rules.push(Arc::new(WindowTexts));
     builder.with_analyzer_rules(rules)
 }
 

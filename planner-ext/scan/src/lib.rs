@@ -17,7 +17,6 @@
 //! - `decimal`: arithmetic on decimals in 64 bits
 //! - `floats`: one zero and one NaN for all operations on floats
 //! - `subqueries`: scalar subqueries that return no row
-//! - `window_texts`: texts that window functions pass on
 
 pub mod coercion;
 pub mod comparison;
@@ -33,6 +32,5 @@ pub mod session_options;
 pub mod sink;
 pub mod spilling_join;
 mod subqueries;
-mod window_texts;
 
 pub use provider::TierTable;

@@ -107,6 +107,11 @@ impl ExecutionSlot {
         self.held.store(true, Ordering::SeqCst);
     }
 
+    /// Frees the slot before it is dropped.
+    pub(super) fn free(&self) {
+        self.admission.with_scheduler(|scheduler, now_us| scheduler.end(self.id, now_us));
+    }
+
     /// Counts a point statement that turned out to be none as one of the others.
     pub(super) fn demote(&self) {
         self.admission.with_scheduler(|scheduler, now_us| scheduler.demote(self.id, now_us));

@@ -208,9 +208,9 @@ impl Admitted {
         Ok(Opened { stream, first })
     }
 
-    /// Executes a plan that is no point statement until its first rows are known. Where query memory runs out before, because
-    /// others hold it or the plan has sorts or joins, the statement waits until it can have most of query memory, and starts
-    /// again with a plan of few sorts. Later its client may already have rows.
+    /// Executes a plan that is no point statement until its first rows are known. Where query memory runs out before, the
+    /// statement starts again with a plan of few sorts: at once, or if others hold the memory, when it can have most of
+    /// it. Later its client may already have rows.
     async fn open_or_wait_for_memory(&mut self, executable: Executable, ticket: &Ticket) -> Result<Opened> {
         let has_joins_or_sorts = has_joins_or_sorts(&executable.plan)?;
         ticket.memory().take_crowded_out();
@@ -224,13 +224,15 @@ impl Admitted {
         }
         tracing::info!(query = %ticket.id(), was_crowded_out, "query memory ran out; the statement starts again with more");
         ticket.count_restart();
-        self.slot.give_back();
-        let most = ticket.memory().limit_bytes() as u64 / 4 * 3;
-        match acquire_slot(&self.engine, ticket, Demand::required(most)).await {
-            Ok(slot) => self.slot = slot,
-            // The queue is full, or the wait was too long.
-            Err(busy) if busy.kind() == ErrorKind::ResourceExhausted => return Err(error.into()),
-            Err(stopped) => return Err(stopped),
+        if was_crowded_out {
+            self.slot.free();
+            let most = ticket.memory().limit_bytes() as u64 / 4 * 3;
+            match acquire_slot(&self.engine, ticket, Demand::required(most)).await {
+                Ok(slot) => self.slot = slot,
+                // The queue is full, or the wait was too long.
+                Err(busy) if busy.kind() == ErrorKind::ResourceExhausted => return Err(error.into()),
+                Err(stopped) => return Err(stopped),
+            }
         }
         let again = plan_physical(&self.engine, ticket, &self.planned, PlanMemory::FewSorts).await?;
         self.open(again).await.map_err(Into::into)

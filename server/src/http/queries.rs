@@ -61,8 +61,9 @@ pub struct QueryItem {
     queued_us: u64,
     /// Time for which threads worked for it, in microseconds.
     busy_us: u64,
-    /// Query memory that it was expected to need, weighted by time, in bytes.
+    /// Times that it started again, because query memory ran out before its first rows.
     restarts: u64,
+    /// Query memory that it was expected to need, weighted by time, in bytes.
     demand_bytes: u64,
     /// Query memory that its operators reserve, in bytes.
     reserved_bytes: u64,

@@ -112,19 +112,18 @@ impl Demand {
             let own_rows = own.rows.unwrap_or(0);
             all_rows = all_rows.saturating_add(own_rows);
             let rows = inputs.iter().filter_map(|input| input.rows).fold(own_rows, u64::saturating_add);
-            let time = rows as f64;
+            // An operator without metrics never ends, and holds no memory; what it does is done by those beside it.
+            let has_metrics = operator.metrics().is_some();
+            let time = if has_metrics { rows as f64 } else { 0.0 };
+            let rows_bytes = if has_metrics { memory_of(operator, inputs, own) } else { 0 };
+            all_rows_bytes = all_rows_bytes.saturating_add(rows_bytes);
             let number = operators.len();
             operators.push(OperatorDemand {
                 progress: Progress::Planned(Arc::clone(operator)),
                 partitions: operator.properties().partitioning.partition_count(),
                 time,
                 held_time: 0.0,
-                // An operator without metrics never ends, and holds no memory.
-                bytes: operator.metrics().map_or(0, |_| {
-                    let rows_bytes = memory_of(operator, inputs, own);
-                    all_rows_bytes = all_rows_bytes.saturating_add(rows_bytes);
-                    rows_bytes.saturating_add(merge_bytes(operator)).min(most_bytes)
-                }),
+                bytes: if has_metrics { rows_bytes.saturating_add(merge_bytes(operator)).min(most_bytes) } else { 0 },
             });
             let mut own_pipeline = Pipeline { time, holders: vec![number] };
             let first_input = pipelines.len().saturating_sub(inputs.len());

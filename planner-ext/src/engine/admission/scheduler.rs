@@ -263,10 +263,10 @@ impl<G> Scheduler<G> {
         is_next && !waiting.request.as_ref().is_some_and(|request| self.waits_for_stalled(request))
     }
 
-    /// Whether it waits for memory that stalled statements hold, however few others execute.
+    /// Whether it waits for memory that is short, or that stalled statements hold, however few others execute.
     fn waits_for_stalled(&self, request: &Request) -> bool {
-        let needed = self.demand_of(request);
-        request.demand.is_required() && self.stalled_bytes().saturating_add(needed) > self.limits.memory_bytes
+        let is_held = || self.stalled_bytes().saturating_add(self.demand_of(request)) > self.limits.memory_bytes;
+        request.demand.is_required() && (self.memory_is_short || is_held())
     }
 
     /// Whether it has executed before, or has waited for long.

@@ -15,9 +15,12 @@ use terrace_heap::HeapAccount;
 
 /// Returns the rows in the same buffers, whose memory is credited to `account` wherever they are dropped.
 pub(in crate::engine) fn credited(batch: &RecordBatch, account: &Arc<HeapAccount>) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().map(|column| make_array(with_account(column.to_data(), account)));
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(batch.schema(), columns.collect(), &options)
+    // The connection frees what is allocated here, too.
+    HeapAccount::uncharged(|| {
+        let columns = batch.columns().iter().map(|column| make_array(with_account(column.to_data(), account)));
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        RecordBatch::try_new_with_options(batch.schema(), columns.collect(), &options)
+    })
 }
 
 fn with_account(data: ArrayData, account: &Arc<HeapAccount>) -> ArrayData {

@@ -52,18 +52,22 @@ const PARTIAL_CONSUMER: &str = "PartialHashAggregateStream[";
 /// A partial aggregation that keeps at most this share of its bytes has emitted its groups.
 const EMPTY_TABLE: usize = 8;
 
-/// Prefix of the names of aggregations with grouping sets.
+/// Prefix of the names of aggregations with grouping sets, and of some others: over ordered input, with a limit.
 const GROUPING_SETS_CONSUMER: &str = "GroupedHashAggregateStream[";
 
 /// The bytes that count against the limit where `consumer` asks for `bytes`.
 fn counted(consumer: &MemoryConsumer, bytes: usize) -> usize {
-    if consumer.name().starts_with(GROUPING_SETS_CONSUMER) { bytes.saturating_mul(2) } else { bytes }
+    // One that cannot spill has ordered input, and emits each group when it is complete.
+    let counts_twice = consumer.can_spill() && consumer.name().starts_with(GROUPING_SETS_CONSUMER);
+    if counts_twice { bytes.saturating_mul(2) } else { bytes }
 }
 
 /// Memory of a partial aggregation.
 #[derive(Debug, Default)]
 struct PartialMemory {
     held_bytes: usize,
+    /// Whether its last request was refused: it emits its groups now.
+    was_refused: bool,
     /// Bytes that it freed when it emitted its groups, and has not taken again: the emitted batch.
     emitted_bytes: usize,
 }
@@ -121,6 +125,7 @@ impl OperatorMemory {
         let id = consumer.id();
         if let Some(partial) = self.partials.get_mut(&id) {
             partial.held_bytes += bytes;
+            partial.was_refused = false;
         }
         if let Some(sort) = self.sorts.iter_mut().find(|sort| sort.runs == id || sort.merge == Some(id)) {
             sort.handed_on_bytes = sort.handed_on_bytes.saturating_sub(bytes);
@@ -140,11 +145,18 @@ impl OperatorMemory {
         let Some(partial) = self.partials.get_mut(&consumer.id()) else { return bytes };
         let before = partial.held_bytes;
         partial.held_bytes = before.saturating_sub(bytes);
-        if partial.held_bytes > before / EMPTY_TABLE {
+        let emits = std::mem::take(&mut partial.was_refused) && partial.held_bytes <= before / EMPTY_TABLE;
+        if !emits {
             return bytes;
         }
         partial.emitted_bytes += bytes;
         0
+    }
+
+    fn record_refusal(&mut self, consumer: &MemoryConsumer) {
+        if let Some(partial) = self.partials.get_mut(&consumer.id()) {
+            partial.was_refused = true;
+        }
     }
 
     /// Takes what a partial aggregation emitted before it went on to read.
@@ -275,11 +287,16 @@ impl MemoryPool for StatementPool {
                 ))
             })
         };
-        if let Some(group) = &self.group {
-            try_add(group, "all statements of its workload group")?;
-        }
-        if let Err(error) = try_add(&self.shared, "all statements") {
-            self.group.iter().for_each(|group| group.sub(additional));
+        let added = match &self.group {
+            Some(group) => try_add(group, "all statements of its workload group"),
+            None => Ok(()),
+        };
+        let added = added.and_then(|()| {
+            try_add(&self.shared, "all statements")
+                .inspect_err(|_| self.group.iter().for_each(|group| group.sub(additional)))
+        });
+        if let Err(error) = added {
+            operators.record_refusal(consumer);
             return Err(error);
         }
         self.record_reserved(additional);
@@ -374,17 +391,23 @@ mod tests {
         let partial = operator(&pool, "PartialHashAggregateStream[0]", true);
         let other = operator(&pool, "join", false);
         partial.try_grow(2_000).unwrap();
-        // It passes on a materialized batch in slices, of which it reserves the whole.
+        // It passes on a materialized batch in slices, and reads on without groups.
         partial.shrink(500);
-        assert_eq!(memory.used_bytes(), 1_500);
+        partial.shrink(1_500);
+        assert_eq!(memory.used_bytes(), 0);
+        partial.try_grow(1_500).unwrap();
+        partial.try_grow(1_500).unwrap_err();
         // It emits its groups, and keeps an empty table.
         partial.shrink(1_400);
         assert_eq!((memory.used_bytes(), pool.reserved(), partial.size()), (1_500, 1_500, 100));
         other.try_grow(1_701).unwrap_err();
         partial.try_grow(50).unwrap();
         assert_eq!((memory.used_bytes(), pool.reserved()), (150, 150));
+        // One that ends while it emits.
+        partial.try_grow(1_800).unwrap();
+        partial.try_grow(1_500).unwrap_err();
         partial.free();
-        assert_eq!(memory.used_bytes(), 150);
+        assert_eq!(memory.used_bytes(), 1_950);
         drop(partial);
         assert_eq!((memory.used_bytes(), pool.reserved()), (0, 0));
         other.try_grow(3_200).unwrap();

@@ -440,63 +440,6 @@ async fn a_query_that_others_crowd_out_starts_again_with_their_memory() {
     assert_eq!(record(large).restarts, 0);
 }
 
-/// A window operator joins the rows that it keeps with each batch.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_window_over_texts_lets_go_of_them() {
-    let server = Server::with(|o| o.query_memory_bytes = 64 << 20);
-    server
-        .run("CREATE TABLE t AS SELECT k, concat('a text of some length, and more ', k) AS s FROM generate_series(1, 1000000) AS g(k)")
-        .await
-        .unwrap();
-    for (sql, row) in [
-        (
-            "SELECT sum(k * (n % 97)), max(s) FROM (SELECT s, k, row_number() OVER (ORDER BY k DESC) AS n FROM t)",
-            "23999288005382|a text of some length, and more 999999",
-        ),
-        ("SELECT sum(n) FROM (SELECT min(length(s)) OVER (ORDER BY k ROWS 3 PRECEDING) AS n FROM t)", "37888880"),
-        ("SELECT count(n), max(n) FROM (SELECT lag(s, 2, 'none') OVER (ORDER BY k) AS n FROM t)", "1000000|none"),
-        (
-            "SELECT count(n), max(n) FROM (SELECT max(s) OVER (ORDER BY k) AS n FROM t)",
-            "1000000|a text of some length, and more 999999",
-        ),
-    ] {
-        assert_eq!(server.rows(sql).await, [row], "{sql}");
-        let record = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
-        assert!(record.memory.allocated_peak < 80 << 20, "{sql}: {:?}", record.memory);
-    }
-    for (sql, rows) in [
-        (
-            "SELECT s, string_agg(s, '-') OVER (ORDER BY k) AS a FROM t WHERE k < 3 ORDER BY k",
-            vec![
-                "a text of some length, and more 1|a text of some length, and more 1",
-                "a text of some length, and more 2|a text of some length, and more 1-a text of some length, and more 2",
-            ],
-        ),
-        (
-            "SELECT arrow_typeof(s), arrow_typeof(a) FROM (SELECT s, max(s) OVER (ORDER BY k) AS a FROM t) LIMIT 1",
-            vec!["Utf8View|Utf8View"],
-        ),
-        (
-            "SELECT first_value(t.s) OVER (PARTITION BY t.s ORDER BY u.s), rank() OVER (PARTITION BY t.s ORDER BY u.s) FROM t JOIN t AS u USING (k) WHERE t.k = 5",
-            vec!["a text of some length, and more 5|1"],
-        ),
-        (
-            "SELECT count(*) FROM (SELECT row_number() OVER (PARTITION BY s || 'x', s LIKE '%7' ORDER BY k) AS n FROM t WHERE k < 9) WHERE n = 1",
-            vec!["8"],
-        ),
-        (
-            "SELECT s FROM (SELECT s, row_number() OVER (PARTITION BY s ORDER BY k) AS n FROM t) WHERE s = 'a text of some length, and more 7'",
-            vec!["a text of some length, and more 7"],
-        ),
-        (
-            "SELECT count(*) FILTER (WHERE s LIKE '%1') OVER (ORDER BY k), lead(s) OVER (ORDER BY k) FROM t WHERE k < 2",
-            vec!["1|"],
-        ),
-    ] {
-        assert_eq!(server.rows(sql).await, rows, "{sql}");
-    }
-}
-
 /// Texts of `array_agg` are views, whose texts DataFusion does not count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn array_agg_of_texts_counts_what_its_result_takes() {
