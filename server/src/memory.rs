@@ -122,7 +122,8 @@ impl MemoryPlan {
         let io_bytes = part(memory.io, 4, 32 * MIB, 512 * MIB);
         let delta_bytes = part(memory.delta, 3, 16 * MIB, 256 * MIB);
         let ingest_bytes = part(memory.ingest, 4, 32 * MIB, 512 * MIB);
-        let reserve_bytes = part(memory.reserve, 10, 96 * MIB, 1024 * MIB);
+        // Of which the watch keeps 6 % of the limit free (`memory_watch.rs`).
+        let reserve_bytes = part(memory.reserve, 16, 128 * MIB, 1024 * MIB);
         let nvm = &config.tiers.nvm;
         let nvm_bytes = nvm.capacity.filter(|_| nvm.emulated).map_or(0, |size| size.resolve(whole));
         let dram = config.tiers.dram.budget.map(|size| size.resolve(whole));

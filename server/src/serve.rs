@@ -82,7 +82,7 @@ impl Server {
                 None => Authentication::Open,
             },
             drain_timeout: self.config.grace.0,
-            max_received_bytes: (self.instance.plan.reserve_bytes / 2).max(32 << 20),
+            max_received_bytes: (self.instance.plan.reserve_bytes / 3).max(32 << 20),
             max_kept_bytes_per_session: (query_bytes / 16).max(16 << 20),
             max_kept_bytes: (query_bytes / 4).max(32 << 20),
             stall_timeout: Some(self.config.query.stall_timeout.0).filter(|timeout| !timeout.is_zero()),

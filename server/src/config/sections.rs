@@ -128,7 +128,8 @@ section! {
         /// Membership filters, by which scans leave out chunks that have none of the values asked for. 0: none are built.
         /// Default: a sixteenth of the DRAM budget.
         pub filters: Option<Size> = None,
-        /// Kept free for the network, the catalog's cache, metadata and the allocator. Default: 10%, 96MiB to 1GiB.
+        /// Kept free for the network, the catalog's cache, metadata and the allocator, and so that memory does not run out. Default:
+        /// 16%, 128MiB to 1GiB.
         pub reserve: Option<Size> = None,
     }
 }
