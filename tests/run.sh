@@ -73,11 +73,12 @@ sanitize() { # the unit tests of the crates with unsafe code, under AddressSanit
     )
     # Without terrace-ipc: it has no unsafe code, and its tests bring DataFusion. Leaks are not looked for: they are no
     # fault of unsafe code. A part of the long tests is enough at this speed. This build also checks the order of locks.
-    TERRACE_TEST_DEPTH=default ASAN_OPTIONS=detect_leaks=0 RUSTC_BOOTSTRAP=1 \
+    # The C compiler builds the kernels of devices under its sanitizers, too.
+    TERRACE_KERNEL_SANITIZER=1 TERRACE_TEST_DEPTH=default ASAN_OPTIONS=detect_leaks=0 RUSTC_BOOTSTRAP=1 \
         RUSTFLAGS="-Zsanitizer=address -Cdebuginfo=0" cargo test --release --locked --no-fail-fast --lib \
         --target x86_64-unknown-linux-gnu --target-dir "$CARGO_TARGET_DIR/sanitized" \
         --config profile.release.package.terrace-placement.debug-assertions=true \
-        -p terrace-model -p terrace-storage -p terrace-placement -p terrace-tier-store -p terrace-simulate \
+        -p terrace-model -p terrace-device -p terrace-storage -p terrace-placement -p terrace-tier-store -p terrace-simulate \
         -- "${skipped[@]/#/--skip=}"
 }
 

@@ -53,7 +53,7 @@ pub fn table(
     let count = rows.div_ceil(CHUNK_ROWS.into()) as u32;
     let next = AtomicU32::new(0);
     let chunk = |number: u32| -> Result<(u32, ChunkColumns)> {
-        let mut rng = StdRng::seed_from_u64(seed ^ u64::from(number) << 20);
+        let mut rng = StdRng::seed_from_u64(seed ^ (u64::from(number) + 1) << 20);
         let first = u64::from(number) * u64::from(CHUNK_ROWS);
         let rows = (rows - first).min(CHUNK_ROWS.into()) as u32;
         let columns = make(&mut rng, rows as usize);

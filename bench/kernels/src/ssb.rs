@@ -3,6 +3,7 @@
 //! the cities of nation n 10 n to 10 n + 9; manufacturer m has the categories 5 m to 5 m + 4, category c the brands 40 c
 //! to 40 c + 39.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use rand::rngs::StdRng;
@@ -174,14 +175,19 @@ fn category(brand: i64) -> i64 {
 }
 
 /// A query of flight 1: a part of the calendar, a range of discounts and one of quantities.
-fn flight_1(name: &'static str, dates: ScanJoin, discounts: (i64, i64), quantities: (i64, i64)) -> Query {
+fn flight_1(
+    name: &'static str,
+    dates: ScanJoin,
+    discounts: RangeInclusive<i64>,
+    quantities: RangeInclusive<i64>,
+) -> Query {
     let column = ColumnRef::Chunk;
     Query {
         name,
         scan: Scan {
             filter: Filter::And(vec![
-                column(DISCOUNT).between(discounts.0, discounts.1),
-                column(QUANTITY).between(quantities.0, quantities.1),
+                column(DISCOUNT).between(*discounts.start(), *discounts.end()),
+                column(QUANTITY).between(*quantities.start(), *quantities.end()),
                 Filter::Matches(0),
             ]),
             keys: Vec::new(),
@@ -226,9 +232,9 @@ pub fn queries(device: &dyn Device, lay: Lay, scale: f64, seed: u64) -> Result<Q
     let revenue: &[u32] = &[REVENUE];
     let profit: &[u32] = &[REVENUE, SUPPLY_COST];
     let queries = vec![
-        flight_1("Q1.1", b.dates(|day| day.year == 1993)?, (1, 3), (1, 24)),
-        flight_1("Q1.2", b.dates(|day| day.month == 199_401)?, (4, 6), (26, 35)),
-        flight_1("Q1.3", b.dates(|day| day.year == 1994 && day.week == 6)?, (5, 7), (26, 35)),
+        flight_1("Q1.1", b.dates(|day| day.year == 1993)?, 1..=3, 1..=24),
+        flight_1("Q1.2", b.dates(|day| day.month == 199_401)?, 4..=6, 26..=35),
+        flight_1("Q1.3", b.dates(|day| day.year == 1994 && day.week == 6)?, 5..=7, 26..=35),
         star(
             "Q2.1",
             vec![

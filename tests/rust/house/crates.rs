@@ -8,10 +8,11 @@ use serde_json::Value;
 use super::source::top;
 
 /// Crates without `terrace-`, lower ones first, each with those of ours that it may depend on.
-static ALLOWED: [(&str, &[&str]); 18] = [
+static ALLOWED: [(&str, &[&str]); 20] = [
     ("test-support", &[]),
     ("features", &[]),
     ("model", &[]),
+    ("device", &["model"]),
     ("ipc", &[]),
     ("flight", &["model", "ipc"]),
     ("storage", &["model"]),
@@ -26,6 +27,7 @@ static ALLOWED: [(&str, &[&str]); 18] = [
     ("planner-ext", &["heap", "error", "tier-store", "sql", "scan", "views", "ipc"]),
     ("server", &["features", "tier-store", "heap", "planner-ext", "flight", "ipc"]),
     ("bench", &["features", "simulate", "tier-store", "planner-ext", "server"]),
+    ("kernel-bench", &["model", "device"]),
     ("tests", &[]),
 ];
 

@@ -19,12 +19,12 @@ typedef unsigned long long u64;
 #define LANES 32      // threads that read one tile together
 #define TILE 1024     // rows that LANES threads read together: 32 each
 #define BATCH 4       // rows of a thread that are read together
-#define SPARSE 16      // rows of a thread that are taken wherever they are, at most
+#define SPARSE 16     // rows of a thread that are taken wherever they are, at most
 #define PAGE_TILES 8  // tiles of a page of a packed column
 #define MEASURES 24   // measures of a program, at most
 #define DEPTH 16      // conditions that wait for an AND or OR, at most
-#define OWN_PLACES 56 // places for groups that each thread has for itself, at most
-#define BLOCK_BYTES 8192   // of programs and columns of chunks in the memory of a block, at most
+#define OWN_PLACES 56  // places for groups that each thread has for itself, at most
+#define BLOCK_BYTES 8192  // of programs and columns of chunks in the memory of a block, at most
 
 #ifdef __CUDACC_RTC__
 
@@ -53,16 +53,13 @@ INLINE u32 lowest(u32 bits) { return (__ffs(bits) - 1) & 31; }
             : "=" register(value) : "l"(at), "r"(wanted)); \
         return value; \
     }
-// Columns stream by: they leave the cache of a multiprocessor first, the members of joins last.
-DEFINE_LOAD(load_s8, i32, ".L1::evict_first.s8", "r", "b32")
-DEFINE_LOAD(load_u8, i32, ".L1::evict_first.u8", "r", "b32")
-DEFINE_LOAD(load_s16, i32, ".L1::evict_first.s16", "r", "b32")
-DEFINE_LOAD(load_u16, i32, ".L1::evict_first.u16", "r", "b32")
-DEFINE_LOAD(load_s32, i32, ".L1::evict_first.s32", "r", "b32")
-DEFINE_LOAD(load_u32, u32, ".L1::evict_first.u32", "r", "b32")
-DEFINE_LOAD(load_s64, i64, ".L1::evict_first.s64", "l", "b64")
-DEFINE_LOAD(load_member, u32, ".L1::evict_last.u32", "r", "b32")
-DEFINE_LOAD(load_slot, u32, ".u32", "r", "b32")
+DEFINE_LOAD(load_s8, i32, ".s8", "r", "b32")
+DEFINE_LOAD(load_u8, i32, ".u8", "r", "b32")
+DEFINE_LOAD(load_s16, i32, ".s16", "r", "b32")
+DEFINE_LOAD(load_u16, i32, ".u16", "r", "b32")
+DEFINE_LOAD(load_s32, i32, ".s32", "r", "b32")
+DEFINE_LOAD(load_u32, u32, ".u32", "r", "b32")
+DEFINE_LOAD(load_s64, i64, ".s64", "l", "b64")
 // Copies words to memory of the block for the threads of a warp, which call this together. Gives where they lie.
 INLINE const void* bring_near(const void* from, void* near, u32 words, u32 lane) {
     __syncwarp();
@@ -111,8 +108,6 @@ DEFINE_LOAD(load_u16, i32, u16)
 DEFINE_LOAD(load_s32, i32, i32)
 DEFINE_LOAD(load_u32, u32, u32)
 DEFINE_LOAD(load_s64, i64, i64)
-DEFINE_LOAD(load_member, u32, u32)
-DEFINE_LOAD(load_slot, u32, u32)
 
 INLINE void add(i64* at, i64 value) { __atomic_fetch_add((u64*)at, (u64)value, __ATOMIC_RELAXED); }
 INLINE void lower(i64* at, i64 value) {

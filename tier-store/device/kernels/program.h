@@ -38,10 +38,8 @@ typedef struct {
     u64 columns;  // place of the Columns that the probe side may read: of 32 or 64 bits, signed
     i64 low;
     u64 slots;    // linear probing: a power of two
-    u32 rows;
     u32 shift;    // linear probing: 64 - log2(slots)
     u32 key;      // column of the chunk that holds the key
-    u32 unused;
 } Join;
 
 // Steps of conditions in postfix order. A test pushes a truth value, which is true, false or unknown.

@@ -1,7 +1,7 @@
 // Scan, filter, star join and partial aggregation in one pass: nothing but groups leaves a kernel.
 //
-// LANES threads share a tile. Each has the 32 rows whose positions `position()` gives, the order in which the FastLanes
-// layout unpacks, and reads them column by column, 8 at a time: an octet. Masks have one bit for each of the 32 rows.
+// LANES threads share a tile. Each has the 32 rows whose places `position()` gives, the order in which the FastLanes layout
+// unpacks, and reads them column by column, BATCH at a time. Masks have one bit for each row of a thread, or of a batch.
 //
 // The threads of a warp take the same branches: what differs between them are masks, and loads that a mask predicates.
 // A branch around a load lets a thread wait for one load at a time (measured on an H200: 12 times slower).
@@ -21,9 +21,11 @@ typedef struct {
 // What lies at a place of a program.
 #define PART(program, type, place) ((const type*)((const u8*)(program) + (place)))
 
-INLINE const Join* join_of(const Place* place, u32 source) { return PART(place->program, Join, place->program->joins) + (source - 1); }
+INLINE const Join* join_of(const Place* place, u32 source) {
+    return PART(place->program, Join, place->program->joins) + (source - 1);
+}
 
-// The number that begins at `bit` of a thread's lane. Reads a word more than the block may have: the column is padded.
+// The number that begins at `bit` of a thread's lane. Reads up to two words more than there are: the column is padded.
 INLINE u32 unpack(u64 words, u32 bit, u32 mask, u32 wanted) {
     u64 at = words + bit / 32 * (LANES * sizeof(u32));
     return funnel(load_u32(at, wanted), load_u32(at + LANES * sizeof(u32), wanted), bit % 32) & mask;
@@ -61,8 +63,8 @@ INLINE u32 take_batch(const Place* place, u32* left, u32 is_dense, u32 start, Ba
     return want;
 }
 
-// True if rows are to be taken in order. Rows that are taken wherever they are save instructions, but a load of theirs
-// is as slow as all its cache lines: it pays where one or two batches have them all.
+// True if rows are to be taken in order. Taking them wherever they are saves batches, but touches more cache lines at a
+// time: it pays while no thread of the warp has more than SPARSE of its 32 rows left.
 INLINE u32 is_dense(u32 rows) { return ANY(count_bits(rows) > SPARSE); }
 
 // Bits of a batch as bits of rows.
@@ -114,7 +116,8 @@ INLINE u32 translate(const Place* place, const Column* column, u32 want, i64* va
 }
 
 #define LOAD_BATCH(type, width) \
-    UNROLL for (u32 i = 0; i < BATCH; i++) numbers[i] = load_##type(column->values + (u64)batch->at[i] * width, want >> i & 1); \
+    UNROLL for (u32 i = 0; i < BATCH; i++) \
+        numbers[i] = load_##type(column->values + (u64)batch->at[i] * width, want >> i & 1); \
     break
 
 // True if the values are a base and a number of 32 bits, signed.
@@ -134,7 +137,8 @@ INLINE u64 packed_words(const Column* column, const Page* page, u32 tile, u32 la
 }
 
 // Reads the wanted rows of a narrow column, without the base.
-INLINE void read_narrow(const Place* place, const Column* column, const Page* page, u32 want, const Batch* batch, i32* numbers) {
+INLINE void read_narrow(const Place* place, const Column* column, const Page* page, u32 want, const Batch* batch,
+                        i32* numbers) {
     switch (column->form) {
     case FORM_I8: LOAD_BATCH(s8, 1);
     case FORM_U8: LOAD_BATCH(u8, 1);
@@ -152,7 +156,7 @@ INLINE void read_narrow(const Place* place, const Column* column, const Page* pa
 
 // Reads the wanted rows of any column of the chunk. Gives those that have a value.
 INLINE u32 read_chunk(const Place* place, u32 number, u32 want, const Batch* batch, i64* values) {
-    const Column* column = (place->columns + number);
+    const Column* column = place->columns + number;
     Page page = page_of(column, place->tile);
     if (column->validity) want = present_at(column, want, batch->at);
     if (is_narrow(column, &page)) {
@@ -160,9 +164,11 @@ INLINE u32 read_chunk(const Place* place, u32 number, u32 want, const Batch* bat
         read_narrow(place, column, &page, want, batch, numbers);
         UNROLL for (u32 i = 0; i < BATCH; i++) values[i] = (i64)((u64)page.base + (u64)(i64)numbers[i]);
     } else if (column->form == FORM_I64) {
-        UNROLL for (u32 i = 0; i < BATCH; i++) values[i] = load_s64(column->values + (u64)batch->at[i] * 8, want >> i & 1);
+        UNROLL for (u32 i = 0; i < BATCH; i++)
+            values[i] = load_s64(column->values + (u64)batch->at[i] * 8, want >> i & 1);
     } else if (column->form == FORM_U32) {
-        UNROLL for (u32 i = 0; i < BATCH; i++) values[i] = load_u32(column->values + (u64)batch->at[i] * 4, want >> i & 1);
+        UNROLL for (u32 i = 0; i < BATCH; i++)
+            values[i] = load_u32(column->values + (u64)batch->at[i] * 4, want >> i & 1);
     } else {
         u64 words = packed_words(column, &page, place->tile, place->lane);
         UNROLL for (u32 i = 0; i < BATCH; i++)
@@ -171,15 +177,16 @@ INLINE u32 read_chunk(const Place* place, u32 number, u32 want, const Batch* bat
     return column->codes ? translate(place, column, want, values) : want;
 }
 
-// Looks up the keys of the wanted rows. Gives the rows that match, and where `with_rows` 1 + their rows of the build side.
+// Looks up the keys of the wanted rows. Gives those that match, and if `with_rows`, 1 + their rows of the build side.
+// Slots are key - low modulo 2^64: that is below `slots` for the keys of the array, and for no other.
 INLINE u32 probe(const Place* place, const Join* join, u32 want, const Batch* batch, u32 with_rows, u32* rows) {
-    const Column* column = (place->columns + join->key);
+    const Column* column = place->columns + join->key;
     Page page = page_of(column, place->tile);
     u64 table = join->table;
     u32 found = 0;
-    i64 to_first = page.base - join->low;
+    i64 to_first = (i64)((u64)page.base - (u64)join->low);
     if (!join->keys && !column->codes && is_narrow(column, &page) && to_first == (i32)to_first) {
-        // The usual case in 32 bits; where the sum wraps around, the slot is too large.
+        // The usual case: the sum below is far from overflowing.
         if (column->validity) want = present_at(column, want, batch->at);
         i32 numbers[BATCH];
         read_narrow(place, column, &page, want, batch, numbers);
@@ -188,11 +195,12 @@ INLINE u32 probe(const Place* place, const Join* join, u32 want, const Batch* ba
             i64 slot = numbers[i] + to_first;
             u32 is_slot = (u64)slot < join->slots;
             slots[i] = (u32)slot;
-            u32 member = load_member(join->members + slots[i] / 32 * sizeof(u32), is_slot & want >> i);
+            u32 member = load_u32(join->members + slots[i] / 32 * sizeof(u32), is_slot & want >> i);
             found |= (member >> (slots[i] % 32) & 1) << i;
         }
         if (with_rows)
-            UNROLL for (u32 i = 0; i < BATCH; i++) rows[i] = load_slot(table + (u64)slots[i] * sizeof(u32), found >> i & 1);
+            UNROLL for (u32 i = 0; i < BATCH; i++)
+                rows[i] = load_u32(table + (u64)slots[i] * sizeof(u32), found >> i & 1);
         return found;
     }
     i64 keys[BATCH];
@@ -201,7 +209,7 @@ INLINE u32 probe(const Place* place, const Join* join, u32 want, const Batch* ba
         UNROLL for (u32 i = 0; i < BATCH; i++) {
             u64 slot = (u64)keys[i] - (u64)join->low;
             u32 is_slot = slot < join->slots;
-            rows[i] = load_slot(table + (is_slot ? slot : 0) * sizeof(u32), is_slot & want >> i);
+            rows[i] = load_u32(table + (is_slot ? slot : 0) * sizeof(u32), is_slot & want >> i);
             found |= (u32)(rows[i] != 0) << i;
         }
         return found;
@@ -211,7 +219,7 @@ INLINE u32 probe(const Place* place, const Join* join, u32 want, const Batch* ba
     // All rows take a step at the same time, until each has met its key or an empty slot: half of the slots are empty.
     for (u32 open = want; ANY(open);) {
         u32 taken[BATCH];
-        UNROLL for (u32 i = 0; i < BATCH; i++) taken[i] = load_slot(table + slots[i] * sizeof(u32), open >> i & 1);
+        UNROLL for (u32 i = 0; i < BATCH; i++) taken[i] = load_u32(table + slots[i] * sizeof(u32), open >> i & 1);
         UNROLL for (u32 i = 0; i < BATCH; i++) {
             u32 is_taken = taken[i] != 0;
             i64 key = load_s64(join->keys + (u64)(is_taken ? taken[i] - 1 : 0) * sizeof(i64), is_taken);
@@ -235,9 +243,11 @@ INLINE u32 read_source(const Place* place, u32 source, u32 number, u32 want, con
     UNROLL for (u32 i = 0; i < BATCH; i++) rows[i] -= want >> i & 1;
     if (column->validity) want = present_at(column, want, rows);
     if (column->form == FORM_I32)
-        UNROLL for (u32 i = 0; i < BATCH; i++) values[i] = load_s32(column->values + (u64)rows[i] * 4, want >> i & 1);
+        UNROLL for (u32 i = 0; i < BATCH; i++)
+            values[i] = load_s32(column->values + (u64)rows[i] * 4, want >> i & 1);
     else
-        UNROLL for (u32 i = 0; i < BATCH; i++) values[i] = load_s64(column->values + (u64)rows[i] * 8, want >> i & 1);
+        UNROLL for (u32 i = 0; i < BATCH; i++)
+            values[i] = load_s64(column->values + (u64)rows[i] * 8, want >> i & 1);
     return want;
 }
 
@@ -300,7 +310,7 @@ INLINE u32 compare(const Column* column, u32 tile, u32 lane, u32 wanted, i64 low
 // Tests the wanted rows. Gives those for which the step is true, and in `no` those for which it is false.
 INLINE u32 test(const Place* place, const Step* step, u32 want, u32* no) {
     u32 yes = 0, known = 0;
-    const Column* column = (place->columns + step->column);
+    const Column* column = place->columns + step->column;
     u32 is_chunk = step->source == 0;
     if (is_chunk && step->operation == TEST_NULL) {
         *no = column->validity ? present(column, place->tile, place->lane, want) : want;
@@ -411,7 +421,7 @@ INLINE u32 multiply(const Place* place, const Measure* measure, u32 want, const 
     u32 is_first = !measure->continues;
     for (u32 f = 0; f < measure->factors; f++) {
         const Factor* factor = factors + f;
-        const Column* column = (place->columns + factor->column);
+        const Column* column = place->columns + factor->column;
         u64 offset = factor->offset, scale = factor->scale;
         Page page;
         if (factor->narrow && factor->source == 0 && !column->codes &&
@@ -461,7 +471,8 @@ INLINE u32 find_groups(const Place* place, u32 want, const Batch* batch, u32* gr
 
 // Adds values to a slot of their groups, whose places `groups` has. Sums are of all rows of the batch: the value of one
 // that does not count is 0, or its group is a place that nobody reads.
-INLINE void accumulate(const Program* p, u32 where, i64* own, u32 kind, u32 slot, u32 counted, const u32* groups, const i64* values) {
+INLINE void accumulate(const Program* p, u32 where, i64* own, u32 kind, u32 slot, u32 counted, const u32* groups,
+                       const i64* values) {
     if (where == OWN && p->groups == 1 && kind == SUM) {
         u64 sum = 0;
         UNROLL for (u32 i = 0; i < BATCH; i++) sum += (u64)values[i];
@@ -516,8 +527,8 @@ INLINE void aggregate(const Place* place, u32 where, i64* own, u32 want, const u
     }
 }
 
-// Scans the tiles of this thread. `own` has the thread's or the block's places for each slot of each group; `near` has room for the
-// columns of a chunk for each warp.
+// Scans the tiles of this thread. `own` has the thread's or the block's places for each slot of each group; `near` has
+// room for the columns of a chunk for each warp.
 INLINE void scan_tiles(const Program* p, u32 where, i64* own, u64* near, u32 t, u32 block, u32 blocks) {
     const Measure* measures = PART(p, Measure, p->measures);
     u32 warps = WIDTH / LANES;
@@ -533,7 +544,8 @@ INLINE void scan_tiles(const Program* p, u32 where, i64* own, u64* near, u32 t, 
         const Chunk* chunk = (const Chunk*)p->chunks + number;
         u32 words = p->columns * (sizeof(Column) / sizeof(u64));
         if (number != before)
-            place.columns = (const Column*)bring_near((const Column*)chunk->columns, near + t / LANES * words, words, place.lane);
+            place.columns =
+                (const Column*)bring_near((const void*)chunk->columns, near + t / LANES * words, words, place.lane);
         before = number;
         place.tile = tile - chunk->first_tile;
         u32 rows = chunk->rows - place.tile * TILE, alive = 0xffffffffu;
@@ -565,20 +577,22 @@ INLINE u32 kind_of_slot(const Program* p, u32 slot) {
     return kind;
 }
 
-KERNEL(scan, 5, Program) {
+KERNEL(scan, 6, Program) {
     // The program, the columns of a chunk for each warp, places of groups: one group more than there are.
     SHARED(u64, memory, BLOCK_BYTES / sizeof(u64) + OWN_PLACES * WIDTH);
     const Program* near = (const Program*)memory;
     u64* columns = memory + p->bytes / sizeof(u64);
     i64* own = (i64*)columns + p->columns * (sizeof(Column) / sizeof(u64)) * (WIDTH / LANES);
     // Places of this thread are WIDTH apart.
-    u32 where = p->where, places = p->groups * p->slots, used = where == OWN ? places + p->slots : where == OUTPUT ? 0 : places;
+    u32 where = p->where, places = p->groups * p->slots;
+    u32 used = where == OWN ? places + p->slots : where == BLOCK_PLACES ? places : 0;
     THREADS {
         for (u32 i = t; i < p->bytes / sizeof(u64); i += WIDTH) memory[i] = ((const u64*)p)[i];
     }
     THREADS {
         if (where == OWN)
-            for (u32 place = 0; place < used; place++) own[place * WIDTH + t] = neutral(kind_of_slot(near, place % p->slots));
+            for (u32 place = 0; place < used; place++)
+                own[place * WIDTH + t] = neutral(kind_of_slot(near, place % p->slots));
         else
             for (u32 place = t; place < used; place += WIDTH) own[place] = neutral(kind_of_slot(near, place % p->slots));
     }
@@ -622,8 +636,8 @@ const u32 terrace_layout[] = {
     AT(Column, values), AT(Column, validity), AT(Column, pages), AT(Column, codes), AT(Column, form), AT(Column, keys),
     sizeof(Column),
     AT(Chunk, columns), AT(Chunk, rows), AT(Chunk, first_tile), sizeof(Chunk),
-    AT(Join, table), AT(Join, members), AT(Join, keys), AT(Join, columns), AT(Join, low), AT(Join, slots), AT(Join, rows), AT(Join, shift),
-    AT(Join, key), AT(Join, unused), sizeof(Join),
+    AT(Join, table), AT(Join, members), AT(Join, keys), AT(Join, columns), AT(Join, low), AT(Join, slots), AT(Join, shift),
+    AT(Join, key), sizeof(Join),
     AT(Step, operation), AT(Step, source), AT(Step, column), AT(Step, unused), AT(Step, low), AT(Step, high),
     AT(Step, set), sizeof(Step),
     AT(Factor, offset), AT(Factor, scale), AT(Factor, source), AT(Factor, column), AT(Factor, narrow), AT(Factor, unused), sizeof(Factor),

@@ -131,6 +131,9 @@ fn octet_start(octet: u32) -> u32 {
     (octet & 1) * 64 + (octet & 2) * 16
 }
 
+/// The range of a column without values.
+pub const NO_VALUES: RangeInclusive<i64> = RangeInclusive::new(0, -1);
+
 /// Values of a column in the host's memory.
 #[derive(Debug, Clone, Copy)]
 pub enum Values<'a> {
@@ -193,9 +196,9 @@ impl DeviceColumn {
                     pages.extend_from_slice(&bits.to_le_bytes());
                     pages.extend_from_slice(&first_word.to_le_bytes());
                 }
-                // The kernels read a word of each lane more than they need.
+                // The kernels read up to two words of each lane more than there are.
                 let words =
-                    packed.words.iter().chain(&[0; LANES as usize]).flat_map(|word| word.to_le_bytes()).collect();
+                    packed.words.iter().chain(&[0; 2 * LANES as usize]).flat_map(|word| word.to_le_bytes()).collect();
                 (FORM_PACKED, words, Some(append_section(&mut rest, &pages)))
             }
         };
@@ -211,7 +214,8 @@ impl DeviceColumn {
         device.upload(&rest, &mut memory, start)?;
         let section = |offset: u64| start + offset;
         let (validity, pages) = (validity.map(section), pages.map(section));
-        Ok(Self { memory, form, rows: data.rows, range: data.range.clone(), validity, pages })
+        let range = if data.range.is_empty() { NO_VALUES } else { data.range.clone() };
+        Ok(Self { memory, form, rows: data.rows, range, validity, pages })
     }
 
     /// Number of rows.

@@ -15,6 +15,7 @@ use cudarc::driver::sys::{
 };
 use parking_lot::Mutex;
 
+use crate::device::sealed::Sealed;
 use crate::device::{Device, Kernel, Launch, Properties};
 use crate::error::{Error, Result};
 use crate::layout::{BLOCK_BYTES, OWN_PLACES, WIDTH};
@@ -26,6 +27,8 @@ static PTX: &[u8] = concat!(include_str!("../kernels/scan.ptx"), "\0").as_bytes(
 const MOST_SHARED_BYTES: usize = BLOCK_BYTES + OWN_PLACES as usize * WIDTH as usize * 8;
 /// Bytes of each of the two buffers for transfers.
 const STAGING_BYTES: usize = 4 << 20;
+/// The oldest driver that reads the PTX, as the driver numbers itself: CUDA 13.0.
+const LEAST_DRIVER: i32 = 13_000;
 /// The oldest architecture that the PTX is for.
 const LEAST_CAPABILITY: (i32, i32) = (7, 5);
 
@@ -83,6 +86,10 @@ fn is_fatal(code: CUresult) -> bool {
             | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
             | CUresult::CUDA_ERROR_INVALID_PC
             | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_EXTERNAL_DEVICE
+            | CUresult::CUDA_ERROR_MPS_RPC_FAILURE
+            | CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED
             | CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE
             | CUresult::CUDA_ERROR_NO_DEVICE
             | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
@@ -102,13 +109,20 @@ fn message(error: DriverError) -> String {
 impl Context {
     /// Maps a failure of the driver, and remembers a fatal one.
     fn checked<T>(&self, action: &'static str, result: Result<T, DriverError>) -> Result<T> {
-        result.map_err(|error| {
-            let (device, message) = (self.name.clone(), message(error));
-            if is_fatal(error.0) {
-                let message = self.lost.get_or_init(|| message).clone();
-                return Error::Lost { device, message };
+        match result {
+            Err(error) if !is_fatal(error.0) => {
+                Err(Error::Failed { device: self.name.clone(), action, message: message(error) })
             }
-            Error::Failed { device, action, message }
+            result => self.waited(result),
+        }
+    }
+
+    /// Maps a failure of a transfer or of waiting. It may be that of a kernel launched before, and buffers may still be in
+    /// use: the device is lost, whatever the driver says.
+    fn waited<T>(&self, result: Result<T, DriverError>) -> Result<T> {
+        result.map_err(|error| {
+            let message = self.lost.get_or_init(|| message(error)).clone();
+            Error::Lost { device: self.name.clone(), message }
         })
     }
 
@@ -177,6 +191,13 @@ impl CudaDevice {
             return Err(unavailable("the NVIDIA driver (libcuda.so.1) is not installed".to_owned()));
         }
         result::init().map_err(refused)?;
+        let mut version = 0;
+        // SAFETY: writes one number.
+        unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().map_err(refused)?;
+        let driver = format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
+        if version < LEAST_DRIVER {
+            return Err(unavailable(format!("the driver is for {driver}; the kernels need CUDA 13.0")));
+        }
         let count = result::device::get_count().map_err(refused)?;
         if i64::from(number) >= i64::from(count) {
             return Err(unavailable(format!("the driver has {count} devices")));
@@ -194,12 +215,9 @@ impl CudaDevice {
                 "its compute capability is {major}.{minor}; the kernels need {least}.{least_minor}"
             )));
         }
-        let mut version = 0;
-        // SAFETY: writes one number.
-        unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().map_err(refused)?;
         let properties = Properties {
             name: result::device::get_name(handle).map_err(refused)?,
-            driver: format!("CUDA {}.{}", version / 1000, version % 1000 / 10),
+            driver,
             // SAFETY: as above.
             memory_bytes: unsafe { result::device::total_mem(handle) }.map_err(refused)? as u64,
             multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.unsigned_abs(),
@@ -232,7 +250,11 @@ impl CudaDevice {
                 result::function::set_function_attribute(function, attribute, MOST_SHARED_BYTES as i32)?;
                 kernels.push((kernel, function));
             }
-            let buffer = || result::malloc_host(STAGING_BYTES, 0).map(|buffer| buffer.cast::<u8>());
+            let buffer = || {
+                let buffer = result::malloc_host(STAGING_BYTES, 0)?.cast::<u8>();
+                buffer.write_bytes(0, STAGING_BYTES);
+                Ok(buffer)
+            };
             let event = || result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING);
             let staging = Staging { buffers: [buffer()?, buffer()?], events: [event()?, event()?] };
             let staging = Mutex::new(staging);
@@ -253,6 +275,8 @@ impl CudaDevice {
         Ok(memory.range(offset, bytes)?.start)
     }
 }
+
+impl Sealed for CudaDevice {}
 
 impl Device for CudaDevice {
     fn properties(&self) -> &Properties {
@@ -295,7 +319,7 @@ impl Device for CudaDevice {
                     result::event::record(event, context.stream)
                 })
             };
-            context.checked("upload", copied)?;
+            context.waited(copied)?;
         }
         Ok(())
     }
@@ -306,8 +330,7 @@ impl Device for CudaDevice {
         let staging = context.staging.lock();
         let buffer = staging.buffers[0];
         for (at, piece) in bytes.chunks_mut(STAGING_BYTES).enumerate() {
-            // SAFETY: the buffer has STAGING_BYTES bytes, all written once by `malloc_host` or an upload before they are
-            // read; the stream has ended uploads from it before it writes there, and what it writes is read after the
+            // SAFETY: the buffer has STAGING_BYTES bytes, all written once when it was made; the stream has ended uploads from it before it writes there, and what it writes is read after the
             // stream has ended. The range on the device was checked above.
             let copied = unsafe {
                 let pinned = std::slice::from_raw_parts_mut(buffer, piece.len());
@@ -315,7 +338,7 @@ impl Device for CudaDevice {
                     .and_then(|()| result::stream::synchronize(context.stream))
                     .inspect(|()| piece.copy_from_slice(pinned))
             };
-            context.checked("download", copied)?;
+            context.waited(copied)?;
         }
         Ok(())
     }
@@ -323,6 +346,7 @@ impl Device for CudaDevice {
     fn launch(&self, launch: Launch<'_>) -> Result<()> {
         let context = &self.context;
         let mut parameters = self.address(launch.parameters, launch.offset, 1)?;
+        self.address(launch.output, 0, 1)?;
         let kernel = context.kernels.iter().find(|(kernel, _)| *kernel == launch.kernel).map(|(_, function)| *function);
         let kernel = kernel.ok_or_else(|| Error::Unsupported(format!("the kernel {}", launch.kernel.name())))?;
         let mut arguments = [(&raw mut parameters).cast::<c_void>()];
@@ -345,6 +369,6 @@ impl Device for CudaDevice {
     fn finish(&self) -> Result<()> {
         self.context.enter()?;
         // SAFETY: the stream is the context's.
-        self.context.checked("finish", unsafe { result::stream::synchronize(self.context.stream) })
+        self.context.waited(unsafe { result::stream::synchronize(self.context.stream) })
     }
 }

@@ -57,11 +57,18 @@ pub struct Launch<'a> {
     pub(crate) parameters: &'a DeviceMemory,
     pub(crate) offset: u64,
     /// What the kernel writes.
-    pub(crate) _output: &'a mut DeviceMemory,
+    pub(crate) output: &'a mut DeviceMemory,
+}
+
+/// The devices of this crate. Others could break what kernels rely on: that memory is as long as asked for, and holds what
+/// was copied there.
+pub(crate) mod sealed {
+    /// A device of this crate.
+    pub trait Sealed {}
 }
 
 /// Something that has memory of its own and runs kernels.
-pub trait Device: Send + Sync + fmt::Debug {
+pub trait Device: sealed::Sealed + Send + Sync + fmt::Debug {
     /// What this device is.
     fn properties(&self) -> &Properties;
 

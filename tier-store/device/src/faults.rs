@@ -9,7 +9,8 @@ use rand::{Rng, SeedableRng};
 pub struct FaultRates {
     /// Of allocations: no memory.
     pub out_of_memory: f64,
-    /// Of launches: the kernel does not run; half of them report it later, as a GPU does.
+    /// Of launches: the kernel does not run. Half of them say so; after the others the device is lost, as a GPU is after a
+    /// kernel that failed.
     pub launch: f64,
     /// Of all operations: from here on the device is lost.
     pub lost: f64,
@@ -37,7 +38,7 @@ impl Faults {
         self.draw(self.rates.out_of_memory)
     }
 
-    /// `Some(true)` when the launch at hand fails at once, `Some(false)` when a later call reports it.
+    /// `Some(true)` when the launch at hand fails at once, `Some(false)` when the device is lost after it.
     pub(crate) fn failed_launch(&self) -> Option<bool> {
         self.draw(self.rates.launch).then(|| self.draw(0.5))
     }

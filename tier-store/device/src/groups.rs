@@ -22,7 +22,7 @@ impl KeyRange {
 
     /// The value of a group; `None` is null.
     fn value(&self, group: u32) -> Option<i64> {
-        let code = group / self.stride % self.values().max(1);
+        let code = group / self.stride % self.values();
         (code < self.count).then(|| self.range.start() + i64::from(code))
     }
 }

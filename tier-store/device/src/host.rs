@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use terrace_model::clock::{Clock, SystemClock};
 
+use crate::device::sealed::Sealed;
 use crate::device::{Device, Kernel, Launch, Properties};
 use crate::error::{Error, Result};
 use crate::faults::Faults;
@@ -79,8 +79,6 @@ pub struct HostDevice {
     options: HostOptions,
     heap: Arc<Heap>,
     is_lost: AtomicBool,
-    /// Failure of a launch that the next operation reports.
-    late: Mutex<Option<Error>>,
 }
 
 impl HostDevice {
@@ -93,11 +91,10 @@ impl HostDevice {
             multiprocessors: options.threads.max(1),
             emulated: true,
         };
-        let (is_lost, late) = (AtomicBool::new(false), Mutex::new(None));
-        Self { properties, options, heap: Arc::default(), is_lost, late }
+        Self { properties, options, heap: Arc::default(), is_lost: AtomicBool::new(false) }
     }
 
-    /// Fails once the device is lost, or with what a launch left behind.
+    /// Fails once the device is lost.
     fn check(&self) -> Result<()> {
         if self.options.faults.as_ref().is_some_and(Faults::is_lost) {
             self.is_lost.store(true, Ordering::Relaxed);
@@ -105,7 +102,7 @@ impl HostDevice {
         if self.is_lost.load(Ordering::Relaxed) {
             return Err(Error::Lost { device: NAME.to_owned(), message: "an injected fault".to_owned() });
         }
-        self.late.lock().take().map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// Bytes of all allocations, also of a lost device.
@@ -131,6 +128,8 @@ impl HostDevice {
     }
 }
 
+impl Sealed for HostDevice {}
+
 impl Device for HostDevice {
     fn properties(&self) -> &Properties {
         &self.properties
@@ -144,17 +143,25 @@ impl Device for HostDevice {
     fn allocate(&self, bytes: u64) -> Result<DeviceMemory> {
         self.check()?;
         let bytes = bytes.max(1);
-        let used = self.heap.used_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let free_bytes = self.options.memory_bytes.saturating_sub(used);
-        let has_room = bytes <= free_bytes && !self.options.faults.as_ref().is_some_and(Faults::is_out_of_memory);
-        let address = match Heap::layout(bytes).filter(|_| has_room) {
+        let limit = self.options.memory_bytes;
+        let out_of_memory = |used: u64| {
+            let free_bytes = limit.saturating_sub(used);
+            Error::OutOfMemory { device: NAME.to_owned(), asked_bytes: bytes, free_bytes }
+        };
+        if self.options.faults.as_ref().is_some_and(Faults::is_out_of_memory) {
+            return Err(out_of_memory(self.used_bytes()));
+        }
+        let take = |used: u64| used.checked_add(bytes).filter(|used| *used <= limit);
+        let taken = self.heap.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let used = taken.map_err(out_of_memory)?;
+        let address = match Heap::layout(bytes) {
             // SAFETY: the layout has at least one byte.
             Some(layout) => unsafe { alloc(layout) },
             None => std::ptr::null_mut(),
         };
         if address.is_null() {
             self.heap.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(Error::OutOfMemory { device: NAME.to_owned(), asked_bytes: bytes, free_bytes });
+            return Err(out_of_memory(used));
         }
         // SAFETY: so many bytes begin there. Their content is undefined, and reading that would be undefined behaviour.
         unsafe { address.write_bytes(0xa5, bytes as usize) };
@@ -180,17 +187,21 @@ impl Device for HostDevice {
         self.check()?;
         let failed = self.options.faults.as_ref().and_then(Faults::failed_launch);
         if let Some(at_once) = failed {
-            let message = "an injected fault".to_owned();
-            let error = Error::Failed { device: NAME.to_owned(), action: "launch", message };
             if at_once {
-                return Err(error);
+                let message = "an injected fault".to_owned();
+                return Err(Error::Failed { device: NAME.to_owned(), action: "launch", message });
             }
-            *self.late.lock() = Some(error);
+            self.is_lost.store(true, Ordering::Relaxed);
             return Ok(());
+        }
+        if let Some(foreign) =
+            [launch.parameters, launch.output].into_iter().find(|memory| !memory.is_of(&self.owner()))
+        {
+            return Err(of_another_device(foreign));
         }
         let parameters = launch.parameters.range(launch.offset, 1)?.start;
         let (next, kernel) = (AtomicU32::new(0), entry(launch.kernel));
-        let blocks = launch.blocks.min(self.properties.multiprocessors * BLOCKS_PER_THREAD);
+        let blocks = launch.blocks.min(self.properties.multiprocessors.saturating_mul(BLOCKS_PER_THREAD));
         let work = || {
             loop {
                 let block = next.fetch_add(1, Ordering::Relaxed);

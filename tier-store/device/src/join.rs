@@ -12,6 +12,8 @@ use crate::memory::DeviceMemory;
 /// A range of keys that is an array whatever the number of rows: 16 MiB of slots. On an H200, hashing took eight times
 /// the instructions of an array.
 const SMALL_RANGE: u64 = 4 << 20;
+/// Steps of linear probing, at most: only keys chosen for it need more.
+const MOST_STEPS: u64 = 1024;
 /// A range of keys per row up to which they are an array: hashing takes 16 to 24 bytes a row, an array 4 a slot.
 const RANGE_PER_ROW: u64 = 6;
 
@@ -73,11 +75,15 @@ impl JoinTable {
         let mut table = vec![0_u32; slots as usize];
         for (row, key) in (0_u32..).zip(keys) {
             let mut slot = if is_array { key.abs_diff(low) } else { first_slot(*key, slots) };
+            let first = slot;
             while let Some(other) = table[slot as usize].checked_sub(1) {
                 if keys[other as usize] == *key {
                     return Err(Error::Unsupported(format!("a join whose build side has the key {key} twice")));
                 }
                 slot = (slot + 1) % slots;
+                if slot.wrapping_sub(first) % slots > MOST_STEPS {
+                    return Err(Error::Unsupported("a join whose keys hash alike".to_owned()));
+                }
             }
             table[slot as usize] = row + 1;
         }
@@ -126,10 +132,8 @@ impl JoinTable {
             columns,
             low: self.low,
             slots: self.slots,
-            rows: self.rows,
             shift: if self.keys.is_some() { 64 - self.slots.trailing_zeros() } else { 0 },
             key,
-            unused: 0,
         }
     }
 }

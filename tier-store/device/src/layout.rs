@@ -32,7 +32,7 @@ layout! {
     Chunk { columns: u64, rows: u32, first_tile: u32, }
     /// The build side of a join.
     Join {
-        table: u64, members: u64, keys: u64, columns: u64, low: i64, slots: u64, rows: u32, shift: u32, key: u32, unused: u32,
+        table: u64, members: u64, keys: u64, columns: u64, low: i64, slots: u64, shift: u32, key: u32,
     }
     /// A step of a condition.
     Step { operation: u32, source: u32, column: u32, unused: u32, low: i64, high: i64, set: u64, }

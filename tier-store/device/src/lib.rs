@@ -8,7 +8,7 @@
 //! - [`error`]: why an operation of a device failed
 //! - [`memory`]: memory of a device, freed on drop
 //! - [`layout`]: the structures that the kernels read
-//! - [`column`]: columns in the memory of a device
+//! - [`mod@column`]: columns in the memory of a device
 //! - [`join`]: the build side of a join in the memory of a device
 //! - [`scan`]: what a scan computes: filter, groups, measures
 //! - [`program`]: a scan in the memory of a device, ready to launch

@@ -1,14 +1,15 @@
 //! A scan in the memory of a device, ready to launch.
 //!
 //! [`Program::new`] checks everything that the kernels rely on: columns exist and have the rows of their chunk, products
-//! fit in 64 bits, sums fit in the places that they get, groups are few. So no content of a column makes a kernel read or
-//! write elsewhere, or a sum overflow.
+//! fit in 64 bits, sums fit in the places that they get, groups are few. No content of a column makes a kernel read or
+//! write elsewhere. That values are in the range given for their column is checked of the keys of groups only: a measure
+//! of values outside of it may be wrong.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::column::{DeviceColumn, append_section};
+use crate::column::{DeviceColumn, NO_VALUES, append_section};
 use crate::device::{Device, Kernel, Launch};
 use crate::error::{Error, Result};
 use crate::groups::{Groups, KeyRange};
@@ -135,7 +136,8 @@ impl Program {
         device.upload(&self.initial, &mut self.output, 0)
     }
 
-    /// Scans all chunks. A second launch counts every row twice, unless [`Program::reset`] comes between.
+    /// Scans all chunks. A second launch without [`Program::reset`] between counts every row twice; the bounds of sums are
+    /// those of one.
     pub fn launch(&mut self, device: &dyn Device) -> Result<()> {
         device.launch(Launch {
             kernel: Kernel::Scan,
@@ -143,7 +145,7 @@ impl Program {
             shared_bytes: self.shared_bytes,
             parameters: &self.parameters,
             offset: self.offset,
-            _output: &mut self.output,
+            output: &mut self.output,
         })
     }
 
@@ -164,11 +166,16 @@ impl Program {
         }
         let words: Vec<i64> = words.collect();
         let mut values = Vec::new();
-        for group in words.chunks_exact(self.slots.max(1) as usize) {
+        // A key without values has no groups.
+        let has_groups = self.keys.iter().all(|key| key.values() > 0);
+        for group in words.chunks_exact(self.slots.max(1) as usize).filter(|_| has_groups) {
             values.extend(self.measures.iter().map(|measure| {
                 let slot = measure.slot as usize;
-                let low = i128::from(group[slot]);
-                if measure.kind == kind::SUM_WIDE { low + (i128::from(group[slot + 1]) << 32) } else { low }
+                match measure.kind {
+                    // The sum of numbers of 32 bits without sign may use all 64.
+                    kind::SUM_WIDE => i128::from(group[slot] as u64) + (i128::from(group[slot + 1]) << 32),
+                    _ => i128::from(group[slot]),
+                }
             }));
         }
         Ok(Groups { keys: self.keys.clone(), measures: self.measures.len(), values })
@@ -193,11 +200,19 @@ struct Parts {
     slots: u32,
 }
 
-/// Source and column as the kernels number them.
-fn number(column: ColumnRef) -> (u32, u32) {
-    match column {
-        ColumnRef::Chunk(column) => (0, column),
-        ColumnRef::Join { join, column } => (join + 1, column),
+/// A column as the kernels number it; the default is for steps that have none.
+#[derive(Clone, Copy, Default)]
+struct Numbered {
+    source: u32,
+    column: u32,
+}
+
+impl From<ColumnRef> for Numbered {
+    fn from(column: ColumnRef) -> Self {
+        match column {
+            ColumnRef::Chunk(column) => Self { source: 0, column },
+            ColumnRef::Join { join, column } => Self { source: join + 1, column },
+        }
     }
 }
 
@@ -268,11 +283,12 @@ impl Parts {
         if depth > DEPTH {
             return Err(Error::Unsupported(format!("a condition of depth {depth}; {DEPTH} is the most")));
         }
-        self.add_step(operation::KEEP, (0, 0), 0..=0);
+        self.add_step(operation::KEEP, Numbered::default(), 0..=0);
         Ok(())
     }
 
-    fn add_step(&mut self, operation: u32, (source, column): (u32, u32), range: RangeInclusive<i64>) {
+    fn add_step(&mut self, operation: u32, column: Numbered, range: RangeInclusive<i64>) {
+        let Numbered { source, column } = column;
         let (low, high) = range.into_inner();
         self.steps.push(layout::Step { operation, source, column, low, high, ..layout::Step::default() });
     }
@@ -282,12 +298,12 @@ impl Parts {
         match filter {
             Filter::Constant(value) => {
                 let code = value.map_or(2, i64::from);
-                self.add_step(operation::CONSTANT, (0, 0), code..=code);
+                self.add_step(operation::CONSTANT, Numbered::default(), code..=code);
                 Ok(1)
             }
             Filter::Range { column, low, high } => {
                 input.bounds(*column)?;
-                self.add_step(operation::TEST_RANGE, number(*column), *low..=*high);
+                self.add_step(operation::TEST_RANGE, (*column).into(), *low..=*high);
                 Ok(1)
             }
             Filter::In { column, values } => {
@@ -296,19 +312,19 @@ impl Parts {
             }
             Filter::IsNull(column) => {
                 input.bounds(*column)?;
-                self.add_step(operation::TEST_NULL, number(*column), 0..=0);
+                self.add_step(operation::TEST_NULL, (*column).into(), 0..=0);
                 Ok(1)
             }
             Filter::Matches(join) => {
                 input.join(*join)?;
-                self.add_step(operation::TEST_MATCH, (join + 1, 0), 0..=0);
+                self.add_step(operation::TEST_MATCH, Numbered { source: join + 1, column: 0 }, 0..=0);
                 Ok(1)
             }
             Filter::And(filters) => self.add_combined(operation::BOTH, filters, input),
             Filter::Or(filters) => self.add_combined(operation::EITHER, filters, input),
             Filter::Not(filter) => {
                 let depth = self.add_filter(filter, input)?;
-                self.add_step(operation::NEGATE, (0, 0), 0..=0);
+                self.add_step(operation::NEGATE, Numbered::default(), 0..=0);
                 Ok(depth)
             }
         }
@@ -321,7 +337,7 @@ impl Parts {
         let mut depth = self.add_filter(first, input)?;
         for filter in rest {
             depth = depth.max(1 + self.add_filter(filter, input)?);
-            self.add_step(operation, (0, 0), 0..=0);
+            self.add_step(operation, Numbered::default(), 0..=0);
         }
         Ok(depth)
     }
@@ -331,7 +347,7 @@ impl Parts {
         let values: BTreeSet<i64> = values.iter().copied().collect();
         let (Some(low), Some(high)) = (values.first().copied(), values.last().copied()) else {
             // Of no values: false, but unknown for null.
-            self.add_step(operation::TEST_RANGE, number(column), 1..=0);
+            self.add_step(operation::TEST_RANGE, column.into(), NO_VALUES);
             return Ok(1);
         };
         if high.abs_diff(low) < MAX_SET_BITS {
@@ -340,16 +356,16 @@ impl Parts {
                 words[(bit / 32) as usize] |= 1 << (bit % 32);
             }
             self.sets.push((self.steps.len(), words));
-            self.add_step(operation::TEST_SET, number(column), low..=high);
+            self.add_step(operation::TEST_SET, column.into(), low..=high);
             return Ok(1);
         }
         if values.len() > MAX_LISTED {
             return Err(Error::Unsupported(format!("a list of {} values from {low} to {high}", values.len())));
         }
         for (at, value) in values.iter().enumerate() {
-            self.add_step(operation::TEST_RANGE, number(column), *value..=*value);
+            self.add_step(operation::TEST_RANGE, column.into(), *value..=*value);
             if at > 0 {
-                self.add_step(operation::EITHER, (0, 0), 0..=0);
+                self.add_step(operation::EITHER, Numbered::default(), 0..=0);
             }
         }
         Ok(2)
@@ -388,7 +404,7 @@ impl Parts {
             if at < done {
                 continue;
             }
-            let (source, column) = number(*column);
+            let Numbered { source, column } = (*column).into();
             let is_narrow = *term.start() >= i128::from(i32::MIN) && *term.end() <= i128::from(i32::MAX);
             let (offset, scale, narrow) = (*offset, *scale, u32::from(is_narrow));
             self.factors.push(layout::Factor { offset, scale, source, column, narrow, unused: 0 });
@@ -462,7 +478,7 @@ impl Parts {
             steps[*step].set = address + append_section(&mut bytes, &words(set));
         }
         let keys = self.keys.iter().zip(&self.key_columns).map(|(key, column)| {
-            let (source, column) = number(*column);
+            let Numbered { source, column } = (*column).into();
             let (base, nullable) = (*key.range.start(), u32::from(key.is_nullable));
             layout::Key { base, count: key.count, nullable, stride: key.stride, source, column, unused: 0 }
         });
@@ -593,11 +609,11 @@ impl<'a> Input<'a> {
             ColumnRef::Chunk(column) => {
                 let columns = self.chunks.iter().map(|chunk| chunk.columns.get(column as usize).ok_or_else(missing));
                 // Of no chunk: no value.
-                let mut bounds = Bounds { range: 0..=-1, is_nullable: false };
+                let mut bounds = Bounds { range: NO_VALUES, is_nullable: false };
                 for column in columns {
                     let ChunkColumn { column, codes } = column?;
                     let range = match codes {
-                        Some(codes) => codes.iter().max().map_or(0..=-1, |most| 0..=i64::from(*most)),
+                        Some(codes) => codes.iter().max().map_or(NO_VALUES, |most| 0..=i64::from(*most)),
                         None => column.range(),
                     };
                     bounds.is_nullable |= column.is_nullable();

@@ -16,7 +16,7 @@ pub struct StreamProgram<'a> {
 impl<'a> StreamProgram<'a> {
     /// Prepares to add up all words of 8 bytes of an allocation, whose length is a multiple of 16 bytes.
     pub fn new(device: &dyn Device, memory: &'a DeviceMemory) -> Result<Self> {
-        if memory.bytes() % 16 != 0 {
+        if !memory.bytes().is_multiple_of(16) {
             return Err(Error::Invalid(format!("{} bytes are not a multiple of 16", memory.bytes())));
         }
         let mut output = device.allocate(8)?;
@@ -38,7 +38,7 @@ impl<'a> StreamProgram<'a> {
             blocks: u32::MAX,
             parameters: &self.parameters,
             offset: 0,
-            _output: &mut self.output,
+            output: &mut self.output,
         })
     }
 

@@ -113,6 +113,16 @@ fn what_does_not_fit_is_refused() {
 }
 
 #[test]
+fn keys_that_hash_alike_are_refused() {
+    // Multiples of the inverse of the multiplier: their hashes are small numbers, so all begin at slot 0.
+    let inverse = (0..6).fold(0x9e37_79b9_7f4a_7c15_u64, |inverse: u64, _| {
+        inverse.wrapping_mul(2_u64.wrapping_sub(inverse.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    });
+    let keys: Vec<i64> = (0..4000_u64).map(|key| key.wrapping_mul(inverse) as i64).collect();
+    assert_eq!(message(JoinTable::build(&host(), &keys, &[])), "a join whose keys hash alike");
+}
+
+#[test]
 fn memory_of_another_device_is_refused() {
     let (device, other) = (host(), host());
     let foreign = column(&other);
@@ -121,6 +131,8 @@ fn memory_of_another_device_is_refused() {
     assert!(message(device.upload(&[1], &mut memory, 0)).ends_with("of another device"));
     assert!(message(device.download(&memory, 0, &mut [0])).ends_with("of another device"));
     assert!(message(StreamProgram::new(&device, &memory)).ends_with("of another device"));
+    let mut program = Program::new(&device, &count_all(), &[chunk(vec![column(&device).into()])], &[]).unwrap();
+    assert!(message(program.launch(&other)).ends_with("of another device"));
     let mut memory = device.allocate(17).unwrap();
     assert_eq!(message(StreamProgram::new(&device, &memory)), "17 bytes are not a multiple of 16");
     for (offset, length) in [(17, 1), (16, 2), (u64::MAX, 1), (0, 18)] {

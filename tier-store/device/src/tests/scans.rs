@@ -1,15 +1,20 @@
 //! Kernels against the oracle.
 
-use terrace_test_support::depth::by_depth;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use terrace_test_support::depth::{by_depth, runs};
 use terrace_test_support::seeds::{SeedReport, seeds};
 
 use super::oracle::{compute, of_no_row};
 use super::random::World;
 use super::{devices, host};
+use crate::column::{ColumnData, DeviceColumn, Form, Packed, Values};
 use crate::groups::Groups;
+use crate::join::JoinTable;
 use crate::layout::Places;
 use crate::program::{ChunkColumns, Program, ScanJoin};
-use crate::scan::{Measure, Scan};
+use crate::scan::{ColumnRef, Filter, Measure, Scan};
 use crate::{Device, Error};
 
 /// Scans for each world.
@@ -74,8 +79,7 @@ fn a_second_launch_adds_and_a_reset_forgets() {
     for device in devices() {
         let world = World::new(7);
         let (chunks, joins) = world.upload(&*device);
-        let scan =
-            Scan { filter: crate::scan::Filter::And(Vec::new()), keys: Vec::new(), measures: vec![Measure::count()] };
+        let scan = Scan { filter: Filter::And(Vec::new()), keys: Vec::new(), measures: vec![Measure::count()] };
         let rows: i128 = chunks.iter().map(|chunk| i128::from(chunk.rows)).sum();
         let mut program = Program::new(&*device, &scan, &chunks, &joins).unwrap();
         for launches in 1..4 {
@@ -112,9 +116,60 @@ fn threads_share_a_device() {
 #[test]
 fn a_scan_of_no_rows_finds_no_rows() {
     let device = host();
-    let scan =
-        Scan { filter: crate::scan::Filter::Constant(Some(true)), keys: Vec::new(), measures: vec![Measure::count()] };
+    let scan = Scan { filter: Filter::Constant(Some(true)), keys: Vec::new(), measures: vec![Measure::count()] };
     let (groups, _) = run(&device, &scan, &[], &[]).unwrap();
     assert_eq!((groups.len(), groups.measures(0)), (1, [0].as_slice()));
     assert!(groups.measures(1).is_empty());
+}
+
+/// A chunk of one column of 64-bit values.
+fn wide(device: &dyn Device, values: &[i64], range: RangeInclusive<i64>) -> ChunkColumns {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let rows = values.len() as u32;
+    let data = ColumnData { rows, values: Values::Plain(Form::I64, &bytes), validity: None, range };
+    ChunkColumns { rows, columns: vec![Arc::new(DeviceColumn::upload(device, &data).unwrap()).into()] }
+}
+
+#[test]
+fn sums_of_more_than_two_billion_rows_are_exact() {
+    if !runs("sums_of_more_than_two_billion_rows_are_exact") {
+        return;
+    }
+    let device = host();
+    // One column of a million rows, many times.
+    let chunk = wide(&device, &vec![i64::from(u32::MAX); 1 << 20], 0..=u32::MAX.into());
+    let sum = Measure::sum(vec![ColumnRef::Chunk(0).factor()]);
+    let scan = Scan { filter: Filter::Constant(Some(true)), keys: Vec::new(), measures: vec![sum] };
+    let chunks = vec![chunk; 2100];
+    let (groups, _) = run(&device, &scan, &chunks, &[]).unwrap();
+    assert_eq!(groups.measures(0), [2100 * (1 << 20) * i128::from(u32::MAX)]);
+}
+
+#[test]
+fn keys_without_values_have_no_groups() {
+    let device = host();
+    let scan = Scan {
+        filter: Filter::Constant(Some(true)),
+        keys: vec![ColumnRef::Chunk(0)],
+        measures: vec![Measure::count()],
+    };
+    let none = RangeInclusive::new(i64::MAX, i64::MIN);
+    assert!(run(&device, &scan, &[wide(&device, &[], none)], &[]).unwrap().0.is_empty());
+}
+
+#[test]
+fn a_join_without_rows_matches_nothing() {
+    for device in devices() {
+        let device = &*device;
+        let values = [i64::MIN, -5, -2, 0, i64::MAX];
+        let mut chunk = wide(device, &values, i64::MIN..=i64::MAX);
+        let packed = Packed::new(&[-5, -4, -3, -2, -1]).unwrap();
+        let data = ColumnData { rows: 5, values: Values::Packed(&packed), validity: None, range: -5..=-1 };
+        chunk.columns.push(Arc::new(DeviceColumn::upload(device, &data).unwrap()).into());
+        let table = Arc::new(JoinTable::build(device, &[], &[]).unwrap());
+        let joins = [0, 1].map(|key| ScanJoin { key, table: table.clone() });
+        let filter = Filter::Or(vec![Filter::Matches(0), Filter::Matches(1)]);
+        let scan = Scan { filter, keys: Vec::new(), measures: vec![Measure::count()] };
+        assert_eq!(run(device, &scan, &[chunk], &joins).unwrap().0.measures(0), [0]);
+    }
 }
