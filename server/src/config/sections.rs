@@ -321,8 +321,7 @@ section! {
 section! {
     /// Compaction.
     pub struct CompactionConfig {
-        /// Bytes of chunk files per second that the background task writes at most, and that background runs of hot views read
-        /// and write. 0: only `OPTIMIZE` compacts, and hot views run on `REFRESH` only.
+        /// Bytes of chunk files per second that the background task, and background runs of hot views, read and write at most. 0: only `OPTIMIZE` compacts, and hot views run on `REFRESH` only.
         pub rate_limit: Size = Size::Bytes(64 << 20),
     }
 }

@@ -518,6 +518,9 @@ mod tests {
             }
             self.engine.read_windows(class, file, windows)
         }
+        fn raise(&self, class: Class, handle: &ReadHandle) {
+            self.engine.raise(class, handle);
+        }
         fn stats(&self) -> &IoStats {
             self.engine.stats()
         }

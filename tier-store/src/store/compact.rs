@@ -26,6 +26,7 @@ use terrace_model::{ChunkId, Error, MarkId, Result, TableId, TierId};
 use terrace_storage::catalog::Commit;
 use terrace_storage::heat::{Heritage, PatternCounts};
 use terrace_storage::table::{Arrangement, Chunk, ChunkEntry, Marked, NewChunks, RowMap, Segment, Table, TableVersion};
+use terrace_storage::tier::ssd::Admission;
 
 use super::background::Background;
 use super::core::Core;
@@ -76,6 +77,8 @@ pub struct Compacted {
     pub rows_dropped: u64,
     /// Bytes of the files written.
     pub written_bytes: u64,
+    /// Bytes read from the home.
+    pub read_bytes: u64,
 }
 
 impl Compacted {
@@ -85,6 +88,7 @@ impl Compacted {
         self.chunks_out += other.chunks_out;
         self.rows_dropped += other.rows_dropped;
         self.written_bytes += other.written_bytes;
+        self.read_bytes += other.read_bytes;
     }
 }
 
@@ -141,6 +145,7 @@ impl Core {
             1 => self.delta.charge_always(bytes),
             _ => self.delta.try_charge(bytes)?,
         };
+        let read_bytes = group.iter().map(|entry| cold_bytes(&entry.chunk)).sum();
         let all = {
             let live = group.iter().map(|c| self.live_rows(c)).collect::<Result<Vec<_>>>()?;
             concat_batches(table.schema(), &live)?
@@ -175,6 +180,7 @@ impl Core {
             chunks_in: group.len() as u64,
             chunks_out: sealed.len() as u64,
             written_bytes: sealed.iter().map(|s| s.chunk.file_bytes).sum(),
+            read_bytes,
             ..Compacted::default()
         };
         let maps = row_maps(group, &NewChunks::from_chunks(sealed.iter().map(|s| s.chunk.as_ref())), order.as_ref());
@@ -213,24 +219,29 @@ impl Core {
     /// Reads the rows of a chunk that are not deleted, from whichever tiers have its columns.
     fn live_rows(&self, entry: &ChunkEntry) -> Result<RecordBatch> {
         let chunk = &entry.chunk;
-        let columns = self.columns(chunk, &(0..chunk.columns().len()).collect::<Vec<_>>())?;
+        let columns = self.columns(chunk, &(0..chunk.columns().len()).collect::<Vec<_>>(), Admission::Upkeep)?;
         let options = RecordBatchOptions::new().with_row_count(Some(chunk.rows as usize));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&chunk.schema), columns, &options)?;
         without_deleted(&batch, entry.deletions.as_deref())
     }
 }
 
-/// Starts the background task, which compacts one group at a time and writes at most `bytes_per_s` of new files.
+/// Stored bytes of the columns that no memory tier has.
+fn cold_bytes(chunk: &Chunk) -> u64 {
+    chunk.columns().iter().filter(|segment| !segment.is_in_memory()).map(|segment| segment.home.len).sum()
+}
+
+/// Starts the background task, which compacts one group at a time, and reads and writes at most `bytes_per_s` at home.
 pub(super) fn start(core: Arc<Core>, bytes_per_s: u64) -> Background {
     // Chunks whose compaction failed are not tried again until the next start.
     let mut skip: HashSet<(TableId, ChunkId)> = HashSet::new();
     Background::start("terrace-compactor", move || {
-        let written = compact_one_group(&core, &mut skip);
-        Duration::from_micros(written.saturating_mul(1_000_000) / bytes_per_s.max(1)).max(PAUSE)
+        let bytes = compact_one_group(&core, &mut skip);
+        Duration::from_micros(bytes.saturating_mul(1_000_000) / bytes_per_s.max(1)).max(PAUSE)
     })
 }
 
-/// Compacts one group of the first table that has one; returns the bytes written.
+/// Compacts one group of the first table that has one; returns the bytes read and written at home.
 fn compact_one_group(core: &Core, skip: &mut HashSet<(TableId, ChunkId)>) -> u64 {
     for table in core.tables() {
         let known = skip.iter().filter(|(id, _)| *id == table.id()).map(|(_, chunk)| *chunk).collect();
@@ -240,7 +251,7 @@ fn compact_one_group(core: &Core, skip: &mut HashSet<(TableId, ChunkId)>) -> u64
         match result {
             Ok(done) => {
                 tracing::debug!(table = %table.name(), chunks_in = done.chunks_in, chunks_out = done.chunks_out, "compacted");
-                return done.written_bytes;
+                return done.written_bytes + done.read_bytes;
             }
             // A later attempt may find no conflict, or free memory.
             Err(Error::Conflict { .. } | Error::BudgetExceeded { .. }) => {}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
@@ -37,6 +38,10 @@ use super::retry::Retry;
 
 /// Epochs kept in the log.
 const KEPT_EPOCHS: u64 = 1000;
+/// How long upkeep waits for room in the memory for reads.
+const UPKEEP_PATIENCE: Duration = Duration::from_secs(1);
+/// How often it looks for room.
+const UPKEEP_RETRY: Duration = Duration::from_millis(5);
 const CONTROL_KEY: &[u8] = b"tiering_control";
 
 /// A tier with its budget and use.
@@ -198,7 +203,7 @@ impl Core {
     }
 
     /// Returns columns of a chunk from whichever tier has them. Blocks while columns that no memory tier has are read.
-    pub(super) fn columns(&self, chunk: &Arc<Chunk>, wanted: &[usize]) -> Result<Vec<ArrayRef>> {
+    pub(super) fn columns(&self, chunk: &Arc<Chunk>, wanted: &[usize], admission: Admission) -> Result<Vec<ArrayRef>> {
         let mut columns = Vec::with_capacity(wanted.len());
         for column in wanted {
             let segment = chunk.segments.get(*column);
@@ -211,13 +216,29 @@ impl Core {
         let missing = columns.iter().zip(wanted).filter(|(c, _)| c.is_none()).map(|(_, i)| *i).collect::<Vec<_>>();
         let read = match missing.is_empty() {
             true => None,
-            false => self.home.read_columns(chunk, &missing, Admission::Guaranteed)?.map(ColdRead::wait).transpose()?,
+            false => Some(self.read_cold(chunk, &missing, admission)?.wait()?),
         };
         let mut read = read.iter().flat_map(|read| &read.columns);
         for column in columns.iter_mut().filter(|c| c.is_none()) {
             *column = read.next().map(StoredColumn::widened).transpose()?;
         }
         columns.into_iter().map(|column| column.ok_or(Error::Cancelled)).collect()
+    }
+
+    /// Starts a cold read. Upkeep waits until the memory for reads has room, at most [`UPKEEP_PATIENCE`]: where statements
+    /// fill it all the time, one chunk per wait is read beyond it.
+    fn read_cold(&self, chunk: &Arc<Chunk>, columns: &[usize], admission: Admission) -> Result<ColdRead> {
+        let start_us = self.clock.now_us();
+        loop {
+            if let Some(read) = self.home.read_columns(chunk, columns, admission)? {
+                return Ok(read);
+            }
+            if self.clock.now_us().saturating_sub(start_us) >= UPKEEP_PATIENCE.as_micros() as u64 {
+                let read = self.home.read_columns(chunk, columns, Admission::Move)?;
+                return read.ok_or(Error::Cancelled);
+            }
+            self.clock.sleep(UPKEEP_RETRY);
+        }
     }
 
     /// Returns columns of a chunk for the check of a key. The first read of a check is counted as a sequential access;
@@ -235,7 +256,7 @@ impl Core {
                 self.access_totals.record(tier.unwrap_or(home), Pattern::Sequential, bytes);
             }
         }
-        self.columns(chunk, wanted)
+        self.columns(chunk, wanted, Admission::Guaranteed)
     }
 
     pub(super) fn tier_infos(&self) -> Vec<TierInfo> {

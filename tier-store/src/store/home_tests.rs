@@ -134,7 +134,7 @@ fn a_store_writes_reads_moves_and_deletes_through_its_home() {
 
     let version = table.version();
     let chunk = &version.chunks.first().unwrap().chunk;
-    let read = || store.core.columns(chunk, &[0, 1]).unwrap();
+    let read = || store.core.columns(chunk, &[0, 1], Admission::Guaranteed).unwrap();
     let cold = read();
     assert_eq!(home.counts(), [3, 1, 0, 0], "one call for all columns of a chunk");
     for column in [0, 1] {

@@ -13,6 +13,7 @@ use terrace_model::{ChunkId, Error, MarkId, Result};
 use terrace_storage::catalog::{Commit, Space, key, key_part};
 use terrace_storage::table::mark::ConstantMarks;
 use terrace_storage::table::{Arrangement, Chunk, ChunkEntry, Marked, Segment, Table};
+use terrace_storage::tier::ssd::Admission;
 
 use super::compact::Compacted;
 use super::core::Core;
@@ -91,7 +92,7 @@ impl Core {
         let all = |value| BooleanArray::from(vec![value; chunk.rows as usize]);
         match (chunk.marked(mark), chunk.mark_position(mark)) {
             (Marked::Some, Some(position)) => {
-                let columns = self.columns(chunk, &[position])?;
+                let columns = self.columns(chunk, &[position], Admission::Upkeep)?;
                 let bits = columns.first().and_then(|bits| bits.as_boolean_opt()).cloned();
                 bits.ok_or_else(|| Error::Invalid(format!("{} is not Boolean", chunk.column_label(position))))
             }

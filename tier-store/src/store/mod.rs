@@ -90,7 +90,7 @@ use terrace_storage::table::{
     Alteration, Arrangement, Chunk, ChunkEntry, DeltaRows, FilterPool, IngestMemory, NewRule, Rule, RuleChoice, Table,
     TableDefinition, TableVersion,
 };
-use terrace_storage::tier::ssd::ColdColumns;
+use terrace_storage::tier::ssd::{Admission, ColdColumns};
 use terrace_storage::tier::{Home, MemoryTiers};
 
 pub use self::core::{Core, Snapshot, TierInfo};
@@ -314,9 +314,9 @@ impl Store {
     }
 
     /// Returns columns of a chunk by their positions, deleted rows included, from whichever tier has them; counts no
-    /// access. Blocks while columns that no memory tier has are read.
+    /// access. Blocks while columns that no memory tier has are read, as upkeep: behind the reads of statements.
     pub fn columns(&self, chunk: &Arc<Chunk>, wanted: &[usize]) -> Result<Vec<ArrayRef>> {
-        self.core.columns(chunk, wanted)
+        self.core.columns(chunk, wanted, Admission::Upkeep)
     }
 
     /// Rewrites the live rows of a group of chunks in the arrangement that `arrange` returns for them, and replaces the

@@ -49,6 +49,10 @@ impl BlockIo for Timed {
         self.inner.read_windows(class, file, windows)
     }
 
+    fn raise(&self, class: Class, handle: &ReadHandle) {
+        self.inner.raise(class, handle);
+    }
+
     fn stats(&self) -> &IoStats {
         self.inner.stats()
     }

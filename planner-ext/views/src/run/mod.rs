@@ -125,7 +125,7 @@ impl Job {
             match self.store.rearrange(&self.table, &entries, &arrange) {
                 Ok(done) => {
                     counters.write(&done);
-                    if !keep_going(done.written_bytes) {
+                    if !keep_going(done.read_bytes + done.written_bytes) {
                         return Err(stopped());
                     }
                 }

@@ -13,6 +13,7 @@ use terrace_model::Pattern;
 use terrace_placement::TieringHost;
 use terrace_placement::heat::{Heat, SegmentKey};
 use terrace_storage::migrate::{Outcome, Relocation, try_move};
+use terrace_storage::table::ChunkAdmission;
 use terrace_test_support::depth::by_depth;
 use terrace_test_support::seeds::{SeedReport, seeds};
 
@@ -291,4 +292,28 @@ fn chunks_that_were_replaced_or_dropped_are_moved_nowhere() {
     assert_eq!(go(&table.version().chunks[0].chunk), Outcome::Gone);
     assert_eq!(tiers[0].account().used_bytes(), used, "no copy is made of a dropped table");
     assert_eq!(read(&store, &planned).unwrap().num_rows(), 2_000, "a reader of the version can still read it");
+}
+
+#[test]
+fn what_compaction_reads_is_no_demand_of_statements() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut definition = definition("t");
+    definition.options.admission = ChunkAdmission::Ssd;
+    let table = store.create_table(definition).unwrap();
+    for start in (0..600).step_by(100) {
+        store.insert(&table, &[rows(start..start + 100)]).unwrap();
+        store.seal(&table).unwrap();
+    }
+    let core = store.core();
+    let of_statements = core.io.stats().demand.sums();
+    let read_before = core.io.stats().read_bytes();
+    let done = store.optimize(&table).unwrap();
+    assert_eq!((done.chunks_in, done.chunks_out), (6, 1));
+    assert!(done.read_bytes > 0 && core.io.stats().read_bytes() >= read_before + done.read_bytes, "{done:?}");
+    let chunk = Arc::clone(&table.version().chunks.first().unwrap().chunk);
+    store.columns(&chunk, &[0]).unwrap();
+    assert_eq!(core.io.stats().demand.sums(), of_statements);
+    core.read_keys(&chunk, &[0], true).unwrap();
+    assert!(core.io.stats().demand.sums().bytes > of_statements.bytes);
 }

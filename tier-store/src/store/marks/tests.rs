@@ -32,7 +32,7 @@ fn keys_of(batch: &ArrayRef) -> Vec<i64> {
 }
 
 fn keys_in(store: &Store, chunk: &Arc<Chunk>) -> Result<Vec<i64>> {
-    Ok(keys_of(&store.core().columns(chunk, &[0])?[0]))
+    Ok(keys_of(&store.columns(chunk, &[0])?[0]))
 }
 
 /// Checks the known marks of a version: each row that fulfils a mark is one that may. Returns the number of rows that

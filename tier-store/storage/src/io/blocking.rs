@@ -105,6 +105,11 @@ impl<D: Device> Workers<D> {
         handles
     }
 
+    /// See [`BlockIo::raise`].
+    pub(crate) fn raise(&self, class: Class, handle: &ReadHandle) {
+        self.shared.queue.lock().waiting.raise(class, |request| request.waiters.include(handle));
+    }
+
     pub(crate) fn set_paused(&self, paused: bool) {
         self.shared.queue.lock().paused = paused;
         self.shared.changed.notify_all();
@@ -189,6 +194,10 @@ impl BlockIo for BlockingEngine {
 
     fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
         self.workers.submit(class, file, windows)
+    }
+
+    fn raise(&self, class: Class, handle: &ReadHandle) {
+        self.workers.raise(class, handle);
     }
 
     fn stats(&self) -> &IoStats {

@@ -125,6 +125,11 @@ impl Completer {
         wanted
     }
 
+    /// True when this is the engine's end of the handle's read.
+    pub(crate) fn is_of(&self, handle: &ReadHandle) -> bool {
+        Arc::ptr_eq(&self.slot, &handle.slot)
+    }
+
     /// True when the handle of the operation was dropped, or the operation is complete.
     pub(crate) fn is_abandoned(&self) -> bool {
         !matches!(self.slot.inner.lock().phase, Phase::Queued | Phase::Running)
@@ -148,7 +153,7 @@ impl Drop for Completer {
 impl ReadHandle {
     /// A read that is cancelled already.
     pub(crate) fn cancelled() -> Self {
-        handle_pair(&Arc::default(), Class::Move).0
+        handle_pair(&Arc::default(), Class::Upkeep).0
     }
 
     /// Keeps `charge` until the engine has given up the operation's buffer.

@@ -139,7 +139,7 @@ pub struct IoStats {
     pub errors: AtomicU64,
     /// Operations that are queued or running now.
     pub in_flight: AtomicU64,
-    /// The reads of statements; without moves, checks and spilled bytes.
+    /// The reads of statements; without upkeep and spilled bytes.
     pub demand: Demand,
 }
 
@@ -178,6 +178,10 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
     fn read_all(&self, class: Class, file: &Arc<IoFile>, reads: &[&[(u64, usize)]]) -> Vec<ReadHandle> {
         reads.iter().flat_map(|windows| self.read_windows(class, file, windows)).collect()
     }
+
+    /// Raises the class of a read that waits for the device in a less urgent one, with the windows that were read
+    /// together with it. A read that has begun goes on as it is.
+    fn raise(&self, class: Class, handle: &ReadHandle);
 
     /// The counters.
     fn stats(&self) -> &IoStats;

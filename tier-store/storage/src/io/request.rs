@@ -39,6 +39,11 @@ impl Waiters {
         self.0.iter().filter(|(_, completer)| completer.begin()).count() > 0
     }
 
+    /// True when the handle waits for this read.
+    pub(crate) fn include(&self, handle: &ReadHandle) -> bool {
+        self.0.iter().any(|(_, completer)| completer.is_of(handle))
+    }
+
     /// True when no handle waits for a running operation any more.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.0.iter().all(|(_, completer)| completer.is_abandoned())

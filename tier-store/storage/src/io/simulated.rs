@@ -32,6 +32,8 @@ pub struct Faults {
     pub interrupt_rate: f64,
     /// Offsets, from and up to, where every read fails with EIO.
     pub bad_bytes: Option<(u64, u64)>,
+    /// So many operations succeed; all later ones fail with EIO.
+    pub fails_after: Option<u32>,
     /// Serve queued requests in random order instead of the order of submission.
     pub reorder: bool,
 }
@@ -61,7 +63,11 @@ impl Device for FaultyDevice {
             (errno, if short { random.random_range(1..=target.len()) } else { target.len() })
         };
         let bad = |(from, to): (u64, u64)| offset < to && from < offset + target.len() as u64;
-        match errno.or_else(|| faults.bad_bytes.is_some_and(bad).then_some(libc::EIO)) {
+        let is_broken = faults.fails_after == Some(0);
+        if let Some(left) = &mut self.faults.lock().fails_after {
+            *left = left.saturating_sub(1);
+        }
+        match errno.or_else(|| (is_broken || faults.bad_bytes.is_some_and(bad)).then_some(libc::EIO)) {
             Some(errno) => Err(std::io::Error::from_raw_os_error(errno)),
             None => pread(file, target.get_mut(..len).unwrap_or_default(), offset),
         }
@@ -133,6 +139,10 @@ impl BlockIo for SimulatedEngine {
 
     fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
         self.workers.submit(class, file, windows)
+    }
+
+    fn raise(&self, class: Class, handle: &ReadHandle) {
+        self.workers.raise(class, handle);
     }
 
     fn stats(&self) -> &IoStats {

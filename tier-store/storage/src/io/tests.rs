@@ -301,6 +301,25 @@ fn simulated_faults_follow_the_seed() {
 }
 
 #[test]
+fn a_raised_read_goes_before_those_of_its_old_class() {
+    let engine = SimulatedEngine::start(1, Faults::default());
+    engine.add_file("/m", &pattern(64 * 4096)).unwrap();
+    let file = engine.open(Path::new("/m")).unwrap();
+    engine.pause();
+    let mut ahead: Vec<_> = (0..8).map(|at| engine.read_as(Class::Prefetch, &file, at * 4096, 4096)).collect();
+    // Windows that are read together are raised together.
+    let together = engine.read_windows(Class::Prefetch, &file, &[(40 * 4096, 10), (41 * 4096, 10)]);
+    engine.raise(Class::Needed, &together[1]);
+    let raised = ahead.remove(7);
+    engine.raise(Class::Needed, &raised);
+    // The device breaks down after the reads that were raised.
+    engine.set_faults(Faults { fails_after: Some(2), ..Faults::default() });
+    engine.resume();
+    assert!(together.into_iter().chain([raised]).all(|read| read.wait().is_ok()));
+    assert!(ahead.into_iter().all(|read| read.wait().is_err()));
+}
+
+#[test]
 fn paused_reads_are_withdrawn_when_dropped() {
     let engine = SimulatedEngine::start(1, Faults::default());
     engine.add_file("/m", &pattern(8192)).unwrap();

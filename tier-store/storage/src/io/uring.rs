@@ -165,6 +165,10 @@ impl BlockIo for UringEngine {
         handles
     }
 
+    fn raise(&self, class: Class, handle: &ReadHandle) {
+        self.shared.queue.lock().waiting.raise(class, |request| request.waiters.include(handle));
+    }
+
     fn stats(&self) -> &IoStats {
         &self.shared.stats
     }

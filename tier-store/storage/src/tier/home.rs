@@ -52,7 +52,7 @@ pub trait Home: HomeTier + fmt::Debug {
     /// saves enough, it reads only the bytes that the `wanted` rows (ascending ranges) need; the other rows are zero or
     /// empty. A whole column that another reader reads, or has read and still holds, is shared.
     ///
-    /// Returns `None` when the I/O account has no room, for [`Admission::Prefetch`] only.
+    /// Returns `None` when the I/O account has no room, for [`Admission::Prefetch`] and [`Admission::Upkeep`] only.
     ///
     /// # Errors
     /// Those of [`HomeTier::check`], and the error of its first reader for a column that is known to be damaged. Errors

@@ -55,6 +55,9 @@ pub enum Admission {
     Guaranteed,
     /// A read for a move: always admitted, but never shared with statements, which would have to wait for it.
     Move,
+    /// A read for other upkeep: admitted with room in the account, or when nothing else is in it; never shared with
+    /// statements.
+    Upkeep,
 }
 
 /// The home in a folder: a [`Home`].
@@ -76,6 +79,13 @@ pub struct SsdTier {
     replacing: RwLock<()>,
     counters: Arc<HomeCounters>,
     gap: ReadGap,
+}
+
+impl Admission {
+    /// True when no statement waits for the read.
+    fn is_upkeep(self) -> bool {
+        matches!(self, Self::Move | Self::Upkeep)
+    }
 }
 
 impl SsdTier {
@@ -246,10 +256,9 @@ impl Home for SsdTier {
         let mut planned = Vec::with_capacity(columns.len());
         for (slot, column) in columns.iter().enumerate() {
             let read = known.get(&segment(chunk, *column)?.column).and_then(Weak::upgrade);
-            // A move shares a column that is decoded, but takes no part in decoding: it may run at low priority, and
+            // Upkeep shares a column that is decoded, but takes no part in decoding: it may run at low priority, and
             // statements would wait for its thread.
-            let read =
-                read.filter(|read| if admission == Admission::Move { read.is_decoded() } else { !read.failed() });
+            let read = read.filter(|read| if admission.is_upkeep() { read.is_decoded() } else { !read.failed() });
             if read.is_none() {
                 let (home, declared) = home_unless_damaged(&file, chunk, *column)?;
                 let part = wanted.and_then(|wanted| self.part(chunk, *column, home, declared, wanted));
@@ -257,14 +266,18 @@ impl Home for SsdTier {
             }
             shared_reads.push(read);
         }
-        // A move gives the lock back before it submits, so that its low priority delays no statement.
-        let mut known = (admission != Admission::Move).then_some(known);
+        // Upkeep gives the lock back before it submits, so that its low priority delays no statement.
+        let mut known = (!admission.is_upkeep()).then_some(known);
         let class = match (admission, wanted) {
-            (Admission::Move, _) => Class::Move,
+            (Admission::Move | Admission::Upkeep, _) => Class::Upkeep,
             // A statement reads some rows of a column when others have passed its filter: it needs them now.
             (Admission::Guaranteed, _) | (_, Some(_)) => Class::Needed,
             (Admission::Prefetch, None) => Class::Prefetch,
         };
+        // What others read ahead is needed now.
+        if class == Class::Needed {
+            shared_reads.iter().flatten().for_each(|read: &Arc<SharedRead>| read.raise(class));
+        }
         let mut bytes_read = 0;
         let mut charged_bytes = 0;
         let mut groups = Vec::new();
@@ -274,6 +287,7 @@ impl Home for SsdTier {
             let charge = match (self.io_account.try_charge(bytes), admission) {
                 (Ok(charge), _) => charge,
                 (Err(_), Admission::Prefetch) => return Ok(None),
+                (Err(_), Admission::Upkeep) if self.io_account.used_bytes() > 0 => return Ok(None),
                 (Err(_), _) => self.io_account.charge_always(bytes),
             };
             (bytes_read, charged_bytes) = (bytes_read + read, charged_bytes + bytes);
@@ -307,8 +321,8 @@ impl Home for SsdTier {
         let shared_reads = shared_reads.into_iter().flatten().collect();
         let clock = Arc::clone(&self.clock);
         let counters = Arc::clone(&self.counters);
-        let for_move = admission == Admission::Move;
-        Ok(Some(ColdRead::new(shared_reads, bytes_read, charged_bytes, clock, counters, for_move)))
+        let for_upkeep = admission.is_upkeep();
+        Ok(Some(ColdRead::new(shared_reads, bytes_read, charged_bytes, clock, counters, for_upkeep)))
     }
 
     fn bytes_to_read(&self, chunk: &Chunk, column: usize, wanted: Option<&[Range<usize>]>) -> u64 {
@@ -320,7 +334,7 @@ impl Home for SsdTier {
     fn load_file(&self, chunk: &Chunk) -> Result<AlignedBuffer> {
         let file = self.open(&chunk.path)?;
         let len = usize::try_from(file.len).map_err(|_| Error::Invalid("the file is larger than memory".into()))?;
-        self.io.read_as(Class::Move, &file, 0, len).wait()
+        self.io.read_as(Class::Upkeep, &file, 0, len).wait()
     }
 
     fn write_chunk(&self, table: TableId, chunk: ChunkId, file: &[u8]) -> Result<PathBuf> {

@@ -372,6 +372,9 @@ impl BlockIo for SimulatedFiles {
         handles
     }
 
+    /// Nothing waits here: reads end before their handles are returned.
+    fn raise(&self, _class: Class, _handle: &ReadHandle) {}
+
     fn stats(&self) -> &IoStats {
         &self.stats
     }

@@ -53,7 +53,7 @@ pub struct ColdRead {
     clock: Arc<dyn Clock>,
     counters: Arc<HomeCounters>,
     /// True when no statement waits for the read.
-    for_move: bool,
+    for_upkeep: bool,
     /// Time of the first poll that found the read incomplete.
     waiting_since_us: Option<u64>,
 }
@@ -65,10 +65,10 @@ impl ColdRead {
         charged_bytes: u64,
         clock: Arc<dyn Clock>,
         counters: Arc<HomeCounters>,
-        for_move: bool,
+        for_upkeep: bool,
     ) -> Self {
         let columns = Vec::with_capacity(shared_reads.len());
-        Self { shared_reads, columns, bytes_read, charged_bytes, clock, counters, for_move, waiting_since_us: None }
+        Self { shared_reads, columns, bytes_read, charged_bytes, clock, counters, for_upkeep, waiting_since_us: None }
     }
 
     /// Bytes charged for the read; 0 for columns that other readers read.
@@ -109,7 +109,7 @@ impl ColdRead {
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         let bytes_read = self.bytes_read + self.shared_reads.iter().map(|read| read.reread_bytes()).sum::<u64>();
         self.counters.read_bytes.fetch_add(bytes_read, Ordering::Relaxed);
-        if !self.for_move {
+        if !self.for_upkeep {
             self.counters.wait_us.fetch_add(wait_us, Ordering::Relaxed);
         }
         let columns = std::mem::take(&mut self.columns);

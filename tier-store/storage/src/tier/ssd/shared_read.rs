@@ -110,6 +110,18 @@ impl SharedRead {
         self.reread.get().map_or(0, |(bytes, _)| *bytes)
     }
 
+    /// Raises the class of what has not begun, for a reader that joins and waits.
+    pub(super) fn raise(&self, class: Class) {
+        // Whoever has the lock decodes or polls: the bytes have arrived, or are about to.
+        let Some(state) = self.state.try_lock() else { return };
+        let State::Reading(_, reads) = &*state else { return };
+        for read in reads {
+            if let Read::Pending(handle) = read {
+                self.io.raise(class, handle);
+            }
+        }
+    }
+
     /// True when the read ended with an error: the next reader starts a new one.
     pub(super) fn failed(&self) -> bool {
         self.state.try_lock().is_some_and(|state| matches!(&*state, State::Done(Err(_))))

@@ -180,6 +180,42 @@ fn readers_of_one_column_share_its_read() {
     assert_eq!(widened(&read(&[0]).wait().unwrap()), [Arc::clone(batch.column(0))]);
 }
 
+/// A reader that waits for a column which another one reads ahead gets it before everything that is read ahead.
+#[test]
+fn a_reader_that_joins_a_read_makes_it_urgent() {
+    for (joining, is_first) in [(Admission::Guaranteed, true), (Admission::Prefetch, false)] {
+        let engine = Arc::new(SimulatedEngine::start(1, Faults::default()));
+        let Setup { tier, chunk, batch, dir: _dir } = setup(Arc::clone(&engine) as _, 64 << 20);
+        let others: Vec<_> = (10..14).map(|id| write(&tier, ChunkId(id), &batch)).collect();
+        engine.pause();
+        let ahead = |chunk| tier.read_columns(chunk, &[0], Admission::Prefetch).unwrap().unwrap();
+        let others: Vec<_> = others.iter().map(ahead).collect();
+        let first = ahead(&chunk);
+        let joined = tier.read_columns(&chunk, &[0], joining).unwrap().unwrap();
+        assert_eq!(joined.charged_bytes(), 0, "they share the read");
+        // The device breaks down after one read.
+        engine.set_faults(Faults { fails_after: Some(1), ..Faults::default() });
+        engine.resume();
+        assert_eq!((first.wait().is_ok(), joined.wait().is_ok()), (is_first, is_first));
+        let arrived = others.into_iter().map(ColdRead::wait).filter(Result::is_ok).count();
+        assert_eq!(arrived, usize::from(!is_first));
+    }
+}
+
+/// Upkeep waits for room, unless nobody else reads, and its reads are not among those of statements.
+#[test]
+fn upkeep_reads_behind_statements() {
+    let Setup { tier, chunk, dir: _dir, .. } = setup(blocking(), 1);
+    let statement = tier.read_columns(&chunk, &[0], Admission::Guaranteed).unwrap().unwrap();
+    let demand = || tier.io().stats().demand.sums().bytes;
+    assert!(tier.read_columns(&chunk, &[1], Admission::Upkeep).unwrap().is_none());
+    drop(statement.wait().unwrap());
+    let of_statements = demand();
+    let upkeep = tier.read_columns(&chunk, &[1], Admission::Upkeep).unwrap().expect("nobody reads");
+    assert!(upkeep.wait().unwrap().bytes_read > 0);
+    assert_eq!(demand(), of_statements);
+}
+
 /// Neighbouring columns cost one request; each of them can be dropped, shared and found damaged independently.
 #[test]
 fn neighbours_in_the_file_are_read_at_once() {
