@@ -330,8 +330,9 @@ impl Device for CudaDevice {
         let staging = context.staging.lock();
         let buffer = staging.buffers[0];
         for (at, piece) in bytes.chunks_mut(STAGING_BYTES).enumerate() {
-            // SAFETY: the buffer has STAGING_BYTES bytes, all written once when it was made; the stream has ended uploads from it before it writes there, and what it writes is read after the
-            // stream has ended. The range on the device was checked above.
+            // SAFETY: the buffer has STAGING_BYTES bytes, all written once when it was made; the stream has ended uploads
+            // from it before it writes there, and what it writes is read after the stream has ended. The range on the
+            // device was checked above.
             let copied = unsafe {
                 let pinned = std::slice::from_raw_parts_mut(buffer, piece.len());
                 result::memcpy_dtoh_async(pinned, address + (at * STAGING_BYTES) as u64, context.stream)
