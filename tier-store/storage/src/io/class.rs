@@ -34,10 +34,10 @@ impl<T> Default for ClassQueues<T> {
 
 impl<T> ClassQueues<T> {
     pub(crate) fn push(&mut self, class: Class, item: T) {
-        self.of(class).push_back(item);
+        self.queue_mut(class).push_back(item);
     }
 
-    fn of(&mut self, class: Class) -> &mut VecDeque<T> {
+    fn queue_mut(&mut self, class: Class) -> &mut VecDeque<T> {
         let [needed, prefetch, spill, upkeep] = &mut self.classes;
         match class {
             Class::Needed => needed,
@@ -51,7 +51,7 @@ impl<T> ClassQueues<T> {
     pub(crate) fn raise(&mut self, class: Class, is_it: impl Fn(&T) -> bool) -> bool {
         let lower = [Class::Prefetch, Class::Spill, Class::Upkeep].into_iter().filter(|other| *other > class);
         for other in lower {
-            let queue = self.of(other);
+            let queue = self.queue_mut(other);
             if let Some(item) = queue.iter().position(&is_it).and_then(|place| queue.remove(place)) {
                 self.push(class, item);
                 return true;
