@@ -321,7 +321,8 @@ section! {
 section! {
     /// Compaction.
     pub struct CompactionConfig {
-        /// Bytes of chunk files per second that the background task, and background runs of hot views, read and write at most. 0: only `OPTIMIZE` compacts, and hot views run on `REFRESH` only.
+        /// Bytes of chunk files per second that the background task and background runs of hot views read and write at most.
+        /// 0: only `OPTIMIZE` compacts, and hot views run on `REFRESH` only.
         pub rate_limit: Size = Size::Bytes(64 << 20),
     }
 }

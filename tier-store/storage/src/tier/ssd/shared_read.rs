@@ -112,7 +112,7 @@ impl SharedRead {
 
     /// Raises the class of what has not begun, for a reader that joins and waits.
     pub(super) fn raise(&self, class: Class) {
-        // Whoever has the lock decodes or polls: the bytes have arrived, or are about to.
+        // The caller must not wait for a thread that decodes. One that only polls makes this miss, which costs time only.
         let Some(state) = self.state.try_lock() else { return };
         let State::Reading(_, reads) = &*state else { return };
         for read in reads {
