@@ -190,7 +190,8 @@ async fn the_demand_of_a_statement_is_that_of_its_plan() {
         demand("SELECT count(*) FROM (SELECT k, row_number() OVER (ORDER BY g, k) AS n FROM t) WHERE n > 0").await;
     // The sort reserves 3.2 MB of 16 bytes a row twice, and 10 MiB for the merge of each partition that has rows.
     assert!(sort > 6_400_000 && sort < 6_400_000 + (24 << 20), "{sort}");
-    assert!(reserved > 6_400_000 && reserved < sort + (1 << 20), "{reserved} of {sort}");
+    // How many batches the sort and the window have at a time depends on who runs first.
+    assert!(reserved > 6_400_000 && reserved < sort + sort / 2, "{reserved} of {sort}");
     let (groups, _) = demand("SELECT count(*) FROM (SELECT g, count(*) AS n FROM t GROUP BY g)").await;
     assert!(groups < 10_000, "{groups}");
     let (join, _) = demand("SELECT count(*) FROM t a JOIN t b ON a.k = b.k + 1 WHERE a.g < b.g + 5").await;
