@@ -153,7 +153,11 @@ impl Shared {
                 largest_bytes: engine.largest_bytes(),
                 query_bytes: engine.memory().limit_bytes() as u64,
             };
-            let due = reaction.due(memory, engine.stopping(), wait);
+            let stopping = engine.stopping();
+            let due = reaction.due(memory, stopping, wait);
+            if resident_bytes >= share(limit_bytes, SHORT_PERCENT) {
+                tracing::debug!(?memory, reserved = engine.memory().used_bytes(), stopping, ?due, "memory is short");
+            }
             if let Some(keep) = due.keep_freed {
                 allocator::keep_freed_memory(keep);
             }

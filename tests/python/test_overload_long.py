@@ -208,6 +208,7 @@ def test_ten_times_the_clients_that_are_admitted(tmp_path, capsys):
             [thread.join(max(0, deadline - time.monotonic())) for thread in clients]
             with capsys.disabled():
                 print(f"\n{CLIENTS} clients, {MINUTES:g} minutes, at most {peak >> 20} MiB resident of {LIMIT_BYTES >> 20}\n{load.table()}")
+            (tmp_path / "server.log").write_text(server.output())
             assert server.process.poll() is None and group.killed() == 0, server.output()[-5000:]
             assert load.wrong == []
             if any(thread.is_alive() for thread in clients):

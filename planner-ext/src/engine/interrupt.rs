@@ -129,6 +129,12 @@ impl Interrupt {
         }
     }
 
+    /// Waits while statements have to. The error of a statement that has to stop.
+    pub(super) async fn passed(&self) -> Result<(), Error> {
+        self.pause.passed().await;
+        self.check()
+    }
+
     fn reason(&self) -> Error {
         let cancelled = || Error::new(ErrorKind::Cancelled, "the statement was cancelled");
         self.reason.get().cloned().unwrap_or_else(cancelled)
@@ -189,8 +195,7 @@ fn checked_batches(leaf: Arc<dyn ExecutionPlan>, interrupt: &Interrupt) -> Arc<d
         let checked = batches.then(move |batch| {
             let interrupt = interrupt.clone();
             async move {
-                interrupt.pause.passed().await;
-                interrupt.check()?;
+                interrupt.passed().await?;
                 batch
             }
         });

@@ -38,6 +38,7 @@
 //! - [`memory`]: query memory
 //! - [`even_sorts`]: splits batches evenly below sorts
 //! - [`grouping_sets`]: cuts batches below aggregations with many grouping sets
+//! - [`windows`]: computes window functions one partition at a time
 //! - [`stream_exec`]: an operator that passes batches through a function
 //! - [`spill`]: spill files
 //! - [`tasks`]: tasks on other runtimes
@@ -120,6 +121,7 @@ pub(crate) mod types;
 pub(crate) mod views_off;
 #[cfg(feature = "hot-views")]
 pub(crate) mod views_on;
+mod windows;
 mod workload;
 
 use std::collections::HashMap;

@@ -27,6 +27,7 @@ use super::planning::may_take_long;
 use super::registry::{StatementState, Ticket};
 use super::statement::{Planned, Prepared};
 use super::transaction::Running;
+use super::windows::with_partitioned_windows;
 use crate::error::Result;
 
 /// The least memory for each of several sorts of one statement.
@@ -147,7 +148,8 @@ async fn physical_plan(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = state.create_physical_plan(&planned.plan).await?;
     let plan = with_announced_types(plan, planned.plan.schema().as_arrow())?;
-    let plan = with_small_batches(with_even_sorts(plan)?)?;
+    let plan = with_partitioned_windows(with_even_sorts(plan)?)?;
+    let plan = with_small_batches(plan, interrupt)?;
     Ok(with_spilling_joins(interruptible(plan, interrupt)?)?)
 }
 

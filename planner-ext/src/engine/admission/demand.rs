@@ -17,11 +17,12 @@ use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
-use datafusion::physical_plan::windows::WindowAggExec;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 use parking_lot::Mutex;
 use terrace_scan::joins::{ENTRY_BYTES, Size, visit_sizes};
 use terrace_scan::spilling_join::SpillingHashJoinExec;
+
+use crate::engine::windows::PartitionedWindowExec;
 
 /// All operators of a point statement together have at most so many rows.
 const POINT_ROWS: u64 = 100_000;
@@ -227,7 +228,7 @@ fn keeps_input(operator: &Arc<dyn ExecutionPlan>, place: usize) -> bool {
     }
     let aggregates_all = |aggregate: &AggregateExec| *aggregate.input_order_mode() == InputOrderMode::Linear;
     operator.is::<SortExec>()
-        || operator.is::<WindowAggExec>()
+        || operator.is::<PartitionedWindowExec>()
         || operator.downcast_ref::<AggregateExec>().is_some_and(aggregates_all)
 }
 
@@ -256,7 +257,7 @@ fn memory_of(operator: &Arc<dyn ExecutionPlan>, inputs: &[Size], own: Size) -> u
         }
     } else if operator.is::<AggregateExec>() {
         own.bytes.min(input.bytes)
-    } else if operator.is::<WindowAggExec>() {
+    } else if operator.is::<PartitionedWindowExec>() {
         input.bytes
     } else {
         0
