@@ -17,6 +17,7 @@ use terrace_planner_ext::engine::{
 use terrace_tier_store::Store;
 use terrace_tier_store::heat::Pattern;
 use terrace_tier_store::heat::access::AccessTotal;
+use terrace_tier_store::io::{Class, ClassSums};
 use terrace_tier_store::placement::metrics::MergeMetrics;
 use terrace_tier_store::placement::{TierState, TieringMode};
 use terrace_tier_store::table::Table;
@@ -87,24 +88,33 @@ impl Exposition {
         self.family(name, help, MetricType::COUNTER, samples.into_iter().map(metric).collect());
     }
 
-    /// A histogram from one count per bound and one for the rest.
-    fn histogram(&mut self, name: &str, help: &str, bounds: &[f64], counts: &[u64], sum: f64) {
-        let mut total = 0;
-        let buckets = bounds.iter().zip(counts).map(|(bound, count)| {
-            total += count;
-            let mut bucket = Bucket::default();
-            bucket.set_upper_bound(*bound);
-            bucket.set_cumulative_count(total);
-            bucket
-        });
-        let buckets = buckets.collect();
-        let mut histogram = Histogram::default();
-        histogram.set_bucket(buckets);
-        histogram.set_sample_count(counts.iter().sum());
-        histogram.set_sample_sum(sum);
-        let mut metric = Metric::default();
-        metric.set_histogram(histogram);
-        self.family(name, help, MetricType::HISTOGRAM, vec![metric]);
+    /// Histograms, each from one count per bound and one for the rest, and the sum of its values.
+    fn histograms<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        bounds: &[f64],
+        samples: impl IntoIterator<Item = (Vec<(&'a str, &'a str)>, Vec<u64>, f64)>,
+    ) {
+        let metric = |(labels, counts, sum): (Vec<_>, Vec<u64>, f64)| {
+            let mut total = 0;
+            let buckets = bounds.iter().zip(&counts).map(|(bound, count)| {
+                total += count;
+                let mut bucket = Bucket::default();
+                bucket.set_upper_bound(*bound);
+                bucket.set_cumulative_count(total);
+                bucket
+            });
+            let buckets = buckets.collect();
+            let mut histogram = Histogram::default();
+            histogram.set_bucket(buckets);
+            histogram.set_sample_count(counts.iter().sum());
+            histogram.set_sample_sum(sum);
+            let mut metric = labelled(&labels);
+            metric.set_histogram(histogram);
+            metric
+        };
+        self.family(name, help, MetricType::HISTOGRAM, samples.into_iter().map(metric).collect());
     }
 
     /// The Prometheus text format. Families without a series are left out.
@@ -147,7 +157,8 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
     let bounds = DURATION_BUCKETS_US.map(|us| seconds(us as f64));
     let sum = seconds(counters.duration_sum_us() as f64);
     let help = "Time from planning to the last row taken.";
-    out.histogram("terrace_query_duration_seconds", help, &bounds, &counters.durations(), sum);
+    let durations = (Vec::new(), counters.durations().to_vec(), sum);
+    out.histograms("terrace_query_duration_seconds", help, &bounds, [durations]);
     let running = engine.statements();
     let running = running.iter().filter(|s| s.state.is_active());
     out.gauge("terrace_query_running_statements", "Statements that have not ended.", running.count() as f64);
@@ -402,6 +413,14 @@ pub fn storage(out: &mut Exposition, store: &Store) {
     out.counter("terrace_io_read_bytes_total", "Bytes that block reads read from the device.", load(&stats.read_bytes));
     out.counter("terrace_io_errors_total", "Block reads that failed.", load(&stats.errors));
     out.gauge("terrace_io_in_flight_reads", "Block reads queued or running.", load(&stats.in_flight));
+    let classes = Class::ALL.map(|class| (vec![("class", class.name())], stats.class(class).sums()));
+    let help = "Bytes of completed block reads, by class.";
+    let bytes = classes.iter().map(|(labels, sums)| (labels.clone(), sums.bytes as f64));
+    out.counters("terrace_io_class_read_bytes_total", help, bytes);
+    let help = "Time from the request of a block read to its bytes, by class.";
+    let bounds: Vec<f64> = ClassSums::bounds_us().map(|us| us as f64 / 1e6).collect();
+    let waits = classes.into_iter().map(|(labels, sums)| (labels, sums.waits, sums.wait_us as f64 / 1e6));
+    out.histograms("terrace_io_wait_seconds", help, &bounds, waits);
     let kept = io.pool().kept_bytes() as f64;
     out.gauge("terrace_io_kept_bytes", "Memory of finished reads, kept for the next ones.", kept);
     let home = store.home().counters();
@@ -584,7 +603,7 @@ mod tests {
         let mut out = Exposition::default();
         out.counters("a_total", "Help \\ me.", [(vec![("x", "q\"uote")], 2.0)]);
         out.gauges("empty", "Nothing.", []);
-        out.histogram("h_seconds", "Time.", &[0.1, 1.0], &[2, 1, 4], 9.5);
+        out.histograms("h_seconds", "Time.", &[0.1, 1.0], [(Vec::new(), vec![2, 1, 4], 9.5)]);
         let text = out.encode().unwrap();
         assert!(text.contains("# TYPE a_total counter\na_total{x=\"q\\\"uote\"} 2\n"), "{text}");
         assert!(text.contains("h_seconds_bucket{le=\"0.1\"} 2\nh_seconds_bucket{le=\"1\"} 3\n"), "{text}");

@@ -86,6 +86,8 @@ class Load:
         self.outcomes = collections.defaultdict(collections.Counter)
         self.wrong = []
         self.tables = itertools.count()
+        # Shared: the driver keeps the rows of an ingest that was refused.
+        self.batch = pyarrow.record_batch({"n": pyarrow.array(range(BATCH_BYTES // 8), pyarrow.int64())})
 
     def record(self, name, outcome, since, detail=None):
         with self.lock:
@@ -125,15 +127,13 @@ class Load:
     def ingest(self, cursor, draw):
         """All rows of two large batches, or none."""
         table = f"ingested_{next(self.tables)}"
-        column = pyarrow.array(range(BATCH_BYTES // 8), pyarrow.int64())
-        schema = pyarrow.schema([("n", pyarrow.int64())])
-        batch = pyarrow.record_batch([column], schema)
-        rows = pyarrow.RecordBatchReader.from_batches(schema, [batch, batch])
+        rows = pyarrow.RecordBatchReader.from_batches(self.batch.schema, [self.batch, self.batch])
+        count = self.batch.num_rows
         try:
             cursor.adbc_ingest(table, rows, mode="create")
             cursor.execute(f"SELECT count(*), sum(n) FROM {table}")
             found = cursor.fetchone()
-            assert found == (2 * len(column), len(column) * (len(column) - 1)), found
+            assert found == (2 * count, count * (count - 1)), found
         finally:
             self.drop(table)
 

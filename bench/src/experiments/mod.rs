@@ -131,6 +131,8 @@ pub const ALL: &[Experiment] = &[
         .about("a cold scan of lineitem, against raw sequential reads of its files"),
     experiment("point-reads", "P8", io::point_reads)
         .about("random reads of 4 and 16 KiB by the store's I/O engine, against raw ones at the same depth"),
+    experiment("point-latency", "S1", io::points_beside_scans)
+        .about("reads of a page beside four streams of large reads, by the bytes of these that run at once"),
     experiment("access-methods", "-", access::run)
         .about("reads by direct reads, io_uring, maps, page cache; less memory; slowed disk; against a raw io_uring"),
     experiment("counters", "P9", counters::run)

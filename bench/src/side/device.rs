@@ -16,8 +16,9 @@ use futures::stream::FuturesUnordered;
 use io_uring::{IoUring, opcode, types};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use terrace_tier_store::io::{BlockIo, IoFile, best_engine};
+use terrace_tier_store::io::{BlockIo, Class, IoFile, best_engine};
 
+use super::points::{self, Load};
 use super::{Side, ms_since, unknown};
 use crate::error::{Error, Result};
 use crate::row::Sample;
@@ -170,6 +171,13 @@ impl Side for Device {
             ["sequential", block, depth] => self.read(&self.sequential(number(block)?), number(depth)?, ROUND_BYTES),
             ["random", block, depth, count] => {
                 self.read(&self.random(number(block)?, number(count)?), number(depth)?, 0)
+            }
+            ["points", class, "beside", streams, "of", bytes, ms] => {
+                let engine = self.engine.as_ref().ok_or_else(|| unknown(op))?;
+                let points = Class::ALL.into_iter().find(|known| known.name() == *class);
+                let (streams, ms) = (number(streams)?, number(ms)? as u64);
+                let load = Load { streams, points, beside_bytes: number(bytes)? as u64, ms };
+                points::run(engine, &self.files, &load)
             }
             _ => Err(unknown(op)),
         }

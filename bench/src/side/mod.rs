@@ -11,6 +11,7 @@
 //! - [`leaf`]: tables behind leaves
 //! - [`micro`]: a scan for counting instructions
 //! - [`order_line`]: clients of ORDER_LINE
+//! - `points`: small reads beside large ones
 //! - [`quality`]: a placement problem in several ways
 //! - [`solver`]: placement problems
 //! - [`terrace`]: the engine over a store
@@ -28,6 +29,7 @@ pub mod keys;
 pub mod leaf;
 pub mod micro;
 pub mod order_line;
+mod points;
 pub mod quality;
 pub mod solver;
 pub mod terrace;

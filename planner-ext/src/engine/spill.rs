@@ -191,7 +191,7 @@ impl SpillReader {
             Err(_) if needed => self.space.read_account.charge_always(len),
             Err(_) => return None,
         };
-        let handle = self.space.io.read_as(Class::Spill, file, self.at, len as usize);
+        let handle = self.space.io.read_as(Class::Spill.into(), file, self.at, len as usize);
         let charge = Arc::new(charge);
         handle.attach_charge(Arc::clone(&charge));
         self.at += len;

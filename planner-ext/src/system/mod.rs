@@ -12,6 +12,7 @@
 //! - `explanations`: answers of EXPLAIN about placement: segments, query costs, outcomes of orders
 //! - `hot_view_proposals`: `system.hot_view_proposals`
 //! - `hot_views`: `system.hot_views`
+//! - `io`: `system.io`
 //! - `moves`: `system.moves`
 //! - `placement_rules`: `system.placement_rules`
 //! - `queries`: `system.queries`
@@ -28,6 +29,7 @@ mod epochs;
 pub(crate) mod explanations;
 pub(crate) mod hot_view_proposals;
 pub(crate) mod hot_views;
+mod io;
 pub(crate) mod moves;
 mod placement_rules;
 mod queries;
@@ -126,13 +128,14 @@ type Rows = fn(Live, NameFilter) -> Result<Batches>;
 /// Name, schema and rows of a table.
 type TableEntry = (&'static str, fn() -> SchemaRef, Rows);
 
-const TABLES: [TableEntry; 14] = [
+const TABLES: [TableEntry; 15] = [
     ("calibration", || calibration::columns().schema(), calibration::rows),
     ("chunks", || chunks::columns().schema(), chunks::rows),
     ("columns", || columns::columns().schema(), columns::rows),
     ("epochs", || epochs::columns().schema(), epochs::rows),
     ("hot_view_proposals", hot_view_proposals::schema, views::proposal_rows),
     ("hot_views", hot_views::schema, views::hot_view_rows),
+    ("io", || io::columns().schema(), io::rows),
     ("moves", || moves::columns().schema(), moves::rows),
     ("placement_rules", || placement_rules::columns().schema(), placement_rules::rows),
     ("queries", || queries::columns().schema(), queries::rows),

@@ -332,7 +332,7 @@ mod tests {
     use terrace_model::clock::{ManualClock, SystemClock};
     use terrace_model::{Account, Pattern, TierId};
     use terrace_storage::io::simulated::{Faults, SimulatedEngine};
-    use terrace_storage::io::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
+    use terrace_storage::io::{BlockIo, BufferPool, Depth, Intent, IoFile, IoStats, ReadHandle};
     use terrace_storage::migrate::testing::FakeHome;
     use terrace_storage::tier::dram::DramTier;
     use terrace_test_support::depth::by_depth;
@@ -510,16 +510,16 @@ mod tests {
         fn open(&self, path: &Path) -> Result<Arc<IoFile>> {
             self.engine.open(path)
         }
-        fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
             let left = self.left.load(Ordering::Relaxed);
             self.left.store(left.saturating_sub(1), Ordering::Relaxed);
             if left == 0 {
                 self.engine.set_faults(Faults { error_rate: 1.0, ..Faults::default() });
             }
-            self.engine.read_windows(class, file, windows)
+            self.engine.read_windows(intent, file, windows)
         }
-        fn raise(&self, class: Class, handle: &ReadHandle) {
-            self.engine.raise(class, handle);
+        fn raise(&self, intent: Intent, handle: &ReadHandle) {
+            self.engine.raise(intent, handle);
         }
         fn stats(&self) -> &IoStats {
             self.engine.stats()

@@ -13,7 +13,7 @@ use terrace_storage::migrate::{Outcome, Relocation, try_move};
 use terrace_storage::table::ChunkAdmission;
 use terrace_storage::tier::HomeTier;
 use terrace_storage::tier::home::HomeCounters;
-use terrace_storage::tier::ssd::{Admission, ColdRead, ReadColumn, ReadGap, StoredFile};
+use terrace_storage::tier::ssd::{Admission, ColdRead, ReadColumn, ReadGap, ReadPurpose, StoredFile};
 
 use super::tests::{definition, rows};
 use super::*;
@@ -65,10 +65,10 @@ impl Home for Counting {
         chunk: &Arc<Chunk>,
         columns: &[usize],
         wanted: Option<&[Range<usize>]>,
-        admission: Admission,
+        purpose: ReadPurpose,
     ) -> Result<Option<ColdRead>> {
         self.read.fetch_add(1, Ordering::Relaxed);
-        self.home.read_rows(chunk, columns, wanted, admission)
+        self.home.read_rows(chunk, columns, wanted, purpose)
     }
     fn bytes_to_read(&self, chunk: &Chunk, column: usize, wanted: Option<&[Range<usize>]>) -> u64 {
         self.home.bytes_to_read(chunk, column, wanted)

@@ -11,7 +11,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use terrace_model::clock::ManualClock;
 use terrace_model::{Result, TableName};
 use terrace_storage::io::blocking::BlockingEngine;
-use terrace_storage::io::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
+use terrace_storage::io::{BlockIo, BufferPool, Depth, Intent, IoFile, IoStats, ReadHandle};
 use terrace_storage::table::TableDefinition;
 use terrace_storage::tier::ssd::{Admission, ReadGap};
 
@@ -38,7 +38,7 @@ impl BlockIo for Timed {
         self.inner.open(path)
     }
 
-    fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+    fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
         let start = windows.first().unwrap().0;
         let end = windows.last().map(|w| w.0 + w.1 as u64).unwrap();
         let took_us = self.request_us + (end - start) as f64 / self.bytes_per_us;
@@ -46,11 +46,11 @@ impl BlockIo for Timed {
         self.lag_ns.store(ns % 1000, Ordering::SeqCst);
         self.clock.advance(Duration::from_micros(ns / 1000));
         self.requests.fetch_add(1, Ordering::SeqCst);
-        self.inner.read_windows(class, file, windows)
+        self.inner.read_windows(intent, file, windows)
     }
 
-    fn raise(&self, class: Class, handle: &ReadHandle) {
-        self.inner.raise(class, handle);
+    fn raise(&self, intent: Intent, handle: &ReadHandle) {
+        self.inner.raise(intent, handle);
     }
 
     fn stats(&self) -> &IoStats {
@@ -135,7 +135,8 @@ fn slow_devices_get_few_large_reads() {
         let wanted: Vec<_> = (0..7).map(|n| n * 9_000..n * 9_000 + 1).collect();
         let requests = io.requests.load(Ordering::SeqCst);
         let start_us = now_us(&io);
-        let cold = store.home().read_rows(&chunk, &[0, 2], Some(&wanted), Admission::Guaranteed).unwrap().unwrap();
+        let cold =
+            store.home().read_rows(&chunk, &[0, 2], Some(&wanted), Admission::Guaranteed.into()).unwrap().unwrap();
         let cold = cold.wait().unwrap();
         for (column, position) in cold.columns.iter().zip([0, 2]) {
             for row in wanted.iter().map(|range| range.start) {

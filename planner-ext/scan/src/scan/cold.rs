@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use datafusion::common::{DataFusionError, Result};
 use terrace_error::store_error;
 use terrace_tier_store::table::Chunk;
-use terrace_tier_store::tier::ssd::{Admission, ColdColumns, ColdRead};
+use terrace_tier_store::tier::ssd::{Admission, ColdColumns, ColdRead, ReadPurpose};
 
 use super::late::SelectedRows;
 use super::open::{LateColumns, OpenChunk};
@@ -94,7 +94,8 @@ impl ColdPart {
     /// [`Admission::Guaranteed`]).
     pub(super) fn read(self, admission: Admission) -> Result<Result<ChunkRead, Self>> {
         let home = self.spec.source.store.home();
-        let read = home.read_rows(&self.chunk, &self.missing, self.wanted(), admission).map_err(store_error)?;
+        let purpose = ReadPurpose { admission, statement: self.spec.statement, is_short: self.spec.is_short() };
+        let read = home.read_rows(&self.chunk, &self.missing, self.wanted(), purpose).map_err(store_error)?;
         let Some(read) = read else { return Ok(Err(self)) };
         if self.cold.is_empty() {
             self.spec.metrics.chunks_cold.add(1);

@@ -373,6 +373,7 @@ impl TierScanExec {
         let spec = ScanSpec {
             output: config.projection.iter().filter_map(position).collect(),
             source: Arc::clone(&config.source),
+            statement: scans.id(),
             columns,
             schema: Arc::clone(&self.schema),
             conjuncts: bound.into(),

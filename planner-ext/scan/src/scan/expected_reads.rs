@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use parking_lot::Mutex;
+use terrace_tier_store::io::StatementId;
 use terrace_tier_store::placement::{ExpectedRead, ExpectedReadSource, ScanProfile};
 use terrace_tier_store::table::Chunk;
 
@@ -26,8 +27,9 @@ const MOST_SCANS: usize = 256;
 type StopCheck = Box<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// The scans of one statement.
-#[derive(Default)]
 pub struct StatementScans {
+    /// Whose reads those of the scans are.
+    id: StatementId,
     /// Called for every slice. A pipeline over resident chunks seldom waits, so that nothing else could stop it in time.
     stop_check: Option<StopCheck>,
     pause: Arc<Pause>,
@@ -40,6 +42,20 @@ pub struct StatementScans {
     is_followed: AtomicBool,
 }
 
+impl Default for StatementScans {
+    fn default() -> Self {
+        Self {
+            id: StatementId::next(),
+            stop_check: None,
+            pause: Arc::default(),
+            tallies: Mutex::default(),
+            counted: Mutex::default(),
+            queues: Mutex::default(),
+            is_followed: AtomicBool::new(false),
+        }
+    }
+}
+
 impl std::fmt::Debug for StatementScans {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StatementScans").field("scans", &self.scans()).finish_non_exhaustive()
@@ -50,6 +66,10 @@ impl StatementScans {
     /// The scans of a statement that has to stop when `check` returns an error, and to wait during `pause`.
     pub fn with_stop_check(check: impl Fn() -> Result<()> + Send + Sync + 'static, pause: Arc<Pause>) -> Self {
         Self { stop_check: Some(Box::new(check)), pause, ..Self::default() }
+    }
+
+    pub(super) fn id(&self) -> StatementId {
+        self.id
     }
 
     /// Whether the statement has to wait.

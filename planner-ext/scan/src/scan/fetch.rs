@@ -103,6 +103,7 @@ impl FetchExec {
         };
         ScanSpec {
             source: Arc::clone(&self.source),
+            statement: scans.id(),
             columns: self.columns.clone(),
             output: (0..self.columns.len()).collect(),
             schema: self.schema(),

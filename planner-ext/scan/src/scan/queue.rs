@@ -19,6 +19,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use terrace_tier_store::heat::{Pattern, Sample};
+use terrace_tier_store::io::StatementId;
 use terrace_tier_store::placement::ExpectedRead;
 use terrace_tier_store::table::Chunk;
 use terrace_tier_store::tier::ssd::Admission;
@@ -37,10 +38,15 @@ use super::tally::ScanTally;
 /// Most chunks that wait for their filters only, because the columns of the filters are resident.
 const MOST_TO_FILTER: usize = 8;
 
+/// A scan that has read no more than this from home is a short one.
+const SHORT_SCAN_BYTES: u64 = 1 << 20;
+
 /// The parts of an execution that do not change.
 pub(super) struct ScanSpec {
     /// The scanned table version.
     pub source: Arc<ScanSource>,
+    /// The statement whose reads these are.
+    pub statement: StatementId,
     /// Table columns to read: those of the output first.
     pub columns: Vec<usize>,
     /// Positions in `columns` of the output's columns.
@@ -62,6 +68,11 @@ pub(super) struct ScanSpec {
 }
 
 impl ScanSpec {
+    /// Whether the scan has read little so far, as one that looks a few rows up.
+    pub(super) fn is_short(&self) -> bool {
+        self.tally.cold_bytes() < SHORT_SCAN_BYTES
+    }
+
     /// True when a filter reads the column at this position.
     pub(super) fn filters_on(&self, slot: usize) -> bool {
         self.conjuncts.iter().any(|c| c.slots().contains(&slot))

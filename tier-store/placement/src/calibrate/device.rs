@@ -112,7 +112,7 @@ impl Reader<'_> {
     }
 
     fn start(&self, number: usize, columns: &[usize], wanted: Option<&[Range<usize>]>) -> Result<ColdRead> {
-        let read = self.home.read_rows(self.sample.copy(number)?, columns, wanted, Admission::Guaranteed)?;
+        let read = self.home.read_rows(self.sample.copy(number)?, columns, wanted, Admission::Guaranteed.into())?;
         read.ok_or(Error::Cancelled)
     }
 

@@ -12,9 +12,9 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 use terrace_model::Result;
 
-use super::class::{Class, ClassQueues};
+use super::queue::ReadQueue;
 use super::request::{Request, pread};
-use super::{BlockIo, BufferPool, Depth, IoFile, IoStats, ReadHandle};
+use super::{BlockIo, BufferPool, Depth, Intent, IoFile, IoStats, ReadHandle};
 
 /// Number of concurrent reads; with more than eight a disk gains latency rather than throughput.
 const THREADS: usize = 8;
@@ -22,7 +22,7 @@ const THREADS: usize = 8;
 /// The device that [`Workers`] read from.
 pub(crate) trait Device: Send + Sync + Debug + 'static {
     /// Chooses the position of the next request among `waiting` (at least 1) queued ones; `None` takes the first in the order
-    /// of classes.
+    /// of the queue.
     fn pick(&self, _waiting: usize) -> Option<usize> {
         None
     }
@@ -33,7 +33,7 @@ pub(crate) trait Device: Send + Sync + Debug + 'static {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: ClassQueues<Request>,
+    waiting: ReadQueue<Request>,
     paused: bool,
     stopped: bool,
 }
@@ -95,19 +95,19 @@ impl<D: Device> Workers<D> {
         &self.shared.depth
     }
 
-    pub(crate) fn submit(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        let (handles, request) = Request::new(class, &self.shared.stats, &self.shared.pool, file, windows);
+    pub(crate) fn submit(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        let (handles, request) = Request::new(intent.class, &self.shared.stats, &self.shared.pool, file, windows);
         // Without threads the read would never end, so the request is dropped here, which cancels the handles.
         if let (Some(request), false) = (request, self.threads.is_empty()) {
-            self.shared.queue.lock().waiting.push(class, request);
+            self.shared.queue.lock().waiting.push(intent, request.len as u64, request);
             self.shared.changed.notify_one();
         }
         handles
     }
 
     /// See [`BlockIo::raise`].
-    pub(crate) fn raise(&self, class: Class, handle: &ReadHandle) {
-        self.shared.queue.lock().waiting.raise(class, |request| request.waiters.include(handle));
+    pub(crate) fn raise(&self, intent: Intent, handle: &ReadHandle) {
+        self.shared.queue.lock().waiting.raise(intent, |request| request.waiters.include(handle));
     }
 
     pub(crate) fn set_paused(&self, paused: bool) {
@@ -192,12 +192,12 @@ impl BlockIo for BlockingEngine {
         IoFile::open(path)
     }
 
-    fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        self.workers.submit(class, file, windows)
+    fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        self.workers.submit(intent, file, windows)
     }
 
-    fn raise(&self, class: Class, handle: &ReadHandle) {
-        self.workers.raise(class, handle);
+    fn raise(&self, intent: Intent, handle: &ReadHandle) {
+        self.workers.raise(intent, handle);
     }
 
     fn stats(&self) -> &IoStats {

@@ -6,29 +6,46 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// enough that a scan can process the first chunk while the next are read, even on a device that completes all submitted
 /// reads at the same time. Calibration measures it.
 #[derive(Debug)]
-pub struct Depth(AtomicU64);
+pub struct Depth {
+    bytes: AtomicU64,
+    beside_points: AtomicU64,
+}
 
 impl Depth {
     /// Least depth, two pieces: the device reads one while the engine submits the other.
     pub const LEAST: u64 = 2 << 20;
+    /// Default of [`Self::beside_points`]: measured, docs/design/io-queue.md.
+    pub const BESIDE_POINTS: u64 = 1 << 20;
     /// Greatest depth: no device needs more.
     pub const MOST: u64 = 32 << 20;
 
     /// The depth in bytes.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of other reads that run while reads of [`Class::Point`](super::Class::Point) come; at most
+    /// [`Self::bytes`]. A read of a page waits for them.
+    #[inline]
+    pub fn beside_points(&self) -> u64 {
+        self.beside_points.load(Ordering::Relaxed).min(self.bytes())
+    }
+
+    /// Sets [`Self::beside_points`].
+    pub fn set_beside_points(&self, bytes: u64) {
+        self.beside_points.store(bytes, Ordering::Relaxed);
     }
 
     /// Sets the depth, clamped to the limits.
     pub fn set(&self, bytes: u64) {
-        self.0.store(bytes.clamp(Self::LEAST, Self::MOST), Ordering::Relaxed);
+        self.bytes.store(bytes.clamp(Self::LEAST, Self::MOST), Ordering::Relaxed);
     }
 }
 
 impl Default for Depth {
     /// A depth that suits most devices.
     fn default() -> Self {
-        Self(AtomicU64::new(8 << 20))
+        Self { bytes: AtomicU64::new(8 << 20), beside_points: AtomicU64::new(Self::BESIDE_POINTS) }
     }
 }

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex};
+use terrace_model::clock::Clock;
 use terrace_model::{Charge, Error, Result};
 
 use super::{AlignedBuffer, Class, IoStats};
@@ -42,8 +43,9 @@ struct Inner {
 struct Slot {
     inner: Mutex<Inner>,
     ready: Condvar,
-    /// True for a read of a statement.
-    is_demand: bool,
+    class: Class,
+    /// When it was asked for.
+    since_us: u64,
     stats: Arc<IoStats>,
 }
 
@@ -62,14 +64,14 @@ pub(crate) struct Completer {
 /// The two ends of a new queued operation.
 pub(crate) fn handle_pair(stats: &Arc<IoStats>, class: Class) -> (ReadHandle, Completer) {
     stats.in_flight.fetch_add(1, Ordering::SeqCst);
-    let is_demand = matches!(class, Class::Needed | Class::Prefetch);
-    if is_demand {
+    if class.is_demand() {
         stats.demand.begin();
     }
     let slot = Arc::new(Slot {
         inner: Mutex::new(Inner { phase: Phase::Queued, waker: None, charge: None }),
         ready: Condvar::new(),
-        is_demand,
+        class,
+        since_us: stats.clock.now_us(),
         stats: Arc::clone(stats),
     });
     (ReadHandle { slot: Arc::clone(&slot) }, Completer { slot })
@@ -107,8 +109,12 @@ impl Slot {
 impl Slot {
     /// Counts the end of the read: with its number of bytes, or `None` when it was withdrawn or failed.
     fn count_finished(&self, bytes: Option<usize>) {
-        if self.is_demand {
+        if self.class.is_demand() {
             self.stats.demand.end(bytes);
+        }
+        if let Some(bytes) = bytes {
+            let wait_us = self.stats.clock.now_us().saturating_sub(self.since_us);
+            self.stats.class(self.class).record(bytes as u64, wait_us);
         }
         self.stats.in_flight.fetch_sub(1, Ordering::SeqCst);
     }

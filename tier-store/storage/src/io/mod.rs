@@ -6,7 +6,7 @@
 //!
 //! - [`blocking`]: the engine of threads and `pread`, where io_uring is missing
 //! - [`buffer`]: block-aligned memory
-//! - [`class`]: priorities of reads
+//! - [`class_stats`]: counts reads and waits by class
 //! - `copy`: copies images without filling the processor's caches
 //! - [`demand`]: counts the reads of statements
 //! - [`depth`]: bytes that an engine submits to a device at once
@@ -14,15 +14,17 @@
 //! - [`file_bytes`]: a file in memory before it is written
 //! - [`files`]: the file layer, real and simulated
 //! - [`handle`]: the future of a read
+//! - [`intent`]: what a read is for
 //! - [`pool`]: reuses the memory of finished reads
 //! - [`priority`]: priorities of background threads
+//! - `queue`: the order of the reads that wait for the device
 //! - [`request`]: a read as the engines see it
 //! - [`simulated`]: the engine with seeded faults, for tests
 //! - [`uring`]: the io_uring engine, on a thread that sleeps when idle
 
 pub mod blocking;
 pub mod buffer;
-pub mod class;
+pub mod class_stats;
 mod copy;
 mod demand;
 mod depth;
@@ -30,8 +32,10 @@ pub mod device;
 pub mod file_bytes;
 pub mod files;
 pub mod handle;
+pub mod intent;
 pub mod pool;
 mod priority;
+mod queue;
 mod request;
 pub mod simulated;
 pub mod uring;
@@ -42,16 +46,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use terrace_model::clock::SystemClock;
 use terrace_model::{Error, Result};
 
 pub use buffer::AlignedBuffer;
-pub use class::Class;
+pub use class_stats::{ClassStats, ClassSums};
 pub(crate) use copy::copy_past_caches;
 pub use demand::{Demand, ReadSums};
 pub use depth::Depth;
 pub use file_bytes::FileBytes;
 pub use files::{FileSystem, RealFiles, SimulatedFiles};
 pub use handle::ReadHandle;
+pub use intent::{Class, Intent, StatementId};
 pub use pool::BufferPool;
 pub use priority::{Priority, lower_priority};
 pub(crate) use priority::{QUANTUM_BYTES, let_others_run};
@@ -141,6 +147,8 @@ pub struct IoStats {
     pub in_flight: AtomicU64,
     /// The reads of statements; without upkeep and spilled bytes.
     pub demand: Demand,
+    classes: [ClassStats; Class::ALL.len()],
+    clock: SystemClock,
 }
 
 impl IoStats {
@@ -148,6 +156,18 @@ impl IoStats {
     #[inline]
     pub fn read_bytes(&self) -> u64 {
         self.read_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The reads of a class. One that was raised counts in its first class.
+    pub fn class(&self, class: Class) -> &ClassStats {
+        let [point, needed, spill, prefetch, upkeep] = &self.classes;
+        match class {
+            Class::Point => point,
+            Class::Needed => needed,
+            Class::Spill => spill,
+            Class::Prefetch => prefetch,
+            Class::Upkeep => upkeep,
+        }
     }
 }
 
@@ -161,27 +181,28 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
     /// [`AlignedBuffer::as_slice`] and starts 64-byte aligned when `offset` is a multiple of 64. A short file gives
     /// [`terrace_model::Error::Corrupt`], a device error [`terrace_model::Error::Io`].
     fn read(&self, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
-        self.read_as(Class::Needed, file, offset, len)
+        self.read_as(Class::Needed.into(), file, offset, len)
     }
 
-    /// Like [`BlockIo::read`], but with a class: when reads wait for the device, more urgent classes go first.
-    fn read_as(&self, class: Class, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
-        self.read_windows(class, file, &[(offset, len)]).pop().unwrap_or_else(ReadHandle::cancelled)
+    /// Like [`BlockIo::read`], but for a purpose: when reads wait for the device, more urgent ones go first, and those of
+    /// different statements take turns.
+    fn read_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
+        self.read_windows(intent, file, &[(offset, len)]).pop().unwrap_or_else(ReadHandle::cancelled)
     }
 
     /// Reads ascending windows (offset and length) of a file, and the holes between them, as one read. Returns a handle for
     /// each window; the results share their memory. If the read fails, the engine reads each window by itself.
-    fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle>;
+    fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle>;
 
     /// Like [`BlockIo::read_windows`], but for several reads, which an engine may submit to the device together. The handles
     /// are in the order of the reads.
-    fn read_all(&self, class: Class, file: &Arc<IoFile>, reads: &[&[(u64, usize)]]) -> Vec<ReadHandle> {
-        reads.iter().flat_map(|windows| self.read_windows(class, file, windows)).collect()
+    fn read_all(&self, intent: Intent, file: &Arc<IoFile>, reads: &[&[(u64, usize)]]) -> Vec<ReadHandle> {
+        reads.iter().flat_map(|windows| self.read_windows(intent, file, windows)).collect()
     }
 
-    /// Raises the class of a read that waits for the device in a less urgent one, with the windows that were read
-    /// together with it. A read that has begun goes on as it is.
-    fn raise(&self, class: Class, handle: &ReadHandle);
+    /// Gives a read that waits for the device a more urgent purpose, with the windows that were read together with it. A
+    /// read that has begun goes on as it is.
+    fn raise(&self, intent: Intent, handle: &ReadHandle);
 
     /// The counters.
     fn stats(&self) -> &IoStats;

@@ -11,9 +11,8 @@ use std::sync::atomic::Ordering;
 
 use terrace_model::{Error, Result};
 
-use super::class::Class;
 use super::handle::{Completer, ReadHandle, handle_pair};
-use super::{AlignedBuffer, BLOCK_BYTES, BufferPool, IoFile, IoStats};
+use super::{AlignedBuffer, BLOCK_BYTES, BufferPool, Class, IoFile, IoStats};
 
 /// The largest single operation given to the kernel.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;

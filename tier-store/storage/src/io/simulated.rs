@@ -19,7 +19,7 @@ use terrace_model::{Error, Result};
 
 use super::blocking::{Device, Workers};
 use super::request::pread;
-use super::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
+use super::{BlockIo, BufferPool, Depth, Intent, IoFile, IoStats, ReadHandle};
 
 /// Rates of faults, each from 0 to 1.
 #[derive(Debug, Clone, Copy, Default)]
@@ -137,12 +137,12 @@ impl BlockIo for SimulatedEngine {
         }
     }
 
-    fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        self.workers.submit(class, file, windows)
+    fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        self.workers.submit(intent, file, windows)
     }
 
-    fn raise(&self, class: Class, handle: &ReadHandle) {
-        self.workers.raise(class, handle);
+    fn raise(&self, intent: Intent, handle: &ReadHandle) {
+        self.workers.raise(intent, handle);
     }
 
     fn stats(&self) -> &IoStats {

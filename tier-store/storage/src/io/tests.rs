@@ -80,15 +80,16 @@ fn windows_read_at_once_are_independent() {
     for engine in engines() {
         let file = engine.open(&path).unwrap();
         for kept in 0..1_u32 << windows.len() {
-            let handles = engine.read_windows(Class::Needed, &file, &windows).into_iter().zip(windows).enumerate();
+            let handles =
+                engine.read_windows(Class::Needed.into(), &file, &windows).into_iter().zip(windows).enumerate();
             let kept: Vec<_> = handles.filter(|(place, _)| kept & (1 << place) != 0).collect();
             for (_, (handle, (offset, len))) in kept {
                 let got = handle.wait().unwrap();
                 assert!(got.as_slice() == &bytes[offset as usize..][..len], "{}: {offset} + {len}", engine.name());
             }
         }
-        assert!(engine.read_windows(Class::Needed, &file, &[]).is_empty());
-        let mut beyond = engine.read_windows(Class::Needed, &file, &[(0, 10), (last, 1)]);
+        assert!(engine.read_windows(Class::Needed.into(), &file, &[]).is_empty());
+        let mut beyond = engine.read_windows(Class::Needed.into(), &file, &[(0, 10), (last, 1)]);
         assert!(matches!(beyond.pop().unwrap().wait(), Err(Error::Corrupt { .. })));
         assert_eq!(beyond.pop().unwrap().wait().unwrap().as_slice(), &bytes[..10]);
         idle(&*engine);
@@ -168,7 +169,7 @@ fn what_can_be_read_of_a_joined_read_is() {
         write_file(&path, &bytes);
         let file = engine.open(&path).unwrap();
         let windows = [(0, 90_001), (90_001, 0), (90_001, 9_999), (100_000, 200_000), (299_999, 2)];
-        let read = || engine.read_windows(Class::Needed, &file, &windows);
+        let read = || engine.read_windows(Class::Needed.into(), &file, &windows);
         let lens = |reads: Vec<ReadHandle>| -> Vec<Option<usize>> {
             reads.into_iter().map(|read| read.wait().ok().map(|bytes| bytes.as_slice().len())).collect()
         };
@@ -306,12 +307,12 @@ fn a_raised_read_goes_before_those_of_its_old_class() {
     engine.add_file("/m", &pattern(64 * 4096)).unwrap();
     let file = engine.open(Path::new("/m")).unwrap();
     engine.pause();
-    let mut ahead: Vec<_> = (0..8).map(|at| engine.read_as(Class::Prefetch, &file, at * 4096, 4096)).collect();
+    let mut ahead: Vec<_> = (0..8).map(|at| engine.read_as(Class::Prefetch.into(), &file, at * 4096, 4096)).collect();
     // Windows that are read together are raised together.
-    let together = engine.read_windows(Class::Prefetch, &file, &[(40 * 4096, 10), (41 * 4096, 10)]);
-    engine.raise(Class::Needed, &together[1]);
+    let together = engine.read_windows(Class::Prefetch.into(), &file, &[(40 * 4096, 10), (41 * 4096, 10)]);
+    engine.raise(Class::Needed.into(), &together[1]);
     let raised = ahead.remove(7);
-    engine.raise(Class::Needed, &raised);
+    engine.raise(Class::Needed.into(), &raised);
     // The device breaks down after the reads that were raised.
     engine.set_faults(Faults { fails_after: Some(2), ..Faults::default() });
     engine.resume();

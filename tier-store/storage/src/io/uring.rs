@@ -5,6 +5,10 @@
 //! [`DEPTH`] pieces and about [`Depth::bytes`] run at once, the rest waits without memory. Completions carry slot and
 //! generation, so one can never be taken for another.
 //!
+//! What the kernel has cannot be overtaken: a read of a page waits for all bytes that were submitted before it. So reads
+//! of [`Class::Point`] are submitted before the rest of an operation that has begun, and while they come, fewer bytes of
+//! others run at once, in smaller pieces ([`Depth::beside_points`]).
+//!
 //! ```text
 //!   read() -> queue -> eventfd ~~> thread: start operation, push pieces -> kernel -> reap -> complete handle
 //! ```
@@ -19,14 +23,21 @@ use std::thread::JoinHandle;
 
 use io_uring::{IoUring, Probe, opcode, types};
 use parking_lot::Mutex;
+use terrace_model::clock::Clock;
 use terrace_model::{Error, Result};
 
-use super::class::{Class, ClassQueues};
+use super::queue::ReadQueue;
 use super::request::{PIECE_BYTES, Request, is_retryable};
-use super::{AlignedBuffer, BlockIo, BufferPool, Depth, IoFile, IoStats, ReadHandle};
+use super::{AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoStats, ReadHandle};
 
+/// The largest piece while points come.
+const PIECE_BESIDE_POINTS_BYTES: usize = 256 << 10;
 /// Pieces given to the kernel at once.
 const DEPTH: usize = 64;
+/// Most operations that are being issued.
+const MOST_ISSUING: usize = 2;
+/// So long after a point further ones are expected.
+const POINTS_COME_US: u64 = 1_000_000;
 /// Submission entries: the pieces, the poll of the eventfd, and room to spare.
 const ENTRIES: u32 = 128;
 /// `user_data` of the poll of the eventfd.
@@ -34,7 +45,9 @@ const WAKE: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: ClassQueues<Request>,
+    waiting: ReadQueue<Request>,
+    /// Until when points are expected, on the clock of the statistics.
+    points_until_us: u64,
     stopped: bool,
 }
 
@@ -61,7 +74,7 @@ impl Shared {
     }
 
     /// Queues the requests and wakes the thread once, which submits all of them to the device together.
-    fn submit(&self, class: Class, requests: impl IntoIterator<Item = Request>) {
+    fn submit(&self, intent: Intent, requests: impl IntoIterator<Item = Request>) {
         let mut requests = requests.into_iter().peekable();
         if requests.peek().is_none() {
             return;
@@ -75,11 +88,16 @@ impl Shared {
             }
             return;
         }
-        let was_empty = queue.waiting.len() == 0;
-        requests.for_each(|request| queue.waiting.push(class, request));
+        // Reads may wait because enough of them run; the thread then looks again when one ends, which is too late for a point.
+        let is_first_point = intent.class == Class::Point && !queue.waiting.has_point();
+        let must_signal = is_first_point || queue.waiting.len() == 0;
+        requests.for_each(|request| queue.waiting.push(intent, request.len as u64, request));
+        if intent.class == Class::Point {
+            queue.points_until_us = self.stats.clock.now_us() + POINTS_COME_US;
+        }
         drop(queue);
         // A queue that was not empty has been signalled already, and the thread has not emptied it yet.
-        if was_empty {
+        if must_signal {
             self.signal();
         }
     }
@@ -149,24 +167,24 @@ impl BlockIo for UringEngine {
         IoFile::open(path)
     }
 
-    fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        self.read_all(class, file, &[windows])
+    fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        self.read_all(intent, file, &[windows])
     }
 
-    fn read_all(&self, class: Class, file: &Arc<IoFile>, reads: &[&[(u64, usize)]]) -> Vec<ReadHandle> {
+    fn read_all(&self, intent: Intent, file: &Arc<IoFile>, reads: &[&[(u64, usize)]]) -> Vec<ReadHandle> {
         let mut handles = Vec::with_capacity(reads.len());
         let mut requests = Vec::with_capacity(reads.len());
         for windows in reads {
-            let (new, request) = Request::new(class, &self.shared.stats, &self.shared.pool, file, windows);
+            let (new, request) = Request::new(intent.class, &self.shared.stats, &self.shared.pool, file, windows);
             handles.extend(new);
             requests.extend(request);
         }
-        self.shared.submit(class, requests);
+        self.shared.submit(intent, requests);
         handles
     }
 
-    fn raise(&self, class: Class, handle: &ReadHandle) {
-        self.shared.queue.lock().waiting.raise(class, |request| request.waiters.include(handle));
+    fn raise(&self, intent: Intent, handle: &ReadHandle) {
+        self.shared.queue.lock().waiting.raise(intent, |request| request.waiters.include(handle));
     }
 
     fn stats(&self) -> &IoStats {
@@ -195,6 +213,7 @@ impl Drop for UringEngine {
 /// A request with its buffer.
 struct Operation {
     request: Request,
+    is_point: bool,
     buffer: AlignedBuffer,
     /// Start of the next piece, counted from the first block.
     next: usize,
@@ -221,16 +240,16 @@ struct Worker {
     shared: Arc<Shared>,
     operations: Vec<Option<Operation>>,
     slots: Vec<Slot>,
-    /// The operation whose pieces are not all submitted yet.
-    issuing: Option<usize>,
+    /// Operations whose pieces are not all submitted yet: one, and above it a point that overtakes it.
+    issuing: Vec<usize>,
     polling: bool,
 }
 
 impl Worker {
     fn new(ring: IoUring, shared: Arc<Shared>) -> Self {
-        let operations = std::iter::repeat_with(|| None).take(DEPTH).collect();
+        let operations = std::iter::repeat_with(|| None).take(DEPTH + MOST_ISSUING - 1).collect();
         let slots = std::iter::repeat_with(Slot::default).take(DEPTH).collect();
-        Self { ring, shared, operations, slots, issuing: None, polling: false }
+        Self { ring, shared, operations, slots, issuing: Vec::new(), polling: false }
     }
 
     fn run(mut self) {
@@ -284,23 +303,52 @@ impl Worker {
 
     /// Submits pieces until the slots, the bytes or the requests are used up.
     fn issue(&mut self) {
-        let depth = self.shared.depth.bytes() as usize;
-        while self.running_bytes() < depth
-            && let Some(slot) = self.slots.iter().position(|slot| slot.piece.is_none())
-        {
-            let operation = match self.issuing.or_else(|| self.start_next()) {
-                Some(operation) => operation,
-                None => return,
-            };
-            self.issuing = Some(operation);
-            match self.operations.get_mut(operation).and_then(|o| o.as_mut()).and_then(Operation::next_piece) {
+        while let Some(slot) = self.slots.iter().position(|slot| slot.piece.is_none()) {
+            let beside_points = self.points_come();
+            let Some(operation) = self.next_operation(beside_points) else { return };
+            let piece_bytes = if beside_points { PIECE_BESIDE_POINTS_BYTES } else { PIECE_BYTES };
+            let found = self.operations.get_mut(operation).and_then(|o| o.as_mut());
+            match found.and_then(|operation| operation.next_piece(piece_bytes)) {
                 Some((start, end)) => self.submit(slot, Piece { operation, start, end }),
                 None => {
-                    self.issuing = None;
+                    self.issuing.retain(|issuing| *issuing != operation);
                     self.finish_if_idle(operation);
                 }
             }
         }
+    }
+
+    /// Whether points came a short time ago, so that further ones are expected.
+    fn points_come(&self) -> bool {
+        let until_us = self.shared.queue.lock().points_until_us;
+        until_us > 0 && self.shared.stats.clock.now_us() < until_us
+    }
+
+    /// The operation of the next piece: a point that waits, else one that has begun, else the next in the queue.
+    fn next_operation(&mut self, beside_points: bool) -> Option<usize> {
+        let top = self.issuing.last().copied();
+        let is_point = |place: usize| Some(self.operations.get(place)?.as_ref()?.is_point);
+        if top.and_then(is_point) == Some(true) {
+            return top;
+        }
+        let depth = &self.shared.depth;
+        let most_bytes = if beside_points { depth.beside_points() } else { depth.bytes() };
+        // Points run beside as many bytes of others as may run.
+        let (running_bytes, most_with_points) = (self.running_bytes() as u64, 2 * depth.bytes());
+        if running_bytes < most_with_points
+            && let Some(point) = self.start_next(ReadQueue::pop_point, true)
+        {
+            self.issuing.push(point);
+            return Some(point);
+        }
+        if running_bytes >= most_bytes {
+            return None;
+        }
+        top.or_else(|| {
+            let next = self.start_next(ReadQueue::pop, false)?;
+            self.issuing.push(next);
+            Some(next)
+        })
     }
 
     fn running_bytes(&self) -> usize {
@@ -308,17 +356,21 @@ impl Worker {
     }
 
     /// Takes the next request that a handle still waits for, and allocates its buffer.
-    fn start_next(&mut self) -> Option<usize> {
+    fn start_next(
+        &mut self,
+        pop: impl Fn(&mut ReadQueue<Request>) -> Option<Request>,
+        is_point: bool,
+    ) -> Option<usize> {
         // Every operation has a piece in a slot or is being issued, so a free slot implies a free position here.
         let place = self.operations.iter().position(Option::is_none)?;
         loop {
-            let request = self.shared.queue.lock().waiting.pop()?;
+            let request = pop(&mut self.shared.queue.lock().waiting)?;
             if !request.waiters.begin() {
                 continue;
             }
             match AlignedBuffer::for_window(&request.pool, request.offset, request.len) {
                 Ok(buffer) => {
-                    let operation = Operation { request, buffer, next: 0, running_pieces: 0, failed: None };
+                    let operation = Operation { request, is_point, buffer, next: 0, running_pieces: 0, failed: None };
                     *self.operations.get_mut(place)? = Some(operation);
                     return Some(place);
                 }
@@ -419,9 +471,7 @@ impl Worker {
         let Some(place) = self.operations.get_mut(index) else { return };
         let idle = place.as_mut().is_some_and(|o| o.running_pieces == 0 && o.next_piece_is_none());
         let Some(mut operation) = place.take_if(|_| idle) else { return };
-        if self.issuing == Some(index) {
-            self.issuing = None;
-        }
+        self.issuing.retain(|issuing| *issuing != index);
         let complete = operation.next >= operation.buffer.window_end();
         let result = match operation.failed {
             Some(error) => Err(error),
@@ -433,12 +483,12 @@ impl Worker {
             }
             None => Err(Error::Cancelled),
         };
-        self.shared.submit(Class::Needed, operation.request.complete(result));
+        self.shared.submit(Class::Needed.into(), operation.request.complete(result));
     }
 
     /// Ends all operations when the engine stops: no more pieces are submitted, and running ones are waited for.
     fn abandon_all(&mut self) {
-        self.issuing = None;
+        self.issuing.clear();
         for index in 0..self.operations.len() {
             if let Some(operation) = self.operations.get_mut(index).and_then(Option::as_mut) {
                 operation.failed.get_or_insert(Error::Cancelled);
@@ -469,14 +519,14 @@ impl Operation {
         self.failed.is_some() || self.next >= self.buffer.window_end() || self.request.waiters.is_abandoned()
     }
 
-    fn next_piece(&mut self) -> Option<(usize, usize)> {
+    fn next_piece(&mut self, piece_bytes: usize) -> Option<(usize, usize)> {
         if self.next_piece_is_none() {
             return None;
         }
         let start = self.next;
         let rest = self.buffer.allocated_bytes() - start;
         // Up to half a piece more is still one piece: a column of 16-byte values has 1 MiB and a block.
-        self.next = start + if rest <= PIECE_BYTES + PIECE_BYTES / 2 { rest } else { PIECE_BYTES };
+        self.next = start + if rest <= piece_bytes + piece_bytes / 2 { rest } else { piece_bytes };
         Some((start, self.next))
     }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 
 use terrace_model::{Account, ChunkId, Result, TableId};
 
-use super::ssd::{Admission, ColdRead, ReadColumn, ReadGap, SsdTier, StoredFile};
+use super::ssd::{Admission, ColdRead, ReadColumn, ReadGap, ReadPurpose, SsdTier, StoredFile};
 use crate::io::AlignedBuffer;
 use crate::table::Chunk;
 
@@ -62,12 +62,12 @@ pub trait Home: HomeTier + fmt::Debug {
         chunk: &Arc<Chunk>,
         columns: &[usize],
         wanted: Option<&[Range<usize>]>,
-        admission: Admission,
+        purpose: ReadPurpose,
     ) -> Result<Option<ColdRead>>;
 
-    /// Like [`Self::read_rows`], for all rows.
+    /// Like [`Self::read_rows`], for all rows and no statement.
     fn read_columns(&self, chunk: &Arc<Chunk>, columns: &[usize], admission: Admission) -> Result<Option<ColdRead>> {
-        self.read_rows(chunk, columns, None, admission)
+        self.read_rows(chunk, columns, None, admission.into())
     }
 
     /// Stored bytes of a column that [`Self::read_rows`] would read; no I/O. 0 when there is no such column.

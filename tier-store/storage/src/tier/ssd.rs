@@ -43,7 +43,7 @@ use super::codec::{self, Part, PartOptions};
 use super::home::{Home, HomeCounters, HomeTier};
 use crate::io::device::describe_device;
 use crate::io::files::create_folders;
-use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileSystem, IoFile};
+use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileSystem, Intent, IoFile, StatementId};
 use crate::table::{Chunk, ChunkFile, Segment, SegmentHome};
 
 /// Says whether a cold read may be refused when the I/O account is full.
@@ -79,6 +79,38 @@ pub struct SsdTier {
     replacing: RwLock<()>,
     counters: Arc<HomeCounters>,
     gap: ReadGap,
+}
+
+/// What a read of the home is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadPurpose {
+    /// Whether it may be refused.
+    pub admission: Admission,
+    /// The statement that reads.
+    pub statement: StatementId,
+    /// Whether the statement has read little so far: its small reads are then of [`Class::Point`].
+    pub is_short: bool,
+}
+
+impl From<Admission> for ReadPurpose {
+    /// A read that belongs to no statement.
+    fn from(admission: Admission) -> Self {
+        Self { admission, statement: StatementId::NONE, is_short: false }
+    }
+}
+
+impl ReadPurpose {
+    /// The class of a read of so many bytes, for all rows of its columns or some.
+    fn class(self, bytes: u64, is_part: bool) -> Class {
+        match self.admission {
+            Admission::Move | Admission::Upkeep => Class::Upkeep,
+            _ if self.is_short && bytes <= Class::POINT_BYTES => Class::Point,
+            // A statement reads some rows of a column when others have passed its filter: it needs them now.
+            Admission::Guaranteed => Class::Needed,
+            Admission::Prefetch if is_part => Class::Needed,
+            Admission::Prefetch => Class::Prefetch,
+        }
+    }
 }
 
 impl Admission {
@@ -248,8 +280,9 @@ impl Home for SsdTier {
         chunk: &Arc<Chunk>,
         columns: &[usize],
         wanted: Option<&[Range<usize>]>,
-        admission: Admission,
+        purpose: ReadPurpose,
     ) -> Result<Option<ColdRead>> {
+        let admission = purpose.admission;
         let file = self.chunk_file(chunk)?;
         let known = file.running_reads.lock();
         let mut shared_reads = Vec::with_capacity(columns.len());
@@ -268,20 +301,17 @@ impl Home for SsdTier {
         }
         // Upkeep gives the lock back before it submits, so that its low priority delays no statement.
         let mut known = (!admission.is_upkeep()).then_some(known);
-        let class = match (admission, wanted) {
-            (Admission::Move | Admission::Upkeep, _) => Class::Upkeep,
-            // A statement reads some rows of a column when others have passed its filter: it needs them now.
-            (Admission::Guaranteed, _) | (_, Some(_)) => Class::Needed,
-            (Admission::Prefetch, None) => Class::Prefetch,
-        };
+        let planned = group_neighbours(planned, &self.gap);
+        let class = purpose.class(planned.iter().map(|group| group_bytes(group)).sum(), wanted.is_some());
+        let intent = Intent { class, statement: purpose.statement };
         // What others read ahead is needed now.
-        if class == Class::Needed {
-            shared_reads.iter().flatten().for_each(|read: &Arc<SharedRead>| read.raise(class));
+        if class <= Class::Needed {
+            shared_reads.iter().flatten().for_each(|read: &Arc<SharedRead>| read.raise(intent));
         }
         let mut bytes_read = 0;
         let mut charged_bytes = 0;
         let mut groups = Vec::new();
-        for group in group_neighbours(planned, &self.gap) {
+        for group in planned {
             let read = group_bytes(&group);
             let bytes = read + group.iter().map(PlannedColumn::image_bytes).sum::<u64>();
             let charge = match (self.io_account.try_charge(bytes), admission) {
@@ -301,7 +331,7 @@ impl Home for SsdTier {
             _ => windows.chunks(windows.len().max(1)),
         });
         let requests: Vec<&[(u64, usize)]> = requests.collect();
-        let mut reads = self.io.read_all(class, &file.io, &requests).into_iter();
+        let mut reads = self.io.read_all(intent, &file.io, &requests).into_iter();
         for (group, charge) in groups {
             for PlannedColumn { slot, column, part, .. } in group {
                 let count = part.as_ref().map_or(1, |part| part.ranges().len());
@@ -334,7 +364,7 @@ impl Home for SsdTier {
     fn load_file(&self, chunk: &Chunk) -> Result<AlignedBuffer> {
         let file = self.open(&chunk.path)?;
         let len = usize::try_from(file.len).map_err(|_| Error::Invalid("the file is larger than memory".into()))?;
-        self.io.read_as(Class::Upkeep, &file, 0, len).wait()
+        self.io.read_as(Class::Upkeep.into(), &file, 0, len).wait()
     }
 
     fn write_chunk(&self, table: TableId, chunk: ChunkId, file: &[u8]) -> Result<PathBuf> {

@@ -21,7 +21,7 @@ use super::image::{DiskImage, Entry, Node};
 use super::{FileSystem, FolderEntry, RandomAccess, RandomAccessFile, file_error};
 use crate::io::request::{Request, pread};
 use crate::io::simulated::memory_file;
-use crate::io::{BlockIo, BufferPool, Class, Depth, IoFile, IoStats, ReadHandle};
+use crate::io::{BlockIo, BufferPool, Depth, Intent, IoFile, IoStats, ReadHandle};
 
 /// Rates of faults (each from 0 to 1), and the paths that they affect.
 #[derive(Debug, Clone, Default)]
@@ -357,8 +357,8 @@ impl BlockIo for SimulatedFiles {
         Ok(Arc::new(memory_file(path, &bytes)?))
     }
 
-    fn read_windows(&self, class: Class, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        let (handles, request) = Request::new(class, &self.stats, &self.pool, file, windows);
+    fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        let (handles, request) = Request::new(intent.class, &self.stats, &self.pool, file, windows);
         if let Some(request) = request {
             request.run(&self.stats, |file, target, offset| {
                 let len = self.work(|disk| {
@@ -373,7 +373,7 @@ impl BlockIo for SimulatedFiles {
     }
 
     /// Nothing waits here: reads end before their handles are returned.
-    fn raise(&self, _class: Class, _handle: &ReadHandle) {}
+    fn raise(&self, _intent: Intent, _handle: &ReadHandle) {}
 
     fn stats(&self) -> &IoStats {
         &self.stats

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use terrace_model::{Charge, Error, Result};
 
 use super::{HomeCounters, cold};
-use crate::io::{AlignedBuffer, BlockIo, Class, ReadHandle};
+use crate::io::{AlignedBuffer, BlockIo, Class, Intent, ReadHandle};
 use crate::table::{Chunk, ChunkFile};
 use crate::tier::codec::{Part, StoredColumn};
 
@@ -110,14 +110,14 @@ impl SharedRead {
         self.reread.get().map_or(0, |(bytes, _)| *bytes)
     }
 
-    /// Raises the class of what has not begun, for a reader that joins and waits.
-    pub(super) fn raise(&self, class: Class) {
+    /// Gives what has not begun the purpose of a reader that joins and waits.
+    pub(super) fn raise(&self, intent: Intent) {
         // The caller must not wait for a thread that decodes. One that only polls makes this miss, which costs time only.
         let Some(state) = self.state.try_lock() else { return };
         let State::Reading(_, reads) = &*state else { return };
         for read in reads {
             if let Read::Pending(handle) = read {
-                self.io.raise(class, handle);
+                self.io.raise(intent, handle);
             }
         }
     }
@@ -182,7 +182,7 @@ impl SharedRead {
         let bytes = cold::read_bytes(&segment.home, Some(&part));
         let charge = Arc::new(self.charge.charge_more(bytes + part.image_bytes(&segment.home) as u64));
         let requests: Vec<&[(u64, usize)]> = windows.chunks(1).collect();
-        let reads = self.io.read_all(Class::Needed, &self.source.file.io, &requests);
+        let reads = self.io.read_all(Class::Needed.into(), &self.source.file.io, &requests);
         let state = State::reading(Some(part), reads, &charge);
         // The second read has whole pages, so there is never a third one.
         let _ = self.reread.set((bytes, charge));

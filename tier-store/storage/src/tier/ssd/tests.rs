@@ -282,7 +282,7 @@ fn rows_are_read_without_the_rest_of_their_columns() {
         let Setup { tier, batch, chunk, dir: _dir } = setup(io, 64 << 20);
         let wanted = [10..12, 19_000..19_001];
         let read = |columns: &[usize]| {
-            let read = tier.read_rows(&chunk, columns, Some(&wanted), Admission::Prefetch).unwrap().unwrap();
+            let read = tier.read_rows(&chunk, columns, Some(&wanted), Admission::Prefetch.into()).unwrap().unwrap();
             let charged = read.charged_bytes();
             read.wait().map(|cold| (cold, charged))
         };
@@ -333,7 +333,7 @@ fn texts_at_other_offsets_are_read_again() {
         let wanted = 12_000..12_010;
         for is_known in [false, true] {
             let mut read = tier
-                .read_rows(&chunk, &[0], Some(std::slice::from_ref(&wanted)), Admission::Prefetch)
+                .read_rows(&chunk, &[0], Some(std::slice::from_ref(&wanted)), Admission::Prefetch.into())
                 .unwrap()
                 .unwrap();
             let planned_bytes = read.charged_bytes();
@@ -367,7 +367,7 @@ fn compressed_columns_are_read_too() {
         let compressions = chunk.segments.iter().map(|segment| segment.home.encoding.compression());
         assert_eq!(compressions.collect::<Vec<_>>(), [None, Some(compression)]);
         let wanted = [10..12, 500..501];
-        let read = tier.read_rows(&chunk, &[0, 1], Some(&wanted), Admission::Prefetch).unwrap().unwrap();
+        let read = tier.read_rows(&chunk, &[0, 1], Some(&wanted), Admission::Prefetch.into()).unwrap().unwrap();
         let charged = read.charged_bytes();
         let home = &chunk.segments[1].home;
         assert!(

@@ -1,0 +1,72 @@
+//! What a read is for: its class, and the statement that asked for it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The purpose of a read, from the most urgent to the least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// A scan that has read little waits for a few bytes: somebody waits for the answer.
+    Point,
+    /// A scan waits for the bytes.
+    Needed,
+    /// A statement reads back rows that it spilled because it exceeded its share of memory.
+    Spill,
+    /// A scan will need the bytes soon.
+    Prefetch,
+    /// Work that no statement waits for: moves between tiers, compaction, marks and surveys of views, checks, backups.
+    Upkeep,
+}
+
+impl Class {
+    /// All classes, the most urgent first.
+    pub const ALL: [Self; 5] = [Self::Point, Self::Needed, Self::Spill, Self::Prefetch, Self::Upkeep];
+    /// A read of more bytes is none of [`Class::Point`].
+    pub const POINT_BYTES: u64 = 256 << 10;
+
+    /// Its name, as system tables and metrics show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Point => "point",
+            Self::Needed => "needed",
+            Self::Spill => "spill",
+            Self::Prefetch => "prefetch",
+            Self::Upkeep => "upkeep",
+        }
+    }
+
+    /// Whether the read is one of those that statements ask the home for.
+    pub(super) fn is_demand(self) -> bool {
+        matches!(self, Self::Point | Self::Needed | Self::Prefetch)
+    }
+}
+
+/// A statement, or something else whose reads take turns with those of others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct StatementId(u64);
+
+impl StatementId {
+    /// The reads that belong to no statement.
+    pub const NONE: Self = Self(0);
+
+    /// One that no other statement of this process has.
+    pub fn next() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+/// What a read is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Intent {
+    /// How urgent it is.
+    pub class: Class,
+    /// Whose it is.
+    pub statement: StatementId,
+}
+
+impl From<Class> for Intent {
+    /// A read that belongs to no statement.
+    fn from(class: Class) -> Self {
+        Self { class, statement: StatementId::NONE }
+    }
+}

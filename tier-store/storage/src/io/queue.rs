@@ -1,0 +1,255 @@
+//! The queue of reads that wait for the device.
+//!
+//! - *Between classes* the more urgent one goes first. So that none starves, a class that waits earns a sixteenth of the
+//!   bytes that are read for more urgent ones, and its first read goes before them once it has earned its bytes (deficit
+//!   round robin, in bytes: a read of a page does not count like one of a column).
+//! - *In a class* statements take turns by bytes: the next read is of the statement for which the fewest bytes were read
+//!   since it began to wait (start-time fair queuing), so that one that asks for much delays others by one read.
+
+use std::collections::VecDeque;
+
+use super::intent::{Class, Intent, StatementId};
+
+/// A class earns one byte for so many bytes that are read for more urgent ones.
+const SHARE: u64 = 16;
+
+/// Reads that wait, each with its bytes.
+#[derive(Debug)]
+pub(crate) struct ReadQueue<T> {
+    classes: [ClassQueue<T>; Class::ALL.len()],
+}
+
+/// Reads of one class.
+#[derive(Debug)]
+struct ClassQueue<T> {
+    statements: Vec<StatementQueue<T>>,
+    /// Bytes that were read for the statement that was served last.
+    served_bytes: u64,
+    /// Bytes that it may read before more urgent classes.
+    earned_bytes: u64,
+}
+
+/// Reads of one statement, in their order; at least one.
+#[derive(Debug)]
+struct StatementQueue<T> {
+    statement: StatementId,
+    served_bytes: u64,
+    waiting: VecDeque<(u64, T)>,
+}
+
+impl<T> Default for ReadQueue<T> {
+    fn default() -> Self {
+        Self { classes: Class::ALL.map(|_| ClassQueue { statements: Vec::new(), served_bytes: 0, earned_bytes: 0 }) }
+    }
+}
+
+impl<T> ClassQueue<T> {
+    fn push(&mut self, statement: StatementId, bytes: u64, item: T) {
+        match self.statements.iter_mut().find(|known| known.statement == statement) {
+            Some(known) => known.waiting.push_back((bytes, item)),
+            None => {
+                // What it read before it waited does not count.
+                let served_bytes = self.served_bytes;
+                self.statements.push(StatementQueue { statement, served_bytes, waiting: [(bytes, item)].into() });
+            }
+        }
+    }
+
+    /// The place of the statement whose turn it is, and the bytes of its first read.
+    fn next(&self) -> Option<(usize, u64)> {
+        let (place, next) = self.statements.iter().enumerate().min_by_key(|(_, queue)| queue.served_bytes)?;
+        next.waiting.front().map(|(bytes, _)| (place, *bytes))
+    }
+
+    fn pop(&mut self) -> Option<(u64, T)> {
+        let (place, bytes) = self.next()?;
+        let queue = self.statements.get_mut(place)?;
+        self.served_bytes = queue.served_bytes;
+        queue.served_bytes += bytes;
+        self.take(place, 0)
+    }
+
+    /// Removes a read of a statement.
+    fn take(&mut self, place: usize, number: usize) -> Option<(u64, T)> {
+        let queue = self.statements.get_mut(place)?;
+        let taken = queue.waiting.remove(number);
+        if queue.waiting.is_empty() {
+            self.statements.remove(place);
+        }
+        if self.statements.is_empty() {
+            (self.served_bytes, self.earned_bytes) = (0, 0);
+        }
+        taken
+    }
+
+    fn len(&self) -> usize {
+        self.statements.iter().map(|queue| queue.waiting.len()).sum()
+    }
+}
+
+impl<T> ReadQueue<T> {
+    pub(crate) fn push(&mut self, intent: Intent, bytes: u64, item: T) {
+        self.class_mut(intent.class).push(intent.statement, bytes, item);
+    }
+
+    fn class_mut(&mut self, class: Class) -> &mut ClassQueue<T> {
+        let [point, needed, spill, prefetch, upkeep] = &mut self.classes;
+        match class {
+            Class::Point => point,
+            Class::Needed => needed,
+            Class::Spill => spill,
+            Class::Prefetch => prefetch,
+            Class::Upkeep => upkeep,
+        }
+    }
+
+    /// Moves a read that waits in a less urgent class to the end of the statement's in this one. False if there is none.
+    pub(crate) fn raise(&mut self, intent: Intent, is_it: impl Fn(&T) -> bool) -> bool {
+        for class in Class::ALL.into_iter().filter(|class| *class > intent.class) {
+            let queue = self.class_mut(class);
+            let found = queue.statements.iter().enumerate().find_map(|(place, statement)| {
+                Some((place, statement.waiting.iter().position(|(_, item)| is_it(item))?))
+            });
+            if let Some((bytes, item)) = found.and_then(|(place, number)| queue.take(place, number)) {
+                self.push(intent, bytes, item);
+                return true;
+            }
+        }
+        false
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.classes.iter().map(ClassQueue::len).sum()
+    }
+
+    /// Whether a read of [`Class::Point`] waits.
+    pub(crate) fn has_point(&self) -> bool {
+        self.classes.first().is_some_and(|points| !points.statements.is_empty())
+    }
+
+    /// Removes the first read of [`Class::Point`].
+    pub(crate) fn pop_point(&mut self) -> Option<T> {
+        let (bytes, item) = self.class_mut(Class::Point).pop()?;
+        self.earn(0, bytes);
+        Some(item)
+    }
+
+    /// Removes the next read.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let has_earned = |queue: &ClassQueue<T>| queue.next().is_some_and(|(_, bytes)| bytes <= queue.earned_bytes);
+        let waits = |queue: &ClassQueue<T>| !queue.statements.is_empty();
+        let place = self.classes.iter().position(has_earned).or_else(|| self.classes.iter().position(waits))?;
+        let queue = self.classes.get_mut(place)?;
+        let earned_bytes = queue.earned_bytes;
+        let (bytes, item) = queue.pop()?;
+        queue.earned_bytes = queue.earned_bytes.min(earned_bytes).saturating_sub(bytes);
+        self.earn(place, bytes);
+        Some(item)
+    }
+
+    /// Lets the classes that wait behind the one at `place` earn their part of what was read for it.
+    fn earn(&mut self, place: usize, bytes: u64) {
+        for queue in self.classes.iter_mut().skip(place + 1).filter(|queue| !queue.statements.is_empty()) {
+            queue.earned_bytes += bytes.div_ceil(SHARE);
+        }
+    }
+
+    /// Removes the read at a position, counted over all classes.
+    pub(crate) fn remove(&mut self, mut place: usize) -> Option<T> {
+        for class in &mut self.classes {
+            for statement in 0..class.statements.len() {
+                let len = class.statements.get(statement)?.waiting.len();
+                if place < len {
+                    return class.take(statement, place).map(|(_, item)| item);
+                }
+                place -= len;
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use super::*;
+
+    fn intent(class: Class, statement: usize) -> Intent {
+        static STATEMENTS: OnceLock<[StatementId; 2]> = OnceLock::new();
+        let [first, second] = STATEMENTS.get_or_init(|| [StatementId::next(), StatementId::next()]);
+        Intent { class, statement: [StatementId::NONE, *first, *second][statement] }
+    }
+
+    #[test]
+    fn the_most_urgent_class_goes_first_and_each_gets_its_share_of_the_bytes() {
+        let mut waiting = ReadQueue::default();
+        for number in 0..400 {
+            for class in Class::ALL {
+                // A read ahead is sixteen times as large as others.
+                let bytes = if class == Class::Prefetch { 64 << 10 } else { 4 << 10 };
+                waiting.push(intent(class, 0), bytes, (class, number));
+            }
+        }
+        assert_eq!(waiting.len(), 2000);
+        let order: Vec<_> = std::iter::from_fn(|| waiting.pop()).collect();
+        assert_eq!(order.len(), 2000);
+        for class in Class::ALL {
+            let numbers: Vec<i32> = order.iter().filter(|(c, _)| *c == class).map(|(_, n)| *n).collect();
+            assert_eq!(numbers, (0..400).collect::<Vec<_>>(), "each class in its order");
+        }
+        // While points wait, every other class has a sixteenth of their bytes, and of those before it.
+        let early: Vec<_> = order.iter().take_while(|read| **read != (Class::Point, 399)).collect();
+        let count = |class| early.iter().filter(|(c, _)| *c == class).count();
+        assert_eq!(count(Class::Point), 399);
+        assert!([24, 25].contains(&count(Class::Needed)), "{}", count(Class::Needed));
+        assert!((24..=28).contains(&count(Class::Spill)), "{}", count(Class::Spill));
+        assert!([1, 2].contains(&count(Class::Prefetch)), "{}", count(Class::Prefetch));
+        assert!((24..=34).contains(&count(Class::Upkeep)), "{}", count(Class::Upkeep));
+    }
+
+    #[test]
+    fn statements_of_a_class_take_turns_by_bytes() {
+        let mut waiting = ReadQueue::default();
+        // One asks for eight reads of a megabyte, then another one for sixteen of a quarter.
+        (0..8).for_each(|number| waiting.push(intent(Class::Needed, 1), 1 << 20, (1, number)));
+        (0..16).for_each(|number| waiting.push(intent(Class::Needed, 2), 256 << 10, (2, number)));
+        let order: Vec<(i32, i32)> = std::iter::from_fn(|| waiting.pop()).collect();
+        let statements: Vec<i32> = order.iter().map(|(statement, _)| *statement).collect();
+        assert_eq!(statements[..10], [1, 2, 2, 2, 2, 1, 2, 2, 2, 2]);
+        assert_eq!(statements[20..], [1, 1, 1, 1], "what is left");
+        // What one has read counts while it waits only.
+        waiting.push(intent(Class::Needed, 1), 1 << 20, (1, 0));
+        waiting.push(intent(Class::Needed, 2), 4 << 10, (2, 0));
+        waiting.push(intent(Class::Needed, 2), 4 << 10, (2, 1));
+        let order: Vec<(i32, i32)> = std::iter::from_fn(|| waiting.pop()).collect();
+        assert_eq!(order, [(1, 0), (2, 0), (2, 1)]);
+    }
+
+    #[test]
+    fn points_can_be_taken_by_themselves() {
+        let mut waiting = ReadQueue::default();
+        waiting.push(intent(Class::Needed, 1), 4096, 0);
+        assert!(!waiting.has_point() && waiting.pop_point().is_none());
+        waiting.push(intent(Class::Point, 2), 4096, 1);
+        assert!(waiting.has_point());
+        assert_eq!((waiting.pop_point(), waiting.pop_point(), waiting.pop()), (Some(1), None, Some(0)));
+        waiting.push(intent(Class::Upkeep, 0), 4096, 7);
+        assert_eq!((waiting.remove(1), waiting.remove(0), waiting.len()), (None, Some(7), 0));
+    }
+
+    #[test]
+    fn a_raised_read_waits_behind_those_of_its_new_class() {
+        let mut waiting = ReadQueue::default();
+        waiting.push(intent(Class::Needed, 1), 4096, 0);
+        (1..4).for_each(|number| waiting.push(intent(Class::Prefetch, 1), 4096, number));
+        waiting.push(intent(Class::Upkeep, 0), 4096, 4);
+        assert!(waiting.raise(intent(Class::Needed, 1), |number| *number == 2));
+        assert!(!waiting.raise(intent(Class::Needed, 1), |number| *number == 2), "it is as urgent already");
+        assert!(!waiting.raise(intent(Class::Upkeep, 1), |number| *number == 1), "nothing is lowered");
+        assert!(!waiting.raise(intent(Class::Needed, 1), |number| *number == 9));
+        assert!(waiting.raise(intent(Class::Prefetch, 1), |number| *number == 4));
+        let order: Vec<i32> = std::iter::from_fn(|| waiting.pop()).collect();
+        assert_eq!(order, [0, 2, 1, 3, 4]);
+    }
+}
