@@ -1,5 +1,7 @@
 //! Cold scans and random reads, compared with raw reads of the device.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::bench::{Bench, Finding, Target};
@@ -121,6 +123,8 @@ pub fn points_beside_scans(bench: &mut Bench) -> Result<()> {
     while bench.wants_another_round(alone.len()) {
         alone.push(bench.ask(&mut engine, &op("point", 0, 8))?);
         for (((class, mib), scans), both) in kinds.iter().zip(&mut scans).zip(&mut both) {
+            // Points are expected for a second after the last one.
+            std::thread::sleep(Duration::from_secs(1));
             scans.push(bench.ask(&mut engine, &op("none", 4, 8))?);
             both.push(bench.ask(&mut engine, &op(class, 4, *mib))?);
         }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
+pub(super) use compact::compact;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -83,7 +84,7 @@ fn even_batches(batches: SendableRecordBatchStream, rows: usize) -> impl Stream<
                 }
             };
             if !even.is_empty() {
-                let even = futures::stream::iter(even).map(compact::compact);
+                let even = futures::stream::iter(even).map(compact);
                 return Ok(Some((even, (batches, small))));
             }
         }

@@ -14,7 +14,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::interrupt::Interrupt;
 use super::stream_exec::StreamExec;
@@ -37,20 +37,7 @@ pub(super) fn with_small_batches(
         let rows = (GROUPS_PER_BATCH / sets).max(1);
         let interrupt = interrupt.clone();
         let cut = move |batches: SendableRecordBatchStream, _: &TaskContext| {
-            let interrupt = interrupt.clone();
-            let cut = move |batch: RecordBatch| {
-                let starts = (0..batch.num_rows()).step_by(rows);
-                stream::iter(starts.map(move |start| Ok(batch.slice(start, rows.min(batch.num_rows() - start)))))
-            };
-            let take_turn = move |batch| {
-                let interrupt = interrupt.clone();
-                async move {
-                    tokio::task::yield_now().await;
-                    interrupt.passed().await?;
-                    Ok(batch)
-                }
-            };
-            batches.map_ok(cut).try_flatten().and_then(take_turn).boxed()
+            small_batches(batches, rows, interrupt.clone()).boxed()
         };
         let small: Arc<dyn ExecutionPlan> =
             Arc::new(StreamExec::new("CutBatchesExec", Arc::clone(aggregate.input()), cut));
@@ -58,4 +45,53 @@ pub(super) fn with_small_batches(
         Ok(Transformed::yes(node.replace_children(vec![small], options)?))
     })
     .data()
+}
+
+/// Passes on rows in batches of at most `rows` rows, each when its statement may go on.
+fn small_batches(
+    batches: SendableRecordBatchStream,
+    rows: usize,
+    interrupt: Interrupt,
+) -> impl Stream<Item = Result<RecordBatch>> {
+    let cut = move |batch: RecordBatch| {
+        let starts = (0..batch.num_rows()).step_by(rows);
+        stream::iter(starts.map(move |start| Ok(batch.slice(start, rows.min(batch.num_rows() - start)))))
+    };
+    batches.map_ok(cut).try_flatten().and_then(move |batch| {
+        let interrupt = interrupt.clone();
+        async move {
+            tokio::task::yield_now().await;
+            interrupt.passed().await?;
+            Ok(batch)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use arrow::array::Int64Array;
+    use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+    use terrace_scan::pause::Pause;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_statement_waits_and_stops_within_a_batch_of_its_input() {
+        let column = Int64Array::from_iter_values(0..10);
+        let batch = RecordBatch::try_from_iter([("k", Arc::new(column) as _)]).unwrap();
+        let input = RecordBatchStreamAdapter::new(batch.schema(), stream::iter([Ok(batch)]));
+        let pause = Arc::new(Pause::default());
+        let interrupt = Interrupt::new(None, Arc::clone(&pause));
+        let mut small = std::pin::pin!(small_batches(Box::pin(input), 4, interrupt.clone()));
+        assert_eq!(small.next().await.unwrap().unwrap().num_rows(), 4);
+        pause.set(true);
+        assert!(tokio::time::timeout(Duration::from_millis(50), small.next()).await.is_err(), "it waits");
+        pause.set(false);
+        assert_eq!(small.next().await.unwrap().unwrap().num_rows(), 4);
+        interrupt.cancel();
+        assert!(small.next().await.unwrap().is_err());
+    }
 }

@@ -23,12 +23,15 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::window::WindowExpr;
-use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::WindowAggExec;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, Statistics};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
+
+use super::even_sorts::compact;
 
 /// Replaces each operator of DataFusion that keeps the whole input of its windows.
 pub(super) fn with_partitioned_windows(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -121,6 +124,18 @@ impl ExecutionPlan for PartitionedWindowExec {
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.window.child_stats_requests(partition)
+    }
+
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        self.window.statistics_from_inputs(inputs, args)
+    }
+
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        self.window.cardinality_effect()
+    }
 }
 
 /// The rows of `input` with the values of their windows, in batches of at most `rows` rows.
@@ -136,7 +151,10 @@ fn windows(
         async move {
             // The rows that were returned last have been taken.
             open.settle()?;
-            while !has_ended {
+            if has_ended {
+                return Ok::<_, DataFusionError>(None);
+            }
+            loop {
                 let batch = input.next().await.transpose()?;
                 let has_ended = batch.is_none();
                 let timer = elapsed.timer();
@@ -147,19 +165,22 @@ fn windows(
                 let computed = open.compute(&complete)?;
                 drop((timer, complete));
                 if computed.is_some() || has_ended {
-                    let slices = computed.into_iter().flat_map(move |batch| slices(&batch, rows));
-                    return Ok(Some((stream::iter(slices.collect::<Vec<_>>()), (input, open, has_ended))));
+                    let even = stream::iter(computed).flat_map(move |batch| even_batches(batch, rows));
+                    return Ok(Some((even, (input, open, has_ended))));
                 }
             }
-            Ok::<_, DataFusionError>(None)
         }
     });
     computed.try_flatten().map_ok(move |batch| batch.record_output(&metrics))
 }
 
-fn slices(batch: &RecordBatch, rows: usize) -> Vec<Result<RecordBatch>> {
-    let starts = (0..batch.num_rows()).step_by(rows);
-    starts.map(|start| Ok(batch.slice(start, rows.min(batch.num_rows() - start)))).collect()
+/// The rows in batches of at most `rows` rows. Several have buffers of their own: operators count those of each batch whole.
+fn even_batches(batch: RecordBatch, rows: usize) -> impl Stream<Item = Result<RecordBatch>> {
+    let count = batch.num_rows();
+    stream::iter((0..count).step_by(rows)).map(move |start| match count <= rows {
+        true => Ok(batch.clone()),
+        false => compact(batch.slice(start, rows.min(count - start))),
+    })
 }
 
 /// The rows that were read of a partition whose end was not.
@@ -263,6 +284,8 @@ fn ranges(keys: &[ArrayRef], rows: usize) -> Result<Vec<std::ops::Range<usize>>>
 fn copied_bytes(batch: &RecordBatch) -> usize {
     let bytes = |column: &ArrayRef| match column.data_type() {
         DataType::Utf8View | DataType::BinaryView => column.len() * size_of::<u128>(),
+        // Values are shared or merged.
+        DataType::Dictionary(keys, _) => column.len() * keys.primitive_width().unwrap_or(size_of::<u64>()),
         _ => column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_buffer_memory_size()),
     };
     batch.columns().iter().map(bytes).sum()

@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use datafusion::common::{DataFusionError, Result};
@@ -97,6 +98,7 @@ impl ColdPart {
         let purpose = ReadPurpose { admission, statement: self.spec.statement, is_short: self.spec.is_short() };
         let read = home.read_rows(&self.chunk, &self.missing, self.wanted(), purpose).map_err(store_error)?;
         let Some(read) = read else { return Ok(Err(self)) };
+        self.spec.asked_bytes.fetch_add(read.charged_bytes(), Ordering::Relaxed);
         if self.cold.is_empty() {
             self.spec.metrics.chunks_cold.add(1);
         }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{DataType, SchemaRef};
@@ -374,6 +375,7 @@ impl TierScanExec {
             output: config.projection.iter().filter_map(position).collect(),
             source: Arc::clone(&config.source),
             statement: scans.id(),
+            asked_bytes: AtomicU64::new(0),
             columns,
             schema: Arc::clone(&self.schema),
             conjuncts: bound.into(),

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{concat, take};
@@ -104,6 +105,7 @@ impl FetchExec {
         ScanSpec {
             source: Arc::clone(&self.source),
             statement: scans.id(),
+            asked_bytes: AtomicU64::new(0),
             columns: self.columns.clone(),
             output: (0..self.columns.len()).collect(),
             schema: self.schema(),

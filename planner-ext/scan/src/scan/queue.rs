@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use arrow::datatypes::SchemaRef;
@@ -38,7 +38,7 @@ use super::tally::ScanTally;
 /// Most chunks that wait for their filters only, because the columns of the filters are resident.
 const MOST_TO_FILTER: usize = 8;
 
-/// A scan that has read no more than this from home is a short one.
+/// A scan that has asked the home for less is a short one.
 const SHORT_SCAN_BYTES: u64 = 1 << 20;
 
 /// The parts of an execution that do not change.
@@ -47,6 +47,8 @@ pub(super) struct ScanSpec {
     pub source: Arc<ScanSource>,
     /// The statement whose reads these are.
     pub statement: StatementId,
+    /// Bytes that it has asked the home for, as they are charged.
+    pub asked_bytes: AtomicU64,
     /// Table columns to read: those of the output first.
     pub columns: Vec<usize>,
     /// Positions in `columns` of the output's columns.
@@ -68,9 +70,9 @@ pub(super) struct ScanSpec {
 }
 
 impl ScanSpec {
-    /// Whether the scan has read little so far, as one that looks a few rows up.
+    /// Whether the scan has asked for little so far, as one that looks a few rows up.
     pub(super) fn is_short(&self) -> bool {
-        self.tally.cold_bytes() < SHORT_SCAN_BYTES
+        self.asked_bytes.load(Ordering::Relaxed) < SHORT_SCAN_BYTES
     }
 
     /// True when a filter reads the column at this position.

@@ -30,7 +30,7 @@ impl Share {
 }
 
 /// Returns the rows of `batch` in buffers of their own size where they keep more than half as much again.
-pub(super) fn compact(batch: RecordBatch) -> Result<RecordBatch> {
+pub(in crate::engine) fn compact(batch: RecordBatch) -> Result<RecordBatch> {
     let used: usize = batch.columns().iter().map(|column| used_bytes(column.as_ref())).sum();
     if !COPIED_FROM.is_exceeded(get_record_batch_memory_size(&batch), used) {
         return Ok(batch);

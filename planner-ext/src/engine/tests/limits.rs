@@ -326,27 +326,6 @@ async fn many_grouping_sets_take_little_memory_at_a_time() {
     assert!(record.memory.allocated_peak < 128 << 20, "{record:?}");
 }
 
-/// Five hundred rows make eight million groups, which takes seconds.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_grouping_sets_stop_between_two_batches() {
-    let server = Server::new();
-    let columns: Vec<String> =
-        (0..14).map(|column| format!("(k * {} + {column}) % 499 AS c{column}", column + 1)).collect();
-    let names: Vec<String> = (0..14).map(|column| format!("c{column}")).collect();
-    let create = format!("CREATE TABLE t AS SELECT {} FROM generate_series(1, 499) AS g(k)", columns.join(", "));
-    server.run(&create).await.unwrap();
-    let sql = format!("SELECT sum(n) FROM (SELECT count(*) AS n FROM t GROUP BY CUBE ({}))", names.join(", "));
-    let task = server.start(&sql);
-    let record = server.running(|record| record.sql == sql && record.memory.allocated > 40 << 20).await;
-    assert!(server.engine.cancel(&record.id));
-    assert_eq!(task.await.unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
-    while server.engine.statements().iter().any(|record| record.state.is_active()) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let ended = server.engine.statements().into_iter().find(|other| other.id == record.id).unwrap();
-    assert!(ended.memory.allocated_peak < record.memory.allocated_peak + (200 << 20), "{ended:?} after {record:?}");
-}
-
 /// DataFusion's operator keeps all rows twice and reserves nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn windows_keep_one_partition_and_reserve_it() {
@@ -359,8 +338,8 @@ async fn windows_keep_one_partition_and_reserve_it() {
         ))
         .await
         .unwrap();
-    // Partitions of one row, of some hundred, of a twentieth of all, and a single one; also those of NULL.
-    for key in ["k", "g", "part", "g % 3"] {
+    // Partitions of one row, of some thousand, of a twentieth of all, of all rows; also those of NULL.
+    for key in ["k", "g", "part", "one"] {
         let sql = format!(
             "SELECT count(*) FROM (SELECT {key} AS p, sum(k) OVER w AS s, first_value(k) OVER w AS f, \
              last_value(k) OVER w AS l FROM t WINDOW w AS (PARTITION BY {key} ORDER BY k DESC \
@@ -375,9 +354,9 @@ async fn windows_keep_one_partition_and_reserve_it() {
         let found = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
         (found.memory.reserved_peak, found.memory.allocated_peak)
     };
-    // All rows are those of one partition: 16 bytes, copied, with 8 more for each.
+    // All rows are those of one partition: 16 bytes, and their copy.
     let (reserved, _) = peak("SELECT max(s - k) FROM (SELECT k, sum(part) OVER () AS s FROM t)").await;
-    assert!(reserved > 32_000_000 && reserved < 60_000_000, "{reserved}");
+    assert!((32_000_000..60_000_000).contains(&reserved), "{reserved}");
     // 96 MB of rows, which a sort spills, in forty partitions.
     let partitions = "SELECT max(s - k) FROM (SELECT k, sum(k) OVER (PARTITION BY part) AS s \
                       FROM (SELECT value AS k, value % 40 AS part FROM generate_series(1, 6000000)))";
@@ -390,7 +369,7 @@ async fn windows_keep_one_partition_and_reserve_it() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{error}");
-    assert!(error.message().contains("PartitionedWindowAggExec"), "{error}");
+    assert!(error.message().contains("WindowAggExec"), "{error}");
 }
 
 /// Aggregations take hundreds of megabytes between two places where they wait.

@@ -16,6 +16,7 @@ impl Depth {
     pub const LEAST: u64 = 2 << 20;
     /// Default of [`Self::beside_points`]: measured, docs/design/io-queue.md.
     pub const BESIDE_POINTS: u64 = 1 << 20;
+    const LEAST_BESIDE_POINTS: u64 = 256 << 10;
     /// Greatest depth: no device needs more.
     pub const MOST: u64 = 32 << 20;
 
@@ -32,9 +33,9 @@ impl Depth {
         self.beside_points.load(Ordering::Relaxed).min(self.bytes())
     }
 
-    /// Sets [`Self::beside_points`].
+    /// Sets [`Self::beside_points`]; at least one piece.
     pub fn set_beside_points(&self, bytes: u64) {
-        self.beside_points.store(bytes, Ordering::Relaxed);
+        self.beside_points.store(bytes.max(Self::LEAST_BESIDE_POINTS), Ordering::Relaxed);
     }
 
     /// Sets the depth, clamped to the limits.

@@ -80,13 +80,17 @@ pub(crate) fn handle_pair(stats: &Arc<IoStats>, class: Class) -> (ReadHandle, Co
 impl Slot {
     fn finish(&self, result: Result<AlignedBuffer>) {
         let bytes = result.as_ref().ok().map(|bytes| bytes.as_slice().len());
+        let mut has_reader = true;
         let mut inner = self.inner.lock();
         let leftover = match std::mem::replace(&mut inner.phase, Phase::Gone) {
             Phase::Queued | Phase::Running => {
                 inner.phase = Phase::Done(result);
                 None
             }
-            Phase::Abandoned => Some(result),
+            Phase::Abandoned => {
+                has_reader = false;
+                Some(result)
+            }
             finished @ (Phase::Done(_) | Phase::Gone) => {
                 inner.phase = finished;
                 return;
@@ -99,6 +103,10 @@ impl Slot {
         drop(leftover);
         drop(charge);
         self.count_finished(bytes);
+        if let Some(bytes) = bytes.filter(|bytes| has_reader && *bytes > 0) {
+            let wait_us = self.stats.clock.now_us().saturating_sub(self.since_us);
+            self.stats.class(self.class).record(bytes as u64, wait_us);
+        }
         self.ready.notify_all();
         if let Some(waker) = waker {
             waker.wake();
@@ -111,10 +119,6 @@ impl Slot {
     fn count_finished(&self, bytes: Option<usize>) {
         if self.class.is_demand() {
             self.stats.demand.end(bytes);
-        }
-        if let Some(bytes) = bytes {
-            let wait_us = self.stats.clock.now_us().saturating_sub(self.since_us);
-            self.stats.class(self.class).record(bytes as u64, wait_us);
         }
         self.stats.in_flight.fetch_sub(1, Ordering::SeqCst);
     }

@@ -29,7 +29,8 @@ struct ClassQueue<T> {
     earned_bytes: u64,
 }
 
-/// Reads of one statement, in their order; at least one.
+/// Reads of one statement, in their order. Without any, it is kept while it has had more than the statement whose turn it
+/// is, so that it does not come before others again when it asks for the next read.
 #[derive(Debug)]
 struct StatementQueue<T> {
     statement: StatementId,
@@ -39,14 +40,23 @@ struct StatementQueue<T> {
 
 impl<T> Default for ReadQueue<T> {
     fn default() -> Self {
-        Self { classes: Class::ALL.map(|_| ClassQueue { statements: Vec::new(), served_bytes: 0, earned_bytes: 0 }) }
+        Self { classes: Class::ALL.map(|_| ClassQueue::default()) }
+    }
+}
+
+impl<T> Default for ClassQueue<T> {
+    fn default() -> Self {
+        Self { statements: Vec::new(), served_bytes: 0, earned_bytes: 0 }
     }
 }
 
 impl<T> ClassQueue<T> {
     fn push(&mut self, statement: StatementId, bytes: u64, item: T) {
         match self.statements.iter_mut().find(|known| known.statement == statement) {
-            Some(known) => known.waiting.push_back((bytes, item)),
+            Some(known) => {
+                known.served_bytes = known.served_bytes.max(self.served_bytes);
+                known.waiting.push_back((bytes, item));
+            }
             None => {
                 // What it read before it waited does not count.
                 let served_bytes = self.served_bytes;
@@ -57,8 +67,9 @@ impl<T> ClassQueue<T> {
 
     /// The place of the statement whose turn it is, and the bytes of its first read.
     fn next(&self) -> Option<(usize, u64)> {
-        let (place, next) = self.statements.iter().enumerate().min_by_key(|(_, queue)| queue.served_bytes)?;
-        next.waiting.front().map(|(bytes, _)| (place, *bytes))
+        let waiting = self.statements.iter().enumerate();
+        let waiting = waiting.filter_map(|(place, queue)| Some((place, queue.served_bytes, queue.waiting.front()?.0)));
+        waiting.min_by_key(|(_, served_bytes, _)| *served_bytes).map(|(place, _, bytes)| (place, bytes))
     }
 
     fn pop(&mut self) -> Option<(u64, T)> {
@@ -73,11 +84,10 @@ impl<T> ClassQueue<T> {
     fn take(&mut self, place: usize, number: usize) -> Option<(u64, T)> {
         let queue = self.statements.get_mut(place)?;
         let taken = queue.waiting.remove(number);
-        if queue.waiting.is_empty() {
-            self.statements.remove(place);
-        }
-        if self.statements.is_empty() {
-            (self.served_bytes, self.earned_bytes) = (0, 0);
+        let served_bytes = self.served_bytes;
+        self.statements.retain(|queue| !queue.waiting.is_empty() || queue.served_bytes > served_bytes);
+        if self.len() == 0 {
+            *self = Self::default();
         }
         taken
     }
@@ -127,18 +137,31 @@ impl<T> ReadQueue<T> {
         self.classes.first().is_some_and(|points| !points.statements.is_empty())
     }
 
-    /// Removes the first read of [`Class::Point`].
+    /// Removes the first read of [`Class::Point`]. It counts for no other class: an engine that takes points by themselves
+    /// takes the others by [`Self::pop_other`].
     pub(crate) fn pop_point(&mut self) -> Option<T> {
-        let (bytes, item) = self.class_mut(Class::Point).pop()?;
-        self.earn(0, bytes);
-        Some(item)
+        self.class_mut(Class::Point).pop().map(|(_, item)| item)
+    }
+
+    /// Removes the next read that is none of [`Class::Point`].
+    pub(crate) fn pop_other(&mut self) -> Option<T> {
+        self.pop_from(1)
     }
 
     /// Removes the next read.
     pub(crate) fn pop(&mut self) -> Option<T> {
+        self.pop_from(0)
+    }
+
+    /// Removes the next read of the classes from the one at place `first` on.
+    fn pop_from(&mut self, first: usize) -> Option<T> {
         let has_earned = |queue: &ClassQueue<T>| queue.next().is_some_and(|(_, bytes)| bytes <= queue.earned_bytes);
         let waits = |queue: &ClassQueue<T>| !queue.statements.is_empty();
-        let place = self.classes.iter().position(has_earned).or_else(|| self.classes.iter().position(waits))?;
+        let find = |is_it: &dyn Fn(&ClassQueue<T>) -> bool| {
+            let mut known = self.classes.iter().enumerate().skip(first);
+            known.find(|(_, queue)| is_it(queue)).map(|(place, _)| place)
+        };
+        let place = find(&has_earned).or_else(|| find(&waits))?;
         let queue = self.classes.get_mut(place)?;
         let earned_bytes = queue.earned_bytes;
         let (bytes, item) = queue.pop()?;
@@ -149,8 +172,10 @@ impl<T> ReadQueue<T> {
 
     /// Lets the classes that wait behind the one at `place` earn their part of what was read for it.
     fn earn(&mut self, place: usize, bytes: u64) {
-        for queue in self.classes.iter_mut().skip(place + 1).filter(|queue| !queue.statements.is_empty()) {
-            queue.earned_bytes += bytes.div_ceil(SHARE);
+        for queue in self.classes.iter_mut().skip(place + 1) {
+            // What it cannot spend it does not save.
+            let most_bytes = queue.next().map_or(0, |(_, bytes)| bytes);
+            queue.earned_bytes = (queue.earned_bytes + bytes.div_ceil(SHARE)).min(most_bytes);
         }
     }
 
@@ -171,6 +196,7 @@ impl<T> ReadQueue<T> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use std::sync::OnceLock;
 
     use super::*;
@@ -227,6 +253,23 @@ mod tests {
     }
 
     #[test]
+    fn one_that_asks_again_and_again_leaves_others_their_turns() {
+        let mut waiting = ReadQueue::default();
+        (0..40).for_each(|_| waiting.push(intent(Class::Needed, 2), 4096, 2));
+        waiting.push(intent(Class::Needed, 1), 4096, 1);
+        let mut turns = [0; 3];
+        for _ in 0..40 {
+            let statement = waiting.pop().unwrap();
+            turns[statement] += 1;
+            if statement == 1 {
+                waiting.push(intent(Class::Needed, 1), 4096, 1);
+            }
+        }
+        assert_eq!(turns, [0, 20, 20]);
+        assert_eq!(waiting.len(), 21);
+    }
+
+    #[test]
     fn points_can_be_taken_by_themselves() {
         let mut waiting = ReadQueue::default();
         waiting.push(intent(Class::Needed, 1), 4096, 0);
@@ -234,6 +277,9 @@ mod tests {
         waiting.push(intent(Class::Point, 2), 4096, 1);
         assert!(waiting.has_point());
         assert_eq!((waiting.pop_point(), waiting.pop_point(), waiting.pop()), (Some(1), None, Some(0)));
+        waiting.push(intent(Class::Point, 2), 4096, 1);
+        waiting.push(intent(Class::Prefetch, 1), 4096, 2);
+        assert_eq!((waiting.pop_other(), waiting.pop_other(), waiting.pop()), (Some(2), None, Some(1)));
         waiting.push(intent(Class::Upkeep, 0), 4096, 7);
         assert_eq!((waiting.remove(1), waiting.remove(0), waiting.len()), (None, Some(7), 0));
     }

@@ -7,7 +7,8 @@
 //!
 //! What the kernel has cannot be overtaken: a read of a page waits for all bytes that were submitted before it. So reads
 //! of [`Class::Point`] are submitted before the rest of an operation that has begun, and while they come, fewer bytes of
-//! others run at once, in smaller pieces ([`Depth::beside_points`]).
+//! others run at once, in smaller pieces ([`Depth::beside_points`]). Points and others have bytes and pieces of their own,
+//! so that many points do not stop the others.
 //!
 //! ```text
 //!   read() -> queue -> eventfd ~~> thread: start operation, push pieces -> kernel -> reap -> complete handle
@@ -34,6 +35,8 @@ use super::{AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, Io
 const PIECE_BESIDE_POINTS_BYTES: usize = 256 << 10;
 /// Pieces given to the kernel at once.
 const DEPTH: usize = 64;
+/// Pieces of points among them: the others keep room.
+const MOST_POINTS: usize = DEPTH - 8;
 /// Most operations that are being issued.
 const MOST_ISSUING: usize = 2;
 /// So long after a point further ones are expected.
@@ -332,27 +335,33 @@ impl Worker {
             return top;
         }
         let depth = &self.shared.depth;
-        let most_bytes = if beside_points { depth.beside_points() } else { depth.bytes() };
-        // Points run beside as many bytes of others as may run.
-        let (running_bytes, most_with_points) = (self.running_bytes() as u64, 2 * depth.bytes());
-        if running_bytes < most_with_points
-            && let Some(point) = self.start_next(ReadQueue::pop_point, true)
-        {
+        let has_room = self.running_bytes(true) < depth.bytes() && self.running(true).count() < MOST_POINTS;
+        if has_room && let Some(point) = self.start_next(ReadQueue::pop_point, true) {
             self.issuing.push(point);
             return Some(point);
         }
-        if running_bytes >= most_bytes {
+        let depth = &self.shared.depth;
+        let most_bytes = if beside_points { depth.beside_points() } else { depth.bytes() };
+        if self.running_bytes(false) >= most_bytes {
             return None;
         }
         top.or_else(|| {
-            let next = self.start_next(ReadQueue::pop, false)?;
+            let next = self.start_next(ReadQueue::pop_other, false)?;
             self.issuing.push(next);
             Some(next)
         })
     }
 
-    fn running_bytes(&self) -> usize {
-        self.slots.iter().filter_map(|slot| slot.piece).map(|piece| piece.end - piece.start).sum()
+    /// Pieces that the kernel reads, of points or of others.
+    fn running(&self, of_points: bool) -> impl Iterator<Item = Piece> {
+        let is_point = |piece: &Piece| {
+            self.operations.get(piece.operation).and_then(Option::as_ref).is_some_and(|operation| operation.is_point)
+        };
+        self.slots.iter().filter_map(|slot| slot.piece).filter(move |piece| is_point(piece) == of_points)
+    }
+
+    fn running_bytes(&self, of_points: bool) -> u64 {
+        self.running(of_points).map(|piece| (piece.end - piece.start) as u64).sum()
     }
 
     /// Takes the next request that a handle still waits for, and allocates its buffer.

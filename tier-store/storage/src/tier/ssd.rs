@@ -306,7 +306,9 @@ impl Home for SsdTier {
         let intent = Intent { class, statement: purpose.statement };
         // What others read ahead is needed now.
         if class <= Class::Needed {
-            shared_reads.iter().flatten().for_each(|read: &Arc<SharedRead>| read.raise(intent));
+            // Whole columns: none of them is a point, however few bytes this reader adds.
+            let needed = Intent { class: Class::Needed, ..intent };
+            shared_reads.iter().flatten().for_each(|read: &Arc<SharedRead>| read.raise(needed));
         }
         let mut bytes_read = 0;
         let mut charged_bytes = 0;
