@@ -523,9 +523,13 @@ async fn system_tables_show_what_is_there() {
     for table in ["epochs", "moves"] {
         assert_eq!(server.rows(&format!("SELECT count(*) FROM system.{table}")).await, ["0"]);
     }
+    let classes = ["point", "needed", "spill", "prefetch", "upkeep"];
+    assert_eq!(server.rows("SELECT class FROM system.io").await, classes);
+    let waits = "SELECT count(*) FROM system.io WHERE (reads = 0) = (wait_p99_us IS NULL)";
+    assert_eq!(server.rows(waits).await, ["5"]);
     let entries = server.engine.entries().await.unwrap();
     assert!(entries.iter().all(|e| !e.columns.fields().is_empty()));
-    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 14);
+    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 15);
     assert!(server.rows("SHOW TABLES").await.iter().any(|r| r.contains("public|t|")));
     server.fails("DROP TABLE system.tiers", ErrorKind::PermissionDenied, "system").await;
     server.fails("INSERT INTO system.tiers SELECT * FROM system.tiers", ErrorKind::PermissionDenied, "system").await;
