@@ -44,7 +44,7 @@ struct Slot {
     inner: Mutex<Inner>,
     ready: Condvar,
     class: Class,
-    /// When it was asked for.
+    /// When the caller asked for the read.
     since_us: u64,
     stats: Arc<IoStats>,
 }

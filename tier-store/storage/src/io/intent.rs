@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The purpose of a read, from the most urgent to the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// A scan that has read little waits for a few bytes: somebody waits for the answer.
+    /// A scan that has asked for little so far asks for a few bytes: a client probably looks a few rows up, and waits.
     Point,
     /// A scan waits for the bytes.
     Needed,

@@ -88,7 +88,7 @@ pub struct ReadPurpose {
     pub admission: Admission,
     /// The statement that reads.
     pub statement: StatementId,
-    /// Whether the statement has read little so far: its small reads are then of [`Class::Point`].
+    /// Whether the scan has asked for little so far: its small reads are then of [`Class::Point`].
     pub is_short: bool,
 }
 
