@@ -119,6 +119,7 @@ impl Drop for Instance {
 
 fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, runtimes: &Runtimes) -> EngineOptions {
     let query = &config.query;
+    let spill_bytes = query.spill_limit.resolve(0);
     EngineOptions {
         query_memory_bytes: plan.query_bytes,
         target_partitions: threads,
@@ -137,6 +138,8 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, runtimes: 
         planning: runtimes.planning.handle().clone(),
         planning_slots: if query.planning_slots == 0 { threads.div_ceil(2) } else { query.planning_slots },
         planning_timeout: query.planning_timeout.0,
+        spill_bytes,
+        statement_spill_bytes: query.statement_spill_limit.resolve(spill_bytes),
         history: query.history,
         mining: MiningOptions {
             mode: config.hot_views.mode,

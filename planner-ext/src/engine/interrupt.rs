@@ -6,7 +6,8 @@
 //! interrupt for every slice, functions that make rows and readers of files for every batch: an aggregation may take
 //! gigabytes between two places where it waits. Where the condition of
 //! a hash or nested-loop join drops the pairs before they are output, the condition, which is evaluated for every few
-//! thousand pairs, checks the interrupt. Not covered: a sort-merge join whose condition drops nearly all pairs, and a semi
+//! thousand pairs, checks the interrupt. Where a single step takes long all the same (groups are sorted before they spill),
+//! the client of a query has its error after a moment, and the query keeps its slot and memory until the step ends. Not covered: a sort-merge join whose condition drops nearly all pairs, and a semi
 //! join without condition whose keys repeat on both sides.
 //!
 //! Upstream: <https://github.com/apache/datafusion/issues/19358> (Join operators don't yield to tokio runtime,
@@ -42,6 +43,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::stream_exec::StreamExec;
 use crate::error::{Error, ErrorKind};
+
+/// Time in which nearly every statement stops.
+const STOP_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Tells a statement to stop: when someone cancels it, when its client is gone, when its time is over, when the server
 /// needs its memory.
@@ -105,6 +109,17 @@ impl Interrupt {
 
     /// Runs `body` until it ends or the statement has to stop. Drops `body` before it returns.
     pub(super) async fn guarded<T>(&self, body: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        tokio::select! {
+            // A cancelled statement ends as cancelled even if its result is ready.
+            biased;
+            stopped = self.stopped() => Err(stopped),
+            // One that was told to stop during a long step may fail after it because its client no longer waits.
+            result = body => result.map_err(|error| self.check().err().unwrap_or(error)),
+        }
+    }
+
+    /// Waits until the statement has to stop. Returns the error with which it ends.
+    async fn stopped(&self) -> Error {
         let late = async {
             match self.limit {
                 Some(limit) => tokio::time::sleep(limit.saturating_sub(self.started.elapsed())).await,
@@ -112,12 +127,18 @@ impl Interrupt {
             }
         };
         tokio::select! {
-            // A cancelled statement ends as cancelled even if its result is ready.
             biased;
-            () = self.token.cancelled() => Err(self.reason()),
-            () = late => Err(self.time_limit_error()),
-            result = body => result,
+            () = self.token.cancelled() => self.reason(),
+            () = late => self.time_limit_error(),
         }
+    }
+
+    /// Waits until the statement should have stopped, but has not: it is within a long step. Returns the error with which it
+    /// will end.
+    pub(super) async fn overdue(self) -> Error {
+        let error = self.stopped().await;
+        tokio::time::sleep(STOP_PATIENCE).await;
+        error
     }
 
     /// The error of a statement that has to stop.

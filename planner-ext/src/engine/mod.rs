@@ -132,7 +132,6 @@ use std::time::Duration;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigNonZeroUsize;
-use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
@@ -141,6 +140,7 @@ use parking_lot::Mutex;
 use terrace_heap::HeapAccount;
 use terrace_tier_store::Store;
 use terrace_tier_store::clock::{Clock, SystemClock};
+use terrace_tier_store::io::StatementId;
 use terrace_tier_store::store::NewTierSpec;
 
 pub use admission::AdmissionPolicy;
@@ -172,13 +172,9 @@ use parquet_files::ValidatedFiles;
 use planning::{Planner, PlanningOptions};
 use registry::Registry;
 use show::ArrowTypes;
-use spill::{SpillFactory, SpillSpace};
+use spill::{SpillLimits, SpillSpace};
 use tasks::run_on;
 use workload::Groups;
-
-/// Sorted runs that a spilled sort reads at once. DataFusion would read as many as memory allows, which leaves none to
-/// partitions that still sort.
-const MERGED_RUNS: usize = 16;
 
 /// Memory that the planning of a statement may hold however small query memory is: three of the largest values.
 const LEAST_PLANNING_BYTES: u64 = 192 << 20;
@@ -190,8 +186,10 @@ pub struct EngineOptions {
     pub query_memory_bytes: u64,
     /// Folder of spill files; created if missing.
     pub spill_dir: PathBuf,
-    /// Bytes all statements together may spill.
+    /// Bytes that all statements together may have in spill files.
     pub spill_bytes: u64,
+    /// Bytes that each statement may have there.
+    pub statement_spill_bytes: u64,
     /// Target number of partitions of a plan; the number of worker threads is a good value.
     pub target_partitions: usize,
     /// Rows per batch.
@@ -239,6 +237,7 @@ impl EngineOptions {
             query_memory_bytes: 1 << 30,
             spill_dir: spill_dir.into(),
             spill_bytes: 64 << 30,
+            statement_spill_bytes: 32 << 30,
             target_partitions: std::thread::available_parallelism().map_or(2, usize::from),
             batch_size: 8192,
             admission: AdmissionPolicy::default(),
@@ -347,13 +346,11 @@ impl Engine {
         let memory = QueryMemory::new(options.query_memory_bytes);
         let io = Arc::clone(store.io());
         let read_account = Arc::clone(store.io_account());
-        let spill_space = SpillSpace::new(spill, options.spill_bytes, io, read_account);
-        let disk = DiskManagerBuilder::default()
-            .with_temp_file_factory(Arc::new(SpillFactory(Arc::clone(&spill_space))))
-            .with_max_spill_merge_fan_in(MERGED_RUNS);
+        let limits = SpillLimits { all_bytes: options.spill_bytes, statement_bytes: options.statement_spill_bytes };
+        let spill_space = SpillSpace::new(spill, limits, io, read_account);
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(memory.statement_pool(None))
-            .with_disk_manager_builder(disk)
+            .with_disk_manager_builder(spill_space.for_statement(StatementId::NONE).disk_manager())
             // A cached listing would hide files added to an external table.
             .with_object_list_cache_limit(0)
             .build_arc()?;
@@ -392,7 +389,6 @@ impl Engine {
             base_state,
             files,
             runtime,
-            spill_space,
             admission: Admission::new(
                 AdmissionOptions {
                     policy: options.admission,
@@ -408,8 +404,10 @@ impl Engine {
                 options.history,
                 options.statement_timeout,
                 Arc::clone(&memory),
+                Arc::clone(&spill_space),
                 Arc::clone(&clock),
             ),
+            spill_space,
             groups: Arc::new(Groups::new(&options.workload_groups)),
             memory,
             sessions: Mutex::new(HashMap::new()),

@@ -17,8 +17,9 @@ use datafusion::common::tree_node::TreeNode;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use futures::{FutureExt, Stream, TryStreamExt};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use terrace_scan::spilling_join::SpillingHashJoinExec;
 use terrace_tier_store::table::row_bytes;
 use tokio::sync::{mpsc, oneshot};
@@ -39,6 +40,8 @@ use crate::error::{Error, ErrorKind, Result};
 const POINT_TIME: Duration = Duration::from_millis(50);
 /// Nor is one that reads more.
 const POINT_READ_BYTES: u64 = 1 << 20;
+/// Nor is one whose rows have more; a row may hold a large text.
+const POINT_RESULT_BYTES: u64 = 8 << 20;
 /// How often a point statement is looked at.
 const POINT_CHECK: Duration = Duration::from_millis(10);
 
@@ -57,58 +60,60 @@ pub(super) async fn start(
     let engine = Arc::clone(prepared.session().engine());
     let id = ticket.id().to_owned();
     let cancel_guard = ticket.interrupt().guard();
+    let mut overdue = Box::pin(ticket.interrupt().overdue());
     let (rows, receiver) = mpsc::channel(CHANNEL_BATCHES);
     let (header, opened) = oneshot::channel();
     let results = ResultSender { header: Some(header), rows };
     let task = engine.options.planning.clone().spawn(run(prepared, ticket, parameters, results));
-    let mut task = AbortOnDrop(task);
-    let schema: SchemaRef = match opened.await {
+    let mut task = AbortOnDrop::new(task);
+    let opened = tokio::select! {
+        biased;
+        opened = opened => opened,
+        error = &mut overdue => {
+            // It ends by itself, with this error.
+            task.detach();
+            cancel_guard.disarm();
+            return Err(error);
+        }
+    };
+    let schema: SchemaRef = match opened {
         Ok(opened) => opened?,
         Err(_) => {
-            return Err((&mut task.0)
+            return Err(task
                 .await
                 .err()
                 .map_or_else(|| Error::new(ErrorKind::Internal, "the statement gave no answer"), |e| join_error(&e)));
         }
     };
-    let stream =
-        ResultStream { schema: Arc::clone(&schema), receiver, task, ended: false, _cancel_guard: cancel_guard };
+    let stream = ResultStream {
+        schema: Arc::clone(&schema),
+        receiver,
+        task,
+        overdue,
+        ended: false,
+        cancel_guard: Some(cancel_guard),
+    };
     Ok(RunningQuery { id, schema, stream: Box::pin(stream) })
 }
 
 /// The task of a query.
 async fn run(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordBatch>, mut results: ResultSender) {
     let admitted = ticket.supervised(async {
-        let Some(mut admitted) = admit(&prepared, &ticket, parameters, &mut results).await? else { return Ok(None) };
-        if !admitted.slot.is_point() {
-            return Ok(Some(admitted));
-        }
-        let executable = admitted.executable()?;
-        let opened = tokio::select! {
-            biased;
-            opened = demoting(&ticket, &admitted.slot, admitted.open(executable)) => match opened {
-                Err(error) if is_out_of_memory(&error) => None,
-                opened => Some(opened?),
-            },
-            () = computes_for_long(&ticket) => None,
+        let Some((admitted, plan)) = admit(&prepared, &ticket, parameters, &mut results).await? else {
+            return Ok(None);
         };
-        let Some(opened) = opened else {
-            // It is no point statement, and has sent nothing: it starts again among the others, with a new plan, as a plan
-            // cannot be executed twice.
-            admitted.slot.demote();
-            let again = plan_physical(&admitted.engine, &ticket, &admitted.planned, PlanMemory::Full).await?;
-            admitted.executable = Some(again);
-            return Ok(Some(admitted));
+        let plan = match admitted.slot.is_point() {
+            true => admitted.execute_as_point(plan, &ticket, &mut results).await?,
+            false => Some(plan),
         };
-        demoting(&ticket, &admitted.slot, admitted.send(opened, &ticket, &mut results)).await?;
-        Ok(None)
+        Ok(plan.map(|plan| (admitted, plan)))
     });
     match admitted.await {
-        Ok(Some(admitted)) => {
+        Ok(Some((admitted, plan))) => {
             let cpu = admitted.engine.options.cpu.clone();
             let rows = results.rows.clone();
-            let mut task = AbortOnDrop(cpu.spawn(execute_admitted(admitted, ticket, results)));
-            if let Err(error) = (&mut task.0).await {
+            let task = AbortOnDrop::new(cpu.spawn(execute_admitted(admitted, plan, ticket, results)));
+            if let Err(error) = task.await {
                 // Its channel closed, which must not look like the end of the rows.
                 let cancelled = join_error(&error);
                 match error.try_into_panic() {
@@ -126,13 +131,16 @@ async fn run(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordB
 }
 
 /// Executes a query that is no point statement.
-async fn execute_admitted(admitted: Admitted, ticket: Ticket, mut results: ResultSender) {
+async fn execute_admitted(admitted: Admitted, plan: Executable, ticket: Ticket, mut results: ResultSender) {
     let body = async {
         // Moved, so that what the statement holds is free when its record ends.
         let mut admitted = admitted;
-        let executable = admitted.executable()?;
-        let opened = admitted.open_or_wait_for_memory(executable, &ticket).await?;
-        admitted.send(opened, &ticket, &mut results).await
+        let mut rows = admitted.open_or_wait_for_memory(plan, &ticket).await?;
+        results.start(rows.schema())?;
+        while let Some(batch) = rows.try_next().await? {
+            results.send(batch, &ticket, &admitted.slot).await?;
+        }
+        Ok(())
     };
     let result = ticket.supervised(body).await;
     ticket.end(&result);
@@ -147,7 +155,7 @@ async fn admit(
     ticket: &Ticket,
     parameters: Option<RecordBatch>,
     results: &mut ResultSender,
-) -> Result<Option<Admitted>> {
+) -> Result<Option<(Admitted, Executable)>> {
     let transaction = prepared.transaction()?;
     let running = Running::enter(transaction.as_ref(), prepared.command().privilege())?;
     let engine = prepared.session().engine();
@@ -168,36 +176,68 @@ async fn admit(
     let demand = Demand::from_plan(&executable.plan, ticket.memory().limit_bytes() as u64)?;
     let slot = acquire_slot(engine, ticket, Arc::clone(&demand)).await?;
     let engine = Arc::clone(engine);
-    Ok(Some(Admitted { engine, planned, executable: Some(executable), demand, slot, _running: running }))
+    Ok(Some((Admitted { engine, planned, demand, slot, _running: running }, executable)))
 }
 
 /// A query that has a plan and a slot.
 struct Admitted {
     engine: Arc<Engine>,
     planned: Planned,
-    /// `None` once it executes: the plan must not outlive the start, or it would keep what its operators let go of.
-    executable: Option<Executable>,
     demand: Arc<Demand>,
     slot: ExecutionSlot,
     _running: Option<Running>,
 }
 
-/// The rows of a query, the first of which are known.
-struct Opened {
-    stream: SendableRecordBatchStream,
-    first: Option<RecordBatch>,
-}
-
 impl Admitted {
-    /// Its plan, to be executed.
-    fn executable(&mut self) -> Result<Executable> {
-        self.executable.take().ok_or_else(|| Error::new(ErrorKind::Internal, "a plan was executed twice"))
+    /// Executes a point statement. It sends nothing before all of its rows are known, so that one that turns out to be none
+    /// can start again among the others: its tasks cannot go on there. Then this returns a new plan, as a plan cannot be
+    /// executed twice.
+    async fn execute_as_point(
+        &self,
+        plan: Executable,
+        ticket: &Ticket,
+        results: &mut ResultSender,
+    ) -> Result<Option<Executable>> {
+        let few_rows = tokio::select! {
+            biased;
+            few_rows = demoting(ticket, &self.slot, self.few_rows(plan)) => match few_rows {
+                Err(error) if is_out_of_memory(&error) => None,
+                few_rows => few_rows?,
+            },
+            () = computes_for_long(ticket) => None,
+        };
+        let Some((schema, batches)) = few_rows else {
+            self.slot.demote();
+            ticket.count_restart();
+            return plan_physical(&self.engine, ticket, &self.planned, PlanMemory::Full).await.map(Some);
+        };
+        results.start(schema)?;
+        for batch in batches {
+            results.send(batch, ticket, &self.slot).await?;
+        }
+        Ok(None)
     }
 
-    /// Executes the plan until its first rows are known.
-    async fn open(&self, executable: Executable) -> Result<Opened, DataFusionError> {
-        let Executable { plan, context } = executable;
+    /// The rows of a plan; `None` when they have more bytes than those of a point statement.
+    async fn few_rows(&self, plan: Executable) -> Result<Option<(SchemaRef, Vec<RecordBatch>)>, DataFusionError> {
+        let mut rows = self.open(plan).await?;
+        let (mut batches, mut bytes) = (Vec::new(), 0);
+        while let Some(batch) = rows.try_next().await? {
+            bytes += row_bytes(&batch);
+            if bytes > POINT_RESULT_BYTES {
+                return Ok(None);
+            }
+            batches.push(batch);
+        }
+        Ok(Some((rows.schema(), batches)))
+    }
+
+    /// Executes a plan until its first rows are known. The plan does not outlive this, or it would keep what its operators
+    /// let go of.
+    async fn open(&self, plan: Executable) -> Result<SendableRecordBatchStream, DataFusionError> {
+        let Executable { plan, context } = plan;
         let mut stream = execute_stream(plan, context)?;
+        let schema = stream.schema();
         let mut first = stream.try_next();
         let polled = futures::poll!(&mut first);
         self.demand.release_plan();
@@ -205,16 +245,23 @@ impl Admitted {
             Poll::Ready(first) => first?,
             Poll::Pending => first.await?,
         };
-        Ok(Opened { stream, first })
+        // One that has ended is not polled again.
+        let rest = first.is_some().then_some(stream);
+        let rows = stream::iter(first.map(Ok)).chain(stream::iter(rest).flatten());
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
     /// Executes a plan that is no point statement until its first rows are known. Where query memory runs out before, the
     /// statement starts again with a plan of few sorts: at once, or if others hold the memory, when it can have most of
     /// it. Later its client may already have rows.
-    async fn open_or_wait_for_memory(&mut self, executable: Executable, ticket: &Ticket) -> Result<Opened> {
-        let has_joins_or_sorts = has_joins_or_sorts(&executable.plan)?;
+    async fn open_or_wait_for_memory(
+        &mut self,
+        plan: Executable,
+        ticket: &Ticket,
+    ) -> Result<SendableRecordBatchStream> {
+        let has_joins_or_sorts = has_joins_or_sorts(&plan.plan)?;
         ticket.memory().take_crowded_out();
-        let error = match self.open(executable).await {
+        let error = match self.open(plan).await {
             Err(error) if is_out_of_memory(&error) => error,
             opened => return opened.map_err(Into::into),
         };
@@ -236,17 +283,6 @@ impl Admitted {
         }
         let again = plan_physical(&self.engine, ticket, &self.planned, PlanMemory::FewSorts).await?;
         self.open(again).await.map_err(Into::into)
-    }
-
-    async fn send(&self, opened: Opened, ticket: &Ticket, results: &mut ResultSender) -> Result<()> {
-        let Opened { mut stream, first } = opened;
-        results.start(stream.schema())?;
-        let mut next = first;
-        while let Some(batch) = next {
-            results.send(batch, ticket, &self.slot).await?;
-            next = stream.try_next().await?;
-        }
-        Ok(())
     }
 }
 
@@ -360,8 +396,11 @@ struct ResultStream {
     schema: SchemaRef,
     receiver: mpsc::Receiver<Result<RecordBatch, DataFusionError>>,
     task: AbortOnDrop<()>,
+    /// Ends when the statement should have stopped, but has not.
+    overdue: Pin<Box<dyn Future<Output = Error> + Send>>,
     ended: bool,
-    _cancel_guard: DropGuard,
+    /// Cancels the statement when the stream is dropped.
+    cancel_guard: Option<DropGuard>,
 }
 
 impl Stream for ResultStream {
@@ -371,11 +410,20 @@ impl Stream for ResultStream {
         if self.ended {
             return Poll::Ready(None);
         }
-        if let Some(item) = futures::ready!(self.receiver.poll_recv(context)) {
-            return Poll::Ready(Some(item));
+        match self.receiver.poll_recv(context) {
+            Poll::Ready(Some(item)) => return Poll::Ready(Some(item)),
+            Poll::Ready(None) => {}
+            Poll::Pending => {
+                let error = futures::ready!(self.overdue.poll_unpin(context));
+                // It ends by itself, with this error.
+                self.task.detach();
+                self.cancel_guard.take().map(DropGuard::disarm);
+                self.ended = true;
+                return Poll::Ready(Some(Err(error.into())));
+            }
         }
         // The channel also closes when the task panics, which must not look like the end of the rows.
-        let joined = futures::ready!(self.task.0.poll_unpin(context));
+        let joined = futures::ready!(self.task.poll_unpin(context));
         self.ended = true;
         Poll::Ready(joined.err().map(|e| Err(join_error(&e).into())))
     }

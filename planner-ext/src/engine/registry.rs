@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use super::interrupt::Interrupt;
 use super::memory::{QueryMemory, StatementMemory};
+use super::spill::{SpillSpace, StatementSpill};
 use super::workload::Group;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -121,12 +122,18 @@ pub struct StatementRecord {
     pub queued_us: u64,
     /// Microseconds for which threads worked for it.
     pub busy_us: u64,
-    /// Times that it started again, because query memory ran out before its first rows.
+    /// Times that it started again before its first rows: query memory ran out, or it was no point statement.
     pub restarts: u64,
     /// Query memory that it was expected to need, weighted by time, in bytes.
     pub demand_bytes: u64,
     /// Memory.
     pub memory: MemoryUse,
+    /// Bytes that it wrote to spill files, as query memory did not suffice.
+    pub spilled_bytes: u64,
+    /// Bytes that its scans read from the home tier.
+    pub cold_bytes: u64,
+    /// Microseconds that its scans waited for such reads, summed over partitions.
+    pub read_wait_us: u64,
     /// The error it ended with.
     pub error: Option<String>,
     /// Its scans, once it has ended.
@@ -227,6 +234,7 @@ struct RunningStatement {
     interrupt: Interrupt,
     memory: Arc<StatementMemory>,
     scans: Arc<StatementScans>,
+    spill: Arc<StatementSpill>,
 }
 
 /// Waits for execution slots: a load waits once, a statement that is executed again may wait again.
@@ -276,6 +284,9 @@ impl RunningStatement {
                 allocated: self.memory.heap().bytes(),
                 allocated_peak: self.memory.heap().peak_bytes(),
             },
+            spilled_bytes: self.spill.spilled_bytes(),
+            cold_bytes: self.scans.cold_bytes(),
+            read_wait_us: self.scans.read_wait().as_micros() as u64,
             error: None,
             scans: Arc::default(),
         }
@@ -304,6 +315,7 @@ pub(super) struct Registry {
     history: usize,
     time_limit: Option<Duration>,
     memory: Arc<QueryMemory>,
+    spill_space: Arc<SpillSpace>,
     /// Makes all statements wait that read rows.
     pause: Arc<Pause>,
     /// Statements that were stopped and have ended: their tasks may hold memory until each has had its turn.
@@ -317,11 +329,12 @@ pub(super) struct Registry {
 
 impl Registry {
     /// Makes a registry that keeps `history` ended statements and limits the duration of each statement, whose operators
-    /// reserve their memory in `memory`.
+    /// reserve their memory in `memory` and spill to `spill_space`.
     pub(super) fn new(
         history: usize,
         time_limit: Option<Duration>,
         memory: Arc<QueryMemory>,
+        spill_space: Arc<SpillSpace>,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -330,6 +343,7 @@ impl Registry {
             history,
             time_limit,
             memory,
+            spill_space,
             pause: Arc::default(),
             ending: Mutex::default(),
             next: AtomicU64::new(1),
@@ -351,6 +365,7 @@ impl Registry {
             let interrupt = interrupt.clone();
             move || interrupt.check().map_err(Into::into)
         };
+        let scans = Arc::new(StatementScans::with_stop_check(stop_check, Arc::clone(&self.pause)));
         let statement = Arc::new(RunningStatement {
             id: format!("q{started_unix_us:x}-{number}"),
             session: new.session.to_owned(),
@@ -368,7 +383,8 @@ impl Registry {
             demand_bytes: AtomicU64::new(0),
             interrupt,
             memory: Arc::new(StatementMemory::new(&self.memory, new.group.memory.as_ref())),
-            scans: Arc::new(StatementScans::with_stop_check(stop_check, Arc::clone(&self.pause))),
+            spill: self.spill_space.for_statement(scans.id()),
+            scans,
         });
         // Checked under the lock: after `refuse_new` no statement is added.
         let mut running = self.running.lock();
@@ -471,6 +487,11 @@ pub(super) struct Ticket {
 impl Ticket {
     pub(super) fn id(&self) -> &str {
         &self.statement.id
+    }
+
+    /// Its spill files.
+    pub(super) fn spill(&self) -> &Arc<StatementSpill> {
+        &self.statement.spill
     }
 
     /// Where its scans record their reads.
@@ -577,6 +598,9 @@ mod tests {
             busy_us: 0,
             restarts: 0,
             demand_bytes: 0,
+            spilled_bytes: 0,
+            cold_bytes: 0,
+            read_wait_us: 0,
             memory: MemoryUse::default(),
             error: None,
             scans: Arc::default(),

@@ -27,7 +27,7 @@ use super::planning::may_take_long;
 use super::registry::{StatementState, Ticket};
 use super::statement::{Planned, Prepared};
 use super::transaction::Running;
-use super::windows::with_partitioned_windows;
+use super::windows::{with_copied_texts, with_partitioned_windows};
 use crate::error::Result;
 
 /// The least memory for each of several sorts of one statement.
@@ -148,7 +148,7 @@ async fn physical_plan(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = state.create_physical_plan(&planned.plan).await?;
     let plan = with_announced_types(plan, planned.plan.schema().as_arrow())?;
-    let plan = with_partitioned_windows(with_even_sorts(plan)?)?;
+    let plan = with_copied_texts(with_partitioned_windows(with_even_sorts(plan)?)?, &planned.plan)?;
     let plan = with_small_batches(plan, interrupt)?;
     Ok(with_spilling_joins(interruptible(plan, interrupt)?)?)
 }
@@ -176,10 +176,12 @@ fn with_announced_types(plan: Arc<dyn ExecutionPlan>, announced: &Schema) -> Res
     Ok(Arc::new(ProjectionExec::try_new(columns, plan)?))
 }
 
-/// Builds the context of one execution, with its own memory pool and scan records; spill files and caches are shared.
+/// Builds the context of one execution, with its own memory pool, spill files and scan records; caches are shared.
 fn task_context(engine: &Engine, ticket: &Ticket, state: &SessionState) -> Result<Arc<TaskContext>> {
-    let runtime =
-        RuntimeEnvBuilder::from_runtime_env(&engine.runtime).with_memory_pool(ticket.memory().pool()).build_arc()?;
+    let runtime = RuntimeEnvBuilder::from_runtime_env(&engine.runtime)
+        .with_memory_pool(ticket.memory().pool())
+        .with_disk_manager_builder(ticket.spill().disk_manager())
+        .build_arc()?;
     let context = TaskContext::from(state).with_runtime(runtime);
     let config = context.session_config().clone().with_extension(ticket.scans());
     Ok(Arc::new(context.with_session_config(config)))

@@ -1,20 +1,47 @@
 //! Tasks on other runtimes, which end when nobody waits for them.
 
-use tokio::task::JoinHandle;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::error::{Error, ErrorKind, Result};
 
 /// A task that is aborted when this is dropped.
-pub(super) struct AbortOnDrop<T>(pub(super) JoinHandle<T>);
+pub(super) struct AbortOnDrop<T> {
+    task: JoinHandle<T>,
+    aborts: bool,
+}
+
+impl<T> AbortOnDrop<T> {
+    pub(super) fn new(task: JoinHandle<T>) -> Self {
+        Self { task, aborts: true }
+    }
+
+    /// Lets the task go on by itself.
+    pub(super) fn detach(&mut self) {
+        self.aborts = false;
+    }
+}
 
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
-        self.0.abort();
+        if self.aborts {
+            self.task.abort();
+        }
+    }
+}
+
+impl<T> Future for AbortOnDrop<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.task).poll(context)
     }
 }
 
 /// The error of a task that was cancelled or panicked.
-pub(super) fn join_error(error: &tokio::task::JoinError) -> Error {
+pub(super) fn join_error(error: &JoinError) -> Error {
     if error.is_cancelled() {
         Error::new(ErrorKind::Cancelled, "the statement was cancelled")
     } else {
@@ -29,6 +56,5 @@ where
     F: Future<Output = Result<T>> + Send + 'static,
     T: Send + 'static,
 {
-    let mut task = AbortOnDrop(runtime.spawn(work));
-    (&mut task.0).await.unwrap_or_else(|e| Err(join_error(&e)))
+    AbortOnDrop::new(runtime.spawn(work)).await.unwrap_or_else(|e| Err(join_error(&e)))
 }

@@ -5,6 +5,8 @@
 //! this operator keeps the rows of one partition only, and returns batches of the session's size. A partition that does not fit into
 //! query memory ends the statement with the error of the pool.
 //!
+//! - `texts`: lets windows over sorted rows free the texts of the rows that they have returned.
+//!
 //! Upstream: <https://github.com/apache/datafusion/issues/22946> (Support spilling for WindowAggExec), open; can go when
 //! the test `windows_keep_one_partition_and_reserve_it` passes without it.
 
@@ -32,6 +34,10 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::even_sorts::compact;
+
+mod texts;
+
+pub(super) use texts::with_copied_texts;
 
 /// Replaces each operator of DataFusion that keeps the whole input of its windows.
 pub(super) fn with_partitioned_windows(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {

@@ -25,6 +25,9 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
         .count("reserved_peak_bytes", |s| s.memory.reserved_peak)
         .count("allocated_bytes", |s| s.memory.allocated)
         .count("allocated_peak_bytes", |s| s.memory.allocated_peak)
+        .count("spilled_bytes", |s| s.spilled_bytes)
+        .count("cold_bytes", |s| s.cold_bytes)
+        .count("read_wait_us", |s| s.read_wait_us)
         .optional_text("error", |s| s.error.clone())
 }
 

@@ -275,6 +275,10 @@ section! {
         pub planning_slots: usize = 0,
         /// How long the planning of a statement may take.
         pub planning_timeout: Span = Span(Duration::from_secs(30)),
+        /// Bytes that all statements together may have in spill files, in `data_dir/spill`.
+        pub spill_limit: Size = Size::Bytes(64 << 30),
+        /// Bytes that one statement may have there. A share (50%) is taken of `spill_limit`.
+        pub statement_spill_limit: Size = Size::Percent(50.0),
         /// Finished statements that `system.queries` remembers.
         pub history: usize = 1000,
     }

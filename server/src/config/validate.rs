@@ -51,6 +51,8 @@ impl Config {
             "tiering.merge_top_percent must be above 0 and at most 100"
         } else if self.tiers.rate_limits().iter().any(|(_, rate)| matches!(rate, Size::Percent(_))) {
             "rate_limit of a tier is bytes per second, such as 100MiB, not a percentage"
+        } else if matches!(self.query.spill_limit, Size::Percent(_)) {
+            "query.spill_limit is bytes, such as 64GiB, not a percentage"
         } else if self.tiers.given_prices().iter().flatten().any(|price| !price.is_finite() || *price < 0.0) {
             "a price_per_gb must be a number of at least 0"
         } else if self.tiers.is_half_priced() {

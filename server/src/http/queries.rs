@@ -61,7 +61,7 @@ pub struct QueryItem {
     queued_us: u64,
     /// Time for which threads worked for it, in microseconds.
     busy_us: u64,
-    /// Times that it started again, because query memory ran out before its first rows.
+    /// Times that it started again before its first rows: query memory ran out, or it was no point statement.
     restarts: u64,
     /// Query memory that it was expected to need, weighted by time, in bytes.
     demand_bytes: u64,
@@ -73,6 +73,12 @@ pub struct QueryItem {
     allocated_bytes: u64,
     /// The most that it had allocated so far.
     allocated_peak_bytes: u64,
+    /// Bytes that it wrote to spill files.
+    spilled_bytes: u64,
+    /// Bytes that its scans read from the home tier.
+    cold_bytes: u64,
+    /// Time that its scans waited for such reads, summed over partitions, in microseconds.
+    read_wait_us: u64,
     /// The error with which it ended; `null`: none.
     #[schema(required)]
     error: Option<String>,
@@ -102,6 +108,9 @@ impl From<StatementRecord> for QueryItem {
             reserved_peak_bytes: record.memory.reserved_peak,
             allocated_bytes: record.memory.allocated,
             allocated_peak_bytes: record.memory.allocated_peak,
+            spilled_bytes: record.spilled_bytes,
+            cold_bytes: record.cold_bytes,
+            read_wait_us: record.read_wait_us,
             error: record.error,
         }
     }

@@ -23,7 +23,7 @@ use terrace_placement::{
 use terrace_storage::catalog::records::{decode, encode};
 use terrace_storage::catalog::{CALIBRATION_KEY, Catalog, Commit, HYSTERESIS_KEY, Space, TableRecord, key};
 use terrace_storage::heat::AccessTotals;
-use terrace_storage::io::BlockIo;
+use terrace_storage::io::{BlockIo, ReadingStatements};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::table::{Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableVersion};
@@ -92,6 +92,8 @@ pub struct Core {
     pub(super) io: Arc<dyn BlockIo>,
     /// Bytes of cold reads that are under way, or were read and not yet taken.
     pub(super) io_account: Arc<Account>,
+    /// The statements that read ahead, which share the account.
+    pub(super) reading_statements: Arc<ReadingStatements>,
     pub(super) delta: Arc<Account>,
     pub(super) filters: FilterPool,
     pub(super) access_totals: Arc<AccessTotals>,

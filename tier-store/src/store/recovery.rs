@@ -163,6 +163,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         home: Arc::new(home),
         io,
         io_account,
+        reading_statements: Arc::default(),
     })
 }
 

@@ -99,6 +99,10 @@ impl ColdPart {
         let read = home.read_rows(&self.chunk, &self.missing, self.wanted(), purpose).map_err(store_error)?;
         let Some(read) = read else { return Ok(Err(self)) };
         self.spec.asked_bytes.fetch_add(read.charged_bytes(), Ordering::Relaxed);
+        // Columns that others read cost no read.
+        if read.charged_bytes() > 0 {
+            self.spec.metrics.read(read.class());
+        }
         if self.cold.is_empty() {
             self.spec.metrics.chunks_cold.add(1);
         }

@@ -5,12 +5,14 @@
 //! reads that it still has to do. Without an engine every scan is a statement of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use parking_lot::Mutex;
-use terrace_tier_store::io::StatementId;
+use terrace_tier_store::Store;
+use terrace_tier_store::io::{ReadShare, StatementId};
 use terrace_tier_store::placement::{ExpectedRead, ExpectedReadSource, ScanProfile};
 use terrace_tier_store::table::Chunk;
 
@@ -38,6 +40,8 @@ pub struct StatementScans {
     counted: Mutex<Vec<Arc<CountedSegments>>>,
     /// Queues of all executions so far; those that ended are dead references.
     queues: Mutex<Vec<Weak<ScanQueue>>>,
+    /// What it reads ahead; set with its first scan.
+    share: OnceLock<Arc<ReadShare>>,
     /// True once the tiering loop follows this statement.
     is_followed: AtomicBool,
 }
@@ -51,6 +55,7 @@ impl Default for StatementScans {
             tallies: Mutex::default(),
             counted: Mutex::default(),
             queues: Mutex::default(),
+            share: OnceLock::new(),
             is_followed: AtomicBool::new(false),
         }
     }
@@ -68,7 +73,8 @@ impl StatementScans {
         Self { stop_check: Some(Box::new(check)), pause, ..Self::default() }
     }
 
-    pub(super) fn id(&self) -> StatementId {
+    /// Whose reads those of the scans are.
+    pub fn id(&self) -> StatementId {
         self.id
     }
 
@@ -123,9 +129,19 @@ impl StatementScans {
         }
     }
 
+    /// What the statement reads ahead in a store; a statement has one.
+    pub(super) fn share(&self, store: &Store) -> &Arc<ReadShare> {
+        self.share.get_or_init(|| ReadShare::new(Arc::clone(store.reading_statements())))
+    }
+
     /// Bytes that the scans read from the home tier so far.
     pub fn cold_bytes(&self) -> u64 {
         self.tallies.lock().iter().map(|tally| tally.cold_bytes()).sum()
+    }
+
+    /// Time that the scans waited for reads so far, summed over partitions.
+    pub fn read_wait(&self) -> Duration {
+        self.tallies.lock().iter().map(|tally| tally.wait()).sum()
     }
 
     /// Profiles of the scans so far, without those that read no segment.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use datafusion::common::instant::Instant;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
+use terrace_tier_store::io::Class;
 use terrace_tier_store::tier::TierId;
 
 use super::source::ScanSource;
@@ -26,6 +27,8 @@ pub(super) struct ScanMetrics {
     pub chunks_cold: Count,
     /// Bytes that were not read from the home tier because no row that needs them passed the filters.
     pub bytes_skipped: Count,
+    /// Reads of chunks on the home tier, of the classes that scans ask in.
+    reads: [(Class, Count); 3],
     tiers: Vec<(Count, Count)>,
 }
 
@@ -41,8 +44,15 @@ impl ScanMetrics {
             chunks_pruned_views: count("chunks_pruned_views".into()),
             chunks_cold: count("chunks_cold".into()),
             bytes_skipped: count("bytes_skipped".into()),
+            reads: [Class::Point, Class::Needed, Class::Prefetch]
+                .map(|class| (class, count(format!("reads_{}", class.name())))),
             tiers: tiers.map(|t| (count(format!("segments_{t}")), count(format!("bytes_{t}")))).collect(),
         }
+    }
+
+    /// Counts the read of a chunk on the home tier.
+    pub(super) fn read(&self, class: Class) {
+        self.reads.iter().filter(|(of, _)| *of == class).for_each(|(_, count)| count.add(1));
     }
 
     /// Counts a segment of `bytes` that was read on `tier`.

@@ -10,6 +10,7 @@
 //! - `filter`: conjuncts on a slice, cheapest first; run-time filters only while they pay
 //! - `hot`: the chunks that have rows of the hot views to which a scan is restricted
 //! - `keys`: passes the keys of a join's build side to the scan of its other side
+//! - `lane`: chunks of a queue by their state, and how far it reads ahead
 //! - `late`: late materialisation: reads the filters' columns first, if that pays
 //! - `late_fetch`: ORDER BY .. LIMIT reads wide columns only of the rows that are left
 //! - `like`: LIKE with several pieces of text
@@ -45,6 +46,7 @@ mod fetch;
 mod filter;
 mod hot;
 mod keys;
+mod lane;
 mod late;
 mod late_fetch;
 mod like;

@@ -8,7 +8,6 @@
 //!
 //! Every finished read wakes every waiting partition: the one that polled last may not be the one that is polled next.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -16,17 +15,17 @@ use std::task::{Context, Poll, Wake, Waker};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use terrace_tier_store::heat::{Pattern, Sample};
-use terrace_tier_store::io::StatementId;
+use terrace_tier_store::io::{ReadShare, StatementId};
 use terrace_tier_store::placement::ExpectedRead;
 use terrace_tier_store::table::Chunk;
 use terrace_tier_store::tier::ssd::Admission;
 
-use super::cold::{Arrived, ChunkRead, ColdPart};
+use super::cold::{Arrived, ColdPart};
 use super::expected_reads::StatementScans;
 use super::filter::{Conjunct, SliceFilter};
+use super::lane::{Lane, LookAhead};
 use super::late::{self, LateMaterialization};
 use super::metrics::ScanMetrics;
 use super::observer::ScanObserver;
@@ -86,6 +85,8 @@ pub(super) struct ScanQueue {
     pub(super) spec: Arc<ScanSpec>,
     /// Also kept alive so that epochs can ask for the expected reads of this queue.
     pub(super) scans: Arc<StatementScans>,
+    /// What the statement reads ahead.
+    share: Arc<ReadShare>,
     lanes: Vec<Mutex<Lane>>,
     wakers: Arc<Wakers>,
     pruner: Mutex<DynamicPruner>,
@@ -95,62 +96,6 @@ pub(super) struct ScanQueue {
     live: AtomicUsize,
     collected: AtomicUsize,
     closed: AtomicBool,
-}
-
-/// How many bytes of a lane may be in flight or ready.
-struct LookAhead {
-    /// Window of a scan that begins. It doubles with every chunk that arrives, and falls back to this when a chunk was
-    /// read that is no longer wanted. With a large first window a device that serves all requests at once would let the
-    /// first chunk wait for the last.
-    first_bytes: u64,
-    /// Window that keeps the device busy while a chunk is processed.
-    most_bytes: u64,
-}
-
-impl LookAhead {
-    /// Bounds for a device that `depth_bytes` in flight keep busy; a scan with a limit looks only one chunk ahead.
-    fn new(depth_bytes: u64, limited: bool) -> Self {
-        match limited {
-            true => Self { first_bytes: 1, most_bytes: 1 },
-            false => Self { first_bytes: depth_bytes / 2, most_bytes: depth_bytes * 4 },
-        }
-    }
-
-    /// The window after a chunk has arrived, given the window before.
-    fn widened(&self, window_bytes: u64) -> u64 {
-        self.most_bytes.min(window_bytes * 2)
-    }
-}
-
-/// Items by their state: pending, then resident or cold, then in flight, ready and open.
-#[derive(Default)]
-struct Lane {
-    started: bool,
-    /// Items not yet classified, in order.
-    pending: VecDeque<u32>,
-    /// In an ordered scan: items not yet taken, in order.
-    order: VecDeque<u32>,
-    /// Items that need no read. Always empty in an ordered scan, which finds them by `order`.
-    resident: VecDeque<u32>,
-    /// Items that have to be read.
-    cold: VecDeque<u32>,
-    /// Cold items whose filter columns are resident: the filters run before anything is read.
-    to_filter: VecDeque<u32>,
-    /// Filtered chunks whose other columns are to be read for the rows that passed.
-    filtered: VecDeque<ColdPart>,
-    reads: FuturesUnordered<ChunkRead>,
-    in_flight: BTreeSet<u32>,
-    ready: BTreeMap<u32, Arrived>,
-    /// Bytes in flight or ready, by item.
-    ahead: BTreeMap<u32, u64>,
-    /// Sum of `ahead`.
-    ahead_bytes: u64,
-    /// Bound of `ahead_bytes` at present.
-    window_bytes: u64,
-    /// Number of chunks whose filters a partition evaluates now; each of them may join `filtered` afterwards.
-    filtering: usize,
-    /// Chunks that partitions work on.
-    open: Vec<Arc<OpenChunk>>,
 }
 
 /// The next task of a partition.
@@ -205,13 +150,14 @@ impl ScanQueue {
         ordered: bool,
         pruner: DynamicPruner,
     ) -> Self {
-        let lane = |items: Vec<u32>| Mutex::new(Lane { pending: items.into(), ..Lane::default() });
         let late = LateMaterialization::new(&spec, ordered);
         let look_ahead = LookAhead::new(spec.source.store.io().depth().bytes(), spec.fetch.is_some());
+        let share = Arc::clone(scans.share(&spec.source.store));
         Self {
             spec,
             scans,
-            lanes: lanes.into_iter().map(lane).collect(),
+            share,
+            lanes: lanes.into_iter().map(Lane::new).map(Mutex::new).collect(),
             wakers: Arc::default(),
             pruner: Mutex::new(pruner),
             late,
@@ -414,6 +360,14 @@ impl ScanQueue {
         verdict == Verdict::Keep
     }
 
+    /// Starts the read of `part`; returns it when the share of the statement or the budget has no room.
+    fn read(&self, lane: &mut Lane, part: ColdPart, admission: Admission) -> Result<Option<ColdPart>> {
+        if admission == Admission::Prefetch && !self.share.has_room(self.spec.source.store.io_account()) {
+            return Ok(Some(part));
+        }
+        lane.read(part, admission, &self.share)
+    }
+
     /// Starts reads while the window and the I/O budget have room. A scan with a limit looks only one chunk ahead.
     fn read_ahead(&self, lane: &mut Lane) -> Result<()> {
         while !lane.filtered.is_empty() && lane.ahead_bytes < lane.window_bytes {
@@ -434,7 +388,7 @@ impl ScanQueue {
     /// were filtered come first, as they hold the charges of their filter columns.
     fn start_read(&self, lane: &mut Lane, admission: Admission) -> Result<bool> {
         if let Some(part) = lane.filtered.pop_front() {
-            return match lane.read(part, admission)? {
+            return match self.read(lane, part, admission)? {
                 Some(part) => {
                     lane.filtered.push_front(part);
                     Ok(false)
@@ -462,7 +416,7 @@ impl ScanQueue {
                     let part = if attempts { part.defer_unfiltered() } else { part };
                     if part.is_complete() {
                         lane.to_filter.push_back(item);
-                    } else if lane.read(part, admission)?.is_some() {
+                    } else if self.read(lane, part, admission)?.is_some() {
                         if attempts {
                             self.late.cancel_attempt();
                         }
@@ -587,84 +541,5 @@ impl ScanQueue {
             }
         }
         Ok(None)
-    }
-}
-
-impl Lane {
-    fn is_done(&self, ordered: bool) -> bool {
-        if ordered {
-            self.order.is_empty()
-        } else {
-            let filters_done = self.to_filter.is_empty() && self.filtered.is_empty();
-            filters_done && self.cold.is_empty() && self.ready.is_empty() && self.resident.is_empty()
-        }
-    }
-
-    /// Items that no partition has taken.
-    fn untaken(&self) -> BTreeSet<u32> {
-        let queued = [&self.pending, &self.order, &self.resident, &self.cold, &self.to_filter];
-        let read = self.in_flight.iter().chain(self.ready.keys()).copied();
-        let filtered = self.filtered.iter().map(ColdPart::item);
-        queued.into_iter().flatten().copied().chain(read).chain(filtered).collect()
-    }
-
-    /// Starts the read of `part`; returns it when the budget has no room.
-    fn read(&mut self, part: ColdPart, admission: Admission) -> Result<Option<ColdPart>> {
-        let item = part.item();
-        let bytes = part.missing_bytes();
-        let read = match part.read(admission)? {
-            Ok(read) => read,
-            Err(part) => return Ok(Some(part)),
-        };
-        self.reads.push(read);
-        self.in_flight.insert(item);
-        self.ahead.insert(item, bytes);
-        self.ahead_bytes += bytes;
-        Ok(None)
-    }
-
-    /// Removes a pruned item from the order, so that the lane does not wait for it.
-    fn skip(&mut self, item: u32) {
-        self.order.retain(|o| *o != item);
-    }
-
-    /// An item that was read ahead is taken: its bytes no longer count against the window.
-    fn end_ahead(&mut self, item: u32) {
-        self.ahead_bytes -= self.ahead.remove(&item).unwrap_or(0);
-    }
-
-    fn clear(&mut self) {
-        let open = std::mem::take(&mut self.open);
-        *self = Self { started: true, ..Self::default() };
-        open.into_iter().for_each(OpenChunk::release);
-    }
-
-    /// Cancels all reads and puts their items back among the cold ones.
-    fn withdraw(&mut self) {
-        self.reads = FuturesUnordered::new();
-        let mut back: Vec<u32> = std::mem::take(&mut self.in_flight).into_iter().collect();
-        back.extend(std::mem::take(&mut self.ready).into_keys());
-        back.extend(std::mem::take(&mut self.to_filter));
-        back.extend(std::mem::take(&mut self.filtered).iter().map(ColdPart::item));
-        back.sort_unstable();
-        back.into_iter().rev().for_each(|item| self.cold.push_front(item));
-        self.ahead.clear();
-        self.ahead_bytes = 0;
-        self.open.drain(..).for_each(OpenChunk::release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn read_ahead_doubles_up_to_a_bound_and_a_limit_looks_at_one_chunk() {
-        let course = |look_ahead: &LookAhead| {
-            let next = |window_bytes: &u64| Some(look_ahead.widened(*window_bytes));
-            std::iter::successors(Some(look_ahead.first_bytes), next).take(6).collect::<Vec<_>>()
-        };
-        assert_eq!(course(&LookAhead::new(16, false)), [8, 16, 32, 64, 64, 64]);
-        assert_eq!(course(&LookAhead::new(16, true)), [1; 6]);
     }
 }

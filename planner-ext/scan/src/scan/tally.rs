@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use datafusion::common::instant::Instant;
 use terrace_tier_store::placement::epoch::MAX_TIERS;
@@ -58,6 +59,11 @@ impl ScanTally {
     pub(super) fn waited(&self, since: Instant) {
         let ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.wait_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Time that its partitions waited for reads so far.
+    pub(super) fn wait(&self) -> Duration {
+        Duration::from_nanos(self.wait_ns.load(Ordering::Relaxed))
     }
 
     /// Counts a segment of the column at position `slot` that was read on `tier`, `cold_bytes` of it from the home

@@ -372,6 +372,56 @@ async fn windows_keep_one_partition_and_reserve_it() {
     assert!(error.message().contains("WindowAggExec"), "{error}");
 }
 
+/// DataFusion's operator keeps the texts of all rows of a partition.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_over_sorted_rows_free_texts_that_were_returned() {
+    let server = Server::with(|o| o.query_memory_bytes = 64 << 20);
+    let create = |table: &str, rows: u64| {
+        format!(
+            "CREATE TABLE {table} AS SELECT value AS k, value % 3 AS g, CASE WHEN value % 9 > 0 THEN 'a text that no \
+             view holds within itself, of some length ' || value END AS s, \
+             arrow_cast(CAST(value % 1000 AS VARCHAR), 'BinaryView') AS b FROM generate_series(0, {rows} - 1)"
+        )
+    };
+    // 160 MB of texts, which a sort spills.
+    server.run(&create("large", 3_000_000)).await.unwrap();
+    let numbered = "SELECT count(*), max(octet_length(s)) FROM (SELECT s, k, row_number() OVER (ORDER BY k) AS n FROM large) \
+                    WHERE n = k + 1";
+    assert_eq!(server.rows(numbered).await, ["3000000|63"]);
+    let record = server.engine.statements().into_iter().find(|record| record.sql == numbered).unwrap();
+    assert!(record.memory.allocated_peak < 110_000_000 && record.spilled_bytes > 100_000_000, "{record:?}");
+    // The text is passed on, is a key of the order, of the partitions, and part of a key.
+    server.run(&create("t", 200_000)).await.unwrap();
+    for window in [
+        "row_number() OVER (ORDER BY s, k)",
+        "rank() OVER (PARTITION BY g ORDER BY s)",
+        "dense_rank() OVER (PARTITION BY s ORDER BY k % 100)",
+        "count(*) OVER (PARTITION BY g ORDER BY s, k ROWS BETWEEN 3 PRECEDING AND CURRENT ROW)",
+        "sum(k) OVER (ORDER BY s DESC, g RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)",
+        "max(g) OVER (ORDER BY s GROUPS BETWEEN 2 PRECEDING AND 1 FOLLOWING)",
+        "lag(k, 2) OVER (PARTITION BY left(s, 3), g ORDER BY s NULLS FIRST, k)",
+        "row_number() OVER (PARTITION BY g ORDER BY k) + sum(g) OVER (PARTITION BY s ORDER BY k)",
+    ] {
+        // With texts whose bytes DataFusion copies by itself.
+        let [own, copied] = ["t", "(SELECT k, g, arrow_cast(s, 'LargeUtf8') AS s FROM t)"].map(|source| {
+            format!(
+                "SELECT sum(n * (octet_length(s) + k % 7)), count(n), max(s) FROM (SELECT k, s, {window} AS n FROM {source})"
+            )
+        });
+        assert_eq!(server.rows(&own).await, server.rows(&copied).await, "{window}");
+    }
+    // Functions of texts, filters, and binary values have the answers that they had.
+    let filtered = "CREATE VIEW v AS SELECT k, s, b, count(*) FILTER (WHERE s LIKE '%9') OVER (ORDER BY k) AS n FROM t";
+    server.run(filtered).await.unwrap();
+    let nines = server.rows("SELECT count(*) FROM t WHERE s LIKE '%9'").await;
+    assert_eq!(server.rows("SELECT max(n) FROM v").await, nines);
+    assert_eq!(server.rows("SELECT max(m) FROM (SELECT max(n) OVER (ORDER BY k) AS m, s, b FROM v)").await, nines);
+    let of_texts = "SELECT count(*), count(x), min(m), count(DISTINCT f), count(DISTINCT b) FROM (SELECT b, lag(s) OVER (ORDER BY \
+                    k) AS x, min(s) OVER (ORDER BY k) AS m, nth_value(b, 2) OVER (ORDER BY k) AS f FROM t)";
+    let found = server.rows("SELECT count(*), count(s) - 1, min(s), 1, count(DISTINCT b) FROM t").await;
+    assert_eq!(server.rows(of_texts).await, found);
+}
+
 /// Aggregations take hundreds of megabytes between two places where they wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_stop_between_two_batches() {
@@ -392,6 +442,48 @@ async fn statements_stop_between_two_batches() {
         assert!(ended.memory.allocated_peak < record.memory.allocated_peak + (700 << 20), "{ended:?} after {record:?}");
         assert!(start.elapsed() < STOPPED_WITHIN);
     }
+}
+
+/// A step of seconds keeps the statement, not its client.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_of_a_stopped_statement_does_not_wait_for_a_long_step() {
+    let cpu = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let server = Server::with(|o| {
+        o.cpu = cpu.handle().clone();
+        o.planning = cpu.handle().clone();
+        // Its rows are made by the task that sends them.
+        o.target_partitions = 1;
+    });
+    server.run("CREATE TABLE t AS SELECT value AS k, 'aaabbbc' AS s FROM generate_series(1, 200000)").await.unwrap();
+    // The rows of one batch take seconds; all others are there at once.
+    let slow = "length(regexp_replace(repeat(s, 40000), '(a+)(b*)c', 'x', 'g'))";
+    let few = format!("SELECT {slow} FROM t WHERE k <= 800");
+    let all = format!("SELECT CASE WHEN k BETWEEN 100001 AND 100800 THEN {slow} END FROM t");
+    for (sql, kind, why) in [
+        (&few, ErrorKind::Cancelled, "the statement was cancelled"),
+        (&all, ErrorKind::Cancelled, "the statement was cancelled"),
+        (&all, ErrorKind::DeadlineExceeded, "longer than 500ms"),
+    ] {
+        if kind == ErrorKind::DeadlineExceeded {
+            server.run("SET statement_timeout = '500ms'").await.unwrap();
+        }
+        let rows = server.start(sql);
+        let record = server.running(|record| record.sql == *sql && record.busy_us > 1_000).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        if kind == ErrorKind::Cancelled {
+            assert!(server.engine.cancel(&record.id));
+        }
+        assert_eq!(rows.await.unwrap().unwrap_err().kind(), kind);
+        let found = || server.engine.statements().into_iter().find(|other| other.id == record.id).unwrap();
+        assert!(found().state.is_active(), "it is still within its step: {:?}", found());
+        while found().state.is_active() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let ended = found();
+        assert!(ended.state == StatementState::Cancelled && ended.error.as_ref().unwrap().contains(why), "{ended:?}");
+    }
+    drop(server);
+    cpu.shutdown_background();
 }
 
 /// Each build side is several times query memory, and other operators of the statement spill beside it.

@@ -92,6 +92,33 @@ async fn a_point_statement_that_computes_for_long_goes_to_the_others() {
     planning.shutdown_background();
 }
 
+/// A statement whose rows come one after the other.
+const SLOW_STREAM: &str = "SELECT length(regexp_replace(repeat(s, 40000), '(a+)(b*)c', 'x', 'g')) AS n FROM t";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_point_statement_whose_rows_take_long_goes_to_the_others() {
+    let threads = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (cpu, planning) = (threads(), threads());
+    let server = Server::with(|o| {
+        o.cpu = cpu.handle().clone();
+        o.planning = planning.handle().clone();
+    });
+    server.run("CREATE TABLE t AS SELECT 'aaabbbc' || value AS s FROM generate_series(1, 400)").await.unwrap();
+    server.run("SET datafusion.execution.batch_size = 4").await.unwrap();
+    let busy = || [&cpu, &planning].map(|threads| threads.metrics().worker_total_busy_duration(0));
+    let before = busy();
+    let rows = server.batches(SLOW_STREAM).await.unwrap();
+    assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 400);
+    assert!(row_texts(&rows).iter().all(|n| n.parse::<i64>().unwrap() > 0));
+    let record = server.engine.statements().into_iter().find(|record| record.sql == SLOW_STREAM).unwrap();
+    assert_eq!((record.state, record.rows), (StatementState::Done, 400), "{record:?}");
+    let [cpu_time, planning_time] = [0, 1].map(|at| busy()[at] - before[at]);
+    assert!(cpu_time > planning_time, "{cpu_time:?} among the others, {planning_time:?} as a point statement");
+    drop(server);
+    cpu.shutdown_background();
+    planning.shutdown_background();
+}
+
 fn joins(count: usize) -> String {
     let joined: Vec<String> = (1..count).map(|n| format!("JOIN t AS t{n} ON t{}.k = t{n}.k", n - 1)).collect();
     format!("SELECT count(*) FROM t AS t0 {}", joined.join(" "))

@@ -19,6 +19,7 @@
 //! - [`priority`]: priorities of background threads
 //! - `queue`: the order of the reads that wait for the device
 //! - [`request`]: a read as the engines see it
+//! - `shares`: divides the budget of reads among statements
 //! - [`simulated`]: the engine with seeded faults, for tests
 //! - [`uring`]: the io_uring engine, on a thread that sleeps when idle
 
@@ -37,6 +38,7 @@ pub mod pool;
 mod priority;
 mod queue;
 mod request;
+mod shares;
 pub mod simulated;
 pub mod uring;
 
@@ -61,6 +63,7 @@ pub use intent::{Class, Intent, StatementId};
 pub use pool::BufferPool;
 pub use priority::{Priority, lower_priority};
 pub(crate) use priority::{QUANTUM_BYTES, let_others_run};
+pub use shares::{ReadAhead, ReadShare, ReadingStatements};
 
 /// Alignment of offsets, lengths and addresses of direct I/O.
 pub const BLOCK_BYTES: usize = 4096;

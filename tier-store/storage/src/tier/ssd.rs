@@ -353,8 +353,7 @@ impl Home for SsdTier {
         let shared_reads = shared_reads.into_iter().flatten().collect();
         let clock = Arc::clone(&self.clock);
         let counters = Arc::clone(&self.counters);
-        let for_upkeep = admission.is_upkeep();
-        Ok(Some(ColdRead::new(shared_reads, bytes_read, charged_bytes, clock, counters, for_upkeep)))
+        Ok(Some(ColdRead::new(shared_reads, bytes_read, charged_bytes, clock, counters, class)))
     }
 
     fn bytes_to_read(&self, chunk: &Chunk, column: usize, wanted: Option<&[Range<usize>]>) -> u64 {

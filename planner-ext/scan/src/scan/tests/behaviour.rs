@@ -202,6 +202,20 @@ async fn counting_reads_nothing() {
 }
 
 #[tokio::test]
+async fn reads_have_the_class_of_what_the_scan_does() {
+    let fixture = Fixture::new(&mut Rng(4), 200_000, 5_000, 0);
+    let reads = |plan| ["reads_point", "reads_needed", "reads_prefetch"].map(|class| metric(plan, class));
+    let (plan, found) = run(&fixture.session(1), "SELECT s FROM t WHERE k = 7").await;
+    assert_eq!(lines(&found).len(), 1);
+    let [points, others @ ..] = reads(&plan);
+    assert!(points > 0 && others == [0, 0], "{points} points, {others:?}");
+    // A scan of several megabytes begins as one that looks rows up.
+    let (plan, _) = run(&fixture.session(1), "SELECT * FROM t").await;
+    let [points, others @ ..] = reads(&plan);
+    assert!(points <= 20 && others.iter().sum::<usize>() > 15, "{points} points, {others:?}");
+}
+
+#[tokio::test]
 async fn join_filters_prune_chunks_and_rows() {
     for partitions in [1, 3] {
         let fixture = Fixture::new(&mut Rng(4), 40_000, 1000, 0);

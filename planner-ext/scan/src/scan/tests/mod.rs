@@ -196,7 +196,9 @@ impl Fixture {
         let start = std::time::Instant::now();
         let idle = || {
             let in_flight = &self.store.io().stats().in_flight;
-            in_flight.load(std::sync::atomic::Ordering::SeqCst) == 0 && self.store.io_account().used_bytes() == 0
+            in_flight.load(std::sync::atomic::Ordering::SeqCst) == 0
+                && self.store.io_account().used_bytes() == 0
+                && self.store.reading_statements().count() == 0
         };
         // A cancelled read that the kernel executes ends by itself, an aborted task when the runtime polls it.
         while !idle() {

@@ -16,7 +16,7 @@ use terrace_model::{Error, Result};
 
 use super::shared_read::{ReadColumn, SharedRead};
 use super::{HomeCounters, enclosing_bytes};
-use crate::io::{AlignedBuffer, BufferPool};
+use crate::io::{AlignedBuffer, BufferPool, Class};
 use crate::table::{Chunk, SegmentHome};
 use crate::tier::codec::{self, Part, StoredColumn};
 
@@ -52,8 +52,7 @@ pub struct ColdRead {
     charged_bytes: u64,
     clock: Arc<dyn Clock>,
     counters: Arc<HomeCounters>,
-    /// True when no statement waits for the read.
-    for_upkeep: bool,
+    class: Class,
     /// Time of the first poll that found the read incomplete.
     waiting_since_us: Option<u64>,
 }
@@ -65,10 +64,15 @@ impl ColdRead {
         charged_bytes: u64,
         clock: Arc<dyn Clock>,
         counters: Arc<HomeCounters>,
-        for_upkeep: bool,
+        class: Class,
     ) -> Self {
         let columns = Vec::with_capacity(shared_reads.len());
-        Self { shared_reads, columns, bytes_read, charged_bytes, clock, counters, for_upkeep, waiting_since_us: None }
+        Self { shared_reads, columns, bytes_read, charged_bytes, clock, counters, class, waiting_since_us: None }
+    }
+
+    /// Its class when it began.
+    pub fn class(&self) -> Class {
+        self.class
     }
 
     /// Bytes charged for the read; 0 for columns that other readers read.
@@ -109,7 +113,7 @@ impl ColdRead {
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         let bytes_read = self.bytes_read + self.shared_reads.iter().map(|read| read.reread_bytes()).sum::<u64>();
         self.counters.read_bytes.fetch_add(bytes_read, Ordering::Relaxed);
-        if !self.for_upkeep {
+        if self.class != Class::Upkeep {
             self.counters.wait_us.fetch_add(wait_us, Ordering::Relaxed);
         }
         let columns = std::mem::take(&mut self.columns);
