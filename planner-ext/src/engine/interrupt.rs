@@ -7,8 +7,9 @@
 //! gigabytes between two places where it waits. Where the condition of
 //! a hash or nested-loop join drops the pairs before they are output, the condition, which is evaluated for every few
 //! thousand pairs, checks the interrupt. Where a single step takes long all the same (groups are sorted before they spill),
-//! the client of a query has its error after a moment, and the query keeps its slot and memory until the step ends. Not covered: a sort-merge join whose condition drops nearly all pairs, and a semi
-//! join without condition whose keys repeat on both sides.
+//! the client of a query has its error after a moment, and the query keeps its slot and memory until the step ends.
+//! Not covered: a sort-merge join whose condition drops nearly all pairs, and a semi join without condition whose keys
+//! repeat on both sides.
 //!
 //! Upstream: <https://github.com/apache/datafusion/issues/19358> (Join operators don't yield to tokio runtime,
 //! preventing query cancellation), open; can go when the test `joins_of_very_many_pairs_stop_when_they_are_cancelled`

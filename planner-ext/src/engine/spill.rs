@@ -32,9 +32,9 @@ const MERGED_RUNS: usize = 16;
 /// Most bytes in spill files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SpillLimits {
-    /// Those of all statements.
+    /// Most bytes of all statements together.
     pub(super) all_bytes: u64,
-    /// Those of each statement.
+    /// Most bytes of each statement.
     pub(super) statement_bytes: u64,
 }
 

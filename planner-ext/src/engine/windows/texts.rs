@@ -50,7 +50,7 @@ pub(in crate::engine) fn with_copied_texts(
     }
     plan.transform_up(|node| {
         let Some(window) = node.downcast_ref::<BoundedWindowAggExec>() else { return Ok(Transformed::no(node)) };
-        // DataFusion compares bounds of values only of the same type, and refuses some orders of casted ones.
+        // DataFusion compares bounds only of values of one type, so it refuses some orders of columns that were cast.
         match with_casts(&node, window) {
             Ok(Some(casted)) => Ok(Transformed::yes(casted)),
             Ok(None) | Err(_) => Ok(Transformed::no(node)),
@@ -238,7 +238,7 @@ fn cast_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
-/// The column with bytes of its own if it is a slice of more than views can refer to: Arrow's cast would keep them all, and panic.
+/// Copies a slice of more bytes than views can refer to. Arrow's cast would keep all of them, and panic.
 fn with_short_bytes(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let bytes = match column.data_type() {
         DataType::LargeUtf8 => column.as_string::<i64>().values().len(),

@@ -28,7 +28,7 @@ pub struct ReadShare {
 }
 
 impl ReadShare {
-    /// That of a statement that reads nothing so far.
+    /// The share of a statement that has read nothing so far.
     pub fn new(all: Arc<ReadingStatements>) -> Arc<Self> {
         Arc::new(Self { all, bytes: AtomicU64::new(0) })
     }
@@ -57,7 +57,7 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// The bytes.
+    /// Their number.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
