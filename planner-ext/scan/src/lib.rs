@@ -11,6 +11,7 @@
 //! - [`joins`]: the order of inner joins; all planner rules and options of a session
 //! - [`coercion`]: coercion of numbers of different types
 //! - [`comparison`]: rewrites comparisons into the type of a column
+//! - [`compact()`]: copies batches that keep more memory than their rows need
 //! - [`safe_cast`]: casts that keep every value
 //! - [`session_options`]: options of a session
 //! - [`pause`]: pauses reading while memory is critically short
@@ -19,6 +20,7 @@
 //! - `subqueries`: scalar subqueries that return no row
 
 pub mod coercion;
+mod compact;
 pub mod comparison;
 mod decimal;
 mod floats;
@@ -33,4 +35,5 @@ pub mod sink;
 pub mod spilling_join;
 mod subqueries;
 
+pub use compact::compact;
 pub use provider::TierTable;

@@ -11,21 +11,16 @@
 //! keep and count the batches of their left side in the same way, and get the same operator there. A hash join's build
 //! side counts a shared page once and copies what keeps too much (`terrace_scan`'s `spilling_join`).
 //!
-//! - `compact`: copies batches that keep more than their rows
-//!
 //! Upstream: <https://github.com/apache/datafusion/issues/12136> (External sorting not working for string columns),
 //! open; can go when the tests `a_clustered_ingest_larger_than_query_memory_spills_and_is_sorted`,
 //! `a_sort_of_texts_reserves_the_bytes_of_its_rows` and
 //! `test_every_way_of_loading_sorts_more_than_its_memory` (tests/python/test_load.py) pass without it.
-
-mod compact;
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
-pub(super) use compact::compact;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -34,6 +29,7 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use futures::{Stream, StreamExt, TryStreamExt};
+use terrace_scan::compact;
 
 use super::stream_exec::StreamExec;
 

@@ -32,8 +32,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::WindowAggExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, Statistics};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-
-use super::even_sorts::compact;
+use terrace_scan::compact;
 
 mod texts;
 

@@ -21,7 +21,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
 
 use super::input::{InputExec, Inputs, Side, Slot};
-use super::rows::compact;
+use crate::compact;
 
 /// Returns the rows of a spilled partition as `join` announces them.
 pub(super) fn finished(
@@ -35,7 +35,7 @@ pub(super) fn finished(
         Some(order) => {
             let schema = rows.schema();
             // A sort counts the buffers of each batch, and the texts of joined rows lie in those of the build side.
-            let compacted = rows.map(|batch| compact(&batch?));
+            let compacted = rows.map(|batch| compact(batch?));
             let compacted = Slot::new(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), compacted)));
             let inputs = Inputs { build: compacted, probe: Arc::default(), memory: None };
             let sort = SortExec::new(sort_order(join, order)?, InputExec::for_rows(Side::Build, schema))

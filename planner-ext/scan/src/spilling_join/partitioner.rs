@@ -17,7 +17,7 @@ use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::common::{NullEquality, internal_datafusion_err};
 use datafusion::error::Result;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
@@ -26,9 +26,17 @@ use futures::StreamExt;
 
 use super::Limits;
 use super::writer::{FileWriter, RowFile, with_schema};
+use crate::compact::{compact, rows_bytes};
 
 /// Seed of the first split; each further split adds one. Neither the seed of exchanges nor that of DataFusion's join.
 const SEED: u64 = 0x7e44_ace5_9111_0001;
+
+/// The rows that wait to be written have at most this share of query memory, and their copies as much: other operators of
+/// the statement need some too, and cannot take it from this one.
+const BUFFER_SHARE: usize = 32;
+
+/// Rows of so many bytes may always wait: writes would be small beside what they cost.
+const LEAST_BUFFER_BYTES: usize = 64 << 10;
 
 /// The rows of one side in files.
 #[derive(Clone, Default)]
@@ -76,9 +84,12 @@ pub(super) struct Partitioner {
 }
 
 impl Partitioner {
-    pub(super) fn new(split: Split, manager: SpillManager, context: &TaskContext) -> Self {
+    pub(super) fn new(mut split: Split, manager: SpillManager, context: &TaskContext) -> Self {
         let consumer = MemoryConsumer::new("HashJoinSpill").with_can_spill(true);
         let files = split.limits.files.max(2);
+        if let MemoryLimit::Finite(limit) = context.memory_pool().memory_limit() {
+            split.limits.buffer_bytes = split.limits.buffer_bytes.min((limit / BUFFER_SHARE).max(LEAST_BUFFER_BYTES));
+        }
         Self {
             random_state: RandomState::with_seed(SEED.wrapping_add(split.depth as u64)),
             split,
@@ -124,6 +135,8 @@ impl Partitioner {
         if batch.num_rows() == 0 {
             return Ok(());
         }
+        // A slice of large buffers would keep them, and be counted as large as they are.
+        let batch = compact(batch)?;
         // The batch, and the copy of its rows that is written.
         let bytes = get_record_batch_memory_size(&batch).saturating_mul(2);
         if self.reservation.try_grow(bytes).is_err() {
@@ -147,7 +160,7 @@ impl Partitioner {
     fn buffer(&mut self, batch: RecordBatch) -> Result<()> {
         let batch = with_schema(batch, &self.schema)?;
         self.buffered_rows += batch.num_rows();
-        self.buffered_bytes += get_record_batch_memory_size(&batch);
+        self.buffered_bytes += rows_bytes(&batch);
         self.buffered.push(batch);
         Ok(())
     }

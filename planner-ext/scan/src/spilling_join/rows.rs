@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, MutableArrayData, RecordBatch, RecordBatchOptions, make_array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
 use datafusion::common::utils::memory::{RecordBatchMemoryCounter, estimate_memory_size};
 use datafusion::error::Result;
@@ -14,6 +14,7 @@ use futures::StreamExt;
 
 use super::Limits;
 use super::memory::BuildMemory;
+use crate::compact::{compact, rows_bytes};
 
 /// Bytes per row beside the hash table: the chain of rows of equal hash, and the bit of the bitmap, rounded up.
 const CHAIN_BYTES: usize = size_of::<u32>() + 1;
@@ -64,7 +65,7 @@ impl BuildRows {
 
     /// Takes a batch, or returns it when there is no memory for it.
     fn push(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
-        let batch = if self.compacting { compact(&batch)? } else { batch };
+        let batch = if self.compacting { compact(batch)? } else { batch };
         if self.try_take(&batch)? {
             return Ok(None);
         }
@@ -72,7 +73,7 @@ impl BuildRows {
             return Ok(Some(batch));
         }
         self.compact()?;
-        let batch = compact(&batch)?;
+        let batch = compact(batch)?;
         Ok(if self.try_take(&batch)? { None } else { Some(batch) })
     }
 
@@ -138,14 +139,14 @@ impl BuildRows {
         batches().for_each(|batch| {
             buffers.count_batch(batch);
         });
-        let used: usize = batches().flat_map(RecordBatch::columns).map(|array| used_bytes(array)).sum();
+        let used: usize = batches().map(rows_bytes).sum();
         buffers.memory_usage() / 2 > used
     }
 
     fn compact(&mut self) -> Result<()> {
         self.compacting = true;
         for batch in &mut self.batches {
-            *batch = compact(batch)?;
+            *batch = compact(batch.clone())?;
         }
         self.recount();
         // Less than before, and reserved already.
@@ -170,35 +171,4 @@ fn concatenated_bytes(array: &ArrayRef) -> usize {
         || data.get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size()),
         |width| array.len() * width + array.nulls().map_or(0, |_| array.len().div_ceil(8)),
     )
-}
-
-/// Bytes of an array's rows, without unused parts of its buffers.
-fn used_bytes(array: &dyn Array) -> usize {
-    let texts = match array.data_type() {
-        DataType::Utf8View => array.as_string_view().total_buffer_bytes_used(),
-        DataType::BinaryView => array.as_binary_view().total_buffer_bytes_used(),
-        _ => 0,
-    };
-    let data = array.to_data();
-    data.get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size()) + texts
-}
-
-/// Copies the columns of a batch whose buffers are not its own, or not only.
-pub(super) fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().map(|array| {
-        Ok(match array.data_type() {
-            DataType::Utf8View => Arc::new(array.as_string_view().gc()) as ArrayRef,
-            DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
-            _ if used_bytes(array) < array.get_buffer_memory_size() / 2 => {
-                let data = array.to_data();
-                let mut copy = MutableArrayData::new(vec![&data], false, array.len());
-                copy.try_extend(0, 0, array.len())?;
-                make_array(copy.freeze())
-            }
-            _ => Arc::clone(array),
-        })
-    });
-    let columns = columns.collect::<Result<Vec<_>>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    Ok(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?)
 }

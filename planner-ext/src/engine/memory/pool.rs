@@ -29,6 +29,7 @@
 //! <https://github.com/apache/datafusion/issues/17334> (External sort failing with non-spillable operators as input
 //! (RepartitionExec)), open.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -54,6 +55,9 @@ const EMPTY_TABLE: usize = 8;
 
 /// Prefix of the names of aggregations with grouping sets, and of some others: over ordered input, with a limit.
 const GROUPING_SETS_CONSUMER: &str = "GroupedHashAggregateStream[";
+
+/// Operators that an error names.
+const LISTED_OPERATORS: usize = 5;
 
 /// The bytes that count against the limit where `consumer` asks for `bytes`.
 fn counted(consumer: &MemoryConsumer, bytes: usize) -> usize {
@@ -85,11 +89,18 @@ struct SortMemory {
     handed_on_bytes: usize,
 }
 
+/// What one operator has reserved.
+#[derive(Debug)]
+struct HeldMemory {
+    operator: String,
+    bytes: usize,
+}
+
 /// Memory that the operators of one statement hold.
 #[derive(Debug, Default)]
 struct OperatorMemory {
-    /// Bytes of each operator that can spill and has asked for some, by the id of its consumer.
-    spilling: HashMap<usize, usize>,
+    /// What each operator that has asked for some holds, by the id of its consumer.
+    held: HashMap<usize, HeldMemory>,
     sorts: Vec<SortMemory>,
     /// Partial aggregations by the ids of their consumers.
     partials: HashMap<usize, PartialMemory>,
@@ -106,7 +117,7 @@ impl OperatorMemory {
 
     /// The limit for all statements under which `consumer`, which can spill, is granted `additional` bytes.
     fn limit_for(&self, total: usize, consumer: &MemoryConsumer, additional: usize) -> usize {
-        let held = self.spilling.get(&consumer.id()).copied().unwrap_or(0);
+        let held = self.held.get(&consumer.id()).map_or(0, |held| held.bytes);
         // A small operator has little to spill, so it may use half of the last fifth.
         let small = (total / 32).max(ONE_BATCH_BYTES.min(total / 5));
         if held.saturating_add(additional) <= small {
@@ -119,10 +130,9 @@ impl OperatorMemory {
     }
 
     fn record_growth(&mut self, consumer: &MemoryConsumer, bytes: usize) {
-        if consumer.can_spill() {
-            *self.spilling.entry(consumer.id()).or_default() += bytes;
-        }
         let id = consumer.id();
+        let new = || HeldMemory { operator: consumer.name().to_owned(), bytes: 0 };
+        self.held.entry(id).or_insert_with(new).bytes += bytes;
         if let Some(partial) = self.partials.get_mut(&id) {
             partial.held_bytes += bytes;
             partial.was_refused = false;
@@ -134,8 +144,8 @@ impl OperatorMemory {
 
     /// Returns the bytes that others may have now.
     fn record_shrink(&mut self, consumer: &MemoryConsumer, bytes: usize) -> usize {
-        if let Some(bytes_held) = self.spilling.get_mut(&consumer.id()) {
-            *bytes_held = bytes_held.saturating_sub(bytes);
+        if let Some(held) = self.held.get_mut(&consumer.id()) {
+            held.bytes = held.bytes.saturating_sub(bytes);
         }
         if let Some(sort) = self.sort_of_runs(consumer.id()) {
             sort.handed_on_bytes += bytes;
@@ -157,6 +167,14 @@ impl OperatorMemory {
         if let Some(partial) = self.partials.get_mut(&consumer.id()) {
             partial.was_refused = true;
         }
+    }
+
+    /// The operators that hold the most, and their bytes.
+    fn largest(&self) -> String {
+        let mut held: Vec<&HeldMemory> = self.held.values().filter(|held| held.bytes > 0).collect();
+        held.sort_unstable_by_key(|held| (Reverse(held.bytes), &held.operator));
+        let named = held.iter().take(LISTED_OPERATORS).map(|held| format!("{} {}", held.operator, held.bytes));
+        named.collect::<Vec<_>>().join(", ")
     }
 
     /// Takes what a partial aggregation emitted before it went on to read.
@@ -245,7 +263,7 @@ impl MemoryPool for StatementPool {
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         let mut operators = self.operators.lock();
-        operators.spilling.remove(&consumer.id());
+        operators.held.remove(&consumer.id());
         self.release(operators.take_emitted(consumer));
         operators.partials.remove(&consumer.id());
         // The runs end before the merge has taken what they handed on.
@@ -281,9 +299,10 @@ impl MemoryPool for StatementPool {
                     self.was_crowded_out.store(true, Ordering::Relaxed);
                 }
                 DataFusionError::ResourcesExhausted(format!(
-                    "{} asked for {additional} bytes; this statement holds {}, {holders} {used} of {total}",
+                    "{} asked for {additional} bytes; this statement holds {} ({}), {holders} {used} of {total}",
                     consumer.name(),
                     self.reserved(),
+                    operators.largest(),
                 ))
             })
         };

@@ -30,9 +30,12 @@ impl Share {
 }
 
 /// Returns the rows of `batch` in buffers of their own size where they keep more than half as much again.
-pub(in crate::engine) fn compact(batch: RecordBatch) -> Result<RecordBatch> {
-    let used: usize = batch.columns().iter().map(|column| used_bytes(column.as_ref())).sum();
-    if !COPIED_FROM.is_exceeded(get_record_batch_memory_size(&batch), used) {
+///
+/// # Errors
+///
+/// Fails where Arrow cannot copy a column.
+pub fn compact(batch: RecordBatch) -> Result<RecordBatch> {
+    if !COPIED_FROM.is_exceeded(get_record_batch_memory_size(&batch), rows_bytes(&batch)) {
         return Ok(batch);
     }
     let copied = |column: &ArrayRef| {
@@ -45,6 +48,11 @@ pub(in crate::engine) fn compact(batch: RecordBatch) -> Result<RecordBatch> {
     let columns = batch.columns().iter().map(copied).collect::<Result<Vec<_>>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(batch.schema(), columns, &options)?)
+}
+
+/// Bytes of the rows of a batch, without the parts of its buffers that they do not use.
+pub(crate) fn rows_bytes(batch: &RecordBatch) -> usize {
+    batch.columns().iter().map(|column| used_bytes(column.as_ref())).sum()
 }
 
 /// Bytes of the values of an array, without the parts of its buffers that they do not use.
