@@ -323,6 +323,8 @@ async fn collect(
         match collected.await {
             Err(CollectError::Plan(error)) if memory != PlanMemory::FewSorts && is_out_of_memory(&error) => {
                 memory = PlanMemory::FewSorts;
+                ticket.count_restart();
+                ticket.memory().released().await;
             }
             Err(error) => return Err(error.into()),
             Ok(collected) => return Ok(collected),

@@ -7,6 +7,9 @@
 //! does not fit. Below a sort, large batches are therefore cut, small ones are joined, and those that keep much more than
 //! their rows need are copied ([`compact`]). Most batches of numbers pass as they are.
 //!
+//! The rows of a sort refer to the texts of all batches that were merged into them, and a merge of sorted partitions counts
+//! these, and keeps them, for each batch. Below such a merge, texts are therefore copied.
+//!
 //! A sort with a limit keeps the best rows only and compacts them itself, so it is not changed. Nested-loop and cross joins
 //! keep and count the batches of their left side in the same way, and get the same operator there. A hash join's build
 //! side counts a shared page once and copies what keeps too much (`terrace_scan`'s `spilling_join`).
@@ -20,7 +23,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -28,6 +31,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use futures::{Stream, StreamExt, TryStreamExt};
 use terrace_scan::compact;
 
@@ -36,9 +40,21 @@ use super::stream_exec::StreamExec;
 /// Name of the operator that passes on rows, in their order, in batches of the session's size with buffers of their own.
 const EVEN_BATCHES: &str = "EvenBatchesExec";
 
-/// Adds such an operator below each operator that keeps the batches of its input and counts them whole.
+/// Name of the operator that copies the texts of batches.
+const OWN_TEXTS: &str = "OwnTextsExec";
+
+/// Adds such operators below those that keep the batches of their input and count them whole.
 pub(super) fn with_even_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
+        if node.is::<SortPreservingMergeExec>() && has_texts(&node.schema()) {
+            let texts = node.children().into_iter().map(|input| {
+                let own =
+                    |batches: SendableRecordBatchStream, _: &TaskContext| batches.map(|batch| compact(batch?)).boxed();
+                Arc::new(StreamExec::new(OWN_TEXTS, Arc::clone(input), own)) as Arc<dyn ExecutionPlan>
+            });
+            let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            return Ok(Transformed::yes(Arc::clone(&node).replace_children(texts.collect(), options)?));
+        }
         let Some(input) = kept_input(node.as_ref()).filter(|input| input.name() != EVEN_BATCHES) else {
             return Ok(Transformed::no(node));
         };
@@ -52,6 +68,12 @@ pub(super) fn with_even_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Ex
         Ok(Transformed::yes(node.replace_children(children, options)?))
     })
     .data()
+}
+
+/// Whether rows may have texts outside of their columns.
+fn has_texts(schema: &SchemaRef) -> bool {
+    let is_fixed = |data_type: &DataType| data_type.is_primitive() || data_type == &DataType::Boolean;
+    !schema.fields().iter().all(|field| is_fixed(field.data_type()))
 }
 
 /// The first input of an operator, if the operator keeps its batches and counts them whole.

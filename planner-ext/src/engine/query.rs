@@ -281,6 +281,7 @@ impl Admitted {
                 Err(stopped) => return Err(stopped),
             }
         }
+        ticket.memory().released().await;
         let again = plan_physical(&self.engine, ticket, &self.planned, PlanMemory::FewSorts).await?;
         self.open(again).await.map_err(Into::into)
     }

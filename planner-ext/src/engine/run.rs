@@ -33,6 +33,13 @@ use crate::error::Result;
 /// The least memory for each of several sorts of one statement.
 const SORT_BYTES: usize = 64 << 20;
 
+/// Rows of a batch where memory has run out. A merge holds four batches of each spill file, an aggregation that merges
+/// its groups a table of some.
+const FEW_ROWS: usize = 1_024;
+
+/// What a sort keeps for its merge, as a share of query memory, where memory has run out.
+const MERGE_SHARE: usize = 16;
+
 /// Waits for an execution slot and keeps the statement's record up to date.
 pub(super) async fn acquire_slot(engine: &Engine, ticket: &Ticket, demand: Arc<Demand>) -> Result<ExecutionSlot> {
     ticket.set_state(StatementState::Queued);
@@ -55,8 +62,8 @@ pub(super) enum PlanMemory {
     /// As much as the settings of the session allow.
     #[default]
     Full,
-    /// Few partitions where query memory is small: each sort needs room for a batch and its merge beside the memory of the
-    /// others.
+    /// Small batches, and few partitions where query memory is small: each sort needs room for a batch and its merge beside
+    /// the memory of the others.
     FewSorts,
 }
 
@@ -70,8 +77,13 @@ impl PlanMemory {
     fn apply(self, state: &mut SessionState, limit_bytes: usize) {
         if self == Self::FewSorts {
             let most = (limit_bytes / SORT_BYTES).max(1);
-            let execution = &mut state.config_mut().options_mut().execution;
+            let config = state.config_mut();
+            let rows = config.batch_size().min(FEW_ROWS);
+            *config = config.clone().with_batch_size(rows);
+            let execution = &mut config.options_mut().execution;
             execution.target_partitions = execution.target_partitions.min(most);
+            execution.sort_spill_reservation_bytes =
+                execution.sort_spill_reservation_bytes.min(limit_bytes / MERGE_SHARE);
         }
     }
 }

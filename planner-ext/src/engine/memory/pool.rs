@@ -12,6 +12,16 @@
 //!   refusal makes it fail. While less than nine tenths of the limit are used, the pool grants each operator up to a
 //!   thirty-second of the limit, or 8 MiB if that is more (a batch of wide rows), but at most a fifth of the limit.
 //!
+//! - **The merge of a sort's spill files takes an equal part of half of the limit**, with the statement's other sorts. It asks
+//!   for room for one file after the other until it is refused, so it would take all that there is, while other sorts still
+//!   read their input, and a merge of their rows keeps some of each (DataFusion 55 sorts/multi_level_merge.rs
+//!   `get_sorted_spill_files_to_merge`). With less room it merges fewer files at a time.
+//!
+//! - **The merge of what an aggregation has spilled takes a quarter of the limit.** The operators above already hold memory
+//!   then, and the table into which the aggregation reads the merged groups cannot spill any more, so it may use all that
+//!   there is (aggregates/hash_stream.rs `into_replay_stream`). It has some MiB for each column of texts, however few groups
+//!   are in it (group_values/multi_group_by/bytes_view.rs).
+//!
 //! - **What a partial aggregation emits stays reserved until it reads on.** One that gets no more memory turns its groups
 //!   into one batch, frees the bytes of its table, and passes the batch on in slices (DataFusion 55 aggregates/hash_stream.rs
 //!   `handle_emitting_on_memory_pressure`). Others took these bytes meanwhile, and twice what was reserved was held.
@@ -30,7 +40,7 @@
 //! (RepartitionExec)), open.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -52,6 +62,15 @@ const MERGE_CONSUMER: &str = "ExternalSorterMerge[";
 const PARTIAL_CONSUMER: &str = "PartialHashAggregateStream[";
 /// A partial aggregation that keeps at most this share of its bytes has emitted its groups.
 const EMPTY_TABLE: usize = 8;
+
+/// What the names of all aggregations have.
+const AGGREGATION_CONSUMER: &str = "AggregateStream[";
+
+/// Whether `consumer` is an aggregation that spills its groups to files.
+fn is_aggregation(consumer: &MemoryConsumer) -> bool {
+    let name = consumer.name();
+    consumer.can_spill() && name.contains(AGGREGATION_CONSUMER) && !name.starts_with(PARTIAL_CONSUMER)
+}
 
 /// Prefix of the names of aggregations with grouping sets, and of some others: over ordered input, with a limit.
 const GROUPING_SETS_CONSUMER: &str = "GroupedHashAggregateStream[";
@@ -87,6 +106,16 @@ struct SortMemory {
     merge: Option<usize>,
     /// Bytes that the runs gave back and the merge has not taken.
     handed_on_bytes: usize,
+    /// Whether the runs were refused memory, so that they were written to files.
+    has_spilled: bool,
+    /// Whether the sort has read all its input.
+    has_ended: bool,
+}
+
+impl SortMemory {
+    fn new(partition: String, runs: usize) -> Self {
+        Self { partition, runs, merge: None, handed_on_bytes: 0, has_spilled: false, has_ended: false }
+    }
 }
 
 /// What one operator has reserved.
@@ -94,6 +123,8 @@ struct SortMemory {
 struct HeldMemory {
     operator: String,
     bytes: usize,
+    /// Whether it was refused some.
+    was_refused: bool,
 }
 
 /// Memory that the operators of one statement hold.
@@ -104,6 +135,8 @@ struct OperatorMemory {
     sorts: Vec<SortMemory>,
     /// Partial aggregations by the ids of their consumers.
     partials: HashMap<usize, PartialMemory>,
+    /// Ids of the consumers of aggregations that have spilled and read their groups again.
+    merging_aggregations: HashSet<usize>,
 }
 
 impl OperatorMemory {
@@ -115,9 +148,16 @@ impl OperatorMemory {
         self.sorts.iter_mut().find(|sort| sort.merge == Some(id))
     }
 
-    /// The limit for all statements under which `consumer`, which can spill, is granted `additional` bytes.
-    fn limit_for(&self, total: usize, consumer: &MemoryConsumer, additional: usize) -> usize {
-        let held = self.held.get(&consumer.id()).map_or(0, |held| held.bytes);
+    /// The limit for all statements under which an operator is granted `additional` bytes.
+    fn limit_for(&self, total: usize, reservation: &MemoryReservation, additional: usize) -> usize {
+        if let Some(limit) = self.limit_for_merge(total, reservation, additional) {
+            return limit;
+        }
+        let consumer = reservation.consumer();
+        if !consumer.can_spill() {
+            return total;
+        }
+        let held = self.held_bytes(consumer.id());
         // A small operator has little to spill, so it may use half of the last fifth.
         let small = (total / 32).max(ONE_BATCH_BYTES.min(total / 5));
         if held.saturating_add(additional) <= small {
@@ -129,9 +169,35 @@ impl OperatorMemory {
         (total - total / 5).saturating_sub(others.map(|sort| sort.handed_on_bytes).sum())
     }
 
+    fn held_bytes(&self, id: usize) -> usize {
+        self.held.get(&id).map_or(0, |held| held.bytes)
+    }
+
+    /// The limit under which a merge of files is granted `additional` bytes; `None` for other requests.
+    fn limit_for_merge(&self, total: usize, reservation: &MemoryReservation, additional: usize) -> Option<usize> {
+        let id = reservation.consumer().id();
+        let held = self.held_bytes(id);
+        let merges = |sort: &SortMemory| sort.merge == Some(id) && sort.has_spilled && sort.has_ended;
+        let most = if self.merging_aggregations.contains(&id) {
+            // Its table has another reservation than its merge, and begins when the merge has all that it gets.
+            let is_table = reservation.size() != held;
+            if is_table {
+                return Some(total);
+            }
+            total / 4
+        } else if self.sorts.iter().any(merges) {
+            total / 2 / self.sorts.len()
+        } else {
+            return None;
+        };
+        // It fails if it gets no room for its first file.
+        let is_granted = held == 0 || held.saturating_add(additional) <= most;
+        Some(if is_granted { total } else { 0 })
+    }
+
     fn record_growth(&mut self, consumer: &MemoryConsumer, bytes: usize) {
         let id = consumer.id();
-        let new = || HeldMemory { operator: consumer.name().to_owned(), bytes: 0 };
+        let new = || HeldMemory { operator: consumer.name().to_owned(), bytes: 0, was_refused: false };
         self.held.entry(id).or_insert_with(new).bytes += bytes;
         if let Some(partial) = self.partials.get_mut(&id) {
             partial.held_bytes += bytes;
@@ -146,6 +212,10 @@ impl OperatorMemory {
     fn record_shrink(&mut self, consumer: &MemoryConsumer, bytes: usize) -> usize {
         if let Some(held) = self.held.get_mut(&consumer.id()) {
             held.bytes = held.bytes.saturating_sub(bytes);
+            let has_all_spilled = held.was_refused && held.bytes == 0;
+            if has_all_spilled && is_aggregation(consumer) {
+                self.merging_aggregations.insert(consumer.id());
+            }
         }
         if let Some(sort) = self.sort_of_runs(consumer.id()) {
             sort.handed_on_bytes += bytes;
@@ -164,8 +234,13 @@ impl OperatorMemory {
     }
 
     fn record_refusal(&mut self, consumer: &MemoryConsumer) {
+        if let Some(held) = self.held.get_mut(&consumer.id()) {
+            held.was_refused = true;
+        }
         if let Some(partial) = self.partials.get_mut(&consumer.id()) {
             partial.was_refused = true;
+        } else if let Some(sort) = self.sort_of_runs(consumer.id()) {
+            sort.has_spilled = true;
         }
     }
 
@@ -250,7 +325,7 @@ impl MemoryPool for StatementPool {
         let mut operators = self.operators.lock();
         if let Some(partition) = consumer.name().strip_prefix(SORT_CONSUMER) {
             let partition = partition.to_owned();
-            operators.sorts.push(SortMemory { partition, runs: consumer.id(), merge: None, handed_on_bytes: 0 });
+            operators.sorts.push(SortMemory::new(partition, consumer.id()));
         } else if let Some(partition) = consumer.name().strip_prefix(MERGE_CONSUMER) {
             let mut latest = operators.sorts.iter_mut().rev();
             if let Some(sort) = latest.find(|sort| sort.merge.is_none() && sort.partition == partition) {
@@ -264,8 +339,12 @@ impl MemoryPool for StatementPool {
     fn unregister(&self, consumer: &MemoryConsumer) {
         let mut operators = self.operators.lock();
         operators.held.remove(&consumer.id());
+        operators.merging_aggregations.remove(&consumer.id());
         self.release(operators.take_emitted(consumer));
         operators.partials.remove(&consumer.id());
+        if let Some(sort) = operators.sort_of_runs(consumer.id()) {
+            sort.has_ended = true;
+        }
         // The runs end before the merge has taken what they handed on.
         let ends = |sort: &SortMemory| sort.merge.map_or(sort.runs == consumer.id(), |merge| merge == consumer.id());
         operators.sorts.retain(|sort| !ends(sort));
@@ -293,7 +372,7 @@ impl MemoryPool for StatementPool {
         self.release(operators.take_emitted(consumer));
         let try_add = |memory: &QueryMemory, holders: &str| {
             let total = memory.limit_bytes;
-            let limit = if consumer.can_spill() { operators.limit_for(total, consumer, additional) } else { total };
+            let limit = operators.limit_for(total, reservation, additional);
             memory.try_add(additional, limit).map_err(|used| {
                 if self.reserved().saturating_add(additional) <= limit {
                     self.was_crowded_out.store(true, Ordering::Relaxed);
@@ -430,6 +509,51 @@ mod tests {
         drop(partial);
         assert_eq!((memory.used_bytes(), pool.reserved()), (0, 0));
         other.try_grow(3_200).unwrap();
+    }
+
+    #[test]
+    fn merges_of_files_leave_memory_to_other_sorts() {
+        let (_, pool) = pool();
+        let (runs, merge) = sort(&pool, 0);
+        let (other, _merge) = sort(&pool, 1);
+        runs.try_grow(2_000).unwrap();
+        runs.try_grow(1_000).unwrap_err();
+        runs.free();
+        // It merges what is to be spilled, and reads on.
+        merge.try_grow(2_800).unwrap();
+        merge.free();
+        drop(runs);
+        // The first file, and two more.
+        merge.try_grow(500).unwrap();
+        merge.try_grow(300).unwrap();
+        other.try_grow(700).unwrap();
+        let error = merge.try_grow(1).unwrap_err().to_string();
+        assert!(error.contains("(ExternalSorterMerge[0] 800, ExternalSorter[1] 700)"), "{error}");
+        // One in memory needs what it asks for.
+        let (runs, merge) = sort(&pool, 2);
+        runs.try_grow(200).unwrap();
+        drop(runs);
+        merge.try_grow(900).unwrap();
+    }
+
+    #[test]
+    fn the_table_of_merged_groups_gets_what_their_merge_leaves() {
+        let (_, pool) = pool();
+        let aggregation = operator(&pool, "FinalHashAggregateStream[0]", true);
+        aggregation.try_grow(2_500).unwrap();
+        aggregation.try_grow(100).unwrap_err();
+        aggregation.try_resize(0).unwrap();
+        let sort = operator(&pool, "ExternalSorter[0]", true);
+        sort.try_grow(1_000).unwrap();
+        let (merge, table) = (aggregation.new_empty(), aggregation);
+        merge.try_grow(500).unwrap();
+        merge.try_grow(300).unwrap();
+        merge.try_grow(1).unwrap_err();
+        sort.try_grow(760).unwrap();
+        sort.try_grow(100).unwrap_err();
+        table.try_grow(300).unwrap();
+        table.try_grow(340).unwrap();
+        table.try_grow(1).unwrap_err();
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! The memory that one statement holds.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use datafusion::execution::memory_pool::MemoryPool;
 use terrace_heap::HeapAccount;
 
 use super::{QueryMemory, StatementPool};
+
+/// How long a statement waits for the operators of a plan that has failed.
+const LONGEST_RELEASE: Duration = Duration::from_secs(5);
+const RELEASE_CHECK: Duration = Duration::from_millis(1);
 
 /// The memory of one statement, counted in two ways: what its operators reserve of query memory, and what its work
 /// allocates. The second is 0 in programs whose allocator does not count.
@@ -38,6 +43,15 @@ impl StatementMemory {
 
     pub(in crate::engine) fn reserved_bytes(&self) -> u64 {
         self.pool.reserved() as u64
+    }
+
+    /// Waits until its operators have let go of all that they reserved, but not for ever: those of a plan that has failed
+    /// end with their tasks, which may be at work on other threads.
+    pub(in crate::engine) async fn released(&self) {
+        let end = Instant::now() + LONGEST_RELEASE;
+        while self.pool.reserved() > 0 && Instant::now() < end {
+            tokio::time::sleep(RELEASE_CHECK).await;
+        }
     }
 
     pub(in crate::engine) fn reserved_peak_bytes(&self) -> u64 {

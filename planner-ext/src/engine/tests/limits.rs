@@ -372,6 +372,39 @@ async fn windows_keep_one_partition_and_reserve_it() {
     assert!(error.message().contains("WindowAggExec"), "{error}");
 }
 
+/// Sorts and aggregations of rows with texts, of a table that is many times as large as query memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sorts_and_aggregations_complete_in_little_memory() {
+    const CREATE: &str = "CREATE TABLE t AS SELECT value * 7919 % 1000003 AS a, lpad(CAST(value AS VARCHAR), 90, 'x') AS s, \
+                          value * 0.5 AS b, lpad(CAST(value % 7 AS VARCHAR), 90, 'y') AS c \
+                          FROM generate_series(1, 200000)";
+    // The first column is the first key of the order.
+    const QUERIES: [&str; 5] = [
+        "SELECT a, s, b, c FROM t ORDER BY a",
+        "SELECT s, c, a FROM t ORDER BY s, a",
+        "SELECT c, s, a FROM t ORDER BY c, s",
+        "SELECT s, a, sum(b), max(c) FROM t GROUP BY a, s ORDER BY s",
+        "SELECT DISTINCT a, s, c FROM t ORDER BY a",
+    ];
+    let key = |row: &String| format!("{:>90}", row.split('|').next().unwrap());
+    let mut expected: Vec<Vec<String>> = Vec::new();
+    for mebibytes in [1 << 10, 24, 48] {
+        let server = Server::with(|o| o.query_memory_bytes = mebibytes << 20);
+        server.run(CREATE).await.unwrap();
+        for (number, sql) in QUERIES.into_iter().enumerate() {
+            let case = format!("{mebibytes} MiB: {sql}");
+            let batches = server.batches(sql).await.unwrap_or_else(|error| panic!("{case}: {error}"));
+            let mut rows = row_texts(&batches);
+            assert!(rows.is_sorted_by_key(key), "{case}");
+            rows.sort_unstable();
+            match expected.get(number) {
+                Some(expected) => assert!(rows == *expected, "{case}"),
+                None => expected.push(rows),
+            }
+        }
+    }
+}
+
 /// DataFusion's operator keeps the texts of all rows of a partition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn windows_over_sorted_rows_free_texts_that_were_returned() {
