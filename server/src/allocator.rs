@@ -8,8 +8,21 @@ const KEPT_MS: i64 = 10_000;
 /// `mi_option_purge_delay` of mimalloc.h; the crate has no name for it.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// Keeps freed memory for a while, or returns it at once, unless `MIMALLOC_PURGE_DELAY` says something else.
-pub fn keep_freed_memory(keep: bool) {
+/// Chooses between speed and little memory: freed memory is kept for a while and new memory comes in huge pages, or freed
+/// memory is returned at once and new memory comes in small pages, of which the parts that nobody uses are not resident: a
+/// sort of 1 GB took 1.07 GB with huge pages, and 0.94 GB without. `MIMALLOC_PURGE_DELAY` and `MIMALLOC_ALLOW_THP` override
+/// this.
+pub fn use_memory_freely(freely: bool) {
+    keep_freed_memory(freely);
+    if std::env::var_os("MIMALLOC_ALLOW_THP").is_none() {
+        let disable = libc::c_ulong::from(!freely);
+        // SAFETY: changes how the kernel provides pages from now on. A kernel that cannot do so returns an error, and all
+        // stays as it is.
+        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disable, 0, 0, 0) };
+    }
+}
+
+fn keep_freed_memory(keep: bool) {
     if std::env::var_os("MIMALLOC_PURGE_DELAY").is_none() {
         // SAFETY: sets a number that the allocator reads whenever it frees memory; any number is valid.
         unsafe { mi_option_set(PURGE_DELAY, if keep { KEPT_MS } else { 0 }) };
@@ -27,6 +40,16 @@ mod tests {
     use libmimalloc_sys::mi_option_get;
 
     use super::*;
+
+    #[test]
+    fn the_kernel_gives_no_huge_pages_while_memory_is_short() {
+        // SAFETY: reads a setting of the process.
+        let disabled = || unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) };
+        use_memory_freely(false);
+        assert_eq!(disabled(), 1);
+        use_memory_freely(true);
+        assert_eq!(disabled(), 0);
+    }
 
     #[test]
     fn the_option_is_the_delay() {

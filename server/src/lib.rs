@@ -71,7 +71,7 @@ pub use error::{Error, Result};
 
 /// Runs the command line of this process. Errors go to stderr and exit with 1.
 pub fn main() -> ExitCode {
-    allocator::keep_freed_memory(true);
+    allocator::use_memory_freely(true);
     match cli::run().and_then(|()| terminal::finish()) {
         // A reader that closed the output early is no failure.
         Ok(()) | Err(Error::OutputClosed) => ExitCode::SUCCESS,

@@ -6,7 +6,8 @@
 //!
 //! - From [`PRESSURE_PERCENT`] of the limit on, the allocator returns freed memory to the system at once, also what idle
 //!   threads have kept. While statements hold [`LARGE_BYTES`] together, it returns at once what is freed: they allocate and
-//!   free by hundreds of megabytes, and twice what they held was resident when freed memory was kept for reuse.
+//!   free by hundreds of megabytes, and twice what they held was resident when freed memory was kept for reuse. Nor does the
+//!   kernel provide huge pages then.
 //! - From [`SHORT_PERCENT`] on, no statement begins beside others but point statements.
 //! - From [`CROWDED_PERCENT`] on, while several statements hold more than query memory and a quarter of it, those are
 //!   stopped that hold the most beyond their reservations: values of aggregates are copied whole into their results, and
@@ -158,8 +159,8 @@ impl Shared {
             if resident_bytes >= share(limit_bytes, SHORT_PERCENT) {
                 tracing::debug!(?memory, reserved = engine.memory().used_bytes(), stopping, ?due, "memory is short");
             }
-            if let Some(keep) = due.keep_freed {
-                allocator::keep_freed_memory(keep);
+            if let Some(freely) = due.use_freely {
+                allocator::use_memory_freely(freely);
             }
             if due.return_freed {
                 allocator::return_freed_memory();
@@ -241,8 +242,8 @@ struct Reaction {
 /// What is due after a look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Due {
-    /// Whether the allocator keeps freed memory from now on, if that changes.
-    keep_freed: Option<bool>,
+    /// Whether the allocator uses memory freely from now on, if that changes.
+    use_freely: Option<bool>,
     /// Whether to return what it has kept.
     return_freed: bool,
     /// Whether memory is short from now on, if that changes.
@@ -265,7 +266,7 @@ impl Reaction {
         let returns_freed = under_pressure || held_bytes >= large;
         if returns_freed != self.returns_freed {
             self.returns_freed = returns_freed;
-            due.keep_freed = Some(!returns_freed);
+            due.use_freely = Some(!returns_freed);
             due.return_freed = returns_freed;
         }
         self.since_return += since;
@@ -433,10 +434,10 @@ mod tests {
         let mut reaction = Reaction::default();
         let mut due = |memory| reaction.due(memory, 0, RETURN_EVERY / 2);
         assert_eq!(due(resident(79)), Due::default());
-        assert_eq!(due(resident(80)), Due { keep_freed: Some(false), return_freed: true, ..Due::default() });
+        assert_eq!(due(resident(80)), Due { use_freely: Some(false), return_freed: true, ..Due::default() });
         assert_eq!(due(resident(80)), Due::default());
         assert_eq!(due(resident(80)), Due { return_freed: true, ..Due::default() });
-        assert_eq!(due(resident(50)), Due { keep_freed: Some(true), ..Due::default() });
+        assert_eq!(due(resident(50)), Due { use_freely: Some(true), ..Due::default() });
     }
 
     #[test]
@@ -444,9 +445,9 @@ mod tests {
         let mut reaction = Reaction::default();
         let mut due = |held_bytes| reaction.due(Memory { held_bytes, ..resident(50) }, 0, RETURN_EVERY / 2);
         assert_eq!(due(LARGE_BYTES - 1), Due::default());
-        assert_eq!(due(LARGE_BYTES), Due { keep_freed: Some(false), return_freed: true, ..Due::default() });
+        assert_eq!(due(LARGE_BYTES), Due { use_freely: Some(false), return_freed: true, ..Due::default() });
         assert_eq!(due(LARGE_BYTES / 2), Due::default());
-        assert_eq!(due(LARGE_BYTES / 2 - 1), Due { keep_freed: Some(true), ..Due::default() });
+        assert_eq!(due(LARGE_BYTES / 2 - 1), Due { use_freely: Some(true), ..Due::default() });
     }
 
     #[test]
