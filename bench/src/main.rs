@@ -51,7 +51,7 @@ mod tpch;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    terrace_server::allocator::keep_freed_memory(true);
+    terrace_server::allocator::use_memory_freely(true);
     match cli::run() {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {

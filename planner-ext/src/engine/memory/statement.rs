@@ -1,7 +1,7 @@
 //! The memory that one statement holds.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use datafusion::execution::memory_pool::MemoryPool;
 use terrace_heap::HeapAccount;
@@ -48,10 +48,13 @@ impl StatementMemory {
     /// Waits until its operators have let go of all that they reserved, but not for ever: those of a plan that has failed
     /// end with their tasks, which may be at work on other threads.
     pub(in crate::engine) async fn released(&self) {
-        let end = Instant::now() + LONGEST_RELEASE;
-        while self.pool.reserved() > 0 && Instant::now() < end {
-            tokio::time::sleep(RELEASE_CHECK).await;
-        }
+        let released = async {
+            while self.pool.reserved() > 0 {
+                tokio::time::sleep(RELEASE_CHECK).await;
+            }
+        };
+        // The next plan may do with what there is.
+        _ = tokio::time::timeout(LONGEST_RELEASE, released).await;
     }
 
     pub(in crate::engine) fn reserved_peak_bytes(&self) -> u64 {
