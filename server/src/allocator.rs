@@ -1,5 +1,7 @@
 //! Settings of the allocator, mimalloc.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use libmimalloc_sys::{mi_collect, mi_option_set, mi_option_t};
 
 /// How long freed memory is kept for reuse, in milliseconds, instead of one second. The system clears each page that it
@@ -14,12 +16,26 @@ const PURGE_DELAY: mi_option_t = 15;
 /// this.
 pub fn use_memory_freely(freely: bool) {
     keep_freed_memory(freely);
-    if std::env::var_os("MIMALLOC_ALLOW_THP").is_none() {
-        let disable = libc::c_ulong::from(!freely);
-        // SAFETY: changes how the kernel provides pages from now on. A kernel that cannot do so returns an error, and all
-        // stays as it is.
-        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disable, 0, 0, 0) };
+    // Whoever started the process may have disabled huge pages for it, which stays.
+    let is_change = !freely || HUGE_PAGES_DISABLED.load(Ordering::Relaxed);
+    if is_change && std::env::var_os("MIMALLOC_ALLOW_THP").is_none() {
+        HUGE_PAGES_DISABLED.store(disable_huge_pages(!freely), Ordering::Relaxed);
     }
+}
+
+/// Whether this process has disabled huge pages for itself.
+static HUGE_PAGES_DISABLED: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether this call has disabled them.
+fn disable_huge_pages(disable: bool) -> bool {
+    const UNUSED: libc::c_ulong = 0;
+    // SAFETY: reads a setting of the process.
+    let before = unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, UNUSED, UNUSED, UNUSED, UNUSED) };
+    let value = libc::c_ulong::from(disable);
+    // SAFETY: changes how the kernel provides pages from now on. A kernel that cannot do so returns an error, and all stays
+    // as it is.
+    let result = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, value, UNUSED, UNUSED, UNUSED) };
+    disable && before == 0 && result == 0
 }
 
 fn keep_freed_memory(keep: bool) {
@@ -43,12 +59,14 @@ mod tests {
 
     #[test]
     fn the_kernel_gives_no_huge_pages_while_memory_is_short() {
+        const UNUSED: libc::c_ulong = 0;
         // SAFETY: reads a setting of the process.
-        let disabled = || unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) };
-        use_memory_freely(false);
-        assert_eq!(disabled(), 1);
-        use_memory_freely(true);
-        assert_eq!(disabled(), 0);
+        let disabled = || unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, UNUSED, UNUSED, UNUSED, UNUSED) };
+        let before = disabled();
+        assert!(before >= 0, "the kernel has no such setting");
+        assert_eq!((disable_huge_pages(true), disabled()), (before == 0, 1));
+        assert_eq!((disable_huge_pages(true), disabled()), (false, 1));
+        assert_eq!((disable_huge_pages(before == 1), disabled()), (false, before));
     }
 
     #[test]

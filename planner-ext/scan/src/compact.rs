@@ -2,7 +2,7 @@
 //!
 //! What a batch keeps is counted as DataFusion counts it: the capacity of every buffer that it refers to, once. Slices of a
 //! larger batch keep all of it, views keep each page that a text lies in, and batches that Arrow's coalescer made have
-//! text buffers of up to 1 MiB, however little is in them. A column whose buffers are at least half used stays as it is.
+//! text buffers of up to 1 MiB, however little is in them. A column whose buffers are at least two thirds used stays as it is.
 
 use std::sync::Arc;
 

@@ -289,7 +289,7 @@ struct Collected {
     writer: Option<IngestWriter>,
 }
 
-/// Runs the query. When it exhausts query memory, runs it once more with [`PlanMemory::FewSorts`].
+/// Runs the query. When it exhausts query memory, runs it once more with [`PlanMemory::Least`].
 async fn collect(
     prepared: &Arc<Prepared>,
     ticket: &Ticket,
@@ -321,10 +321,10 @@ async fn collect(
             Ok::<_, CollectError>(collected)
         };
         match collected.await {
-            Err(CollectError::Plan(error)) if memory != PlanMemory::FewSorts && is_out_of_memory(&error) => {
-                memory = PlanMemory::FewSorts;
+            Err(CollectError::Plan(error)) if memory != PlanMemory::Least && is_out_of_memory(&error) => {
+                memory = PlanMemory::Least;
                 ticket.count_restart();
-                ticket.memory().released().await;
+                ticket.memory().wait_until_released().await;
             }
             Err(error) => return Err(error.into()),
             Ok(collected) => return Ok(collected),

@@ -27,11 +27,11 @@ use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{Stream, StreamExt, TryStreamExt};
 use terrace_scan::compact;
 
@@ -46,7 +46,7 @@ const OWN_TEXTS: &str = "OwnTextsExec";
 /// Adds such operators below those that keep the batches of their input and count them whole.
 pub(super) fn with_even_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
-        if node.is::<SortPreservingMergeExec>() && has_texts(&node.schema()) {
+        if is_merge_of_texts(node.as_ref()) {
             let texts = node.children().into_iter().map(|input| {
                 let own =
                     |batches: SendableRecordBatchStream, _: &TaskContext| batches.map(|batch| compact(batch?)).boxed();
@@ -70,10 +70,13 @@ pub(super) fn with_even_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Ex
     .data()
 }
 
-/// Whether rows may have texts outside of their columns.
-fn has_texts(schema: &SchemaRef) -> bool {
+/// Whether a merge of several partitions has columns of values of no fixed width.
+fn is_merge_of_texts(node: &dyn ExecutionPlan) -> bool {
     let is_fixed = |data_type: &DataType| data_type.is_primitive() || data_type == &DataType::Boolean;
-    !schema.fields().iter().all(|field| is_fixed(field.data_type()))
+    node.downcast_ref::<SortPreservingMergeExec>().is_some_and(|merge| {
+        let partitions = merge.input().output_partitioning().partition_count();
+        partitions > 1 && !node.schema().fields().iter().all(|field| is_fixed(field.data_type()))
+    })
 }
 
 /// The first input of an operator, if the operator keeps its batches and counts them whole.

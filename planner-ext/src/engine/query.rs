@@ -209,6 +209,7 @@ impl Admitted {
         let Some((schema, batches)) = few_rows else {
             self.slot.demote();
             ticket.count_restart();
+            ticket.memory().wait_until_released().await;
             return plan_physical(&self.engine, ticket, &self.planned, PlanMemory::Full).await.map(Some);
         };
         results.start(schema)?;
@@ -252,7 +253,7 @@ impl Admitted {
     }
 
     /// Executes a plan that is no point statement until its first rows are known. Where query memory runs out before, the
-    /// statement starts again with a plan of few sorts: at once, or if others hold the memory, when it can have most of
+    /// statement starts again with a plan of few partitions and small batches: at once, or if others hold the memory, when it can have most of
     /// it. Later its client may already have rows.
     async fn open_or_wait_for_memory(
         &mut self,
@@ -281,8 +282,8 @@ impl Admitted {
                 Err(stopped) => return Err(stopped),
             }
         }
-        ticket.memory().released().await;
-        let again = plan_physical(&self.engine, ticket, &self.planned, PlanMemory::FewSorts).await?;
+        ticket.memory().wait_until_released().await;
+        let again = plan_physical(&self.engine, ticket, &self.planned, PlanMemory::Least).await?;
         self.open(again).await.map_err(Into::into)
     }
 }

@@ -33,8 +33,8 @@ use crate::error::Result;
 /// The least memory for each of several sorts of one statement.
 const SORT_BYTES: usize = 64 << 20;
 
-/// Rows of a batch where memory has run out. A merge holds four batches of each spill file, an aggregation that merges
-/// its groups a table of some.
+/// Rows of a batch where memory has run out. A merge reserves four batches for each spill file, and a merge of sorted
+/// partitions some for each partition.
 const FEW_ROWS: usize = 1_024;
 
 /// What a sort keeps for its merge, as a share of query memory, where memory has run out.
@@ -62,9 +62,11 @@ pub(super) enum PlanMemory {
     /// As much as the settings of the session allow.
     #[default]
     Full,
-    /// Small batches, and few partitions where query memory is small: each sort needs room for a batch and its merge beside
-    /// the memory of the others.
+    /// Few partitions where query memory is small: each sort needs room for a batch and its merge beside the memory of the
+    /// others.
     FewSorts,
+    /// Small batches, too: memory has run out.
+    Least,
 }
 
 impl PlanMemory {
@@ -75,15 +77,18 @@ impl PlanMemory {
 
     /// Changes the options that plans are made with.
     fn apply(self, state: &mut SessionState, limit_bytes: usize) {
-        if self == Self::FewSorts {
+        let config = state.config_mut();
+        if self != Self::Full {
             let most = (limit_bytes / SORT_BYTES).max(1);
-            let config = state.config_mut();
+            let execution = &mut config.options_mut().execution;
+            execution.target_partitions = execution.target_partitions.min(most);
+        }
+        if self == Self::Least {
             let rows = config.batch_size().min(FEW_ROWS);
             *config = config.clone().with_batch_size(rows);
             let execution = &mut config.options_mut().execution;
-            execution.target_partitions = execution.target_partitions.min(most);
-            execution.sort_spill_reservation_bytes =
-                execution.sort_spill_reservation_bytes.min(limit_bytes / MERGE_SHARE);
+            let merge_bytes = limit_bytes / MERGE_SHARE;
+            execution.sort_spill_reservation_bytes = execution.sort_spill_reservation_bytes.min(merge_bytes);
         }
     }
 }

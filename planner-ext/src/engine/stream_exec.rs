@@ -10,17 +10,20 @@ use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, Statistics};
 use futures::stream::BoxStream;
 
 type Batches = BoxStream<'static, Result<RecordBatch>>;
 type Function = dyn Fn(SendableRecordBatchStream, &TaskContext) -> Batches + Send + Sync;
 
-/// Passes the batches of its input through a function that keeps columns, rows and their order.
+/// Passes the batches of its input through a function that keeps rows, their values and their order.
 pub(super) struct StreamExec {
     name: &'static str,
     input: Arc<dyn ExecutionPlan>,
+    /// `None` for those of the input.
+    properties: Option<Arc<PlanProperties>>,
     function: Arc<Function>,
 }
 
@@ -30,7 +33,12 @@ impl StreamExec {
         input: Arc<dyn ExecutionPlan>,
         function: impl Fn(SendableRecordBatchStream, &TaskContext) -> Batches + Send + Sync + 'static,
     ) -> Self {
-        Self { name, input, function: Arc::new(function) }
+        Self { name, input, properties: None, function: Arc::new(function) }
+    }
+
+    /// For a function that returns the values in columns of other types: those that `properties` announce.
+    pub(super) fn with_properties(self, properties: Arc<PlanProperties>) -> Self {
+        Self { properties: Some(properties), ..self }
     }
 }
 
@@ -55,7 +63,7 @@ impl ExecutionPlan for StreamExec {
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
+        self.properties.as_ref().unwrap_or_else(|| self.input.properties())
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
@@ -84,7 +92,8 @@ impl ExecutionPlan for StreamExec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let [input] = <[_; 1]>::try_from(children)
             .or_else(|children| internal_err!("{} with {} children", self.name, children.len()))?;
-        Ok(Arc::new(Self { name: self.name, input, function: Arc::clone(&self.function) }))
+        let (properties, function) = (self.properties.clone(), Arc::clone(&self.function));
+        Ok(Arc::new(Self { name: self.name, input, properties, function }))
     }
 
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -95,5 +104,16 @@ impl ExecutionPlan for StreamExec {
         let input = self.input.execute(partition, Arc::clone(&context))?;
         let batches = (self.function)(input, &context);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        vec![ChildStats::At(partition)]
+    }
+
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        match inputs {
+            [input] => Ok(Arc::clone(input)),
+            _ => internal_err!("{} with {} inputs", self.name, inputs.len()),
+        }
     }
 }

@@ -4,12 +4,14 @@
 //! change rows the source has one more column, [`ROW_COLUMN`](terrace_error::ROW_COLUMN) or a name like it: the position of each row in the
 //! version. Other statements do not see this column.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use terrace_tier_store::Store;
 use terrace_tier_store::table::{ChunkEntry, DeltaRows, Table, TableVersion};
 use terrace_tier_store::tier::TierId;
+
+use super::statistics::KnownValues;
 
 /// A table as one statement sees it.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub struct ScanSource {
     pub version: Arc<TableVersion>,
     tiers: Vec<String>,
     schema: SchemaRef,
+    /// What is known of the values of each column; the planner asks for it with every join that it considers.
+    pub(super) values: Box<[OnceLock<KnownValues>]>,
 }
 
 impl ScanSource {
@@ -30,7 +34,8 @@ impl ScanSource {
         let mut tiers: Vec<String> = store.memory_tiers().iter().map(|t| t.name().to_owned()).collect();
         tiers.push("ssd".to_owned());
         let schema = Arc::clone(table.schema());
-        Self { store, table, version, tiers, schema }
+        let values = unknown_values(&schema);
+        Self { store, table, version, tiers, schema, values }
     }
 
     /// Like this source, but with the position of each row in a last column called `name`.
@@ -40,7 +45,9 @@ impl ScanSource {
         let version = Arc::clone(&self.version);
         let row: FieldRef = Arc::new(Field::new(name, DataType::UInt64, false));
         let fields: Vec<FieldRef> = table.schema().fields().iter().cloned().chain([row]).collect();
-        Self { store, table, version, tiers: self.tiers.clone(), schema: Arc::new(Schema::new(fields)) }
+        let schema = Arc::new(Schema::new(fields));
+        let values = unknown_values(&schema);
+        Self { store, table, version, tiers: self.tiers.clone(), schema, values }
     }
 
     /// True for the column of row positions, which is stored nowhere.
@@ -91,4 +98,8 @@ impl ScanSource {
             None => self.delta(item).map_or(0, DeltaRows::live_rows),
         }
     }
+}
+
+fn unknown_values(schema: &Schema) -> Box<[OnceLock<KnownValues>]> {
+    schema.fields().iter().map(|_| OnceLock::new()).collect()
 }

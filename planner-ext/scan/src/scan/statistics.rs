@@ -56,6 +56,13 @@ pub(super) fn scan_statistics(config: &ScanConfig) -> Result<Statistics> {
     Ok(if config.dynamic.is_empty() { output } else { output.to_inexact() })
 }
 
+/// What is known of the values of a column.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KnownValues {
+    distinct: f64,
+    range: Option<(f64, f64)>,
+}
+
 impl ScanSource {
     /// Number of rows that are expected to pass `filters`, which are over the table's schema; `None` when it is
     /// unknown.
@@ -67,15 +74,28 @@ impl ScanSource {
     /// Number of distinct values that a column is expected to have without filters: as sketched, or else as many as
     /// there are rows, but no more than its range has.
     pub(crate) fn distinct(&self, column: usize) -> f64 {
-        let rows = self.version.live_rows() as f64;
-        if let Ok(Some(count)) = self.version.distinct(column) {
-            return count.min(rows);
-        }
-        self.range(column).map_or(rows, |(min, max)| rows.min(max - min + 1.0))
+        self.known_values(column).distinct
     }
 
     /// The least and the largest value of a column of integers or dates, if they are known.
     pub(crate) fn range(&self, column: usize) -> Option<(f64, f64)> {
+        self.known_values(column).range
+    }
+
+    fn known_values(&self, column: usize) -> KnownValues {
+        let find = || {
+            let rows = self.version.live_rows() as f64;
+            let range = self.find_range(column);
+            let distinct = match self.version.distinct(column) {
+                Ok(Some(count)) => count.min(rows),
+                _ => range.map_or(rows, |(min, max)| rows.min(max - min + 1.0)),
+            };
+            KnownValues { distinct, range }
+        };
+        self.values.get(column).map_or_else(find, |values| *values.get_or_init(find))
+    }
+
+    fn find_range(&self, column: usize) -> Option<(f64, f64)> {
         let data_type = self.schema().fields().get(column)?.data_type();
         if self.is_row_column(column) || !(data_type.is_integer() || data_type.is_temporal()) {
             return None;

@@ -31,8 +31,8 @@ use crate::compact::{compact, rows_bytes};
 /// Seed of the first split; each further split adds one. Neither the seed of exchanges nor that of DataFusion's join.
 const SEED: u64 = 0x7e44_ace5_9111_0001;
 
-/// The rows that wait to be written have at most this share of query memory, and their copies as much: other operators of
-/// the statement need some too, and cannot take it from this one.
+/// The rows that wait to be written have at most this share of query memory in each partition, and their copies as much:
+/// other operators of the statement need some too, and cannot take it from this one.
 const BUFFER_SHARE: usize = 32;
 
 /// Rows of so many bytes may always wait: writes would be small beside what they cost.

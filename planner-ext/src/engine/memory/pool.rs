@@ -1,7 +1,6 @@
 //! The pool of one statement.
 //!
-//! Two rules keep an operator that spills from failing beside another one of its statement, and two keep aggregations from
-//! holding what they do not reserve:
+//! Rules that keep an operator that spills from failing beside another one of its statement:
 //!
 //! - **The pool reserves the bytes that a sort's runs free for the sort's merge.** A sort frees the bytes of its runs when
 //!   it passes their batches to its merge; the merge, which cannot spill, reserves them again when it reads the batches
@@ -12,15 +11,16 @@
 //!   refusal makes it fail. While less than nine tenths of the limit are used, the pool grants each operator up to a
 //!   thirty-second of the limit, or 8 MiB if that is more (a batch of wide rows), but at most a fifth of the limit.
 //!
-//! - **The merge of a sort's spill files takes an equal part of half of the limit**, with the statement's other sorts. It asks
-//!   for room for one file after the other until it is refused, so it would take all that there is, while other sorts still
-//!   read their input, and a merge of their rows keeps some of each (DataFusion 55 sorts/multi_level_merge.rs
+//! - **The merge of a sort's spill files takes an equal part of half of the limit**, with the statement's other sorts, but room
+//!   for two files. It asks for one file after the other (up to 16), so it would take all that there is, while other
+//!   sorts still read their input, and a merge of their rows keeps some of each (DataFusion 55 sorts/multi_level_merge.rs
 //!   `get_sorted_spill_files_to_merge`). With less room it merges fewer files at a time.
-//!
-//! - **The merge of what an aggregation has spilled takes a quarter of the limit.** The operators above already hold memory
-//!   then, and the table into which the aggregation reads the merged groups cannot spill any more, so it may use all that
+//! - **The merge of what an aggregation has spilled takes an equal part of a quarter of the limit**, with the statement's other
+//!   aggregations, but room for two files. The operators above already hold memory then, and the table into which the aggregation reads the merged groups cannot spill any more, so it may use all that
 //!   there is (aggregates/hash_stream.rs `into_replay_stream`). It has some MiB for each column of texts, however few groups
 //!   are in it (group_values/multi_group_by/bytes_view.rs).
+//!
+//! Rules that keep aggregations from holding what they do not reserve:
 //!
 //! - **What a partial aggregation emits stays reserved until it reads on.** One that gets no more memory turns its groups
 //!   into one batch, frees the bytes of its table, and passes the batch on in slices (DataFusion 55 aggregates/hash_stream.rs
@@ -44,6 +44,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::ThreadId;
 
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
@@ -63,14 +64,19 @@ const PARTIAL_CONSUMER: &str = "PartialHashAggregateStream[";
 /// A partial aggregation that keeps at most this share of its bytes has emitted its groups.
 const EMPTY_TABLE: usize = 8;
 
-/// What the names of all aggregations have.
+/// What the names of aggregations have.
 const AGGREGATION_CONSUMER: &str = "AggregateStream[";
 
-/// Whether `consumer` is an aggregation that spills its groups to files.
+/// Whether `consumer` is an aggregation that spills its groups to files, and frees all it has before it merges them: none
+/// with grouping sets.
 fn is_aggregation(consumer: &MemoryConsumer) -> bool {
     let name = consumer.name();
-    consumer.can_spill() && name.contains(AGGREGATION_CONSUMER) && !name.starts_with(PARTIAL_CONSUMER)
+    let is_other = name.starts_with(PARTIAL_CONSUMER) || name.starts_with(GROUPING_SETS_CONSUMER);
+    consumer.can_spill() && name.contains(AGGREGATION_CONSUMER) && !is_other
 }
+
+/// Files that a merge needs; with fewer it writes one of them again in smaller batches, or fails.
+const LEAST_MERGED_FILES: usize = 2;
 
 /// Prefix of the names of aggregations with grouping sets, and of some others: over ordered input, with a limit.
 const GROUPING_SETS_CONSUMER: &str = "GroupedHashAggregateStream[";
@@ -98,8 +104,8 @@ struct PartialMemory {
 /// Memory of the sort of one partition.
 #[derive(Debug)]
 struct SortMemory {
-    /// The partition, as written in the names of the consumers.
-    partition: String,
+    /// The thread that registered its runs, and registers its merge next.
+    thread: ThreadId,
     /// Id of the consumer of the runs.
     runs: usize,
     /// Id of the consumer of the merge, once it is registered.
@@ -113,8 +119,9 @@ struct SortMemory {
 }
 
 impl SortMemory {
-    fn new(partition: String, runs: usize) -> Self {
-        Self { partition, runs, merge: None, handed_on_bytes: 0, has_spilled: false, has_ended: false }
+    fn new(runs: usize) -> Self {
+        let thread = std::thread::current().id();
+        Self { thread, runs, merge: None, handed_on_bytes: 0, has_spilled: false, has_ended: false }
     }
 }
 
@@ -123,8 +130,12 @@ impl SortMemory {
 struct HeldMemory {
     operator: String,
     bytes: usize,
-    /// Whether it was refused some.
+    /// Requests that were granted since it held nothing.
+    grants: usize,
+    /// Whether the pool has refused a request of it.
     was_refused: bool,
+    /// Whether it has got memory since the last refusal.
+    has_grown_since: bool,
 }
 
 /// Memory that the operators of one statement hold.
@@ -135,7 +146,9 @@ struct OperatorMemory {
     sorts: Vec<SortMemory>,
     /// Partial aggregations by the ids of their consumers.
     partials: HashMap<usize, PartialMemory>,
-    /// Ids of the consumers of aggregations that have spilled and read their groups again.
+    /// Number of aggregations that spill their groups to files.
+    aggregations: usize,
+    /// Ids of the consumers of those that have spilled and read their groups again.
     merging_aggregations: HashSet<usize>,
 }
 
@@ -173,32 +186,44 @@ impl OperatorMemory {
         self.held.get(&id).map_or(0, |held| held.bytes)
     }
 
+    fn held_mut(&mut self, consumer: &MemoryConsumer) -> &mut HeldMemory {
+        self.held.entry(consumer.id()).or_insert_with(|| HeldMemory {
+            operator: consumer.name().to_owned(),
+            bytes: 0,
+            grants: 0,
+            was_refused: false,
+            has_grown_since: false,
+        })
+    }
+
     /// The limit under which a merge of files is granted `additional` bytes; `None` for other requests.
     fn limit_for_merge(&self, total: usize, reservation: &MemoryReservation, additional: usize) -> Option<usize> {
         let id = reservation.consumer().id();
         let held = self.held_bytes(id);
         let merges = |sort: &SortMemory| sort.merge == Some(id) && sort.has_spilled && sort.has_ended;
-        let most = if self.merging_aggregations.contains(&id) {
+        let share = if self.merging_aggregations.contains(&id) {
             // Its table has another reservation than its merge, and begins when the merge has all that it gets.
             let is_table = reservation.size() != held;
             if is_table {
                 return Some(total);
             }
-            total / 4
+            total / 4 / self.aggregations.max(1)
         } else if self.sorts.iter().any(merges) {
             total / 2 / self.sorts.len()
         } else {
             return None;
         };
-        // It fails if it gets no room for its first file.
-        let is_granted = held == 0 || held.saturating_add(additional) <= most;
-        Some(if is_granted { total } else { 0 })
+        let has_two_files = self.held.get(&id).is_some_and(|held| held.grants >= LEAST_MERGED_FILES);
+        let is_refused = has_two_files && held.saturating_add(additional) > share;
+        Some(if is_refused { 0 } else { total })
     }
 
     fn record_growth(&mut self, consumer: &MemoryConsumer, bytes: usize) {
         let id = consumer.id();
-        let new = || HeldMemory { operator: consumer.name().to_owned(), bytes: 0, was_refused: false };
-        self.held.entry(id).or_insert_with(new).bytes += bytes;
+        let held = self.held_mut(consumer);
+        held.bytes += bytes;
+        held.grants += 1;
+        held.has_grown_since = true;
         if let Some(partial) = self.partials.get_mut(&id) {
             partial.held_bytes += bytes;
             partial.was_refused = false;
@@ -212,9 +237,12 @@ impl OperatorMemory {
     fn record_shrink(&mut self, consumer: &MemoryConsumer, bytes: usize) -> usize {
         if let Some(held) = self.held.get_mut(&consumer.id()) {
             held.bytes = held.bytes.saturating_sub(bytes);
-            let has_all_spilled = held.was_refused && held.bytes == 0;
-            if has_all_spilled && is_aggregation(consumer) {
-                self.merging_aggregations.insert(consumer.id());
+            if held.bytes == 0 {
+                held.grants = 0;
+                // It frees its table when it is refused, reads on, and frees the last one when its input has ended.
+                if held.was_refused && held.has_grown_since && is_aggregation(consumer) {
+                    self.merging_aggregations.insert(consumer.id());
+                }
             }
         }
         if let Some(sort) = self.sort_of_runs(consumer.id()) {
@@ -234,9 +262,9 @@ impl OperatorMemory {
     }
 
     fn record_refusal(&mut self, consumer: &MemoryConsumer) {
-        if let Some(held) = self.held.get_mut(&consumer.id()) {
-            held.was_refused = true;
-        }
+        let held = self.held_mut(consumer);
+        held.was_refused = true;
+        held.has_grown_since = false;
         if let Some(partial) = self.partials.get_mut(&consumer.id()) {
             partial.was_refused = true;
         } else if let Some(sort) = self.sort_of_runs(consumer.id()) {
@@ -323,12 +351,13 @@ impl MemoryPool for StatementPool {
 
     fn register(&self, consumer: &MemoryConsumer) {
         let mut operators = self.operators.lock();
-        if let Some(partition) = consumer.name().strip_prefix(SORT_CONSUMER) {
-            let partition = partition.to_owned();
-            operators.sorts.push(SortMemory::new(partition, consumer.id()));
-        } else if let Some(partition) = consumer.name().strip_prefix(MERGE_CONSUMER) {
+        operators.aggregations += usize::from(is_aggregation(consumer));
+        if consumer.name().starts_with(SORT_CONSUMER) {
+            operators.sorts.push(SortMemory::new(consumer.id()));
+        } else if consumer.name().starts_with(MERGE_CONSUMER) {
+            let thread = std::thread::current().id();
             let mut latest = operators.sorts.iter_mut().rev();
-            if let Some(sort) = latest.find(|sort| sort.merge.is_none() && sort.partition == partition) {
+            if let Some(sort) = latest.find(|sort| sort.merge.is_none() && sort.thread == thread) {
                 sort.merge = Some(consumer.id());
             }
         } else if consumer.name().starts_with(PARTIAL_CONSUMER) {
@@ -340,6 +369,7 @@ impl MemoryPool for StatementPool {
         let mut operators = self.operators.lock();
         operators.held.remove(&consumer.id());
         operators.merging_aggregations.remove(&consumer.id());
+        operators.aggregations -= usize::from(is_aggregation(consumer));
         self.release(operators.take_emitted(consumer));
         operators.partials.remove(&consumer.id());
         if let Some(sort) = operators.sort_of_runs(consumer.id()) {
@@ -523,12 +553,18 @@ mod tests {
         merge.try_grow(2_800).unwrap();
         merge.free();
         drop(runs);
-        // The first file, and two more.
+        // Two files always, more up to a quarter of the limit.
         merge.try_grow(500).unwrap();
-        merge.try_grow(300).unwrap();
+        merge.try_grow(200).unwrap();
+        merge.try_grow(100).unwrap();
         other.try_grow(700).unwrap();
         let error = merge.try_grow(1).unwrap_err().to_string();
         assert!(error.contains("(ExternalSorterMerge[0] 800, ExternalSorter[1] 700)"), "{error}");
+        merge.free();
+        merge.try_grow(700).unwrap();
+        merge.try_grow(700).unwrap();
+        merge.try_grow(1).unwrap_err();
+        merge.free();
         // One in memory needs what it asks for.
         let (runs, merge) = sort(&pool, 2);
         runs.try_grow(200).unwrap();
@@ -540,9 +576,17 @@ mod tests {
     fn the_table_of_merged_groups_gets_what_their_merge_leaves() {
         let (_, pool) = pool();
         let aggregation = operator(&pool, "FinalHashAggregateStream[0]", true);
+        // It spills its groups, and reads on with as much as before.
         aggregation.try_grow(2_500).unwrap();
         aggregation.try_grow(100).unwrap_err();
-        aggregation.try_resize(0).unwrap();
+        aggregation.free();
+        aggregation.try_grow(1_000).unwrap();
+        aggregation.try_grow(1_560).unwrap();
+        aggregation.try_grow(1).unwrap_err();
+        aggregation.free();
+        // It spills the rest.
+        aggregation.try_grow(100).unwrap();
+        aggregation.free();
         let sort = operator(&pool, "ExternalSorter[0]", true);
         sort.try_grow(1_000).unwrap();
         let (merge, table) = (aggregation.new_empty(), aggregation);

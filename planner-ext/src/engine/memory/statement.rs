@@ -47,7 +47,7 @@ impl StatementMemory {
 
     /// Waits until its operators have let go of all that they reserved, but not for ever: those of a plan that has failed
     /// end with their tasks, which may be at work on other threads.
-    pub(in crate::engine) async fn released(&self) {
+    pub(in crate::engine) async fn wait_until_released(&self) {
         let released = async {
             while self.pool.reserved() > 0 {
                 tokio::time::sleep(RELEASE_CHECK).await;

@@ -11,27 +11,26 @@
 //! do all texts of a statement with `FILTER` in a window, as operators do not tell which columns a filter reads.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
+use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{ScalarValue, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, LogicalPlan, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::window::{PlainAggregateWindowExpr, StandardWindowExpr, WindowExpr};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, expressions};
+use datafusion::physical_expr::{EquivalenceProperties, expressions};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowUDFExpr};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, Statistics};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 use futures::StreamExt;
+
+use crate::engine::stream_exec::StreamExec;
 
 /// Window functions that need no rows but the last ones, whatever the frame.
 const RANKS: [&str; 3] = ["row_number", "rank", "dense_rank"];
@@ -68,11 +67,10 @@ fn with_casts(node: &Arc<dyn ExecutionPlan>, window: &BoundedWindowAggExec) -> R
         return Ok(None);
     }
     let properties = properties_with(input.properties(), &schema)?;
-    let copied: Arc<dyn ExecutionPlan> = Arc::new(CastTextsExec { input: Arc::clone(input), schema, properties });
-    let (schema, properties) = (node.schema(), Arc::clone(node.properties()));
+    let copied = with_cast(Arc::clone(input), properties);
     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
     let input = Arc::clone(node).replace_children(vec![copied], options)?;
-    Ok(Some(Arc::new(CastTextsExec { input, schema, properties })))
+    Ok(Some(with_cast(input, Arc::clone(node.properties()))))
 }
 
 /// Whether the operator needs only the last rows for a window. It copies what it keeps with each batch.
@@ -147,86 +145,14 @@ fn properties_with(properties: &PlanProperties, schema: &SchemaRef) -> Result<Ar
     Ok(Arc::new(properties.clone().with_eq_properties(equivalences)))
 }
 
-/// Casts columns to the types of a schema with the same values in the same order.
-#[derive(Debug)]
-struct CastTextsExec {
-    input: Arc<dyn ExecutionPlan>,
-    schema: SchemaRef,
-    properties: Arc<PlanProperties>,
-}
-
-impl DisplayAs for CastTextsExec {
-    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let input = self.input.schema();
-        let pairs = input.fields().iter().zip(self.schema.fields());
-        let cast = pairs.filter(|(from, to)| from.data_type() != to.data_type());
-        let cast: Vec<_> = cast.map(|(_, to)| format!("{}: {}", to.name(), to.data_type())).collect();
-        match t {
-            DisplayFormatType::TreeRender => Ok(()),
-            _ => write!(f, "{}: {}", self.name(), cast.join(", ")),
-        }
-    }
-}
-
-impl ExecutionPlan for CastTextsExec {
-    fn name(&self) -> &'static str {
-        "CastTextsExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let [input] = <[_; 1]>::try_from(children)
-            .or_else(|children| internal_err!("{} with {} children", self.name(), children.len()))?;
-        let (schema, properties) = (Arc::clone(&self.schema), Arc::clone(&self.properties));
-        Ok(Arc::new(Self { input, schema, properties }))
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let schema = Arc::clone(&self.schema);
-        let batches = self.input.execute(partition, context)?.map(move |batch| cast_batch(&batch?, &schema));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _args: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        match inputs {
-            [input] => Ok(Arc::clone(input)),
-            _ => internal_err!("{} with {} inputs", self.name(), inputs.len()),
-        }
-    }
+/// Casts columns to the types that `properties` announce.
+fn with_cast(input: Arc<dyn ExecutionPlan>, properties: Arc<PlanProperties>) -> Arc<dyn ExecutionPlan> {
+    let schema = Arc::clone(properties.equivalence_properties().schema());
+    let cast = move |batches: SendableRecordBatchStream, _: &TaskContext| {
+        let schema = Arc::clone(&schema);
+        batches.map(move |batch| cast_batch(&batch?, &schema)).boxed()
+    };
+    Arc::new(StreamExec::new("CastTextsExec", input, cast).with_properties(properties))
 }
 
 fn cast_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
