@@ -11,10 +11,10 @@
 //! - [`joins`]: the order of inner joins; all planner rules and options of a session
 //! - [`coercion`]: coercion of numbers of different types
 //! - [`comparison`]: rewrites comparisons into the type of a column
-//! - [`compact()`]: copies batches that keep more memory than their rows need
 //! - [`safe_cast`]: casts that keep every value
 //! - [`session_options`]: options of a session
 //! - [`pause`]: pauses reading while memory is critically short
+//! - `compact`: copies batches that keep more memory than their rows need
 //! - `decimal`: arithmetic on decimals in 64 bits
 //! - `floats`: one zero and one NaN for all operations on floats
 //! - `subqueries`: scalar subqueries that return no row

@@ -30,6 +30,7 @@ const PLACES: [Place; 6] = [
             "tier-store/storage/src/tier/nvm/",
             "tier-store/storage/src/tier/ssd/files.rs",
             "tier-store/model/src/clock.rs",
+            "server/src/allocator.rs",
             "bench/src/",
         ],
         holds_for_tests: false,
