@@ -10,14 +10,14 @@ const KEPT_MS: i64 = 10_000;
 /// `mi_option_purge_delay` of mimalloc.h; the crate has no name for it.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// Chooses between speed and little memory: freed memory is kept for a while and new memory comes in huge pages, or freed
-/// memory is returned at once and new memory comes in small pages, of which the parts that nobody uses are not resident: a
-/// sort of 1 GB took 1.07 GB with huge pages, and 0.94 GB without. `MIMALLOC_PURGE_DELAY` and `MIMALLOC_ALLOW_THP` override
-/// this.
+/// Chooses between speed and little memory. `freely`: the allocator keeps freed memory for a while, and the kernel provides
+/// huge pages. Otherwise the allocator returns freed memory at once, and the kernel provides small pages, of which those
+/// that nobody has written to are not resident: a sort that held 0.96 GB had 1.07 GB resident with huge pages, and 0.94 GB
+/// without. The environment variables `MIMALLOC_PURGE_DELAY` and `MIMALLOC_ALLOW_THP` override this.
 pub fn use_memory_freely(freely: bool) {
     keep_freed_memory(freely);
-    // Whoever started the process may have disabled huge pages for it, which stays.
-    let is_change = !freely || HUGE_PAGES_DISABLED.load(Ordering::Relaxed);
+    // Whoever started the process may have disabled huge pages for it; the process does not enable them then.
+    let is_change = freely == HUGE_PAGES_DISABLED.load(Ordering::Relaxed);
     if is_change && std::env::var_os("MIMALLOC_ALLOW_THP").is_none() {
         HUGE_PAGES_DISABLED.store(disable_huge_pages(!freely), Ordering::Relaxed);
     }

@@ -15,10 +15,11 @@
 //!   for two files. It asks for one file after the other (up to 16), so it would take all that there is, while other
 //!   sorts still read their input, and a merge of their rows keeps some of each (DataFusion 55 sorts/multi_level_merge.rs
 //!   `get_sorted_spill_files_to_merge`). With less room it merges fewer files at a time.
-//! - **The merge of what an aggregation has spilled takes an equal part of a quarter of the limit**, with the statement's other
-//!   aggregations, but room for two files. The operators above already hold memory then, and the table into which the aggregation reads the merged groups cannot spill any more, so it may use all that
-//!   there is (aggregates/hash_stream.rs `into_replay_stream`). It has some MiB for each column of texts, however few groups
-//!   are in it (group_values/multi_group_by/bytes_view.rs).
+//! - **The merge of what an aggregation has spilled takes an equal part of a quarter of the limit**, with the statement's
+//!   other aggregations, but room for two files. The operators above already hold memory then, and the table into which
+//!   the aggregation reads the merged groups cannot spill any more, so it may use all that is left (aggregates/hash_stream.rs
+//!   `into_replay_stream`). The table allocates some MiB for each column of texts, however few groups are in it
+//!   (group_values/multi_group_by/bytes_view.rs).
 //!
 //! Rules that keep aggregations from holding what they do not reserve:
 //!
@@ -64,11 +65,11 @@ const PARTIAL_CONSUMER: &str = "PartialHashAggregateStream[";
 /// A partial aggregation that keeps at most this share of its bytes has emitted its groups.
 const EMPTY_TABLE: usize = 8;
 
-/// What the names of aggregations have.
+/// Part of the names of all aggregations.
 const AGGREGATION_CONSUMER: &str = "AggregateStream[";
 
-/// Whether `consumer` is an aggregation that spills its groups to files, and frees all it has before it merges them: none
-/// with grouping sets.
+/// Whether `consumer` is an aggregation that spills its groups to files, and frees all its memory before it merges them.
+/// Aggregations with grouping sets keep some.
 fn is_aggregation(consumer: &MemoryConsumer) -> bool {
     let name = consumer.name();
     let is_other = name.starts_with(PARTIAL_CONSUMER) || name.starts_with(GROUPING_SETS_CONSUMER);
@@ -239,7 +240,8 @@ impl OperatorMemory {
             held.bytes = held.bytes.saturating_sub(bytes);
             if held.bytes == 0 {
                 held.grants = 0;
-                // It frees its table when it is refused, reads on, and frees the last one when its input has ended.
+                // An aggregation frees its table when it is refused memory, reads on, and frees the last table when its
+                // input has ended.
                 if held.was_refused && held.has_grown_since && is_aggregation(consumer) {
                     self.merging_aggregations.insert(consumer.id());
                 }
