@@ -165,6 +165,14 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
     out.gauge("terrace_query_queued_statements", "Statements that wait for an execution slot.", engine.queued() as f64);
     let rejected = counters.rejected() as f64;
     out.counter("terrace_query_rejected_statements_total", "Statements refused because of load or shutdown.", rejected);
+    let plans = engine.plan_cache();
+    let planned = [("cached", plans.hits()), ("new", plans.misses())];
+    let planned = planned.map(|(plan, count)| (vec![("plan", plan)], count as f64));
+    out.counters(
+        "terrace_query_planned_total",
+        "Queries by their plan: that of an earlier query, or a new one.",
+        planned,
+    );
     out.counter("terrace_query_rows_total", "Rows returned or stored.", counters.rows() as f64);
     out.counter(
         "terrace_query_bytes_total",

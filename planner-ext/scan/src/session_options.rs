@@ -19,6 +19,8 @@ pub struct SessionOptions {
     pub join_order: bool,
     /// Skip chunks without rows of the hot views to which a scan is restricted.
     pub hot_views: bool,
+    /// Use the plan of an earlier query with the same text while its tables are unchanged.
+    pub plan_cache: bool,
     /// Longest execution of a statement; zero: as the server allows.
     pub statement_timeout: Span,
     /// Longest time for which a transaction stays open without a statement; zero: as the server allows.
@@ -39,6 +41,7 @@ impl Default for SessionOptions {
         Self {
             join_order: true,
             hot_views: true,
+            plan_cache: true,
             statement_timeout: Span(Duration::ZERO),
             idle_transaction_timeout: Span(Duration::ZERO),
             workload_group: String::new(),
@@ -67,6 +70,7 @@ impl ExtensionOptions for SessionOptions {
         match key {
             "join_order" => self.join_order.set(key, value),
             "hot_views" => self.hot_views.set(key, value),
+            "plan_cache" => self.plan_cache.set(key, value),
             "workload_group" => {
                 value.clone_into(&mut self.workload_group);
                 Ok(())
@@ -93,6 +97,11 @@ impl ExtensionOptions for SessionOptions {
                 "hot_views",
                 &self.hot_views,
                 "Skip chunks without rows of the hot views that serve a query; without it, queries read those chunks",
+            ),
+            entry(
+                "plan_cache",
+                &self.plan_cache,
+                "Use the plan of an earlier query with the same text while its tables are unchanged",
             ),
             entry(
                 "statement_timeout",
@@ -139,6 +148,8 @@ mod tests {
             ("terrace.join_order", "true"),
             ("terrace.hot_views", "false"),
             ("terrace.hot_views", "true"),
+            ("terrace.plan_cache", "false"),
+            ("terrace.plan_cache", "true"),
             ("terrace.statement_timeout", "90s"),
             ("terrace.statement_timeout", "0s"),
             ("terrace.idle_transaction_timeout", "5m"),

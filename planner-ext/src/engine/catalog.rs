@@ -41,14 +41,8 @@ use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::system::{Live, SystemTable};
 
 impl Engine {
-    /// Makes a snapshot for one statement; in a transaction, of the table versions that the transaction sees. `settings` is
-    /// the session's number of changes of options.
-    pub(super) fn snapshot(
-        &self,
-        config: SessionConfig,
-        settings: u64,
-        transaction: Option<Versions>,
-    ) -> Result<Arc<Snapshot>> {
+    /// Makes a snapshot for one statement; in a transaction, of the table versions that the transaction sees.
+    pub(super) fn snapshot(&self, config: SessionConfig, transaction: Option<Versions>) -> Result<Arc<Snapshot>> {
         let mut template = self.base_state.clone();
         *template.config_mut() = config;
         functions::configure(&mut template)?;
@@ -73,7 +67,6 @@ impl Engine {
             live,
             template,
             schema_version,
-            settings,
             pins: Mutex::default(),
             reads_files: AtomicBool::new(false),
             hypothetical: None,
@@ -89,7 +82,6 @@ pub(super) struct Snapshot {
     /// Functions, rules and options; its catalog list is not used.
     template: SessionState,
     schema_version: u64,
-    settings: u64,
     /// Whether it belongs to a transaction, whose uncommitted changes it sees.
     in_transaction: bool,
     /// Versions of all tables, from which tables are pinned until the statement is planned. Taken at once, so that the
@@ -122,10 +114,9 @@ impl std::fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
-    /// True while a plan made on this snapshot may be used again.
-    pub(super) fn is_current(&self, settings: u64) -> bool {
+    /// True while a plan made on this snapshot may be used again, in sessions with the same user and options.
+    pub(super) fn is_current(&self) -> bool {
         !self.in_transaction
-            && self.settings == settings
             && self.schema_version == self.store.schema_version()
             && !self.reads_files.load(Ordering::Relaxed)
             && self.pins.lock().values().all(|pin| pin.table.version().number == pin.version)
@@ -305,7 +296,6 @@ impl Snapshot {
             live: self.live.clone(),
             template: self.template.clone(),
             schema_version: self.schema_version,
-            settings: self.settings,
             in_transaction: self.in_transaction,
             versions: Mutex::default(),
             pins: Mutex::default(),

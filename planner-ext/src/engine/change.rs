@@ -78,7 +78,7 @@ async fn plan_change(snapshot: Arc<Snapshot>, change: &Change, explain: Option<&
     if let Some(explain) = explain {
         query = SqlStatement::Explain(ExplainStatement { statement: Box::new(query), ..explain.clone() });
         let plan = snapshot.plan_on_target(query, &name, &hidden).await.map_err(|e| hidden.explain_conflict(e))?;
-        return Ok(Planned { snapshot, plan, target: None });
+        return Ok(Planned::new(snapshot, plan, None));
     }
     let plan = snapshot.plan_on_target(query, &name, &hidden).await.map_err(|e| hidden.explain_conflict(e))?;
     let plan = match &effect {
@@ -88,7 +88,7 @@ async fn plan_change(snapshot: Arc<Snapshot>, change: &Change, explain: Option<&
     };
     let table = Arc::clone(provider.table());
     let planned_version = Arc::clone(provider.version());
-    Ok(Planned { snapshot, plan, target: Some(ChangeTarget { table, planned_version, effect }) })
+    Ok(Planned::new(snapshot, plan, Some(ChangeTarget { table, planned_version, effect })))
 }
 
 /// Refuses volatile conditions of a MERGE: the plan evaluates them once for each column, and each time they must give the

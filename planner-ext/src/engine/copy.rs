@@ -207,7 +207,7 @@ async fn copy_from(execution: &Execution<'_>, copy: &CopyFrom) -> Result<u64> {
     }
     let plan = read_files(&context, &location, &options, &table, &copy.columns, &layout).await?;
     let plan = partitions::cast_to_table_types(rename_columns(plan, &copy.columns)?, &layout.names, &table)?;
-    let input = Planned { snapshot, plan, target: None };
+    let input = Planned::new(snapshot, plan, None);
     load(engine, execution.ticket, input, LoadTarget::Existing(table, transaction)).await
 }
 

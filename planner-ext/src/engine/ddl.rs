@@ -180,7 +180,7 @@ pub(super) async fn create_table(
     if !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(empty) if !empty.produce_one_row) {
         drop(name_lock);
         let plan = create.input.as_ref().clone();
-        let input = Planned { snapshot: Arc::clone(&planned.snapshot), plan, target: None };
+        let input = Planned::new(Arc::clone(&planned.snapshot), plan, None);
         return load(engine, ticket, input, LoadTarget::New { definition, replace }).await;
     }
     ticket.set_state(StatementState::Running);

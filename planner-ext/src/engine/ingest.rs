@@ -148,7 +148,7 @@ async fn ingest(
         // ADBC demands this error when a table of another shape exists (adbc.h, ADBC_INGEST_OPTION_MODE_APPEND).
         false => Error::new(ErrorKind::AlreadyExists, error.message()),
     })?;
-    let done = load(engine, ticket, Planned { snapshot, plan: input, target: None }, target).await;
+    let done = load(engine, ticket, Planned::new(snapshot, input, None), target).await;
     if let Some(transaction) = transaction.filter(|_| creates) {
         transaction.allow_ddl()?;
     }
@@ -191,7 +191,7 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
     let _slot = run::acquire_slot(engine, ticket, run::unknown_demand(engine)).await?;
     let plan = defaults::add_missing_columns(input.snapshot.template(), input.plan, &definition)?;
     let plan = sort_by_cluster_columns(plan, &definition.options)?;
-    let planned = Planned { plan, ..input };
+    let planned = Planned::new(input.snapshot, plan, input.target);
     let rows = run::execute(engine, ticket, &planned, PlanMemory::for_load(&definition.options)).await?;
     let store = Arc::clone(&engine.store);
     let adapter = RowAdapter::new(&definition.name.to_string(), &rows.schema(), &definition.schema)?;

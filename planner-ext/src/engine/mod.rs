@@ -13,6 +13,7 @@
 //! - [`session`]: users and the options of their statements
 //! - [`prepare`]: PREPARE, EXECUTE and DEALLOCATE
 //! - [`statement`]: prepared statements and their plans
+//! - [`plan_cache`]: plans of queries that come again
 //! - [`parameters`]: binds one row of parameters
 //! - [`insert`]: binds many rows of parameters of an INSERT
 //! - [`catalog`]: one snapshot of tables, views and files per statement
@@ -98,6 +99,7 @@ mod parameters;
 mod parquet_files;
 mod partitions;
 mod plan;
+mod plan_cache;
 mod planning;
 mod prepare;
 mod query;
@@ -148,6 +150,7 @@ pub use files::{FileAccess, OutputPath, pool_file};
 pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
 pub use parquet_files::check_parquet;
+pub use plan_cache::PlanCacheCounts;
 pub use registry::{Counters, DURATION_BUCKETS_US, MemoryUse, Outcome, StatementRecord, StatementState, StopOrder};
 pub use rule::RuleOrder;
 pub use session::Session;
@@ -169,10 +172,12 @@ use files::{CheckedFiles, REPLACING};
 use interrupt::Interrupt;
 use memory::MessageMemory;
 use parquet_files::ValidatedFiles;
+use plan_cache::PlanCache;
 use planning::{Planner, PlanningOptions};
 use registry::Registry;
 use show::ArrowTypes;
 use spill::{SpillLimits, SpillSpace};
+use statement::CachedQuery;
 use tasks::run_on;
 use workload::Groups;
 
@@ -315,6 +320,7 @@ pub struct Engine {
     spill_space: Arc<SpillSpace>,
     memory: Arc<QueryMemory>,
     planner: Arc<Planner>,
+    plans: PlanCache<CachedQuery>,
     admission: Arc<Admission>,
     registry: Arc<Registry>,
     groups: Arc<Groups>,
@@ -385,6 +391,7 @@ impl Engine {
         );
         let engine = Arc::new(Self {
             planner: Arc::new(planner),
+            plans: PlanCache::default(),
             hot_views: views::EngineViews::new(&store, &base_state, &options)?,
             base_state,
             files,
@@ -463,6 +470,11 @@ impl Engine {
     /// Bytes in spill files now.
     pub fn spilled_bytes(&self) -> u64 {
         self.spill_space.used_bytes()
+    }
+
+    /// How often queries found the plan of an earlier one.
+    pub fn plan_cache(&self) -> &PlanCacheCounts {
+        self.plans.counts()
     }
 
     /// Counts of statements by kind and outcome, durations, refusals.
@@ -573,12 +585,12 @@ impl Engine {
     /// All tables, views, system and external tables.
     pub async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>> {
         let engine = Arc::clone(self);
-        self.on_cpu(async move { engine.snapshot(engine.base_state.config().clone(), 0, None)?.entries().await }).await
+        self.on_cpu(async move { engine.snapshot(engine.base_state.config().clone(), None)?.entries().await }).await
     }
 
     /// Names of all schemas, `system` and `information_schema` included.
     pub fn schemas(&self) -> Result<Vec<String>> {
-        Ok(self.snapshot(self.base_state.config().clone(), 0, None)?.schema_names())
+        Ok(self.snapshot(self.base_state.config().clone(), None)?.schema_names())
     }
 
     /// Refuses new statements, waits up to `grace` for running ones, cancels those left and waits for their end.

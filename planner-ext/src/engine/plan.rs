@@ -16,6 +16,7 @@ use terrace_tier_store::table::TableName;
 use super::catalog::{Object, Snapshot};
 use super::change::{explained_insert, insert_target, run_change};
 use super::execute::{Execute, Execution, Outline, Planning};
+use super::plan_cache::is_repeatable;
 use super::registry::Ticket;
 use super::run::{PlanMemory, acquire_slot, execute, unknown_demand};
 use super::statement::Planned;
@@ -30,7 +31,10 @@ impl Execute for PlannerStatement {
             plan = explained_insert(plan);
         }
         let target = insert_target(&snapshot, &plan)?;
-        Ok(Outline::Plan(Box::new(Planned { snapshot, plan, target })))
+        let planned = Planned::new(snapshot, plan, target);
+        let is_query = matches!(&self.statement, SqlStatement::Statement(ast) if matches!(**ast, Ast::Query(_)));
+        let is_kept = is_query && !planned.snapshot.in_transaction() && is_repeatable(&planned.plan)?;
+        Ok(Outline::Plan(Box::new(if is_kept { planned.with_shared_optimization() } else { planned })))
     }
 
     async fn run(&self, execution: &Execution<'_>) -> Result<u64> {

@@ -151,7 +151,7 @@ async fn explained_demand(
         return Demand::from_plan(query, limit_bytes).map(Some).map_err(Into::into);
     }
     let Some(query) = explained_query(&planned.plan) else { return Ok(None) };
-    let query = Planned { plan: query.as_ref().clone(), ..planned.clone() };
+    let query = Planned::new(Arc::clone(&planned.snapshot), query.as_ref().clone(), None);
     // EXPLAIN itself shows why a query cannot be planned.
     let Ok(query) = physical_plan(state, interrupt, &query).await else { return Ok(None) };
     Demand::from_plan(&query, limit_bytes).map(Some).map_err(Into::into)
@@ -163,7 +163,8 @@ async fn physical_plan(
     interrupt: &Interrupt,
     planned: &Planned,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let plan = state.create_physical_plan(&planned.plan).await?;
+    let optimized = planned.optimized(state)?;
+    let plan = state.query_planner().create_physical_plan(&optimized, state).await?;
     let plan = with_announced_types(plan, planned.plan.schema().as_arrow())?;
     let plan = with_copied_texts(with_partitioned_windows(with_even_sorts(plan)?)?, &planned.plan)?;
     let plan = with_small_batches(plan, interrupt)?;
@@ -210,6 +211,7 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
     let _cancel_guard = ticket.interrupt().guard();
     let work = async move {
         let result = ticket.supervised(run_update(&prepared, &ticket, parameters.as_ref())).await;
+        prepared.session().engine().plans.drop_stale();
         ticket.end(&result);
         result
     };

@@ -14,8 +14,9 @@ use terrace_sql::{CATALOG, DEFAULT_SCHEMA, StatementKind};
 use super::Engine;
 use super::catalog::Snapshot;
 use super::functions::SessionUser;
+use super::plan_cache::PlanKey;
 use super::registry::{NewStatement, Ticket};
-use super::statement::Prepared;
+use super::statement::{CachedQuery, Prepared};
 use super::transaction::Transaction;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -57,7 +58,7 @@ pub struct Session {
     user: String,
     engine: Arc<Engine>,
     config: Mutex<SessionConfig>,
-    /// Options set in this session, by full name.
+    /// Options set in this session, by full name. Locked before `config`, while both change.
     options_set: Mutex<BTreeMap<String, String>>,
     /// Incremented by each change of an option.
     settings: AtomicU64,
@@ -110,6 +111,23 @@ impl Session {
         self.settings.load(Ordering::Acquire)
     }
 
+    /// Identifies the plan of a query of this session, as long as [`Session::settings`] stays; `None` where kept plans are not
+    /// wanted.
+    pub(super) fn plan_key(&self, sql: &Arc<str>) -> Option<(PlanKey, u64)> {
+        let options_set = self.options_set.lock();
+        let is_wanted = SessionOptions::from_config(self.config.lock().options()).plan_cache;
+        let key = || PlanKey { user: self.user.clone(), options: options_set.clone(), sql: Arc::clone(sql) };
+        is_wanted.then(|| (key(), self.settings()))
+    }
+
+    /// Keeps the plan of a query for the next one with this key, unless options have changed since.
+    pub(super) fn keep_plan(&self, (key, settings): (PlanKey, u64), query: CachedQuery) {
+        let _options_set = self.options_set.lock();
+        if self.settings() == settings {
+            self.engine.plans.keep(key, query);
+        }
+    }
+
     /// A snapshot of the catalog as it is now, whatever a transaction of this session sees.
     pub(super) fn snapshot(&self) -> Result<Arc<Snapshot>> {
         self.snapshot_in(None)
@@ -117,10 +135,9 @@ impl Session {
 
     /// A snapshot of the catalog as a statement of this session sees it now, in a transaction or outside of any.
     pub(super) fn snapshot_in(&self, transaction: Option<&Arc<Transaction>>) -> Result<Arc<Snapshot>> {
-        let settings = self.settings();
         let config = self.config.lock().clone();
         let versions = transaction.map(|t| t.versions()).transpose()?;
-        self.engine.snapshot(config, settings, versions)
+        self.engine.snapshot(config, versions)
     }
 
     /// Longest time for which its transactions stay open without a statement; `None`: as the server allows.
@@ -202,6 +219,7 @@ impl Session {
         if full == "datafusion.catalog.default_schema" && !self.engine.schemas()?.contains(&new) {
             return Err(Error::new(ErrorKind::NotFound, format!("schema '{new}' does not exist")));
         }
+        let mut options_set = self.options_set.lock();
         {
             let mut config = self.config.lock();
             config.options_mut().set(full, &new)?;
@@ -209,7 +227,6 @@ impl Session {
                 config.options_mut().execution.time_zone = None;
             }
         }
-        let mut options_set = self.options_set.lock();
         match value {
             Some(_) => options_set.insert(full.to_owned(), new),
             None => options_set.remove(full),

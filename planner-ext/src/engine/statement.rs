@@ -3,11 +3,12 @@
 //! A plan is bound to the table versions it was made with. It is used again only while these are still the current
 //! ones; otherwise the statement is planned anew, so that every execution sees all earlier commits.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use parking_lot::Mutex;
@@ -19,11 +20,12 @@ use super::change::ChangeTarget;
 use super::execute::{Execute, Outline, Planning};
 use super::interrupt::Interrupt;
 use super::parameters::bind_row;
+use super::plan_cache::IsCurrent;
 use super::prepare::{expand, may_take_long};
 use super::session::Session;
 use super::tasks::run_on;
 use super::transaction::Transaction;
-use super::{query, rows_affected_schema, run};
+use super::{planning, query, rows_affected_schema, run};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A statement ready to run.
@@ -32,12 +34,12 @@ pub struct Prepared {
     /// The transaction it was prepared for; `None`: it belongs to the session's current one, if any.
     transaction: Option<Arc<Transaction>>,
     sql: Arc<str>,
-    command: Command,
+    command: Arc<Command>,
     dataset_schema: SchemaRef,
     parameters: SchemaRef,
-    /// The latest plan with the snapshot it was made on; `None` for statements without a plan, and after one that was made
-    /// in a transaction.
-    planned: Mutex<Option<Planned>>,
+    /// The latest plan with the session's number of changes of options that it was made with; `None` for statements without a
+    /// plan, and after one that was made in a transaction.
+    planned: Mutex<Option<(u64, Planned)>>,
 }
 
 /// A logical plan with the snapshot that it reads.
@@ -47,18 +49,57 @@ pub(super) struct Planned {
     pub(super) plan: LogicalPlan,
     /// The table whose rows it changes.
     pub(super) target: Option<ChangeTarget>,
+    /// The optimized plan, once there is one; `None` for a plan that is optimized for each execution.
+    optimized: Option<Arc<OnceLock<Arc<LogicalPlan>>>>,
 }
 
 impl Planned {
+    pub(super) fn new(snapshot: Arc<Snapshot>, plan: LogicalPlan, target: Option<ChangeTarget>) -> Self {
+        Self { snapshot, plan, target, optimized: None }
+    }
+
+    /// Lets executions share the optimized plan, which must be the same for all of them.
+    pub(super) fn with_shared_optimization(self) -> Self {
+        Self { optimized: Some(Arc::default()), ..self }
+    }
+
     /// Binds row `row` of `parameters`.
     pub(super) fn bound(self, parameters: &RecordBatch, row: usize) -> Result<Self> {
         let plan = bind_row(self.snapshot.template(), self.plan, parameters, row)?;
-        Ok(Self { plan, ..self })
+        Ok(Self { plan, optimized: None, ..self })
+    }
+
+    /// The plan after the rules of the optimizer.
+    pub(super) fn optimized(&self, state: &SessionState) -> Result<Arc<LogicalPlan>> {
+        if let Some(plan) = self.optimized.as_ref().and_then(|shared| shared.get()) {
+            return Ok(Arc::clone(plan));
+        }
+        let plan = Arc::new(state.optimize(&self.plan)?);
+        if let Some(shared) = &self.optimized {
+            // Another execution may have been first, with the same plan.
+            let _ = shared.set(Arc::clone(&plan));
+        }
+        Ok(plan)
     }
 
     /// Columns of its result.
     pub(super) fn result_schema(&self) -> Result<SchemaRef> {
         result_schema(self.snapshot.template(), &self.plan)
+    }
+}
+
+/// A query of the plan cache.
+#[derive(Clone)]
+pub(super) struct CachedQuery {
+    command: Arc<Command>,
+    dataset_schema: SchemaRef,
+    parameters: SchemaRef,
+    planned: Planned,
+}
+
+impl IsCurrent for CachedQuery {
+    fn is_current(&self) -> bool {
+        self.planned.snapshot.is_current()
     }
 }
 
@@ -92,6 +133,14 @@ impl Prepared {
     ) -> Result<Arc<Self>> {
         let sql: Arc<str> = Arc::from(sql.trim());
         let engine = Arc::clone(session.engine());
+        let is_alone = transaction.is_none() && session.current().is_none();
+        let key = if is_alone && !planning::may_take_long(&sql, None) { session.plan_key(&sql) } else { None };
+        if let Some((key, settings)) = &key
+            && let Some(query) = engine.plans.find(key)
+        {
+            return Ok(Arc::new(Self::from_cache(session, sql, *settings, query)));
+        }
+        let settings = session.settings();
         let interrupt = Interrupt::new(None, Arc::default());
         let _cancel_guard = interrupt.guard();
         let work = {
@@ -106,7 +155,13 @@ impl Prepared {
             }
         };
         match engine.plan(may_take_long(&session, &sql), interrupt, work).await {
-            Ok((command, outline)) => Self::from_outline(session, sql, transaction, command, outline).map(Arc::new),
+            Ok((command, outline)) => {
+                let prepared = Self::from_outline(session, sql, transaction, settings, command, outline)?;
+                if let (Some(key), Some(query)) = (key, prepared.to_cache()) {
+                    prepared.session.keep_plan(key, query);
+                }
+                Ok(Arc::new(prepared))
+            }
             Err(error) => {
                 // A statement that cannot be planned belongs in the history and the error counts too.
                 if let Ok(ticket) = session.start_statement(&sql, StatementKind::Query) {
@@ -121,6 +176,7 @@ impl Prepared {
         session: Arc<Session>,
         sql: Arc<str>,
         transaction: Option<Arc<Transaction>>,
+        settings: u64,
         command: Command,
         outline: Outline,
     ) -> Result<Self> {
@@ -133,8 +189,25 @@ impl Prepared {
         let planned = outline.plan();
         let parameters = planned.as_ref().map_or_else(|| Ok(nothing()), |planned| parameter_schema(&planned.plan))?;
         // A plan on a transaction's snapshot is not cached, or the statement would pin the snapshot beyond its end.
-        let planned = Mutex::new(planned.filter(|planned| !planned.snapshot.in_transaction()));
+        let planned = planned.filter(|planned| !planned.snapshot.in_transaction()).map(|planned| (settings, planned));
+        let (command, planned) = (Arc::new(command), Mutex::new(planned));
         Ok(Self { session, transaction, sql, command, dataset_schema, parameters, planned })
+    }
+
+    fn from_cache(session: Arc<Session>, sql: Arc<str>, settings: u64, query: CachedQuery) -> Self {
+        let CachedQuery { command, dataset_schema, parameters, planned } = query;
+        let planned = Mutex::new(Some((settings, planned)));
+        Self { session, transaction: None, sql, command, dataset_schema, parameters, planned }
+    }
+
+    /// The query for the cache of plans; `None` where its plan may not be used again, or is large.
+    fn to_cache(&self) -> Option<CachedQuery> {
+        let (_, planned) = self.planned.lock().clone()?;
+        if planned.optimized.is_none() || planning::may_take_long(&self.sql, Some(&planned.plan)) {
+            return None;
+        }
+        let (dataset_schema, parameters) = (self.dataset_schema(), self.parameter_schema());
+        Some(CachedQuery { command: Arc::clone(&self.command), dataset_schema, parameters, planned })
     }
 
     /// Columns of the result; empty for an update.
@@ -233,16 +306,18 @@ impl Prepared {
         if transaction.is_some() {
             return self.plan_anew(transaction).await;
         }
+        let settings = self.session.settings();
         let cached = self.planned.lock().take();
-        if let Some(cached) = cached
-            && cached.snapshot.is_current(self.session.settings())
+        if let Some((made_with, cached)) = cached
+            && made_with == settings
+            && cached.snapshot.is_current()
         {
-            *self.planned.lock() = Some(cached.clone());
+            *self.planned.lock() = Some((settings, cached.clone()));
             return Ok(Outline::Plan(Box::new(cached)));
         }
         let fresh = self.plan_anew(None).await?;
         if let Outline::Plan(fresh) = &fresh {
-            *self.planned.lock() = Some(fresh.as_ref().clone());
+            *self.planned.lock() = Some((settings, fresh.as_ref().clone()));
         }
         Ok(fresh)
     }

@@ -17,6 +17,7 @@
 //! - [`files`]: files as tables and loaded into tables
 //! - [`arrow_files`]: foreign Arrow files
 //! - [`placement`]: placement rules
+//! - [`plan_cache`]: plans of earlier queries
 //! - [`credulous`]: a faulty check of hot views
 //! - [`generator`]: random rows, conditions and queries, shared with the tests of `terrace_views`
 //! - [`hot_views`]: statements on hot views
@@ -72,6 +73,7 @@ mod mining;
 mod no_hot_views;
 mod parameters;
 mod placement;
+mod plan_cache;
 mod result_types;
 mod source_text;
 mod value_bounds;

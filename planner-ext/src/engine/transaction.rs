@@ -312,7 +312,7 @@ impl Transaction {
     }
 }
 
-/// Starts the task that rolls back idle transactions, as long as the engine lives.
+/// Starts the task that rolls back idle transactions and drops stale plans, as long as the engine lives.
 pub(super) fn watch_idle(engine: &Arc<Engine>) {
     let weak = Arc::downgrade(engine);
     let cpu = engine.options.cpu.clone();
@@ -320,7 +320,10 @@ pub(super) fn watch_idle(engine: &Arc<Engine>) {
         loop {
             tokio::time::sleep(IDLE_CHECK).await;
             match weak.upgrade() {
-                Some(engine) => engine.end_idle_transactions(engine.options.idle_transaction_timeout),
+                Some(engine) => {
+                    engine.end_idle_transactions(engine.options.idle_transaction_timeout);
+                    engine.plans.drop_stale();
+                }
                 None => return,
             }
         }
