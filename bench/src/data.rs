@@ -29,12 +29,12 @@ use parquet::file::properties::WriterProperties;
 use terrace_tier_store::table::{TableDefinition, TableName};
 use terrace_tier_store::{Store, StoreOptions};
 
+use crate::environment;
 use crate::error::{Error, Result};
 use crate::tpch::{BATCH_ROWS, TABLES, Table, order};
 
 /// A multiple of the sides' batch size, so that only the last batch of a table is short.
 const ROW_GROUP_ROWS: usize = 131_072;
-const SORT_MEMORY_BYTES: usize = 12 << 30;
 
 /// TPC-H of one scale.
 #[derive(Debug, Clone)]
@@ -200,7 +200,9 @@ async fn write_parquet(table: Table, scale: f64, path: &Path) -> Result<()> {
         Arc::new(Part { table, scale, part, parts, schema: Arc::clone(&schema) })
     });
     let source = StreamingTable::try_new(Arc::clone(&schema), partitions.collect())?;
-    let runtime = RuntimeEnvBuilder::new().with_memory_limit(SORT_MEMORY_BYTES, 1.0).build_arc()?;
+    // Where the memory does not suffice the sort spills, and its merge may fail.
+    let sort_memory = environment::memory_bytes() as usize / 2;
+    let runtime = RuntimeEnvBuilder::new().with_memory_limit(sort_memory, 1.0).build_arc()?;
     let context = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
     let mut rows = context.read_table(Arc::new(source))?;
     if !order.is_empty() {

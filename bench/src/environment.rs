@@ -31,11 +31,6 @@ impl Environment {
     /// Detects this machine; `data_dir` is the folder of the data.
     pub fn detect(data_dir: &Path) -> Self {
         let cpuinfo = read("/proc/cpuinfo");
-        let field = |text: &str, name: &str| {
-            let line = text.lines().find(|l| l.starts_with(name))?;
-            Some(line.split_once(':')?.1.trim().to_owned())
-        };
-        let memory = field(&read("/proc/meminfo"), "MemTotal").and_then(|m| m.split(' ').next()?.parse::<u64>().ok());
         let virtual_machine = field(&cpuinfo, "flags").is_some_and(|f| f.split(' ').any(|f| f == "hypervisor"));
         let disk = if virtual_machine { "virtual disk cached by its host, not a physical SSD" } else { "local disk" };
         let versions = [
@@ -46,7 +41,7 @@ impl Environment {
         Self {
             cpu: field(&cpuinfo, "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: memory.unwrap_or(0) * 1024,
+            memory_bytes: memory_bytes(),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             device: format!("{disk} ({})", data_dir.display()),
             load_average: read("/proc/loadavg").split(' ').next().and_then(|l| l.parse().ok()).unwrap_or(0.0),
@@ -54,6 +49,18 @@ impl Environment {
             commit: commit(),
         }
     }
+}
+
+/// Memory of the machine, in bytes; 0 when unknown.
+pub fn memory_bytes() -> u64 {
+    let total = field(&read("/proc/meminfo"), "MemTotal").and_then(|m| m.split(' ').next()?.parse::<u64>().ok());
+    total.unwrap_or(0) * 1024
+}
+
+/// The value of the first line `name: value`.
+fn field(text: &str, name: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
 }
 
 fn read(path: &str) -> String {

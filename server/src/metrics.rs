@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use terrace_flight::{FlightMetrics, OperationSnapshot};
 use terrace_planner_ext::engine::{
-    DURATION_BUCKETS_US, Engine, MiningCounters, Outcome, RunCounters, StatementKind, WorkloadGroupRecord,
+    DURATION_BUCKETS_US, Engine, MiningCounters, Outcome, RunCounters, StatementKind, StatementState,
+    WorkloadGroupRecord,
 };
 use terrace_tier_store::Store;
 use terrace_tier_store::heat::Pattern;
@@ -160,8 +161,12 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
     let durations = (Vec::new(), counters.durations().to_vec(), sum);
     out.histograms("terrace_query_duration_seconds", help, &bounds, [durations]);
     let running = engine.statements();
-    let running = running.iter().filter(|s| s.state.is_active());
-    out.gauge("terrace_query_running_statements", "Statements that have not ended.", running.count() as f64);
+    let in_states =
+        |is_counted: fn(StatementState) -> bool| running.iter().filter(|s| is_counted(s.state)).count() as f64;
+    let active = in_states(StatementState::is_active);
+    out.gauge("terrace_query_running_statements", "Statements that have not ended.", active);
+    let stalled = in_states(|state| state == StatementState::Stalled);
+    out.gauge("terrace_query_stalled_statements", "Statements whose clients take no rows.", stalled);
     out.gauge("terrace_query_queued_statements", "Statements that wait for an execution slot.", engine.queued() as f64);
     let rejected = counters.rejected() as f64;
     out.counter("terrace_query_rejected_statements_total", "Statements refused because of load or shutdown.", rejected);

@@ -56,7 +56,7 @@ QUERIES = [
 ]
 #: Kinds of work, and how often each is drawn.
 WEIGHTS = {**{name: 3 for name, _, _ in QUERIES}, "point": 30, "ingest": 2, "prepared": 2, "tickets": 2, "slow reader": 3,
-           "gone in the middle": 3, "idle": 2}
+           "unread": 2, "gone in the middle": 3, "idle": 2}
 #: A process that reads one batch and dies.
 DIES = """
 import os, sys
@@ -164,6 +164,12 @@ class Load:
             if number == 20 or self.stop.wait(0.2):
                 return
 
+    def unread(self, cursor, draw):
+        """Takes one batch of a large result, and no more."""
+        cursor.execute("SELECT * FROM lineitem")
+        assert next(iter(cursor.fetch_record_batch())).num_rows > 0
+        self.stop.wait(20)
+
     def gone_in_the_middle(self, cursor, draw):
         subprocess.run([sys.executable, "-c", DIES, f"grpc://{self.server.flight}"], capture_output=True, timeout=LAST_ANSWER_SECONDS)
 
@@ -218,6 +224,8 @@ def test_ten_times_the_clients_that_are_admitted(tmp_path, capsys):
             if not ONLY:
                 never = [name for name in WEIGHTS if not load.outcomes[name]["right"] and not load.outcomes[name]["refused"]]
                 assert never == [], "too little time for each kind of statement"
+                points = load.outcomes["point"]
+                assert points["refused"] <= points["right"] / 50, "point statements have slots of their own"
             # Nothing is left of it.
             with server.connect() as connection:
                 assert answer(connection, ROWS) == rows

@@ -214,18 +214,19 @@ async fn run_in_transaction(
 ) -> Result<u64> {
     let rows = parameters.map_or(1, RecordBatch::num_rows);
     let has_many_rows = rows > 1;
+    let interrupt = ticket.interrupt();
     prepared.check_parameters(parameters)?;
     let mut first = match attempt.is_some() || has_many_rows {
         // Each run sees the changes of the one before it.
-        true => prepared.plan_in(transaction).await?,
-        false => prepared.current_plan(None).await?,
+        true => prepared.plan_in(transaction, &interrupt).await?,
+        false => prepared.current_plan(None, &interrupt).await?,
     };
     let takes_parameters = !prepared.parameter_schema().fields().is_empty();
     let mut count = 0;
     for row in 0..rows {
         let planned = match first.take() {
             Some(planned) => Some(planned),
-            None => prepared.plan_in(transaction).await?,
+            None => prepared.plan_in(transaction, &interrupt).await?,
         };
         let mut planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a change of rows has no plan"))?;
         match parameters {
@@ -253,6 +254,7 @@ async fn run_one(
     mut planned: Planned,
 ) -> Result<u64> {
     let engine = prepared.session().engine();
+    ticket.interrupt().expect_commit();
     let target =
         planned.target.take().ok_or_else(|| Error::new(ErrorKind::Internal, "a change of rows has no table"))?;
     let _slot = run::acquire_slot(engine, ticket, run::unknown_demand(engine)).await?;
@@ -267,7 +269,7 @@ async fn run_one(
     };
     let collected = collect(prepared, ticket, &planned, &target).await.map_err(|e| name_null_column(e, &full_plan))?;
     let Collected { positions, count, writer } = collected;
-    ticket.interrupt().begin_commit();
+    ticket.interrupt().begin_commit()?;
     let transaction = Arc::clone(transaction);
     let added = match writer {
         Some(writer) => Some(writer.hand_over().await?),

@@ -184,6 +184,7 @@ fn ingest_target(
 
 /// Runs `input` and stores its rows. Waits for an execution slot first.
 pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, target: LoadTarget) -> Result<u64> {
+    ticket.interrupt().expect_commit();
     let definition = target.definition();
     if definition.name.schema == SYSTEM_SCHEMA {
         return Err(Error::new(ErrorKind::PermissionDenied, "tables of schema 'system' cannot be written"));
@@ -211,7 +212,7 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
         adapter.adapt(batch)
     };
     writer.write_all(rows, adapt).await?;
-    ticket.interrupt().begin_commit();
+    ticket.interrupt().begin_commit()?;
     if let Some((transaction, table)) = pending_commit {
         let rows = writer.hand_over().await?;
         let attempt = transaction.attempt().await?;

@@ -7,7 +7,8 @@
 //! gigabytes between two places where it waits. Where the condition of
 //! a hash or nested-loop join drops the pairs before they are output, the condition, which is evaluated for every few
 //! thousand pairs, checks the interrupt. Where a single step takes long all the same (groups are sorted before they spill),
-//! the client of a query has its error after a moment, and the query keeps its slot and memory until the step ends.
+//! the client has its error after a moment, and the statement keeps its slot and memory until the step ends. Only where changes may become
+//! visible all the same, while they are made durable and in statements without rows, the client waits for the end.
 //! Not covered: a sort-merge join whose condition drops nearly all pairs, and a semi join without condition whose keys
 //! repeat on both sides.
 //!
@@ -55,12 +56,19 @@ pub(super) struct Interrupt {
     token: CancellationToken,
     /// The error with which it ends, if it was not simply cancelled.
     reason: Arc<OnceLock<Error>>,
-    /// Whether its changes are being made durable on a thread that nothing stops.
-    commits: Arc<AtomicBool>,
+    commit: Arc<Commit>,
     /// Says when it has to wait.
     pause: Arc<Pause>,
     limit: Option<Duration>,
     started: Instant,
+}
+
+/// What is known of the commit of a statement.
+#[derive(Debug, Default)]
+struct Commit {
+    is_expected: AtomicBool,
+    /// Whether its changes are being made durable on a thread that nothing stops.
+    has_begun: AtomicBool,
 }
 
 impl Interrupt {
@@ -70,7 +78,7 @@ impl Interrupt {
             pause,
             token: CancellationToken::new(),
             reason: Arc::default(),
-            commits: Arc::default(),
+            commit: Arc::default(),
             limit,
             started: Instant::now(),
         }
@@ -80,14 +88,21 @@ impl Interrupt {
         self.token.cancel();
     }
 
-    /// The server no longer stops the statement by itself: its changes may become visible all the same.
-    pub(super) fn begin_commit(&self) {
-        self.commits.store(true, Ordering::SeqCst);
+    /// Tells that nothing of what the statement does becomes visible before [`Interrupt::begin_commit`].
+    pub(super) fn expect_commit(&self) {
+        self.commit.is_expected.store(true, Ordering::SeqCst);
+    }
+
+    /// From here on the changes of the statement may become visible, and the server no longer stops it by itself. The error
+    /// of a statement that has to stop: its client may have been told so.
+    pub(super) fn begin_commit(&self) -> Result<(), Error> {
+        self.commit.has_begun.store(true, Ordering::SeqCst);
+        self.check()
     }
 
     /// Whether the server may stop the statement by itself.
     pub(super) fn may_stop(&self) -> bool {
-        !self.is_stopping() && !self.commits.load(Ordering::SeqCst)
+        !self.is_stopping() && !self.commit.has_begun.load(Ordering::SeqCst)
     }
 
     /// Makes the statement end with `reason`, if the server may stop it.
@@ -140,6 +155,18 @@ impl Interrupt {
         let error = self.stopped().await;
         tokio::time::sleep(STOP_PATIENCE).await;
         error
+    }
+
+    /// Like [`Interrupt::overdue`], for a statement that changes something; waits for ever where its changes may become visible
+    /// all the same.
+    pub(super) async fn overdue_before_commit(self) -> Error {
+        let commit = Arc::clone(&self.commit);
+        let error = self.overdue().await;
+        // A commit that begins later finds that the statement has to stop.
+        if commit.is_expected.load(Ordering::SeqCst) && !commit.has_begun.load(Ordering::SeqCst) {
+            return error;
+        }
+        std::future::pending().await
     }
 
     /// The error of a statement that has to stop.

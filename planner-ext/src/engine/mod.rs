@@ -38,7 +38,7 @@
 //! - [`interrupt`]: stops statements, also within long joins
 //! - [`memory`]: query memory
 //! - [`even_sorts`]: splits batches evenly below sorts
-//! - [`grouping_sets`]: cuts batches below aggregations with many grouping sets
+//! - [`small_batches`]: cuts batches below operators that make much of each row
 //! - [`windows`]: computes window functions one partition at a time
 //! - [`stream_exec`]: an operator that passes batches through a function
 //! - [`spill`]: spill files
@@ -88,7 +88,6 @@ mod execute;
 mod explain;
 mod files;
 mod functions;
-mod grouping_sets;
 mod information;
 mod ingest;
 mod insert;
@@ -109,6 +108,7 @@ mod rule;
 mod run;
 mod session;
 mod show;
+mod small_batches;
 mod spill;
 mod statement;
 mod stream_exec;
@@ -169,12 +169,11 @@ use crate::error::{Error, ErrorKind, Result};
 use admission::{Admission, AdmissionOptions};
 use arrow_files::ArrowFiles;
 use files::{CheckedFiles, REPLACING};
-use interrupt::Interrupt;
 use memory::MessageMemory;
 use parquet_files::ValidatedFiles;
 use plan_cache::PlanCache;
 use planning::{Planner, PlanningOptions};
-use registry::Registry;
+use registry::{Registry, Ticket};
 use show::ArrowTypes;
 use spill::{SpillLimits, SpillSpace};
 use statement::CachedQuery;
@@ -612,14 +611,17 @@ impl Engine {
         run_on(&self.options.cpu, work).await
     }
 
-    /// Does the planning `work` of a statement that is not executed yet. The caller holds a guard of `interrupt`.
-    async fn plan<T, F>(&self, may_take_long: bool, interrupt: Interrupt, work: F) -> Result<T>
+    /// Does the planning `work` of a statement that is not executed yet. The caller holds a guard of its interrupt.
+    async fn plan<T, F>(&self, may_take_long: bool, ticket: &Ticket, work: F) -> Result<T>
     where
         F: Future<Output = Result<T>> + Send + 'static,
         T: Send + 'static,
     {
         let planner = Arc::clone(&self.planner);
-        run_on(&self.options.planning, async move { planner.plan(may_take_long, &interrupt, work).await }).await
+        let interrupt = ticket.interrupt();
+        let account = Arc::clone(ticket.memory().heap());
+        let work = async move { account.charge(planner.plan(may_take_long, &interrupt, work)).await };
+        run_on(&self.options.planning, work).await
     }
 
     /// Runs a blocking store call on the CPU runtime's blocking threads.

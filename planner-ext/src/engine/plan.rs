@@ -40,7 +40,8 @@ impl Execute for PlannerStatement {
     async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
         let session = execution.session();
         let sql = execution.prepared.sql();
-        let planned = execution.prepared.current_plan(execution.transaction.as_ref()).await?;
+        let planned =
+            execution.prepared.current_plan(execution.transaction.as_ref(), &execution.ticket.interrupt()).await?;
         let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "an update has no plan"))?;
         match &planned.plan {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {

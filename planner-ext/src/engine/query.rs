@@ -159,7 +159,7 @@ async fn admit(
     let transaction = prepared.transaction()?;
     let running = Running::enter(transaction.as_ref(), prepared.command().privilege())?;
     let engine = prepared.session().engine();
-    let planned = match prepared.outline(transaction.as_ref()).await? {
+    let planned = match prepared.outline(transaction.as_ref(), &ticket.interrupt()).await? {
         Outline::Plan(planned) => prepared.bind(*planned, parameters.as_ref())?,
         Outline::Rows(computed) => {
             prepared.check_parameters(parameters.as_ref())?;

@@ -120,6 +120,8 @@ pub struct StatementRecord {
     pub bytes: u64,
     /// Microseconds that it waited for an execution slot, or waits so far.
     pub queued_us: u64,
+    /// Microseconds for which its client took no rows.
+    pub stalled_us: u64,
     /// Microseconds for which threads worked for it.
     pub busy_us: u64,
     /// Times that it started again before its first rows: query memory ran out, or it was no point statement.
@@ -228,7 +230,7 @@ struct RunningStatement {
     started_us: u64,
     rows: AtomicU64,
     bytes: AtomicU64,
-    queue: Mutex<Queue>,
+    waits: Mutex<Waits>,
     restarts: AtomicU64,
     demand_bytes: AtomicU64,
     interrupt: Interrupt,
@@ -237,31 +239,43 @@ struct RunningStatement {
     spill: Arc<StatementSpill>,
 }
 
-/// Waits for execution slots: a load waits once, a statement that is executed again may wait again.
+/// Time that a statement spent waiting: for execution slots, of which one that is executed again needs another, and for its
+/// client.
 #[derive(Debug, Default)]
-struct Queue {
-    waited_us: u64,
-    waits_since_us: Option<u64>,
+struct Waits {
+    queued_us: u64,
+    stalled_us: u64,
+    /// Its state, and since when.
+    state: Option<(StatementState, u64)>,
 }
 
-impl Queue {
-    fn waited_us(&self, now_us: u64) -> u64 {
-        self.waited_us + self.waits_since_us.map_or(0, |since| now_us.saturating_sub(since))
+impl Waits {
+    /// Enters a state.
+    fn enter(&mut self, state: StatementState, now_us: u64) {
+        (self.queued_us, self.stalled_us) = self.until(now_us);
+        self.state = Some((state, now_us));
+    }
+
+    /// Microseconds that it was queued, and stalled.
+    fn until(&self, now_us: u64) -> (u64, u64) {
+        let in_state = |wanted| match self.state {
+            Some((state, since_us)) if state == wanted => now_us.saturating_sub(since_us),
+            _ => 0,
+        };
+        (self.queued_us + in_state(StatementState::Queued), self.stalled_us + in_state(StatementState::Stalled))
     }
 }
 
 impl RunningStatement {
     fn set_state(&self, state: StatementState, now_us: u64) {
         *self.state.lock() = state;
-        let mut queue = self.queue.lock();
-        queue.waited_us = queue.waited_us(now_us);
-        queue.waits_since_us = (state == StatementState::Queued).then_some(now_us);
+        self.waits.lock().enter(state, now_us);
     }
 
     fn record(&self, now_us: u64) -> StatementRecord {
         // One lock at a time.
         let state = *self.state.lock();
-        let queued_us = self.queue.lock().waited_us(now_us);
+        let (queued_us, stalled_us) = self.waits.lock().until(now_us);
         StatementRecord {
             id: self.id.clone(),
             session: self.session.clone(),
@@ -275,6 +289,7 @@ impl RunningStatement {
             rows: self.rows.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             queued_us,
+            stalled_us,
             busy_us: self.memory.heap().busy_time().as_micros() as u64,
             restarts: self.restarts.load(Ordering::Relaxed),
             demand_bytes: self.demand_bytes.load(Ordering::Relaxed),
@@ -378,7 +393,7 @@ impl Registry {
             started_us: self.clock.now_us(),
             rows: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            queue: Mutex::default(),
+            waits: Mutex::default(),
             restarts: AtomicU64::new(0),
             demand_bytes: AtomicU64::new(0),
             interrupt,
@@ -468,6 +483,10 @@ impl Registry {
             ended.push_back(record);
         }
         self.record_ending(statement);
+        self.remove(statement);
+    }
+
+    fn remove(&self, statement: &RunningStatement) {
         let mut running = self.running.lock();
         running.remove(&statement.id);
         if running.is_empty() {
@@ -552,6 +571,12 @@ impl Ticket {
         self.registry.counters.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Forgets the statement: it was planned only.
+    pub(super) fn discard(mut self) {
+        self.ended = true;
+        self.registry.remove(&self.statement);
+    }
+
     /// Ends the record with the result of the statement.
     pub(super) fn end<T>(mut self, result: &Result<T>) {
         self.ended = true;
@@ -595,6 +620,7 @@ mod tests {
             rows: 0,
             bytes: 0,
             queued_us: 0,
+            stalled_us: 0,
             busy_us: 0,
             restarts: 0,
             demand_bytes: 0,

@@ -21,11 +21,12 @@ use super::admission::{Applicant, Demand, ExecutionSlot};
 use super::even_sorts::with_even_sorts;
 use super::execute::{Execute, Execution};
 use super::explain::{explained_query, with_demand};
-use super::grouping_sets::with_small_batches;
 use super::interrupt::{Interrupt, interruptible};
 use super::planning::may_take_long;
 use super::registry::{StatementState, Ticket};
+use super::small_batches::with_small_batches;
 use super::statement::{Planned, Prepared};
+use super::tasks::{AbortOnDrop, join_error};
 use super::transaction::Running;
 use super::windows::{with_copied_texts, with_partitioned_windows};
 use crate::error::Result;
@@ -208,14 +209,25 @@ fn task_context(engine: &Engine, ticket: &Ticket, state: &SessionState) -> Resul
 /// Runs an update to its end and returns the rows affected.
 pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordBatch>) -> Result<u64> {
     let engine = Arc::clone(prepared.session().engine());
-    let _cancel_guard = ticket.interrupt().guard();
+    let cancel_guard = ticket.interrupt().guard();
+    let overdue = ticket.interrupt().overdue_before_commit();
     let work = async move {
         let result = ticket.supervised(run_update(&prepared, &ticket, parameters.as_ref())).await;
         prepared.session().engine().plans.drop_stale();
         ticket.end(&result);
         result
     };
-    engine.on_cpu(work).await
+    let mut task = AbortOnDrop::new(engine.options.cpu.spawn(work));
+    tokio::select! {
+        biased;
+        done = &mut task => done.unwrap_or_else(|error| Err(join_error(&error))),
+        error = overdue => {
+            // It ends by itself, with this error.
+            task.detach();
+            cancel_guard.disarm();
+            Err(error)
+        }
+    }
 }
 
 async fn run_update(prepared: &Arc<Prepared>, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {

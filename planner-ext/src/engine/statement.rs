@@ -141,8 +141,11 @@ impl Prepared {
             return Ok(Arc::new(Self::from_cache(session, sql, *settings, query)));
         }
         let settings = session.settings();
-        let interrupt = Interrupt::new(None, Arc::default());
+        // What it is, and whether it executes, is not known yet. While it is planned it is seen and stopped like others.
+        let ticket = session.start_statement(&sql, StatementKind::Query)?;
+        let interrupt = ticket.interrupt();
         let _cancel_guard = interrupt.guard();
+        let overdue = interrupt.clone().overdue();
         let work = {
             let session = Arc::clone(&session);
             let sql = Arc::clone(&sql);
@@ -154,8 +157,14 @@ impl Prepared {
                 Ok((command, outline))
             }
         };
-        match engine.plan(may_take_long(&session, &sql), interrupt, work).await {
+        let planned = tokio::select! {
+            biased;
+            planned = engine.plan(may_take_long(&session, &sql), &ticket, work) => planned,
+            error = overdue => Err(error),
+        };
+        match planned {
             Ok((command, outline)) => {
+                ticket.discard();
                 let prepared = Self::from_outline(session, sql, transaction, settings, command, outline)?;
                 if let (Some(key), Some(query)) = (key, prepared.to_cache()) {
                     prepared.session.keep_plan(key, query);
@@ -164,9 +173,7 @@ impl Prepared {
             }
             Err(error) => {
                 // A statement that cannot be planned belongs in the history and the error counts too.
-                if let Ok(ticket) = session.start_statement(&sql, StatementKind::Query) {
-                    ticket.end::<()>(&Err(error.clone()));
-                }
+                ticket.end::<()>(&Err(error.clone()));
                 Err(error)
             }
         }
@@ -228,7 +235,8 @@ impl Prepared {
         let prepared = Arc::clone(self);
         let parameters = parameters.clone();
         let work = async move {
-            let planned = prepared.current_plan(prepared.transaction()?.as_ref()).await?;
+            let interrupt = Interrupt::new(None, Arc::default());
+            let planned = prepared.current_plan(prepared.transaction()?.as_ref(), &interrupt).await?;
             let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query has no plan"))?;
             prepared.bind(planned, Some(&parameters))?.result_schema()
         };
@@ -302,9 +310,13 @@ impl Prepared {
     /// Returns the plan on current table versions, or the rows that are computed without one. Plans anew when the catalog
     /// changed, and always in a transaction. The caller names the transaction, as the session may begin or end one while a
     /// statement runs.
-    pub(super) async fn outline(self: &Arc<Self>, transaction: Option<&Arc<Transaction>>) -> Result<Outline> {
+    pub(super) async fn outline(
+        self: &Arc<Self>,
+        transaction: Option<&Arc<Transaction>>,
+        interrupt: &Interrupt,
+    ) -> Result<Outline> {
         if transaction.is_some() {
-            return self.plan_anew(transaction).await;
+            return self.plan_anew(transaction, interrupt).await;
         }
         let settings = self.session.settings();
         let cached = self.planned.lock().take();
@@ -315,7 +327,7 @@ impl Prepared {
             *self.planned.lock() = Some((settings, cached.clone()));
             return Ok(Outline::Plan(Box::new(cached)));
         }
-        let fresh = self.plan_anew(None).await?;
+        let fresh = self.plan_anew(None, interrupt).await?;
         if let Outline::Plan(fresh) = &fresh {
             *self.planned.lock() = Some((settings, fresh.as_ref().clone()));
         }
@@ -326,19 +338,26 @@ impl Prepared {
     pub(super) async fn current_plan(
         self: &Arc<Self>,
         transaction: Option<&Arc<Transaction>>,
+        interrupt: &Interrupt,
     ) -> Result<Option<Planned>> {
-        Ok(self.outline(transaction).await?.plan())
+        Ok(self.outline(transaction, interrupt).await?.plan())
     }
 
     /// Plans the statement on the snapshot of a transaction.
-    pub(super) async fn plan_in(self: &Arc<Self>, transaction: &Arc<Transaction>) -> Result<Option<Planned>> {
-        Ok(self.plan_anew(Some(transaction)).await?.plan())
+    pub(super) async fn plan_in(
+        self: &Arc<Self>,
+        transaction: &Arc<Transaction>,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Planned>> {
+        Ok(self.plan_anew(Some(transaction), interrupt).await?.plan())
     }
 
     /// Plans within the limits of planning, as the first time.
-    async fn plan_anew(self: &Arc<Self>, transaction: Option<&Arc<Transaction>>) -> Result<Outline> {
-        let interrupt = Interrupt::new(None, Arc::default());
-        let _cancel_guard = interrupt.guard();
+    async fn plan_anew(
+        self: &Arc<Self>,
+        transaction: Option<&Arc<Transaction>>,
+        interrupt: &Interrupt,
+    ) -> Result<Outline> {
         let work = {
             let prepared = Arc::clone(self);
             let transaction = transaction.cloned();
@@ -348,7 +367,7 @@ impl Prepared {
             }
         };
         let planner = &self.session.engine().planner;
-        let outline = planner.plan(may_take_long(&self.session, &self.sql), &interrupt, work).await?;
+        let outline = planner.plan(may_take_long(&self.session, &self.sql), interrupt, work).await?;
         if let Outline::Plan(planned) = &outline {
             self.check_columns(planned)?;
         }

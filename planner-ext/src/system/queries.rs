@@ -18,6 +18,7 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
         .count("rows", |s| s.rows)
         .count("bytes", |s| s.bytes)
         .count("queued_us", |s| s.queued_us)
+        .count("stalled_us", |s| s.stalled_us)
         .count("busy_us", |s| s.busy_us)
         .count("restarts", |s| s.restarts)
         .count("demand_bytes", |s| s.demand_bytes)

@@ -59,6 +59,8 @@ pub struct QueryItem {
     bytes: u64,
     /// Time that it waited for an execution slot, in microseconds.
     queued_us: u64,
+    /// Time for which its client took no rows, in microseconds.
+    stalled_us: u64,
     /// Time for which threads worked for it, in microseconds.
     busy_us: u64,
     /// Times that it started again before its first rows: query memory ran out, or it was no point statement.
@@ -101,6 +103,7 @@ impl From<StatementRecord> for QueryItem {
             rows: record.rows,
             bytes: record.bytes,
             queued_us: record.queued_us,
+            stalled_us: record.stalled_us,
             busy_us: record.busy_us,
             restarts: record.restarts,
             demand_bytes: record.demand_bytes,

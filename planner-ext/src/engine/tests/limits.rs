@@ -3,9 +3,11 @@
 
 use std::time::Instant;
 
+use datafusion::physical_plan::execute_stream;
 use terrace_test_support::depth::by_depth;
 
 use super::*;
+use crate::engine::admission::Demand;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_or_cancelled_query_frees_its_memory() {
@@ -153,6 +155,8 @@ async fn a_client_that_takes_no_rows_leaves_its_slot_to_others() {
         rows += batch.unwrap().num_rows();
     }
     assert_eq!(rows, 1_000_000);
+    let record = server.engine.statements().into_iter().find(|record| record.sql == all).unwrap();
+    assert!(record.stalled_us > 0 && record.queued_us >= 500_000, "{record:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,6 +200,28 @@ async fn the_demand_of_a_statement_is_that_of_its_plan() {
     assert!(groups < 10_000, "{groups}");
     let (join, _) = demand("SELECT count(*) FROM t a JOIN t b ON a.k = b.k + 1 WHERE a.g < b.g + 5").await;
     assert!(join > 1_000_000, "{join}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_that_have_finished_count_no_longer() {
+    let server = Server::new();
+    server.run("CREATE TABLE t AS SELECT value AS k FROM generate_series(1, 200000)").await.unwrap();
+    let state = server.session.snapshot().unwrap().state();
+    let sql = "SELECT k % 20000 AS g, count(*) AS n FROM t GROUP BY 1 ORDER BY n, g";
+    let plan = state.create_physical_plan(&state.create_logical_plan(sql).await.unwrap()).await.unwrap();
+    let demand = Demand::from_plan(&plan, 1 << 30).unwrap();
+    let planned = demand.weighted_bytes();
+    assert!(planned > 0);
+    let mut rows = execute_stream(Arc::clone(&plan), state.task_ctx()).unwrap();
+    // Rows come once all groups are there, and sorted.
+    rows.next().await.unwrap().unwrap();
+    assert_eq!(demand.weighted_bytes(), planned, "a plan of which it is not known that it executes");
+    demand.release_plan();
+    let sorted = demand.weighted_bytes();
+    assert!(sorted < planned, "{sorted} of {planned}");
+    while rows.next().await.is_some() {}
+    drop((rows, plan));
+    assert_eq!(demand.weighted_bytes(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -493,12 +519,20 @@ async fn the_client_of_a_stopped_statement_does_not_wait_for_a_long_step() {
     server.run("CREATE TABLE t AS SELECT value AS k, 'aaabbbc' AS s FROM generate_series(1, 200000)").await.unwrap();
     // The rows of one batch take seconds; all others are there at once.
     let slow = "length(regexp_replace(repeat(s, 40000), '(a+)(b*)c', 'x', 'g'))";
-    let few = format!("SELECT {slow} FROM t WHERE k <= 800");
-    let all = format!("SELECT CASE WHEN k BETWEEN 100001 AND 100800 THEN {slow} END FROM t");
+    let few = format!("SELECT {slow} FROM t WHERE k <= 250");
+    let all = format!("SELECT CASE WHEN k BETWEEN 100001 AND 100250 THEN {slow} END FROM t");
+    server.run("CREATE TABLE u (x BIGINT)").await.unwrap();
+    let insert = format!("INSERT INTO u SELECT {slow} FROM t WHERE k <= 250");
+    let update = format!("UPDATE u SET x = (SELECT max({slow}) FROM t WHERE k <= 250)");
+    let create = format!("CREATE TABLE w AS SELECT {slow} AS x FROM t WHERE k <= 250");
     for (sql, kind, why) in [
         (&few, ErrorKind::Cancelled, "the statement was cancelled"),
         (&all, ErrorKind::Cancelled, "the statement was cancelled"),
+        (&insert, ErrorKind::Cancelled, "the statement was cancelled"),
+        (&update, ErrorKind::Cancelled, "the statement was cancelled"),
+        (&create, ErrorKind::Cancelled, "the statement was cancelled"),
         (&all, ErrorKind::DeadlineExceeded, "longer than 500ms"),
+        (&insert, ErrorKind::DeadlineExceeded, "longer than 500ms"),
     ] {
         if kind == ErrorKind::DeadlineExceeded {
             server.run("SET statement_timeout = '500ms'").await.unwrap();
@@ -518,6 +552,8 @@ async fn the_client_of_a_stopped_statement_does_not_wait_for_a_long_step() {
         let ended = found();
         assert!(ended.state == StatementState::Cancelled && ended.error.as_ref().unwrap().contains(why), "{ended:?}");
     }
+    assert_eq!(server.rows("SELECT count(*) FROM u").await, ["0"]);
+    server.fails("SELECT * FROM w", ErrorKind::NotFound, "'w' does not exist").await;
     drop(server);
     cpu.shutdown_background();
 }
@@ -641,6 +677,29 @@ async fn array_agg_of_texts_counts_what_its_result_takes() {
         .unwrap();
     let shared = "SELECT cardinality(array_agg(y)), count(DISTINCT k) FROM one, t WHERE k <= 5000";
     assert_eq!(server.rows(shared).await, ["5000|5000"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_is_refused_with_the_operator_and_its_memory() {
+    let server = Server::with(|o| o.query_memory_bytes = 16 << 20);
+    server
+        .run(
+            "CREATE TABLE t AS SELECT value AS k, concat(repeat('x', 100), value) AS s FROM generate_series(1, 400000)",
+        )
+        .await
+        .unwrap();
+    for (sql, operator) in [
+        ("SELECT cardinality(array_agg(s)) FROM t", "Aggregate"),
+        ("SELECT median(value) FROM generate_series(1, 4000000)", "Aggregate"),
+        ("SELECT s, sum(k) OVER (PARTITION BY k > 0) FROM t", "WindowAggExec"),
+    ] {
+        let answer = tokio::time::timeout(Duration::from_secs(60), server.batches(sql)).await.expect(sql);
+        let error = answer.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{sql}: {error}");
+        for part in [operator, " asked for ", "this statement holds ", "of 16777216"] {
+            assert!(error.message().contains(part), "{sql}: {part}: {error}");
+        }
+    }
 }
 
 /// DataFusion plans an element of `array_agg` as `nth_value`.

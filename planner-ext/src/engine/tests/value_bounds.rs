@@ -259,3 +259,27 @@ async fn results_much_larger_than_their_arguments_are_refused() {
         assert_eq!(server.rows(&format!("SELECT {expression}")).await, [answer], "{expression}");
     }
 }
+
+/// A literal has a copy for each row of a batch where it is a column.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_literals_are_copied_for_few_rows_at_a_time() {
+    let server = Server::new();
+    server.run("CREATE TABLE t AS SELECT value AS k FROM generate_series(1, 20000)").await.unwrap();
+    for (sql, rows) in [
+        ("SELECT repeat('x', 100000) AS big, k FROM t", 20_000),
+        ("SELECT k, CASE WHEN k % 2 = 0 THEN repeat('x', 100000) ELSE repeat('y', 50000) END AS big FROM t", 20_000),
+        ("SELECT max(CASE WHEN k % 2 = 0 THEN repeat('x', 100000) ELSE repeat('y', 50000) END) AS big FROM t", 1),
+        ("SELECT repeat('x', 100000) AS big, value FROM generate_series(1, 20000)", 20_000),
+    ] {
+        let mut running = server.session.prepare(sql).await.unwrap().query(None).await.unwrap();
+        let mut found = 0;
+        while let Some(batch) = running.stream.try_next().await.unwrap() {
+            found += batch.num_rows();
+            let big = batch.column_by_name("big").unwrap();
+            assert!(big.get_array_memory_size() < 64 << 20, "{sql}: {} rows", batch.num_rows());
+        }
+        assert_eq!(found, rows, "{sql}");
+        let record = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
+        assert!(record.memory.allocated_peak < 256 << 20, "{sql}: {:?}", record.memory);
+    }
+}

@@ -153,6 +153,35 @@ async fn planning_stops_at_its_limits_and_delays_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_is_seen_and_cancelled_while_it_is_prepared() {
+    let server = Server::new();
+    server.run("CREATE TABLE t AS SELECT value AS k FROM generate_series(1, 10)").await.unwrap();
+    let many = joins(600);
+    let prepare = |session: Arc<Session>, sql: String| tokio::spawn(async move { session.prepare(&sql).await });
+    let planning = prepare(Arc::clone(&server.session), many.clone());
+    let of = |sql: &str| server.engine.statements().into_iter().filter(|record| record.sql == sql).collect::<Vec<_>>();
+    while of(&many).is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let record = of(&many).remove(0);
+    assert_eq!(record.state, StatementState::Planning);
+    let begun = Instant::now();
+    server.run(&format!("CANCEL QUERY '{}'", record.id)).await.unwrap();
+    assert_eq!(planning.await.unwrap().unwrap_err().kind(), ErrorKind::Cancelled);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(of(&many).iter().map(|record| record.state).collect::<Vec<_>>(), [StatementState::Cancelled]);
+    // One that is planned, and not executed, leaves no record.
+    let few = "SELECT max(k) FROM t";
+    server.session.prepare(few).await.unwrap();
+    assert_eq!(of(few).len(), 0);
+    assert_eq!(server.rows(few).await, ["10"]);
+    assert_eq!(of(few).len(), 1);
+    server.run("SET statement_timeout = '5ms'").await.unwrap();
+    let error = server.session.prepare(&many).await.unwrap_err();
+    assert!(error.message().contains("statement_timeout"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn planning_may_hold_a_part_of_query_memory() {
     let server = Server::with(|o| o.query_memory_bytes = 256 << 20);
     // Four literals of 60 MB each, made of a few bytes.

@@ -1,19 +1,25 @@
-//! Cuts the input of aggregations with many grouping sets into small batches.
+//! Cuts batches below operators that make much of each row, before they can ask for memory.
 //!
-//! An aggregation makes one row per grouping set of each row of its input, for a whole batch at once: 8,192 rows under
+//! An aggregation with many grouping sets makes one row per grouping set of each row of its input, for a whole batch at once: 8,192 rows under
 //! `CUBE` of 12 columns are 33 million groups before it asks for memory, may spill, or can be stopped. With fewer rows in
 //! a batch it does so after each, and before each one it lets other tasks go on, waits while memory is short, and stops if
 //! it has to: some hundred rows take seconds.
+//!
+//! A large literal, which may be a folded call such as `repeat('x', 200000)`, becomes an array with a copy for each row where it is an output
+//! column: 1.6 GB of 8,192 rows, in one allocation.
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::projection::ProjectionExec;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::interrupt::Interrupt;
@@ -22,29 +28,63 @@ use super::stream_exec::StreamExec;
 /// Most groups that an aggregation makes of one batch.
 const GROUPS_PER_BATCH: usize = 65_536;
 
-/// Adds an operator that cuts batches below each aggregation with many grouping sets.
+/// Literals from this size on count; a batch of 8,192 copies has 64 MiB.
+const LARGE_LITERAL_BYTES: usize = 8 << 10;
+/// Most bytes that the copies of large literals take in one batch, if one row of them does not take more.
+const LITERAL_BYTES_PER_BATCH: usize = 16 << 20;
+
+/// Adds an operator that cuts batches below each operator that makes much of each row.
 pub(super) fn with_small_batches(
     plan: Arc<dyn ExecutionPlan>,
     interrupt: &Interrupt,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     plan.transform_up(|node| {
-        let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(Transformed::no(node)) };
-        let sets = aggregate.group_expr().groups().len();
-        // Later stages of an aggregation have the sets among their columns.
-        if sets < 2 || aggregate.mode().input_mode() != AggregateInputMode::Raw {
-            return Ok(Transformed::no(node));
-        }
-        let rows = (GROUPS_PER_BATCH / sets).max(1);
+        let Some((input, rows)) = rows_per_batch(&node)? else { return Ok(Transformed::no(node)) };
         let interrupt = interrupt.clone();
         let cut = move |batches: SendableRecordBatchStream, _: &TaskContext| {
             small_batches(batches, rows, interrupt.clone()).boxed()
         };
-        let small: Arc<dyn ExecutionPlan> =
-            Arc::new(StreamExec::new("CutBatchesExec", Arc::clone(aggregate.input()), cut));
+        let small: Arc<dyn ExecutionPlan> = Arc::new(StreamExec::new("CutBatchesExec", input, cut));
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         Ok(Transformed::yes(node.replace_children(vec![small], options)?))
     })
     .data()
+}
+
+/// The input of an operator, and how many of its rows it should get at once; `None` where that does not matter.
+fn rows_per_batch(node: &Arc<dyn ExecutionPlan>) -> Result<Option<(Arc<dyn ExecutionPlan>, usize)>> {
+    if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
+        let rows = rows_beside_literals(projection.expr().iter().map(|output| &output.expr))?;
+        return Ok(rows.map(|rows| (Arc::clone(projection.input()), rows)));
+    }
+    let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(None) };
+    // Later stages of an aggregation have the sets, and the values of arguments, among their columns.
+    if aggregate.mode().input_mode() != AggregateInputMode::Raw {
+        return Ok(None);
+    }
+    let sets = aggregate.group_expr().groups().len();
+    let rows_by_sets = (sets > 1).then(|| (GROUPS_PER_BATCH / sets).max(1));
+    let arguments = aggregate.aggr_expr().iter().flat_map(|function| function.expressions());
+    let keys = aggregate.group_expr().expr().iter().map(|(key, _)| Arc::clone(key));
+    let expressions: Vec<_> = arguments.chain(keys).collect();
+    let rows_by_literals = rows_beside_literals(expressions.iter())?;
+    let rows = rows_by_sets.into_iter().chain(rows_by_literals).min();
+    Ok(rows.map(|rows| (Arc::clone(aggregate.input()), rows)))
+}
+
+/// How many copies of the large literals in expressions a batch may have; `None` where there are none.
+fn rows_beside_literals<'a>(expressions: impl Iterator<Item = &'a Arc<dyn PhysicalExpr>>) -> Result<Option<usize>> {
+    let mut bytes = 0;
+    for expression in expressions {
+        expression.apply(|part| {
+            let literal = part.downcast_ref::<Literal>().map_or(0, |literal| literal.value().size());
+            if literal >= LARGE_LITERAL_BYTES {
+                bytes += literal;
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+    }
+    Ok(LITERAL_BYTES_PER_BATCH.checked_div(bytes).map(|rows| rows.max(1)))
 }
 
 /// Passes on rows in batches of at most `rows` rows, each when its statement may go on.
