@@ -57,6 +57,7 @@ impl Engine {
             hot_views: self.hot_views.clone(),
         };
         let schema_version = self.store.schema_version();
+        let tiers_changed_unix_us = self.store.tiering().tiers_changed_unix_us();
         let in_transaction = transaction.is_some();
         let versions = transaction.unwrap_or_else(|| self.store.snapshot());
         Ok(Arc::new(Snapshot {
@@ -67,6 +68,7 @@ impl Engine {
             live,
             template,
             schema_version,
+            tiers_changed_unix_us,
             pins: Mutex::default(),
             reads_files: AtomicBool::new(false),
             hypothetical: None,
@@ -82,6 +84,8 @@ pub(super) struct Snapshot {
     /// Functions, rules and options; its catalog list is not used.
     template: SessionState,
     schema_version: u64,
+    /// The last change of the set of tiers, whose names scans know.
+    tiers_changed_unix_us: u64,
     /// Whether it belongs to a transaction, whose uncommitted changes it sees.
     in_transaction: bool,
     /// Versions of all tables, from which tables are pinned until the statement is planned. Taken at once, so that the
@@ -118,6 +122,7 @@ impl Snapshot {
     pub(super) fn is_current(&self) -> bool {
         !self.in_transaction
             && self.schema_version == self.store.schema_version()
+            && self.tiers_changed_unix_us == self.store.tiering().tiers_changed_unix_us()
             && !self.reads_files.load(Ordering::Relaxed)
             && self.pins.lock().values().all(|pin| pin.table.version().number == pin.version)
     }
@@ -296,6 +301,7 @@ impl Snapshot {
             live: self.live.clone(),
             template: self.template.clone(),
             schema_version: self.schema_version,
+            tiers_changed_unix_us: self.tiers_changed_unix_us,
             in_transaction: self.in_transaction,
             versions: Mutex::default(),
             pins: Mutex::default(),

@@ -187,7 +187,10 @@ pub(super) async fn run_change(execution: &Execution<'_>) -> Result<u64> {
         let transaction = Transaction::new(ticket.id().to_owned(), prepared.session().engine());
         let count = run_in_transaction(prepared, ticket, &transaction, None, *parameters).await;
         let done = match &count {
-            Ok(_) => transaction.commit().await,
+            Ok(_) => {
+                ticket.interrupt().begin_commit()?;
+                transaction.commit().await
+            }
             Err(_) => Ok(()),
         };
         match (done, count) {

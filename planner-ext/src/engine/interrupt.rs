@@ -88,9 +88,10 @@ impl Interrupt {
         self.token.cancel();
     }
 
-    /// Tells that nothing of what the statement does becomes visible before [`Interrupt::begin_commit`].
+    /// Tells that nothing of what the statement does from here on becomes visible before [`Interrupt::begin_commit`].
     pub(super) fn expect_commit(&self) {
         self.commit.is_expected.store(true, Ordering::SeqCst);
+        self.commit.has_begun.store(false, Ordering::SeqCst);
     }
 
     /// From here on the changes of the statement may become visible, and the server no longer stops it by itself. The error
@@ -123,15 +124,21 @@ impl Interrupt {
         self.token.clone().drop_guard()
     }
 
-    /// Runs `body` until it ends or the statement has to stop. Drops `body` before it returns.
+    /// Runs `body` until it ends or the statement has to stop, except while it commits: its changes may become visible. Drops
+    /// `body` before it returns.
     pub(super) async fn guarded<T>(&self, body: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        tokio::select! {
+        let mut body = std::pin::pin!(body);
+        let result = tokio::select! {
             // A cancelled statement ends as cancelled even if its result is ready.
             biased;
-            stopped = self.stopped() => Err(stopped),
-            // One that was told to stop during a long step may fail after it because its client no longer waits.
-            result = body => result.map_err(|error| self.check().err().unwrap_or(error)),
-        }
+            stopped = self.stopped() => match self.commit.has_begun.load(Ordering::SeqCst) {
+                true => body.await,
+                false => return Err(stopped),
+            },
+            result = &mut body => result,
+        };
+        // One that was told to stop during a long step may fail after it because its client no longer waits.
+        result.map_err(|error| self.check().err().unwrap_or(error))
     }
 
     /// Waits until the statement has to stop. Returns the error with which it ends.

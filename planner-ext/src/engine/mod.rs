@@ -624,6 +624,18 @@ impl Engine {
         run_on(&self.options.planning, work).await
     }
 
+    /// Drops the plans of the cache that are not current any more.
+    fn drop_stale_plans(&self) {
+        self.drop_plans(self.plans.take_stale());
+    }
+
+    /// Drops plans, and with them old versions of tables and their files, on a thread that may wait.
+    fn drop_plans<P: Send + 'static>(&self, plans: Vec<P>) {
+        if !plans.is_empty() {
+            drop(self.options.cpu.spawn_blocking(move || drop(plans)));
+        }
+    }
+
     /// Runs a blocking store call on the CPU runtime's blocking threads.
     async fn blocking<T, F>(&self, work: F) -> Result<T>
     where

@@ -19,15 +19,18 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use parking_lot::Mutex;
 use terrace_scan::TierTable;
 
-/// Most queries that are kept. A plan of 64 nodes, the largest that is kept, has about 200 KB.
+/// Most queries that are kept.
 const MOST_QUERIES: usize = 64;
+
+/// A plan with more bytes of literals is optimized for each execution: calls such as `repeat('x', 60000000)` become literals.
+pub(super) const MOST_LITERAL_BYTES: usize = 64 << 10;
 
 /// What the plan of a query depends on, besides the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct PlanKey {
     pub(super) user: String,
-    /// Options that were set in the session.
-    pub(super) options: BTreeMap<String, String>,
+    /// All options of a session that has set some; empty: the defaults.
+    pub(super) options: Arc<BTreeMap<String, Option<String>>>,
     pub(super) sql: Arc<str>,
 }
 
@@ -69,7 +72,7 @@ impl PlanCacheCounts {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Queries that were planned, though their session allows kept plans.
+    /// Queries that were planned.
     pub fn misses(&self) -> u64 {
         self.misses.load(Ordering::Relaxed)
     }
@@ -78,52 +81,47 @@ impl PlanCacheCounts {
 impl<Q: IsCurrent> PlanCache<Q> {
     /// The query of `key`, if its plan is current.
     pub(super) fn find(&self, key: &PlanKey) -> Option<Q> {
-        let found = self.queries.lock().find(key);
-        let count = if found.is_some() { &self.counts.hits } else { &self.counts.misses };
-        count.fetch_add(1, Ordering::Relaxed);
-        found
+        let mut queries = self.queries.lock();
+        let uses = queries.uses + 1;
+        let (used, query) = queries.by_key.get_mut(key).filter(|(_, query)| query.is_current())?;
+        *used = uses;
+        let found = query.clone();
+        queries.uses = uses;
+        self.counts.hits.fetch_add(1, Ordering::Relaxed);
+        Some(found)
     }
 
-    /// Keeps a query in place of the one that was used least recently.
-    pub(super) fn keep(&self, key: PlanKey, query: Q) {
+    /// Counts a query that is planned.
+    pub(super) fn count_new(&self) {
+        self.counts.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Keeps a query in place of the one that was used least recently. Returns what it kept there: dropping the last plan of
+    /// an old version of a table removes files, which takes time.
+    #[must_use]
+    pub(super) fn keep(&self, key: PlanKey, query: Q) -> Option<Q> {
         let mut queries = self.queries.lock();
-        if queries.by_key.len() >= MOST_QUERIES {
-            queries.drop_stale();
-        }
-        if queries.by_key.len() >= MOST_QUERIES
-            && let Some(oldest) = queries.by_key.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone())
-        {
-            queries.by_key.remove(&oldest);
-        }
         queries.uses += 1;
         let used = queries.uses;
-        queries.by_key.insert(key, (used, query));
+        if let Some((_, replaced)) = queries.by_key.insert(key, (used, query)) {
+            return Some(replaced);
+        }
+        if queries.by_key.len() <= MOST_QUERIES {
+            return None;
+        }
+        let oldest = queries.by_key.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone())?;
+        queries.by_key.remove(&oldest).map(|(_, query)| query)
     }
 
-    /// Drops the plans that are not current any more: they keep old versions of tables, and their files, from being freed.
-    pub(super) fn drop_stale(&self) {
-        self.queries.lock().drop_stale();
+    /// Takes the queries out whose plans are not current any more: they keep old versions of tables, and their files.
+    #[must_use]
+    pub(super) fn take_stale(&self) -> Vec<Q> {
+        let stale = self.queries.lock().by_key.extract_if(|_, (_, query)| !query.is_current()).collect::<Vec<_>>();
+        stale.into_iter().map(|(_, (_, query))| query).collect()
     }
 
     pub(super) fn counts(&self) -> &PlanCacheCounts {
         &self.counts
-    }
-}
-
-impl<Q: IsCurrent> Queries<Q> {
-    fn find(&mut self, key: &PlanKey) -> Option<Q> {
-        let (used, query) = self.by_key.get_mut(key)?;
-        if query.is_current() {
-            self.uses += 1;
-            *used = self.uses;
-            return Some(query.clone());
-        }
-        self.by_key.remove(key);
-        None
-    }
-
-    fn drop_stale(&mut self) {
-        self.by_key.retain(|_, (_, query)| query.is_current());
     }
 }
 
@@ -135,7 +133,13 @@ pub(super) fn is_repeatable(plan: &LogicalPlan) -> PlanResult<bool> {
     plan.apply_with_subqueries(|node| {
         let reads_tables = match node {
             LogicalPlan::TableScan(scan) => source_as_provider(&scan.source)?.is::<TierTable>(),
-            LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::Extension(_) => false,
+            LogicalPlan::Explain(_)
+            | LogicalPlan::Analyze(_)
+            | LogicalPlan::Extension(_)
+            | LogicalPlan::Ddl(_)
+            | LogicalPlan::Dml(_)
+            | LogicalPlan::Copy(_)
+            | LogicalPlan::Statement(_) => false,
             _ => true,
         };
         is_repeatable &= reads_tables;
@@ -148,6 +152,22 @@ pub(super) fn is_repeatable(plan: &LogicalPlan) -> PlanResult<bool> {
         Ok(if is_repeatable { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     })?;
     Ok(is_repeatable)
+}
+
+/// Bytes of the literals of a plan.
+pub(super) fn literal_bytes(plan: &LogicalPlan) -> PlanResult<usize> {
+    let mut bytes = 0_usize;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|part| {
+                if let Expr::Literal(value, _) = part {
+                    bytes = bytes.saturating_add(value.size());
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(bytes)
 }
 
 /// Whether an expression, apart from its inputs, always has the same value for the same inputs.

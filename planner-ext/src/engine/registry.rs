@@ -120,7 +120,7 @@ pub struct StatementRecord {
     pub bytes: u64,
     /// Microseconds that it waited for an execution slot, or waits so far.
     pub queued_us: u64,
-    /// Microseconds for which its client took no rows.
+    /// Microseconds for which it had no execution slot because its client took no rows.
     pub stalled_us: u64,
     /// Microseconds for which threads worked for it.
     pub busy_us: u64,

@@ -213,7 +213,7 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
     let overdue = ticket.interrupt().overdue_before_commit();
     let work = async move {
         let result = ticket.supervised(run_update(&prepared, &ticket, parameters.as_ref())).await;
-        prepared.session().engine().plans.drop_stale();
+        prepared.session().engine().drop_stale_plans();
         ticket.end(&result);
         result
     };

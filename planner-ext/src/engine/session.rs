@@ -52,6 +52,14 @@ const ALLOWED: [&str; 28] = [
     "terrace.",
 ];
 
+/// Options that a session has set.
+#[derive(Default)]
+struct OptionsSet {
+    by_name: BTreeMap<String, String>,
+    /// All options, as plans depend on them: one may change others. Empty while none is set.
+    of_plans: Arc<BTreeMap<String, Option<String>>>,
+}
+
 /// One connection of one user.
 pub struct Session {
     id: String,
@@ -59,7 +67,7 @@ pub struct Session {
     engine: Arc<Engine>,
     config: Mutex<SessionConfig>,
     /// Options set in this session, by full name. Locked before `config`, while both change.
-    options_set: Mutex<BTreeMap<String, String>>,
+    options_set: Mutex<OptionsSet>,
     /// Incremented by each change of an option.
     settings: AtomicU64,
     /// Statements of PREPARE, by name.
@@ -116,16 +124,17 @@ impl Session {
     pub(super) fn plan_key(&self, sql: &Arc<str>) -> Option<(PlanKey, u64)> {
         let options_set = self.options_set.lock();
         let is_wanted = SessionOptions::from_config(self.config.lock().options()).plan_cache;
-        let key = || PlanKey { user: self.user.clone(), options: options_set.clone(), sql: Arc::clone(sql) };
+        let options = || Arc::clone(&options_set.of_plans);
+        let key = || PlanKey { user: self.user.clone(), options: options(), sql: Arc::clone(sql) };
         is_wanted.then(|| (key(), self.settings()))
     }
 
     /// Keeps the plan of a query for the next one with this key, unless options have changed since.
     pub(super) fn keep_plan(&self, (key, settings): (PlanKey, u64), query: CachedQuery) {
-        let _options_set = self.options_set.lock();
-        if self.settings() == settings {
-            self.engine.plans.keep(key, query);
-        }
+        let options_set = self.options_set.lock();
+        let replaced = if self.settings() == settings { self.engine.plans.keep(key, query) } else { None };
+        drop(options_set);
+        self.engine.drop_plans(replaced.into_iter().collect());
     }
 
     /// A snapshot of the catalog as it is now, whatever a transaction of this session sees.
@@ -167,8 +176,7 @@ impl Session {
 
     /// Catalog, schema, and the options set in this session.
     pub fn options(&self) -> HashMap<String, String> {
-        let mut options: HashMap<String, String> =
-            self.options_set.lock().iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+        let mut options: HashMap<String, String> = self.options_set.lock().by_name.clone().into_iter().collect();
         let schema = self.config.lock().options().catalog.default_schema.clone();
         options.insert("catalog".to_owned(), CATALOG.to_owned());
         options.insert("schema".to_owned(), schema);
@@ -228,8 +236,15 @@ impl Session {
             }
         }
         match value {
-            Some(_) => options_set.insert(full.to_owned(), new),
-            None => options_set.remove(full),
+            Some(_) => options_set.by_name.insert(full.to_owned(), new),
+            None => options_set.by_name.remove(full),
+        };
+        options_set.of_plans = match options_set.by_name.is_empty() {
+            true => Arc::default(),
+            false => {
+                let entries = self.config.lock().options().entries();
+                Arc::new(entries.into_iter().map(|entry| (entry.key, entry.value)).collect())
+            }
         };
         self.settings.fetch_add(1, Ordering::AcqRel);
         Ok(())

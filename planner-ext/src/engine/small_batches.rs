@@ -6,7 +6,8 @@
 //! it has to: some hundred rows take seconds.
 //!
 //! A large literal, which may be a folded call such as `repeat('x', 200000)`, becomes an array with a copy for each row where it is an output
-//! column: 1.6 GB of 8,192 rows, in one allocation.
+//! column: 1.6 GB of 8,192 rows, in one allocation. Not covered: columns that DataFusion computes within the scan of a file, and literals in
+//! conditions and sort keys.
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use arrow::array::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::expressions::{CaseExpr, Literal};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
@@ -72,19 +73,35 @@ fn rows_per_batch(node: &Arc<dyn ExecutionPlan>) -> Result<Option<(Arc<dyn Execu
     Ok(rows.map(|rows| (Arc::clone(aggregate.input()), rows)))
 }
 
-/// How many copies of the large literals in expressions a batch may have; `None` where there are none.
-fn rows_beside_literals<'a>(expressions: impl Iterator<Item = &'a Arc<dyn PhysicalExpr>>) -> Result<Option<usize>> {
+/// How many copies of the large literals that are values of `outputs` a batch may have; `None` where there are none.
+fn rows_beside_literals<'a>(outputs: impl Iterator<Item = &'a Arc<dyn PhysicalExpr>>) -> Result<Option<usize>> {
     let mut bytes = 0;
-    for expression in expressions {
-        expression.apply(|part| {
-            let literal = part.downcast_ref::<Literal>().map_or(0, |literal| literal.value().size());
-            if literal >= LARGE_LITERAL_BYTES {
-                bytes += literal;
-            }
+    for output in outputs {
+        bytes += large_literal_bytes(output);
+        output.apply(|part| {
+            bytes += branches(part).into_iter().map(large_literal_bytes).sum::<usize>();
             Ok(TreeNodeRecursion::Continue)
         })?;
     }
     Ok(LITERAL_BYTES_PER_BATCH.checked_div(bytes).map(|rows| rows.max(1)))
+}
+
+/// The expressions of which an expression takes one as its value. Other functions take a literal once for all rows.
+fn branches(expression: &Arc<dyn PhysicalExpr>) -> Vec<&Arc<dyn PhysicalExpr>> {
+    if let Some(case) = expression.downcast_ref::<CaseExpr>() {
+        return case.when_then_expr().iter().map(|(_, then)| then).chain(case.else_expr()).collect();
+    }
+    match expression.downcast_ref::<ScalarFunctionExpr>() {
+        Some(call) if matches!(call.name(), "coalesce" | "nvl" | "nvl2" | "greatest" | "least") => {
+            call.args().iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn large_literal_bytes(expression: &Arc<dyn PhysicalExpr>) -> usize {
+    let bytes = expression.downcast_ref::<Literal>().map_or(0, |literal| literal.value().size());
+    if bytes >= LARGE_LITERAL_BYTES { bytes } else { 0 }
 }
 
 /// Passes on rows in batches of at most `rows` rows, each when its statement may go on.

@@ -12,6 +12,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use parking_lot::Mutex;
+use terrace_sql::command::Action;
 use terrace_sql::{Command, StatementKind, parse};
 
 use super::analysis::result_schema;
@@ -20,7 +21,7 @@ use super::change::ChangeTarget;
 use super::execute::{Execute, Outline, Planning};
 use super::interrupt::Interrupt;
 use super::parameters::bind_row;
-use super::plan_cache::IsCurrent;
+use super::plan_cache::{IsCurrent, MOST_LITERAL_BYTES, literal_bytes};
 use super::prepare::{expand, may_take_long};
 use super::session::Session;
 use super::tasks::run_on;
@@ -75,7 +76,9 @@ impl Planned {
             return Ok(Arc::clone(plan));
         }
         let plan = Arc::new(state.optimize(&self.plan)?);
-        if let Some(shared) = &self.optimized {
+        if let Some(shared) = &self.optimized
+            && literal_bytes(&plan)? <= MOST_LITERAL_BYTES
+        {
             // Another execution may have been first, with the same plan.
             let _ = shared.set(Arc::clone(&plan));
         }
@@ -95,6 +98,14 @@ pub(super) struct CachedQuery {
     dataset_schema: SchemaRef,
     parameters: SchemaRef,
     planned: Planned,
+}
+
+#[cfg(test)]
+impl CachedQuery {
+    /// Whether its optimized plan is there; `None` where executions do not share it.
+    pub(super) fn has_optimized_plan(&self) -> Option<bool> {
+        self.planned.optimized.as_ref().map(|shared| shared.get().is_some())
+    }
 }
 
 impl IsCurrent for CachedQuery {
@@ -151,10 +162,13 @@ impl Prepared {
             let sql = Arc::clone(&sql);
             let transaction = transaction.clone().or_else(|| session.current());
             async move {
-                let command = expand(&session, parse(&sql)?, &sql)?;
+                let parsed = parse(&sql)?;
+                // Its text names a statement of the session.
+                let is_named = matches!(parsed.action, Action::Prepare(_));
+                let command = expand(&session, parsed, &sql)?;
                 let planning = Planning { session: &session, transaction: transaction.as_ref() };
                 let outline = command.action.plan(&planning).await?;
-                Ok((command, outline))
+                Ok((command, outline, is_named))
             }
         };
         let planned = tokio::select! {
@@ -162,12 +176,16 @@ impl Prepared {
             planned = engine.plan(may_take_long(&session, &sql), &ticket, work) => planned,
             error = overdue => Err(error),
         };
+        let planned = planned.and_then(|planned| interrupt.check().map(|()| planned));
         match planned {
-            Ok((command, outline)) => {
+            Ok((command, outline, is_named)) => {
                 ticket.discard();
                 let prepared = Self::from_outline(session, sql, transaction, settings, command, outline)?;
-                if let (Some(key), Some(query)) = (key, prepared.to_cache()) {
-                    prepared.session.keep_plan(key, query);
+                if let Some(key) = key.filter(|_| !is_named && prepared.kind() == StatementKind::Query) {
+                    engine.plans.count_new();
+                    if let Some(query) = prepared.to_cache() {
+                        prepared.session.keep_plan(key, query);
+                    }
                 }
                 Ok(Arc::new(prepared))
             }
@@ -236,6 +254,7 @@ impl Prepared {
         let parameters = parameters.clone();
         let work = async move {
             let interrupt = Interrupt::new(None, Arc::default());
+            let _cancel_guard = interrupt.guard();
             let planned = prepared.current_plan(prepared.transaction()?.as_ref(), &interrupt).await?;
             let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query has no plan"))?;
             prepared.bind(planned, Some(&parameters))?.result_schema()

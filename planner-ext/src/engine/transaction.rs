@@ -322,7 +322,7 @@ pub(super) fn watch_idle(engine: &Arc<Engine>) {
             match weak.upgrade() {
                 Some(engine) => {
                     engine.end_idle_transactions(engine.options.idle_transaction_timeout);
-                    engine.plans.drop_stale();
+                    engine.drop_stale_plans();
                 }
                 None => return,
             }

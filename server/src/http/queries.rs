@@ -59,7 +59,7 @@ pub struct QueryItem {
     bytes: u64,
     /// Time that it waited for an execution slot, in microseconds.
     queued_us: u64,
-    /// Time for which its client took no rows, in microseconds.
+    /// Time for which it had no execution slot because its client took no rows, in microseconds.
     stalled_us: u64,
     /// Time for which threads worked for it, in microseconds.
     busy_us: u64,

@@ -519,12 +519,12 @@ async fn the_client_of_a_stopped_statement_does_not_wait_for_a_long_step() {
     server.run("CREATE TABLE t AS SELECT value AS k, 'aaabbbc' AS s FROM generate_series(1, 200000)").await.unwrap();
     // The rows of one batch take seconds; all others are there at once.
     let slow = "length(regexp_replace(repeat(s, 40000), '(a+)(b*)c', 'x', 'g'))";
-    let few = format!("SELECT {slow} FROM t WHERE k <= 250");
-    let all = format!("SELECT CASE WHEN k BETWEEN 100001 AND 100250 THEN {slow} END FROM t");
+    let few = format!("SELECT {slow} FROM t WHERE k <= 400");
+    let all = format!("SELECT CASE WHEN k BETWEEN 100001 AND 100400 THEN {slow} END FROM t");
     server.run("CREATE TABLE u (x BIGINT)").await.unwrap();
-    let insert = format!("INSERT INTO u SELECT {slow} FROM t WHERE k <= 250");
-    let update = format!("UPDATE u SET x = (SELECT max({slow}) FROM t WHERE k <= 250)");
-    let create = format!("CREATE TABLE w AS SELECT {slow} AS x FROM t WHERE k <= 250");
+    let insert = format!("INSERT INTO u SELECT {slow} FROM t WHERE k <= 400");
+    let update = format!("UPDATE u SET x = (SELECT max({slow}) FROM t WHERE k <= 400)");
+    let create = format!("CREATE TABLE w AS SELECT {slow} AS x FROM t WHERE k <= 400");
     for (sql, kind, why) in [
         (&few, ErrorKind::Cancelled, "the statement was cancelled"),
         (&all, ErrorKind::Cancelled, "the statement was cancelled"),

@@ -142,9 +142,51 @@ async fn plans_belong_to_a_user_and_its_options() {
     assert_eq!((hits(&one).await, hits(&two).await, hits(&one).await), (0, 1, 1));
     let counted = two.prepare(sql).await.unwrap().query(None).await.unwrap();
     assert_eq!(row_texts(&counted.stream.try_collect::<Vec<_>>().await.unwrap()), ["0"]);
+    // An option may change others: both sessions have set the same one, and differ in it.
+    let both = "datafusion.optimizer.enable_join_dynamic_filter_pushdown";
+    let all = "datafusion.optimizer.enable_dynamic_filter_pushdown";
+    let (one, two) = (server.engine.open_session("test"), server.engine.open_session("test"));
+    one.set_option(both, Some("false")).unwrap();
+    two.set_option(both, Some("false")).unwrap();
+    two.set_option(all, None).unwrap();
+    assert_eq!((hits(&one).await, hits(&two).await, hits(&one).await), (0, 0, 1));
     // Not wanted.
     server.run("SET terrace.plan_cache = false").await.unwrap();
     assert_eq!((hits(&server.session).await, hits(&server.session).await), (0, 0));
+}
+
+/// The text of an EXECUTE says nothing without the session's statement of that name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn execute_means_the_statement_of_its_session() {
+    let server = with_rows().await;
+    for (prepare, answer) in [("SELECT max(k) FROM t WHERE k < $1", "499"), ("SELECT min(k) FROM t WHERE k < $1", "1")]
+    {
+        server.run(&format!("PREPARE p AS {prepare}")).await.unwrap();
+        for execute in ["EXECUTE p(500)", "/* again */ EXECUTE p(500)", "EXECUTE p(500)"] {
+            assert_eq!(server.rows(execute).await, [answer]);
+        }
+        server.run("DEALLOCATE p").await.unwrap();
+    }
+    server.run("PREPARE p AS SELECT count(*) FROM t").await.unwrap();
+    assert_eq!(server.rows("EXECUTE p").await, ["1000"]);
+    let other = server.engine.open_session("test");
+    assert_eq!(other.prepare("EXECUTE p").await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plans_with_large_literals_are_not_kept_optimized() {
+    let server = Server::new();
+    let sql = "SELECT length(s), 1 FROM (SELECT repeat('x', 50000000) AS s)";
+    assert_eq!(server.rows(sql).await, ["50000000|1"]);
+    let sql = "SELECT repeat('x', 50000000) AS s";
+    server.batches(sql).await.unwrap();
+    let key = server.session.plan_key(&Arc::from(sql)).unwrap().0;
+    let kept = server.engine.plans.find(&key).unwrap();
+    assert_eq!(kept.has_optimized_plan(), Some(false));
+    let small = "SELECT repeat('x', 5) AS s";
+    server.batches(small).await.unwrap();
+    let key = server.session.plan_key(&Arc::from(small)).unwrap().0;
+    assert_eq!(server.engine.plans.find(&key).unwrap().has_optimized_plan(), Some(true));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -181,7 +223,7 @@ async fn few_plans_are_kept_and_no_stale_ones() {
     let server = with_rows().await;
     let sql = |number: usize| format!("SELECT count(*) FROM t WHERE k < {number}");
     for number in 0..80 {
-        server.session.prepare(&sql(number)).await.unwrap();
+        server.batches(&sql(number)).await.unwrap();
     }
     let found = async |number| server.hits(async || drop(server.session.prepare(&sql(number)).await.unwrap())).await;
     assert_eq!((found(79).await, found(16).await, found(3).await), (1, 1, 0));

@@ -161,6 +161,7 @@ async fn a_statement_is_seen_and_cancelled_while_it_is_prepared() {
     let planning = prepare(Arc::clone(&server.session), many.clone());
     let of = |sql: &str| server.engine.statements().into_iter().filter(|record| record.sql == sql).collect::<Vec<_>>();
     while of(&many).is_empty() {
+        assert!(!planning.is_finished(), "it was planned too fast to be seen");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let record = of(&many).remove(0);
