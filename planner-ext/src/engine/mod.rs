@@ -174,10 +174,10 @@ use parquet_files::ValidatedFiles;
 use plan_cache::PlanCache;
 use planning::{Planner, PlanningOptions};
 use registry::{Registry, Ticket};
-use show::ArrowTypes;
 use spill::{SpillLimits, SpillSpace};
 use statement::CachedQuery;
 use tasks::run_on;
+use types::ArrowTypes;
 use workload::Groups;
 
 /// Memory that the planning of a statement may hold however small query memory is: three of the largest values.

@@ -60,6 +60,12 @@ struct OptionsSet {
     of_plans: Arc<BTreeMap<String, Option<String>>>,
 }
 
+/// Where the plan of a query is kept, as long as the session has changed its options `settings` times.
+pub(super) struct PlanPlace {
+    pub(super) key: PlanKey,
+    pub(super) settings: u64,
+}
+
 /// One connection of one user.
 pub struct Session {
     id: String,
@@ -119,18 +125,18 @@ impl Session {
         self.settings.load(Ordering::Acquire)
     }
 
-    /// Identifies the plan of a query of this session, as long as [`Session::settings`] stays; `None` where kept plans are not
-    /// wanted.
-    pub(super) fn plan_key(&self, sql: &Arc<str>) -> Option<(PlanKey, u64)> {
+    /// Where the plan of a query of this session is kept; `None` where kept plans are not wanted.
+    pub(super) fn plan_place(&self, sql: &Arc<str>) -> Option<PlanPlace> {
         let options_set = self.options_set.lock();
         let is_wanted = SessionOptions::from_config(self.config.lock().options()).plan_cache;
         let options = || Arc::clone(&options_set.of_plans);
         let key = || PlanKey { user: self.user.clone(), options: options(), sql: Arc::clone(sql) };
-        is_wanted.then(|| (key(), self.settings()))
+        is_wanted.then(|| PlanPlace { key: key(), settings: self.settings() })
     }
 
-    /// Keeps the plan of a query for the next one with this key, unless options have changed since.
-    pub(super) fn keep_plan(&self, (key, settings): (PlanKey, u64), query: CachedQuery) {
+    /// Keeps the plan of a query for the next one, unless options have changed since.
+    pub(super) fn keep_plan(&self, place: PlanPlace, query: CachedQuery) {
+        let PlanPlace { key, settings } = place;
         let options_set = self.options_set.lock();
         let replaced = if self.settings() == settings { self.engine.plans.keep(key, query) } else { None };
         drop(options_set);

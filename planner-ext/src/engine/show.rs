@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
-use datafusion::error::DataFusionError;
-use datafusion::logical_expr::planner::TypePlanner;
+use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{
-    DataType as SqlType, Expr, ObjectName, SetExpr, ShowStatementFilter, ShowStatementFilterPosition,
-    ShowStatementOptions, Statement as Ast,
+    Expr, ObjectName, SetExpr, ShowStatementFilter, ShowStatementFilterPosition, ShowStatementOptions, Statement as Ast,
 };
 use terrace_sql::ast_nodes::{and, parse_query};
 use terrace_sql::{CATALOG, NameParts, qualified, quoted_name, quoted_text};
@@ -238,31 +235,4 @@ fn sql_type(data_type: &DataType) -> String {
         other => return format!("ARROW({})", quoted_text(&other.to_string())),
     };
     name.to_owned()
-}
-
-/// Plans `ARROW('type')`, for types without a name in SQL, and SQL types that the planner does not know.
-#[derive(Debug)]
-pub(super) struct ArrowTypes;
-
-impl TypePlanner for ArrowTypes {
-    fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>, DataFusionError> {
-        let (name, arguments) = match sql_type {
-            SqlType::Custom(name, arguments) => (name, arguments),
-            // The length is ignored, like that of VARCHAR.
-            SqlType::Varbinary(_) | SqlType::Blob(_) => {
-                return Ok(Some(Arc::new(Field::new("", DataType::Binary, true))));
-            }
-            _ => return Ok(None),
-        };
-        if !name.to_string().eq_ignore_ascii_case("arrow") {
-            return Ok(None);
-        }
-        let [text] = arguments.as_slice() else {
-            return Err(Error::invalid("write ARROW('type'), such as ARROW('Timestamp(us, \"UTC\")')").into());
-        };
-        let text = text.trim_matches('\'').replace("''", "'");
-        let data_type: DataType =
-            text.parse().map_err(|e| Error::invalid(format!("'{text}' is not an Arrow type: {e}")))?;
-        Ok(Some(Arc::new(Field::new("", data_type, true))))
-    }
 }

@@ -145,11 +145,11 @@ impl Prepared {
         let sql: Arc<str> = Arc::from(sql.trim());
         let engine = Arc::clone(session.engine());
         let is_alone = transaction.is_none() && session.current().is_none();
-        let key = if is_alone && !planning::may_take_long(&sql, None) { session.plan_key(&sql) } else { None };
-        if let Some((key, settings)) = &key
-            && let Some(query) = engine.plans.find(key)
+        let place = if is_alone && !planning::may_take_long(&sql, None) { session.plan_place(&sql) } else { None };
+        if let Some(place) = &place
+            && let Some(query) = engine.plans.find(&place.key)
         {
-            return Ok(Arc::new(Self::from_cache(session, sql, *settings, query)));
+            return Ok(Arc::new(Self::from_cache(session, sql, place.settings, query)));
         }
         let settings = session.settings();
         // What it is, and whether it executes, is not known yet. While it is planned it is seen and stopped like others.
@@ -181,10 +181,10 @@ impl Prepared {
             Ok((command, outline, is_named)) => {
                 ticket.discard();
                 let prepared = Self::from_outline(session, sql, transaction, settings, command, outline)?;
-                if let Some(key) = key.filter(|_| !is_named && prepared.kind() == StatementKind::Query) {
+                if let Some(place) = place.filter(|_| !is_named && prepared.kind() == StatementKind::Query) {
                     engine.plans.count_new();
                     if let Some(query) = prepared.to_cache() {
-                        prepared.session.keep_plan(key, query);
+                        prepared.session.keep_plan(place, query);
                     }
                 }
                 Ok(Arc::new(prepared))

@@ -4,6 +4,7 @@
 //! - [`rewrites`]: rewrites of changes to queries
 //! - [`transactions`]: which transaction a statement belongs to
 //! - [`limits`]: statements that are cancelled, refused or ended by a limit
+//! - [`collecting`]: operators that hold all rows
 //! - [`workload`]: workload groups, point statements, and limits of planning
 //! - [`keys`]: enforced primary keys
 //! - [`ddl`]: ALTER TABLE, defaults, comments, SHOW and `information_schema`
@@ -48,6 +49,7 @@ use terrace_tier_store::{Store, StoreOptions};
 use super::*;
 
 mod arrow_files;
+mod collecting;
 mod columns;
 #[cfg(feature = "hot-views")]
 pub(super) mod credulous;

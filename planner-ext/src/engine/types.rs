@@ -11,6 +11,9 @@ use arrow::compute::kernels::cmp::not_distinct;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Float32Type, Float64Type, Schema, SchemaRef};
 use arrow::util::display::{FormatOptions, array_value_to_string};
+use datafusion::error::DataFusionError;
+use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::sql::sqlparser::ast::DataType as SqlType;
 use terrace_error::ROW_COLUMN;
 use terrace_scan::safe_cast::is_safe_cast;
 use terrace_sql::rewrite::SOURCE_MARK;
@@ -19,6 +22,33 @@ use crate::error::{Error, Result};
 
 /// Most bytes of metadata that clients may give to the columns of a table; each of its files repeats them.
 const METADATA_BYTES: usize = 1 << 20;
+
+/// Plans `ARROW('type')`, for types without a name in SQL, and SQL types that the planner does not know.
+#[derive(Debug)]
+pub(super) struct ArrowTypes;
+
+impl TypePlanner for ArrowTypes {
+    fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>, DataFusionError> {
+        let (name, arguments) = match sql_type {
+            SqlType::Custom(name, arguments) => (name, arguments),
+            // The length is ignored, like that of VARCHAR.
+            SqlType::Varbinary(_) | SqlType::Blob(_) => {
+                return Ok(Some(Arc::new(Field::new("", DataType::Binary, true))));
+            }
+            _ => return Ok(None),
+        };
+        if !name.to_string().eq_ignore_ascii_case("arrow") {
+            return Ok(None);
+        }
+        let [text] = arguments.as_slice() else {
+            return Err(Error::invalid("write ARROW('type'), such as ARROW('Timestamp(us, \"UTC\")')").into());
+        };
+        let text = text.trim_matches('\'').replace("''", "'");
+        let data_type: DataType =
+            text.parse().map_err(|e| Error::invalid(format!("'{text}' is not an Arrow type: {e}")))?;
+        Ok(Some(Arc::new(Field::new("", data_type, true))))
+    }
+}
 
 /// The type in which a column is stored.
 pub(crate) fn stored_type(data_type: &DataType) -> DataType {

@@ -180,12 +180,12 @@ async fn plans_with_large_literals_are_not_kept_optimized() {
     assert_eq!(server.rows(sql).await, ["50000000|1"]);
     let sql = "SELECT repeat('x', 50000000) AS s";
     server.batches(sql).await.unwrap();
-    let key = server.session.plan_key(&Arc::from(sql)).unwrap().0;
+    let key = server.session.plan_place(&Arc::from(sql)).unwrap().key;
     let kept = server.engine.plans.find(&key).unwrap();
     assert_eq!(kept.has_optimized_plan(), Some(false));
     let small = "SELECT repeat('x', 5) AS s";
     server.batches(small).await.unwrap();
-    let key = server.session.plan_key(&Arc::from(small)).unwrap().0;
+    let key = server.session.plan_place(&Arc::from(small)).unwrap().key;
     assert_eq!(server.engine.plans.find(&key).unwrap().has_optimized_plan(), Some(true));
 }
 

@@ -1,0 +1,90 @@
+//! Aggregations that collect values, and other operators that hold all rows: what they reserve, and how they are refused.
+
+use super::*;
+
+/// Texts of `array_agg` are views, whose texts DataFusion does not count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn array_agg_of_texts_counts_what_its_result_takes() {
+    let server = Server::with(|o| o.query_memory_bytes = 64 << 20);
+    server
+        .run("CREATE TABLE t AS SELECT k, repeat('x', 200) AS s FROM generate_series(1, 800000) AS g(k)")
+        .await
+        .unwrap();
+    for (sql, groups) in [
+        ("SELECT cardinality(array_agg(concat(s, k))) FROM t", "all"),
+        ("SELECT length(string_agg(s, ',')) FROM t", "a text"),
+    ] {
+        let error = server.batches(sql).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{groups}: {error}");
+        let record = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
+        assert!(record.memory.allocated_peak < 192 << 20, "{groups}: {record:?}");
+    }
+    let small = "SELECT cardinality(array_agg(concat(s, k))) FROM t WHERE k <= 10000";
+    assert_eq!(server.rows(small).await, ["10000"]);
+    // Many views of one text take one text.
+    server
+        .run("CREATE TABLE one AS SELECT arrow_cast(repeat('y', 1000000 + k), 'Utf8View') AS y FROM t WHERE k = 1")
+        .await
+        .unwrap();
+    let shared = "SELECT cardinality(array_agg(y)), count(DISTINCT k) FROM one, t WHERE k <= 5000";
+    assert_eq!(server.rows(shared).await, ["5000|5000"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_is_refused_with_the_operator_and_its_memory() {
+    let server = Server::with(|o| o.query_memory_bytes = 16 << 20);
+    server
+        .run(
+            "CREATE TABLE t AS SELECT value AS k, concat(repeat('x', 100), value) AS s FROM generate_series(1, 400000)",
+        )
+        .await
+        .unwrap();
+    for (sql, operator) in [
+        ("SELECT cardinality(array_agg(s)) FROM t", "Aggregate"),
+        ("SELECT median(value) FROM generate_series(1, 4000000)", "Aggregate"),
+        ("SELECT s, sum(k) OVER (PARTITION BY k > 0) FROM t", "WindowAggExec"),
+    ] {
+        let answer = tokio::time::timeout(Duration::from_secs(60), server.batches(sql)).await.expect(sql);
+        let error = answer.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{sql}: {error}");
+        for part in [operator, " asked for ", "this statement holds ", "of 16777216"] {
+            assert!(error.message().contains(part), "{sql}: {part}: {error}");
+        }
+    }
+}
+
+/// DataFusion plans an element of `array_agg` as `nth_value`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_element_of_array_agg_stands_beside_nth_value() {
+    let server = Server::new();
+    for (sql, row) in [
+        (
+            "SELECT array_agg(k ORDER BY k)[2] AS a, nth_value(k, 2 ORDER BY k) AS b, first_value(k ORDER BY k) AS c",
+            "2|2|1",
+        ),
+        ("SELECT array_agg(k ORDER BY k DESC)[1] AS a, array_agg(k ORDER BY k)[2:3] AS b, max(k) AS c", "5|[2, 3]|5"),
+        ("SELECT array_agg(k ORDER BY k)[9] AS a, nth_value(k, 9 ORDER BY k) AS b, min(k) AS c", "||1"),
+    ] {
+        let sql = format!("{sql} FROM generate_series(1, 5) AS g(k)");
+        assert_eq!(server.rows(&sql).await, [row], "{sql}");
+    }
+    let sql = "SELECT k % 2 AS m FROM generate_series(1, 5) AS g(k) GROUP BY m HAVING nth_value(k, 2 ORDER BY k) > 3 \
+               ORDER BY array_agg(k ORDER BY k)[2]";
+    assert_eq!(server.rows(sql).await, ["0"]);
+}
+
+/// A partial aggregation turns the states of its groups into lists, one by one, while it holds them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn percentiles_of_many_groups_spill_before_their_states_are_too_many() {
+    let server = Server::with(|o| o.query_memory_bytes = 64 << 20);
+    let sql = "SELECT count(p), sum(p) FROM (SELECT k, approx_percentile_cont(0.5) WITHIN GROUP (ORDER BY CAST(k AS DOUBLE)) \
+               AS p FROM (SELECT value % 200000 AS k FROM generate_series(1, 800000)) GROUP BY k)";
+    match server.batches(sql).await {
+        Ok(batches) => assert_eq!(row_texts(&batches), ["200000|19999900000.0"]),
+        // Of two partitions that spill at once, one may find no room for what it holds next.
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ResourceExhausted, "{error}"),
+    }
+    let record = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
+    // 222 MB where the states are not counted.
+    assert!(record.memory.allocated_peak < 176 << 20, "{record:?}");
+}
