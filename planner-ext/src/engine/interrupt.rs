@@ -7,8 +7,9 @@
 //! gigabytes between two places where it waits. Where the condition of
 //! a hash or nested-loop join drops the pairs before they are output, the condition, which is evaluated for every few
 //! thousand pairs, checks the interrupt. Where a single step takes long all the same (groups are sorted before they spill),
-//! the client has its error after a moment, and the statement keeps its slot and memory until the step ends. Only where changes may become
-//! visible all the same, while they are made durable and in statements without rows, the client waits for the end.
+//! the client has its error after a moment, and the statement keeps its slot and memory until the step ends. The client waits for the end
+//! where changes may become visible all the same: while they are made durable, and in statements other than queries, changes of rows and
+//! CREATE TABLE AS.
 //! Not covered: a sort-merge join whose condition drops nearly all pairs, and a semi join without condition whose keys
 //! repeat on both sides.
 //!
