@@ -316,3 +316,51 @@ impl PhysicalExpr for InterruptibleCondition {
         self.condition.fmt_sql(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(20);
+
+    /// Runs `body`, tells it to stop after a step, and returns its result.
+    async fn stopped_in<T>(body: impl AsyncFnOnce(&Interrupt) -> Result<T, Error>) -> (Interrupt, Result<T, Error>) {
+        let interrupt = Interrupt::new(None, Arc::default());
+        let stop = async {
+            tokio::time::sleep(STEP).await;
+            interrupt.cancel();
+        };
+        let (result, ()) = tokio::join!(interrupt.guarded(body(&interrupt)), stop);
+        (interrupt, result)
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_has_begun_is_waited_for() {
+        let (_, done) = stopped_in(async |interrupt| {
+            interrupt.expect_commit();
+            interrupt.begin_commit()?;
+            tokio::time::sleep(STEP * 3).await;
+            Ok(7)
+        })
+        .await;
+        assert_eq!(done.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn a_statement_that_was_told_to_stop_does_not_begin_to_commit() {
+        let (interrupt, stopped) = stopped_in(async |interrupt| {
+            interrupt.begin_commit()?;
+            // Its next row: nothing of it is visible.
+            interrupt.expect_commit();
+            std::future::pending().await
+        })
+        .await;
+        let stopped: Result<(), Error> = stopped;
+        assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
+        assert_eq!(interrupt.clone().overdue_before_commit().await.kind(), ErrorKind::Cancelled);
+        assert_eq!(interrupt.begin_commit().unwrap_err().kind(), ErrorKind::Cancelled);
+        let waits = tokio::time::timeout(STOP_PATIENCE * 2, interrupt.overdue_before_commit());
+        assert!(waits.await.is_err(), "its client waits once it commits");
+    }
+}
