@@ -89,7 +89,7 @@ impl Interrupt {
         self.token.cancel();
     }
 
-    /// Tells that nothing of what the statement does from here on becomes visible before [`Interrupt::begin_commit`].
+    /// The statement promises that no change that it makes from here on becomes visible before [`Interrupt::begin_commit`].
     pub(super) fn expect_commit(&self) {
         self.commit.is_expected.store(true, Ordering::SeqCst);
         self.commit.has_begun.store(false, Ordering::SeqCst);

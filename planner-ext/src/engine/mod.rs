@@ -38,7 +38,7 @@
 //! - [`interrupt`]: stops statements, also within long joins
 //! - [`memory`]: query memory
 //! - [`even_sorts`]: splits batches evenly below sorts
-//! - [`small_batches`]: cuts batches below operators that make much of each row
+//! - [`small_batches`]: cuts batches below operators that need much memory per row
 //! - [`windows`]: computes window functions one partition at a time
 //! - [`stream_exec`]: an operator that passes batches through a function
 //! - [`spill`]: spill files

@@ -59,7 +59,7 @@ impl<Q> Default for PlanCache<Q> {
     }
 }
 
-/// How often plans were found.
+/// Counts of queries that used the plan of an earlier query, and of queries that were planned.
 #[derive(Debug, Default)]
 pub struct PlanCacheCounts {
     hits: AtomicU64,
@@ -67,7 +67,7 @@ pub struct PlanCacheCounts {
 }
 
 impl PlanCacheCounts {
-    /// Queries whose plan was kept, and still held.
+    /// Queries that used the plan of an earlier query.
     pub fn hits(&self) -> u64 {
         self.hits.load(Ordering::Relaxed)
     }

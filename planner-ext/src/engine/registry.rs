@@ -245,7 +245,7 @@ struct RunningStatement {
 struct Waits {
     queued_us: u64,
     stalled_us: u64,
-    /// Its state, and since when.
+    /// The statement's state, and the time at which it entered it.
     state: Option<(StatementState, u64)>,
 }
 
@@ -571,7 +571,7 @@ impl Ticket {
         self.registry.counters.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Forgets the statement: it was planned only.
+    /// Removes the statement without a record in the history: it was planned, and did not execute.
     pub(super) fn discard(mut self) {
         self.ended = true;
         self.registry.remove(&self.statement);

@@ -60,7 +60,7 @@ struct OptionsSet {
     of_plans: Arc<BTreeMap<String, Option<String>>>,
 }
 
-/// Where the plan of a query is kept, as long as the session has changed its options `settings` times.
+/// The key of a query in the plan cache. It holds while the session's number of changes of options is `settings`.
 pub(super) struct PlanPlace {
     pub(super) key: PlanKey,
     pub(super) settings: u64,
@@ -125,7 +125,7 @@ impl Session {
         self.settings.load(Ordering::Acquire)
     }
 
-    /// Where the plan of a query of this session is kept; `None` where kept plans are not wanted.
+    /// The key of a query of this session in the plan cache; `None` when `terrace.plan_cache` is off.
     pub(super) fn plan_place(&self, sql: &Arc<str>) -> Option<PlanPlace> {
         let options_set = self.options_set.lock();
         let is_wanted = SessionOptions::from_config(self.config.lock().options()).plan_cache;

@@ -1,4 +1,4 @@
-//! Cuts batches below operators that make much of each row, before they can ask for memory.
+//! Cuts batches below operators that need much memory per row, before they ask for it.
 //!
 //! An aggregation with many grouping sets makes one row per grouping set of each row of its input, for a whole batch at once: 8,192 rows under
 //! `CUBE` of 12 columns are 33 million groups before it asks for memory, may spill, or can be stopped. With fewer rows in
@@ -34,7 +34,8 @@ const LARGE_LITERAL_BYTES: usize = 8 << 10;
 /// Most bytes that the copies of large literals take in one batch, if one row of them does not take more.
 const LITERAL_BYTES_PER_BATCH: usize = 16 << 20;
 
-/// Adds an operator that cuts batches below each operator that makes much of each row.
+/// Adds an operator that cuts batches below each aggregation with many grouping sets, and below each operator that copies
+/// large literals.
 pub(super) fn with_small_batches(
     plan: Arc<dyn ExecutionPlan>,
     interrupt: &Interrupt,

@@ -152,7 +152,8 @@ impl Prepared {
             return Ok(Arc::new(Self::from_cache(session, sql, place.settings, query)));
         }
         let settings = session.settings();
-        // What it is, and whether it executes, is not known yet. While it is planned it is seen and stopped like others.
+        // The kind of the statement is known once it is parsed. With a ticket, system.queries shows it and CANCEL QUERY stops
+        // it while it is planned.
         let ticket = session.start_statement(&sql, StatementKind::Query)?;
         let interrupt = ticket.interrupt();
         let _cancel_guard = interrupt.guard();
@@ -163,7 +164,7 @@ impl Prepared {
             let transaction = transaction.clone().or_else(|| session.current());
             async move {
                 let parsed = parse(&sql)?;
-                // Its text names a statement of the session.
+                // EXECUTE: the session decides which statement its text means.
                 let is_named = matches!(parsed.action, Action::Prepare(_));
                 let command = expand(&session, parsed, &sql)?;
                 let planning = Planning { session: &session, transaction: transaction.as_ref() };

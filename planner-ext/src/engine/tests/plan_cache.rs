@@ -46,7 +46,7 @@ async fn a_query_that_comes_again_is_not_planned_again() {
             .await;
         assert_eq!(hits, 2, "{sql}");
     }
-    // As often as it is executed at once.
+    // Executions at the same time share one plan.
     let sql = queries[1];
     let expected = server.rows(sql).await;
     let answers = futures::future::join_all((0..16).map(|_| server.rows(sql))).await;
@@ -150,7 +150,7 @@ async fn plans_belong_to_a_user_and_its_options() {
     two.set_option(both, Some("false")).unwrap();
     two.set_option(all, None).unwrap();
     assert_eq!((hits(&one).await, hits(&two).await, hits(&one).await), (0, 0, 1));
-    // Not wanted.
+    // The session plans every query.
     server.run("SET terrace.plan_cache = false").await.unwrap();
     assert_eq!((hits(&server.session).await, hits(&server.session).await), (0, 0));
 }
