@@ -1,5 +1,6 @@
 //! Accounts of allocated memory and of time.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,6 +17,16 @@ pub struct HeapAccount {
     /// Two numbers, so that they change together: in the lowest [`WORKER_BITS`] bits the threads that work for the account
     /// now, above them the microseconds of work that has ended, less the times at which work under way began.
     work: AtomicI64,
+    should_stop: OnceLock<StopCheck>,
+}
+
+/// Says whether work for an account has to stop.
+struct StopCheck(Box<dyn Fn() -> bool + Send + Sync>);
+
+impl fmt::Debug for StopCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StopCheck")
+    }
 }
 
 /// Bits for the number of threads.
@@ -39,6 +50,16 @@ impl HeapAccount {
     /// The account that this thread works for now.
     pub fn current() -> Option<Arc<Self>> {
         current()
+    }
+
+    /// Lets work for this account ask `check` whether it has to stop. The first check stays.
+    pub fn set_stop_check(&self, check: impl Fn() -> bool + Send + Sync + 'static) {
+        let _ = self.should_stop.set(StopCheck(Box::new(check)));
+    }
+
+    /// Whether work for this account has to stop; `None` where nothing says so.
+    pub fn should_stop(&self) -> Option<bool> {
+        self.should_stop.get().map(|check| (check.0)())
     }
 
     /// Bytes allocated and not freed, to within 64 KiB for each thread that works for the account.

@@ -3,6 +3,7 @@
 //! - `argument`: an argument of a call
 //! - `bounded`: functions that refuse to make very large values
 //! - `collecting`: aggregates that collect the values of a group, with an honest size
+//! - `in_steps`: calls over much data, a few rows at a time
 //! - `matches`: how often functions find what they replace
 //! - `result_sizes`: the bytes that a call would make
 //! - `text_concat`: the operator `||` as a function
@@ -34,6 +35,7 @@ use crate::error::Result;
 mod argument;
 mod bounded;
 mod collecting;
+mod in_steps;
 mod matches;
 mod result_sizes;
 mod text_concat;

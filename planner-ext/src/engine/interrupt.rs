@@ -4,7 +4,8 @@
 //! DataFusion's joins do not await between their inputs, though a few rows of one side may match all of the other for
 //! minutes. So the output of a join, and that of a recursive query, yields after every 128 batches. Scans check the
 //! interrupt for every slice, functions that make rows and readers of files for every batch: an aggregation may take
-//! gigabytes between two places where it waits. Where the condition of
+//! gigabytes between two places where it waits. Functions that make large values check it between a few rows
+//! (`functions/in_steps.rs`). Where the condition of
 //! a hash or nested-loop join drops the pairs before they are output, the condition, which is evaluated for every few
 //! thousand pairs, checks the interrupt. Where a single step takes long all the same (groups are sorted before they spill),
 //! the client has its error after a moment, and the statement keeps its slot and memory until the step ends. The client waits for the end

@@ -313,13 +313,10 @@ fn computes_for_long(ticket: &Ticket) -> impl Future<Output = ()> + '_ {
     }
 }
 
-/// Returns once a statement has read more than a point statement may.
-async fn reads_much(ticket: &Ticket) {
-    loop {
+/// Returns once a statement has read more than a point statement may; `read_bytes` says what it has read of the home tier.
+async fn reads_much(read_bytes: impl Fn() -> u64) {
+    while read_bytes() <= POINT_READ_BYTES {
         tokio::time::sleep(POINT_CHECK).await;
-        if ticket.scans().cold_bytes() > POINT_READ_BYTES {
-            return;
-        }
     }
 }
 
@@ -333,7 +330,7 @@ async fn demoting<T>(ticket: &Ticket, slot: &ExecutionSlot, work: impl Future<Ou
     let exceeded = async {
         tokio::select! {
             () = computes => (),
-            () = reads_much(ticket) => (),
+            () = reads_much(|| ticket.scans().cold_bytes()) => (),
         }
     };
     tokio::select! {
@@ -434,5 +431,23 @@ impl Stream for ResultStream {
 impl RecordBatchStream for ResultStream {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn more_than_a_mebibyte_of_the_home_is_much() {
+        let read = AtomicU64::new(1 << 20);
+        let much = reads_much(|| read.load(Ordering::Relaxed));
+        tokio::pin!(much);
+        assert!(tokio::time::timeout(5 * POINT_CHECK, &mut much).await.is_err());
+        read.fetch_add(1, Ordering::Relaxed);
+        tokio::time::timeout(Duration::from_secs(10), much).await.unwrap();
     }
 }

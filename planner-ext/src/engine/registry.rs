@@ -155,6 +155,14 @@ pub struct MemoryUse {
     pub allocated_peak: u64,
 }
 
+impl MemoryUse {
+    /// The peaks divided: much above 1, the plan did not know of a part of what the statement held. `None` where its
+    /// operators reserved nothing.
+    pub(crate) fn allocated_to_reserved(&self) -> Option<f64> {
+        (self.reserved_peak > 0).then(|| self.allocated_peak as f64 / self.reserved_peak as f64)
+    }
+}
+
 /// Upper bounds of the duration histogram, in microseconds; one more bucket holds the rest.
 pub const DURATION_BUCKETS_US: [u64; 10] =
     [1_000, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000, 10_000_000, 60_000_000];
@@ -381,6 +389,11 @@ impl Registry {
             move || interrupt.check().map_err(Into::into)
         };
         let scans = Arc::new(StatementScans::with_stop_check(stop_check, Arc::clone(&self.pause)));
+        let memory = Arc::new(StatementMemory::new(&self.memory, new.group.memory.as_ref()));
+        memory.heap().set_stop_check({
+            let interrupt = interrupt.clone();
+            move || interrupt.check().is_err()
+        });
         let statement = Arc::new(RunningStatement {
             id: format!("q{started_unix_us:x}-{number}"),
             session: new.session.to_owned(),
@@ -397,7 +410,7 @@ impl Registry {
             restarts: AtomicU64::new(0),
             demand_bytes: AtomicU64::new(0),
             interrupt,
-            memory: Arc::new(StatementMemory::new(&self.memory, new.group.memory.as_ref())),
+            memory,
             spill: self.spill_space.for_statement(scans.id()),
             scans,
         });

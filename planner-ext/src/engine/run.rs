@@ -209,6 +209,7 @@ fn task_context(engine: &Engine, ticket: &Ticket, state: &SessionState) -> Resul
 /// Runs an update to its end and returns the rows affected.
 pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordBatch>) -> Result<u64> {
     let engine = Arc::clone(prepared.session().engine());
+    let kind = prepared.kind();
     let cancel_guard = ticket.interrupt().guard();
     let overdue = ticket.interrupt().overdue_before_commit();
     let work = async move {
@@ -217,7 +218,9 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
         ticket.end(&result);
         result
     };
-    let mut task = AbortOnDrop::new(engine.options.cpu.spawn(work));
+    // Steps of other statements may keep all threads of `cpu` for seconds, and one that stops them must not wait for that.
+    let runtime = if kind == StatementKind::Setting { &engine.options.planning } else { &engine.options.cpu };
+    let mut task = AbortOnDrop::new(runtime.spawn(work));
     tokio::select! {
         biased;
         done = &mut task => done.unwrap_or_else(|error| Err(join_error(&error))),

@@ -26,6 +26,7 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
         .count("reserved_peak_bytes", |s| s.memory.reserved_peak)
         .count("allocated_bytes", |s| s.memory.allocated)
         .count("allocated_peak_bytes", |s| s.memory.allocated_peak)
+        .optional_real("allocated_to_reserved", |s| s.memory.allocated_to_reserved())
         .count("spilled_bytes", |s| s.spilled_bytes)
         .count("cold_bytes", |s| s.cold_bytes)
         .count("read_wait_us", |s| s.read_wait_us)

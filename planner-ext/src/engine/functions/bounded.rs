@@ -29,6 +29,7 @@ use datafusion::logical_expr::{
 };
 use terrace_tier_store::units::human_bytes;
 
+use super::in_steps::in_steps;
 use super::result_sizes::{CONCAT_OPERATOR, SizeRule, VALUE_BYTES};
 use super::text_concat::TextConcat;
 use crate::error::{Error, Result};
@@ -130,8 +131,8 @@ impl BoundedFunction {
         Some(Self { inner: UdfEq::from(Arc::clone(function.inner())), rule, batch_bytes })
     }
 
-    /// Refuses a call whose result is too large.
-    fn check(&self, args: &ScalarFunctionArgs) -> PlanResult<()> {
+    /// Refuses a call whose result is too large. Returns the most bytes that it can have.
+    fn check(&self, args: &ScalarFunctionArgs) -> PlanResult<u64> {
         let name = match self.inner.name() {
             CONCAT_OPERATOR => "||",
             name => name,
@@ -155,7 +156,7 @@ impl BoundedFunction {
                 human_bytes(GREATEST_BATCH_BYTES)
             )
         } else {
-            return Ok(());
+            return Ok(size.batch);
         };
         Err(Error::invalid(problem).into())
     }
@@ -176,8 +177,8 @@ impl ScalarUDFImpl for BoundedFunction {
         if let (SizeRule::Pad, Some(length)) = (self.rule, args.args.get_mut(1)) {
             raise_to_0(length);
         }
-        self.check(&args)?;
-        self.inner.invoke_with_args(args)
+        let result_bytes = self.check(&args)?;
+        in_steps(args, result_bytes, |args| self.inner.invoke_with_args(args))
     }
 
     /// Simplifies as DataFusion does, which may build a call of its own function. Its `concat` joins literals.

@@ -88,3 +88,29 @@ async fn percentiles_of_many_groups_spill_before_their_states_are_too_many() {
     // 222 MB where the states are not counted.
     assert!(record.memory.allocated_peak < 176 << 20, "{record:?}");
 }
+
+/// Sets of distinct values, and the arrays into which partial aggregations turn them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn distinct_values_are_reserved_with_the_copy_that_passes_them_on() {
+    let server = Server::with(|o| o.query_memory_bytes = 1 << 30);
+    server
+        .run(
+            "CREATE TABLE t AS SELECT value AS k, CAST(value AS DOUBLE) AS d, concat(repeat('x', 30), value) AS s \
+             FROM generate_series(1, 1500000)",
+        )
+        .await
+        .unwrap();
+    let sql = "SELECT count(DISTINCT s), count(DISTINCT k), sum(DISTINCT k), avg(DISTINCT d), count(*), sum(k) FROM t";
+    let sum = 1_500_000_i64 * 1_500_001 / 2;
+    assert_eq!(server.rows(sql).await, [format!("1500000|1500000|{sum}|750000.5|1500000|{sum}")]);
+    let record = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
+    let (reserved, allocated) = (record.memory.reserved_peak as f64, record.memory.allocated_peak as f64);
+    assert!(allocated > 1e8 && allocated <= 1.15 * reserved, "{allocated} of {reserved}");
+    let shown = format!("SELECT allocated_to_reserved FROM system.queries WHERE sql = '{sql}'");
+    let shown: f64 = server.rows(&shown).await[0].parse().unwrap();
+    assert!((shown - allocated / reserved).abs() < 1e-9, "{shown}");
+    // One that reserved nothing has no ratio.
+    assert_eq!(server.rows("SELECT 1").await, ["1"]);
+    let none = "SELECT allocated_to_reserved IS NULL FROM system.queries WHERE sql = 'SELECT 1'";
+    assert_eq!(server.rows(none).await, ["true"]);
+}
