@@ -16,6 +16,7 @@
 //! - [`pause`]: pauses reading while memory is critically short
 //! - `compact`: copies batches that keep more memory than their rows need
 //! - `decimal`: arithmetic on decimals in 64 bits
+//! - `distinct`: aggregates of the distinct values of several columns
 //! - `floats`: one zero and one NaN for all operations on floats
 //! - `subqueries`: scalar subqueries that return no row
 
@@ -23,6 +24,7 @@ pub mod coercion;
 mod compact;
 pub mod comparison;
 mod decimal;
+mod distinct;
 mod floats;
 pub mod hot_views;
 pub mod joins;

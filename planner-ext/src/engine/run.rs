@@ -14,6 +14,7 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use terrace_scan::spilling_join::with_spilling_joins;
 use terrace_sql::StatementKind;
+use terrace_sql::command::Action;
 use terrace_tier_store::table::TableOptions;
 
 use super::Engine;
@@ -209,7 +210,9 @@ fn task_context(engine: &Engine, ticket: &Ticket, state: &SessionState) -> Resul
 /// Runs an update to its end and returns the rows affected.
 pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordBatch>) -> Result<u64> {
     let engine = Arc::clone(prepared.session().engine());
-    let kind = prepared.kind();
+    // CANCEL, SET and RESET.
+    let is_brief = prepared.kind() == StatementKind::Setting
+        && matches!(prepared.command().action, Action::Cancel(_) | Action::Plan(_));
     let cancel_guard = ticket.interrupt().guard();
     let overdue = ticket.interrupt().overdue_before_commit();
     let work = async move {
@@ -219,7 +222,7 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
         result
     };
     // Steps of other statements may keep all threads of `cpu` for seconds, and one that stops them must not wait for that.
-    let runtime = if kind == StatementKind::Setting { &engine.options.planning } else { &engine.options.cpu };
+    let runtime = if is_brief { &engine.options.planning } else { &engine.options.cpu };
     let mut task = AbortOnDrop::new(runtime.spawn(work));
     tokio::select! {
         biased;

@@ -56,6 +56,10 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     // joins yet.
     let at = rules.iter().rposition(|rule| rule.name() == "push_down_filter").map_or(rules.len(), |at| at + 1);
     rules.insert(at, Arc::new(JoinOrder));
+    // Filters have reached the scans, and subqueries are joins.
+    let at =
+        rules.iter().position(|rule| rule.name() == "single_distinct_aggregation_to_group_by").unwrap_or(rules.len());
+    rules.insert(at, Arc::new(crate::distinct::SplitDistinctAggregates));
     // Before the rules that compare lists with each other.
     rules.insert(0, Arc::new(crate::floats::OneZero));
     // Before `OneZero`, which looks for zeros among the literals that this rule changes.

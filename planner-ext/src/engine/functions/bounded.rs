@@ -131,7 +131,7 @@ impl BoundedFunction {
         Some(Self { inner: UdfEq::from(Arc::clone(function.inner())), rule, batch_bytes })
     }
 
-    /// Refuses a call whose result is too large. Returns the most bytes that it can have.
+    /// Refuses a call whose result is too large. Returns its bytes, or 0 where they are few.
     fn check(&self, args: &ScalarFunctionArgs) -> PlanResult<u64> {
         let name = match self.inner.name() {
             CONCAT_OPERATOR => "||",

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, GenericByteViewArray, OffsetSizeTrait};
 use arrow::datatypes::{ByteViewType, DataType, FieldRef};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result as PlanResult;
 use datafusion::execution::registry::FunctionRegistry;
@@ -43,7 +44,7 @@ use crate::error::Result;
 const GROUP_STATE_BYTES: usize = 1 << 10;
 
 /// Aggregates whose state grows with the values of a group: always, or where they are of `DISTINCT` values.
-const FUNCTIONS: [&str; 13] = [
+const FUNCTIONS: [&str; 15] = [
     "approx_distinct",
     "approx_median",
     "approx_percentile_cont",
@@ -57,10 +58,12 @@ const FUNCTIONS: [&str; 13] = [
     "percentile_cont",
     "string_agg",
     "sum",
+    "var",
+    "var_pop",
 ];
 
 /// Those of [`FUNCTIONS`] that keep no values unless they are of `DISTINCT` ones.
-const COLLECT_DISTINCT: [&str; 4] = ["avg", "bit_xor", "count", "sum"];
+const COLLECT_DISTINCT: [&str; 6] = ["avg", "bit_xor", "count", "sum", "var", "var_pop"];
 
 /// Plans `array_agg(x)[i]` as the wrapped `nth_value(x, i)`. DataFusion's own planner, which comes after it, takes its
 /// `nth_value` for that; beside a call of the wrapped one the same column would be there twice.
@@ -126,6 +129,17 @@ impl CollectingFunction {
     }
 }
 
+/// Wraps an aggregate that collects values.
+fn wrapped(expression: Expr) -> Transformed<Expr> {
+    match expression {
+        Expr::AggregateFunction(AggregateFunction { func, params }) if FUNCTIONS.contains(&func.name()) => {
+            let func = CollectingFunction::wrap(&func);
+            Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, params }))
+        }
+        other => Transformed::no(other),
+    }
+}
+
 /// Bytes of the texts behind the views in `array`, in lists, maps and structs too. Those in dictionaries and unions are
 /// not counted.
 fn text_bytes(array: &dyn Array) -> usize {
@@ -164,6 +178,16 @@ enum ResultCopy {
     /// Distinct values: their arrays are about half as large as the sets that they come from, and are there beside the set of
     /// the final aggregation, which takes them over.
     Half,
+}
+
+impl ResultCopy {
+    fn group_state_bytes(self) -> usize {
+        match self {
+            Self::Whole => GROUP_STATE_BYTES,
+            // A scalar with a list.
+            Self::Half => GROUP_STATE_BYTES / 4,
+        }
+    }
 }
 
 /// An accumulator that counts what its result will take.
@@ -284,7 +308,7 @@ impl AggregateUDFImpl for CollectingFunction {
         let keeps_arrays = self.keeps_arrays(&args);
         let inner = self.inner.accumulator(args)?;
         let collector: Box<Collector<dyn Accumulator>> =
-            Box::new(Collector { copy, keeps_arrays, text_bytes: 0, state_bytes: GROUP_STATE_BYTES, inner });
+            Box::new(Collector { copy, keeps_arrays, text_bytes: 0, state_bytes: copy.group_state_bytes(), inner });
         Ok(collector)
     }
 
@@ -384,7 +408,10 @@ impl AggregateUDFImpl for CollectingFunction {
         literal: &Expr,
         arg_is_left: bool,
     ) -> PlanResult<Option<Expr>> {
-        self.inner.simplify_expr_op_literal(function, arg, operator, literal, arg_is_left)
+        // `sum` of an expression becomes one of plain aggregates, which would stand beside wrapped ones of the statement.
+        let simplified = self.inner.simplify_expr_op_literal(function, arg, operator, literal, arg_is_left)?;
+        let wrapped = simplified.map(|simplified| simplified.transform_up(|part| Ok(wrapped(part))).data());
+        wrapped.transpose()
     }
 
     fn coerce_types(&self, types: &[DataType]) -> PlanResult<Vec<DataType>> {

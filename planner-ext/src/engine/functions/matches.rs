@@ -9,6 +9,7 @@ use arrow::datatypes::{DataType, Int64Type};
 use datafusion::functions::regex::regexpcount::regexp_count_func;
 
 use super::argument::{Argument, elements, text_bytes};
+use super::in_steps::{array_bytes, should_stop, steps};
 use super::result_sizes::ELEMENT_TEXT_BYTES;
 
 /// How often `replace` finds `from`.
@@ -19,8 +20,8 @@ pub(super) fn count_text(text: &[u8], from: &[u8]) -> u64 {
     }
 }
 
-/// How often `regexp_replace` finds a pattern, by row; none where that is not known. A pattern that is wrong is counted
-/// nowhere: the function says why.
+/// How often `regexp_replace` finds a pattern, by row; none where that is not known, as when the statement has to stop. A
+/// pattern that is wrong is counted nowhere: the function says why.
 pub(super) fn count_pattern(
     text: &Argument,
     pattern: &Argument,
@@ -41,8 +42,20 @@ pub(super) fn count_pattern(
         arguments.push(Arc::new(Int64Array::from(vec![1])));
         arguments.push(Arc::new(others));
     }
-    let counts = regexp_count_func(&arguments).ok()?;
-    counts.as_primitive_opt::<Int64Type>().filter(|counts| counts.len() == rows).cloned()
+    let mut found = Vec::with_capacity(rows);
+    for step in steps(rows, array_bytes(&text.array)) {
+        let part = |array: &ArrayRef| match array.len() == rows {
+            true => array.slice(step.start, step.len()),
+            false => Arc::clone(array),
+        };
+        let counts = regexp_count_func(&arguments.iter().map(part).collect::<Vec<_>>()).ok()?;
+        let counts = counts.as_primitive_opt::<Int64Type>().filter(|counts| counts.len() == step.len())?;
+        found.extend(counts);
+        if should_stop() {
+            return None;
+        }
+    }
+    Some(found.into())
 }
 
 /// How many groups of a match a replacement refers to.

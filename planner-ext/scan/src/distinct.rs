@@ -1,0 +1,128 @@
+//! Aggregates of the distinct values of several columns, without groups.
+//!
+//! DataFusion makes groups of `SELECT count(DISTINCT a) FROM t`, which spill and are aggregated in parallel. For
+//! `SELECT count(DISTINCT a), count(DISTINCT b), avg(c) FROM t` it keeps a set for each column in each partition, and ends
+//! where they do not fit. This rule makes one aggregate for each column, and one of the rest, which return one row each,
+//! and joins these rows. They run one after the other, so that the memory is that of the largest.
+//!
+//! Each aggregate scans the table, with the columns that it reads. So the rule is for scans of the store, filtered or not, and
+//! not for joins or files.
+//!
+//! Upstream: <https://github.com/apache/datafusion/issues/21087> (Optimize multiple COUNT(DISTINCT) memory via logical plan
+//! rewrite), open; can go when the test `several_distinct_columns_spill` passes without it.
+
+use std::sync::Arc;
+
+use datafusion::common::Column;
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::datasource::source_as_provider;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, LogicalPlanBuilder, Projection};
+use datafusion::optimizer::optimizer::ApplyOrder;
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use crate::provider::TierTable;
+
+/// The optimizer rule. It has to run before the one that makes groups.
+#[derive(Debug)]
+pub(crate) struct SplitDistinctAggregates;
+
+impl OptimizerRule for SplitDistinctAggregates {
+    fn name(&self) -> &str {
+        "split_distinct_aggregates"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
+        let parts = parts(aggregate);
+        if parts.len() < 2 || !aggregate.group_expr.is_empty() || !reads_one_table(&aggregate.input)? {
+            return Ok(Transformed::no(plan));
+        }
+        let mut joined: Option<LogicalPlanBuilder> = None;
+        for part in parts {
+            let part = LogicalPlan::Aggregate(Aggregate::try_new(Arc::clone(&aggregate.input), vec![], part)?);
+            joined = Some(match joined {
+                Some(joined) => joined.cross_join(part)?,
+                None => LogicalPlanBuilder::new(part),
+            });
+        }
+        let Some(joined) = joined else { return Ok(Transformed::no(plan)) };
+        // In the order and under the names of the statement.
+        let columns = aggregate.schema.iter().map(|(table, field)| Column::new(table.cloned(), field.name()));
+        let columns = columns.map(Expr::Column).collect();
+        let schema = Arc::clone(&aggregate.schema);
+        let joined = Projection::try_new_with_schema(columns, Arc::new(joined.build()?), schema)?;
+        Ok(Transformed::yes(LogicalPlan::Projection(joined)))
+    }
+}
+
+/// The expressions of an aggregate by the column whose distinct values they are of, and the rest. One part, if DataFusion
+/// makes groups by itself.
+fn parts(aggregate: &Aggregate) -> Vec<Vec<Expr>> {
+    let mut distinct: Vec<(&Expr, Vec<Expr>)> = Vec::new();
+    let (mut rest, mut is_rest_grouped) = (Vec::new(), true);
+    for expression in &aggregate.aggr_expr {
+        match distinct_argument(expression) {
+            Some(argument) => match distinct.iter_mut().find(|(other, _)| *other == argument) {
+                Some((_, part)) => part.push(expression.clone()),
+                None => distinct.push((argument, vec![expression.clone()])),
+            },
+            None => {
+                is_rest_grouped &= is_grouped_beside_distinct(expression);
+                rest.push(expression.clone());
+            }
+        }
+    }
+    if distinct.len() == 1 && is_rest_grouped {
+        return vec![aggregate.aggr_expr.clone()];
+    }
+    let parts = distinct.into_iter().map(|(_, part)| part);
+    parts.chain((!rest.is_empty()).then_some(rest)).collect()
+}
+
+/// The argument of an aggregate of distinct values of which DataFusion can make groups.
+fn distinct_argument(expression: &Expr) -> Option<&Expr> {
+    let AggregateFunction { params, .. } = function(expression)?;
+    let [argument] = params.args.as_slice() else { return None };
+    let is_plain = params.distinct && params.filter.is_none() && params.order_by.is_empty();
+    (is_plain && !matches!(argument, Expr::Literal(..))).then_some(argument)
+}
+
+/// Whether DataFusion makes groups of distinct values beside this aggregate.
+fn is_grouped_beside_distinct(expression: &Expr) -> bool {
+    function(expression).is_some_and(|AggregateFunction { func, params }| {
+        let is_plain = !params.distinct && params.filter.is_none() && params.order_by.is_empty();
+        is_plain && ["sum", "min", "max"].contains(&func.name())
+    })
+}
+
+fn function(expression: &Expr) -> Option<&AggregateFunction> {
+    match expression {
+        Expr::AggregateFunction(function) => Some(function),
+        Expr::Alias(alias) => function(&alias.expr),
+        _ => None,
+    }
+}
+
+/// Whether a plan reads one table of the store, whose rows stay the same, and computes the same each time, for no row of another plan.
+fn reads_one_table(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_repeatable = true;
+    plan.apply_with_subqueries(|node| {
+        is_repeatable &= match node {
+            LogicalPlan::TableScan(scan) => source_as_provider(&scan.source)?.is::<TierTable>(),
+            LogicalPlan::Filter(_) | LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) => true,
+            _ => false,
+        };
+        node.apply_expressions(|expression| {
+            is_repeatable &= !expression.is_volatile() && !expression.contains_outer();
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(if is_repeatable { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    Ok(is_repeatable)
+}
