@@ -1,10 +1,10 @@
-//! TPC-H in little memory: Terrace over Flight SQL, DuckDB on its own file and DataFusion on Parquet, one client, each
-//! side in a control group of 2 GiB (P6).
+//! TPC-H in little memory: Terrace over Flight SQL, DuckDB on its own file, Polars and DataFusion on Parquet, one client,
+//! each side in a control group of 2 GiB (P6).
 //!
 //! A query without an answer counts as its time-out: the time passed, the side refused the query, or the side's process
 //! ended, because the kernel kills what passes the limit. A side whose process ended starts anew for the next query.
 //! Terrace and DuckDB find the limit themselves and have their defaults. DataFusion does not look for one; it gets the
-//! share of it that DuckDB takes.
+//! share of it that DuckDB takes. Polars knows no limit.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -31,6 +31,7 @@ const LIMIT_BYTES: u64 = 2 << 30;
 const DATAFUSION_MIB: u64 = (LIMIT_BYTES / 10 * 8) >> 20;
 const TIME_OUT: Duration = Duration::from_secs(600);
 const DUCKDB_SIDE: &str = include_str!("../side/duckdb.py");
+const POLARS_SIDE: &str = include_str!("../side/polars.py");
 const CLIENT_SIDE: &str = include_str!("../side/flight_sql.py");
 
 /// Measures all sides in turn, query by query.
@@ -38,12 +39,15 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = Setup::new(bench)?;
     let mut ours = Contender::new(Kind::Terrace, &setup);
     let mut duckdb = Contender::new(Kind::DuckDb, &setup);
+    let mut polars = Contender::new(Kind::Polars, &setup);
     let mut datafusion = Contender::new(Kind::DataFusion, &setup);
-    measure(bench, &mut [&mut ours, &mut duckdb, &mut datafusion])?;
-    show(&[&ours, &duckdb, &datafusion]);
+    measure(bench, &mut [&mut ours, &mut duckdb, &mut polars, &mut datafusion])?;
+    show(&[&ours, &duckdb, &polars, &datafusion]);
     let targets = Targets { sum: Target::below(2.0, 1.0), answered: Target::above(1.0, 1.0) };
     add(bench, &ours, &duckdb, targets);
-    add(bench, &datafusion, &duckdb, Targets { sum: Target::OPEN, answered: Target::OPEN });
+    for other in [&polars, &datafusion] {
+        add(bench, other, &duckdb, Targets { sum: Target::OPEN, answered: Target::OPEN });
+    }
     Ok(())
 }
 
@@ -52,6 +56,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 enum Kind {
     Terrace,
     DuckDb,
+    Polars,
     DataFusion,
 }
 
@@ -60,6 +65,7 @@ impl Kind {
         match self {
             Self::Terrace => "terrace serve",
             Self::DuckDb => "DuckDB on its own file",
+            Self::Polars => "Polars on Parquet",
             Self::DataFusion => "DataFusion on Parquet",
         }
     }
@@ -69,6 +75,7 @@ impl Kind {
         match self {
             Self::Terrace => "",
             Self::DuckDb => "DuckDB ",
+            Self::Polars => "Polars ",
             Self::DataFusion => "DataFusion ",
         }
     }
@@ -85,7 +92,7 @@ struct Setup {
 
 impl Setup {
     fn new(bench: &Bench) -> Result<Self> {
-        let python = python(&["adbc_driver_flightsql", "duckdb", "pyarrow"])?;
+        let python = python(&["adbc_driver_flightsql", "duckdb", "polars", "pyarrow"])?;
         // Without control groups the experiment is left out here, before it makes data.
         drop(Cgroup::memory(LIMIT_BYTES)?);
         let data = bench.dataset(bench.scale(10.0))?;
@@ -108,6 +115,12 @@ impl Setup {
                 (Child::start_command(kind.name(), command)?, Some(server))
             }
             Kind::DuckDb => (Child::start_command(kind.name(), self.duckdb(limit.start(&self.python)))?, None),
+            Kind::Polars => {
+                let mut command = limit.start(&self.python);
+                let spec = json!({ "threads": self.threads, "tables": self.parquet(), "queries": texts() });
+                command.args(["-c", POLARS_SIDE, &spec.to_string()]);
+                (Child::start_command(kind.name(), command)?, None)
+            }
             Kind::DataFusion => {
                 let data_dir = self.data_dir.clone();
                 let spec = SideSpec::Parquet { data_dir, scale: self.data.scale, threads: self.threads };
@@ -121,12 +134,15 @@ impl Setup {
 
     /// Adds DuckDB's side and its data to a command that starts Python.
     fn duckdb(&self, mut command: Command) -> Command {
-        let tables = TABLES.iter().map(|t| (t.name.to_owned(), json!(self.data.parquet(t.name))));
-        let tables: serde_json::Map<_, _> = tables.collect();
         let folder = &self.data.dir;
-        let spec = json!({ "threads": self.threads, "tables": tables, "queries": texts(), "folder": folder });
+        let spec = json!({ "threads": self.threads, "tables": self.parquet(), "queries": texts(), "folder": folder });
         command.args(["-c", DUCKDB_SIDE, &spec.to_string()]);
         command
+    }
+
+    /// The Parquet file of each table.
+    fn parquet(&self) -> serde_json::Map<String, Value> {
+        TABLES.iter().map(|table| (table.name.to_owned(), json!(self.data.parquet(table.name)))).collect()
     }
 }
 
