@@ -146,6 +146,7 @@ fn is_cheap(condition: &Expr) -> bool {
                 | Expr::IsNull(_)
                 | Expr::IsNotNull(_)
                 | Expr::Between(_)
+                | Expr::InList(_)
                 | Expr::Cast(_)
         );
         Ok(!is_comparison && !is_simple)
@@ -153,7 +154,8 @@ fn is_cheap(condition: &Expr) -> bool {
     !condition.exists(is_other).unwrap_or(true)
 }
 
-/// Whether a plan reads one table of the store, whose rows stay the same, and computes the same each time, for no row of another plan.
+/// Whether a plan reads one table of the store, whose rows stay the same, and computes the same each time, for no row of
+/// another plan.
 fn reads_one_table(plan: &LogicalPlan) -> Result<bool> {
     let mut is_repeatable = true;
     plan.apply_with_subqueries(|node| {
