@@ -95,8 +95,8 @@ def test_what_an_explanation_says_comes_true(server):
 
 
 def test_room_that_an_explanation_asks_for_is_enough(server):
-    read(server, "x", 20)
-    read(server, "k", 2)
+    read(server, "x", 80)
+    read(server, "k", 12)
     server.budget("dram", "1600KiB")
     server.epoch()
     chunk = chunk_ids(server)[1]

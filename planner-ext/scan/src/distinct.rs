@@ -70,11 +70,11 @@ fn column(expression: &Expr) -> Expr {
     }
 }
 
-/// The aggregates by the column whose distinct values they are of, and the rest. One part, if DataFusion makes groups by
-/// itself.
+/// The aggregates by the column whose distinct values they are of, and the rest. One part, if there is one such column: its
+/// set is small beside many, and a second scan of the table costs more (TPC-DS q28).
 fn parts(aggregate: &Aggregate) -> Vec<Vec<Expr>> {
     let mut distinct: Vec<(&Expr, Vec<Expr>)> = Vec::new();
-    let (mut rest, mut is_rest_grouped) = (Vec::new(), true);
+    let mut rest = Vec::new();
     for expression in &aggregate.aggr_expr {
         // An alias keeps DataFusion from making groups.
         let expression = unaliased(expression);
@@ -86,16 +86,13 @@ fn parts(aggregate: &Aggregate) -> Vec<Vec<Expr>> {
                     distinct.last_mut().map(|(_, part)| part)
                 }
             },
-            None => {
-                is_rest_grouped &= is_grouped_beside_distinct(expression);
-                Some(&mut rest)
-            }
+            None => Some(&mut rest),
         };
         if let Some(part) = part.filter(|part| !part.contains(expression)) {
             part.push(expression.clone());
         }
     }
-    if distinct.len() == 1 && is_rest_grouped && !aggregate.aggr_expr.iter().any(|e| matches!(e, Expr::Alias(_))) {
+    if distinct.len() < 2 {
         return vec![aggregate.aggr_expr.clone()];
     }
     let parts = distinct.into_iter().map(|(_, part)| part);
@@ -108,14 +105,6 @@ fn distinct_argument(expression: &Expr) -> Option<&Expr> {
     let [argument] = params.args.as_slice() else { return None };
     let is_plain = params.distinct && params.filter.is_none() && params.order_by.is_empty();
     (is_plain && !matches!(argument, Expr::Literal(..))).then_some(argument)
-}
-
-/// Whether DataFusion makes groups of distinct values beside this aggregate.
-fn is_grouped_beside_distinct(expression: &Expr) -> bool {
-    function(expression).is_some_and(|AggregateFunction { func, params }| {
-        let is_plain = !params.distinct && params.filter.is_none() && params.order_by.is_empty();
-        is_plain && ["sum", "min", "max"].contains(&func.name())
-    })
 }
 
 fn function(expression: &Expr) -> Option<&AggregateFunction> {
