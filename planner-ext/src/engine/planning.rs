@@ -1,10 +1,11 @@
 //! Planning, within limits of time and memory.
 //!
 //! Planning never pauses: a join of some hundred tables keeps its thread for seconds, and literals may be folded into
-//! large values. So statements are planned on threads that execute point statements, CANCEL and SET only, and one that may take long
-//! waits for one of a few slots and gets a thread of its own, which shares the processor with all others. The rules of
-//! the planner check the limits as they visit the nodes of a plan ([`with_checks`]): planning ends when its time is over,
-//! when it holds too much memory, and when nobody waits for it any more.
+//! large values. So statements are planned on threads of their own, which also execute point statements, CANCEL, SET and
+//! RESET, and nothing else. A statement whose planning may take long waits for one of a few slots and gets a thread of its
+//! own, which shares the processor with all others. The rules of the planner check the limits as they visit the nodes of a
+//! plan ([`with_checks`]): planning ends when its time is over, when it holds too much memory, and when nobody waits for
+//! it any more.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -517,7 +517,7 @@ async fn the_client_of_a_stopped_statement_does_not_wait_for_a_long_step() {
         o.target_partitions = 1;
     });
     server.run("CREATE TABLE t AS SELECT value AS k, 'aaabbbc' AS s FROM generate_series(1, 200000)").await.unwrap();
-    // The rows of one batch take seconds, of a function that does not check; all others are there at once.
+    // A function that does not check the interrupt takes seconds for the rows of one batch, and no time for the others.
     let slow = "levenshtein(repeat(s, 300), repeat(s, 301))";
     let few = format!("SELECT {slow} FROM t WHERE k <= 400");
     let all = format!("SELECT CASE WHEN k BETWEEN 100001 AND 100400 THEN {slow} END FROM t");
