@@ -2,7 +2,8 @@
 //!
 //! Invariant: a successful [`Account::try_charge`] never lifts `used` above `limit`. After a limit was lowered below the
 //! bytes in use, the account refuses new charges until enough old ones have ended. A closed account refuses every charge, even
-//! of 0 bytes, and keeps its limit for when it is opened again.
+//! of 0 bytes, and keeps its limit for when it is opened again. So does one that yields: its memory is needed elsewhere for
+//! a while, and its limit still says what it has otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +16,7 @@ pub struct Account {
     name: String,
     limit_bytes: AtomicU64,
     closed: AtomicBool,
+    yielding: AtomicBool,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
 }
@@ -26,6 +28,7 @@ impl Account {
             name: name.into(),
             limit_bytes: AtomicU64::new(limit_bytes),
             closed: AtomicBool::new(false),
+            yielding: AtomicBool::new(false),
             used_bytes: AtomicU64::new(0),
             peak_bytes: AtomicU64::new(0),
         })
@@ -64,10 +67,25 @@ impl Account {
         self.closed.store(false, Ordering::SeqCst);
     }
 
+    /// Refuses all charges while `yielding`, because memory is needed elsewhere; charges already made stay.
+    pub fn set_yielding(&self, yielding: bool) {
+        self.yielding.store(yielding, Ordering::SeqCst);
+    }
+
+    /// True while the account refuses all charges because memory is needed elsewhere.
+    #[inline]
+    pub fn is_yielding(&self) -> bool {
+        self.yielding.load(Ordering::SeqCst)
+    }
+
+    fn accepts_charges(&self) -> bool {
+        !self.is_closed() && !self.is_yielding()
+    }
+
     /// True when `bytes` more would fit now.
     #[inline]
     pub fn has_room(&self, bytes: u64) -> bool {
-        !self.is_closed() && self.used_bytes().saturating_add(bytes) <= self.limit_bytes()
+        self.accepts_charges() && self.used_bytes().saturating_add(bytes) <= self.limit_bytes()
     }
 
     /// Bytes charged now, those still held by readers included.
@@ -90,7 +108,7 @@ impl Account {
     /// Charges `bytes`, or fails with [`Error::BudgetExceeded`] and charges nothing.
     #[inline]
     pub fn try_charge(self: &Arc<Self>, bytes: u64) -> Result<Charge> {
-        let open = |sum: &u64| !self.is_closed() && *sum <= self.limit_bytes();
+        let open = |sum: &u64| self.accepts_charges() && *sum <= self.limit_bytes();
         let reserve = |used: u64| used.checked_add(bytes).filter(open);
         match self.used_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, reserve) {
             Ok(before) => {
@@ -165,5 +183,10 @@ mod tests {
         assert_eq!(account.limit_bytes(), 0);
         account.open();
         assert_eq!(account.try_charge(20).unwrap().bytes(), 20);
+        account.set_yielding(true);
+        assert!(account.try_charge(0).is_err() && !account.has_room(0));
+        assert_eq!(account.limit_bytes(), 20);
+        account.set_yielding(false);
+        assert!(account.has_room(20));
     }
 }

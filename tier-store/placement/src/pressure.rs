@@ -1,5 +1,5 @@
 //! Pressure relief: makes room at once, without waiting for the next epoch, when a budget was lowered below the bytes on
-//! its tier, or when a load finds no room for its segments.
+//! its tier, when a load finds no room for its segments, or when running statements need more memory than there is.
 //!
 //! The victims are chosen as in the emergency eviction of GPU memory (Hetero-DB, Zhang et al. 2015, 4.2.2): least cost
 //! `e + f s l` first, where `e` are the bytes that have to be written, `s` those of the segment, `l` its position in the
@@ -9,12 +9,16 @@
 //!
 //! For a lowered budget an epoch under way is cancelled, because its remaining plan is for the old budget. A load evicts
 //! only segments without a read within the last `payback_epochs` epochs, and only those that an epoch has observed.
+//!
+//! For running statements the DRAM tier yields memory: it cancels an epoch under way, too, gives up to half of its budget,
+//! and takes nothing until [`Shared::end_yielding`]. What a statement reserves does not count all that it needs: a table of
+//! groups that grows is copied into one of twice the size. A copy in memory saves time; without it the statement ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use parking_lot::Condvar;
-use terrace_model::{Error, Result, TierId, TierIndex, TieringMode};
+use terrace_model::{Account, Error, Result, TierId, TierIndex, TierKind, TieringMode};
 
 use super::controller::Interruptible;
 use super::epoch::{EpochPlan, Inputs, PlannedMove, SegmentInput, TierInput, reading_us};
@@ -40,6 +44,8 @@ const LOAD_GATHER_TIME: Duration = Duration::from_millis(100);
 const LOAD_PAUSE_US: u64 = 10_000_000;
 /// The least part of a budget that is freed for a load.
 const LOAD_SHARE: u64 = 16;
+/// A tier yields its budget divided by this at most.
+const YIELD_DIVISOR: u64 = 2;
 
 /// The cost of evicting a segment, in bytes: from the bytes to write out, its size, and its position in the order of last
 /// use from just above 0 (longest ago) to 1.
@@ -54,6 +60,8 @@ pub(super) enum Need {
     Budget,
     /// A load found no room for this number of bytes.
     Load(u64),
+    /// Running statements need this number of bytes of memory.
+    Memory(u64),
 }
 
 impl Need {
@@ -61,7 +69,10 @@ impl Need {
     fn combine(self, other: Self) -> Self {
         match (self, other) {
             (Self::Load(one), Self::Load(other)) => Self::Load(one.saturating_add(other)),
-            _ => Self::Budget,
+            // Each request names all that is missing.
+            (Self::Memory(one), Self::Memory(other)) => Self::Memory(one.max(other)),
+            (Self::Memory(bytes), Self::Load(_)) | (Self::Load(_), Self::Memory(bytes)) => Self::Memory(bytes),
+            (Self::Budget, _) | (_, Self::Budget) => Self::Budget,
         }
     }
 }
@@ -110,6 +121,14 @@ impl Pressure {
         self.queue.lock().needs.remove(&tier).map_or(need, |more| need.combine(more))
     }
 
+    /// Drops a request for memory that was added meanwhile: it counts bytes that have been freed since.
+    fn forget_memory(&self, tier: TierId) {
+        let needs = &mut self.queue.lock().needs;
+        if matches!(needs.get(&tier), Some(Need::Memory(_))) {
+            needs.remove(&tier);
+        }
+    }
+
     /// Opens the queue, without needs from before there was a thread to serve them.
     pub(super) fn open(&self) {
         *self.queue.lock() = Queue::default();
@@ -150,6 +169,35 @@ impl Shared {
         }
     }
 
+    /// Lets the DRAM tiers take nothing more, and has the relief thread free `bytes` of them. Never waits.
+    pub(super) fn yield_memory(&self, bytes: u64) {
+        let Ok(host) = self.host() else { return };
+        for tier in host.memory_tiers().iter().filter(|tier| tier.kind() == TierKind::Dram) {
+            tier.account().set_yielding(true);
+            self.mover.pressure().note(tier.id(), Need::Memory(bytes));
+        }
+        if self.controller.is_under_way(Interruptible::Any) {
+            self.mover.cancel();
+        }
+    }
+
+    /// What the DRAM tiers would yield, if every segment on them may leave; 0 where the loop may not move segments.
+    pub(super) fn yieldable_bytes(&self) -> u64 {
+        let control = self.controller.settings();
+        let Some(host) = self.host().ok().filter(|_| control.is_running() && control.mode == TieringMode::Auto) else {
+            return 0;
+        };
+        let dram = host.memory_tiers();
+        let dram = dram.iter().filter(|tier| tier.kind() == TierKind::Dram && !tier.account().is_closed());
+        dram.map(|tier| tier.account().used_bytes().saturating_sub(kept_bytes(tier.account()))).sum()
+    }
+
+    /// Lets the DRAM tiers take segments again.
+    pub(super) fn end_yielding(&self) {
+        let Ok(host) = self.host() else { return };
+        host.memory_tiers().iter().for_each(|tier| tier.account().set_yielding(false));
+    }
+
     /// Serves the queue until it is closed; runs on the relief thread.
     pub(super) fn run_relief(&self) {
         let mut free_at_us = 0;
@@ -157,11 +205,11 @@ impl Shared {
             // The position of the tier may change while this thread waits; its index follows.
             let Some(index) = self.host().ok().and_then(|host| tier_index(host.as_ref(), tier)) else { continue };
             let now_us = self.clock.now_us();
-            if need != Need::Budget && now_us < free_at_us {
+            if matches!(need, Need::Load(_)) && now_us < free_at_us {
                 continue;
             }
             let need = match need {
-                Need::Budget => need,
+                Need::Budget | Need::Memory(_) => need,
                 // A load brings many segments.
                 Need::Load(_) => {
                     self.clock.sleep(LOAD_GATHER_TIME);
@@ -173,8 +221,10 @@ impl Shared {
                 Err(Error::Cancelled) => return,
                 Err(error) => tracing::error!(%error, "pressure relief failed; the next epoch makes room"),
             }
-            if need != Need::Budget {
-                free_at_us = now_us + LOAD_PAUSE_US;
+            match need {
+                Need::Budget => {}
+                Need::Load(_) => free_at_us = now_us + LOAD_PAUSE_US,
+                Need::Memory(_) => self.mover.pressure().forget_memory(index.id()),
             }
         }
     }
@@ -183,7 +233,7 @@ impl Shared {
     pub(super) fn relieve(&self, tier: TierId, need: Need) -> Result<Option<EpochReport>> {
         let Some(index) = tier_index(self.host()?.as_ref(), tier) else { return Ok(None) };
         let mut last_epoch = match need {
-            Need::Budget => self.controller.lock_epoch(),
+            Need::Budget | Need::Memory(_) => self.controller.lock_epoch(),
             // An epoch under way places segments better than an eviction would.
             Need::Load(_) => match self.controller.try_lock_epoch() {
                 Some(last_epoch) => last_epoch,
@@ -228,6 +278,8 @@ impl Shared {
         let (budget, wanted_bytes) = match need {
             Need::Budget => (account.limit_bytes(), 0),
             Need::Load(wanted) => (account.limit_bytes(), wanted.max(account.limit_bytes() / LOAD_SHARE)),
+            // As if the budget were lower by as much.
+            Need::Memory(wanted) => (account.used_bytes().saturating_sub(wanted).max(kept_bytes(account)), 0),
         };
         if account.used_bytes() == 0 || account.used_bytes() + wanted_bytes <= budget {
             return Ok(None);
@@ -244,7 +296,8 @@ impl Shared {
             let idle = || last_use(segment).is_none_or(|epochs| f64::from(epochs) > inputs.payback_epochs);
             let stays =
                 || self.planner.policy().kind() == PolicyKind::Static || segment.constraints.preferred == Some(tier);
-            let open = || need == Need::Budget || !stays() && idle() && self.planner.read_heat().knows(&segment.key);
+            let open =
+                || !matches!(need, Need::Load(_)) || !stays() && idle() && self.planner.read_heat().knows(&segment.key);
             let is_auto = || origin_table(&tables, &origins, at).is_some_and(|t| t.mode == TieringMode::Auto);
             segment.current == tier && segment.constraints.allows(inputs.home()) && is_auto() && open()
         };
@@ -258,6 +311,9 @@ impl Shared {
         let why = |over| match need {
             Need::Budget => over_budget(account.name(), over, budget),
             Need::Load(_) => format!("a load needs {} of {}", bytes(over), account.name()),
+            Need::Memory(_) => {
+                format!("running statements need {} of memory that {} yields", bytes(over), account.name())
+            }
         };
         let Eviction { plan, spare_bytes } = plan_eviction(&movable.inputs, tier, lacking_bytes, &why);
         if plan.moves.is_empty() {
@@ -290,6 +346,11 @@ impl Shared {
     }
 }
 
+/// The part of a tier's budget that it does not yield.
+fn kept_bytes(account: &Account) -> u64 {
+    account.limit_bytes() - account.limit_bytes() / YIELD_DIVISOR
+}
+
 fn tier_index(host: &dyn TieringHost, tier: TierId) -> Option<TierIndex> {
     host.memory_tiers().get(usize::from(tier.0)).map(|tier| tier.index().clone())
 }
@@ -312,6 +373,7 @@ fn condition(tier: &str, need: Need, less: u64, payback_epochs: f64) -> String {
             "stays when {tier} has {} more free, or when it was read within the last {payback_epochs} epochs; {unweighed}",
             bytes(less),
         ),
+        Need::Memory(_) => format!("stays when running statements need {} less; {unweighed}", bytes(less)),
     }
 }
 

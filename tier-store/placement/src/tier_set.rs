@@ -33,14 +33,16 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Trigger of the epoch that replaces one that was cancelled for a change of tiers, when the change was refused.
 const CANCELLED_IN_VAIN: &str = "an epoch was cancelled for a refused change";
 
-/// Whether a tier takes segments. active: it does; draining: it takes none and still holds some; drained: it takes none
-/// and holds none.
+/// Whether a tier takes segments. active: it does; yielding: it takes none while running statements need its memory;
+/// draining: it takes none and still holds some; drained: it takes none and holds none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TierState {
     /// The tier takes segments.
     Active,
+    /// The tier takes no segments while running statements need its memory.
+    Yielding,
     /// The tier takes no more segments, and still holds some.
     Draining,
     /// The tier takes no more segments, and holds none.
@@ -49,12 +51,13 @@ pub enum TierState {
 
 impl TierState {
     /// All states.
-    pub const ALL: [Self; 3] = [Self::Active, Self::Draining, Self::Drained];
+    pub const ALL: [Self; 4] = [Self::Active, Self::Yielding, Self::Draining, Self::Drained];
 
     /// Lower-case name, as in system tables and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
+            Self::Yielding => "yielding",
             Self::Draining => "draining",
             Self::Drained => "drained",
         }
@@ -63,6 +66,7 @@ impl TierState {
     /// The state of a tier with this account and number of segments.
     pub fn for_account(account: &Account, segments: u64) -> Self {
         match (account.is_closed(), account.used_bytes() == 0 && segments == 0) {
+            (false, _) if account.is_yielding() => Self::Yielding,
             (false, _) => Self::Active,
             (true, false) => Self::Draining,
             (true, true) => Self::Drained,

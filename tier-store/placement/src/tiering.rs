@@ -271,6 +271,22 @@ impl Tiering {
         self.shared.mover.pressure()
     }
 
+    /// Lets the DRAM tier yield `bytes` to running statements: it evicts segments, as far as rules and modes allow it, down
+    /// to half of its budget, and takes none until [`Tiering::end_yielding`]. Never waits.
+    pub fn yield_memory(&self, bytes: u64) {
+        self.shared.yield_memory(bytes);
+    }
+
+    /// What the DRAM tier would yield to running statements now; 0 where the loop may not move segments.
+    pub fn yieldable_bytes(&self) -> u64 {
+        self.shared.yieldable_bytes()
+    }
+
+    /// Lets the DRAM tier take segments again.
+    pub fn end_yielding(&self) {
+        self.shared.end_yielding();
+    }
+
     /// True when a thread looks at offered columns.
     pub fn takes_offers(&self) -> bool {
         self.shared.merger.offers().is_open()

@@ -226,7 +226,7 @@ impl Round<'_> {
         let target = memory.get(usize::from(tier.0))?;
         let account = target.account();
         let charged_bytes = input.charged_on(tier);
-        if charged_bytes > account.limit_bytes() {
+        if charged_bytes > account.limit_bytes() || account.is_yielding() {
             return None;
         }
         let lacking_bytes = (account.used_bytes() + charged_bytes).saturating_sub(account.limit_bytes());

@@ -154,6 +154,45 @@ fn a_load_takes_only_what_nobody_read_for_long() {
 }
 
 #[test]
+fn statements_get_up_to_half_of_the_budget_and_say_when_it_ends() {
+    let (host, tiering) = aged();
+    let account = || host.tiers[0].account().clone();
+    tiering.yield_memory(100);
+    assert_eq!(tiering.pressure().wait(), Some((DRAM, Need::Memory(100))));
+    let moves = relieve(&tiering, Need::Memory(100));
+    assert_eq!(moves.iter().map(|record| record.chunk).collect::<Vec<_>>(), [0], "what was read longest ago");
+    assert!(
+        moves[0].reason.contains("running statements need 100 bytes of memory that dram yields"),
+        "{}",
+        moves[0].reason
+    );
+    assert!(
+        moves[0].condition.starts_with("stays when running statements need 100 bytes less; "),
+        "{}",
+        moves[0].condition
+    );
+    assert_eq!(account().limit_bytes(), 4 * COLUMN_BYTES, "the budget stays");
+    assert_eq!(relieve(&tiering, Need::Memory(u64::MAX)).len(), 1);
+    assert!(relieve(&tiering, Need::Memory(u64::MAX)).is_empty(), "half of the budget stays");
+    host.read(0, 100);
+    let promoted = |report: crate::EpochReport| {
+        report.moves.into_iter().map(|record| (record.chunk, record.status, record.why)).collect::<Vec<_>>()
+    };
+    let tried = promoted(tiering.run_epoch(EpochRequest::now("test")).unwrap());
+    let refused = "dram takes nothing while running statements need its memory";
+    assert!(
+        tried.iter().any(|(chunk, status, why)| {
+            *chunk == 0 && *status == MoveStatus::Skipped && why.as_deref() == Some(refused)
+        }),
+        "{tried:?}"
+    );
+    assert_eq!(host.resident(), [2, 3]);
+    tiering.end_yielding();
+    tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    assert!(host.resident().contains(&0), "{:?}", host.resident());
+}
+
+#[test]
 fn a_running_loop_makes_room_as_soon_as_the_budget_is_set() {
     let (host, tiering) = aged();
     tiering.start(Duration::from_secs(3600)).unwrap();

@@ -314,6 +314,10 @@ impl MoveQueue<'_> {
                 Ok(Outcome::Full) if self.is_drained(relocation.to) => {
                     Some(Verdict::Skipped(format!("{} is drained", self.name(relocation.to))))
                 }
+                Ok(Outcome::Full) if self.is_yielding(relocation.to) => Some(Verdict::Skipped(format!(
+                    "{} takes nothing while running statements need its memory",
+                    self.name(relocation.to)
+                ))),
                 Ok(Outcome::Full) => None,
                 Ok(Outcome::Stale(at)) => {
                     Some(Verdict::Skipped(format!("another move put the segment on {}", self.name(at))))
@@ -412,6 +416,10 @@ impl MoveQueue<'_> {
 
     fn is_drained(&self, tier: TierId) -> bool {
         self.tiers.get(usize::from(tier.0)).is_some_and(|tier| tier.account().is_closed())
+    }
+
+    fn is_yielding(&self, tier: TierId) -> bool {
+        self.tiers.get(usize::from(tier.0)).is_some_and(|tier| tier.account().is_yielding())
     }
 
     fn home_id(&self) -> TierId {
