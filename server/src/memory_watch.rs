@@ -13,10 +13,10 @@
 //!   stopped that hold the most beyond their reservations: values of aggregates are copied whole into their results, and
 //!   nothing stops that on the way.
 //! - From a sixteenth of the limit below the next mark on, the DRAM tier yields what is missing: a copy of a segment saves
-//!   time, a statement that is stopped has no answer. It takes segments again when an eighth of the limit has been free for
+//!   time, a statement that is stopped has no answer. It takes segments again when as much again has been free for
 //!   [`YIELD_TIME`].
 //! - From [`FREE_PERCENT`] below the limit on, but at least [`LEAST_FREE_BYTES`], and a third of what the largest statement
-//!   holds, as a table of groups that grows is copied into another one, unless the DRAM tier can yield that, statements are stopped with an error that says so,
+//!   holds, as a table of groups that grows is copied into another one, statements are stopped with an error that says so,
 //!   the largest first, until those that stop hold what is missing; the others wait before they read further rows, until
 //!   these have ended. Further ones follow when these have ended, or after
 //!   [`PATIENCE`], and only if memory is still short.
@@ -158,7 +158,6 @@ impl Shared {
                 held_bytes: engine.held_bytes(),
                 largest_bytes: engine.largest_bytes(),
                 query_bytes: engine.memory().limit_bytes() as u64,
-                yieldable_bytes: engine.store().tiering().yieldable_bytes(),
             };
             let stopping = engine.stopping();
             let due = reaction.due(memory, stopping, wait);
@@ -225,8 +224,6 @@ struct Memory {
     largest_bytes: u64,
     /// Query memory.
     query_bytes: u64,
-    /// What the DRAM tier can yield.
-    yieldable_bytes: u64,
 }
 
 impl Memory {
@@ -283,7 +280,7 @@ struct Due {
 impl Reaction {
     /// What is due now. `since` has passed since the last call; `stopping` statements were told to stop.
     fn due(&mut self, memory: Memory, stopping: usize, since: Duration) -> Due {
-        let Memory { resident_bytes, limit_bytes, held_bytes, largest_bytes, yieldable_bytes, .. } = memory;
+        let Memory { resident_bytes, limit_bytes, held_bytes, largest_bytes, .. } = memory;
         let mut due = Due::default();
         let under_pressure = resident_bytes >= share(limit_bytes, PRESSURE_PERCENT);
         let large = LARGE_BYTES.max(share(limit_bytes, LARGE_PERCENT));
@@ -307,9 +304,8 @@ impl Reaction {
             due.memory_short = Some(is_short);
         }
         self.waited = if stopping > 0 { self.waited + since } else { Duration::ZERO };
-        let yield_from = stop_from(limit_bytes, largest_bytes, 0) - limit_bytes / 16;
-        due.yielding = self.yielding(resident_bytes, limit_bytes, yield_from, since);
-        let stop_from = stop_from(limit_bytes, largest_bytes, yieldable_bytes);
+        let stop_from = stop_from(limit_bytes, largest_bytes);
+        due.yielding = self.yielding(resident_bytes, stop_from, limit_bytes / 16, since);
         // Nobody waits where no end of a statement can be expected.
         let is_paused = resident_bytes >= stop_from && stopping > 0;
         if is_paused != self.is_paused {
@@ -331,12 +327,13 @@ impl Reaction {
         due
     }
 
-    fn yielding(&mut self, resident: u64, limit: u64, yield_from: u64, since: Duration) -> Option<Yielding> {
+    fn yielding(&mut self, resident: u64, stop_from: u64, band: u64, since: Duration) -> Option<Yielding> {
+        let yield_from = stop_from - band;
         if resident >= yield_from {
             self.yielded = Some(Duration::ZERO);
             return Some(Yielding::Bytes(resident - yield_from + LEAST_BYTES));
         }
-        let has_room = resident < yield_from - limit / 8;
+        let has_room = resident < yield_from - band;
         let yielded = self.yielded.map(|time| if has_room { time + since } else { Duration::ZERO });
         self.yielded = yielded.filter(|time| *time < YIELD_TIME);
         (yielded.is_some() && self.yielded.is_none()).then_some(Yielding::End)
@@ -347,9 +344,9 @@ fn share(bytes: u64, percent: u64) -> u64 {
     bytes / 100 * percent
 }
 
-/// Resident memory from which on statements are stopped, where the DRAM tier can yield `yieldable_bytes`.
-fn stop_from(limit_bytes: u64, largest_bytes: u64, yieldable_bytes: u64) -> u64 {
-    let to_grow = (largest_bytes / 3).min(limit_bytes / 8).saturating_sub(yieldable_bytes);
+/// Resident memory from which on statements are stopped.
+fn stop_from(limit_bytes: u64, largest_bytes: u64) -> u64 {
+    let to_grow = (largest_bytes / 3).min(limit_bytes / 8);
     limit_bytes - share(limit_bytes, FREE_PERCENT).max(LEAST_FREE_BYTES.min(limit_bytes / 4)).max(to_grow)
 }
 
@@ -411,7 +408,6 @@ mod tests {
             held_bytes: 0,
             largest_bytes: 0,
             query_bytes: LIMIT / 4,
-            yieldable_bytes: 0,
         }
     }
 
@@ -423,19 +419,17 @@ mod tests {
         assert_eq!(due(93, 0), None);
         let order = due(95, 0).unwrap();
         assert!(
-            order.counts_stopping && order.needed_bytes == share(LIMIT, 95) - stop_from(LIMIT, 0, 0) + LEAST_BYTES,
+            order.counts_stopping && order.needed_bytes == share(LIMIT, 95) - stop_from(LIMIT, 0) + LEAST_BYTES,
             "{order:?}"
         );
         // What the first ones hold counts for half a second, or until they have ended.
         let counted = [1, 1, 1, 1, 1, 1].map(|stopping| due(99, stopping).unwrap().counts_stopping);
         assert_eq!(counted, [true, true, true, true, false, true]);
         assert_eq!(due(90, 0), None, "the end of the first ones was enough");
-        assert_eq!(stop_from(1 << 30, 0, 0), (1024 - 96) << 20);
-        assert_eq!(stop_from(100 << 20, 0, 0), 75 << 20);
-        assert_eq!(stop_from(2 << 30, 600 << 20, 0), (2048 - 200) << 20);
-        assert_eq!(stop_from(2 << 30, 2 << 30, 0), (2048 - 256) << 20);
-        assert_eq!(stop_from(2 << 30, 2 << 30, 100 << 20), (2048 - 156) << 20);
-        assert_eq!(stop_from(2 << 30, 2 << 30, 1 << 30), stop_from(2 << 30, 0, 0));
+        assert_eq!(stop_from(1 << 30, 0), (1024 - 96) << 20);
+        assert_eq!(stop_from(100 << 20, 0), 75 << 20);
+        assert_eq!(stop_from(2 << 30, 600 << 20), (2048 - 200) << 20);
+        assert_eq!(stop_from(2 << 30, 2 << 30), (2048 - 256) << 20);
     }
 
     #[test]
@@ -478,13 +472,13 @@ mod tests {
             let due = reaction.due(resident(percent), 0, Duration::from_secs(seconds));
             (due.yielding, due.stop.is_some())
         };
-        let missing = |percent| share(LIMIT, percent) - (stop_from(LIMIT, 0, 0) - LIMIT / 16) + LEAST_BYTES;
+        let missing = |percent| share(LIMIT, percent) - (stop_from(LIMIT, 0) - LIMIT / 16) + LEAST_BYTES;
         assert_eq!(due(87, 0), (None, false));
         assert_eq!(due(89, 0), (Some(Yielding::Bytes(missing(89))), false));
         assert_eq!(due(95, 0), (Some(Yielding::Bytes(missing(95))), true));
-        assert_eq!(due(80, 3), (None, false), "no eighth is free");
+        assert_eq!(due(85, 3), (None, false), "an eighth is not free yet");
         assert_eq!(due(70, 1), (None, false));
-        assert_eq!(due(80, 1), (None, false));
+        assert_eq!(due(85, 1), (None, false));
         assert_eq!(due(70, 1), (None, false), "the time begins anew");
         assert_eq!(due(70, 1), (Some(Yielding::End), false));
         assert_eq!(due(70, 9), (None, false));

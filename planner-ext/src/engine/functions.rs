@@ -40,6 +40,8 @@ mod matches;
 mod result_sizes;
 mod text_concat;
 
+pub(super) use in_steps::array_bytes;
+
 /// The user of a session, as an extension of its configuration.
 pub(super) struct SessionUser(pub(super) String);
 

@@ -25,7 +25,7 @@ use super::explain::{explained_query, with_demand};
 use super::interrupt::{Interrupt, interruptible};
 use super::planning::may_take_long;
 use super::registry::{StatementState, Ticket};
-use super::small_batches::with_small_batches;
+use super::small_batches::{rows_of_large_values, with_small_batches};
 use super::statement::{Planned, Prepared};
 use super::tasks::{AbortOnDrop, join_error};
 use super::transaction::Running;
@@ -121,21 +121,27 @@ pub(super) async fn plan_physical(
 ) -> Result<Executable> {
     let mut state = planned.snapshot.state();
     memory.apply(&mut state, ticket.memory().limit_bytes());
-    let context = task_context(engine, ticket, &state)?;
+    let mut context = task_context(engine, ticket, &state)?;
     let interrupt = ticket.interrupt();
     let planned = planned.clone();
     let may_take_long = may_take_long(ticket.sql(), Some(&planned.plan));
     let limit_bytes = ticket.memory().limit_bytes() as u64;
     let work = async move {
-        let plan = physical_plan(&state, &interrupt, &planned).await?;
+        let Operators { plan, rows } = physical_plan(&state, &interrupt, &planned).await?;
         let demand = explained_demand(&state, &interrupt, &planned, &plan, limit_bytes).await?;
-        Ok(match demand {
+        let plan = match demand {
             Some(demand) => with_demand(plan, &demand, limit_bytes),
             None => plan,
-        })
+        };
+        Ok(Operators { plan, rows })
     };
-    let plan = engine.planner.plan(may_take_long, &ticket.interrupt(), work).await?;
-    Ok(Executable { plan, context })
+    let Operators { plan, rows } = engine.planner.plan(may_take_long, &ticket.interrupt(), work).await?;
+    if let Some(rows) = rows {
+        let config = context.session_config().clone();
+        let rows = rows.min(config.batch_size());
+        context = context.with_session_config(config.with_batch_size(rows));
+    }
+    Ok(Executable { plan, context: Arc::new(context) })
 }
 
 /// The demand of the query that an EXPLAIN or EXPLAIN ANALYZE explains, of which `plan` is the plan; `None` for other statements.
@@ -156,21 +162,24 @@ async fn explained_demand(
     let query = Planned::new(Arc::clone(&planned.snapshot), query.as_ref().clone(), None);
     // EXPLAIN itself shows why a query cannot be planned.
     let Ok(query) = physical_plan(state, interrupt, &query).await else { return Ok(None) };
-    Demand::from_plan(&query, limit_bytes).map(Some).map_err(Into::into)
+    Demand::from_plan(&query.plan, limit_bytes).map(Some).map_err(Into::into)
+}
+
+/// A plan of operators, and the most rows of the batches that its joins and scans make, if that is limited.
+struct Operators {
+    plan: Arc<dyn ExecutionPlan>,
+    rows: Option<usize>,
 }
 
 /// The plan of operators, with all that this server adds to it.
-async fn physical_plan(
-    state: &SessionState,
-    interrupt: &Interrupt,
-    planned: &Planned,
-) -> Result<Arc<dyn ExecutionPlan>> {
+async fn physical_plan(state: &SessionState, interrupt: &Interrupt, planned: &Planned) -> Result<Operators> {
     let optimized = planned.optimized(state)?;
     let plan = state.query_planner().create_physical_plan(&optimized, state).await?;
+    let rows = rows_of_large_values(&plan)?;
     let plan = with_announced_types(plan, planned.plan.schema().as_arrow())?;
     let plan = with_copied_texts(with_partitioned_windows(with_even_sorts(plan)?)?, &planned.plan)?;
     let plan = with_small_batches(plan, interrupt)?;
-    Ok(with_spilling_joins(interruptible(plan, interrupt)?)?)
+    Ok(Operators { plan: with_spilling_joins(interruptible(plan, interrupt)?)?, rows })
 }
 
 /// Casts numeric columns of a plan to the announced types where the optimizer has changed them (`decimal * 0` becomes a 0
@@ -197,14 +206,14 @@ fn with_announced_types(plan: Arc<dyn ExecutionPlan>, announced: &Schema) -> Res
 }
 
 /// Builds the context of one execution, with its own memory pool, spill files and scan records; caches are shared.
-fn task_context(engine: &Engine, ticket: &Ticket, state: &SessionState) -> Result<Arc<TaskContext>> {
+fn task_context(engine: &Engine, ticket: &Ticket, state: &SessionState) -> Result<TaskContext> {
     let runtime = RuntimeEnvBuilder::from_runtime_env(&engine.runtime)
         .with_memory_pool(ticket.memory().pool())
         .with_disk_manager_builder(ticket.spill().disk_manager())
         .build_arc()?;
     let context = TaskContext::from(state).with_runtime(runtime);
     let config = context.session_config().clone().with_extension(ticket.scans());
-    Ok(Arc::new(context.with_session_config(config)))
+    Ok(context.with_session_config(config))
 }
 
 /// Runs an update to its end and returns the rows affected.

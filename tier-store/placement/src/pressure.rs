@@ -15,6 +15,7 @@
 //! groups that grows is copied into one of twice the size. A copy in memory saves time; without it the statement ends.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Condvar;
@@ -42,6 +43,8 @@ const MAX_VICTIMS: usize = 4096;
 const LOAD_GATHER_TIME: Duration = Duration::from_millis(100);
 /// Pause between two evictions on behalf of loads.
 const LOAD_PAUSE_US: u64 = 10_000_000;
+/// Pause after a try to yield memory that freed none.
+const YIELD_PAUSE_US: u64 = 1_000_000;
 /// The least part of a budget that is freed for a load.
 const LOAD_SHARE: u64 = 16;
 /// A tier yields its budget divided by this at most.
@@ -82,6 +85,8 @@ impl Need {
 pub struct Pressure {
     queue: OrderedMutex<Queue>,
     wake: Condvar,
+    /// Whether the DRAM tiers are to yield memory to running statements.
+    is_memory_short: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -92,7 +97,11 @@ struct Queue {
 
 impl Default for Pressure {
     fn default() -> Self {
-        Self { queue: OrderedMutex::new(Rank::Leaf, Queue::default()), wake: Condvar::new() }
+        Self {
+            queue: OrderedMutex::new(Rank::Leaf, Queue::default()),
+            wake: Condvar::new(),
+            is_memory_short: AtomicBool::new(false),
+        }
     }
 }
 
@@ -169,43 +178,55 @@ impl Shared {
         }
     }
 
-    /// Lets the DRAM tiers take nothing more, and has the relief thread free `bytes` of them. Never waits.
+    /// Has the relief thread free `bytes` of the DRAM tiers, which take nothing from then on. Never waits.
     pub(super) fn yield_memory(&self, bytes: u64) {
         let Ok(host) = self.host() else { return };
+        let pressure = self.mover.pressure();
+        pressure.is_memory_short.store(true, Ordering::SeqCst);
         for tier in host.memory_tiers().iter().filter(|tier| tier.kind() == TierKind::Dram) {
-            tier.account().set_yielding(true);
-            self.mover.pressure().note(tier.id(), Need::Memory(bytes));
+            pressure.note(tier.id(), Need::Memory(bytes));
         }
-        if self.controller.is_under_way(Interruptible::Any) {
-            self.mover.cancel();
-        }
-    }
-
-    /// What the DRAM tiers would yield, if every segment on them may leave; 0 where the loop may not move segments.
-    pub(super) fn yieldable_bytes(&self) -> u64 {
-        let control = self.controller.settings();
-        let Some(host) = self.host().ok().filter(|_| control.is_running() && control.mode == TieringMode::Auto) else {
-            return 0;
-        };
-        let dram = host.memory_tiers();
-        let dram = dram.iter().filter(|tier| tier.kind() == TierKind::Dram && !tier.account().is_closed());
-        dram.map(|tier| tier.account().used_bytes().saturating_sub(kept_bytes(tier.account()))).sum()
     }
 
     /// Lets the DRAM tiers take segments again.
     pub(super) fn end_yielding(&self) {
+        self.mover.pressure().is_memory_short.store(false, Ordering::SeqCst);
         let Ok(host) = self.host() else { return };
         host.memory_tiers().iter().for_each(|tier| tier.account().set_yielding(false));
+    }
+
+    /// Lets a tier take nothing more, and says whether it has segments to yield. Cancels an epoch that is under way then.
+    fn begin_yielding(&self, account: &Account) -> bool {
+        let control = self.controller.settings();
+        if !control.is_running() || control.mode != TieringMode::Auto {
+            return false;
+        }
+        account.set_yielding(true);
+        // It may have ended meanwhile.
+        if !self.mover.pressure().is_memory_short.load(Ordering::SeqCst) {
+            account.set_yielding(false);
+        }
+        let has_some = account.used_bytes() > kept_bytes(account);
+        if has_some && self.controller.is_under_way(Interruptible::Any) {
+            self.mover.cancel();
+        }
+        has_some
     }
 
     /// Serves the queue until it is closed; runs on the relief thread.
     pub(super) fn run_relief(&self) {
         let mut free_at_us = 0;
+        let mut yield_at_us = 0;
         while let Some((tier, need)) = self.mover.pressure().wait() {
             // The position of the tier may change while this thread waits; its index follows.
             let Some(index) = self.host().ok().and_then(|host| tier_index(host.as_ref(), tier)) else { continue };
             let now_us = self.clock.now_us();
-            if matches!(need, Need::Load(_)) && now_us < free_at_us {
+            let is_early = match need {
+                Need::Budget => false,
+                Need::Load(_) => now_us < free_at_us,
+                Need::Memory(_) => now_us < yield_at_us,
+            };
+            if is_early {
                 continue;
             }
             let need = match need {
@@ -216,22 +237,34 @@ impl Shared {
                     self.mover.pressure().with_more(index.id(), need)
                 }
             };
-            match self.relieve(index.id(), need) {
-                Ok(_) => {}
+            let has_freed = match self.relieve(index.id(), need) {
+                Ok(report) => report.is_some_and(|report| report.epoch.moves_done > 0),
                 Err(Error::Cancelled) => return,
-                Err(error) => tracing::error!(%error, "pressure relief failed; the next epoch makes room"),
-            }
+                Err(error) => {
+                    tracing::error!(%error, "pressure relief failed; the next epoch makes room");
+                    false
+                }
+            };
             match need {
                 Need::Budget => {}
                 Need::Load(_) => free_at_us = now_us + LOAD_PAUSE_US,
-                Need::Memory(_) => self.mover.pressure().forget_memory(index.id()),
+                Need::Memory(_) => {
+                    self.mover.pressure().forget_memory(index.id());
+                    yield_at_us = if has_freed { 0 } else { now_us + YIELD_PAUSE_US };
+                }
             }
         }
     }
 
     /// Makes room on a tier, as far as rules and modes allow it; `None` when there was nothing to do.
     pub(super) fn relieve(&self, tier: TierId, need: Need) -> Result<Option<EpochReport>> {
-        let Some(index) = tier_index(self.host()?.as_ref(), tier) else { return Ok(None) };
+        let host = self.host()?;
+        let Some(index) = tier_index(host.as_ref(), tier) else { return Ok(None) };
+        if let (Need::Memory(_), Some(tier)) = (need, host.memory_tiers().get(usize::from(tier.0)))
+            && !self.begin_yielding(tier.account())
+        {
+            return Ok(None);
+        }
         let mut last_epoch = match need {
             Need::Budget | Need::Memory(_) => self.controller.lock_epoch(),
             // An epoch under way places segments better than an eviction would.

@@ -271,15 +271,11 @@ impl Tiering {
         self.shared.mover.pressure()
     }
 
-    /// Lets the DRAM tier yield `bytes` to running statements: it evicts segments, as far as rules and modes allow it, down
-    /// to half of its budget, and takes none until [`Tiering::end_yielding`]. Never waits.
+    /// Lets the DRAM tier yield `bytes` to running statements: it evicts segments, as far as rules allow it, down to half of
+    /// its budget, and takes none until [`Tiering::end_yielding`]. Where the loop may not move segments (frozen, or a mode
+    /// other than auto), nothing happens. Never waits: a thread does it.
     pub fn yield_memory(&self, bytes: u64) {
         self.shared.yield_memory(bytes);
-    }
-
-    /// What the DRAM tier would yield to running statements now; 0 where the loop may not move segments.
-    pub fn yieldable_bytes(&self) -> u64 {
-        self.shared.yieldable_bytes()
     }
 
     /// Lets the DRAM tier take segments again.

@@ -4,6 +4,7 @@
 //! [`BoundedFunction`] wraps such a function of DataFusion, computes the size of its result from its arguments and
 //! refuses the call before anything is allocated. The sizes come from [`SizeRule`]. Functions whose result is as large as
 //! their arguments together are wrapped too where a query can call them on their own results: `s || s` doubles a text.
+//! So are functions that work for long on texts, so that a statement that has to stop does so between two steps.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,8 +41,8 @@ const LEAST_BATCH_BYTES: u64 = VALUE_BYTES;
 /// The greatest limit of a batch, however much memory queries have.
 const GREATEST_BATCH_BYTES: u64 = 1 << 30;
 
-/// The functions that can make a large result from small arguments, or by calls of their own results.
-const FUNCTIONS: [&str; 23] = [
+/// The functions that can make a large result from small arguments, or by calls of their own results, or work for long.
+const FUNCTIONS: [&str; 27] = [
     CONCAT_OPERATOR,
     "array_append",
     "array_concat",
@@ -57,9 +58,13 @@ const FUNCTIONS: [&str; 23] = [
     "concat_ws",
     "encode",
     "generate_series",
+    "levenshtein",
     "lpad",
     "overlay",
     "range",
+    "regexp_count",
+    "regexp_instr",
+    "regexp_like",
     "regexp_match",
     "regexp_replace",
     "repeat",
@@ -145,7 +150,7 @@ impl BoundedFunction {
                 human_bytes(size.largest_value),
                 human_bytes(VALUE_BYTES)
             )
-        } else if size.batch > self.batch_bytes {
+        } else if size.batch > self.batch_bytes && self.rule != SizeRule::EditDistance {
             format!(
                 "{name} would make {} for a batch of {rows} rows; the limit is {} (a quarter of query memory, at least \
                  {} and at most {}). Let it read fewer rows at once (SET datafusion.execution.batch_size), or make \

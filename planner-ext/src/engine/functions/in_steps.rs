@@ -77,8 +77,8 @@ pub(super) fn should_stop() -> bool {
     HeapAccount::current().and_then(|account| account.should_stop()).unwrap_or(false)
 }
 
-/// The bytes of an array that a function reads.
-pub(super) fn array_bytes(array: &ArrayRef) -> u64 {
+/// The bytes of the values of an array; a text that several rows refer to counts for each.
+pub(in crate::engine) fn array_bytes(array: &ArrayRef) -> u64 {
     match array.data_type() {
         // The lengths are in the low 32 bits of the views. Several may refer to one text.
         DataType::Utf8View => array.as_string_view().views().iter().map(|view| u64::from(*view as u32)).sum(),

@@ -15,6 +15,13 @@ use crate::error::Error;
 /// The most bytes of one value that a function makes.
 pub(super) const VALUE_BYTES: u64 = 64 << 20;
 
+/// The most pairs of bytes that `levenshtein` compares for one row; more take a second and longer.
+const COMPARED_PAIRS: u64 = 1 << 30;
+/// A shorter text counts as one of this length.
+const LEAST_COMPARED: u64 = 256;
+/// Pairs that take as long as a byte of other functions.
+const PAIRS_PER_BYTE: u64 = 64;
+
 /// The name of the function that the operator `||` becomes.
 pub(super) const CONCAT_OPERATOR: &str = "text_concat";
 
@@ -52,6 +59,10 @@ pub(super) enum SizeRule {
     ArrayConcat,
     ArrayToString,
     ArrayReplace(Replaced),
+    /// A small result after much work: each character of one text is compared with each of the other.
+    EditDistance,
+    /// A small result after work on texts.
+    Search,
 }
 
 /// Which of the equal elements `array_replace` replaces.
@@ -81,6 +92,8 @@ impl SizeRule {
             "regexp_match" => Self::PatternMatch,
             "array_append" | "array_concat" | "array_prepend" | "array_union" => Self::ArrayConcat,
             "array_to_string" => Self::ArrayToString,
+            "levenshtein" => Self::EditDistance,
+            "regexp_count" | "regexp_instr" | "regexp_like" => Self::Search,
             "array_replace" => Self::ArrayReplace(Replaced::First),
             "array_replace_n" => Self::ArrayReplace(Replaced::Counted),
             "array_replace_all" => Self::ArrayReplace(Replaced::All),
@@ -99,6 +112,9 @@ impl SizeRule {
     ) -> PlanResult<ResultSize> {
         let arguments = args.iter().map(Argument::new).collect::<PlanResult<Vec<_>>>()?;
         let rows = if arguments.iter().all(|argument| argument.scalar) { 1 } else { rows };
+        if let (Self::EditDistance, [one, other, ..]) = (self, arguments.as_slice()) {
+            return compared_bytes(function, one, other, rows);
+        }
         if self.upper_bound(&arguments, rows as u64) <= VALUE_BYTES {
             return Ok(ResultSize::default());
         }
@@ -168,6 +184,7 @@ impl SizeRule {
                 text.saturating_add(places.saturating_mul(to.longest())).saturating_add(referenced)
             }
             (Self::PatternMatch, [text, pattern, ..]) => text.total(rows).saturating_mul(pattern.longest().max(1)),
+            (Self::Search, _) => 0,
             (Self::ArrayConcat, parts) => sum(parts.iter().map(|part| part.total(rows))),
             (Self::ArrayToString, [list, texts @ ..]) => {
                 let longest = texts.iter().map(Argument::longest).max().unwrap_or_default();
@@ -348,4 +365,25 @@ fn longest_character(text: &[u8]) -> u64 {
 
 fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0, u64::saturating_add)
+}
+
+/// The bytes of other functions that take as long as `levenshtein` of all rows. Fails where one row takes too long, or too
+/// much memory: a number for each character of the second text.
+fn compared_bytes(function: &str, one: &Argument, other: &Argument, rows: usize) -> PlanResult<ResultSize> {
+    let mut batch = 0_u64;
+    for row in 0..rows {
+        let lengths = [one.length(row), other.length(row)];
+        let [first, second] = lengths.map(|length| length.max(LEAST_COMPARED));
+        let pairs = first.saturating_mul(second);
+        if pairs > COMPARED_PAIRS {
+            let [first, second] = lengths;
+            return Err(Error::invalid(format!(
+                "{function} of texts of {first} and {second} bytes compares too many of their characters; the product of \
+                 the lengths is at most {COMPARED_PAIRS}, where one below {LEAST_COMPARED} counts as {LEAST_COMPARED}"
+            ))
+            .into());
+        }
+        batch = sum([batch, pairs / PAIRS_PER_BYTE].into_iter().chain(lengths));
+    }
+    Ok(ResultSize { largest_value: 0, batch })
 }

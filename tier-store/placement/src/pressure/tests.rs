@@ -159,7 +159,12 @@ fn statements_get_up_to_half_of_the_budget_and_say_when_it_ends() {
     let account = || host.tiers[0].account().clone();
     tiering.yield_memory(100);
     assert_eq!(tiering.pressure().wait(), Some((DRAM, Need::Memory(100))));
+    assert!(!account().is_yielding());
+    tiering.set_first_mode(TieringMode::Advise);
+    assert!(relieve(&tiering, Need::Memory(100)).is_empty() && !account().is_yielding());
+    tiering.set_first_mode(TieringMode::Auto);
     let moves = relieve(&tiering, Need::Memory(100));
+    assert!(account().is_yielding());
     assert_eq!(moves.iter().map(|record| record.chunk).collect::<Vec<_>>(), [0], "what was read longest ago");
     assert!(
         moves[0].reason.contains("running statements need 100 bytes of memory that dram yields"),
