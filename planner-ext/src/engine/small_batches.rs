@@ -38,22 +38,21 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-
+use terrace_scan::scan::TierScanExec;
 use terrace_tier_store::units::human_bytes;
 
 use super::functions::array_bytes;
 use super::interrupt::Interrupt;
 use super::stream_exec::StreamExec;
 use crate::error::Error;
-use terrace_scan::scan::TierScanExec;
 
 /// Most groups that an aggregation makes of one batch.
 const GROUPS_PER_BATCH: usize = 65_536;
 
 /// Literals from this size on count; a batch of 8,192 copies has 64 MiB.
 const LARGE_LITERAL_BYTES: usize = 8 << 10;
-/// Most bytes that the copies of large literals, or the texts of sort keys, take in one batch, if one row of them does not
-/// take more.
+/// Most bytes that the copies of large literals, or of texts that many rows refer to, take in one batch, if one row of them
+/// does not take more.
 const COPIED_BYTES_PER_BATCH: usize = 16 << 20;
 /// Most bytes of literals that an operator copies whose batches cannot be cut: a scan of the store takes a thousand rows at once
 /// and more, a window all of its partition.
