@@ -381,7 +381,9 @@ impl Shared {
 
 /// The part of a tier's budget that it does not yield.
 fn kept_bytes(account: &Account) -> u64 {
-    account.limit_bytes() - account.limit_bytes() / YIELD_DIVISOR
+    // Read once: the budget may change meanwhile.
+    let budget_bytes = account.limit_bytes();
+    budget_bytes - budget_bytes / YIELD_DIVISOR
 }
 
 fn tier_index(host: &dyn TieringHost, tier: TierId) -> Option<TierIndex> {
