@@ -4,6 +4,7 @@
 //! results of functions, plans and freed memory that the allocator keeps belong to no part, so a thread compares resident
 //! memory with the limit of the plan:
 //!
+//! - At each look, query memory counts what statements have allocated far beyond what their operators reserve.
 //! - From [`PRESSURE_PERCENT`] of the limit on, the allocator returns freed memory to the system at once, also what idle
 //!   threads have kept. While statements hold [`LARGE_BYTES`] together, it returns at once what is freed: they allocate and
 //!   free by hundreds of megabytes, and twice what they held was resident when freed memory was kept for reuse. Nor does the
@@ -152,6 +153,7 @@ impl Shared {
             self.figures.resident_bytes.store(resident_bytes, Ordering::Relaxed);
             let Some(engine) = engine.upgrade() else { return };
             let wait = wait_for(resident_bytes, limit_bytes);
+            engine.count_unreserved();
             let memory = Memory {
                 resident_bytes,
                 limit_bytes,

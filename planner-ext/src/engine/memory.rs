@@ -53,7 +53,7 @@ impl QueryMemory {
 
     /// A pool for one statement, whose workload group may have a limit of its own.
     pub(super) fn statement_pool(self: &Arc<Self>, group: Option<&Arc<Self>>) -> Arc<StatementPool> {
-        Arc::new(StatementPool::new(Arc::clone(self), group.cloned()))
+        Arc::new(StatementPool::new(Arc::clone(self), group.cloned(), None))
     }
 
     fn add(&self, bytes: usize) {

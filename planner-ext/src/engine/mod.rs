@@ -550,6 +550,11 @@ impl Engine {
         self.registry.cancel(id)
     }
 
+    /// Makes query memory count what statements have allocated far beyond what their operators reserve, as it is now.
+    pub fn count_unreserved(&self) {
+        self.registry.count_unreserved();
+    }
+
     /// Memory that the running statements hold: of each, what it reserves or what it allocates, whichever is more.
     pub fn held_bytes(&self) -> u64 {
         self.registry.held_bytes()

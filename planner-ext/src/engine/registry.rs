@@ -145,9 +145,9 @@ pub struct StatementRecord {
 /// The memory of a statement, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Query memory that its operators reserve.
+    /// Query memory that it takes: what its operators reserve, and what it allocates far beyond.
     pub reserved: u64,
-    /// The most that they reserved so far.
+    /// The most that it took so far.
     pub reserved_peak: u64,
     /// What its work has allocated and not freed, an estimate; 0 in programs whose allocator does not count.
     pub allocated: u64,
@@ -156,8 +156,8 @@ pub struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// The peaks divided: much above 1, the plan did not know of a part of what the statement held. `None` where its
-    /// operators reserved nothing.
+    /// The peaks divided: much above 1, the plan did not know of a part of what the statement held. `None` where it
+    /// took no query memory.
     pub(crate) fn allocated_to_reserved(&self) -> Option<f64> {
         (self.reserved_peak > 0).then(|| self.allocated_peak as f64 / self.reserved_peak as f64)
     }
@@ -389,7 +389,11 @@ impl Registry {
             move || interrupt.check().map_err(Into::into)
         };
         let scans = Arc::new(StatementScans::with_stop_check(stop_check, Arc::clone(&self.pause)));
-        let memory = Arc::new(StatementMemory::new(&self.memory, new.group.memory.as_ref()));
+        let memory = match new.kind {
+            StatementKind::Ingest => StatementMemory::of_ingest(&self.memory, new.group.memory.as_ref()),
+            _ => StatementMemory::new(&self.memory, new.group.memory.as_ref()),
+        };
+        let memory = Arc::new(memory);
         memory.heap().set_stop_check({
             let interrupt = interrupt.clone();
             move || interrupt.check().is_err()

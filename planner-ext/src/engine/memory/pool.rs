@@ -34,6 +34,11 @@
 //! - **An aggregation with grouping sets counts twice what it asks for.** It emits a part of its groups in copies and keeps
 //!   the room of its table (aggregates/grouped_hash_stream.rs `try_update_memory_reservation`, `Vec::drain`).
 //!
+//! - **What a statement allocates far beyond its reservations counts, too.** Some operators reserve nothing for what they
+//!   keep: frames of windows, values of some aggregates, rows that a sort copies. Beyond a tolerance their bytes count as
+//!   those of the statement, so that operators that can spill do so earlier. Requests of operators that cannot spill are not
+//!   refused for them.
+//!
 //! The pool still refuses larger requests while four fifths of the limit are used, and requests of merges and joins when
 //! the whole limit is used.
 //!
@@ -54,11 +59,18 @@ use std::thread::ThreadId;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use parking_lot::Mutex;
+use terrace_heap::HeapAccount;
 
 use super::QueryMemory;
 
 /// Bytes that a small operator may hold, so that it has room for one batch.
 const ONE_BATCH_BYTES: usize = 8 << 20;
+
+/// What a statement may allocate beyond its reservations before it counts: batches on their way between operators, and what
+/// both numbers are off by.
+const TOLERATED_BYTES: usize = 64 << 20;
+/// Or this part of its reservations, if that is more.
+const TOLERATED_PART: usize = 8;
 
 /// Prefixes of DataFusion's names for the consumers of a sort: that of its runs, and that of its merge, registered later.
 const SORT_CONSUMER: &str = "ExternalSorter[";
@@ -153,6 +165,8 @@ struct OperatorMemory {
     aggregations: usize,
     /// Ids of the consumers of those that have spilled and read their groups again.
     merging_aggregations: HashSet<usize>,
+    /// What the statement has allocated beyond its reservations and the tolerance, as last counted.
+    unreserved_bytes: usize,
 }
 
 impl OperatorMemory {
@@ -171,7 +185,7 @@ impl OperatorMemory {
         }
         let consumer = reservation.consumer();
         if !consumer.can_spill() {
-            return total;
+            return total.saturating_add(self.unreserved_bytes);
         }
         let held = self.held_bytes(consumer.id());
         // A small operator has little to spill, so it may use half of the last fifth.
@@ -230,12 +244,13 @@ impl OperatorMemory {
     fn limit_for_merge(&self, total: usize, reservation: &MemoryReservation, additional: usize) -> Option<usize> {
         let id = reservation.consumer().id();
         let held = self.held_bytes(id);
+        let all = total.saturating_add(self.unreserved_bytes);
         let merges = |sort: &SortMemory| sort.merge == Some(id) && sort.has_spilled && sort.has_ended;
         let share = if self.merging_aggregations.contains(&id) {
             // Its table has another reservation than its merge, and begins when the merge has all that it gets.
             let is_table = reservation.size() != held;
             if is_table {
-                return Some(total);
+                return Some(all);
             }
             total / 4 / self.aggregations.max(1)
         } else if self.sorts.iter().any(merges) {
@@ -245,7 +260,7 @@ impl OperatorMemory {
         };
         let has_two_files = self.held.get(&id).is_some_and(|held| held.grants >= LEAST_MERGED_FILES);
         let is_refused = has_two_files && held.saturating_add(additional) > share;
-        Some(if is_refused { 0 } else { total })
+        Some(if is_refused { 0 } else { all })
     }
 
     /// Records that `consumer` got `asked` bytes, which count as `bytes`.
@@ -311,7 +326,8 @@ impl OperatorMemory {
         let mut held: Vec<&HeldMemory> = self.held.values().filter(|held| held.bytes > 0).collect();
         held.sort_unstable_by_key(|held| (Reverse(held.bytes), &held.operator));
         let named = held.iter().take(LISTED_OPERATORS).map(|held| format!("{} {}", held.operator, held.bytes));
-        named.collect::<Vec<_>>().join(", ")
+        let unreserved = (self.unreserved_bytes > 0).then(|| format!("without reservation {}", self.unreserved_bytes));
+        named.chain(unreserved).collect::<Vec<_>>().join(", ")
     }
 
     /// Takes what a partial aggregation emitted before it went on to read.
@@ -326,6 +342,8 @@ pub(in crate::engine) struct StatementPool {
     shared: Arc<QueryMemory>,
     /// What the statements of its workload group may reserve together, if that is limited.
     group: Option<Arc<QueryMemory>>,
+    /// What its work allocates, where that counts.
+    heap: Option<Arc<HeapAccount>>,
     used_bytes: AtomicUsize,
     peak_bytes: AtomicUsize,
     /// Whether it was refused memory that it would have got if it had been alone.
@@ -334,10 +352,15 @@ pub(in crate::engine) struct StatementPool {
 }
 
 impl StatementPool {
-    pub(super) fn new(shared: Arc<QueryMemory>, group: Option<Arc<QueryMemory>>) -> Self {
+    pub(super) fn new(
+        shared: Arc<QueryMemory>,
+        group: Option<Arc<QueryMemory>>,
+        heap: Option<Arc<HeapAccount>>,
+    ) -> Self {
         Self {
             shared,
             group,
+            heap,
             used_bytes: AtomicUsize::new(0),
             peak_bytes: AtomicUsize::new(0),
             was_crowded_out: AtomicBool::new(false),
@@ -360,6 +383,37 @@ impl StatementPool {
         self.was_crowded_out.swap(false, Ordering::Relaxed)
     }
 
+    /// Whether its operators hold reservations.
+    pub(super) fn has_reservations(&self) -> bool {
+        let operators = self.operators.lock();
+        self.reserved() > operators.unreserved_bytes
+    }
+
+    /// Counts what the statement has allocated beyond its reservations, as it is now.
+    pub(super) fn count_unreserved(&self) {
+        self.update_unreserved(&mut self.operators.lock());
+    }
+
+    fn update_unreserved(&self, operators: &mut OperatorMemory) {
+        let Some(heap) = &self.heap else { return };
+        let counted = operators.unreserved_bytes;
+        let reserved = self.reserved().saturating_sub(counted);
+        let tolerated = reserved.saturating_add(TOLERATED_BYTES.max(reserved / TOLERATED_PART));
+        let unreserved = usize::try_from(heap.bytes()).unwrap_or(usize::MAX).saturating_sub(tolerated);
+        if unreserved > counted {
+            self.add(unreserved - counted);
+        } else {
+            self.release(counted - unreserved);
+        }
+        operators.unreserved_bytes = unreserved;
+    }
+
+    /// Takes bytes without a limit.
+    fn add(&self, bytes: usize) {
+        self.group.iter().chain([&self.shared]).for_each(|memory| memory.add(bytes));
+        self.record_reserved(bytes);
+    }
+
     /// Gives bytes to others.
     fn release(&self, bytes: usize) {
         self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -369,6 +423,13 @@ impl StatementPool {
     fn record_reserved(&self, bytes: usize) {
         let before = self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.peak_bytes.fetch_max(before + bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for StatementPool {
+    fn drop(&mut self) {
+        let unreserved = self.operators.get_mut().unreserved_bytes;
+        self.release(unreserved);
     }
 }
 
@@ -418,9 +479,9 @@ impl MemoryPool for StatementPool {
         let mut operators = self.operators.lock();
         let additional = operators.counted_growth(reservation.consumer(), asked);
         self.release(operators.take_emitted(reservation.consumer()));
-        self.group.iter().chain([&self.shared]).for_each(|memory| memory.add(additional));
-        self.record_reserved(additional);
+        self.add(additional);
         operators.record_growth(reservation.consumer(), asked, additional);
+        self.update_unreserved(&mut operators);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, asked: usize) {
@@ -434,6 +495,7 @@ impl MemoryPool for StatementPool {
         let mut operators = self.operators.lock();
         let additional = operators.counted_growth(consumer, asked);
         self.release(operators.take_emitted(consumer));
+        self.update_unreserved(&mut operators);
         let try_add = |memory: &QueryMemory, holders: &str| {
             let total = memory.limit_bytes;
             let limit = operators.limit_for(total, reservation, additional);

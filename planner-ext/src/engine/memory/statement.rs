@@ -23,6 +23,13 @@ pub(in crate::engine) struct StatementMemory {
 impl StatementMemory {
     /// The memory of a statement whose workload group may have a limit of its own.
     pub(in crate::engine) fn new(memory: &Arc<QueryMemory>, group: Option<&Arc<QueryMemory>>) -> Self {
+        let heap = HeapAccount::new();
+        let pool = StatementPool::new(Arc::clone(memory), group.cloned(), Some(Arc::clone(&heap)));
+        Self { pool: Arc::new(pool), heap }
+    }
+
+    /// The memory of a statement whose rows arrive in messages, which query memory counts by themselves.
+    pub(in crate::engine) fn of_ingest(memory: &Arc<QueryMemory>, group: Option<&Arc<QueryMemory>>) -> Self {
         Self { pool: memory.statement_pool(group), heap: HeapAccount::new() }
     }
 
@@ -49,7 +56,7 @@ impl StatementMemory {
     /// end with their tasks, which may be at work on other threads.
     pub(in crate::engine) async fn wait_until_released(&self) {
         let released = async {
-            while self.pool.reserved() > 0 {
+            while self.pool.has_reservations() {
                 tokio::time::sleep(RELEASE_CHECK).await;
             }
         };
@@ -66,7 +73,12 @@ impl StatementMemory {
         self.pool.take_crowded_out()
     }
 
-    /// What its work allocates beyond what its operators reserve.
+    /// Counts what its work has allocated beyond what its operators reserve, as it is now.
+    pub(in crate::engine) fn count_unreserved(&self) {
+        self.pool.count_unreserved();
+    }
+
+    /// What its work allocates beyond what it reserves.
     pub(in crate::engine) fn unreserved_bytes(&self) -> u64 {
         self.heap.bytes().saturating_sub(self.reserved_bytes())
     }

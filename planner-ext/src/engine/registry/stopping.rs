@@ -33,6 +33,12 @@ pub struct StopOrder {
 }
 
 impl Registry {
+    /// Counts what the running statements have allocated beyond what their operators reserve, as it is now.
+    pub(in crate::engine) fn count_unreserved(&self) {
+        let statements: Vec<_> = self.running.lock().values().cloned().collect();
+        statements.iter().for_each(|statement| statement.memory.count_unreserved());
+    }
+
     /// Memory that the running statements hold.
     pub(in crate::engine) fn held_bytes(&self) -> u64 {
         self.running.lock().values().map(|statement| statement.memory.held_bytes()).sum()

@@ -218,3 +218,45 @@ fn statements_of_a_group_share_its_limit() {
     first.shrink(700);
     assert_eq!((group.used_bytes(), memory.used_bytes()), (0, 2_400));
 }
+
+#[test]
+fn what_a_statement_allocates_far_beyond_its_reservations_counts() {
+    const MIB: usize = 1 << 20;
+    let memory = QueryMemory::new(400 << 20);
+    let heap = HeapAccount::new();
+    let pool = Arc::new(StatementPool::new(Arc::clone(&memory), None, Some(Arc::clone(&heap))));
+    let operators: Arc<dyn MemoryPool> = Arc::clone(&pool) as _;
+    let aggregate = operator(&operators, "FinalHashAggregateStream[0]", true);
+    let join = operator(&operators, "HashJoinInput", false);
+    let mib = |bytes: usize| (bytes + MIB / 2) / MIB;
+    aggregate.try_grow(4 * MIB).unwrap();
+    let rows = heap.charge_call(|| vec![1_u8; 68 * MIB]);
+    pool.count_unreserved();
+    assert_eq!(mib(memory.used_bytes()), 4, "64 MiB are tolerated");
+    let more = heap.charge_call(|| vec![1_u8; 200 * MIB]);
+    pool.count_unreserved();
+    assert_eq!((mib(memory.used_bytes()), mib(pool.reserved()), mib(pool.peak_bytes())), (204, 204, 204));
+    // An operator that can spill does, a request of another statement is refused, and one that cannot spill has its room.
+    let refused = aggregate.try_grow(150 * MIB).unwrap_err().to_string();
+    assert!(refused.contains("without reservation 2"), "{refused}");
+    assert!(!pool.take_crowded_out(), "it would not get them alone either");
+    let other: Arc<dyn MemoryPool> = memory.statement_pool(None);
+    let others = operator(&other, "HashJoinInput", false);
+    others.try_grow(200 * MIB).unwrap_err();
+    join.try_grow(390 * MIB).unwrap();
+    // What is reserved now is counted once.
+    pool.count_unreserved();
+    assert_eq!(mib(memory.used_bytes()), 394);
+    drop(join);
+    heap.charge_call(|| drop(more));
+    pool.count_unreserved();
+    assert_eq!(memory.used_bytes(), 4 * MIB);
+    assert!(pool.has_reservations());
+    drop(aggregate);
+    let rest = heap.charge_call(|| vec![1_u8; 10 * MIB]);
+    pool.count_unreserved();
+    assert!(!pool.has_reservations() && mib(memory.used_bytes()) == 14, "{}", memory.used_bytes());
+    drop((operators, pool));
+    assert_eq!(memory.used_bytes(), 0, "a statement that has ended counts no more");
+    drop((rows, rest));
+}
