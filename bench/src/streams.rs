@@ -6,6 +6,9 @@
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use terrace_server::client::{Client, Connection};
 
 use crate::error::{Error, Result};
@@ -52,6 +55,17 @@ pub struct Answers {
     pub all: Vec<Answer>,
 }
 
+/// `count` streams of all statements, each in an order of its own.
+pub fn shuffled(statements: &[Statement], count: usize, seed: u64) -> Vec<Vec<Statement>> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let shuffled = |_| {
+        let mut stream = statements.to_vec();
+        stream.shuffle(&mut random);
+        stream
+    };
+    (0..count).map(shuffled).collect()
+}
+
 /// Runs streams at the same time on the server at `url`. The time begins when all are connected.
 pub fn run(url: &str, streams: &[Vec<Statement>]) -> Result<Answers> {
     run_until(url, streams, None)
@@ -93,5 +107,24 @@ async fn run_stream(mut client: Client, statements: &[Statement], end: Option<In
         if end.is_none() || statements.is_empty() {
             return answers;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stream_has_every_query_once_in_an_order_that_the_seed_decides() {
+        let queries = Statement::tpch();
+        let streams = shuffled(&queries, 8, 1);
+        assert_eq!(streams.len(), 8);
+        for (at, stream) in streams.iter().enumerate() {
+            assert_eq!(stream.len(), 22);
+            assert!(queries.iter().all(|query| stream.contains(query)));
+            assert!(streams.iter().skip(at + 1).all(|other| other != stream), "two streams have the same order");
+        }
+        assert_eq!(shuffled(&queries, 8, 1), streams);
+        assert_ne!(shuffled(&queries, 8, 2), streams);
     }
 }

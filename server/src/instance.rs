@@ -58,7 +58,7 @@ impl Instance {
     /// When memory does not suffice, the directory is in use or cannot be written, or the NVM path is no such device.
     pub fn open(config: &Config) -> Result<Self> {
         let plan = MemoryPlan::new(config, Limit::detect())?;
-        let store = Store::open(store_options(config, &plan))?;
+        let store = Store::open(store_options(config, &plan)?)?;
         if let Some(budget) = config.tiers.nvm.budget {
             let capacity = config.tiers.nvm.capacity.map_or(0, |size| size.resolve(plan.limit.bytes));
             store.tiering().set_first_budget("nvm", budget.resolve(plan.limit.bytes).min(capacity))?;
@@ -170,7 +170,7 @@ fn file_access(config: &Config) -> FileAccess {
     FileAccess::new(read_roots, write_roots, protected)
 }
 
-fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
+fn store_options(config: &Config, plan: &MemoryPlan) -> Result<StoreOptions> {
     let nvm = &config.tiers.nvm;
     let backing = match (&nvm.path, nvm.emulated) {
         (Some(path), _) => Some(NvmBacking::Path(path.clone())),
@@ -195,6 +195,7 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
             .read_gap
             .map_or(ReadGapChoice::Auto, |gap| ReadGapChoice::Fixed(gap.resolve(ReadGap::MOST))),
         io_budget_bytes: plan.io_bytes,
+        io_rules: config.io.rules()?,
         delta_budget_bytes: plan.delta_bytes,
         ingest_budget_bytes: plan.ingest_bytes,
         filter_budget_bytes: plan.filter_bytes,
@@ -219,5 +220,5 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> StoreOptions {
     tiering.tier_bytes_per_s = rates.map(|(tier, rate)| (tier, rate.resolve(0))).collect();
     tiering.max_budget_bytes =
         [("dram".to_owned(), plan.largest_dram_bytes()), ("nvm".to_owned(), capacity_bytes)].into();
-    options
+    Ok(options)
 }

@@ -6,7 +6,7 @@
 //! pairs with one query at a time; that is a side here, too. The paper has no streams.
 //!
 //! - [`contender`]: a policy with its measurements
-//! - [`workload`]: pairs and streams
+//! - [`workload`]: pairs
 
 mod contender;
 mod workload;
@@ -14,12 +14,12 @@ mod workload;
 use serde_json::{Value, json};
 
 use self::contender::{Measured, ONE_AT_A_TIME, POLICIES, Policy, QUEUE_TIMEOUT_S, Running};
-use self::workload::{Alone, conflicting_pairs, hungriest, shuffled_streams};
+use self::workload::{Alone, conflicting_pairs, hungriest};
 use crate::bench::{Bench, Finding, Target};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::statistics::{mean, median};
-use crate::streams::Statement;
+use crate::streams::{self, Statement};
 
 /// Queries of which pairs are made.
 const HUNGRY: usize = 5;
@@ -101,7 +101,7 @@ impl Plan {
             return Err(Error::failed(why));
         }
         let count = if bench.quick { QUICK_STREAMS } else { STREAMS };
-        let streams = shuffled_streams(&statements, count, bench.seed);
+        let streams = streams::shuffled(&statements, count, bench.seed);
         let sum_of = |bytes: fn(&Alone) -> f64| alone.iter().map(bytes).sum::<f64>();
         println!(
             "  query memory {:.0} MB, which {} of {all_pairs} pairs exceed; alone, the hungriest:",

@@ -26,6 +26,7 @@
 //! - [`statement_memory`]: resident memory of large statements
 //! - [`tenants`]: ten tenants
 //! - [`tiered`]: TPC-H with a tenth in DRAM
+//! - [`tiered_streams`]: streams of TPC-H that spill, with a tenth in DRAM
 //! - [`tpch`]: TPC-H in DRAM against peers
 //! - [`writes`]: writes and deleted rows
 //! - [`ycsb`]: the YCSB workloads
@@ -57,6 +58,7 @@ mod solver_quality;
 mod statement_memory;
 mod tenants;
 mod tiered;
+mod tiered_streams;
 mod tpch;
 mod writes;
 mod ycsb;
@@ -127,6 +129,8 @@ pub const ALL: &[Experiment] = &[
         .about("TPC-H that exceeds query memory, in pairs and 8 streams: weighted demand against other admission"),
     experiment("mixed-clients", "S7", mixed_clients::run)
         .about("p99 of short statements beside heavy sorts, 32 clients in 2 GiB: admission by demand against 16 slots"),
+    experiment("tiered-streams", "S4", tiered_streams::run)
+        .about("4 streams of TPC-H that spill, 10 % in DRAM: reads by meaning and the solver against FIFO and LRU"),
     experiment("cold-scan", "P7", io::cold_scan)
         .about("a cold scan of lineitem, against raw sequential reads of its files"),
     experiment("point-reads", "P8", io::point_reads)

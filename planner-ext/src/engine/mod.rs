@@ -151,7 +151,9 @@ pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
 pub use parquet_files::check_parquet;
 pub use plan_cache::PlanCacheCounts;
-pub use registry::{Counters, DURATION_BUCKETS_US, MemoryUse, Outcome, StatementRecord, StatementState, StopOrder};
+pub use registry::{
+    Counters, DURATION_BUCKETS_US, MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState, StopOrder,
+};
 pub use rule::RuleOrder;
 pub use session::Session;
 pub use statement::{Prepared, RunningQuery};

@@ -3,6 +3,7 @@
 //! The task that executes a statement holds a [`Ticket`]. It ends the statement's record explicitly with an outcome, or
 //! as cancelled when it is dropped, which happens when a client disconnects.
 //!
+//! - `record`: what is known of a statement, running or ended
 //! - `stopping`: stops statements to free memory
 
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +16,7 @@ use terrace_scan::pause::Pause;
 use terrace_scan::scan::StatementScans;
 use terrace_sql::StatementKind;
 use terrace_tier_store::clock::Clock;
-use terrace_tier_store::placement::ScanProfile;
+use terrace_tier_store::io::Class;
 use tokio::sync::Notify;
 
 use super::interrupt::Interrupt;
@@ -24,144 +25,12 @@ use super::spill::{SpillSpace, StatementSpill};
 use super::workload::Group;
 use crate::error::{Error, ErrorKind, Result};
 
+mod record;
 mod stopping;
 
+pub use record::{MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState};
 use stopping::Ending;
 pub use stopping::StopOrder;
-
-/// How a statement ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// All rows were delivered or stored.
-    Done,
-    /// It ended with an error.
-    Failed,
-    /// It was cancelled, timed out, or its client disconnected.
-    Cancelled,
-}
-
-impl Outcome {
-    /// All outcomes.
-    pub const ALL: [Self; 3] = [Self::Done, Self::Failed, Self::Cancelled];
-
-    /// Lower-case name, as in metrics and SQL.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
-
-/// State of a statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StatementState {
-    /// Being planned.
-    Planning,
-    /// Waiting for an execution slot.
-    Queued,
-    /// Executing.
-    Running,
-    /// Waiting for its client to take rows, without an execution slot.
-    Stalled,
-    /// Ended well.
-    Done,
-    /// Ended with an error.
-    Failed,
-    /// Ended early.
-    Cancelled,
-}
-
-impl StatementState {
-    /// Whether the statement has not ended.
-    pub fn is_active(self) -> bool {
-        matches!(self, Self::Planning | Self::Queued | Self::Running | Self::Stalled)
-    }
-
-    /// Lower-case name, as in SQL.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Planning => "planning",
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Stalled => "stalled",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
-
-/// One statement, running or ended.
-#[derive(Debug, Clone)]
-pub struct StatementRecord {
-    /// Its identifier, for cancelling.
-    pub id: String,
-    /// The session it came from.
-    pub session: String,
-    /// The session's user.
-    pub user: String,
-    /// Its workload group.
-    pub workload_group: String,
-    /// Its text; for bulk ingest a description.
-    pub sql: String,
-    /// Its kind.
-    pub kind: StatementKind,
-    /// Its state.
-    pub state: StatementState,
-    /// Start, in microseconds since the Unix epoch.
-    pub started_unix_us: u64,
-    /// Microseconds it took, or takes so far.
-    pub elapsed_us: u64,
-    /// Rows returned or stored.
-    pub rows: u64,
-    /// Bytes of these rows in memory.
-    pub bytes: u64,
-    /// Microseconds that it waited for an execution slot, or waits so far.
-    pub queued_us: u64,
-    /// Microseconds for which it had no execution slot because its client took no rows.
-    pub stalled_us: u64,
-    /// Microseconds for which threads worked for it.
-    pub busy_us: u64,
-    /// Times that it started again before its first rows: query memory ran out, or it was no point statement.
-    pub restarts: u64,
-    /// Query memory that it was expected to need, weighted by time, in bytes.
-    pub demand_bytes: u64,
-    /// Memory.
-    pub memory: MemoryUse,
-    /// Bytes that it wrote to spill files, as query memory did not suffice.
-    pub spilled_bytes: u64,
-    /// Bytes that its scans read from the home tier.
-    pub cold_bytes: u64,
-    /// Microseconds that its scans waited for such reads, summed over partitions.
-    pub read_wait_us: u64,
-    /// The error it ended with.
-    pub error: Option<String>,
-    /// Its scans, once it has ended.
-    pub scans: Arc<[ScanProfile]>,
-}
-
-/// The memory of a statement, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MemoryUse {
-    /// Query memory that it takes: what its operators reserve, and what it allocates far beyond.
-    pub reserved: u64,
-    /// The most that it took so far.
-    pub reserved_peak: u64,
-    /// What its work has allocated and not freed, an estimate; 0 in programs whose allocator does not count.
-    pub allocated: u64,
-    /// The most that it had allocated so far.
-    pub allocated_peak: u64,
-}
-
-impl MemoryUse {
-    /// The peaks divided: much above 1, the plan did not know of a part of what the statement held. `None` where it
-    /// took no query memory.
-    pub(crate) fn allocated_to_reserved(&self) -> Option<f64> {
-        (self.reserved_peak > 0).then(|| self.allocated_peak as f64 / self.reserved_peak as f64)
-    }
-}
 
 /// Upper bounds of the duration histogram, in microseconds; one more bucket holds the rest.
 pub const DURATION_BUCKETS_US: [u64; 10] =
@@ -280,6 +149,16 @@ impl RunningStatement {
         self.waits.lock().enter(state, now_us);
     }
 
+    fn read_waits(&self) -> ReadWaits {
+        let scans_us = |class| self.scans.read_wait_for(class).as_micros() as u64;
+        ReadWaits {
+            point_us: scans_us(Class::Point),
+            needed_us: scans_us(Class::Needed),
+            spill_us: self.spill.read_wait_us(),
+            prefetch_us: scans_us(Class::Prefetch),
+        }
+    }
+
     fn record(&self, now_us: u64) -> StatementRecord {
         // One lock at a time.
         let state = *self.state.lock();
@@ -310,6 +189,7 @@ impl RunningStatement {
             spilled_bytes: self.spill.spilled_bytes(),
             cold_bytes: self.scans.cold_bytes(),
             read_wait_us: self.scans.read_wait().as_micros() as u64,
+            read_waits: self.read_waits(),
             error: None,
             scans: Arc::default(),
         }
@@ -644,6 +524,7 @@ mod tests {
             spilled_bytes: 0,
             cold_bytes: 0,
             read_wait_us: 0,
+            read_waits: ReadWaits::default(),
             memory: MemoryUse::default(),
             error: None,
             scans: Arc::default(),

@@ -17,6 +17,7 @@ use datafusion::common::DataFusionError;
 use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::{SpillFile, SpillWriter, TempFileFactory};
 use futures::{Stream, stream};
+use terrace_tier_store::clock::{Clock, SystemClock};
 use terrace_tier_store::io::{AlignedBuffer, BlockIo, Class, Intent, IoFile, ReadHandle, StatementId};
 use terrace_tier_store::tier::{Account, Charge};
 
@@ -48,6 +49,7 @@ pub(super) struct SpillSpace {
     limits: SpillLimits,
     used_bytes: AtomicU64,
     next: AtomicU64,
+    clock: SystemClock,
 }
 
 impl SpillSpace {
@@ -59,13 +61,15 @@ impl SpillSpace {
     ) -> Arc<Self> {
         let used_bytes = AtomicU64::new(0);
         let next = AtomicU64::new(1);
-        Arc::new(Self { folder: folder.to_owned(), io, read_account, limits, used_bytes, next })
+        let clock = SystemClock::default();
+        Arc::new(Self { folder: folder.to_owned(), io, read_account, limits, used_bytes, next, clock })
     }
 
     /// The spill files of one statement.
     pub(super) fn for_statement(self: &Arc<Self>, statement: StatementId) -> Arc<StatementSpill> {
         let space = Arc::clone(self);
-        Arc::new(StatementSpill { space, statement, used_bytes: AtomicU64::new(0), spilled_bytes: AtomicU64::new(0) })
+        let [used_bytes, spilled_bytes, read_wait_us] = Default::default();
+        Arc::new(StatementSpill { space, statement, used_bytes, spilled_bytes, read_wait_us })
     }
 
     /// Bytes in files now.
@@ -81,6 +85,7 @@ pub(super) struct StatementSpill {
     statement: StatementId,
     used_bytes: AtomicU64,
     spilled_bytes: AtomicU64,
+    read_wait_us: AtomicU64,
 }
 
 impl StatementSpill {
@@ -94,6 +99,11 @@ impl StatementSpill {
     /// Bytes that it has written to files so far.
     pub(super) fn spilled_bytes(&self) -> u64 {
         self.spilled_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Microseconds for which its readers have waited for bytes so far.
+    pub(super) fn read_wait_us(&self) -> u64 {
+        self.read_wait_us.load(Ordering::Relaxed)
     }
 
     /// Counts bytes about to be written. Fails when it, or all statements together, would have too many in files.
@@ -237,7 +247,10 @@ impl SpillReader {
         }
         let Some((read, charge)) = self.read_ahead.take().or_else(|| self.start(true)) else { return Ok(None) };
         self.read_ahead = self.start(false);
+        let clock = &self.spill.space.clock;
+        let since_us = clock.now_us();
         let bytes = read.await.map_err(store_error)?;
+        self.spill.read_wait_us.fetch_add(clock.now_us().saturating_sub(since_us), Ordering::Relaxed);
         Ok(Some((Bytes::from_owner(ChargedBytes { bytes, _charge: charge }), self)))
     }
 

@@ -76,6 +76,7 @@ mod no_hot_views;
 mod parameters;
 mod placement;
 mod plan_cache;
+mod reads;
 mod result_types;
 mod source_text;
 mod value_bounds;
@@ -533,7 +534,7 @@ async fn system_tables_show_what_is_there() {
     assert_eq!(server.rows(waits).await, ["5"]);
     let entries = server.engine.entries().await.unwrap();
     assert!(entries.iter().all(|e| !e.columns.fields().is_empty()));
-    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 15);
+    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 16);
     assert!(server.rows("SHOW TABLES").await.iter().any(|r| r.contains("public|t|")));
     server.fails("DROP TABLE system.tiers", ErrorKind::PermissionDenied, "system").await;
     server.fails("INSERT INTO system.tiers SELECT * FROM system.tiers", ErrorKind::PermissionDenied, "system").await;

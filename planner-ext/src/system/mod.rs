@@ -13,6 +13,7 @@
 //! - `hot_view_proposals`: `system.hot_view_proposals`
 //! - `hot_views`: `system.hot_views`
 //! - `io`: `system.io`
+//! - `io_rules`: `system.io_rules`
 //! - `moves`: `system.moves`
 //! - `placement_rules`: `system.placement_rules`
 //! - `queries`: `system.queries`
@@ -30,6 +31,7 @@ pub(crate) mod explanations;
 pub(crate) mod hot_view_proposals;
 pub(crate) mod hot_views;
 mod io;
+mod io_rules;
 pub(crate) mod moves;
 mod placement_rules;
 mod queries;
@@ -128,7 +130,7 @@ type Rows = fn(Live, NameFilter) -> Result<Batches>;
 /// Name, schema and rows of a table.
 type TableEntry = (&'static str, fn() -> SchemaRef, Rows);
 
-const TABLES: [TableEntry; 15] = [
+const TABLES: [TableEntry; 16] = [
     ("calibration", || calibration::columns().schema(), calibration::rows),
     ("chunks", || chunks::columns().schema(), chunks::rows),
     ("columns", || columns::columns().schema(), columns::rows),
@@ -136,6 +138,7 @@ const TABLES: [TableEntry; 15] = [
     ("hot_view_proposals", hot_view_proposals::schema, views::proposal_rows),
     ("hot_views", hot_views::schema, views::hot_view_rows),
     ("io", || io::columns().schema(), io::rows),
+    ("io_rules", || io_rules::columns().schema(), io_rules::rows),
     ("moves", || moves::columns().schema(), moves::rows),
     ("placement_rules", || placement_rules::columns().schema(), placement_rules::rows),
     ("queries", || queries::columns().schema(), queries::rows),

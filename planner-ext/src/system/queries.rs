@@ -30,6 +30,10 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
         .count("spilled_bytes", |s| s.spilled_bytes)
         .count("cold_bytes", |s| s.cold_bytes)
         .count("read_wait_us", |s| s.read_wait_us)
+        .count("point_wait_us", |s| s.read_waits.point_us)
+        .count("needed_wait_us", |s| s.read_waits.needed_us)
+        .count("prefetch_wait_us", |s| s.read_waits.prefetch_us)
+        .count("spill_wait_us", |s| s.read_waits.spill_us)
         .optional_text("error", |s| s.error.clone())
 }
 

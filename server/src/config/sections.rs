@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use terrace_planner_ext::engine::{AdmissionPolicy, DEFAULT_GROUP, MiningMode, WorkloadGroup};
+use terrace_tier_store::io::{IoRules, Turns};
 use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
 
+use crate::error::{Error, Result};
 use crate::units::{Size, Span};
 
 /// Declares a section: the structure, its defaults, and its documentation as data.
@@ -58,6 +60,8 @@ section! {
         pub memory: MemoryConfig = MemoryConfig::default(),
         /// Tiers.
         pub tiers: TiersConfig = TiersConfig::default(),
+        /// Reads of the SSD tier.
+        pub io: IoConfig = IoConfig::default(),
         /// Statements.
         pub query: QueryConfig = QueryConfig::default(),
         /// The loop that moves segments between tiers.
@@ -229,6 +233,42 @@ section! {
     }
 }
 
+section! {
+    /// Reads of the SSD tier. `system.io_rules` shows what holds.
+    pub struct IoConfig {
+        /// The classes of reads, the most urgent first, with `>` between ranks and `=` between classes of one rank; `point` is
+        /// among the first. Points overtake what waits where they have a rank of their own.
+        pub order: String = IoRules::DEFAULT_ORDER.to_owned(),
+        /// Which read of a rank is next: that of the `statement` with the fewest bytes so far, or the first `arrival`.
+        pub turns: ReadTurns = ReadTurns::Statement,
+    }
+}
+
+impl IoConfig {
+    /// The rules of the queue of reads.
+    ///
+    /// # Errors
+    /// When `order` is none.
+    pub fn rules(&self) -> Result<IoRules> {
+        let turns = match self.turns {
+            ReadTurns::Statement => Turns::Statement,
+            ReadTurns::Arrival => Turns::Arrival,
+        };
+        IoRules::new(&self.order, turns).map_err(|error| Error::Config(format!("io.order: {error}")))
+    }
+}
+
+/// Which of the reads of a rank is next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReadTurns {
+    /// That of the statement with the fewest bytes so far.
+    #[default]
+    Statement,
+    /// The one that came first.
+    Arrival,
+}
+
 /// How new table files are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -391,7 +431,7 @@ fn default_groups() -> BTreeMap<String, WorkloadGroupConfig> {
 }
 
 /// Sections in the order in which they are printed, with their documentation.
-pub(super) const SECTIONS: [(&str, Docs); 13] = [
+pub(super) const SECTIONS: [(&str, Docs); 14] = [
     ("", Config::DOCS),
     ("files", FilesConfig::DOCS),
     ("flight", FlightConfig::DOCS),
@@ -401,6 +441,7 @@ pub(super) const SECTIONS: [(&str, Docs); 13] = [
     ("tiers.dram", DramConfig::DOCS),
     ("tiers.nvm", NvmConfig::DOCS),
     ("tiers.ssd", SsdConfig::DOCS),
+    ("io", IoConfig::DOCS),
     ("query", QueryConfig::DOCS),
     ("tiering", TieringConfig::DOCS),
     ("compaction", CompactionConfig::DOCS),

@@ -75,6 +75,10 @@ fn a_bad_value_names_its_key_and_its_source() {
     assert!(error.contains("rate_limit of a tier is bytes per second"), "{error}");
     let error = load("", &[], &["tiering.policy=fifo"]).unwrap_err().to_string();
     assert!(error.contains("tiering.policy") && error.contains("`lru`") && error.contains("`static`"), "{error}");
+    let error = load("", &[], &["io.order=point > needed"]).unwrap_err().to_string();
+    assert!(error.contains("io.order") && error.contains("lacks 'spill'"), "{error}");
+    let error = load("", &[], &["io.turns=random"]).unwrap_err().to_string();
+    assert!(error.contains("io.turns") && error.contains("`arrival`"), "{error}");
     let error = load("", &[], &["tiering.merge=sometimes"]).unwrap_err().to_string();
     assert!(error.contains("tiering.merge") && error.contains("`selective`"), "{error}");
     for (key, values) in [

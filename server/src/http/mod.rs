@@ -19,6 +19,7 @@
 //! - [`guard`]: authorisation of requests
 //! - [`health`]: liveness, readiness, status
 //! - [`heatmap`]: heat map of a table
+//! - [`io`]: reads of the SSD tier by class
 //! - [`maintenance`]: check, backup, disk usage
 //! - [`metrics`]: Prometheus text
 //! - [`moves`]: log of moves
@@ -42,6 +43,7 @@ mod explain;
 mod guard;
 mod health;
 mod heatmap;
+mod io;
 mod maintenance;
 mod metrics;
 mod moves;

@@ -67,9 +67,9 @@ pub struct QueryItem {
     restarts: u64,
     /// Query memory that it was expected to need, weighted by time, in bytes.
     demand_bytes: u64,
-    /// Query memory that its operators reserve, in bytes.
+    /// Query memory that it takes, in bytes: what its operators reserve, and what it has allocated far beyond.
     reserved_bytes: u64,
-    /// The most that they reserved so far.
+    /// The most that it took so far.
     reserved_peak_bytes: u64,
     /// What its work has allocated and not freed, an estimate in bytes.
     allocated_bytes: u64,
@@ -81,6 +81,14 @@ pub struct QueryItem {
     cold_bytes: u64,
     /// Time that its scans waited for such reads, summed over partitions, in microseconds.
     read_wait_us: u64,
+    /// The part of it that a read of a few rows ended.
+    point_wait_us: u64,
+    /// The part of it that a read ended that a scan had to wait for from the beginning.
+    needed_wait_us: u64,
+    /// The part of it that a read ended that a scan had begun ahead.
+    prefetch_wait_us: u64,
+    /// Time that it waited for rows that it had spilled, in microseconds.
+    spill_wait_us: u64,
     /// The error with which it ended; `null`: none.
     #[schema(required)]
     error: Option<String>,
@@ -114,6 +122,10 @@ impl From<StatementRecord> for QueryItem {
             spilled_bytes: record.spilled_bytes,
             cold_bytes: record.cold_bytes,
             read_wait_us: record.read_wait_us,
+            point_wait_us: record.read_waits.point_us,
+            needed_wait_us: record.read_waits.needed_us,
+            prefetch_wait_us: record.read_waits.prefetch_us,
+            spill_wait_us: record.read_waits.spill_us,
             error: record.error,
         }
     }

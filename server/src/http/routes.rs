@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 use super::problem::Problem;
 use super::state::AppState;
 use super::{
-    advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, maintenance, metrics, moves,
+    advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, io, maintenance, metrics, moves,
     openapi, orders, placement, queries, tables, tiers,
 };
 
@@ -44,6 +44,7 @@ pub(super) fn documented() -> OpenApiRouter<Arc<AppState>> {
         .routes(routes!(orders::warm_up))
         .routes(routes!(explain::query))
         .routes(routes!(calibration::show, calibration::measure))
+        .routes(routes!(io::show))
         .routes(routes!(advisor::advise))
         .routes(routes!(control::show, control::change))
         .routes(routes!(orders::roll_back))

@@ -332,7 +332,7 @@ mod tests {
     use terrace_model::clock::{ManualClock, SystemClock};
     use terrace_model::{Account, Pattern, TierId};
     use terrace_storage::io::simulated::{Faults, SimulatedEngine};
-    use terrace_storage::io::{BlockIo, BufferPool, Depth, Intent, IoFile, IoStats, ReadHandle};
+    use terrace_storage::io::{BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
     use terrace_storage::migrate::testing::FakeHome;
     use terrace_storage::tier::dram::DramTier;
     use terrace_test_support::depth::by_depth;
@@ -520,6 +520,12 @@ mod tests {
         }
         fn raise(&self, intent: Intent, handle: &ReadHandle) {
             self.engine.raise(intent, handle);
+        }
+        fn rules(&self) -> IoRules {
+            self.engine.rules()
+        }
+        fn set_rules(&self, rules: IoRules) {
+            self.engine.set_rules(rules);
         }
         fn stats(&self) -> &IoStats {
             self.engine.stats()

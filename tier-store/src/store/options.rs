@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use terrace_model::clock::{Clock, SystemClock};
 use terrace_placement::{Calibration, TieringOptions};
-use terrace_storage::io::{BlockIo, FileSystem, RealFiles};
+use terrace_storage::io::{BlockIo, FileSystem, IoRules, RealFiles};
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::tier::codec::{Compression, Packing, Rates};
 use terrace_storage::tier::nvm::{Limiter, NvmBacking};
@@ -95,6 +95,8 @@ pub struct StoreOptions {
     pub files: Arc<dyn FileSystem>,
     /// Engine of cold reads; `None`: the best one this machine has.
     pub io: Option<Arc<dyn BlockIo>>,
+    /// The order in which it serves reads.
+    pub io_rules: IoRules,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
     /// Threads of one bulk ingest that encode and write; 0: the thread that supplies the rows does it.
@@ -126,6 +128,7 @@ impl StoreOptions {
             compaction_bytes_per_s: 0,
             files: Arc::new(RealFiles),
             io: None,
+            io_rules: IoRules::default(),
             clock: Arc::new(SystemClock::default()),
             // One more than the machine has cores: one of them waits for the disk.
             ingest_threads: std::thread::available_parallelism().map_or(2, usize::from) + 1,

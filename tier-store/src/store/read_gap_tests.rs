@@ -11,7 +11,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use terrace_model::clock::ManualClock;
 use terrace_model::{Result, TableName};
 use terrace_storage::io::blocking::BlockingEngine;
-use terrace_storage::io::{BlockIo, BufferPool, Depth, Intent, IoFile, IoStats, ReadHandle};
+use terrace_storage::io::{BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 use terrace_storage::table::TableDefinition;
 use terrace_storage::tier::ssd::{Admission, ReadGap};
 
@@ -51,6 +51,14 @@ impl BlockIo for Timed {
 
     fn raise(&self, intent: Intent, handle: &ReadHandle) {
         self.inner.raise(intent, handle);
+    }
+
+    fn rules(&self) -> IoRules {
+        self.inner.rules()
+    }
+
+    fn set_rules(&self, rules: IoRules) {
+        self.inner.set_rules(rules);
     }
 
     fn stats(&self) -> &IoStats {

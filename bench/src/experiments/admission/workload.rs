@@ -1,8 +1,4 @@
-//! The statements that run together: pairs of queries that need much memory, and streams of all queries.
-
-use rand::SeedableRng;
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
+//! Pairs of queries that need much memory.
 
 use crate::streams::Statement;
 
@@ -37,17 +33,6 @@ pub(super) fn conflicting_pairs<'a>(queries: &[&'a Alone], capacity_bytes: f64) 
     all.filter(|[first, second]| first.peak_bytes + second.peak_bytes > capacity_bytes).collect()
 }
 
-/// `count` streams of all statements, each in an order of its own.
-pub(super) fn shuffled_streams(statements: &[Statement], count: usize, seed: u64) -> Vec<Vec<Statement>> {
-    let mut random = StdRng::seed_from_u64(seed);
-    let shuffled = |_| {
-        let mut stream = statements.to_vec();
-        stream.shuffle(&mut random);
-        stream
-    };
-    (0..count).map(shuffled).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,19 +51,5 @@ mod tests {
         assert_eq!(pairs, ["q2 q2", "q2 q4", "q2 q3", "q4 q4", "q4 q3"]);
         assert_eq!(conflicting_pairs(&hungry, 0.0).len(), 6);
         assert!(conflicting_pairs(&hungry, 600.0).is_empty());
-    }
-
-    #[test]
-    fn every_stream_has_every_query_once_in_an_order_that_the_seed_decides() {
-        let queries = Statement::tpch();
-        let streams = shuffled_streams(&queries, 8, 1);
-        assert_eq!(streams.len(), 8);
-        for (at, stream) in streams.iter().enumerate() {
-            assert_eq!(stream.len(), 22);
-            assert!(queries.iter().all(|query| stream.contains(query)));
-            assert!(streams.iter().skip(at + 1).all(|other| other != stream), "two streams have the same order");
-        }
-        assert_eq!(shuffled_streams(&queries, 8, 1), streams);
-        assert_ne!(shuffled_streams(&queries, 8, 2), streams);
     }
 }

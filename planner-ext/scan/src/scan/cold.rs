@@ -197,7 +197,8 @@ impl Arrived {
     /// Verifies and decodes the columns.
     pub(super) fn open(self) -> Result<OpenChunk> {
         // Every byte has arrived, so this does not wait for the disk.
+        let class = self.read.class();
         let cold = self.read.wait().map_err(store_error)?;
-        self.part.complete(Some(cold))
+        Ok(self.part.complete(Some(cold))?.opened_by(class))
     }
 }

@@ -12,7 +12,7 @@ use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use parking_lot::Mutex;
 use terrace_tier_store::Store;
-use terrace_tier_store::io::{ReadShare, StatementId};
+use terrace_tier_store::io::{Class, ReadShare, StatementId};
 use terrace_tier_store::placement::{ExpectedRead, ExpectedReadSource, ScanProfile};
 use terrace_tier_store::table::Chunk;
 
@@ -142,6 +142,11 @@ impl StatementScans {
     /// Time that the scans waited for reads so far, summed over partitions.
     pub fn read_wait(&self) -> Duration {
         self.tallies.lock().iter().map(|tally| tally.wait()).sum()
+    }
+
+    /// The part of [`Self::read_wait`] that a read of `class` has ended.
+    pub fn read_wait_for(&self, class: Class) -> Duration {
+        self.tallies.lock().iter().map(|tally| tally.wait_for(class)).sum()
     }
 
     /// Profiles of the scans so far, without those that read no segment.

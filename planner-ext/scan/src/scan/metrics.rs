@@ -1,6 +1,7 @@
 //! Metrics of a scan, shown by `EXPLAIN ANALYZE`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::common::instant::Instant;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
@@ -9,6 +10,9 @@ use terrace_tier_store::tier::TierId;
 
 use super::source::ScanSource;
 use super::tally::ScanTally;
+
+/// The classes that scans ask for reads in.
+pub(super) const SCAN_CLASSES: [Class; 3] = [Class::Point, Class::Needed, Class::Prefetch];
 
 /// Counts of one execution, shared by its partitions.
 #[derive(Debug, Clone)]
@@ -27,8 +31,8 @@ pub(super) struct ScanMetrics {
     pub chunks_cold: Count,
     /// Bytes that were not read from the home tier because no row that needs them passed the filters.
     pub bytes_skipped: Count,
-    /// Reads of chunks on the home tier, of the classes that scans ask in.
-    reads: [(Class, Count); 3],
+    /// Reads of chunks on the home tier.
+    reads: [(Class, Count); SCAN_CLASSES.len()],
     tiers: Vec<(Count, Count)>,
 }
 
@@ -44,8 +48,7 @@ impl ScanMetrics {
             chunks_pruned_views: count("chunks_pruned_views".into()),
             chunks_cold: count("chunks_cold".into()),
             bytes_skipped: count("bytes_skipped".into()),
-            reads: [Class::Point, Class::Needed, Class::Prefetch]
-                .map(|class| (class, count(format!("reads_{}", class.name())))),
+            reads: SCAN_CLASSES.map(|class| (class, count(format!("reads_{}", class.name())))),
             tiers: tiers.map(|t| (count(format!("segments_{t}")), count(format!("bytes_{t}")))).collect(),
         }
     }
@@ -73,14 +76,22 @@ pub(super) fn now() -> Instant {
 /// Measures how long a partition waited for reads.
 #[derive(Debug)]
 pub(super) struct WaitTimer {
+    set: ExecutionPlanMetricsSet,
+    partition: usize,
     time: Time,
+    /// By the class of the read that ended the wait; of each class once there is one.
+    class_times: Vec<(Class, Time)>,
     tally: Arc<ScanTally>,
     since: Option<Instant>,
+    /// Waits since a read has ended one.
+    open: Duration,
 }
 
 impl WaitTimer {
     pub(super) fn new(set: &ExecutionPlanMetricsSet, partition: usize, tally: Arc<ScanTally>) -> Self {
-        Self { time: MetricBuilder::new(set).subset_time("io_wait", partition), tally, since: None }
+        let time = MetricBuilder::new(set).subset_time("io_wait", partition);
+        let open = Duration::ZERO;
+        Self { set: set.clone(), partition, time, class_times: Vec::new(), tally, since: None, open }
     }
 
     pub(super) fn start(&mut self) {
@@ -89,8 +100,28 @@ impl WaitTimer {
 
     pub(super) fn stop(&mut self) {
         if let Some(since) = self.since.take() {
-            self.time.add_elapsed(since);
-            self.tally.waited(since);
+            let waited = since.elapsed();
+            self.time.add_duration(waited);
+            self.tally.waited(waited);
+            self.open += waited;
+        }
+    }
+
+    /// Counts the waits up to now as those for a read of `class`, which has ended them.
+    pub(super) fn ended_by(&mut self, class: Class) {
+        let waited = std::mem::take(&mut self.open);
+        if waited.is_zero() {
+            return;
+        }
+        self.tally.waited_for(class, waited);
+        match self.class_times.iter().find(|(of, _)| *of == class) {
+            Some((_, time)) => time.add_duration(waited),
+            None => {
+                let name = format!("io_wait_{}", class.name());
+                let time = MetricBuilder::new(&self.set).subset_time(name, self.partition);
+                time.add_duration(waited);
+                self.class_times.push((class, time));
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use datafusion::common::{DataFusionError, Result};
 use roaring::RoaringBitmap;
 use terrace_error::store_error;
 use terrace_tier_store::heat::Sample;
+use terrace_tier_store::io::Class;
 use terrace_tier_store::table::TableVersion;
 use terrace_tier_store::tier::codec::{Dictionary, StoredColumn};
 
@@ -32,6 +33,8 @@ pub(super) struct OpenChunk {
     slices: SliceCursor,
     deletions: Option<Arc<RoaringBitmap>>,
     late: LateColumns,
+    /// The class of the read that opened it; `None` for one that needed none.
+    read_class: Option<Class>,
 }
 
 /// The next slice of a chunk, shared by the partitions.
@@ -153,7 +156,17 @@ impl OpenChunk {
         late: LateColumns,
     ) -> Self {
         let slices = SliceCursor { rows, step: outcome.spec.slice_rows, next: AtomicUsize::new(0) };
-        Self { outcome, slices, deletions, late }
+        Self { outcome, slices, deletions, late, read_class: None }
+    }
+
+    /// The chunk, opened by a read of `class`.
+    pub(super) fn opened_by(self, class: Class) -> Self {
+        Self { read_class: Some(class), ..self }
+    }
+
+    /// The class of the read that opened it; `None` for one that needed none.
+    pub(super) fn read_class(&self) -> Option<Class> {
+        self.read_class
     }
 
     /// Ends the scan of the chunk, whether all of it was scanned or not: reports its outcome to the observer.

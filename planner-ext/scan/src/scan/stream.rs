@@ -81,8 +81,12 @@ impl ScanStream {
             let Some(range) = self.current.as_ref().and_then(|chunk| chunk.take()) else {
                 self.release_current();
                 match self.queue.poll_next(self.partition, cx)? {
-                    Poll::Ready(Some(Work::Slices(chunk))) => self.current = Some(chunk),
+                    Poll::Ready(Some(Work::Slices(chunk))) => {
+                        chunk.read_class().into_iter().for_each(|class| self.wait.ended_by(class));
+                        self.current = Some(chunk);
+                    }
                     Poll::Ready(Some(Work::Filters(chunk))) => {
+                        chunk.read_class().into_iter().for_each(|class| self.wait.ended_by(class));
                         self.queue.apply_filters(*chunk, &mut self.filter)?;
                         // That was the work of a whole chunk, so the stream yields to other tasks.
                         cx.waker().wake_by_ref();

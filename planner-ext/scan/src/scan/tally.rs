@@ -1,16 +1,17 @@
-//! Counts of one scan of a statement, collected while it runs, for the advisor.
+//! Counts of one scan of a statement, collected while it runs, for the advisor and `system.queries`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use datafusion::common::instant::Instant;
+use terrace_tier_store::io::Class;
 use terrace_tier_store::placement::epoch::MAX_TIERS;
 use terrace_tier_store::placement::{ColumnReads, ScanProfile};
 use terrace_tier_store::table::{ColumnId, TableId};
 use terrace_tier_store::tier::TierId;
 
-use super::metrics::now;
+use super::metrics::{SCAN_CLASSES, now};
 
 /// Counts of one execution of a scan.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(super) struct ScanTally {
     begun: OnceLock<Instant>,
     span_us: AtomicU64,
     wait_ns: AtomicU64,
+    /// By the class of the read that ended the wait.
+    class_wait_ns: [(Class, AtomicU64); SCAN_CLASSES.len()],
     columns: Vec<ColumnTally>,
 }
 
@@ -31,6 +34,10 @@ struct ColumnTally {
     cold_bytes: AtomicU64,
 }
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl ScanTally {
     /// A tally for a scan that reads `columns` columns.
     pub(super) fn new(table: TableId, columns: usize, partitions: usize) -> Self {
@@ -40,6 +47,7 @@ impl ScanTally {
             begun: OnceLock::new(),
             span_us: AtomicU64::new(0),
             wait_ns: AtomicU64::new(0),
+            class_wait_ns: SCAN_CLASSES.map(|class| (class, AtomicU64::new(0))),
             columns: (0..columns).map(|_| ColumnTally::default()).collect(),
         }
     }
@@ -55,10 +63,21 @@ impl ScanTally {
         self.span_us.fetch_max(u64::try_from(span).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Notes that a partition has waited for reads since `since`.
-    pub(super) fn waited(&self, since: Instant) {
-        let ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.wait_ns.fetch_add(ns, Ordering::Relaxed);
+    /// Notes that a partition has waited for reads.
+    pub(super) fn waited(&self, time: Duration) {
+        self.wait_ns.fetch_add(nanos(time), Ordering::Relaxed);
+    }
+
+    /// Notes that a read of `class` has ended waits of so long in all.
+    pub(super) fn waited_for(&self, class: Class, time: Duration) {
+        let known = self.class_wait_ns.iter().filter(|(of, _)| *of == class);
+        known.for_each(|(_, wait_ns)| _ = wait_ns.fetch_add(nanos(time), Ordering::Relaxed));
+    }
+
+    /// Time that its partitions waited for reads of `class` so far.
+    pub(super) fn wait_for(&self, class: Class) -> Duration {
+        let known = self.class_wait_ns.iter().filter(|(of, _)| *of == class);
+        Duration::from_nanos(known.map(|(_, wait_ns)| wait_ns.load(Ordering::Relaxed)).sum())
     }
 
     /// Time that its partitions waited for reads so far.

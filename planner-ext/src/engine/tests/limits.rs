@@ -452,6 +452,7 @@ async fn windows_over_sorted_rows_free_texts_that_were_returned() {
     assert_eq!(server.rows(numbered).await, ["3000000|63"]);
     let record = server.engine.statements().into_iter().find(|record| record.sql == numbered).unwrap();
     assert!(record.memory.allocated_peak < 110_000_000 && record.spilled_bytes > 100_000_000, "{record:?}");
+    assert!(record.read_waits.spill_us > 0, "{record:?}");
     // The text is passed on, is a key of the order, of the partitions, and part of a key.
     server.run(&create("t", 200_000)).await.unwrap();
     for window in [

@@ -14,7 +14,7 @@ use terrace_model::Result;
 
 use super::queue::ReadQueue;
 use super::request::{Request, pread};
-use super::{BlockIo, BufferPool, Depth, Intent, IoFile, IoStats, ReadHandle};
+use super::{BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 
 /// Number of concurrent reads; with more than eight a disk gains latency rather than throughput.
 const THREADS: usize = 8;
@@ -110,6 +110,16 @@ impl<D: Device> Workers<D> {
         self.shared.queue.lock().waiting.raise(intent, |request| request.waiters.include(handle));
     }
 
+    /// See [`BlockIo::rules`].
+    pub(crate) fn rules(&self) -> IoRules {
+        self.shared.queue.lock().waiting.rules()
+    }
+
+    /// See [`BlockIo::set_rules`].
+    pub(crate) fn set_rules(&self, rules: IoRules) {
+        self.shared.queue.lock().waiting.set_rules(rules);
+    }
+
     pub(crate) fn set_paused(&self, paused: bool) {
         self.shared.queue.lock().paused = paused;
         self.shared.changed.notify_all();
@@ -198,6 +208,14 @@ impl BlockIo for BlockingEngine {
 
     fn raise(&self, intent: Intent, handle: &ReadHandle) {
         self.workers.raise(intent, handle);
+    }
+
+    fn rules(&self) -> IoRules {
+        self.workers.rules()
+    }
+
+    fn set_rules(&self, rules: IoRules) {
+        self.workers.set_rules(rules);
     }
 
     fn stats(&self) -> &IoStats {

@@ -34,6 +34,18 @@ impl Class {
         }
     }
 
+    /// The one of these, in the order of [`Class::ALL`], that is the class's.
+    pub(super) fn of<T>(self, all: [T; Class::ALL.len()]) -> T {
+        let [point, needed, spill, prefetch, upkeep] = all;
+        match self {
+            Self::Point => point,
+            Self::Needed => needed,
+            Self::Spill => spill,
+            Self::Prefetch => prefetch,
+            Self::Upkeep => upkeep,
+        }
+    }
+
     /// Whether the read is one of those that statements ask the home for.
     pub(super) fn is_demand(self) -> bool {
         matches!(self, Self::Point | Self::Needed | Self::Prefetch)

@@ -19,6 +19,7 @@
 //! - [`priority`]: priorities of background threads
 //! - `queue`: the order of the reads that wait for the device
 //! - [`request`]: a read as the engines see it
+//! - [`rules`]: the order in which classes of reads are served
 //! - `shares`: divides the budget of reads among statements
 //! - [`simulated`]: the engine with seeded faults, for tests
 //! - [`uring`]: the io_uring engine, on a thread that sleeps when idle
@@ -38,6 +39,7 @@ pub mod pool;
 mod priority;
 mod queue;
 mod request;
+pub mod rules;
 mod shares;
 pub mod simulated;
 pub mod uring;
@@ -63,6 +65,7 @@ pub use intent::{Class, Intent, StatementId};
 pub use pool::BufferPool;
 pub use priority::{Priority, lower_priority};
 pub(crate) use priority::{QUANTUM_BYTES, let_others_run};
+pub use rules::{IoRules, Turns};
 pub use shares::{ReadAhead, ReadShare, ReadingStatements};
 
 /// Alignment of offsets, lengths and addresses of direct I/O.
@@ -163,14 +166,7 @@ impl IoStats {
 
     /// The reads of a class. One that was raised counts in its first class.
     pub fn class(&self, class: Class) -> &ClassStats {
-        let [point, needed, spill, prefetch, upkeep] = &self.classes;
-        match class {
-            Class::Point => point,
-            Class::Needed => needed,
-            Class::Spill => spill,
-            Class::Prefetch => prefetch,
-            Class::Upkeep => upkeep,
-        }
+        class.of(self.classes.each_ref())
     }
 }
 
@@ -207,6 +203,10 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
     /// read that has begun goes on as it is.
     fn raise(&self, intent: Intent, handle: &ReadHandle);
 
+    /// The rules of its queue.
+    fn rules(&self) -> IoRules;
+    /// Sets the rules for reads to come.
+    fn set_rules(&self, rules: IoRules);
     /// The counters.
     fn stats(&self) -> &IoStats;
     /// The pool that the memory of reads comes from.

@@ -3,12 +3,14 @@
 //! - *Between classes* the more urgent one goes first. So that none starves, a class that waits earns a sixteenth of the
 //!   bytes that are read for more urgent ones, and its first read goes before them once it has earned its bytes (deficit
 //!   round robin, in bytes: a read of a page does not count like one of a column).
+//! - *The rules* ([`IoRules`]) may give a class the place of another one, or several the same.
 //! - *In a class* statements take turns by bytes: the next read is of the statement for which the fewest bytes were read
 //!   since it began to wait (start-time fair queuing), so that one that asks for much delays others by one read.
 
 use std::collections::VecDeque;
 
 use super::intent::{Class, Intent, StatementId};
+use super::rules::IoRules;
 
 /// A class earns one byte for so many bytes that are read for more urgent ones.
 const SHARE: u64 = 16;
@@ -17,6 +19,7 @@ const SHARE: u64 = 16;
 #[derive(Debug)]
 pub(crate) struct ReadQueue<T> {
     classes: [ClassQueue<T>; Class::ALL.len()],
+    rules: IoRules,
 }
 
 /// Reads of one class.
@@ -40,7 +43,7 @@ struct StatementQueue<T> {
 
 impl<T> Default for ReadQueue<T> {
     fn default() -> Self {
-        Self { classes: Class::ALL.map(|_| ClassQueue::default()) }
+        Self { classes: Class::ALL.map(|_| ClassQueue::default()), rules: IoRules::default() }
     }
 }
 
@@ -98,30 +101,38 @@ impl<T> ClassQueue<T> {
 }
 
 impl<T> ReadQueue<T> {
+    /// The rules of its order.
+    pub(crate) fn rules(&self) -> IoRules {
+        self.rules
+    }
+
+    /// Sets the rules for reads to come; those that wait keep their places.
+    pub(crate) fn set_rules(&mut self, rules: IoRules) {
+        self.rules = rules;
+    }
+
     pub(crate) fn push(&mut self, intent: Intent, bytes: u64, item: T) {
-        self.class_mut(intent.class).push(intent.statement, bytes, item);
+        self.push_at(self.rules.queued(intent), bytes, item);
+    }
+
+    fn push_at(&mut self, place: Intent, bytes: u64, item: T) {
+        self.class_mut(place.class).push(place.statement, bytes, item);
     }
 
     fn class_mut(&mut self, class: Class) -> &mut ClassQueue<T> {
-        let [point, needed, spill, prefetch, upkeep] = &mut self.classes;
-        match class {
-            Class::Point => point,
-            Class::Needed => needed,
-            Class::Spill => spill,
-            Class::Prefetch => prefetch,
-            Class::Upkeep => upkeep,
-        }
+        class.of(self.classes.each_mut())
     }
 
     /// Moves a read that waits in a less urgent class to the end of the statement's in this one. False if there is none.
     pub(crate) fn raise(&mut self, intent: Intent, is_it: impl Fn(&T) -> bool) -> bool {
-        for class in Class::ALL.into_iter().filter(|class| *class > intent.class) {
+        let place = self.rules.queued(intent);
+        for class in Class::ALL.into_iter().filter(|class| *class > place.class) {
             let queue = self.class_mut(class);
-            let found = queue.statements.iter().enumerate().find_map(|(place, statement)| {
-                Some((place, statement.waiting.iter().position(|(_, item)| is_it(item))?))
+            let found = queue.statements.iter().enumerate().find_map(|(number, statement)| {
+                Some((number, statement.waiting.iter().position(|(_, item)| is_it(item))?))
             });
-            if let Some((bytes, item)) = found.and_then(|(place, number)| queue.take(place, number)) {
-                self.push(intent, bytes, item);
+            if let Some((bytes, item)) = found.and_then(|(statement, number)| queue.take(statement, number)) {
+                self.push_at(place, bytes, item);
                 return true;
             }
         }
@@ -130,6 +141,11 @@ impl<T> ReadQueue<T> {
 
     pub(crate) fn len(&self) -> usize {
         self.classes.iter().map(ClassQueue::len).sum()
+    }
+
+    /// Whether a read with this intent waits where points do.
+    pub(crate) fn is_point(&self, intent: Intent) -> bool {
+        self.rules.overtakes(intent.class)
     }
 
     /// Whether a read of [`Class::Point`] waits.
@@ -199,6 +215,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::OnceLock;
 
+    use super::super::rules::Turns;
     use super::*;
 
     fn intent(class: Class, statement: usize) -> Intent {
@@ -282,6 +299,36 @@ mod tests {
         assert_eq!((waiting.pop_other(), waiting.pop_other(), waiting.pop()), (Some(2), None, Some(1)));
         waiting.push(intent(Class::Upkeep, 0), 4096, 7);
         assert_eq!((waiting.remove(1), waiting.remove(0), waiting.len()), (None, Some(7), 0));
+    }
+
+    #[test]
+    fn rules_change_the_order() {
+        let served = |order: &str, turns| {
+            let mut waiting = ReadQueue::default();
+            waiting.set_rules(IoRules::new(order, turns).unwrap());
+            (0..4).for_each(|number| waiting.push(intent(Class::Prefetch, 1), 4096, ("ahead", number)));
+            (0..2).for_each(|number| waiting.push(intent(Class::Needed, 2), 4096, ("needed", number)));
+            waiting.push(intent(Class::Spill, 2), 4096, ("spill", 0));
+            // A scan waits for what it reads ahead now.
+            waiting.raise(intent(Class::Needed, 1), |read| *read == ("ahead", 3));
+            std::iter::from_fn(|| waiting.pop())
+                .map(|(what, number)| format!("{what}{number}"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let by_default = served(IoRules::DEFAULT_ORDER, Turns::Statement);
+        assert_eq!(by_default, "needed0 ahead3 needed1 spill0 ahead0 ahead1 ahead2");
+        let spills_first = served("point > spill > needed > prefetch > upkeep", Turns::Statement);
+        assert_eq!(spills_first, "spill0 needed0 ahead3 needed1 ahead0 ahead1 ahead2");
+        let all_equal = "point = needed = spill = prefetch = upkeep";
+        assert_eq!(served(all_equal, Turns::Statement), "ahead0 needed0 ahead1 needed1 ahead2 spill0 ahead3");
+        assert_eq!(served(all_equal, Turns::Arrival), "ahead0 ahead1 ahead2 ahead3 needed0 needed1 spill0");
+        // Points overtake where their rank is theirs alone.
+        let mut waiting = ReadQueue::default();
+        assert!(waiting.is_point(intent(Class::Point, 1)) && !waiting.is_point(intent(Class::Needed, 1)));
+        waiting.set_rules(IoRules::new(all_equal, Turns::Arrival).unwrap());
+        waiting.push(intent(Class::Point, 1), 4096, 0);
+        assert!(!waiting.is_point(intent(Class::Point, 1)) && !waiting.has_point() && waiting.pop_other() == Some(0));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use terrace_model::{Error, Result};
 
 use super::blocking::{Device, Workers};
 use super::request::pread;
-use super::{BlockIo, BufferPool, Depth, Intent, IoFile, IoStats, ReadHandle};
+use super::{BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 
 /// Rates of faults, each from 0 to 1.
 #[derive(Debug, Clone, Copy, Default)]
@@ -143,6 +143,14 @@ impl BlockIo for SimulatedEngine {
 
     fn raise(&self, intent: Intent, handle: &ReadHandle) {
         self.workers.raise(intent, handle);
+    }
+
+    fn rules(&self) -> IoRules {
+        self.workers.rules()
+    }
+
+    fn set_rules(&self, rules: IoRules) {
+        self.workers.set_rules(rules);
     }
 
     fn stats(&self) -> &IoStats {

@@ -29,7 +29,7 @@ use terrace_model::{Error, Result};
 
 use super::queue::ReadQueue;
 use super::request::{PIECE_BYTES, Request, is_retryable};
-use super::{AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoStats, ReadHandle};
+use super::{AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 
 /// The largest piece while points come.
 const PIECE_BESIDE_POINTS_BYTES: usize = 256 << 10;
@@ -92,10 +92,11 @@ impl Shared {
             return;
         }
         // Reads may wait because enough of them run; the thread then looks again when one ends, which is too late for a point.
-        let is_first_point = intent.class == Class::Point && !queue.waiting.has_point();
+        let is_point = queue.waiting.is_point(intent);
+        let is_first_point = is_point && !queue.waiting.has_point();
         let must_signal = is_first_point || queue.waiting.len() == 0;
         requests.for_each(|request| queue.waiting.push(intent, request.len as u64, request));
-        if intent.class == Class::Point {
+        if is_point {
             queue.points_until_us = self.stats.clock.now_us() + POINTS_COME_US;
         }
         drop(queue);
@@ -188,6 +189,14 @@ impl BlockIo for UringEngine {
 
     fn raise(&self, intent: Intent, handle: &ReadHandle) {
         self.shared.queue.lock().waiting.raise(intent, |request| request.waiters.include(handle));
+    }
+
+    fn rules(&self) -> IoRules {
+        self.shared.queue.lock().waiting.rules()
+    }
+
+    fn set_rules(&self, rules: IoRules) {
+        self.shared.queue.lock().waiting.set_rules(rules);
     }
 
     fn stats(&self) -> &IoStats {

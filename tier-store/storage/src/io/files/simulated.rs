@@ -21,7 +21,7 @@ use super::image::{DiskImage, Entry, Node};
 use super::{FileSystem, FolderEntry, RandomAccess, RandomAccessFile, file_error};
 use crate::io::request::{Request, pread};
 use crate::io::simulated::memory_file;
-use crate::io::{BlockIo, BufferPool, Depth, Intent, IoFile, IoStats, ReadHandle};
+use crate::io::{BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 
 /// Rates of faults (each from 0 to 1), and the paths that they affect.
 #[derive(Debug, Clone, Default)]
@@ -374,6 +374,13 @@ impl BlockIo for SimulatedFiles {
 
     /// Nothing waits here: reads end before their handles are returned.
     fn raise(&self, _intent: Intent, _handle: &ReadHandle) {}
+
+    fn rules(&self) -> IoRules {
+        IoRules::default()
+    }
+
+    /// No read waits for another one here.
+    fn set_rules(&self, _rules: IoRules) {}
 
     fn stats(&self) -> &IoStats {
         &self.stats

@@ -1,0 +1,155 @@
+//! What is known of a statement, running or ended.
+
+use std::sync::Arc;
+
+use terrace_sql::StatementKind;
+use terrace_tier_store::placement::ScanProfile;
+
+/// How a statement ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// All rows were delivered or stored.
+    Done,
+    /// It ended with an error.
+    Failed,
+    /// It was cancelled, timed out, or its client disconnected.
+    Cancelled,
+}
+
+impl Outcome {
+    /// All outcomes.
+    pub const ALL: [Self; 3] = [Self::Done, Self::Failed, Self::Cancelled];
+
+    /// Lower-case name, as in metrics and SQL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// State of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatementState {
+    /// Being planned.
+    Planning,
+    /// Waiting for an execution slot.
+    Queued,
+    /// Executing.
+    Running,
+    /// Waiting for its client to take rows, without an execution slot.
+    Stalled,
+    /// Ended well.
+    Done,
+    /// Ended with an error.
+    Failed,
+    /// Ended early.
+    Cancelled,
+}
+
+impl StatementState {
+    /// Whether the statement has not ended.
+    pub fn is_active(self) -> bool {
+        matches!(self, Self::Planning | Self::Queued | Self::Running | Self::Stalled)
+    }
+
+    /// Lower-case name, as in SQL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Planning => "planning",
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Stalled => "stalled",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// One statement, running or ended.
+#[derive(Debug, Clone)]
+pub struct StatementRecord {
+    /// Its identifier, for cancelling.
+    pub id: String,
+    /// The session it came from.
+    pub session: String,
+    /// The session's user.
+    pub user: String,
+    /// Its workload group.
+    pub workload_group: String,
+    /// Its text; for bulk ingest a description.
+    pub sql: String,
+    /// Its kind.
+    pub kind: StatementKind,
+    /// Its state.
+    pub state: StatementState,
+    /// Start, in microseconds since the Unix epoch.
+    pub started_unix_us: u64,
+    /// Microseconds it took, or takes so far.
+    pub elapsed_us: u64,
+    /// Rows returned or stored.
+    pub rows: u64,
+    /// Bytes of these rows in memory.
+    pub bytes: u64,
+    /// Microseconds that it waited for an execution slot, or waits so far.
+    pub queued_us: u64,
+    /// Microseconds for which it had no execution slot because its client took no rows.
+    pub stalled_us: u64,
+    /// Microseconds for which threads worked for it.
+    pub busy_us: u64,
+    /// Times that it started again before its first rows: query memory ran out, or it was no point statement.
+    pub restarts: u64,
+    /// Query memory that it was expected to need, weighted by time, in bytes.
+    pub demand_bytes: u64,
+    /// Memory.
+    pub memory: MemoryUse,
+    /// Bytes that it wrote to spill files, as query memory did not suffice.
+    pub spilled_bytes: u64,
+    /// Bytes that its scans read from the home tier.
+    pub cold_bytes: u64,
+    /// Microseconds that its scans waited for such reads, summed over partitions.
+    pub read_wait_us: u64,
+    /// The same by the class of the read that ended the wait, and the waits for spilled rows.
+    pub read_waits: ReadWaits,
+    /// The error it ended with.
+    pub error: Option<String>,
+    /// Its scans, once it has ended.
+    pub scans: Arc<[ScanProfile]>,
+}
+
+/// The memory of a statement, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Query memory that it takes: what its operators reserve, and what it allocates far beyond.
+    pub reserved: u64,
+    /// The most that it took so far.
+    pub reserved_peak: u64,
+    /// What its work has allocated and not freed, an estimate; 0 in programs whose allocator does not count.
+    pub allocated: u64,
+    /// The most that it had allocated so far.
+    pub allocated_peak: u64,
+}
+
+/// Microseconds for which a statement waited for reads of each class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadWaits {
+    /// For reads of a few rows.
+    pub point_us: u64,
+    /// For reads that a scan had to wait for from the beginning.
+    pub needed_us: u64,
+    /// For rows that it had spilled.
+    pub spill_us: u64,
+    /// For what a scan had begun to read ahead.
+    pub prefetch_us: u64,
+}
+
+impl MemoryUse {
+    /// The peaks divided: much above 1, the plan did not know of a part of what the statement held. `None` where it
+    /// took no query memory.
+    pub(crate) fn allocated_to_reserved(&self) -> Option<f64> {
+        (self.reserved_peak > 0).then(|| self.allocated_peak as f64 / self.reserved_peak as f64)
+    }
+}

@@ -1,0 +1,48 @@
+//! Reads of the home tier: their classes, ranks and waits.
+
+use terrace_tier_store::io::{IoRules, Turns};
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_for_reads_have_the_class_of_the_read_that_ended_them() {
+    let server = Server::new();
+    let rows = "SELECT value AS k, value * 7 AS n, 'a text ' || value AS s FROM generate_series(1, 1000000)";
+    server.run(&format!("CREATE TABLE t WITH (chunk_rows = 50000, admission = 'ssd') AS {rows}")).await.unwrap();
+    let scan = "SELECT sum(k), min(s) FROM t";
+    let point = "SELECT n FROM t WHERE k = 77777";
+    server.rows(scan).await;
+    assert_eq!(server.rows(point).await, ["544439"]);
+    let waits = |sql: &str| {
+        format!(
+            "SELECT point_wait_us > 0, needed_wait_us + prefetch_wait_us > 0, spill_wait_us, \
+             point_wait_us + needed_wait_us + prefetch_wait_us <= read_wait_us FROM system.queries WHERE sql = '{sql}'"
+        )
+    };
+    let waited = server.rows(&waits(scan)).await.join("");
+    assert!(waited.ends_with("|true|0|true"), "{waited}");
+    assert_eq!(server.rows(&waits(point)).await, ["true|false|0|true"]);
+    let analysed = server.rows(&format!("EXPLAIN ANALYZE {scan}")).await.join("\n");
+    assert!(analysed.contains("io_wait=") && analysed.contains("io_wait_prefetch="), "{analysed}");
+    let analysed = server.rows(&format!("EXPLAIN ANALYZE {point}")).await.join("\n");
+    assert!(analysed.contains("io_wait_point=") && !analysed.contains("io_wait_prefetch="), "{analysed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rules_of_the_queue_are_a_table() {
+    let rules = "SELECT class, rank, overtakes, turns FROM system.io_rules";
+    let usual = ["point|1|true", "needed|2|false", "spill|3|false", "prefetch|4|false", "upkeep|5|false"];
+    assert_eq!(Server::new().rows(rules).await, usual.map(|rule| format!("{rule}|statement")));
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let io_rules = IoRules::new("point = spill > upkeep > needed = prefetch", Turns::Arrival).unwrap();
+    let options = StoreOptions { io_rules, ..StoreOptions::new(dir.path().join("data")) };
+    let server = Server::over(Store::open(options).unwrap(), dir, |_| {});
+    let changed = ["point|1|false", "spill|1|false", "upkeep|2|false", "needed|3|false", "prefetch|3|false"];
+    assert_eq!(server.rows(rules).await, changed.map(|rule| format!("{rule}|arrival")));
+    // Reads are served all the same.
+    server
+        .run("CREATE TABLE t WITH (admission = 'ssd') AS SELECT value AS k FROM generate_series(1, 50000)")
+        .await
+        .unwrap();
+    assert_eq!(server.rows("SELECT sum(k) FROM t").await, ["1250025000"]);
+}

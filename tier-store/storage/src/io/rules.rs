@@ -1,0 +1,135 @@
+//! The order in which classes of reads are served, as an operator may choose it.
+//!
+//! hStorage-DB and Hetero-DB keep the assignment of classes to priorities in a table that an administrator can change; here
+//! it is the rank of each class in the queue.
+
+use terrace_model::{Error, Result};
+
+use super::intent::{Class, Intent, StatementId};
+
+/// Which of the reads of a rank is next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Turns {
+    /// That of the statement which has had the fewest bytes.
+    #[default]
+    Statement,
+    /// The one that came first.
+    Arrival,
+}
+
+/// The rank of each class, and the turns within one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoRules {
+    /// The class in whose place the reads of each class wait, in the order of [`Class::ALL`].
+    places: [Class; Class::ALL.len()],
+    turns: Turns,
+}
+
+impl Default for IoRules {
+    /// Each class has its own rank, and statements take turns.
+    fn default() -> Self {
+        Self { places: Class::ALL, turns: Turns::Statement }
+    }
+}
+
+impl IoRules {
+    /// The order of [`Self::default`], as [`Self::new`] takes it.
+    pub const DEFAULT_ORDER: &str = "point > needed > spill > prefetch > upkeep";
+
+    /// Rules from the names of all classes, the most urgent first, with `>` between ranks and `=` between classes of one.
+    /// Points overtake what waits for the device only where their rank is theirs alone.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when a class is missing, unknown or there twice, or when points do not come first.
+    pub fn new(order: &str, turns: Turns) -> Result<Self> {
+        let invalid = |what: String| {
+            let rule = "each class once, the most urgent first, with '>' between ranks and '=' between classes of one";
+            Error::Invalid(format!("the order of reads '{order}' {what}; name {rule}, as in '{}'", Self::DEFAULT_ORDER))
+        };
+        let mut ranks: Vec<Vec<Class>> = Vec::new();
+        for names in order.split('>') {
+            let mut rank = Vec::new();
+            for name in names.split('=').map(str::trim) {
+                let class = Class::ALL.into_iter().find(|class| class.name() == name);
+                let class = class.ok_or_else(|| invalid(format!("names '{name}', which is no class")))?;
+                if ranks.iter().flatten().chain(&rank).any(|known| *known == class) {
+                    return Err(invalid(format!("names '{name}' twice")));
+                }
+                rank.push(class);
+            }
+            ranks.push(rank);
+        }
+        if let Some(class) = Class::ALL.into_iter().find(|class| !ranks.iter().flatten().any(|known| known == class)) {
+            return Err(invalid(format!("lacks '{}'", class.name())));
+        }
+        if ranks.first().is_none_or(|first| !first.contains(&Class::Point)) {
+            return Err(invalid("does not begin with 'point'".to_owned()));
+        }
+        // The place of points is theirs alone: there they overtake.
+        let first_place = usize::from(ranks.first().is_some_and(|first| first.len() > 1));
+        let mut places = Class::ALL;
+        for (rank, place) in ranks.iter().zip(Class::ALL.into_iter().skip(first_place)) {
+            rank.iter().for_each(|class| *class.of(places.each_mut()) = place);
+        }
+        Ok(Self { places, turns })
+    }
+
+    /// The rank of a class, 1 for the most urgent.
+    pub fn rank(&self, class: Class) -> usize {
+        let place = class.of(self.places);
+        let before = Class::ALL.into_iter().filter(|other| *other < place && self.places.contains(other));
+        before.count() + 1
+    }
+
+    /// Whether reads of a class overtake what waits for the device.
+    pub fn overtakes(&self, class: Class) -> bool {
+        class.of(self.places) == Class::Point
+    }
+
+    /// Which read of a rank is next.
+    pub fn turns(&self) -> Turns {
+        self.turns
+    }
+
+    /// The place in the queue of a read with this intent.
+    pub(super) fn queued(&self, intent: Intent) -> Intent {
+        let statement = match self.turns {
+            Turns::Statement => intent.statement,
+            Turns::Arrival => StatementId::NONE,
+        };
+        Intent { class: intent.class.of(self.places), statement }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_order_gives_each_class_its_rank() {
+        let ranks = |order: &str| Class::ALL.map(|class| IoRules::new(order, Turns::Statement).unwrap().rank(class));
+        assert_eq!(IoRules::new(IoRules::DEFAULT_ORDER, Turns::Statement).unwrap(), IoRules::default());
+        assert_eq!(ranks(IoRules::DEFAULT_ORDER), [1, 2, 3, 4, 5]);
+        assert_eq!(ranks("point>spill>needed=prefetch>upkeep"), [1, 3, 2, 3, 4]);
+        assert_eq!(ranks("upkeep = prefetch = spill = needed = point"), [1; 5]);
+        assert_eq!(ranks("point = needed > prefetch > spill > upkeep"), [1, 1, 3, 2, 4]);
+        let overtakes = |order: &str| IoRules::new(order, Turns::Arrival).unwrap().overtakes(Class::Point);
+        assert!(overtakes("point > upkeep = prefetch = spill = needed"));
+        assert!(!overtakes("point = spill > upkeep = prefetch = needed"), "they have no rank of their own");
+    }
+
+    #[test]
+    fn an_order_that_is_no_order_is_refused() {
+        for (order, part) in [
+            ("point > needed > spill > prefetch", "lacks 'upkeep'"),
+            ("point > needed > spill > prefetch > upkeep > move", "'move', which is no class"),
+            ("point > needed > spill > prefetch > upkeep = needed", "'needed' twice"),
+            ("needed > point > spill > prefetch > upkeep", "begin with 'point'"),
+            ("", "'', which is no class"),
+        ] {
+            let error = IoRules::new(order, Turns::Statement).unwrap_err().to_string();
+            assert!(error.contains(part), "{order}: {error}");
+        }
+    }
+}
