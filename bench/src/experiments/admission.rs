@@ -6,7 +6,7 @@
 //! pairs with one query at a time; that is a side here, too. The paper has no streams.
 //!
 //! - [`contender`]: a policy with its measurements
-//! - [`workload`]: pairs
+//! - [`workload`]: pairs of queries that need much memory
 
 mod contender;
 mod workload;

@@ -28,12 +28,15 @@ pub struct QueryMemory {
     limit_bytes: usize,
     used_bytes: AtomicUsize,
     peak_bytes: AtomicUsize,
+    /// The part of the used bytes that no operator has reserved.
+    unreserved_bytes: AtomicUsize,
 }
 
 impl QueryMemory {
     pub(super) fn new(limit_bytes: u64) -> Arc<Self> {
         let limit_bytes = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
-        Arc::new(Self { limit_bytes, used_bytes: AtomicUsize::new(0), peak_bytes: AtomicUsize::new(0) })
+        let [used_bytes, peak_bytes, unreserved_bytes] = Default::default();
+        Arc::new(Self { limit_bytes, used_bytes, peak_bytes, unreserved_bytes })
     }
 
     /// The limit in bytes.
@@ -59,6 +62,17 @@ impl QueryMemory {
     fn add(&self, bytes: usize) {
         let before = self.used_bytes.fetch_add(bytes, Ordering::SeqCst);
         self.peak_bytes.fetch_max(before + bytes, Ordering::Relaxed);
+    }
+
+    /// Takes bytes that a statement has allocated already.
+    fn add_unreserved(&self, bytes: usize) {
+        self.unreserved_bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.add(bytes);
+    }
+
+    fn sub_unreserved(&self, bytes: usize) {
+        self.sub(bytes);
+        self.unreserved_bytes.fetch_sub(bytes, Ordering::SeqCst);
     }
 
     fn try_add(&self, bytes: usize, limit: usize) -> std::result::Result<(), usize> {
@@ -96,7 +110,8 @@ impl Drop for MessageCharge {
 impl terrace_ipc::Account for MessageMemory {
     fn charge(&self, bytes: u64) -> std::result::Result<terrace_ipc::Charge, String> {
         let memory = &self.0;
-        let total = self.0.limit_bytes;
+        // A message cannot wait, so it is not refused for what statements hold without reservation.
+        let total = memory.limit_bytes.saturating_add(memory.unreserved_bytes.load(Ordering::SeqCst));
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         memory.try_add(bytes, total).map_err(|used| format!("all statements hold {used} of {total} bytes"))?;
         Ok(Box::new(MessageCharge(Arc::clone(memory), bytes)))

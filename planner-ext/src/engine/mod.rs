@@ -354,7 +354,7 @@ impl Engine {
         let io = Arc::clone(store.io());
         let read_account = Arc::clone(store.io_account());
         let limits = SpillLimits { all_bytes: options.spill_bytes, statement_bytes: options.statement_spill_bytes };
-        let spill_space = SpillSpace::new(spill, limits, io, read_account);
+        let spill_space = SpillSpace::new(spill, limits, io, read_account, Arc::clone(&options.clock));
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(memory.statement_pool(None))
             .with_disk_manager_builder(spill_space.for_statement(StatementId::NONE).disk_manager())

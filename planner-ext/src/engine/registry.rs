@@ -270,9 +270,10 @@ impl Registry {
         };
         let scans = Arc::new(StatementScans::with_stop_check(stop_check, Arc::clone(&self.pause)));
         let memory = match new.kind {
-            StatementKind::Ingest => StatementMemory::of_ingest(&self.memory, new.group.memory.as_ref()),
-            _ => StatementMemory::new(&self.memory, new.group.memory.as_ref()),
+            StatementKind::Query | StatementKind::Export => StatementMemory::new,
+            _ => StatementMemory::for_writes,
         };
+        let memory = memory(&self.memory, new.group.memory.as_ref());
         let memory = Arc::new(memory);
         memory.heap().set_stop_check({
             let interrupt = interrupt.clone();
@@ -379,6 +380,7 @@ impl Registry {
             }
             ended.push_back(record);
         }
+        statement.memory.end();
         self.record_ending(statement);
         self.remove(statement);
     }

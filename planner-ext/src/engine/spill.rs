@@ -17,7 +17,7 @@ use datafusion::common::DataFusionError;
 use datafusion::execution::disk_manager::DiskManagerBuilder;
 use datafusion::execution::{SpillFile, SpillWriter, TempFileFactory};
 use futures::{Stream, stream};
-use terrace_tier_store::clock::{Clock, SystemClock};
+use terrace_tier_store::clock::Clock;
 use terrace_tier_store::io::{AlignedBuffer, BlockIo, Class, Intent, IoFile, ReadHandle, StatementId};
 use terrace_tier_store::tier::{Account, Charge};
 
@@ -49,7 +49,7 @@ pub(super) struct SpillSpace {
     limits: SpillLimits,
     used_bytes: AtomicU64,
     next: AtomicU64,
-    clock: SystemClock,
+    clock: Arc<dyn Clock>,
 }
 
 impl SpillSpace {
@@ -58,10 +58,10 @@ impl SpillSpace {
         limits: SpillLimits,
         io: Arc<dyn BlockIo>,
         read_account: Arc<Account>,
+        clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         let used_bytes = AtomicU64::new(0);
         let next = AtomicU64::new(1);
-        let clock = SystemClock::default();
         Arc::new(Self { folder: folder.to_owned(), io, read_account, limits, used_bytes, next, clock })
     }
 
@@ -101,7 +101,7 @@ impl StatementSpill {
         self.spilled_bytes.load(Ordering::Relaxed)
     }
 
-    /// Microseconds for which its readers have waited for bytes so far.
+    /// Microseconds from when its readers needed bytes until they went on with them so far, summed over readers.
     pub(super) fn read_wait_us(&self) -> u64 {
         self.read_wait_us.load(Ordering::Relaxed)
     }
@@ -292,6 +292,7 @@ impl AsRef<[u8]> for ChargedBytes {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use futures::TryStreamExt;
+    use terrace_tier_store::clock::SystemClock;
     use terrace_tier_store::io::best_engine;
 
     use super::*;
@@ -303,7 +304,8 @@ mod tests {
     ) -> (Arc<SpillSpace>, Arc<dyn BlockIo>, Arc<Account>) {
         let io = best_engine();
         let read_account = Account::new("cold reads", reading_bytes);
-        (SpillSpace::new(folder, limits, Arc::clone(&io), Arc::clone(&read_account)), io, read_account)
+        let clock = Arc::new(SystemClock::default());
+        (SpillSpace::new(folder, limits, Arc::clone(&io), Arc::clone(&read_account), clock), io, read_account)
     }
 
     fn pattern(len: usize) -> Vec<u8> {

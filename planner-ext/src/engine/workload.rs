@@ -130,7 +130,7 @@ pub struct WorkloadGroupRecord {
     pub queued: usize,
     /// Query memory that those with a slot are expected to need, in bytes.
     pub demand_bytes: u64,
-    /// Query memory that they reserve, in bytes.
+    /// Query memory that they take, in bytes: reservations, and what they have allocated far beyond.
     pub reserved_bytes: u64,
     /// Statements that got a slot since the server started.
     pub admitted: u64,

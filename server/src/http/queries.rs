@@ -83,9 +83,9 @@ pub struct QueryItem {
     read_wait_us: u64,
     /// The part of it that a read of a few rows ended.
     point_wait_us: u64,
-    /// The part of it that a read ended that a scan had to wait for from the beginning.
+    /// The part of it that a read of some rows ended, or one without room to read ahead.
     needed_wait_us: u64,
-    /// The part of it that a read ended that a scan had begun ahead.
+    /// The part of it that a read of whole columns ended, which scans read ahead.
     prefetch_wait_us: u64,
     /// Time that it waited for rows that it had spilled, in microseconds.
     spill_wait_us: u64,

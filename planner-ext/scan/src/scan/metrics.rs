@@ -107,12 +107,11 @@ impl WaitTimer {
         }
     }
 
-    /// Counts the waits up to now as those for a read of `class`, which has ended them.
-    pub(super) fn ended_by(&mut self, class: Class) {
+    /// Counts the waits up to now as those for a read of `class`, which has ended them; those that no read has ended have no
+    /// class.
+    pub(super) fn ended_by(&mut self, class: Option<Class>) {
         let waited = std::mem::take(&mut self.open);
-        if waited.is_zero() {
-            return;
-        }
+        let Some(class) = class.filter(|_| !waited.is_zero()) else { return };
         self.tally.waited_for(class, waited);
         match self.class_times.iter().find(|(of, _)| *of == class) {
             Some((_, time)) => time.add_duration(waited),

@@ -82,18 +82,21 @@ impl ScanStream {
                 self.release_current();
                 match self.queue.poll_next(self.partition, cx)? {
                     Poll::Ready(Some(Work::Slices(chunk))) => {
-                        chunk.read_class().into_iter().for_each(|class| self.wait.ended_by(class));
+                        self.wait.ended_by(chunk.read_class());
                         self.current = Some(chunk);
                     }
                     Poll::Ready(Some(Work::Filters(chunk))) => {
-                        chunk.read_class().into_iter().for_each(|class| self.wait.ended_by(class));
+                        self.wait.ended_by(chunk.read_class());
                         self.queue.apply_filters(*chunk, &mut self.filter)?;
                         // That was the work of a whole chunk, so the stream yields to other tasks.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
                     Poll::Ready(None) => self.done = true,
-                    Poll::Pending => return Poll::Pending,
+                    Poll::Pending => {
+                        self.wait.start();
+                        return Poll::Pending;
+                    }
                 }
                 continue;
             };
@@ -267,9 +270,6 @@ impl Stream for ScanStream {
             let _timer = compute.timer();
             self.poll_batch(cx)
         };
-        if poll.is_pending() && self.current.is_none() {
-            self.wait.start();
-        }
         match &poll {
             // Rows only: `record_poll` also walks all buffers of every batch to count its bytes.
             Poll::Ready(Some(Ok(batch))) => self.baseline.record_output(batch.num_rows()),

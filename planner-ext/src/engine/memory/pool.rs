@@ -167,6 +167,8 @@ struct OperatorMemory {
     merging_aggregations: HashSet<usize>,
     /// What the statement has allocated beyond its reservations and the tolerance, as last counted.
     unreserved_bytes: usize,
+    /// Whether the statement has ended: its tasks may hold memory for a moment, which nobody counts.
+    has_ended: bool,
 }
 
 impl OperatorMemory {
@@ -190,13 +192,15 @@ impl OperatorMemory {
         let held = self.held_bytes(consumer.id());
         // A small operator has little to spill, so it may use half of the last fifth.
         let small = (total / 32).max(ONE_BATCH_BYTES.min(total / 5));
+        // One that holds nothing has nothing to spill, so that it would fail for what others hold without reservation.
+        let unreserved = if held == 0 { self.unreserved_bytes } else { 0 };
         if held.saturating_add(additional) <= small {
-            return total - total / 10;
+            return (total - total / 10).saturating_add(unreserved);
         }
         // For a sort, bytes that other sorts have handed on count as used until their merges take them.
         let is_sort = self.sorts.iter().any(|sort| sort.runs == consumer.id());
         let others = self.sorts.iter().filter(|sort| is_sort && sort.runs != consumer.id());
-        (total - total / 5).saturating_sub(others.map(|sort| sort.handed_on_bytes).sum())
+        (total - total / 5).saturating_sub(others.map(|sort| sort.handed_on_bytes).sum()).saturating_add(unreserved)
     }
 
     /// The bytes that count against the limit where `consumer` holds `asked`.
@@ -370,7 +374,7 @@ impl StatementPool {
 
     /// The most bytes that it can reserve.
     pub(in crate::engine) fn limit_bytes(&self) -> usize {
-        self.group.iter().chain([&self.shared]).map(|memory| memory.limit_bytes).min().unwrap_or(0)
+        self.memories().map(|memory| memory.limit_bytes).min().unwrap_or(0)
     }
 
     /// The most bytes that it has had reserved.
@@ -383,53 +387,79 @@ impl StatementPool {
         self.was_crowded_out.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether its operators hold reservations.
-    pub(super) fn has_reservations(&self) -> bool {
+    /// What its operators have reserved.
+    pub(super) fn operator_bytes(&self) -> usize {
         let operators = self.operators.lock();
-        self.reserved() > operators.unreserved_bytes
+        self.reserved().saturating_sub(operators.unreserved_bytes)
+    }
+
+    /// Counts nothing without reservation any more: the statement has ended.
+    pub(super) fn end(&self) {
+        let mut operators = self.operators.lock();
+        operators.has_ended = true;
+        self.release_unreserved(std::mem::take(&mut operators.unreserved_bytes));
     }
 
     /// Counts what the statement has allocated beyond its reservations, as it is now.
     pub(super) fn count_unreserved(&self) {
         self.update_unreserved(&mut self.operators.lock());
+        self.record_peak();
     }
 
     fn update_unreserved(&self, operators: &mut OperatorMemory) {
-        let Some(heap) = &self.heap else { return };
+        let Some(heap) = self.heap.as_ref().filter(|_| !operators.has_ended) else { return };
         let counted = operators.unreserved_bytes;
         let reserved = self.reserved().saturating_sub(counted);
         let tolerated = reserved.saturating_add(TOLERATED_BYTES.max(reserved / TOLERATED_PART));
         let unreserved = usize::try_from(heap.bytes()).unwrap_or(usize::MAX).saturating_sub(tolerated);
         if unreserved > counted {
-            self.add(unreserved - counted);
+            self.memories().for_each(|memory| memory.add_unreserved(unreserved - counted));
+            self.used_bytes.fetch_add(unreserved - counted, Ordering::Relaxed);
         } else {
-            self.release(counted - unreserved);
+            self.release_unreserved(counted - unreserved);
         }
         operators.unreserved_bytes = unreserved;
     }
 
-    /// Takes bytes without a limit.
-    fn add(&self, bytes: usize) {
-        self.group.iter().chain([&self.shared]).for_each(|memory| memory.add(bytes));
-        self.record_reserved(bytes);
+    fn release_unreserved(&self, bytes: usize) {
+        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.memories().for_each(|memory| memory.sub_unreserved(bytes));
+    }
+
+    /// The memory that it takes part in.
+    fn memories(&self) -> impl Iterator<Item = &Arc<QueryMemory>> {
+        self.group.iter().chain([&self.shared])
     }
 
     /// Gives bytes to others.
     fn release(&self, bytes: usize) {
         self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.group.iter().chain([&self.shared]).for_each(|memory| memory.sub(bytes));
+        self.memories().for_each(|memory| memory.sub(bytes));
     }
 
-    fn record_reserved(&self, bytes: usize) {
-        let before = self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.peak_bytes.fetch_max(before + bytes, Ordering::Relaxed);
+    /// Records what `reservation` got. What was allocated before it was asked for is counted once.
+    fn record_growth(
+        &self,
+        operators: &mut OperatorMemory,
+        reservation: &MemoryReservation,
+        asked: usize,
+        counted: usize,
+    ) {
+        self.used_bytes.fetch_add(counted, Ordering::Relaxed);
+        operators.record_growth(reservation.consumer(), asked, counted);
+        self.update_unreserved(operators);
+        self.record_peak();
+    }
+
+    /// Records what it has now as its peak, if it is.
+    fn record_peak(&self) {
+        self.peak_bytes.fetch_max(self.reserved(), Ordering::Relaxed);
     }
 }
 
 impl Drop for StatementPool {
     fn drop(&mut self) {
-        let unreserved = self.operators.get_mut().unreserved_bytes;
-        self.release(unreserved);
+        self.end();
     }
 }
 
@@ -479,9 +509,8 @@ impl MemoryPool for StatementPool {
         let mut operators = self.operators.lock();
         let additional = operators.counted_growth(reservation.consumer(), asked);
         self.release(operators.take_emitted(reservation.consumer()));
-        self.add(additional);
-        operators.record_growth(reservation.consumer(), asked, additional);
-        self.update_unreserved(&mut operators);
+        self.memories().for_each(|memory| memory.add(additional));
+        self.record_growth(&mut operators, reservation, asked, additional);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, asked: usize) {
@@ -523,8 +552,7 @@ impl MemoryPool for StatementPool {
             operators.record_refusal(consumer);
             return Err(error);
         }
-        self.record_reserved(additional);
-        operators.record_growth(consumer, asked, additional);
+        self.record_growth(&mut operators, reservation, asked, additional);
         Ok(())
     }
 

@@ -28,8 +28,9 @@ impl StatementMemory {
         Self { pool: Arc::new(pool), heap }
     }
 
-    /// The memory of a statement whose rows arrive in messages, which query memory counts by themselves.
-    pub(in crate::engine) fn of_ingest(memory: &Arc<QueryMemory>, group: Option<&Arc<QueryMemory>>) -> Self {
+    /// The memory of a statement that hands rows to the threads that write tables, and of which only reservations count:
+    /// its account is not credited for all that these threads free.
+    pub(in crate::engine) fn for_writes(memory: &Arc<QueryMemory>, group: Option<&Arc<QueryMemory>>) -> Self {
         Self { pool: memory.statement_pool(group), heap: HeapAccount::new() }
     }
 
@@ -56,7 +57,7 @@ impl StatementMemory {
     /// end with their tasks, which may be at work on other threads.
     pub(in crate::engine) async fn wait_until_released(&self) {
         let released = async {
-            while self.pool.has_reservations() {
+            while self.pool.operator_bytes() > 0 {
                 tokio::time::sleep(RELEASE_CHECK).await;
             }
         };
@@ -73,14 +74,19 @@ impl StatementMemory {
         self.pool.take_crowded_out()
     }
 
+    /// Lets only reservations count from now on: the statement has ended.
+    pub(in crate::engine) fn end(&self) {
+        self.pool.end();
+    }
+
     /// Counts what its work has allocated beyond what its operators reserve, as it is now.
     pub(in crate::engine) fn count_unreserved(&self) {
         self.pool.count_unreserved();
     }
 
-    /// What its work allocates beyond what it reserves.
+    /// What its work allocates beyond what its operators reserve.
     pub(in crate::engine) fn unreserved_bytes(&self) -> u64 {
-        self.heap.bytes().saturating_sub(self.reserved_bytes())
+        self.heap.bytes().saturating_sub(self.pool.operator_bytes() as u64)
     }
 
     /// The larger of what it reserves and what it allocates.

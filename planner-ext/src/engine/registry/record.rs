@@ -133,16 +133,17 @@ pub struct MemoryUse {
     pub allocated_peak: u64,
 }
 
-/// Microseconds for which a statement waited for reads of each class.
+/// Microseconds for which a statement waited for reads of each class. A wait that another partition's work or the end of
+/// the scan ended has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadWaits {
     /// For reads of a few rows.
     pub point_us: u64,
-    /// For reads that a scan had to wait for from the beginning.
+    /// For some rows of columns, and for what a scan read without room to read ahead.
     pub needed_us: u64,
     /// For rows that it had spilled.
     pub spill_us: u64,
-    /// For what a scan had begun to read ahead.
+    /// For whole columns, which scans read ahead.
     pub prefetch_us: u64,
 }
 

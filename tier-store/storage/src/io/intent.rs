@@ -34,8 +34,8 @@ impl Class {
         }
     }
 
-    /// The one of these, in the order of [`Class::ALL`], that is the class's.
-    pub(super) fn of<T>(self, all: [T; Class::ALL.len()]) -> T {
+    /// The entry of the class in a list in the order of [`Class::ALL`].
+    pub(super) fn entry_in<T>(self, all: [T; Class::ALL.len()]) -> T {
         let [point, needed, spill, prefetch, upkeep] = all;
         match self {
             Self::Point => point,

@@ -166,7 +166,7 @@ impl IoStats {
 
     /// The reads of a class. One that was raised counts in its first class.
     pub fn class(&self, class: Class) -> &ClassStats {
-        class.of(self.classes.each_ref())
+        class.entry_in(self.classes.each_ref())
     }
 }
 

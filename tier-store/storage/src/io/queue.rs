@@ -120,7 +120,7 @@ impl<T> ReadQueue<T> {
     }
 
     fn class_mut(&mut self, class: Class) -> &mut ClassQueue<T> {
-        class.of(self.classes.each_mut())
+        class.entry_in(self.classes.each_mut())
     }
 
     /// Moves a read that waits in a less urgent class to the end of the statement's in this one. False if there is none.

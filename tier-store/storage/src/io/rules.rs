@@ -69,21 +69,21 @@ impl IoRules {
         let first_place = usize::from(ranks.first().is_some_and(|first| first.len() > 1));
         let mut places = Class::ALL;
         for (rank, place) in ranks.iter().zip(Class::ALL.into_iter().skip(first_place)) {
-            rank.iter().for_each(|class| *class.of(places.each_mut()) = place);
+            rank.iter().for_each(|class| *class.entry_in(places.each_mut()) = place);
         }
         Ok(Self { places, turns })
     }
 
     /// The rank of a class, 1 for the most urgent.
     pub fn rank(&self, class: Class) -> usize {
-        let place = class.of(self.places);
+        let place = class.entry_in(self.places);
         let before = Class::ALL.into_iter().filter(|other| *other < place && self.places.contains(other));
         before.count() + 1
     }
 
     /// Whether reads of a class overtake what waits for the device.
     pub fn overtakes(&self, class: Class) -> bool {
-        class.of(self.places) == Class::Point
+        class.entry_in(self.places) == Class::Point
     }
 
     /// Which read of a rank is next.
@@ -97,7 +97,7 @@ impl IoRules {
             Turns::Statement => intent.statement,
             Turns::Arrival => StatementId::NONE,
         };
-        Intent { class: intent.class.of(self.places), statement }
+        Intent { class: intent.class.entry_in(self.places), statement }
     }
 }
 

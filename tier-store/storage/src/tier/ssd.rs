@@ -104,6 +104,8 @@ impl ReadPurpose {
     fn class(self, bytes: u64, is_part: bool) -> Class {
         match self.admission {
             Admission::Move | Admission::Upkeep => Class::Upkeep,
+            // Columns that others read are no point, however few bytes this reader adds.
+            _ if self.is_short && bytes == 0 => Class::Needed,
             _ if self.is_short && bytes <= Class::POINT_BYTES => Class::Point,
             // A statement reads some rows of a column when others have passed its filter: it needs them now.
             Admission::Guaranteed => Class::Needed,

@@ -230,33 +230,45 @@ fn what_a_statement_allocates_far_beyond_its_reservations_counts() {
     let join = operator(&operators, "HashJoinInput", false);
     let mib = |bytes: usize| (bytes + MIB / 2) / MIB;
     aggregate.try_grow(4 * MIB).unwrap();
-    let rows = heap.charge_call(|| vec![1_u8; 68 * MIB]);
+    let rows = heap.charge_call(|| vec![1_u8; 60 * MIB]);
     pool.count_unreserved();
     assert_eq!(mib(memory.used_bytes()), 4, "64 MiB are tolerated");
-    let more = heap.charge_call(|| vec![1_u8; 200 * MIB]);
+    let more = heap.charge_call(|| vec![1_u8; 208 * MIB]);
     pool.count_unreserved();
     assert_eq!((mib(memory.used_bytes()), mib(pool.reserved()), mib(pool.peak_bytes())), (204, 204, 204));
     // An operator that can spill does, a request of another statement is refused, and one that cannot spill has its room.
     let refused = aggregate.try_grow(150 * MIB).unwrap_err().to_string();
     assert!(refused.contains("without reservation 2"), "{refused}");
     assert!(!pool.take_crowded_out(), "it would not get them alone either");
+    assert_eq!(mib(pool.operator_bytes()), 4);
     let other: Arc<dyn MemoryPool> = memory.statement_pool(None);
     let others = operator(&other, "HashJoinInput", false);
     others.try_grow(200 * MIB).unwrap_err();
+    // Nor one that has nothing to spill yet.
+    let sort = operator(&operators, "ExternalSorter[0]", true);
+    sort.try_grow(150 * MIB).unwrap();
+    sort.try_grow(200 * MIB).unwrap_err();
+    drop(sort);
     join.try_grow(390 * MIB).unwrap();
     // What is reserved now is counted once.
-    pool.count_unreserved();
-    assert_eq!(mib(memory.used_bytes()), 394);
+    assert_eq!((mib(memory.used_bytes()), mib(pool.peak_bytes())), (394, 394));
     drop(join);
     heap.charge_call(|| drop(more));
     pool.count_unreserved();
     assert_eq!(memory.used_bytes(), 4 * MIB);
-    assert!(pool.has_reservations());
     drop(aggregate);
-    let rest = heap.charge_call(|| vec![1_u8; 10 * MIB]);
+    let rest = heap.charge_call(|| vec![1_u8; 18 * MIB]);
     pool.count_unreserved();
-    assert!(!pool.has_reservations() && mib(memory.used_bytes()) == 14, "{}", memory.used_bytes());
-    drop((operators, pool));
+    assert_eq!((pool.operator_bytes(), mib(memory.used_bytes())), (0, 14));
+    // A message has no statement that could start again.
+    let messages = super::super::MessageMemory(Arc::clone(&memory));
+    let message = terrace_ipc::Account::charge(&messages, 400 << 20).unwrap();
+    assert!(terrace_ipc::Account::charge(&messages, 1 << 20).is_err());
+    drop(message);
+    pool.end();
+    pool.count_unreserved();
     assert_eq!(memory.used_bytes(), 0, "a statement that has ended counts no more");
+    drop((operators, pool));
+    assert_eq!(memory.used_bytes(), 0);
     drop((rows, rest));
 }
