@@ -19,6 +19,7 @@
 //! - [`arrow_files`]: foreign Arrow files
 //! - [`placement`]: placement rules
 //! - [`plan_cache`]: plans of earlier queries
+//! - `reads`: reads of the home tier
 //! - [`credulous`]: a faulty check of hot views
 //! - [`generator`]: random rows, conditions and queries, shared with the tests of `terrace_views`
 //! - [`hot_views`]: statements on hot views
