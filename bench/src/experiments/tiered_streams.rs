@@ -22,8 +22,8 @@ const QUERY_BYTES: f64 = 25e6;
 const LEAST_QUERY_BYTES: f64 = 64e6;
 /// Queries that are to spill.
 const SPILLING: [&str; 3] = ["q9", "q18", "q21"];
-/// So often they spill in a round.
-const EXPECTED_SPILLS: f64 = (SPILLING.len() * STREAMS) as f64;
+/// So often they spill in a round at least: three times of four, as one that runs beside small ones may not.
+const LEAST_SPILLS: f64 = (SPILLING.len() * STREAMS) as f64 * 0.75;
 /// Longer than a round, so that a wait is no failure.
 const QUEUE_TIMEOUT_S: u64 = 3600;
 const BY_ARRIVAL: [&str; 2] = ["io.order=point = needed = spill = prefetch = upkeep", "io.turns=arrival"];
@@ -88,9 +88,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             params[format!("spilled_bytes_{side}")] =
                 json!(median(&of_rounds(place, |measured| measured.spilled_bytes)));
         }
-        let spill = |side: usize| {
-            of_rounds(side, |measured| measured.spilling).into_iter().all(|count| count >= EXPECTED_SPILLS)
-        };
+        let spill =
+            |side: usize| of_rounds(side, |measured| measured.spilling).into_iter().all(|count| count >= LEAST_SPILLS);
         if !(spill(0) && spill(number + 1)) {
             params["undecided"] = json!("queries that are to spill did not: use a larger scale");
         }
