@@ -13,7 +13,7 @@
 //! - From [`CROWDED_PERCENT`] on, while several statements hold more than query memory and a quarter of it, those are
 //!   stopped that hold the most beyond their reservations: values of aggregates are copied whole into their results, and
 //!   nothing stops that on the way.
-//! - From a sixteenth of the limit below the next mark on, the DRAM tier yields what is missing: a copy of a segment saves
+//! - From a sixteenth of the limit below the next mark on, or half of what the largest statement holds if that is more, the DRAM tier yields what is missing: a copy of a segment saves
 //!   time, a statement that is stopped has no answer. It takes segments again when as much again has been free for
 //!   [`YIELD_TIME`].
 //! - From [`FREE_PERCENT`] below the limit on, but at least [`LEAST_FREE_BYTES`], and a third of what the largest statement
@@ -307,7 +307,7 @@ impl Reaction {
         }
         self.waited = if stopping > 0 { self.waited + since } else { Duration::ZERO };
         let stop_from = stop_from(limit_bytes, largest_bytes);
-        due.yielding = self.yielding(resident_bytes, stop_from, limit_bytes / 16, since);
+        due.yielding = self.yielding(resident_bytes, stop_from, yield_band(limit_bytes, largest_bytes), since);
         // Nobody waits where no end of a statement can be expected.
         let is_paused = resident_bytes >= stop_from && stopping > 0;
         if is_paused != self.is_paused {
@@ -350,6 +350,12 @@ fn share(bytes: u64, percent: u64) -> u64 {
 fn stop_from(limit_bytes: u64, largest_bytes: u64) -> u64 {
     let to_grow = (largest_bytes / 3).min(limit_bytes / 8);
     limit_bytes - share(limit_bytes, FREE_PERCENT).max(LEAST_FREE_BYTES.min(limit_bytes / 4)).max(to_grow)
+}
+
+/// How far below that the DRAM tier yields: two tables of groups that are copied into larger ones have added a third to what
+/// their statement held within a tenth of a second.
+fn yield_band(limit_bytes: u64, largest_bytes: u64) -> u64 {
+    (limit_bytes / 16).max((largest_bytes / 2).min(limit_bytes / 8))
 }
 
 /// Time until the next look: a part of the time in which memory can fill up.
@@ -484,6 +490,7 @@ mod tests {
         assert_eq!(due(70, 1), (None, false), "the time begins anew");
         assert_eq!(due(70, 1), (Some(Yielding::End), false));
         assert_eq!(due(70, 9), (None, false));
+        assert_eq!([0, 64 << 20, 600 << 20, 2 << 30].map(|bytes| yield_band(LIMIT, bytes) >> 20), [256, 256, 300, 512]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde_json::json;
 
 use crate::bench::{Bench, Finding, Target};
-use crate::data::{Dataset, StoreClone};
+use crate::data::{Dataset, StoreClone, folder_bytes};
 use crate::error::{Error, Result};
 use crate::row::Sample;
 use crate::server::Server;
@@ -55,6 +55,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             let side = Side::start(settings, &data, query_bytes, bench.threads)?;
             // Fills DRAM, and calibrates.
             let alone = side.measure(std::slice::from_ref(&statements), &mut expected)?;
+            side.server.run_epoch()?;
             let measured = side.measure(&streams, &mut expected)?;
             side.server.stop()?;
             bench.record(name, "alone", alone.sample());
@@ -153,7 +154,8 @@ impl Side {
             "query.history=100000".to_owned(),
             "tiering.interval=10s".to_owned(),
         ];
-        let mut arguments = vec!["--dram-budget", "10%"];
+        let dram = (folder_bytes(&data.store().join("ssd"))? / 10).to_string();
+        let mut arguments = vec!["--dram-budget", &dram];
         let settings = common.iter().map(String::as_str).chain(settings.iter().copied());
         arguments.extend(settings.flat_map(|setting| ["--set", setting]));
         Ok(Self { server: Server::start(&store.path(), &arguments)?, _store: store })

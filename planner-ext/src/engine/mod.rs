@@ -552,7 +552,8 @@ impl Engine {
         self.registry.cancel(id)
     }
 
-    /// Makes query memory count what statements have allocated far beyond what their operators reserve, as it is now.
+    /// Looks at what statements hold far beyond what their operators reserve: query memory counts what they have held for a
+    /// quarter of a second.
     pub fn count_unreserved(&self) {
         self.registry.count_unreserved();
     }

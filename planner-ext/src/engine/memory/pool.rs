@@ -71,6 +71,9 @@ const ONE_BATCH_BYTES: usize = 8 << 20;
 const TOLERATED_BYTES: usize = 64 << 20;
 /// Or this part of its reservations, if that is more.
 const TOLERATED_PART: usize = 8;
+/// For so long it has to hold more without a break before that counts: a table of groups that grows is there twice for a
+/// moment, and would be spilled for it.
+const LASTING_US: u64 = 250_000;
 
 /// Prefixes of DataFusion's names for the consumers of a sort: that of its runs, and that of its merge, registered later.
 const SORT_CONSUMER: &str = "ExternalSorter[";
@@ -165,10 +168,19 @@ struct OperatorMemory {
     aggregations: usize,
     /// Ids of the consumers of those that have spilled and read their groups again.
     merging_aggregations: HashSet<usize>,
-    /// What the statement has allocated beyond its reservations and the tolerance, as last counted.
+    /// What the statement has held beyond its reservations and the tolerance for some time, as last counted.
     unreserved_bytes: usize,
+    /// The least that it has held so since a time in microseconds.
+    least_excess: Option<LeastExcess>,
     /// Whether the statement has ended: its tasks may hold memory for a moment, which nobody counts.
     has_ended: bool,
+}
+
+/// The least that a statement has held beyond its reservations and the tolerance since a look.
+#[derive(Debug, Clone, Copy)]
+struct LeastExcess {
+    since_us: u64,
+    bytes: usize,
 }
 
 impl OperatorMemory {
@@ -400,25 +412,38 @@ impl StatementPool {
         self.release_unreserved(std::mem::take(&mut operators.unreserved_bytes));
     }
 
-    /// Counts what the statement has allocated beyond its reservations, as it is now.
-    pub(super) fn count_unreserved(&self) {
-        self.update_unreserved(&mut self.operators.lock());
+    /// Counts what the statement has held beyond its reservations for [`LASTING_US`]; `now_us` is the time of this look.
+    pub(super) fn count_unreserved(&self, now_us: u64) {
+        let operators = &mut *self.operators.lock();
+        self.lower_unreserved(operators);
+        let excess = self.excess_bytes(operators);
+        let least = operators.least_excess.get_or_insert(LeastExcess { since_us: now_us, bytes: excess });
+        least.bytes = least.bytes.min(excess);
+        if now_us.saturating_sub(least.since_us) < LASTING_US {
+            return;
+        }
+        let lasting = least.bytes;
+        *least = LeastExcess { since_us: now_us, bytes: excess };
+        let more = lasting.saturating_sub(operators.unreserved_bytes);
+        self.memories().for_each(|memory| memory.add_unreserved(more));
+        self.used_bytes.fetch_add(more, Ordering::Relaxed);
+        operators.unreserved_bytes += more;
         self.record_peak();
     }
 
-    fn update_unreserved(&self, operators: &mut OperatorMemory) {
-        let Some(heap) = self.heap.as_ref().filter(|_| !operators.has_ended) else { return };
-        let counted = operators.unreserved_bytes;
-        let reserved = self.reserved().saturating_sub(counted);
+    /// What the statement holds beyond its reservations and the tolerance now.
+    fn excess_bytes(&self, operators: &OperatorMemory) -> usize {
+        let Some(heap) = self.heap.as_ref().filter(|_| !operators.has_ended) else { return 0 };
+        let reserved = self.reserved().saturating_sub(operators.unreserved_bytes);
         let tolerated = reserved.saturating_add(TOLERATED_BYTES.max(reserved / TOLERATED_PART));
-        let unreserved = usize::try_from(heap.bytes()).unwrap_or(usize::MAX).saturating_sub(tolerated);
-        if unreserved > counted {
-            self.memories().for_each(|memory| memory.add_unreserved(unreserved - counted));
-            self.used_bytes.fetch_add(unreserved - counted, Ordering::Relaxed);
-        } else {
-            self.release_unreserved(counted - unreserved);
-        }
-        operators.unreserved_bytes = unreserved;
+        usize::try_from(heap.bytes()).unwrap_or(usize::MAX).saturating_sub(tolerated)
+    }
+
+    /// Counts no more without reservation than there is: operators have reserved or freed some of it.
+    fn lower_unreserved(&self, operators: &mut OperatorMemory) {
+        let less = operators.unreserved_bytes.saturating_sub(self.excess_bytes(operators));
+        self.release_unreserved(less);
+        operators.unreserved_bytes -= less;
     }
 
     fn release_unreserved(&self, bytes: usize) {
@@ -447,7 +472,7 @@ impl StatementPool {
     ) {
         self.used_bytes.fetch_add(counted, Ordering::Relaxed);
         operators.record_growth(reservation.consumer(), asked, counted);
-        self.update_unreserved(operators);
+        self.lower_unreserved(operators);
         self.record_peak();
     }
 
@@ -524,7 +549,7 @@ impl MemoryPool for StatementPool {
         let mut operators = self.operators.lock();
         let additional = operators.counted_growth(consumer, asked);
         self.release(operators.take_emitted(consumer));
-        self.update_unreserved(&mut operators);
+        self.lower_unreserved(&mut operators);
         let try_add = |memory: &QueryMemory, holders: &str| {
             let total = memory.limit_bytes;
             let limit = operators.limit_for(total, reservation, additional);

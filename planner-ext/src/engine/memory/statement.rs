@@ -79,9 +79,9 @@ impl StatementMemory {
         self.pool.end();
     }
 
-    /// Counts what its work has allocated beyond what its operators reserve, as it is now.
-    pub(in crate::engine) fn count_unreserved(&self) {
-        self.pool.count_unreserved();
+    /// Counts what its work has held beyond what its operators reserve for some time; `now_us` is the time of this look.
+    pub(in crate::engine) fn count_unreserved(&self, now_us: u64) {
+        self.pool.count_unreserved(now_us);
     }
 
     /// What its work allocates beyond what its operators reserve.

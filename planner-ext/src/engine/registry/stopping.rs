@@ -33,10 +33,11 @@ pub struct StopOrder {
 }
 
 impl Registry {
-    /// Counts what the running statements have allocated beyond what their operators reserve, as it is now.
+    /// Counts what the running statements have held beyond what their operators reserve for some time.
     pub(in crate::engine) fn count_unreserved(&self) {
+        let now_us = self.clock.now_us();
         let statements: Vec<_> = self.running.lock().values().cloned().collect();
-        statements.iter().for_each(|statement| statement.memory.count_unreserved());
+        statements.iter().for_each(|statement| statement.memory.count_unreserved(now_us));
     }
 
     /// Memory that the running statements hold.

@@ -230,12 +230,26 @@ fn what_a_statement_allocates_far_beyond_its_reservations_counts() {
     let join = operator(&operators, "HashJoinInput", false);
     let mib = |bytes: usize| (bytes + MIB / 2) / MIB;
     aggregate.try_grow(4 * MIB).unwrap();
+    let now_us = std::cell::Cell::new(0);
+    // The excess lasts from the second look to the third; the first ends an earlier time.
+    let count_unreserved = || {
+        for _ in 0..3 {
+            pool.count_unreserved(now_us.get());
+            now_us.set(now_us.get() + LASTING_US);
+        }
+    };
     let rows = heap.charge_call(|| vec![1_u8; 60 * MIB]);
-    pool.count_unreserved();
+    count_unreserved();
     assert_eq!(mib(memory.used_bytes()), 4, "64 MiB are tolerated");
     let more = heap.charge_call(|| vec![1_u8; 208 * MIB]);
-    pool.count_unreserved();
+    count_unreserved();
     assert_eq!((mib(memory.used_bytes()), mib(pool.reserved()), mib(pool.peak_bytes())), (204, 204, 204));
+    let moment = heap.charge_call(|| vec![1_u8; 100 * MIB]);
+    now_us.set(now_us.get() + 1);
+    pool.count_unreserved(now_us.get());
+    heap.charge_call(|| drop(moment));
+    count_unreserved();
+    assert_eq!(mib(memory.used_bytes()), 204, "what lasts a moment does not count");
     // An operator that can spill does, a request of another statement is refused, and one that cannot spill has its room.
     let refused = aggregate.try_grow(150 * MIB).unwrap_err().to_string();
     assert!(refused.contains("without reservation 2"), "{refused}");
@@ -254,11 +268,11 @@ fn what_a_statement_allocates_far_beyond_its_reservations_counts() {
     assert_eq!((mib(memory.used_bytes()), mib(pool.peak_bytes())), (394, 394));
     drop(join);
     heap.charge_call(|| drop(more));
-    pool.count_unreserved();
+    count_unreserved();
     assert_eq!(memory.used_bytes(), 4 * MIB);
     drop(aggregate);
     let rest = heap.charge_call(|| vec![1_u8; 18 * MIB]);
-    pool.count_unreserved();
+    count_unreserved();
     assert_eq!((pool.operator_bytes(), mib(memory.used_bytes())), (0, 14));
     // A message has no statement that could start again.
     let messages = super::super::MessageMemory(Arc::clone(&memory));
@@ -266,7 +280,7 @@ fn what_a_statement_allocates_far_beyond_its_reservations_counts() {
     assert!(terrace_ipc::Account::charge(&messages, 1 << 20).is_err());
     drop(message);
     pool.end();
-    pool.count_unreserved();
+    count_unreserved();
     assert_eq!(memory.used_bytes(), 0, "a statement that has ended counts no more");
     drop((operators, pool));
     assert_eq!(memory.used_bytes(), 0);
