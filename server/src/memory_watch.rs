@@ -4,7 +4,7 @@
 //! results of functions, plans and freed memory that the allocator keeps belong to no part, so a thread compares resident
 //! memory with the limit of the plan:
 //!
-//! - At each look, query memory counts what statements have allocated far beyond what their operators reserve.
+//! - Query memory counts what statements have held far beyond what their operators reserve for a quarter of a second.
 //! - From [`PRESSURE_PERCENT`] of the limit on, the allocator returns freed memory to the system at once, also what idle
 //!   threads have kept. While statements hold [`LARGE_BYTES`] together, it returns at once what is freed: they allocate and
 //!   free by hundreds of megabytes, and twice what they held was resident when freed memory was kept for reuse. Nor does the

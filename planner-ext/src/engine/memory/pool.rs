@@ -34,10 +34,10 @@
 //! - **An aggregation with grouping sets counts twice what it asks for.** It emits a part of its groups in copies and keeps
 //!   the room of its table (aggregates/grouped_hash_stream.rs `try_update_memory_reservation`, `Vec::drain`).
 //!
-//! - **What a statement allocates far beyond its reservations counts, too.** Some operators reserve nothing for what they
-//!   keep: frames of windows, values of some aggregates, rows that a sort copies. Beyond a tolerance their bytes count as
-//!   those of the statement, so that operators that can spill do so earlier. Requests of operators that cannot spill are not
-//!   refused for them.
+//! - **What a query holds far beyond its reservations for a quarter of a second counts, too.** Some operators reserve nothing
+//!   for what they keep: frames of windows, values of some aggregates, rows that a sort copies. Beyond a tolerance their bytes
+//!   count as those of the statement, so that operators that can spill do so earlier. The statement's own requests of
+//!   operators that cannot spill, or hold nothing to spill, are not refused for them.
 //!
 //! The pool still refuses larger requests while four fifths of the limit are used, and requests of merges and joins when
 //! the whole limit is used.
@@ -66,7 +66,7 @@ use super::QueryMemory;
 /// Bytes that a small operator may hold, so that it has room for one batch.
 const ONE_BATCH_BYTES: usize = 8 << 20;
 
-/// What a statement may allocate beyond its reservations before it counts: batches on their way between operators, and what
+/// What a statement may hold beyond its reservations before that counts: batches on their way between operators, and what
 /// both numbers are off by.
 const TOLERATED_BYTES: usize = 64 << 20;
 /// Or this part of its reservations, if that is more.
@@ -204,7 +204,7 @@ impl OperatorMemory {
         let held = self.held_bytes(consumer.id());
         // A small operator has little to spill, so it may use half of the last fifth.
         let small = (total / 32).max(ONE_BATCH_BYTES.min(total / 5));
-        // One that holds nothing has nothing to spill, so that it would fail for what others hold without reservation.
+        // One that holds nothing has nothing to spill, so that it would fail for what the statement holds without reservation.
         let unreserved = if held == 0 { self.unreserved_bytes } else { 0 };
         if held.saturating_add(additional) <= small {
             return (total - total / 10).saturating_add(unreserved);

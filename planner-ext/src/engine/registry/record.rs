@@ -123,7 +123,7 @@ pub struct StatementRecord {
 /// The memory of a statement, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Query memory that it takes: what its operators reserve, and what it allocates far beyond.
+    /// Query memory that it takes: what its operators reserve, and what it has held far beyond for some time.
     pub reserved: u64,
     /// The most that it took so far.
     pub reserved_peak: u64,
@@ -131,6 +131,14 @@ pub struct MemoryUse {
     pub allocated: u64,
     /// The most that it had allocated so far.
     pub allocated_peak: u64,
+}
+
+impl MemoryUse {
+    /// The peaks divided: much above 1, the plan did not know of a part of what the statement held. `None` where it
+    /// took no query memory.
+    pub(crate) fn allocated_to_reserved(&self) -> Option<f64> {
+        (self.reserved_peak > 0).then(|| self.allocated_peak as f64 / self.reserved_peak as f64)
+    }
 }
 
 /// Microseconds for which a statement waited for reads of each class. A wait that another partition's work or the end of
@@ -145,12 +153,4 @@ pub struct ReadWaits {
     pub spill_us: u64,
     /// For whole columns, which scans read ahead.
     pub prefetch_us: u64,
-}
-
-impl MemoryUse {
-    /// The peaks divided: much above 1, the plan did not know of a part of what the statement held. `None` where it
-    /// took no query memory.
-    pub(crate) fn allocated_to_reserved(&self) -> Option<f64> {
-        (self.reserved_peak > 0).then(|| self.allocated_peak as f64 / self.reserved_peak as f64)
-    }
 }
