@@ -123,6 +123,13 @@ impl Server {
         Ok(())
     }
 
+    /// Backs all tables up to a new folder.
+    pub fn backup(&self, folder: &Path) -> Result<()> {
+        let http = HttpConnection { http_addr: self.http_addr.clone(), user: None, password: None };
+        http.request("POST", "/api/v1/backup", Some(&json!({ "path": folder })))?;
+        Ok(())
+    }
+
     /// Bytes that lie on a tier.
     pub fn placed_bytes(&self, tier: &str) -> Result<f64> {
         self.number(&format!("SELECT placed_bytes FROM system.tiers WHERE tier = '{tier}'"))

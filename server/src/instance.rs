@@ -140,6 +140,7 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, runtimes: 
         planning_timeout: query.planning_timeout.0,
         spill_bytes,
         statement_spill_bytes: query.statement_spill_limit.resolve(spill_bytes),
+        spill_tier_percent: query.spill_tier_percent,
         history: query.history,
         mining: MiningOptions {
             mode: config.hot_views.mode,

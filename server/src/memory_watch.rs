@@ -154,6 +154,7 @@ impl Shared {
             let Some(engine) = engine.upgrade() else { return };
             let wait = wait_for(resident_bytes, limit_bytes);
             engine.count_unreserved();
+            engine.give_tiers_room();
             let memory = Memory {
                 resident_bytes,
                 limit_bytes,

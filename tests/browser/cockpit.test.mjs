@@ -134,13 +134,14 @@ test("a tier is drained on the page and resumed", async () => {
   assert.equal(await state(), "active");
 });
 
-test("reads of the disk are shown by class", async () => {
+test("reads and writes of the disk are shown by class", async () => {
   await sql("SELECT count(DISTINCT l_comment) FROM lineitem");
   const shown = page.locator("#io tr");
   await shown.filter({ hasText: "prefetch: read ahead" }).waitFor();
-  assert.deepEqual((await shown.allTextContents()).map((row) => row.split(":")[0]), ["point", "needed", "spill", "prefetch", "upkeep"]);
+  assert.deepEqual((await shown.allTextContents()).map((row) => row.split(":")[0]), ["point", "needed", "spill", "prefetch", "write", "upkeep"]);
   const { classes } = await api("io");
   assert.ok(classes.reduce((sum, c) => sum + c.reads, 0) > 0, JSON.stringify(classes));
+  assert.ok(classes.find((c) => c.name === "write").written_bytes > 0, JSON.stringify(classes));
 });
 
 test("a running query is seen and can be cancelled", { timeout: 60000 }, async () => {

@@ -99,7 +99,7 @@ pub mod table {
 
 /// Tiers: places for segments, each with a kind, a byte budget and an owner type for its bytes.
 pub mod tier {
-    pub use terrace_model::{Account, Charge, MAX_TIERS, TierId, TierIndex, TierKind};
+    pub use terrace_model::{Account, Charge, Loan, MAX_TIERS, TierId, TierIndex, TierKind};
     pub use terrace_storage::tier::{
         Home, HomeTier, MemoryTier, MemoryTiers, SegmentBytes, codec, dram, home, nvm, ssd,
     };

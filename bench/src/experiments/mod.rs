@@ -15,7 +15,9 @@
 //! - [`memory_limit`]: TPC-H in little memory
 //! - [`mixed_clients`]: short statements beside heavy sorts
 //! - [`moves`]: speed of moves, and their effect on queries
+//! - [`one_scan`]: hot statements after a scan of a cold table
 //! - [`peers`]: programs to compare with
+//! - [`points_beside_upkeep`]: look-ups beside background work
 //! - [`queries`]: rounds of the 22 queries
 //! - [`read_gaps`]: holes that are read through
 //! - [`restart`]: restart of a server
@@ -23,6 +25,7 @@
 //! - [`simulation`]: policies on virtual time
 //! - [`solver`]: time and gap of the solver
 //! - [`solver_quality`]: placements by solving time
+//! - [`spilled_rows`]: spilled rows on disk and on the fastest tier
 //! - [`statement_memory`]: resident memory of large statements
 //! - [`tenants`]: ten tenants
 //! - [`tiered`]: TPC-H with a tenth in DRAM
@@ -47,7 +50,9 @@ mod memory;
 mod memory_limit;
 mod mixed_clients;
 mod moves;
+mod one_scan;
 mod peers;
+mod points_beside_upkeep;
 mod queries;
 mod read_gaps;
 mod restart;
@@ -55,6 +60,7 @@ mod round_trips;
 mod simulation;
 mod solver;
 mod solver_quality;
+mod spilled_rows;
 mod statement_memory;
 mod tenants;
 mod tiered;
@@ -131,6 +137,12 @@ pub const ALL: &[Experiment] = &[
         .about("p99 of short statements beside heavy sorts, 32 clients in 2 GiB: admission by demand against 16 slots"),
     experiment("tiered-streams", "S4", tiered_streams::run)
         .about("4 streams of TPC-H that spill, 10 % in DRAM: reads by meaning and the solver against FIFO and LRU"),
+    experiment("points-beside-upkeep", "S3", points_beside_upkeep::run)
+        .about("look-ups of a row, 20 a second, beside OPTIMIZE, backups and moves, against the same without"),
+    experiment("spilled-rows", "S5", spilled_rows::run)
+        .about("TPC-H Q18 that spills: its temporary rows on disk against all of them on the fastest tier"),
+    experiment("one-scan", "S6", one_scan::run)
+        .about("hot statements after one scan of a cold table of 4 times the DRAM, against before; LRU beside them"),
     experiment("cold-scan", "P7", io::cold_scan)
         .about("a cold scan of lineitem, against raw sequential reads of its files"),
     experiment("point-reads", "P8", io::point_reads)

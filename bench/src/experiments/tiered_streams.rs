@@ -26,7 +26,7 @@ const SPILLING: [&str; 3] = ["q9", "q18", "q21"];
 const LEAST_SPILLS: f64 = (SPILLING.len() * STREAMS) as f64 * 0.75;
 /// Longer than a round, so that a wait is no failure.
 const QUEUE_TIMEOUT_S: u64 = 3600;
-const BY_ARRIVAL: [&str; 2] = ["io.order=point = needed = spill = prefetch = upkeep", "io.turns=arrival"];
+const BY_ARRIVAL: [&str; 2] = ["io.order=point = needed = spill = prefetch = write = upkeep", "io.turns=arrival"];
 
 /// Name in rows, and the settings; the measured one first.
 const SIDES: [(&str, &[&str]); 3] = [

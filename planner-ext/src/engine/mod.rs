@@ -196,6 +196,8 @@ pub struct EngineOptions {
     pub spill_bytes: u64,
     /// Bytes that each statement may have there.
     pub statement_spill_bytes: u64,
+    /// Percent of the budget of each memory tier that spilled rows may have while it has room.
+    pub spill_tier_percent: f64,
     /// Target number of partitions of a plan; the number of worker threads is a good value.
     pub target_partitions: usize,
     /// Rows per batch.
@@ -244,6 +246,7 @@ impl EngineOptions {
             spill_dir: spill_dir.into(),
             spill_bytes: 64 << 30,
             statement_spill_bytes: 32 << 30,
+            spill_tier_percent: 10.0,
             target_partitions: std::thread::available_parallelism().map_or(2, usize::from),
             batch_size: 8192,
             admission: AdmissionPolicy::default(),
@@ -351,10 +354,12 @@ impl Engine {
         })?;
         memory::charge_spawned_tasks();
         let memory = QueryMemory::new(options.query_memory_bytes);
-        let io = Arc::clone(store.io());
-        let read_account = Arc::clone(store.io_account());
-        let limits = SpillLimits { all_bytes: options.spill_bytes, statement_bytes: options.statement_spill_bytes };
-        let spill_space = SpillSpace::new(spill, limits, io, read_account, Arc::clone(&options.clock));
+        let limits = SpillLimits {
+            all_bytes: options.spill_bytes,
+            statement_bytes: options.statement_spill_bytes,
+            tier_share: options.spill_tier_percent / 100.0,
+        };
+        let spill_space = SpillSpace::new(spill, limits, &store, Arc::clone(&options.clock));
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(memory.statement_pool(None))
             .with_disk_manager_builder(spill_space.for_statement(StatementId::NONE).disk_manager())
@@ -471,6 +476,17 @@ impl Engine {
     /// Bytes in spill files now.
     pub fn spilled_bytes(&self) -> u64 {
         self.spill_space.used_bytes()
+    }
+
+    /// Bytes of spill files that lie on memory tiers.
+    pub fn spilled_tier_bytes(&self) -> u64 {
+        self.spill_space.tier_bytes()
+    }
+
+    /// Begins to send spilled rows from memory tiers to the disk where a move found no room for its segment, or a tier is
+    /// closed or yields its memory. To be called again and again.
+    pub fn give_tiers_room(&self) {
+        self.spill_space.leave_tiers();
     }
 
     /// How often queries found the plan of an earlier one.

@@ -154,7 +154,7 @@ impl RunningStatement {
         ReadWaits {
             point_us: scans_us(Class::Point),
             needed_us: scans_us(Class::Needed),
-            spill_us: self.spill.read_wait_us(),
+            spill_us: self.spill.wait_us(),
             prefetch_us: scans_us(Class::Prefetch),
         }
     }

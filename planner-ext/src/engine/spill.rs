@@ -1,30 +1,45 @@
-//! Spill files of statements that ran out of memory (sorts, aggregations, exchanges), in DataFusion's format.
+//! Spill files of statements that ran out of memory (sorts, aggregations, joins, exchanges), in DataFusion's format.
 //!
-//! They are written through the page cache and read back by the store's I/O engine, in a class of their own: reads of
-//! scans go first, moves go last. Reads go through the page cache too: it still holds most of the bytes that were spilled a
-//! moment ago, and a direct read would first wait until the kernel has written them. A file is deleted with its last
-//! reader. Each statement counts what it has spilled, and may have a part of the space for all.
+//! Their bytes lie in pieces on memory tiers that have room, else on disk, where the store's I/O engine writes and reads
+//! them around the page cache, in a class of their own. A statement waits for its writes only when many of them run. A file
+//! goes with its last reader. Each statement counts what it has spilled, and may have a part of the space for all.
+//!
+//! - [`disk`]: the bytes of a statement's files on disk
+//! - [`file`]: one file: its pieces, and the writer
+//! - [`reader`]: reads a file
+//! - [`tiers`]: room on memory tiers
 
-use std::fs::File;
-use std::io::Write;
+mod disk;
+mod file;
+mod reader;
+mod tiers;
+
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use datafusion::common::DataFusionError;
 use datafusion::execution::disk_manager::DiskManagerBuilder;
-use datafusion::execution::{SpillFile, SpillWriter, TempFileFactory};
-use futures::{Stream, stream};
+use datafusion::execution::{SpillFile, TempFileFactory};
+use futures::Stream;
+use parking_lot::Mutex;
+use terrace_heap::HeapAccount;
 use terrace_tier_store::clock::Clock;
-use terrace_tier_store::io::{AlignedBuffer, BlockIo, Class, Intent, IoFile, ReadHandle, StatementId};
-use terrace_tier_store::tier::{Account, Charge};
+use terrace_tier_store::io::{BlockIo, Class, Intent, StatementId};
+use terrace_tier_store::store::Store;
+use terrace_tier_store::tier::Account;
+use terrace_tier_store::{Error, Result};
 
-use crate::error::store_error;
+use disk::StatementFile;
+use file::{FileState, RunningWrite, SpilledFile};
+use tiers::TierShare;
 
-/// Bytes of one read; the next read is submitted meanwhile, where the budget of reads allows.
-const READ_BYTES: u64 = 256 << 10;
+/// Writes of one statement that run before it waits for one of them; each has a piece in memory.
+const RUNNING_WRITES: usize = 16;
+/// Writes of one statement that run while its pieces leave a tier.
+const LEAVING_WRITES: usize = 64;
 
 /// Sorted runs that a spilled sort reads at once. DataFusion would read as many as memory allows, which leaves none to
 /// partitions that still sort.
@@ -37,6 +52,8 @@ pub(super) struct SpillLimits {
     pub(super) all_bytes: u64,
     /// Most bytes of each statement.
     pub(super) statement_bytes: u64,
+    /// Of the budget of each memory tier, from 0 to 1: what all of them may have there while there is room.
+    pub(super) tier_share: f64,
 }
 
 /// The folder of spill files and their bytes.
@@ -46,35 +63,83 @@ pub(super) struct SpillSpace {
     io: Arc<dyn BlockIo>,
     /// Limits the bytes that are being read.
     read_account: Arc<Account>,
+    tiers: TierShare,
     limits: SpillLimits,
     used_bytes: AtomicU64,
     next: AtomicU64,
+    on_tiers: Mutex<FilesOnTiers>,
     clock: Arc<dyn Clock>,
 }
 
+/// Files that may have pieces on a tier, the oldest first.
+#[derive(Debug, Default)]
+struct FilesOnTiers {
+    files: Vec<Weak<FileState>>,
+    /// How many were there when those that are gone were removed last.
+    kept: usize,
+}
+
 impl SpillSpace {
-    pub(super) fn new(
-        folder: &Path,
-        limits: SpillLimits,
-        io: Arc<dyn BlockIo>,
-        read_account: Arc<Account>,
-        clock: Arc<dyn Clock>,
-    ) -> Arc<Self> {
-        let used_bytes = AtomicU64::new(0);
-        let next = AtomicU64::new(1);
-        Arc::new(Self { folder: folder.to_owned(), io, read_account, limits, used_bytes, next, clock })
+    pub(super) fn new(folder: &Path, limits: SpillLimits, store: &Arc<Store>, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self {
+            folder: folder.to_owned(),
+            io: Arc::clone(store.io()),
+            read_account: Arc::clone(store.io_account()),
+            tiers: TierShare::new(Arc::clone(store), limits.tier_share, Arc::clone(&clock)),
+            limits,
+            used_bytes: AtomicU64::new(0),
+            next: AtomicU64::new(1),
+            on_tiers: Mutex::default(),
+            clock,
+        })
     }
 
     /// The spill files of one statement.
     pub(super) fn for_statement(self: &Arc<Self>, statement: StatementId) -> Arc<StatementSpill> {
         let space = Arc::clone(self);
-        let [used_bytes, spilled_bytes, read_wait_us] = Default::default();
-        Arc::new(StatementSpill { space, statement, used_bytes, spilled_bytes, read_wait_us })
+        let [used_bytes, spilled_bytes, wait_us] = Default::default();
+        let (disk, writes, failed) = Default::default();
+        Arc::new(StatementSpill { space, statement, used_bytes, spilled_bytes, wait_us, disk, writes, failed })
     }
 
-    /// Bytes in files now.
+    /// Bytes in files now, on tiers and on disk.
     pub(super) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of them on memory tiers.
+    pub(super) fn tier_bytes(&self) -> u64 {
+        self.tiers.used_bytes()
+    }
+
+    /// Begins to send to the disk what memory tiers want back, the oldest files first. Waits for no write: a tier has the room
+    /// when a later call sees that they have ended.
+    pub(super) fn leave_tiers(&self) {
+        let wanted = self.tiers.recalled();
+        if wanted.is_empty() && self.tiers.used_bytes() == 0 {
+            return;
+        }
+        let files: Vec<_> = self.on_tiers.lock().files.iter().filter_map(Weak::upgrade).collect();
+        files.iter().for_each(|file| file.spill.end_some());
+        for (tier, wanted) in wanted {
+            let mut left = 0;
+            for file in &files {
+                match HeapAccount::uncharged(|| file.leave_tier(tier, wanted.saturating_sub(left))) {
+                    Ok(bytes) => left += bytes,
+                    Err(error) => tracing::debug!(%error, "spilled rows stay on their tier"),
+                }
+            }
+        }
+    }
+
+    /// Notes a file that has its first piece on a tier.
+    fn note_on_tier(&self, file: &Arc<FileState>) {
+        let mut on_tiers = self.on_tiers.lock();
+        if on_tiers.files.len() >= 2 * on_tiers.kept.max(32) {
+            on_tiers.files.retain(|file| file.strong_count() > 0);
+            on_tiers.kept = on_tiers.files.len();
+        }
+        on_tiers.files.push(Arc::downgrade(file));
     }
 }
 
@@ -85,7 +150,19 @@ pub(super) struct StatementSpill {
     statement: StatementId,
     used_bytes: AtomicU64,
     spilled_bytes: AtomicU64,
-    read_wait_us: AtomicU64,
+    wait_us: AtomicU64,
+    /// Made with the first piece that goes to the disk.
+    disk: Mutex<Option<Arc<StatementFile>>>,
+    /// Writes under way, the oldest first.
+    writes: Mutex<VecDeque<RunningWrite>>,
+    /// The error of the first write that failed.
+    failed: Mutex<Option<Error>>,
+}
+
+impl Drop for StatementSpill {
+    fn drop(&mut self) {
+        HeapAccount::uncharged(|| self.writes.get_mut().clear());
+    }
 }
 
 impl StatementSpill {
@@ -101,14 +178,115 @@ impl StatementSpill {
         self.spilled_bytes.load(Ordering::Relaxed)
     }
 
-    /// Microseconds from when its readers needed bytes until they went on with them so far, summed over readers.
-    pub(super) fn read_wait_us(&self) -> u64 {
-        self.read_wait_us.load(Ordering::Relaxed)
+    /// Microseconds for which readers waited for bytes and writers for earlier writes so far, summed over both.
+    pub(super) fn wait_us(&self) -> u64 {
+        self.wait_us.load(Ordering::Relaxed)
+    }
+
+    /// Counts a wait that began at `since_us`.
+    fn count_wait(&self, since_us: u64) {
+        self.wait_us.fetch_add(self.space.clock.now_us().saturating_sub(since_us), Ordering::Relaxed);
+    }
+
+    fn count_spilled(&self, bytes: u64) {
+        self.spilled_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn io(&self) -> &Arc<dyn BlockIo> {
+        &self.space.io
+    }
+
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.space.clock
+    }
+
+    fn read_account(&self) -> &Arc<Account> {
+        &self.space.read_account
+    }
+
+    fn space(&self) -> &SpillSpace {
+        &self.space
+    }
+
+    /// Its file on disk.
+    fn disk(&self) -> Result<Arc<StatementFile>> {
+        let mut disk = self.disk.lock();
+        if let Some(file) = disk.as_ref() {
+            return Ok(Arc::clone(file));
+        }
+        let intent = Intent { class: Class::Spill, statement: self.statement };
+        let number = self.space.next.fetch_add(1, Ordering::Relaxed);
+        let path = self.space.folder.join(format!("spill-{number}"));
+        let file = StatementFile::create(&path, &self.space.io, intent)?;
+        Ok(Arc::clone(disk.insert(Arc::new(file))))
+    }
+
+    /// Notes a write that has begun, and waits while too many run. Fails when an earlier one has.
+    fn track(&self, write: Option<RunningWrite>) -> Result<()> {
+        let mut is_too_much = false;
+        if let Some(write) = write {
+            let mut writes = self.writes.lock();
+            writes.push_back(write);
+            is_too_much = writes.len() > RUNNING_WRITES;
+        }
+        self.end_some();
+        while is_too_much {
+            let first = {
+                let mut writes = self.writes.lock();
+                if writes.len() > RUNNING_WRITES { writes.pop_front() } else { None }
+            };
+            let Some(first) = first else { break };
+            let since_us = self.space.clock.now_us();
+            let ended = first.end();
+            self.count_wait(since_us);
+            self.note_failure(ended);
+        }
+        self.failed.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Notes a write that has begun, without waiting.
+    fn begin(&self, write: RunningWrite) {
+        self.writes.lock().push_back(write);
+    }
+
+    /// Whether another piece may leave its tier.
+    fn may_leave(&self) -> bool {
+        self.writes.lock().len() < LEAVING_WRITES
+    }
+
+    /// Takes the results of the writes that have ended.
+    fn end_some(&self) {
+        let ended: VecDeque<RunningWrite> = {
+            let mut writes = self.writes.lock();
+            let (ended, running) = writes.drain(..).partition(RunningWrite::has_ended);
+            *writes = running;
+            ended
+        };
+        ended.into_iter().for_each(|write| self.note_failure(write.end()));
+    }
+
+    /// Withdraws the writes of files that are gone, and frees their space on disk.
+    fn forget_unwanted(&self) {
+        let unwanted: VecDeque<RunningWrite> = {
+            let mut writes = self.writes.lock();
+            let (wanted, unwanted) = writes.drain(..).partition(RunningWrite::is_wanted);
+            *writes = wanted;
+            unwanted
+        };
+        HeapAccount::uncharged(|| drop(unwanted));
+        let disk = self.disk.lock().clone();
+        disk.iter().for_each(|file| file.free_unused());
+    }
+
+    fn note_failure(&self, ended: Result<()>) {
+        if let Err(error) = ended {
+            self.failed.lock().get_or_insert(error);
+        }
     }
 
     /// Counts bytes about to be written. Fails when it, or all statements together, would have too many in files.
     fn reserve(&self, bytes: u64) -> std::io::Result<()> {
-        let SpillLimits { all_bytes, statement_bytes } = self.space.limits;
+        let SpillLimits { all_bytes, statement_bytes, .. } = self.space.limits;
         let refused = |used: u64, whose: &str, limit: u64, option: &str, remedy: &str| {
             let folder = self.space.folder.display();
             let text = format!(
@@ -141,237 +319,12 @@ impl StatementSpill {
 struct SpillFactory(Arc<StatementSpill>);
 
 impl TempFileFactory for SpillFactory {
-    fn create_temp_file(&self, what: &str) -> datafusion::error::Result<Arc<dyn SpillFile>> {
-        let space = &self.0.space;
-        let number = space.next.fetch_add(1, Ordering::Relaxed);
-        let path = space.folder.join(format!("spill-{number}"));
-        let failed = |error: std::io::Error| {
-            let text = format!("cannot create spill file {} while {what}: {error}", path.display());
-            DataFusionError::IoError(std::io::Error::new(error.kind(), text))
-        };
-        let file = File::create_new(&path).map_err(failed)?;
-        Ok(Arc::new(SpilledFile { path, file, len: Arc::default(), spill: Arc::clone(&self.0) }))
-    }
-}
-
-/// One spill file; dropping it deletes the file.
-#[derive(Debug)]
-struct SpilledFile {
-    path: PathBuf,
-    file: File,
-    len: Arc<AtomicU64>,
-    spill: Arc<StatementSpill>,
-}
-
-impl Drop for SpilledFile {
-    fn drop(&mut self) {
-        self.spill.release(self.len.load(Ordering::Relaxed));
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(%error, file = %self.path.display(), "cannot delete a spill file");
-        }
-    }
-}
-
-impl SpillFile for SpilledFile {
-    fn path(&self) -> Option<&Path> {
-        Some(&self.path)
-    }
-
-    fn size(&self) -> Option<u64> {
-        Some(self.len.load(Ordering::Relaxed))
-    }
-
-    fn read_stream(&self) -> datafusion::error::Result<ByteStream> {
-        let reader = SpillReader {
-            path: self.path.clone(),
-            spill: Arc::clone(&self.spill),
-            file: None,
-            at: 0,
-            read_ahead: None,
-        };
-        Ok(Box::pin(stream::try_unfold(reader, SpillReader::next_piece)))
-    }
-
-    fn open_writer(&self) -> datafusion::error::Result<Box<dyn SpillWriter>> {
-        let file = self.file.try_clone()?;
-        let len = Arc::clone(&self.len);
-        let spill = Arc::clone(&self.spill);
-        Ok(Box::new(SpillFileWriter { file, len, spill }))
+    fn create_temp_file(&self, _what: &str) -> datafusion::error::Result<Arc<dyn SpillFile>> {
+        Ok(Arc::new(SpilledFile(FileState::new(Arc::clone(&self.0)))))
     }
 }
 
 type ByteStream = Pin<Box<dyn Stream<Item = datafusion::error::Result<Bytes>> + Send>>;
 
-struct SpillFileWriter {
-    file: File,
-    len: Arc<AtomicU64>,
-    spill: Arc<StatementSpill>,
-}
-
-impl Write for SpillFileWriter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.spill.reserve(bytes.len() as u64)?;
-        let written = self.file.write(bytes);
-        let count = *written.as_ref().unwrap_or(&0) as u64;
-        self.len.fetch_add(count, Ordering::Relaxed);
-        self.spill.spilled_bytes.fetch_add(count, Ordering::Relaxed);
-        self.spill.release(bytes.len() as u64 - count);
-        written
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl SpillWriter for SpillFileWriter {
-    fn finish(&mut self) -> datafusion::error::Result<()> {
-        Ok(())
-    }
-}
-
-/// Reads a file from its start, one read ahead. Dropping it cancels the reads under way.
-struct SpillReader {
-    path: PathBuf,
-    spill: Arc<StatementSpill>,
-    /// Opened with the first read, when its length is known.
-    file: Option<Arc<IoFile>>,
-    at: u64,
-    read_ahead: Option<(ReadHandle, Arc<Charge>)>,
-}
-
-impl SpillReader {
-    async fn next_piece(mut self) -> datafusion::error::Result<Option<(Bytes, Self)>> {
-        if self.file.is_none() {
-            self.file = Some(IoFile::open_buffered(&self.path).map_err(store_error)?);
-        }
-        let Some((read, charge)) = self.read_ahead.take().or_else(|| self.start(true)) else { return Ok(None) };
-        self.read_ahead = self.start(false);
-        let clock = &self.spill.space.clock;
-        let since_us = clock.now_us();
-        let bytes = read.await.map_err(store_error)?;
-        self.spill.read_wait_us.fetch_add(clock.now_us().saturating_sub(since_us), Ordering::Relaxed);
-        Ok(Some((Bytes::from_owner(ChargedBytes { bytes, _charge: charge }), self)))
-    }
-
-    /// Submits the next read. `None` at the end of the file, and for a read ahead when the read account is full.
-    fn start(&mut self, needed: bool) -> Option<(ReadHandle, Arc<Charge>)> {
-        let file = self.file.as_ref()?;
-        let len = file.len.saturating_sub(self.at).min(READ_BYTES);
-        if len == 0 {
-            return None;
-        }
-        let space = &self.spill.space;
-        let charge = match space.read_account.try_charge(len) {
-            Ok(charge) => charge,
-            Err(_) if needed => space.read_account.charge_always(len),
-            Err(_) => return None,
-        };
-        let intent = Intent { class: Class::Spill, statement: self.spill.statement };
-        let handle = space.io.read_as(intent, file, self.at, len as usize);
-        let charge = Arc::new(charge);
-        handle.attach_charge(Arc::clone(&charge));
-        self.at += len;
-        Some((handle, charge))
-    }
-}
-
-/// Bytes that were read, charged until the last reference to them is dropped.
-struct ChargedBytes {
-    bytes: AlignedBuffer,
-    _charge: Arc<Charge>,
-}
-
-impl AsRef<[u8]> for ChargedBytes {
-    fn as_ref(&self) -> &[u8] {
-        self.bytes.as_slice()
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-    use futures::TryStreamExt;
-    use terrace_tier_store::clock::SystemClock;
-    use terrace_tier_store::io::best_engine;
-
-    use super::*;
-
-    fn space(
-        folder: &Path,
-        limits: SpillLimits,
-        reading_bytes: u64,
-    ) -> (Arc<SpillSpace>, Arc<dyn BlockIo>, Arc<Account>) {
-        let io = best_engine();
-        let read_account = Account::new("cold reads", reading_bytes);
-        let clock = Arc::new(SystemClock::default());
-        (SpillSpace::new(folder, limits, Arc::clone(&io), Arc::clone(&read_account), clock), io, read_account)
-    }
-
-    fn pattern(len: usize) -> Vec<u8> {
-        (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
-    }
-
-    #[tokio::test]
-    async fn what_is_spilled_is_read_back_by_the_engine_and_goes() {
-        let folder = tempfile::tempdir().unwrap();
-        for (len, reading_bytes) in
-            [(0, 1 << 20), (1, 1 << 20), (256 << 10, 1 << 20), (3_000_001, 1 << 20), (3_000_001, 0)]
-        {
-            let limits = SpillLimits { all_bytes: 1 << 30, statement_bytes: 1 << 30 };
-            let (space, io, read_account) = space(folder.path(), limits, reading_bytes);
-            let spill = space.for_statement(StatementId::next());
-            let factory = SpillFactory(Arc::clone(&spill));
-            let file = factory.create_temp_file("a test").unwrap();
-            let mut writer = file.open_writer().unwrap();
-            writer.write_all(&pattern(len)).unwrap();
-            writer.finish().unwrap();
-            drop(writer);
-            assert_eq!((file.size(), space.used_bytes()), (Some(len as u64), len as u64));
-            let pieces: Vec<Bytes> = file.read_stream().unwrap().try_collect().await.unwrap();
-            assert_eq!(pieces.concat(), pattern(len));
-            assert!(read_account.used_bytes() >= len as u64, "what is held is charged");
-            drop(pieces);
-            assert_eq!(io.stats().read_bytes(), len as u64);
-            // A reader that gives up half way leaves nothing.
-            drop(file.read_stream().unwrap().try_next().await.unwrap());
-            drop(file);
-            assert_eq!((space.used_bytes(), spill.spilled_bytes()), (0, len as u64));
-            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-            while io.stats().in_flight.load(Ordering::SeqCst) > 0 {
-                tokio::task::yield_now().await;
-            }
-            assert_eq!(read_account.used_bytes(), 0);
-        }
-    }
-
-    #[test]
-    fn too_much_is_refused_with_the_numbers() {
-        let folder = tempfile::tempdir().unwrap();
-        let (space, ..) = space(folder.path(), SpillLimits { all_bytes: 1000, statement_bytes: 600 }, 0);
-        let refused = |written: std::io::Result<()>, texts: [&str; 3]| {
-            let error = crate::error::Error::from(DataFusionError::from(written.unwrap_err()));
-            assert_eq!(error.kind(), crate::error::ErrorKind::ResourceExhausted);
-            assert!(texts.iter().all(|text| error.message().contains(text)), "{}", error.message());
-        };
-        let [first, second] = [0, 1].map(|_| space.for_statement(StatementId::next()));
-        let create = |spill: &Arc<StatementSpill>| SpillFactory(Arc::clone(spill)).create_temp_file("a test").unwrap();
-        let [file, other] = [&first, &second].map(create);
-        let [mut writer, mut other_writer] = [&file, &other].map(|file| file.open_writer().unwrap());
-        writer.write_all(&[1; 500]).unwrap();
-        refused(
-            writer.write_all(&[1; 101]),
-            ["statement has", "500 bytes", "600 in all (query.statement_spill_limit)"],
-        );
-        other_writer.write_all(&[1; 400]).unwrap();
-        refused(other_writer.write_all(&[1; 101]), ["statements have", "900 bytes", "1000 in all (query.spill_limit)"]);
-        writer.write_all(&[1; 100]).unwrap();
-        assert_eq!((space.used_bytes(), first.spilled_bytes(), second.spilled_bytes()), (1000, 600, 400));
-        // Its own space is free again, and what it has spilled stays counted.
-        drop((writer, file));
-        assert_eq!((space.used_bytes(), first.spilled_bytes()), (400, 600));
-        let more = create(&first);
-        let mut again = more.open_writer().unwrap();
-        again.write_all(&[1; 600]).unwrap();
-    }
-}
+mod tests;

@@ -529,10 +529,11 @@ async fn system_tables_show_what_is_there() {
     for table in ["epochs", "moves"] {
         assert_eq!(server.rows(&format!("SELECT count(*) FROM system.{table}")).await, ["0"]);
     }
-    let classes = ["point", "needed", "spill", "prefetch", "upkeep"];
+    let classes = ["point", "needed", "spill", "prefetch", "write", "upkeep"];
     assert_eq!(server.rows("SELECT class FROM system.io").await, classes);
-    let waits = "SELECT count(*) FROM system.io WHERE (reads = 0) = (wait_p99_us IS NULL)";
-    assert_eq!(server.rows(waits).await, ["5"]);
+    let waits = "SELECT count(*) FROM system.io WHERE (reads = 0) = (wait_p99_us IS NULL) \
+                 AND (writes = 0) = (write_wait_p99_us IS NULL)";
+    assert_eq!(server.rows(waits).await, ["6"]);
     let entries = server.engine.entries().await.unwrap();
     assert!(entries.iter().all(|e| !e.columns.fields().is_empty()));
     assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 16);

@@ -1,4 +1,4 @@
-//! `system.io_rules`: the rank of each class of reads, the most urgent first.
+//! `system.io_rules`: the rank of each class of reads and writes, the most urgent first.
 
 use terrace_tier_store::io::{Class, IoRules, Turns};
 
@@ -7,13 +7,14 @@ use crate::error::Result;
 
 type Row = (Class, IoRules);
 
-/// What asks for reads of a class.
+/// What asks for reads and writes of a class.
 fn asked_by(class: Class) -> &'static str {
     match class {
         Class::Point => "a scan that has asked for little so far, for a few pages",
         Class::Needed => "a scan that waits for them",
-        Class::Spill => "a statement, for rows that it spilled",
+        Class::Spill => "a statement, for rows that it spills",
         Class::Prefetch => "a scan that reads ahead",
+        Class::Write => "a client that stores rows, and the seal of inserted rows",
         Class::Upkeep => "moves, compaction, runs and surveys of hot views, checks, backups",
     }
 }

@@ -319,6 +319,9 @@ section! {
         pub spill_limit: Size = Size::Bytes(64 << 30),
         /// Bytes that one statement may have there. A share (50%) is taken of `spill_limit`.
         pub statement_spill_limit: Size = Size::Percent(50.0),
+        /// Percent of the budget of each memory tier that spilled rows may have while segments leave it room; the rest goes
+        /// to disk. 0: all of it.
+        pub spill_tier_percent: f64 = 10.0,
         /// Finished statements that `system.queries` remembers.
         pub history: usize = 1000,
     }

@@ -54,6 +54,8 @@ impl Config {
             "rate_limit of a tier is bytes per second, such as 100MiB, not a percentage"
         } else if matches!(self.query.spill_limit, Size::Percent(_)) {
             "query.spill_limit is bytes, such as 64GiB, not a percentage"
+        } else if !(0.0..=100.0).contains(&self.query.spill_tier_percent) {
+            "query.spill_tier_percent must be from 0 (spilled rows go to disk) to 100"
         } else if self.tiers.given_prices().iter().flatten().any(|price| !price.is_finite() || *price < 0.0) {
             "a price_per_gb must be a number of at least 0"
         } else if self.tiers.is_half_priced() {

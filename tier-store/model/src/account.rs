@@ -17,6 +17,8 @@ pub struct Account {
     limit_bytes: AtomicU64,
     closed: AtomicBool,
     yielding: AtomicBool,
+    lent_bytes: AtomicU64,
+    recalled_bytes: AtomicU64,
     used_bytes: AtomicU64,
     peak_bytes: AtomicU64,
 }
@@ -29,6 +31,8 @@ impl Account {
             limit_bytes: AtomicU64::new(limit_bytes),
             closed: AtomicBool::new(false),
             yielding: AtomicBool::new(false),
+            lent_bytes: AtomicU64::new(0),
+            recalled_bytes: AtomicU64::new(0),
             used_bytes: AtomicU64::new(0),
             peak_bytes: AtomicU64::new(0),
         })
@@ -76,6 +80,33 @@ impl Account {
     #[inline]
     pub fn is_yielding(&self) -> bool {
         self.yielding.load(Ordering::SeqCst)
+    }
+
+    /// Lends bytes of room that is left over to temporary data, as long as these have at most `most_bytes`. They charge
+    /// what they store besides, and go when it is recalled.
+    pub fn try_lend(self: &Arc<Self>, bytes: u64, most_bytes: u64) -> Option<Loan> {
+        let more = |lent: u64| lent.checked_add(bytes).filter(|sum| *sum <= most_bytes);
+        self.lent_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
+        Some(Loan { account: Arc::clone(self), bytes })
+    }
+
+    /// Bytes that temporary data have now.
+    pub fn lent_bytes(&self) -> u64 {
+        self.lent_bytes.load(Ordering::SeqCst)
+    }
+
+    /// Asks for `bytes` of those that are lent: something else needs them. True when there are any.
+    pub fn recall(&self, bytes: u64) -> bool {
+        let has_some = self.lent_bytes() > 0;
+        if has_some {
+            self.recalled_bytes.fetch_max(bytes, Ordering::SeqCst);
+        }
+        has_some
+    }
+
+    /// Bytes that were recalled since the last call.
+    pub fn take_recalled(&self) -> u64 {
+        self.recalled_bytes.swap(0, Ordering::SeqCst)
     }
 
     fn accepts_charges(&self) -> bool {
@@ -154,6 +185,19 @@ impl Charge {
     }
 }
 
+/// Bytes that are lent to temporary data; dropping it gives them back.
+#[derive(Debug)]
+pub struct Loan {
+    account: Arc<Account>,
+    bytes: u64,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.account.lent_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
 impl Drop for Charge {
     #[inline]
     fn drop(&mut self) {
@@ -165,6 +209,19 @@ impl Drop for Charge {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn what_is_lent_can_be_recalled() {
+        let account = Account::new("dram", 100);
+        assert!(!account.recall(10) && account.take_recalled() == 0, "nothing is lent");
+        let first = account.try_lend(20, 30).unwrap();
+        assert!(account.try_lend(11, 30).is_none());
+        let second = account.try_lend(10, 30).unwrap();
+        assert!(account.recall(10) && account.recall(7));
+        assert_eq!((account.lent_bytes(), account.take_recalled(), account.take_recalled()), (30, 10, 0));
+        drop((first, second));
+        assert_eq!(account.lent_bytes(), 0);
+    }
 
     #[test]
     fn charges_end_by_drop_and_never_pass_the_limit() {

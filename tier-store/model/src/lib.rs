@@ -23,7 +23,7 @@ pub mod tier;
 pub mod tier_index;
 pub mod units;
 
-pub use account::{Account, Charge};
+pub use account::{Account, Charge, Loan};
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{ChunkId, ColumnId, MarkId, TableId, TableName};
 pub use mode::TieringMode;

@@ -332,7 +332,9 @@ mod tests {
     use terrace_model::clock::{ManualClock, SystemClock};
     use terrace_model::{Account, Pattern, TierId};
     use terrace_storage::io::simulated::{Faults, SimulatedEngine};
-    use terrace_storage::io::{BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
+    use terrace_storage::io::{
+        AlignedBuffer, BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle,
+    };
     use terrace_storage::migrate::testing::FakeHome;
     use terrace_storage::tier::dram::DramTier;
     use terrace_test_support::depth::by_depth;
@@ -517,6 +519,9 @@ mod tests {
                 self.engine.set_faults(Faults { error_rate: 1.0, ..Faults::default() });
             }
             self.engine.read_windows(intent, file, windows)
+        }
+        fn write_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, bytes: AlignedBuffer) -> ReadHandle {
+            self.engine.write_as(intent, file, offset, bytes)
         }
         fn raise(&self, intent: Intent, handle: &ReadHandle) {
             self.engine.raise(intent, handle);

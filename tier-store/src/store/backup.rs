@@ -20,6 +20,7 @@ use terrace_model::{ChunkId, Error, Result, TableId};
 use terrace_storage::catalog::records::decode;
 use terrace_storage::catalog::{Catalog, Snapshot, Space, TableRecord, key_part};
 use terrace_storage::io::AlignedBuffer;
+use terrace_storage::io::Class;
 use terrace_storage::io::files::{FileSystem, RealFiles, create_private_folder};
 use terrace_storage::table::Chunk;
 use terrace_storage::tier::codec;
@@ -224,7 +225,12 @@ impl CopyJob<'_> {
             let path = ssd.join(core.home.relative(&chunk.path)?);
             let table = path.parent().unwrap_or(&ssd).to_owned();
             RealFiles.create_folder(&table)?;
-            RealFiles.write(&path, load_verified_file(core, chunk)?.as_slice())?;
+            RealFiles.write_through(
+                core.io.as_ref(),
+                Class::Upkeep.into(),
+                &path,
+                &load_verified_file(core, chunk)?,
+            )?;
             folders.insert(table);
             done_bytes += chunk.file_bytes;
             rows += u64::from(chunk.rows);

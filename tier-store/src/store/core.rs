@@ -178,6 +178,7 @@ impl Core {
             let range = segment.home.offset as usize..(segment.home.offset + segment.home.len) as usize;
             let Some(stored) = file.get(range) else { continue };
             if !tier.has_room(segment.bytes()) {
+                tier.account().recall(tier.charged_bytes(segment.bytes() as usize));
                 if let Some(pressure) =
                     self.pressure.get().filter(|_| !tier.account().is_closed() && !tier.account().is_yielding())
                 {

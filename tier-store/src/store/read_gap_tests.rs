@@ -11,7 +11,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use terrace_model::clock::ManualClock;
 use terrace_model::{Result, TableName};
 use terrace_storage::io::blocking::BlockingEngine;
-use terrace_storage::io::{BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
+use terrace_storage::io::{AlignedBuffer, BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 use terrace_storage::table::TableDefinition;
 use terrace_storage::tier::ssd::{Admission, ReadGap};
 
@@ -47,6 +47,10 @@ impl BlockIo for Timed {
         self.clock.advance(Duration::from_micros(ns / 1000));
         self.requests.fetch_add(1, Ordering::SeqCst);
         self.inner.read_windows(intent, file, windows)
+    }
+
+    fn write_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, bytes: AlignedBuffer) -> ReadHandle {
+        self.inner.write_as(intent, file, offset, bytes)
     }
 
     fn raise(&self, intent: Intent, handle: &ReadHandle) {

@@ -31,13 +31,15 @@ async fn waits_for_reads_have_the_class_of_the_read_that_ended_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rules_of_the_queue_are_a_table() {
     let rules = "SELECT class, rank, overtakes, turns FROM system.io_rules";
-    let usual = ["point|1|true", "needed|2|false", "spill|3|false", "prefetch|4|false", "upkeep|5|false"];
+    let usual =
+        ["point|1|true", "needed|2|false", "spill|3|false", "prefetch|4|false", "write|5|false", "upkeep|6|false"];
     assert_eq!(Server::new().rows(rules).await, usual.map(|rule| format!("{rule}|statement")));
     let dir = Arc::new(tempfile::tempdir().unwrap());
-    let io_rules = IoRules::new("point = spill > upkeep > needed = prefetch", Turns::Arrival).unwrap();
+    let io_rules = IoRules::new("point = spill > upkeep = write > needed = prefetch", Turns::Arrival).unwrap();
     let options = StoreOptions { io_rules, ..StoreOptions::new(dir.path().join("data")) };
     let server = Server::over(Store::open(options).unwrap(), dir, |_| {});
-    let changed = ["point|1|false", "spill|1|false", "upkeep|2|false", "needed|3|false", "prefetch|3|false"];
+    let changed =
+        ["point|1|false", "spill|1|false", "write|2|false", "upkeep|2|false", "needed|3|false", "prefetch|3|false"];
     assert_eq!(server.rows(rules).await, changed.map(|rule| format!("{rule}|arrival")));
     // Reads are served all the same.
     server

@@ -229,7 +229,12 @@ impl Round<'_> {
         if charged_bytes > account.limit_bytes() || account.is_yielding() {
             return None;
         }
-        let lacking_bytes = (account.used_bytes() + charged_bytes).saturating_sub(account.limit_bytes());
+        // No segment goes for temporary data: these leave.
+        let placed_bytes = account.used_bytes().saturating_sub(account.lent_bytes());
+        let lacking_bytes = (placed_bytes + charged_bytes).saturating_sub(account.limit_bytes());
+        if !target.has_room(input.bytes) && account.recall(charged_bytes) && lacking_bytes == 0 {
+            return None;
+        }
         let worth_us = match self.shared.options.merge.kind {
             MergeKind::Selective => self.ledger.net_us(input, tier),
             _ => f64::INFINITY,

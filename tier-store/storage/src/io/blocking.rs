@@ -1,6 +1,6 @@
-//! Threads and `pread`: the engine for machines without io_uring (many containers).
+//! Threads, `pread` and `pwrite`: the engine for machines without io_uring (many containers).
 //!
-//! [`Workers`] is the queue with its threads; a [`Device`] carries out single reads, so that the simulated engine shares the
+//! [`Workers`] is the queue with its threads; a [`Device`] carries out single reads and writes, so that the simulated engine shares the
 //! rest. Threads sleep on a condition variable when the queue is empty and are joined when the engine is dropped.
 
 use std::fmt::Debug;
@@ -13,13 +13,13 @@ use parking_lot::{Condvar, Mutex};
 use terrace_model::Result;
 
 use super::queue::ReadQueue;
-use super::request::{Request, pread};
-use super::{BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
+use super::request::{Request, pread, pwrite};
+use super::{AlignedBuffer, BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 
-/// Number of concurrent reads; with more than eight a disk gains latency rather than throughput.
+/// Number of concurrent operations; with more than eight a disk gains latency rather than throughput.
 const THREADS: usize = 8;
 
-/// The device that [`Workers`] read from.
+/// The device of [`Workers`].
 pub(crate) trait Device: Send + Sync + Debug + 'static {
     /// Chooses the position of the next request among `waiting` (at least 1) queued ones; `None` takes the first in the order
     /// of the queue.
@@ -29,6 +29,11 @@ pub(crate) trait Device: Send + Sync + Debug + 'static {
 
     /// Reads some bytes at `offset`; 0 means that the file ends there.
     fn read_at(&self, file: &IoFile, target: &mut [MaybeUninit<u8>], offset: u64) -> std::io::Result<usize>;
+
+    /// Writes some bytes at `offset`.
+    fn write_at(&self, file: &IoFile, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+        pwrite(file, bytes, offset)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +53,7 @@ struct Shared<D> {
     depth: Depth,
 }
 
-/// A queue of reads and the threads that serve it.
+/// A queue of reads and writes, and the threads that serve it.
 #[derive(Debug)]
 pub(crate) struct Workers<D: Device> {
     shared: Arc<Shared<D>>,
@@ -97,12 +102,29 @@ impl<D: Device> Workers<D> {
 
     pub(crate) fn submit(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
         let (handles, request) = Request::new(intent.class, &self.shared.stats, &self.shared.pool, file, windows);
-        // Without threads the read would never end, so the request is dropped here, which cancels the handles.
+        self.push(intent, request);
+        handles
+    }
+
+    /// See [`BlockIo::write_as`].
+    pub(crate) fn submit_write(
+        &self,
+        intent: Intent,
+        file: &Arc<IoFile>,
+        offset: u64,
+        bytes: AlignedBuffer,
+    ) -> ReadHandle {
+        let (handle, request) = Request::to_write(intent.class, &self.shared.stats, file, offset, bytes);
+        self.push(intent, request);
+        handle
+    }
+
+    fn push(&self, intent: Intent, request: Option<Request>) {
+        // Without threads the operation would never end, so the request is dropped here, which cancels the handles.
         if let (Some(request), false) = (request, self.threads.is_empty()) {
             self.shared.queue.lock().waiting.push(intent, request.len as u64, request);
             self.shared.changed.notify_one();
         }
-        handles
     }
 
     /// See [`BlockIo::raise`].
@@ -129,7 +151,7 @@ impl<D: Device> Workers<D> {
 impl<D: Device> Shared<D> {
     fn serve(&self) {
         while let Some(request) = self.next() {
-            request.run(&self.stats, |file, target, offset| self.device.read_at(file, target, offset));
+            request.run(&self.stats, &self.device);
         }
     }
 
@@ -170,7 +192,7 @@ impl<D: Device> Drop for Workers<D> {
     }
 }
 
-/// A device that calls `pread`.
+/// A device that calls `pread` and `pwrite`.
 #[derive(Debug)]
 struct Pread;
 
@@ -204,6 +226,10 @@ impl BlockIo for BlockingEngine {
 
     fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
         self.workers.submit(intent, file, windows)
+    }
+
+    fn write_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, bytes: AlignedBuffer) -> ReadHandle {
+        self.workers.submit_write(intent, file, offset, bytes)
     }
 
     fn raise(&self, intent: Intent, handle: &ReadHandle) {

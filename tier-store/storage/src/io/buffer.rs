@@ -21,7 +21,7 @@ use super::pool::{Allocation, BufferPool};
 
 /// Bytes of one read: a window inside whole, aligned blocks.
 pub struct AlignedBuffer {
-    /// `None` for an empty window. The parts of a buffer that was cut share it and cannot be written.
+    /// `None` for an empty window. The parts of a buffer share it and cannot be written.
     memory: Option<Arc<Allocation>>,
     /// Usable bytes of the memory, from its start.
     blocks_len: usize,
@@ -142,20 +142,27 @@ impl AlignedBuffer {
         filled.get_mut(start..end).unwrap_or_default()
     }
 
+    /// The same bytes with a window of `len` bytes from the start of the blocks.
+    pub(super) fn with_window_len(self, len: usize) -> Self {
+        Self { window_start: 0, window_len: len.min(self.blocks_len), ..self }
+    }
+
+    /// A part of the window, by a range counted from its start. It shares the memory.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        let start = range.start.min(self.window_len);
+        let end = range.end.min(self.window_len);
+        Self {
+            memory: self.memory.clone().filter(|_| start < end),
+            blocks_len: self.blocks_len,
+            filled_len: self.filled_len,
+            window_start: self.window_start + start,
+            window_len: end.saturating_sub(start),
+        }
+    }
+
     /// Parts of the window, by ranges counted from its start. They share the memory.
     pub(crate) fn cut(self, parts: impl IntoIterator<Item = Range<usize>>) -> Vec<Self> {
-        let part = |range: Range<usize>| {
-            let start = range.start.min(self.window_len);
-            let end = range.end.min(self.window_len);
-            Self {
-                memory: self.memory.clone().filter(|_| start < end),
-                blocks_len: self.blocks_len,
-                filled_len: self.filled_len,
-                window_start: self.window_start + start,
-                window_len: end.saturating_sub(start),
-            }
-        };
-        parts.into_iter().map(part).collect()
+        parts.into_iter().map(|range| self.part(range)).collect()
     }
 
     /// The window as an Arrow buffer, without copying. The memory is freed and `charge` ends with the last slice of it.
@@ -166,6 +173,12 @@ impl AlignedBuffer {
         let owner = Arc::new(Owner { _memory: memory, _charge: charge });
         // SAFETY: the window's bytes were written, and live as long as their owner.
         unsafe { Buffer::from_custom_allocation(start, len, owner) }
+    }
+}
+
+impl AsRef<[u8]> for AlignedBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
     }
 }
 

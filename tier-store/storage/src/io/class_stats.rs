@@ -1,4 +1,4 @@
-//! Counts the reads of a class, and how long readers waited for them.
+//! Counts the reads or writes of a class, and how long their callers waited for them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,28 +7,28 @@ const FIRST_BOUND_US: u64 = 64;
 /// Buckets with a bound; one more holds the rest.
 const BOUNDS: usize = 19;
 
-/// Reads of a class since the engine started.
+/// Reads, or writes, of a class since the engine started.
 #[derive(Debug, Default)]
 pub struct ClassStats {
     bytes: AtomicU64,
     wait_us: AtomicU64,
-    /// Reads by their wait.
+    /// Operations by their wait.
     waits: [AtomicU64; BOUNDS + 1],
 }
 
 /// A copy of [`ClassStats`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClassSums {
-    /// Bytes of completed reads.
+    /// Bytes of completed operations.
     pub bytes: u64,
     /// Sum of all waits, in microseconds.
     pub wait_us: u64,
-    /// Completed reads by their wait: one count for each of [`ClassSums::bounds_us`], and one for longer ones.
+    /// Completed operations by their wait: one count for each of [`ClassSums::bounds_us`], and one for longer ones.
     pub waits: Vec<u64>,
 }
 
 impl ClassStats {
-    /// Counts a read of `bytes` whose reader had it `wait_us` after it asked.
+    /// Counts an operation on `bytes` that was complete `wait_us` after it was asked for.
     pub(super) fn record(&self, bytes: u64, wait_us: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.wait_us.fetch_add(wait_us, Ordering::Relaxed);
@@ -54,19 +54,19 @@ impl ClassSums {
         (0..BOUNDS).map(|bucket| FIRST_BOUND_US << bucket)
     }
 
-    /// Completed reads.
-    pub fn reads(&self) -> u64 {
+    /// Completed operations.
+    pub fn operations(&self) -> u64 {
         self.waits.iter().sum()
     }
 
-    /// The wait that this share of the reads did not exceed, in microseconds; estimated between the bounds that it lies
-    /// between, and the greatest bound if it is longer. `None` without reads.
+    /// The wait that this share of the operations did not exceed, in microseconds; estimated between the bounds that it lies
+    /// between, and the greatest bound if it is longer. `None` without any.
     pub fn wait_us_at(&self, share: f64) -> Option<f64> {
-        let reads = self.reads();
-        if reads == 0 {
+        let operations = self.operations();
+        if operations == 0 {
             return None;
         }
-        let wanted = share * reads as f64;
+        let wanted = share * operations as f64;
         let (mut before, mut lower) = (0.0, 0.0);
         for (count, bound) in self.waits.iter().zip(Self::bounds_us()) {
             let (count, bound) = (*count as f64, bound as f64);
@@ -93,7 +93,7 @@ mod tests {
         stats.record(1 << 20, 8_000);
         stats.record(1 << 20, 60_000_000);
         let sums = stats.sums();
-        assert_eq!((sums.reads(), sums.bytes, sums.wait_us), (100, 98 * 4096 + (2 << 20), 98 * 50 + 60_008_000));
+        assert_eq!((sums.operations(), sums.bytes, sums.wait_us), (100, 98 * 4096 + (2 << 20), 98 * 50 + 60_008_000));
         assert_eq!(sums.wait_us_at(0.49), Some(32.0));
         assert_eq!(sums.wait_us_at(0.99), Some(8_192.0));
         assert_eq!(sums.wait_us_at(1.0), Some((64 << 18) as f64));

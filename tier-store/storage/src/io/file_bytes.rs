@@ -23,6 +23,11 @@ impl FileBytes {
         Ok(Self { pool: Arc::clone(pool), buffer, len: 0 })
     }
 
+    /// Its bytes, which cannot be changed any more.
+    pub fn into_buffer(self) -> AlignedBuffer {
+        self.buffer.with_window_len(self.len)
+    }
+
     fn grow(&mut self, bytes: usize) -> Result<()> {
         let mut larger = Self::with_capacity(&self.pool, bytes.max(2 * self.len))?;
         larger.append(self.as_ref());
@@ -94,5 +99,15 @@ mod tests {
         file.as_mut()[5] = 77;
         expected[5] = 77;
         assert!(file.as_ref() == expected);
+        assert!(file.into_buffer().as_slice() == expected);
+        // Also where it fills more of its blocks than there was room for.
+        for len in [11, 4000, 4096, 5000, 8192, 8193] {
+            let mut file = FileBytes::with_capacity(&Arc::default(), 10).unwrap();
+            for byte in 0..len {
+                file.write_all(&[byte as u8]).unwrap();
+            }
+            let expected: Vec<u8> = (0..len).map(|byte| byte as u8).collect();
+            assert!(file.into_buffer().as_slice() == expected, "{len}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! [`RealFiles`] is the operating system; [`SimulatedFiles`] is a disk in memory that tracks which bytes would survive a power
 //! cut, and fails on demand (docs/design/crash-tests.md). The trait has the operations that the store needs and no others;
 //! their durability is that of POSIX: a file's bytes are durable when [`FileSystem::write`] returns, its name only after
-//! [`FileSystem::sync_folder`]. Cold reads go through [`super::BlockIo`]; the catalog keeps its own file open as a
+//! [`FileSystem::sync_folder`]. Cold reads, and writes of large files, go through [`super::BlockIo`]; the catalog keeps its own file open as a
 //! [`RandomAccess`].
 //!
 //! - [`image`]: live and durable contents of a simulated disk
@@ -12,24 +12,27 @@
 mod image;
 mod simulated;
 
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use terrace_model::{Error, Result};
 
 pub use simulated::{DiskFaults, Outage, SimulatedFiles};
 
-use super::{AlignedBuffer, BLOCK_BYTES};
+use super::{AlignedBuffer, BLOCK_BYTES, Intent, IoFile, ReadHandle};
 
 /// Files from this size are written around the page cache.
 const DIRECT_FROM_BYTES: usize = 256 << 10;
 /// Bytes of a single direct write.
-const DIRECT_PART_BYTES: usize = 4 << 20;
+const DIRECT_PART_BYTES: usize = 1 << 20;
+/// Direct writes of one file that wait or run at once.
+const PARTS_AT_ONCE: usize = 4;
 
 /// A file or folder inside a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +76,12 @@ pub trait FileSystem: Send + Sync + Debug {
     fn create_folder(&self, folder: &Path) -> Result<()>;
     /// Creates or replaces a file; its bytes are durable on return, its name after [`FileSystem::sync_folder`].
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<()>;
+    /// Like [`FileSystem::write`], for a file of any size: where there is a device, its bytes take their turn in the queue of
+    /// `io` and go around the page cache, which takes less time (docs/benchmarks.md, `ingest`).
+    fn write_through(&self, io: &dyn super::BlockIo, intent: Intent, path: &Path, bytes: &AlignedBuffer) -> Result<()> {
+        let _ = (io, intent);
+        self.write(path, bytes.as_slice())
+    }
     /// True where the files lie on no device, so that measuring their speed is meaningless.
     fn is_simulated(&self) -> bool {
         false
@@ -164,16 +173,23 @@ impl FileSystem for RealFiles {
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
-        let failed = |e: std::io::Error| file_error("write", path, &e);
-        let mut file = File::create(path).map_err(|e| file_error("create", path, &e))?;
-        let done = write_around_cache(path, bytes).map_err(failed)?;
-        file.seek(SeekFrom::Start(done as u64)).map_err(failed)?;
-        file.write_all(bytes.get(done..).unwrap_or_default()).map_err(failed)?;
-        file.sync_all().map_err(|e| file_error("sync", path, &e))?;
-        // Drop the bytes from the page cache: reads go around it.
-        // SAFETY: plain system call on an open descriptor; a refusal changes nothing.
-        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        Ok(())
+        let file = File::create(path).map_err(|e| file_error("create", path, &e))?;
+        write_rest(file, path, bytes, 0)
+    }
+
+    fn write_through(&self, io: &dyn super::BlockIo, intent: Intent, path: &Path, bytes: &AlignedBuffer) -> Result<()> {
+        let file = File::create(path).map_err(|e| file_error("create", path, &e))?;
+        let len = bytes.as_slice().len();
+        let direct = (len >= DIRECT_FROM_BYTES).then(|| IoFile::open_for_writing(path)).flatten();
+        let done = match direct {
+            // The device takes whole blocks.
+            Some(direct) => match write_parts(io, intent, &direct, bytes, len - len % BLOCK_BYTES) {
+                Err(Error::Io { errno: Some(libc::EINVAL), .. }) => 0,
+                done => done?,
+            },
+            None => 0,
+        };
+        write_rest(file, path, bytes.as_slice(), done)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -224,26 +240,39 @@ impl FileSystem for RealFiles {
     }
 }
 
-/// Writes the whole blocks of a large file directly to the device, which takes less time than writing through the page cache
-/// (docs/benchmarks.md, `ingest`). Returns the number of bytes written; 0 where the file system has no direct I/O.
-fn write_around_cache(path: &Path, bytes: &[u8]) -> std::io::Result<usize> {
-    let direct = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path);
-    let (Ok(mut file), true) = (direct, bytes.len() >= DIRECT_FROM_BYTES) else { return Ok(0) };
-    let whole = bytes.len() - bytes.len() % BLOCK_BYTES;
-    let is_aligned = bytes.as_ptr().addr().is_multiple_of(BLOCK_BYTES);
-    for part in bytes.get(..whole).unwrap_or_default().chunks(DIRECT_PART_BYTES) {
-        let written = if is_aligned {
-            file.write_all(part)
-        } else {
-            let aligned = AlignedBuffer::copy_of(part, BLOCK_BYTES).map_err(std::io::Error::other)?;
-            file.write_all(aligned.as_slice())
-        };
-        match written {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(0),
-            done => done?,
+/// Writes the first `len` bytes of a file. No write runs any more when it returns.
+fn write_parts(
+    io: &dyn super::BlockIo,
+    intent: Intent,
+    file: &Arc<IoFile>,
+    bytes: &AlignedBuffer,
+    len: usize,
+) -> Result<usize> {
+    let mut running = VecDeque::new();
+    let mut result = Ok(len);
+    for start in (0..len).step_by(DIRECT_PART_BYTES) {
+        if running.len() == PARTS_AT_ONCE
+            && let Some(Err(error)) = running.pop_front().map(ReadHandle::wait)
+        {
+            result = Err(error);
+            break;
         }
+        let part = bytes.part(start..len.min(start + DIRECT_PART_BYTES));
+        running.push_back(io.write_as(intent, file, start as u64, part));
     }
-    Ok(whole)
+    running.into_iter().fold(result, |result, part| part.wait().and(result))
+}
+
+/// Writes the bytes of a file from `done` on, and makes all of them durable.
+fn write_rest(mut file: File, path: &Path, bytes: &[u8], done: usize) -> Result<()> {
+    let failed = |e: std::io::Error| file_error("write", path, &e);
+    file.seek(SeekFrom::Start(done as u64)).map_err(failed)?;
+    file.write_all(bytes.get(done..).unwrap_or_default()).map_err(failed)?;
+    file.sync_all().map_err(|e| file_error("sync", path, &e))?;
+    // Drop the bytes from the page cache: reads go around it.
+    // SAFETY: plain system call on an open descriptor; a refusal changes nothing.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    Ok(())
 }
 
 /// The error of a file operation; for a full disk, its message says what to do.

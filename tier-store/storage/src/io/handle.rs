@@ -1,4 +1,4 @@
-//! The two ends of a read: what the caller awaits and what the engine completes.
+//! The two ends of a read or a write: what the caller awaits and what the engine completes.
 //!
 //! ```text
 //!   queued --begin--> running --complete--> done --poll/wait--> gone
@@ -8,9 +8,10 @@
 //!   gone (withdrawn)   abandoned --complete--> gone, buffer freed by the engine
 //! ```
 //!
-//! `in_flight` counts handles that are queued, running or abandoned. A charge given to [`ReadHandle::attach_charge`] lives until
+//! `in_flight` counts handles that are queued, running or abandoned. What [`ReadHandle::keep`] was given lives until
 //! the engine has given up the buffer, even when the handle was dropped.
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,8 +20,9 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex};
 use terrace_model::clock::Clock;
-use terrace_model::{Charge, Error, Result};
+use terrace_model::{Error, Result};
 
+use super::request::Direction;
 use super::{AlignedBuffer, Class, IoStats};
 
 #[derive(Debug)]
@@ -36,7 +38,7 @@ enum Phase {
 struct Inner {
     phase: Phase,
     waker: Option<Waker>,
-    charge: Option<Arc<Charge>>,
+    kept: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 #[derive(Debug)]
@@ -44,12 +46,14 @@ struct Slot {
     inner: Mutex<Inner>,
     ready: Condvar,
     class: Class,
-    /// When the caller asked for the read.
+    direction: Direction,
+    /// When the caller asked for the operation.
     since_us: u64,
     stats: Arc<IoStats>,
 }
 
-/// A read under way: a future of the bytes, also awaitable from a plain thread. Dropping it withdraws the read.
+/// A read or a write under way: a future of its bytes, also awaitable from a plain thread. Dropping it withdraws the
+/// operation; a write that has begun may then have written some of them.
 #[derive(Debug)]
 pub struct ReadHandle {
     slot: Arc<Slot>,
@@ -62,15 +66,16 @@ pub(crate) struct Completer {
 }
 
 /// The two ends of a new queued operation.
-pub(crate) fn handle_pair(stats: &Arc<IoStats>, class: Class) -> (ReadHandle, Completer) {
+pub(crate) fn handle_pair(stats: &Arc<IoStats>, class: Class, direction: Direction) -> (ReadHandle, Completer) {
     stats.in_flight.fetch_add(1, Ordering::SeqCst);
     if class.is_demand() {
         stats.demand.begin();
     }
     let slot = Arc::new(Slot {
-        inner: Mutex::new(Inner { phase: Phase::Queued, waker: None, charge: None }),
+        inner: Mutex::new(Inner { phase: Phase::Queued, waker: None, kept: None }),
         ready: Condvar::new(),
         class,
+        direction,
         since_us: stats.clock.now_us(),
         stats: Arc::clone(stats),
     });
@@ -97,15 +102,19 @@ impl Slot {
             }
         };
         let waker = inner.waker.take();
-        let charge = inner.charge.take();
+        let kept = inner.kept.take();
         drop(inner);
         // Free the memory first, then its charge. Count the end last: a thread that sees the count must find both freed.
         drop(leftover);
-        drop(charge);
+        drop(kept);
         self.count_finished(bytes);
         if let Some(bytes) = bytes.filter(|bytes| has_reader && *bytes > 0) {
             let wait_us = self.stats.clock.now_us().saturating_sub(self.since_us);
-            self.stats.class(self.class).record(bytes as u64, wait_us);
+            let sums = match self.direction {
+                Direction::Read => self.stats.class_reads(self.class),
+                Direction::Write => self.stats.class_writes(self.class),
+            };
+            sums.record(bytes as u64, wait_us);
         }
         self.ready.notify_all();
         if let Some(waker) = waker {
@@ -115,7 +124,7 @@ impl Slot {
 }
 
 impl Slot {
-    /// Counts the end of the read: with its number of bytes, or `None` when it was withdrawn or failed.
+    /// Counts the end of the operation: with its number of bytes, or `None` when it was withdrawn or failed.
     fn count_finished(&self, bytes: Option<usize>) {
         if self.class.is_demand() {
             self.stats.demand.end(bytes);
@@ -163,14 +172,14 @@ impl Drop for Completer {
 impl ReadHandle {
     /// A read that is cancelled already.
     pub(crate) fn cancelled() -> Self {
-        handle_pair(&Arc::default(), Class::Upkeep).0
+        handle_pair(&Arc::default(), Class::Upkeep, Direction::Read).0
     }
 
-    /// Keeps `charge` until the engine has given up the operation's buffer.
-    pub fn attach_charge(&self, charge: Arc<Charge>) {
+    /// Keeps a charge, or something else that the operation needs, until the engine has given up its buffer.
+    pub fn keep(&self, kept: Arc<impl Any + Send + Sync>) {
         let mut inner = self.slot.inner.lock();
         if matches!(inner.phase, Phase::Queued | Phase::Running) {
-            inner.charge = Some(charge);
+            inner.kept = Some(kept);
         }
     }
 
@@ -219,9 +228,9 @@ impl Drop for ReadHandle {
         inner.waker = None;
         match std::mem::replace(&mut inner.phase, Phase::Gone) {
             Phase::Queued => {
-                let charge = inner.charge.take();
+                let kept = inner.kept.take();
                 drop(inner);
-                drop(charge);
+                drop(kept);
                 self.slot.count_finished(None);
             }
             Phase::Running => inner.phase = Phase::Abandoned,
@@ -248,9 +257,9 @@ mod tests {
     #[test]
     fn a_queued_read_is_withdrawn_by_dropping_its_handle() {
         let stats = Arc::new(IoStats::default());
-        let (handle, completer) = handle_pair(&stats, Class::Needed);
+        let (handle, completer) = handle_pair(&stats, Class::Needed, Direction::Read);
         let account = Account::new("io", 10);
-        handle.attach_charge(Arc::new(account.try_charge(10).unwrap()));
+        handle.keep(Arc::new(account.try_charge(10).unwrap()));
         drop(handle);
         assert_eq!((in_flight(&stats), account.used_bytes()), (0, 0));
         assert!(!completer.begin());
@@ -261,9 +270,9 @@ mod tests {
     #[test]
     fn a_running_read_keeps_its_charge_until_the_engine_is_done() {
         let stats = Arc::new(IoStats::default());
-        let (handle, completer) = handle_pair(&stats, Class::Needed);
+        let (handle, completer) = handle_pair(&stats, Class::Needed, Direction::Read);
         let account = Account::new("io", 10);
-        handle.attach_charge(Arc::new(account.try_charge(10).unwrap()));
+        handle.keep(Arc::new(account.try_charge(10).unwrap()));
         assert!(completer.begin());
         drop(handle);
         assert!(completer.is_abandoned());
@@ -275,7 +284,7 @@ mod tests {
     #[test]
     fn a_lost_engine_cancels() {
         let stats = Arc::new(IoStats::default());
-        let (handle, completer) = handle_pair(&stats, Class::Needed);
+        let (handle, completer) = handle_pair(&stats, Class::Needed, Direction::Read);
         std::thread::spawn(move || drop(completer));
         assert!(matches!(handle.wait(), Err(Error::Cancelled)));
     }

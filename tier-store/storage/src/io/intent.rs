@@ -1,25 +1,27 @@
-//! What a read is for: its class, and the statement that asked for it.
+//! What a read or a write is for: its class, and the statement that asked for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The purpose of a read, from the most urgent to the least.
+/// The purpose of a read or a write, from the most urgent to the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A scan that has asked for little so far asks for a few bytes: a client probably looks a few rows up, and waits.
     Point,
     /// A scan waits for the bytes.
     Needed,
-    /// A statement reads back rows that it spilled because it exceeded its share of memory.
+    /// A statement spills rows because it exceeded its share of memory, or reads them back.
     Spill,
     /// A scan will need the bytes soon.
     Prefetch,
+    /// A client stores rows: inserts, ingests, and seals of rows that were inserted.
+    Write,
     /// Work that no statement waits for: moves between tiers, compaction, marks and surveys of views, checks, backups.
     Upkeep,
 }
 
 impl Class {
     /// All classes, the most urgent first.
-    pub const ALL: [Self; 5] = [Self::Point, Self::Needed, Self::Spill, Self::Prefetch, Self::Upkeep];
+    pub const ALL: [Self; 6] = [Self::Point, Self::Needed, Self::Spill, Self::Prefetch, Self::Write, Self::Upkeep];
     /// A read of more bytes is none of [`Class::Point`].
     pub const POINT_BYTES: u64 = 256 << 10;
 
@@ -30,18 +32,20 @@ impl Class {
             Self::Needed => "needed",
             Self::Spill => "spill",
             Self::Prefetch => "prefetch",
+            Self::Write => "write",
             Self::Upkeep => "upkeep",
         }
     }
 
     /// The entry of the class in a list in the order of [`Class::ALL`].
     pub(super) fn entry_in<T>(self, all: [T; Class::ALL.len()]) -> T {
-        let [point, needed, spill, prefetch, upkeep] = all;
+        let [point, needed, spill, prefetch, write, upkeep] = all;
         match self {
             Self::Point => point,
             Self::Needed => needed,
             Self::Spill => spill,
             Self::Prefetch => prefetch,
+            Self::Write => write,
             Self::Upkeep => upkeep,
         }
     }
@@ -52,7 +56,7 @@ impl Class {
     }
 }
 
-/// A statement, or something else whose reads take turns with those of others.
+/// A statement, or something else whose reads and writes take turns with those of others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct StatementId(u64);
 
@@ -67,7 +71,7 @@ impl StatementId {
     }
 }
 
-/// What a read is for.
+/// What a read or a write is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Intent {
     /// How urgent it is.
@@ -77,7 +81,7 @@ pub struct Intent {
 }
 
 impl From<Class> for Intent {
-    /// A read that belongs to no statement.
+    /// A read or a write that belongs to no statement.
     fn from(class: Class) -> Self {
         Self { class, statement: StatementId::NONE }
     }

@@ -1,25 +1,25 @@
-//! Block I/O: direct reads into owned, aligned buffers.
+//! Block I/O: direct reads into, and writes from, owned, aligned buffers.
 //!
 //! An engine owns every buffer of a running operation; the caller has a [`ReadHandle`], a future that can be dropped at any
 //! time: a queued operation is then withdrawn; a running one ends, and the engine frees its buffer. Every byte counted in
-//! [`IoStats`] was read from the device. Writes, and all operations on names, go through [`files`].
+//! [`IoStats`] was read from the device or written to it. Small writes, and all operations on names, go through [`files`].
 //!
 //! - [`blocking`]: the engine of threads and `pread`, where io_uring is missing
 //! - [`buffer`]: block-aligned memory
-//! - [`class_stats`]: counts reads and waits by class
+//! - [`class_stats`]: counts operations and waits by class
 //! - `copy`: copies images without filling the processor's caches
 //! - [`demand`]: counts the reads of statements
 //! - [`depth`]: bytes that an engine submits to a device at once
 //! - [`device`]: describes the machine and its devices
 //! - [`file_bytes`]: a file in memory before it is written
 //! - [`files`]: the file layer, real and simulated
-//! - [`handle`]: the future of a read
-//! - [`intent`]: what a read is for
+//! - [`handle`]: the future of a read or a write
+//! - [`intent`]: what a read or a write is for
 //! - [`pool`]: reuses the memory of finished reads
 //! - [`priority`]: priorities of background threads
-//! - `queue`: the order of the reads that wait for the device
-//! - [`request`]: a read as the engines see it
-//! - [`rules`]: the order in which classes of reads are served
+//! - `queue`: the order of what waits for the device
+//! - [`request`]: a read or a write as the engines see it
+//! - [`rules`]: the order in which classes are served
 //! - `shares`: divides the budget of reads among statements
 //! - [`simulated`]: the engine with seeded faults, for tests
 //! - [`uring`]: the io_uring engine, on a thread that sleeps when idle
@@ -45,6 +45,8 @@ pub mod simulated;
 pub mod uring;
 
 use std::fs::{File, OpenOptions};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,12 +73,12 @@ pub use shares::{ReadAhead, ReadShare, ReadingStatements};
 /// Alignment of offsets, lengths and addresses of direct I/O.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// A file open for direct reads.
+/// A file open for direct reads or writes.
 #[derive(Debug)]
 pub struct IoFile {
     /// Its path, for errors.
     pub path: PathBuf,
-    /// Length in bytes when opened.
+    /// Length in bytes when opened; `u64::MAX` where the writer of the file knows it.
     pub len: u64,
     /// The descriptor, opened with O_DIRECT where the file system has it.
     pub file: File,
@@ -98,6 +100,44 @@ impl IoFile {
     pub fn open_buffered(path: &Path) -> Result<Arc<Self>> {
         let file = File::open(path).map_err(|e| Error::io("open", path, &e))?;
         Self::from_file(path, file, false)
+    }
+
+    /// Opens an existing file for direct writes; `None` where that is refused.
+    pub fn open_for_writing(path: &Path) -> Option<Arc<Self>> {
+        let file = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok()?;
+        Self::from_file(path, file, true).ok()
+    }
+
+    /// Makes an empty file for reads and writes, direct ones where the file system has them. It has no name any more when
+    /// this returns, so its bytes go with its descriptor; `path` names it in errors. Whoever writes it knows its length.
+    pub fn create_nameless(path: &Path) -> Result<Arc<Self>> {
+        let create = |flags| {
+            let mut options = OpenOptions::new();
+            // A process that was killed before it deleted the name may have left it.
+            options.read(true).write(true).create(true).truncate(true).mode(0o600);
+            options.custom_flags(flags | libc::O_NOFOLLOW).open(path)
+        };
+        let refused = |error: &std::io::Error| error.raw_os_error() == Some(libc::EINVAL);
+        let (created, direct) = match create(libc::O_DIRECT) {
+            Err(error) if refused(&error) => (create(0), false),
+            done => (done, true),
+        };
+        let file = created.map_err(|e| files::file_error("create", path, &e))?;
+        std::fs::remove_file(path).map_err(|e| Error::io("delete", path, &e))?;
+        Ok(Arc::new(Self { path: path.to_path_buf(), len: u64::MAX, file, direct }))
+    }
+
+    /// Makes a file longer, with a hole at its end.
+    pub fn extend(&self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(|e| files::file_error("extend", &self.path, &e))
+    }
+
+    /// Gives the space of a range of bytes back to the file system, where it can do that.
+    pub fn free(&self, range: Range<u64>) {
+        let (Ok(start), Ok(len)) = (range.start.try_into(), (range.end - range.start).try_into()) else { return };
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: plain system call on an open descriptor; a refusal changes nothing.
+        unsafe { libc::fallocate(self.file.as_raw_fd(), mode, start, len) };
     }
 
     fn from_file(path: &Path, file: File, direct: bool) -> Result<Arc<Self>> {
@@ -147,13 +187,18 @@ pub struct IoStats {
     pub reads: AtomicU64,
     /// Bytes that they returned.
     pub read_bytes: AtomicU64,
+    /// Write operations completed.
+    pub writes: AtomicU64,
+    /// Bytes that they wrote.
+    pub written_bytes: AtomicU64,
     /// Operations that failed.
     pub errors: AtomicU64,
     /// Operations that are queued or running now.
     pub in_flight: AtomicU64,
     /// The reads of statements; without upkeep and spilled bytes.
     pub demand: Demand,
-    classes: [ClassStats; Class::ALL.len()],
+    class_reads: [ClassStats; Class::ALL.len()],
+    class_writes: [ClassStats; Class::ALL.len()],
     clock: SystemClock,
 }
 
@@ -165,12 +210,17 @@ impl IoStats {
     }
 
     /// The reads of a class. One that was raised counts in its first class.
-    pub fn class(&self, class: Class) -> &ClassStats {
-        class.entry_in(self.classes.each_ref())
+    pub fn class_reads(&self, class: Class) -> &ClassStats {
+        class.entry_in(self.class_reads.each_ref())
+    }
+
+    /// The writes of a class.
+    pub fn class_writes(&self, class: Class) -> &ClassStats {
+        class.entry_in(self.class_writes.each_ref())
     }
 }
 
-/// An engine that reads blocks.
+/// An engine that reads and writes blocks.
 pub trait BlockIo: Send + Sync + std::fmt::Debug {
     /// "io_uring", "blocking" or "simulated".
     fn name(&self) -> &'static str;
@@ -198,6 +248,11 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
     fn read_all(&self, intent: Intent, file: &Arc<IoFile>, reads: &[&[(u64, usize)]]) -> Vec<ReadHandle> {
         reads.iter().flat_map(|windows| self.read_windows(intent, file, windows)).collect()
     }
+
+    /// Starts a write of the bytes of a buffer, which the handle returns when the device has them; they are durable after a
+    /// sync of the file. Where the file is open for direct I/O, `offset` and the buffer are whole blocks. A device error
+    /// gives [`terrace_model::Error::Io`].
+    fn write_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, bytes: AlignedBuffer) -> ReadHandle;
 
     /// Gives a read that waits for the device a more urgent purpose, with the windows that were read together with it. A
     /// read that has begun goes on as it is.

@@ -1,4 +1,4 @@
-//! The queue of reads that wait for the device.
+//! The queue of reads and writes that wait for the device.
 //!
 //! - *Between classes* the more urgent one goes first. So that none starves, a class that waits earns a sixteenth of the
 //!   bytes that are read for more urgent ones, and its first read goes before them once it has earned its bytes (deficit
@@ -234,9 +234,9 @@ mod tests {
                 waiting.push(intent(class, 0), bytes, (class, number));
             }
         }
-        assert_eq!(waiting.len(), 2000);
+        assert_eq!(waiting.len(), 2400);
         let order: Vec<_> = std::iter::from_fn(|| waiting.pop()).collect();
-        assert_eq!(order.len(), 2000);
+        assert_eq!(order.len(), 2400);
         for class in Class::ALL {
             let numbers: Vec<i32> = order.iter().filter(|(c, _)| *c == class).map(|(_, n)| *n).collect();
             assert_eq!(numbers, (0..400).collect::<Vec<_>>(), "each class in its order");
@@ -248,7 +248,8 @@ mod tests {
         assert!([24, 25].contains(&count(Class::Needed)), "{}", count(Class::Needed));
         assert!((24..=28).contains(&count(Class::Spill)), "{}", count(Class::Spill));
         assert!([1, 2].contains(&count(Class::Prefetch)), "{}", count(Class::Prefetch));
-        assert!((24..=34).contains(&count(Class::Upkeep)), "{}", count(Class::Upkeep));
+        assert!((24..=34).contains(&count(Class::Write)), "{}", count(Class::Write));
+        assert!((24..=36).contains(&count(Class::Upkeep)), "{}", count(Class::Upkeep));
     }
 
     #[test]
@@ -318,9 +319,9 @@ mod tests {
         };
         let by_default = served(IoRules::DEFAULT_ORDER, Turns::Statement);
         assert_eq!(by_default, "needed0 ahead3 needed1 spill0 ahead0 ahead1 ahead2");
-        let spills_first = served("point > spill > needed > prefetch > upkeep", Turns::Statement);
+        let spills_first = served("point > spill > needed > prefetch > write > upkeep", Turns::Statement);
         assert_eq!(spills_first, "spill0 needed0 ahead3 needed1 ahead0 ahead1 ahead2");
-        let all_equal = "point = needed = spill = prefetch = upkeep";
+        let all_equal = "point = needed = spill = prefetch = write = upkeep";
         assert_eq!(served(all_equal, Turns::Statement), "ahead0 needed0 ahead1 needed1 ahead2 spill0 ahead3");
         assert_eq!(served(all_equal, Turns::Arrival), "ahead0 ahead1 ahead2 ahead3 needed0 needed1 spill0");
         // Points overtake where their rank is theirs alone.

@@ -1,33 +1,47 @@
-//! One read as the engines see it: the window, the handles that wait for it, and the loop that reads it by `pread`.
+//! One read or write as the engines see it: the window, the handles that wait for it, and the loop that carries it out by
+//! `pread` or `pwrite`.
 //!
 //! A read covers whole blocks; the last block of a file may be short. A read is complete when every byte of the window is
-//! read.
+//! read. A write has the alignment that its caller gave it.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terrace_model::{Error, Result};
 
+use super::blocking::Device;
+use super::files::file_error;
 use super::handle::{Completer, ReadHandle, handle_pair};
 use super::{AlignedBuffer, BLOCK_BYTES, BufferPool, Class, IoFile, IoStats};
 
 /// The largest single operation given to the kernel.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
-/// A read that an engine has accepted and not yet answered.
+/// Whether bytes go from the device or to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// A read or a write that an engine has accepted and not yet answered.
 #[derive(Debug)]
 pub(crate) struct Request {
+    pub(crate) direction: Direction,
     pub(crate) file: Arc<IoFile>,
-    pub(crate) pool: Arc<BufferPool>,
+    pool: Arc<BufferPool>,
+    /// The bytes to write.
+    source: Option<AlignedBuffer>,
     pub(crate) offset: u64,
     pub(crate) len: usize,
     pub(crate) waiters: Waiters,
 }
 
-/// The handles that wait for a read, each for a range of its bytes.
+/// The handles that wait for an operation, each for a range of its bytes.
 #[derive(Debug)]
 pub(crate) struct Waiters(Vec<(Range<usize>, Completer)>);
 
@@ -38,7 +52,7 @@ impl Waiters {
         self.0.iter().filter(|(_, completer)| completer.begin()).count() > 0
     }
 
-    /// True when the handle waits for this read.
+    /// True when the handle waits for this operation.
     pub(crate) fn include(&self, handle: &ReadHandle) -> bool {
         self.0.iter().any(|(_, completer)| completer.is_of(handle))
     }
@@ -81,7 +95,7 @@ impl Request {
         let mut waiters = Vec::new();
         let mut handles = Vec::with_capacity(windows.len());
         for (at, bytes) in windows {
-            let (handle, completer) = handle_pair(stats, class);
+            let (handle, completer) = handle_pair(stats, class, Direction::Read);
             handles.push(handle);
             if *bytes == 0 {
                 completer.complete(AlignedBuffer::for_window(pool, *at, 0));
@@ -96,7 +110,69 @@ impl Request {
         let file = Arc::clone(file);
         let pool = Arc::clone(pool);
         let wanted = !waiters.is_empty();
-        (handles, wanted.then_some(Self { file, pool, offset, len, waiters: Waiters(waiters) }))
+        let waiters = Waiters(waiters);
+        let direction = Direction::Read;
+        (handles, wanted.then_some(Self { direction, file, pool, source: None, offset, len, waiters }))
+    }
+
+    /// Builds a request that writes `bytes` at `offset`, and its handle. There is no request when there are no bytes.
+    pub(crate) fn to_write(
+        class: Class,
+        stats: &Arc<IoStats>,
+        file: &Arc<IoFile>,
+        offset: u64,
+        bytes: AlignedBuffer,
+    ) -> (ReadHandle, Option<Self>) {
+        let (handle, completer) = handle_pair(stats, class, Direction::Write);
+        let len = bytes.as_slice().len();
+        if len == 0 {
+            completer.complete(Ok(bytes));
+            return (handle, None);
+        }
+        let request = Self {
+            direction: Direction::Write,
+            file: Arc::clone(file),
+            pool: Arc::default(),
+            source: Some(bytes),
+            offset,
+            len,
+            waiters: Waiters(vec![(0..len, completer)]),
+        };
+        (handle, Some(request))
+    }
+
+    /// The buffer of the operation: blocks to read into, or the bytes to write.
+    pub(crate) fn take_buffer(&mut self) -> Result<AlignedBuffer> {
+        match self.source.take() {
+            Some(source) => Ok(source),
+            None => AlignedBuffer::for_window(&self.pool, self.offset, self.len),
+        }
+    }
+
+    /// Counts an operation on the device.
+    pub(crate) fn count(&self, stats: &IoStats, bytes: usize) {
+        let (operations, sum) = match self.direction {
+            Direction::Read => (&stats.reads, &stats.read_bytes),
+            Direction::Write => (&stats.writes, &stats.written_bytes),
+        };
+        operations.fetch_add(1, Ordering::Relaxed);
+        sum.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The error of an operation that the device refused.
+    pub(crate) fn failed(&self, error: &std::io::Error) -> Error {
+        match self.direction {
+            Direction::Read => Error::io("read", &self.file.path, error),
+            Direction::Write => file_error("write", &self.file.path, error),
+        }
+    }
+
+    /// The error of an operation that does not get on.
+    pub(crate) fn stuck(&self) -> Error {
+        match self.direction {
+            Direction::Read => self.file.too_short(self.offset, self.len),
+            Direction::Write => self.failed(&std::io::ErrorKind::WriteZero.into()),
+        }
     }
 
     /// Completes the waiting handles. When a read of several windows failed, returns a request for each of them instead: the
@@ -106,60 +182,81 @@ impl Request {
             self.waiters.complete(result);
             return Vec::new();
         }
-        let Self { file, pool, offset, waiters, .. } = self;
+        let Self { direction, file, pool, offset, waiters, .. } = self;
         let single = |(range, completer): (Range<usize>, Completer)| {
             let file = Arc::clone(&file);
             let pool = Arc::clone(&pool);
             let offset = offset + range.start as u64;
-            Self { file, pool, offset, len: range.len(), waiters: Waiters(vec![(0..range.len(), completer)]) }
+            let waiters = Waiters(vec![(0..range.len(), completer)]);
+            Self { direction, file, pool, source: None, offset, len: range.len(), waiters }
         };
         waiters.0.into_iter().map(single).collect()
     }
 
-    /// File offset of the first enclosing block.
-    pub(crate) fn first_block(&self) -> u64 {
-        self.offset - self.offset % BLOCK_BYTES as u64
+    /// File offset from which positions are counted: of a read that of the first enclosing block.
+    pub(crate) fn first_byte(&self) -> u64 {
+        match self.direction {
+            Direction::Read => self.offset - self.offset % BLOCK_BYTES as u64,
+            Direction::Write => self.offset,
+        }
     }
 
-    /// Reads with `read_at`, which may return fewer bytes than requested, and completes the handles.
-    pub(crate) fn run(
-        self,
-        stats: &IoStats,
-        read_at: impl Fn(&IoFile, &mut [MaybeUninit<u8>], u64) -> std::io::Result<usize>,
-    ) {
+    /// Carries it out on a device, and completes the handles.
+    pub(crate) fn run(self, stats: &IoStats, device: &impl Device) {
         let mut wanted = vec![self];
-        while let Some(request) = wanted.pop() {
+        while let Some(mut request) = wanted.pop() {
             if request.waiters.begin() {
-                let result = request.read_into_buffer(stats, &read_at);
+                let buffer = request.take_buffer();
+                let result = buffer.and_then(|buffer| match request.direction {
+                    Direction::Read => request.read_into(buffer, stats, device),
+                    Direction::Write => request.write_from(buffer, stats, device),
+                });
                 wanted.extend(request.complete(result));
             }
         }
     }
 
-    fn read_into_buffer(
-        &self,
-        stats: &IoStats,
-        read_at: impl Fn(&IoFile, &mut [MaybeUninit<u8>], u64) -> std::io::Result<usize>,
-    ) -> Result<AlignedBuffer> {
-        let mut buffer = AlignedBuffer::for_window(&self.pool, self.offset, self.len)?;
+    fn write_from(&self, buffer: AlignedBuffer, stats: &IoStats, device: &impl Device) -> Result<AlignedBuffer> {
+        let mut done = 0;
+        while let Some(rest) = buffer.as_slice().get(done..).filter(|rest| !rest.is_empty()) {
+            if self.waiters.is_abandoned() {
+                return Err(Error::Cancelled);
+            }
+            let piece = rest.get(..PIECE_BYTES).unwrap_or(rest);
+            match device.write_at(&self.file, piece, self.offset + done as u64) {
+                Ok(count) => {
+                    self.count(stats, count);
+                    let reached = self.file.resume_at(done + count, self.len);
+                    if reached <= done {
+                        return Err(self.stuck());
+                    }
+                    done = reached;
+                }
+                Err(error) if is_retryable(&error) => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        Ok(buffer)
+    }
+
+    fn read_into(&self, mut buffer: AlignedBuffer, stats: &IoStats, device: &impl Device) -> Result<AlignedBuffer> {
         let mut filled = 0;
         let needed = buffer.window_end();
         while filled < needed && !self.waiters.is_abandoned() {
             let blocks = buffer.blocks_mut();
             let end = blocks.len().min(filled + PIECE_BYTES);
             let Some(target) = blocks.get_mut(filled..end) else { break };
-            match read_at(&self.file, target, self.first_block() + filled as u64) {
+            match device.read_at(&self.file, target, self.first_byte() + filled as u64) {
                 Ok(count) => {
-                    stats.reads.fetch_add(1, Ordering::Relaxed);
-                    stats.read_bytes.fetch_add(count as u64, Ordering::Relaxed);
+                    self.count(stats, count);
                     let reached = self.file.resume_at(filled + count, needed);
                     if reached <= filled {
-                        return Err(self.file.too_short(self.offset, self.len));
+                        return Err(self.stuck());
                     }
                     filled = reached;
                 }
                 Err(error) if is_retryable(&error) => {}
-                Err(error) => return Err(Error::io("read", &self.file.path, &error)),
+                Err(error) => return Err(self.failed(&error)),
             }
         }
         if filled < needed {
@@ -182,4 +279,9 @@ pub(crate) fn pread(file: &IoFile, target: &mut [MaybeUninit<u8>], offset: u64) 
     // SAFETY: the kernel writes at most `target.len()` bytes into memory that `target` borrows exclusively.
     let count = unsafe { libc::pread(file.file.as_raw_fd(), target.as_mut_ptr().cast(), target.len(), offset) };
     usize::try_from(count).map_err(|_| std::io::Error::last_os_error())
+}
+
+/// `pwrite`; returns the number of bytes that it wrote.
+pub(crate) fn pwrite(file: &IoFile, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+    file.file.write_at(bytes, offset)
 }

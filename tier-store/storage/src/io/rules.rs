@@ -1,4 +1,4 @@
-//! The order in which classes of reads are served, as an operator may choose it.
+//! The order in which classes of reads and writes are served, as an operator may choose it.
 //!
 //! hStorage-DB and Hetero-DB keep the assignment of classes to priorities in a table that an administrator can change; here
 //! it is the rank of each class in the queue.
@@ -34,7 +34,7 @@ impl Default for IoRules {
 
 impl IoRules {
     /// The order of [`Self::default`], as [`Self::new`] takes it.
-    pub const DEFAULT_ORDER: &str = "point > needed > spill > prefetch > upkeep";
+    pub const DEFAULT_ORDER: &str = "point > needed > spill > prefetch > write > upkeep";
 
     /// Rules from the names of all classes, the most urgent first, with `>` between ranks and `=` between classes of one.
     /// Points overtake what waits for the device only where their rank is theirs alone.
@@ -110,22 +110,22 @@ mod tests {
     fn an_order_gives_each_class_its_rank() {
         let ranks = |order: &str| Class::ALL.map(|class| IoRules::new(order, Turns::Statement).unwrap().rank(class));
         assert_eq!(IoRules::new(IoRules::DEFAULT_ORDER, Turns::Statement).unwrap(), IoRules::default());
-        assert_eq!(ranks(IoRules::DEFAULT_ORDER), [1, 2, 3, 4, 5]);
-        assert_eq!(ranks("point>spill>needed=prefetch>upkeep"), [1, 3, 2, 3, 4]);
-        assert_eq!(ranks("upkeep = prefetch = spill = needed = point"), [1; 5]);
-        assert_eq!(ranks("point = needed > prefetch > spill > upkeep"), [1, 1, 3, 2, 4]);
+        assert_eq!(ranks(IoRules::DEFAULT_ORDER), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(ranks("point>spill>needed=prefetch>upkeep=write"), [1, 3, 2, 3, 4, 4]);
+        assert_eq!(ranks("upkeep = write = prefetch = spill = needed = point"), [1; 6]);
+        assert_eq!(ranks("point = needed > prefetch > spill > upkeep > write"), [1, 1, 3, 2, 5, 4]);
         let overtakes = |order: &str| IoRules::new(order, Turns::Arrival).unwrap().overtakes(Class::Point);
-        assert!(overtakes("point > upkeep = prefetch = spill = needed"));
-        assert!(!overtakes("point = spill > upkeep = prefetch = needed"), "they have no rank of their own");
+        assert!(overtakes("point > upkeep = write = prefetch = spill = needed"));
+        assert!(!overtakes("point = spill > upkeep = write = prefetch = needed"), "they have no rank of their own");
     }
 
     #[test]
     fn an_order_that_is_no_order_is_refused() {
         for (order, part) in [
-            ("point > needed > spill > prefetch", "lacks 'upkeep'"),
-            ("point > needed > spill > prefetch > upkeep > move", "'move', which is no class"),
-            ("point > needed > spill > prefetch > upkeep = needed", "'needed' twice"),
-            ("needed > point > spill > prefetch > upkeep", "begin with 'point'"),
+            ("point > needed > spill > prefetch > write", "lacks 'upkeep'"),
+            ("point > needed > spill > prefetch > write > upkeep > move", "'move', which is no class"),
+            ("point > needed > spill > prefetch > write > upkeep = needed", "'needed' twice"),
+            ("needed > point > spill > prefetch > write > upkeep", "begin with 'point'"),
             ("", "'', which is no class"),
         ] {
             let error = IoRules::new(order, Turns::Statement).unwrap_err().to_string();

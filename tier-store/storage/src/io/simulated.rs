@@ -18,8 +18,8 @@ use rand::{Rng, SeedableRng};
 use terrace_model::{Error, Result};
 
 use super::blocking::{Device, Workers};
-use super::request::pread;
-use super::{BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
+use super::request::{pread, pwrite};
+use super::{AlignedBuffer, BLOCK_BYTES, BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 
 /// Rates of faults, each from 0 to 1.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,7 +30,7 @@ pub struct Faults {
     pub short_rate: f64,
     /// Share of operations that are interrupted (EINTR) and have to be repeated.
     pub interrupt_rate: f64,
-    /// Offsets, from and up to, where every read fails with EIO.
+    /// Offsets, from and up to, where every operation fails with EIO.
     pub bad_bytes: Option<(u64, u64)>,
     /// So many operations succeed; all later ones fail with EIO.
     pub fails_after: Option<u32>,
@@ -50,8 +50,22 @@ impl Device for FaultyDevice {
     }
 
     fn read_at(&self, file: &IoFile, target: &mut [MaybeUninit<u8>], offset: u64) -> std::io::Result<usize> {
+        let len = self.draw(target.len(), offset)?;
+        pread(file, target.get_mut(..len).unwrap_or_default(), offset)
+    }
+
+    fn write_at(&self, file: &IoFile, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+        let drawn = self.draw(bytes.len(), offset)?;
+        let len = if file.direct { drawn.next_multiple_of(BLOCK_BYTES) } else { drawn }.min(bytes.len());
+        pwrite(file, bytes.get(..len).unwrap_or_default(), offset)
+    }
+}
+
+impl FaultyDevice {
+    /// Draws what becomes of an operation on `len` bytes at `offset`: an error, or the number of bytes that it covers.
+    fn draw(&self, len: usize, offset: u64) -> std::io::Result<usize> {
         let faults = *self.faults.lock();
-        let (errno, len) = {
+        let (errno, drawn) = {
             let mut random = self.random.lock();
             let mut draw = |rate: f64| random.random_bool(rate.clamp(0.0, 1.0));
             let errno = match (draw(faults.error_rate), draw(faults.interrupt_rate)) {
@@ -60,16 +74,16 @@ impl Device for FaultyDevice {
                 _ => None,
             };
             let short = draw(faults.short_rate);
-            (errno, if short { random.random_range(1..=target.len()) } else { target.len() })
+            (errno, if short { random.random_range(1..=len) } else { len })
         };
-        let bad = |(from, to): (u64, u64)| offset < to && from < offset + target.len() as u64;
+        let bad = |(from, to): (u64, u64)| offset < to && from < offset + len as u64;
         let is_broken = faults.fails_after == Some(0);
         if let Some(left) = &mut self.faults.lock().fails_after {
             *left = left.saturating_sub(1);
         }
         match errno.or_else(|| (is_broken || faults.bad_bytes.is_some_and(bad)).then_some(libc::EIO)) {
             Some(errno) => Err(std::io::Error::from_raw_os_error(errno)),
-            None => pread(file, target.get_mut(..len).unwrap_or_default(), offset),
+            None => Ok(drawn),
         }
     }
 }
@@ -139,6 +153,10 @@ impl BlockIo for SimulatedEngine {
 
     fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
         self.workers.submit(intent, file, windows)
+    }
+
+    fn write_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, bytes: AlignedBuffer) -> ReadHandle {
+        self.workers.submit_write(intent, file, offset, bytes)
     }
 
     fn raise(&self, intent: Intent, handle: &ReadHandle) {

@@ -141,6 +141,50 @@ fn dropped_handles_leave_nothing_behind() {
 }
 
 #[test]
+fn what_is_written_is_read_back() {
+    let dir = disk_dir();
+    for engine in engines() {
+        let path = dir.path().join(engine.name());
+        File::create(&path).unwrap();
+        let file = IoFile::open_for_writing(&path).expect("the build folder is on a disk");
+        let bytes = pattern(9 << 20);
+        let all = AlignedBuffer::copy_of(&bytes, BLOCK_BYTES).unwrap();
+        let parts = [(0, 1 << 20), (1 << 20, 4096), ((1 << 20) + 4096, 3 << 20), (7 << 20, 2 << 20), (5 << 20, 0)];
+        let write = |(start, len): (usize, usize)| {
+            engine.write_as(Class::Spill.into(), &file, start as u64, all.part(start..start + len))
+        };
+        let handles = parts.map(write);
+        for (handle, (start, len)) in handles.into_iter().zip(parts) {
+            let written = handle.wait().unwrap();
+            assert!(written.as_slice() == &bytes[start..start + len], "{}: the bytes come back", engine.name());
+        }
+        let sum: usize = parts.iter().map(|(_, len)| len).sum();
+        assert_eq!(engine.stats().written_bytes.load(Ordering::Relaxed), sum as u64, "{}", engine.name());
+        let sums = engine.stats().class_writes(Class::Spill).sums();
+        assert_eq!((sums.operations(), sums.bytes), (4, sum as u64), "{}", engine.name());
+        assert_eq!(engine.stats().class_reads(Class::Spill).sums().operations(), 0);
+        let read = engine.open(&path).unwrap();
+        for (start, len) in parts {
+            let got = engine.read(&read, start as u64, len).wait().unwrap();
+            assert!(got.as_slice() == &bytes[start..start + len], "{}: {start}", engine.name());
+        }
+        // At any offset, where the page cache takes it.
+        let buffered = IoFile::create_nameless(Path::new("/dev/shm/terrace-test-write")).unwrap();
+        engine.write_as(Class::Write.into(), &buffered, 0, all.part(0..10_000)).wait().unwrap();
+        engine.write_as(Class::Write.into(), &buffered, 101, all.part(7..5007)).wait().unwrap();
+        let got = engine.read(&buffered, 0, 10_000).wait().unwrap();
+        let expected = [&bytes[..101], &bytes[7..5007], &bytes[5101..10_000]].concat();
+        assert!(got.as_slice() == expected, "{}", engine.name());
+        // A write that is given up leaves nothing behind, whether it had begun or not.
+        drop((0..100).map(|_| write((0, 8 << 20))).collect::<Vec<_>>());
+        idle(&*engine);
+        // It was opened for reads only.
+        let refused = engine.write_as(Class::Spill.into(), &read, 0, all.part(0..4096)).wait().unwrap_err();
+        assert!(matches!(refused, Error::Io { action: "write", .. }), "{}: {refused}", engine.name());
+    }
+}
+
+#[test]
 fn an_engine_ends_cleanly_with_reads_under_way() {
     let dir = disk_dir();
     let path = dir.path().join("file");

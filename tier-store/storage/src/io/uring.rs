@@ -1,8 +1,8 @@
 //! The io_uring engine, on a thread of its own.
 //!
-//! The thread owns the ring and every buffer of a running operation. It sleeps in `submit_and_wait`; a request or the
-//! end of the engine wakes it through an eventfd that the ring polls. Reads above 1.5 MiB become several pieces; at most
-//! [`DEPTH`] pieces and about [`Depth::bytes`] run at once, the rest waits without memory. Completions carry slot and
+//! The thread owns the ring and every buffer of a running read or write. It sleeps in `submit_and_wait`; a request or the
+//! end of the engine wakes it through an eventfd that the ring polls. Operations above 1.5 MiB become several pieces; at most
+//! [`DEPTH`] pieces and about [`Depth::bytes`] run at once, what waits to be read has no memory yet. Completions carry slot and
 //! generation, so one can never be taken for another.
 //!
 //! What the kernel has cannot be overtaken: a read of a page waits for all bytes that were submitted before it. So reads
@@ -11,14 +11,13 @@
 //! so that many points do not stop the others.
 //!
 //! ```text
-//!   read() -> queue -> eventfd ~~> thread: start operation, push pieces -> kernel -> reap -> complete handle
+//!   read(), write() -> queue -> eventfd ~~> thread: start operation, push pieces -> kernel -> reap -> complete handle
 //! ```
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
@@ -28,7 +27,7 @@ use terrace_model::clock::Clock;
 use terrace_model::{Error, Result};
 
 use super::queue::ReadQueue;
-use super::request::{PIECE_BYTES, Request, is_retryable};
+use super::request::{Direction, PIECE_BYTES, Request, is_retryable};
 use super::{AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 
 /// The largest piece while points come.
@@ -86,7 +85,7 @@ impl Shared {
         if queue.stopped {
             drop(queue);
             for request in requests {
-                let error = Error::io("read", &request.file.path, &std::io::Error::other("the I/O engine has stopped"));
+                let error = request.failed(&std::io::Error::other("the I/O engine has stopped"));
                 request.waiters.complete(Err(error));
             }
             return;
@@ -115,8 +114,8 @@ fn set_up_ring() -> Result<IoUring> {
     let ring = modern.or_else(|_| IoUring::new(ENTRIES)).map_err(refused)?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe).map_err(refused)?;
-    if !probe.is_supported(opcode::Read::CODE) {
-        return Err(Error::Unsupported("this kernel's io_uring cannot read".into()));
+    if !probe.is_supported(opcode::Read::CODE) || !probe.is_supported(opcode::Write::CODE) {
+        return Err(Error::Unsupported("this kernel's io_uring cannot read and write".into()));
     }
     Ok(ring)
 }
@@ -187,6 +186,12 @@ impl BlockIo for UringEngine {
         handles
     }
 
+    fn write_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, bytes: AlignedBuffer) -> ReadHandle {
+        let (handle, request) = Request::to_write(intent.class, &self.shared.stats, file, offset, bytes);
+        self.shared.submit(intent, request);
+        handle
+    }
+
     fn raise(&self, intent: Intent, handle: &ReadHandle) {
         self.shared.queue.lock().waiting.raise(intent, |request| request.waiters.include(handle));
     }
@@ -233,7 +238,7 @@ struct Operation {
     failed: Option<Error>,
 }
 
-/// A range of an operation's blocks that the kernel is reading.
+/// A range of an operation's blocks that the kernel reads or writes.
 #[derive(Clone, Copy)]
 struct Piece {
     operation: usize,
@@ -294,7 +299,7 @@ impl Worker {
             Ok(_) => {}
             Err(e) if is_retryable(&e) || e.raw_os_error() == Some(libc::EBUSY) => {}
             Err(error) => {
-                tracing::error!(%error, "io_uring failed; cold reads stop");
+                tracing::error!(%error, "io_uring failed; reads and writes stop");
                 self.shared.queue.lock().stopped = true;
                 self.leak_running();
                 return false;
@@ -361,7 +366,7 @@ impl Worker {
         })
     }
 
-    /// Pieces that the kernel reads, of points or of others.
+    /// Pieces that the kernel has, of points or of others.
     fn running(&self, of_points: bool) -> impl Iterator<Item = Piece> {
         let is_point = |piece: &Piece| {
             self.operations.get(piece.operation).and_then(Option::as_ref).is_some_and(|operation| operation.is_point)
@@ -382,11 +387,11 @@ impl Worker {
         // Every operation has a piece in a slot or is being issued, so a free slot implies a free position here.
         let place = self.operations.iter().position(Option::is_none)?;
         loop {
-            let request = pop(&mut self.shared.queue.lock().waiting)?;
+            let mut request = pop(&mut self.shared.queue.lock().waiting)?;
             if !request.waiters.begin() {
                 continue;
             }
-            match AlignedBuffer::for_window(&request.pool, request.offset, request.len) {
+            match request.take_buffer() {
                 Ok(buffer) => {
                     let operation = Operation { request, is_point, buffer, next: 0, running_pieces: 0, failed: None };
                     *self.operations.get_mut(place)? = Some(operation);
@@ -401,15 +406,22 @@ impl Worker {
         let Some(operation) = self.operations.get_mut(piece.operation).and_then(Option::as_mut) else { return };
         let Some(slot) = self.slots.get_mut(index) else { return };
         let descriptor = types::Fd(operation.request.file.file.as_raw_fd());
-        let offset = operation.request.first_block() + piece.start as u64;
-        let target: &mut [MaybeUninit<u8>] =
-            operation.buffer.blocks_mut().get_mut(piece.start..piece.end).unwrap_or_default();
+        let offset = operation.request.first_byte() + piece.start as u64;
         slot.generation = slot.generation.wrapping_add(1);
         let stamp = (u64::from(slot.generation) << 32) | index as u64;
-        let entry = opcode::Read::new(descriptor, target.as_mut_ptr().cast(), target.len() as u32)
-            .offset(offset)
-            .build()
-            .user_data(stamp);
+        let range = piece.start..piece.end;
+        let entry = match operation.request.direction {
+            Direction::Read => {
+                let blocks: &mut [MaybeUninit<u8>] = operation.buffer.blocks_mut();
+                let target = blocks.get_mut(range).unwrap_or_default();
+                opcode::Read::new(descriptor, target.as_mut_ptr().cast(), target.len() as u32).offset(offset).build()
+            }
+            Direction::Write => {
+                let source = operation.buffer.as_slice().get(range).unwrap_or_default();
+                opcode::Write::new(descriptor, source.as_ptr(), source.len() as u32).offset(offset).build()
+            }
+        };
+        let entry = entry.user_data(stamp);
         slot.piece = Some(piece);
         operation.running_pieces += 1;
         // SAFETY: buffer and file belong to the operation, which is kept until the completion was taken (or leaked, see
@@ -447,14 +459,11 @@ impl Worker {
             }
             return;
         };
-        let stats = &self.shared.stats;
-        stats.reads.fetch_add(1, Ordering::Relaxed);
-        stats.read_bytes.fetch_add(count as u64, Ordering::Relaxed);
-        let needed = piece.end.min(operation.buffer.window_end());
+        operation.request.count(&self.shared.stats, count);
+        let needed = piece.end.min(operation.needed_end());
         let reached = operation.request.file.resume_at(piece.start + count, needed);
         if reached <= piece.start {
-            let request = &operation.request;
-            operation.failed = Some(request.file.too_short(request.offset, request.len));
+            operation.failed = Some(operation.request.stuck());
             self.end_piece(index, None);
             return;
         }
@@ -478,7 +487,7 @@ impl Worker {
         if let Some(operation) = self.operations.get_mut(piece.operation).and_then(Option::as_mut) {
             operation.running_pieces -= 1;
             if let Some(error) = error {
-                operation.failed = Some(Error::io("read", &operation.request.file.path, &error));
+                operation.failed = Some(operation.request.failed(&error));
             }
         }
         self.finish_if_idle(piece.operation);
@@ -490,9 +499,10 @@ impl Worker {
         let idle = place.as_mut().is_some_and(|o| o.running_pieces == 0 && o.next_piece_is_none());
         let Some(mut operation) = place.take_if(|_| idle) else { return };
         self.issuing.retain(|issuing| *issuing != index);
-        let complete = operation.next >= operation.buffer.window_end();
+        let complete = operation.next >= operation.needed_end();
         let result = match operation.failed {
             Some(error) => Err(error),
+            None if complete && operation.request.direction == Direction::Write => Ok(operation.buffer),
             None if complete => {
                 let filled = operation.buffer.window_end();
                 // SAFETY: every piece was submitted and has ended without an error, so the kernel wrote all up to there.
@@ -519,8 +529,7 @@ impl Worker {
     fn leak_running(&mut self) {
         for operation in self.operations.iter_mut().filter_map(Option::take) {
             std::mem::forget(operation.buffer);
-            let error = std::io::Error::other("io_uring failed");
-            let error = Error::io("read", &operation.request.file.path, &error);
+            let error = operation.request.failed(&std::io::Error::other("io_uring failed"));
             operation.request.waiters.complete(Err(error));
         }
     }
@@ -533,8 +542,24 @@ impl Drop for Worker {
 }
 
 impl Operation {
+    /// The position up to which bytes have to be read or written, counted from the first block.
+    fn needed_end(&self) -> usize {
+        match self.request.direction {
+            Direction::Read => self.buffer.window_end(),
+            Direction::Write => self.request.len,
+        }
+    }
+
+    /// The position up to which pieces go.
+    fn end(&self) -> usize {
+        match self.request.direction {
+            Direction::Read => self.buffer.allocated_bytes(),
+            Direction::Write => self.request.len,
+        }
+    }
+
     fn next_piece_is_none(&self) -> bool {
-        self.failed.is_some() || self.next >= self.buffer.window_end() || self.request.waiters.is_abandoned()
+        self.failed.is_some() || self.next >= self.needed_end() || self.request.waiters.is_abandoned()
     }
 
     fn next_piece(&mut self, piece_bytes: usize) -> Option<(usize, usize)> {
@@ -542,7 +567,7 @@ impl Operation {
             return None;
         }
         let start = self.next;
-        let rest = self.buffer.allocated_bytes() - start;
+        let rest = self.end() - start;
         // Up to half a piece more is still one piece: a column of 16-byte values has 1 MiB and a block.
         self.next = start + if rest <= piece_bytes + piece_bytes / 2 { rest } else { piece_bytes };
         Some((start, self.next))

@@ -31,6 +31,8 @@ use admission::Admitted;
 
 /// Time between two checks of a full tier.
 const FULL_TIER_POLL: Duration = Duration::from_millis(2);
+/// Time for which moves wait for room that was recalled from temporary data, before they break a deadlock of full tiers.
+const RECALL_TIME: Duration = Duration::from_millis(500);
 /// The longest sleep between two checks of the cancel flag.
 const MAX_SLEEP: Duration = Duration::from_millis(50);
 /// Time between two checks of the progress of a background thread.
@@ -318,7 +320,10 @@ impl MoveQueue<'_> {
                     "{} takes nothing while running statements need its memory",
                     self.name(relocation.to)
                 ))),
-                Ok(Outcome::Full) => None,
+                Ok(Outcome::Full) => {
+                    self.recall(&relocation);
+                    None
+                }
                 Ok(Outcome::Stale(at)) => {
                     Some(Verdict::Skipped(format!("another move put the segment on {}", self.name(at))))
                 }
@@ -355,7 +360,10 @@ impl MoveQueue<'_> {
     /// Called when no move has room: makes room, waits for readers, or gives all moves up.
     fn wait_for_room<F: FnMut(usize, Verdict)>(&self, state: &mut QueueState<F>) {
         state.full_in_a_row = 0;
-        if self.unblock(&mut state.pending) {
+        // Temporary data leave a moment after their room was recalled.
+        let recalled =
+            state.waited < RECALL_TIME && state.pending.iter().any(|(_, relocation)| self.is_lent(relocation));
+        if !recalled && self.unblock(&mut state.pending) {
             return;
         }
         if state.waited >= self.patience {
@@ -412,6 +420,18 @@ impl MoveQueue<'_> {
             account.limit_bytes(),
             tier.charged_bytes(relocation.bytes() as usize)
         )
+    }
+
+    /// Whether temporary data have room on the target.
+    fn is_lent(&self, relocation: &Relocation) -> bool {
+        self.tiers.get(usize::from(relocation.to.0)).is_some_and(|tier| tier.account().lent_bytes() > 0)
+    }
+
+    /// Asks for the room that temporary data have on the target.
+    fn recall(&self, relocation: &Relocation) {
+        if let Some(tier) = self.tiers.get(usize::from(relocation.to.0)) {
+            tier.account().recall(tier.charged_bytes(relocation.bytes() as usize));
+        }
     }
 
     fn is_drained(&self, tier: TierId) -> bool {

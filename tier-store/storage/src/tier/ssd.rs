@@ -20,14 +20,14 @@ mod gap;
 mod planned;
 mod shared_read;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use arrow::datatypes::DataType;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock};
 use terrace_model::clock::Clock;
 use terrace_model::{Account, Charge, ChunkId, Error, Result, TableId};
 
@@ -73,8 +73,8 @@ pub struct SsdTier {
     stored: Arc<Account>,
     /// The charge to `stored` of each file, kept while the file exists.
     charges: Mutex<HashMap<PathBuf, Charge>>,
-    /// The tables' folders whose names are durable. A writer of a file holds the read lock, so that the folder stays.
-    folders: RwLock<HashSet<PathBuf>>,
+    /// The tables' folders whose names are durable, and how many writers of files keep each.
+    folders: Mutex<HashMap<PathBuf, usize>>,
     /// Locked while a file is replaced: two replacements of one file would share its temporary name.
     replacing: RwLock<()>,
     counters: Arc<HomeCounters>,
@@ -138,7 +138,7 @@ impl SsdTier {
         let charges = Mutex::default();
         let replacing = RwLock::default();
         let counters = Arc::default();
-        let folders = RwLock::default();
+        let folders = Mutex::default();
         let gap = ReadGap::default();
         io.pool().share_budget(&io_account);
         let device = describe_device(&dir);
@@ -161,7 +161,7 @@ impl SsdTier {
             io_account: Arc::clone(&account),
             stored: account,
             charges: Mutex::default(),
-            folders: RwLock::default(),
+            folders: Mutex::default(),
             replacing: RwLock::default(),
             counters: Arc::default(),
             gap: ReadGap::default(),
@@ -191,18 +191,20 @@ impl SsdTier {
         self.dir.join(format!("t{}", table.0)).join(format!("c{}.arrow", chunk.0))
     }
 
-    /// Makes a table's folder unless it exists with a durable name, and returns a lock that keeps it from being deleted.
-    fn lock_folder(&self, folder: &Path) -> Result<RwLockReadGuard<'_, HashSet<PathBuf>>> {
-        let known = self.folders.read();
-        if known.contains(folder) && self.files.is_folder(folder) {
-            return Ok(known);
+    /// Makes a table's folder unless it exists with a durable name, and keeps it from being deleted.
+    fn keep_folder(&self, folder: &Path) -> Result<KeptFolder<'_>> {
+        let mut known = self.folders.lock();
+        if !(known.contains_key(folder) && self.files.is_folder(folder)) {
+            self.files.create_folder(folder)?;
+            self.files.sync_folder(&self.dir)?;
         }
-        drop(known);
-        let mut known = self.folders.write();
-        self.files.create_folder(folder)?;
-        self.files.sync_folder(&self.dir)?;
-        known.insert(folder.to_owned());
-        Ok(RwLockWriteGuard::downgrade(known))
+        *known.entry(folder.to_owned()).or_default() += 1;
+        Ok(KeptFolder { folders: &self.folders, folder: folder.to_owned() })
+    }
+
+    /// Writes a file; its bytes are durable on return.
+    fn write(&self, path: &Path, class: Class, file: &AlignedBuffer) -> Result<()> {
+        self.files.write_through(self.io.as_ref(), class.into(), path, file)
     }
 
     /// Opens a file for cold reads.
@@ -245,6 +247,20 @@ impl SsdTier {
         // Marks of damage belong to the file that all readers share, so the first thread to open it wins.
         let before = chunk.file.compare_and_swap(&None::<Arc<ChunkFile>>, Some(Arc::clone(&opened)));
         Ok((*before).clone().unwrap_or(opened))
+    }
+}
+
+/// Keeps a table's folder while a file is written to it.
+struct KeptFolder<'a> {
+    folders: &'a Mutex<HashMap<PathBuf, usize>>,
+    folder: PathBuf,
+}
+
+impl Drop for KeptFolder<'_> {
+    fn drop(&mut self) {
+        if let Some(writers) = self.folders.lock().get_mut(&self.folder) {
+            *writers -= 1;
+        }
     }
 }
 
@@ -370,13 +386,14 @@ impl Home for SsdTier {
         self.io.read_as(Class::Upkeep.into(), &file, 0, len).wait()
     }
 
-    fn write_chunk(&self, table: TableId, chunk: ChunkId, file: &[u8]) -> Result<PathBuf> {
-        let charge = self.stored.try_charge(file.len() as u64)?;
+    fn write_chunk(&self, table: TableId, chunk: ChunkId, class: Class, file: &AlignedBuffer) -> Result<PathBuf> {
+        let bytes = file.as_slice().len() as u64;
+        let charge = self.stored.try_charge(bytes)?;
         let path = self.file_name(table, chunk);
-        let _folder = self.lock_folder(path.parent().unwrap_or(&self.dir))?;
-        files::replace(self.files.as_ref(), &path, file)?;
+        let _folder = self.keep_folder(path.parent().unwrap_or(&self.dir))?;
+        files::replace(self.files.as_ref(), &path, |temporary| self.write(temporary, class, file))?;
         self.charges.lock().insert(path.clone(), charge);
-        self.counters.written_bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
+        self.counters.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(path)
     }
 
@@ -385,8 +402,13 @@ impl Home for SsdTier {
     }
 
     fn replace_file(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
+        let bytes = AlignedBuffer::copy_of(bytes, BLOCK_BYTES)?;
+        let write = |temporary: &Path| self.write(temporary, Class::Upkeep, &bytes);
+        // Readers wait for the change of names only.
+        let temporary = files::write_beside(self.files.as_ref(), &chunk.path, write)?;
         let _guard = self.replacing.write();
-        files::replace_durably(self.files.as_ref(), &chunk.path, bytes)?;
+        files::rename_over(self.files.as_ref(), &temporary, &chunk.path)?;
+        self.sync_names(chunk.table)?;
         chunk.file.store(None);
         Ok(())
     }
@@ -394,10 +416,11 @@ impl Home for SsdTier {
     fn remove(&self, path: &Path) -> Result<()> {
         self.files.remove_file(path)?;
         self.charges.lock().remove(path);
-        // Delete the table's folder with its last file; the call fails while there are others. A folder that a writer has
-        // locked stays.
-        if let (Some(folder), Some(mut folders)) = (path.parent(), self.folders.try_write())
+        // Delete the table's folder with its last file; the call fails while there are others. A folder that a writer
+        // keeps stays.
+        if let (Some(folder), Some(mut folders)) = (path.parent(), self.folders.try_lock())
             && folder != self.dir
+            && folders.get(folder).is_none_or(|writers| *writers == 0)
             && self.files.remove_folder(folder).is_ok()
         {
             folders.remove(folder);

@@ -7,6 +7,7 @@
 //! [`SimulatedFiles::restart`] returns the disk that a machine would find when the power is back.
 
 use std::io::Error as IoError;
+use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +20,10 @@ use terrace_model::clock::Clock;
 
 use super::image::{DiskImage, Entry, Node};
 use super::{FileSystem, FolderEntry, RandomAccess, RandomAccessFile, file_error};
+use crate::io::blocking::Device;
 use crate::io::request::{Request, pread};
 use crate::io::simulated::memory_file;
-use crate::io::{BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
+use crate::io::{AlignedBuffer, BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 
 /// Rates of faults (each from 0 to 1), and the paths that they affect.
 #[derive(Debug, Clone, Default)]
@@ -360,16 +362,17 @@ impl BlockIo for SimulatedFiles {
     fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
         let (handles, request) = Request::new(intent.class, &self.stats, &self.pool, file, windows);
         if let Some(request) = request {
-            request.run(&self.stats, |file, target, offset| {
-                let len = self.work(|disk| {
-                    disk.read(&file.path)?;
-                    let short = disk.faults.short_rate > 0.0 && disk.random.random_bool(disk.faults.short_rate);
-                    Ok(if short { disk.random.random_range(1..=target.len()) } else { target.len() })
-                })?;
-                pread(file, target.get_mut(..len).unwrap_or_default(), offset)
-            });
+            request.run(&self.stats, self);
         }
         handles
+    }
+
+    fn write_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, bytes: AlignedBuffer) -> ReadHandle {
+        let (handle, request) = Request::to_write(intent.class, &self.stats, file, offset, bytes);
+        if let Some(request) = request {
+            request.run(&self.stats, self);
+        }
+        handle
     }
 
     /// Nothing waits here: reads end before their handles are returned.
@@ -392,6 +395,22 @@ impl BlockIo for SimulatedFiles {
 
     fn depth(&self) -> &Depth {
         &self.depth
+    }
+}
+
+impl Device for SimulatedFiles {
+    fn read_at(&self, file: &IoFile, target: &mut [MaybeUninit<u8>], offset: u64) -> Result<usize, IoError> {
+        let len = self.work(|disk| {
+            disk.read(&file.path)?;
+            let short = disk.faults.short_rate > 0.0 && disk.random.random_bool(disk.faults.short_rate);
+            Ok(if short { disk.random.random_range(1..=target.len()) } else { target.len() })
+        })?;
+        pread(file, target.get_mut(..len).unwrap_or_default(), offset)
+    }
+
+    /// The files of the store are written by [`FileSystem::write`] here; a file that is open for reads is a copy.
+    fn write_at(&self, _file: &IoFile, _bytes: &[u8], _offset: u64) -> Result<usize, IoError> {
+        Err(IoError::from_raw_os_error(libc::EBADF))
     }
 }
 

@@ -10,6 +10,8 @@ use rand::{Rng, SeedableRng};
 use terrace_model::clock::{Clock, ManualClock};
 
 use super::*;
+use crate::io::Class;
+use crate::io::simulated::{Faults, SimulatedEngine};
 
 fn disk(seed: u64) -> SimulatedFiles {
     SimulatedFiles::new(seed, Arc::<ManualClock>::default())
@@ -79,6 +81,34 @@ fn files_of_every_size_hold_what_was_written() {
         RealFiles.write(&path, &bytes).unwrap();
         assert!(RealFiles.read(&path).unwrap() == bytes, "{len} bytes");
     }
+}
+
+#[test]
+fn files_of_every_size_go_through_the_engine() {
+    // On a disk: in the build folder, which lies outside of the repository.
+    let dir = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
+    let path = dir.path().join("f");
+    let engine = crate::io::best_engine();
+    let stats = engine.stats();
+    let from = DIRECT_FROM_BYTES;
+    let part = DIRECT_PART_BYTES;
+    for len in [9 * part + 5, 0, 1, from - 1, from, from + 1, part - 1, part, part + BLOCK_BYTES, 3, from + 4095] {
+        let bytes: Vec<u8> = (0..len).map(|at| (at * 31 + len) as u8).collect();
+        let aligned = AlignedBuffer::copy_of(&bytes, BLOCK_BYTES).unwrap();
+        let before = stats.class_writes(Class::Write).sums().bytes;
+        RealFiles.write_through(engine.as_ref(), Class::Write.into(), &path, &aligned).unwrap();
+        assert!(RealFiles.read(&path).unwrap() == bytes, "{len} bytes");
+        let direct = if len < from { 0 } else { len - len % BLOCK_BYTES };
+        assert_eq!(stats.class_writes(Class::Write).sums().bytes - before, direct as u64, "{len} bytes");
+    }
+    // A device that fails.
+    let rough = SimulatedEngine::start(3, Faults { fails_after: Some(2), ..Faults::default() });
+    let bytes = AlignedBuffer::copy_of(&[7; 9 << 20], BLOCK_BYTES).unwrap();
+    let failed = RealFiles.write_through(&rough, Class::Write.into(), &path, &bytes).unwrap_err();
+    assert!(matches!(&failed, Error::Io { action: "write", path: named, .. } if *named == path), "{failed}");
+    let missing = dir.path().join("none/f");
+    let failed = RealFiles.write_through(engine.as_ref(), Class::Write.into(), &missing, &bytes).unwrap_err();
+    assert!(matches!(failed, Error::Io { action: "create", .. }), "{failed}");
 }
 
 #[test]

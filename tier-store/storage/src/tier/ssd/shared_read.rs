@@ -232,7 +232,7 @@ impl Read {
 
 impl State {
     fn reading(part: Option<Part>, reads: Vec<ReadHandle>, charge: &Arc<Charge>) -> Self {
-        reads.iter().for_each(|handle| handle.attach_charge(Arc::clone(charge)));
+        reads.iter().for_each(|handle| handle.keep(Arc::clone(charge)));
         Self::Reading(part, reads.into_iter().map(Read::Pending).collect())
     }
 }

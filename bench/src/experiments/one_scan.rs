@@ -1,0 +1,157 @@
+//! Statements on hot columns before and after one scan of a cold table several times larger than DRAM, which an LRU cache
+//! would keep instead of them (hStorage-DB, section 6.3.1: +16 % and +25 % of the time of Q1 and Q19).
+//!
+//! The servers may take columns into memory between epochs when a query read them, as they do by default, or never, or as
+//! an LRU cache does.
+
+use serde_json::json;
+
+use crate::bench::{Bench, Finding, Target};
+use crate::data::StoreClone;
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::server::Server;
+use crate::statistics::median;
+use crate::streams::{self, Statement};
+
+/// DRAM per scale: the hot columns, and somewhat more.
+const DRAM_BYTES: f64 = 35e6;
+const HOT: [&str; 3] = [
+    "SELECT o_orderpriority, count(*), sum(o_totalprice) FROM orders GROUP BY o_orderpriority",
+    "SELECT o_orderdate, max(o_totalprice) FROM orders GROUP BY o_orderdate",
+    "SELECT count(*) FROM orders WHERE o_totalprice < 100000 AND o_orderdate < DATE '1995-01-01'",
+];
+const COLD: &str = "SELECT max(l_orderkey), max(l_partkey), max(l_suppkey), max(l_linenumber), max(l_quantity), \
+                    max(l_extendedprice), max(l_discount), max(l_tax), max(l_returnflag), max(l_linestatus), \
+                    max(l_shipdate), max(l_commitdate), max(l_receiptdate), max(l_shipinstruct), max(l_shipmode), \
+                    max(l_comment) FROM lineitem";
+const HOT_BYTES: &str =
+    "SELECT coalesce(sum(bytes), 0) FROM system.segments WHERE tier = 'dram' AND table_name = 'orders'";
+/// Rounds of the hot statements before an epoch, and measured.
+const WARM: usize = 10;
+const MEASURED: usize = 15;
+/// Name in rows, and the settings; the measured one first.
+const SIDES: [(&str, &[&str]); 3] = [
+    ("default", &[]),
+    ("never between epochs", &["tiering.merge=never"]),
+    ("LRU", &["tiering.policy=lru", "tiering.merge=always"]),
+];
+
+#[derive(Default)]
+struct Measured {
+    /// Time of the hot statements after the scan to that before it.
+    ratios: Vec<f64>,
+    scan_ms: Vec<f64>,
+    evicted_bytes: f64,
+    hot_bytes: f64,
+    cold_bytes: f64,
+}
+
+/// Measures all servers in turn.
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let scale = bench.scale(5.0);
+    let data = bench.dataset(scale)?;
+    let dram_bytes = (DRAM_BYTES * scale) as u64;
+    let mut found: [Measured; 3] = Default::default();
+    let mut rounds = 0;
+    while bench.wants_another_round(rounds) {
+        for ((name, settings), found) in SIDES.iter().zip(&mut found) {
+            let store = data.clone_store()?;
+            measure(bench, name, settings, &store, dram_bytes, found)?;
+        }
+        rounds += 1;
+    }
+    let threads = bench.threads;
+    let params = |measured: &Measured| {
+        json!({
+            "scale": scale, "threads": threads, "dram_budget": dram_bytes, "hot_bytes": measured.hot_bytes,
+            "evicted_hot_bytes": measured.evicted_bytes, "cold_bytes": measured.cold_bytes,
+            "scan_ms": median(&measured.scan_ms),
+        })
+    };
+    let [ours, never, lru] = &found;
+    for ((name, _), measured) in SIDES.iter().zip([ours, never, lru]) {
+        println!(
+            "  {name:<22}after the scan {:>6.3} of before   evicted {:>6.1} of {:>6.1} MB   scan {:>7.0} ms of {:>6.0} MB",
+            median(&measured.ratios),
+            measured.evicted_bytes / 1e6,
+            measured.hot_bytes / 1e6,
+            median(&measured.scan_ms),
+            measured.cold_bytes / 1e6,
+        );
+    }
+    for ((name, _), measured) in SIDES.iter().zip([ours, never, lru]) {
+        let is_ours = *name == SIDES[0].0;
+        let mut params = params(measured);
+        if is_ours && (measured.hot_bytes == 0.0 || measured.cold_bytes < 4.0 * dram_bytes as f64) {
+            params["undecided"] = json!("nothing was hot, or the scan was too small: use another scale");
+        }
+        let target = if is_ours { Target::below(1.02, 1.0) } else { Target::OPEN };
+        let what = &format!("hot statements after a scan, {name}");
+        bench.add(Finding { sides: (name, "before"), what, values: &measured.ratios, target, params });
+    }
+    let evicted = [ours.evicted_bytes / ours.hot_bytes.max(1.0)];
+    let what = "hot bytes evicted by the scan";
+    let target = Target::below(0.0, 0.0);
+    bench.add(Finding { sides: (SIDES[0].0, "hot bytes"), what, values: &evicted, target, params: params(ours) });
+    let ratios: Vec<f64> = ours.scan_ms.iter().zip(&never.scan_ms).map(|(on, off)| on / off).collect();
+    let what = "the scan, with admission on to off";
+    let target = Target::below(1.02, 1.0);
+    bench.add(Finding { sides: (SIDES[0].0, SIDES[1].0), what, values: &ratios, target, params: params(ours) });
+    Ok(())
+}
+
+fn measure(
+    bench: &mut Bench,
+    name: &str,
+    settings: &[&str],
+    store: &StoreClone,
+    dram_bytes: u64,
+    found: &mut Measured,
+) -> Result<()> {
+    let threads = format!("query.threads={}", bench.threads);
+    let dram = dram_bytes.to_string();
+    let mut arguments = vec!["--dram-budget", &dram, "--set", &threads, "--set", "tiering.interval=1h"];
+    arguments.extend(settings.iter().flat_map(|setting| ["--set", *setting]));
+    let server = Server::start(&store.path(), &arguments)?;
+    for _ in 0..3 {
+        hot(&server, WARM)?;
+        server.run_epoch()?;
+    }
+    let before_ms = median(&hot(&server, MEASURED)?);
+    let hot_bytes = server.number(HOT_BYTES)?;
+    let read = "SELECT coalesce(sum(cold_bytes), 0) FROM system.queries";
+    let read_before = server.number(read)?;
+    let scan = streams::run(server.url(), &[vec![Statement::new("scan", COLD)]])?;
+    let cold_bytes = server.number(read)? - read_before;
+    // What was read comes into memory in the background.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let evicted_bytes = hot_bytes - server.number(HOT_BYTES)?;
+    let after_ms = median(&hot(&server, MEASURED)?);
+    server.stop()?;
+    found.ratios.push(after_ms / before_ms);
+    found.scan_ms.push(scan.ms);
+    found.evicted_bytes = found.evicted_bytes.max(evicted_bytes);
+    (found.hot_bytes, found.cold_bytes) = (hot_bytes, cold_bytes);
+    let sample = Sample::new(scan.ms)
+        .with("hot_before_ms", before_ms)
+        .with("hot_after_ms", after_ms)
+        .with("hot_bytes", hot_bytes)
+        .with("evicted_hot_bytes", evicted_bytes);
+    bench.record(name, "scan", sample);
+    Ok(())
+}
+
+/// Times of rounds of the hot statements.
+fn hot(server: &Server, rounds: usize) -> Result<Vec<f64>> {
+    let statements: Vec<Statement> = HOT.iter().map(|sql| Statement::new("hot", sql)).collect();
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let answers = streams::run(server.url(), std::slice::from_ref(&statements))?;
+        if let Some(error) = answers.all.iter().find_map(|answer| answer.rows.as_ref().err()) {
+            return Err(Error::failed(format!("a hot statement failed: {error}")));
+        }
+        times.push(answers.ms);
+    }
+    Ok(times)
+}

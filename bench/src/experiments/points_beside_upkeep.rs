@@ -1,0 +1,140 @@
+//! Look-ups of a row, 20 a second at random times, beside background work: OPTIMIZE, backups and moves, one after the other
+//! (S3).
+//!
+//! A look-up is due whether or not earlier ones have been answered, and its latency counts from then.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rand_distr::{Distribution, Exp};
+use serde_json::json;
+use terrace_server::client::{Client, Connection};
+
+use crate::bench::{Bench, Finding, Target};
+use crate::data::{StoreClone, folder_bytes};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::server::Server;
+use crate::statistics::{median, percentile};
+
+const RATE: f64 = 20.0;
+const SECONDS: u64 = 30;
+const QUICK_SECONDS: u64 = 4;
+/// Rows of `part` per scale.
+const PARTS: f64 = 200_000.0;
+
+/// Measures phases without and with upkeep in turn.
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let scale = bench.scale(5.0);
+    let data = bench.dataset(scale)?;
+    let store = data.clone_store()?;
+    let dram = (folder_bytes(&data.store().join("ssd"))? / 10).to_string();
+    let threads = format!("query.threads={}", bench.threads);
+    let arguments =
+        ["--dram-budget", &dram, "--set", &threads, "--set", "tiering.interval=1h", "--set", "tiering.merge=never"];
+    let server = Server::start(&store.path(), &arguments)?;
+    let backups = StoreClone::empty(bench.scratch("points-beside-upkeep"))?;
+    let duration = Duration::from_secs(if bench.quick { QUICK_SECONDS } else { SECONDS });
+    let parts = (PARTS * scale) as u64;
+    let seed = bench.seed;
+    let mut ratios = Vec::new();
+    let mut medians = Vec::new();
+    let mut params = json!({});
+    points(server.url(), parts, seed, Duration::from_secs(2))?;
+    while bench.wants_another_round(ratios.len()) {
+        let round = ratios.len() as u64;
+        let alone = points(server.url(), parts, seed + round, duration)?;
+        let work = Upkeep::default();
+        let beside = std::thread::scope(|scope| {
+            let upkeep = scope.spawn(|| work.run(&server, &backups.path()));
+            let beside = points(server.url(), parts, seed + round, duration);
+            work.is_over.store(true, Ordering::SeqCst);
+            let done = upkeep.join().map_err(|_| Error::failed("the thread of the upkeep panicked"))?;
+            done.and(beside)
+        })?;
+        let p99 = |waits: &[f64]| percentile(waits, 0.99);
+        ratios.push(p99(&beside) / p99(&alone));
+        medians.push(median(&beside) / median(&alone));
+        let count = |done: &AtomicU64| done.load(Ordering::SeqCst);
+        params = json!({
+            "scale": scale, "threads": bench.threads, "rate": RATE, "points": beside.len(),
+            "p99_ms_a": p99(&beside), "p99_ms_b": p99(&alone), "p50_ms_a": median(&beside), "p50_ms_b": median(&alone),
+            "optimized": count(&work.optimized), "backups": count(&work.backups), "epochs": count(&work.epochs),
+        });
+        println!("  {params}");
+        for (name, waits) in [("beside upkeep", &beside), ("alone", &alone)] {
+            bench.record(name, "look-ups", Sample::new(p99(waits)).with("p50_ms", median(waits)));
+        }
+    }
+    let sides = ("look-ups beside OPTIMIZE, backup and moves", "look-ups alone");
+    bench.add(Finding {
+        sides,
+        what: "99th percentile",
+        values: &ratios,
+        target: Target::below(1.2, 1.05),
+        params: params.clone(),
+    });
+    bench.add(Finding { sides, what: "median", values: &medians, target: Target::OPEN, params });
+    server.stop()
+}
+
+/// Background work, and how much of it was done.
+#[derive(Default)]
+struct Upkeep {
+    is_over: AtomicBool,
+    optimized: AtomicU64,
+    backups: AtomicU64,
+    epochs: AtomicU64,
+}
+
+impl Upkeep {
+    fn run(&self, server: &Server, backups: &std::path::Path) -> Result<()> {
+        let mut turn = 0_u64;
+        while !self.is_over.load(Ordering::SeqCst) {
+            turn += 1;
+            // So that there is something to rewrite and to move.
+            let pin = if turn % 2 == 0 { "UNPIN" } else { "PIN TO dram" };
+            server.statement(&format!("DELETE FROM orders WHERE o_orderkey % 997 = {turn}"))?;
+            server.statement("OPTIMIZE TABLE orders")?;
+            self.optimized.fetch_add(1, Ordering::SeqCst);
+            server.statement(&format!("ALTER TABLE customer {pin}"))?;
+            server.run_epoch()?;
+            self.epochs.fetch_add(1, Ordering::SeqCst);
+            let folder = backups.join(format!("backup-{turn}"));
+            server.backup(&folder)?;
+            std::fs::remove_dir_all(&folder).map_err(Error::path("delete", &folder))?;
+            self.backups.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+}
+
+/// Latencies in milliseconds of look-ups that come at random times.
+fn points(url: &str, parts: u64, seed: u64, duration: Duration) -> Result<Vec<f64>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(Error::io("cannot start a runtime"))?;
+    let gap = Exp::new(RATE).map_err(|error| Error::failed(error.to_string()))?;
+    runtime.block_on(async {
+        let connection = Connection { url: url.to_owned(), user: None, password: None };
+        let mut client = Client::connect(&connection).await?;
+        let mut random = StdRng::seed_from_u64(seed);
+        let start = Instant::now();
+        let mut due = Duration::ZERO;
+        let mut waits = Vec::new();
+        loop {
+            due += Duration::from_secs_f64(gap.sample(&mut random));
+            if due > duration {
+                return Ok(waits);
+            }
+            tokio::time::sleep(due.saturating_sub(start.elapsed())).await;
+            let key = random.random_range(1..=parts);
+            let rows = client.query(&format!("SELECT p_name FROM part WHERE p_partkey = {key}")).await?;
+            if rows.iter().map(|batch| batch.num_rows()).sum::<usize>() != 1 {
+                return Err(Error::failed(format!("part {key} is not found")));
+            }
+            waits.push((start.elapsed().saturating_sub(due)).as_secs_f64() * 1e3);
+        }
+    })
+}
