@@ -58,6 +58,10 @@ const LEAST_BYTES: u64 = 16 << 20;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Time between two returns of freed memory.
 const RETURN_EVERY: Duration = Duration::from_millis(20);
+/// Time for which no statement is stopped while the DRAM tier yields and there is room.
+const YIELD_PATIENCE: Duration = Duration::from_millis(200);
+/// Below this part of the limit, spilled rows may lie in room that the DRAM tier has left.
+const AMPLE_PERCENT: u64 = 70;
 /// How long memory has to be free before the DRAM tier takes segments again.
 const YIELD_TIME: Duration = Duration::from_secs(2);
 /// Memory that processors can fill in a microsecond; it decides how soon to look again.
@@ -154,7 +158,7 @@ impl Shared {
             let Some(engine) = engine.upgrade() else { return };
             let wait = wait_for(resident_bytes, limit_bytes);
             engine.count_unreserved();
-            engine.give_tiers_room();
+            engine.give_tiers_room(resident_bytes < share(limit_bytes, AMPLE_PERCENT));
             let memory = Memory {
                 resident_bytes,
                 limit_bytes,
@@ -252,6 +256,8 @@ struct Reaction {
     waited: Duration,
     /// Time for which the DRAM tier could have taken segments again; `None` while it does not yield.
     yielded: Option<Duration>,
+    /// Time for which it has been asked for memory without a break.
+    asked_for: Option<Duration>,
 }
 
 /// What the DRAM tier is to do.
@@ -316,8 +322,12 @@ impl Reaction {
             due.paused = Some(is_paused);
         }
         let unreserved = resident_bytes < stop_from;
+        // The tier frees hundreds of megabytes within a tenth of a second, and there is room for that long.
+        let is_yielding = resident_bytes < self::stop_from(limit_bytes, 0)
+            && self.asked_for.is_some_and(|time| time < YIELD_PATIENCE);
         let needed_bytes = match unreserved {
             true => memory.excess_bytes(),
+            false if is_yielding => 0,
             false => resident_bytes - stop_from + LEAST_BYTES,
         };
         if needed_bytes > 0 {
@@ -332,6 +342,7 @@ impl Reaction {
 
     fn yielding(&mut self, resident: u64, stop_from: u64, band: u64, since: Duration) -> Option<Yielding> {
         let yield_from = stop_from - band;
+        self.asked_for = (resident >= yield_from).then(|| self.asked_for.map_or(Duration::ZERO, |time| time + since));
         if resident >= yield_from {
             self.yielded = Some(Duration::ZERO);
             return Some(Yielding::Bytes(resident - yield_from + LEAST_BYTES));
@@ -492,6 +503,25 @@ mod tests {
         assert_eq!(due(70, 1), (Some(Yielding::End), false));
         assert_eq!(due(70, 9), (None, false));
         assert_eq!([0, 64 << 20, 600 << 20, 2 << 30].map(|bytes| yield_band(LIMIT, bytes) >> 20), [256, 256, 300, 512]);
+    }
+
+    #[test]
+    fn a_statement_is_not_stopped_while_the_tier_frees_memory_and_there_is_room() {
+        let step = Duration::from_millis(50);
+        let large = Memory { largest_bytes: 900 << 20, held_bytes: 900 << 20, ..resident(0) };
+        let from = stop_from(LIMIT, large.largest_bytes);
+        assert!(from < stop_from(LIMIT, 0));
+        let stops = |reaction: &mut Reaction, resident_bytes| {
+            reaction.due(Memory { resident_bytes, ..large }, 0, step).stop.is_some()
+        };
+        let mut reaction = Reaction::default();
+        assert!([(); 4].iter().all(|()| !stops(&mut reaction, from)), "the tier has 200 ms");
+        assert!(stops(&mut reaction, from));
+        // It was asked a while ago, and freed what it could.
+        assert!(stops(&mut reaction, from));
+        assert!(!stops(&mut reaction, LIMIT / 2));
+        assert!(!stops(&mut reaction, from), "it is asked anew");
+        assert!(stops(&mut reaction, stop_from(LIMIT, 0)), "there is no room to wait");
     }
 
     #[test]

@@ -137,7 +137,7 @@ pub const ALL: &[Experiment] = &[
         .about("p99 of short statements beside heavy sorts, 32 clients in 2 GiB: admission by demand against 16 slots"),
     experiment("tiered-streams", "S4", tiered_streams::run)
         .about("4 streams of TPC-H that spill, 10 % in DRAM: reads by meaning and the solver against FIFO and LRU"),
-    experiment("points-beside-upkeep", "S3", points_beside_upkeep::run)
+    experiment("upkeep-latency", "S3", points_beside_upkeep::run)
         .about("look-ups of a row, 20 a second, beside OPTIMIZE, backups and moves, against the same without"),
     experiment("spilled-rows", "S5", spilled_rows::run)
         .about("TPC-H Q18 that spills: its temporary rows on disk against all of them on the fastest tier"),

@@ -27,7 +27,7 @@ const PARTS: f64 = 200_000.0;
 
 /// Measures phases without and with upkeep in turn.
 pub fn run(bench: &mut Bench) -> Result<()> {
-    let scale = bench.scale(5.0);
+    let scale = bench.scale(2.0);
     let data = bench.dataset(scale)?;
     let store = data.clone_store()?;
     let dram = (folder_bytes(&data.store().join("ssd"))? / 10).to_string();
@@ -35,7 +35,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let arguments =
         ["--dram-budget", &dram, "--set", &threads, "--set", "tiering.interval=1h", "--set", "tiering.merge=never"];
     let server = Server::start(&store.path(), &arguments)?;
-    let backups = StoreClone::empty(bench.scratch("points-beside-upkeep"))?;
+    let backups = StoreClone::empty(bench.scratch("upkeep-latency"))?;
     let duration = Duration::from_secs(if bench.quick { QUICK_SECONDS } else { SECONDS });
     let parts = (PARTS * scale) as u64;
     let seed = bench.seed;

@@ -484,9 +484,9 @@ impl Engine {
     }
 
     /// Begins to send spilled rows from memory tiers to the disk where a move found no room for its segment, or a tier is
-    /// closed or yields its memory. To be called again and again.
-    pub fn give_tiers_room(&self) {
-        self.spill_space.leave_tiers();
+    /// closed or yields its memory. To be called again and again. Unless memory is ample, no more of them come to DRAM.
+    pub fn give_tiers_room(&self, is_memory_ample: bool) {
+        self.spill_space.leave_tiers(is_memory_ample);
     }
 
     /// How often queries found the plan of an earlier one.

@@ -29,15 +29,17 @@ use terrace_heap::HeapAccount;
 use terrace_tier_store::clock::Clock;
 use terrace_tier_store::io::{BlockIo, Class, Intent, StatementId};
 use terrace_tier_store::store::Store;
-use terrace_tier_store::tier::Account;
+use terrace_tier_store::tier::{Account, Charge};
 use terrace_tier_store::{Error, Result};
 
 use disk::StatementFile;
 use file::{FileState, RunningWrite, SpilledFile};
 use tiers::TierShare;
 
-/// Writes of one statement that run before it waits for one of them; each has a piece in memory.
+/// Writes of one statement that always run before it waits for one of them; each has a piece in memory.
 const RUNNING_WRITES: usize = 16;
+/// Writes that run at most, while less than half of the budget of reads is used.
+const MOST_WRITES: usize = 256;
 /// Writes of one statement that run while its pieces leave a tier.
 const LEAVING_WRITES: usize = 64;
 
@@ -114,7 +116,8 @@ impl SpillSpace {
 
     /// Begins to send to the disk what memory tiers want back, the oldest files first. Waits for no write: a tier has the room
     /// when a later call sees that they have ended.
-    pub(super) fn leave_tiers(&self) {
+    pub(super) fn leave_tiers(&self, is_memory_ample: bool) {
+        self.tiers.set_memory_ample(is_memory_ample);
         let wanted = self.tiers.recalled();
         if wanted.is_empty() && self.tiers.used_bytes() == 0 {
             return;
@@ -223,19 +226,17 @@ impl StatementSpill {
 
     /// Notes a write that has begun, and waits while too many run. Fails when an earlier one has.
     fn track(&self, write: Option<RunningWrite>) -> Result<()> {
-        let mut is_too_much = false;
         if let Some(write) = write {
-            let mut writes = self.writes.lock();
-            writes.push_back(write);
-            is_too_much = writes.len() > RUNNING_WRITES;
+            self.begin(write);
         }
         self.end_some();
-        while is_too_much {
-            let first = {
-                let mut writes = self.writes.lock();
-                if writes.len() > RUNNING_WRITES { writes.pop_front() } else { None }
-            };
-            let Some(first) = first else { break };
+        let oldest = || {
+            let mut writes = self.writes.lock();
+            let of_reserve = writes.iter().filter(|write| write.is_of_reserve()).count();
+            let is_too_much = of_reserve > RUNNING_WRITES || writes.len() > MOST_WRITES;
+            if is_too_much { writes.pop_front() } else { None }
+        };
+        while let Some(first) = oldest() {
             let since_us = self.space.clock.now_us();
             let ended = first.end();
             self.count_wait(since_us);
@@ -247,6 +248,13 @@ impl StatementSpill {
     /// Notes a write that has begun, without waiting.
     fn begin(&self, write: RunningWrite) {
         self.writes.lock().push_back(write);
+    }
+
+    /// A charge to the budget of reads for bytes that are being written; `None` when half of it is used.
+    fn charge_write(&self, bytes: u64) -> Option<Charge> {
+        let account = self.read_account();
+        let is_free = account.used_bytes() + bytes <= account.limit_bytes() / 2;
+        is_free.then(|| account.try_charge(bytes).ok()).flatten()
     }
 
     /// Whether another piece may leave its tier.

@@ -104,12 +104,19 @@ pub(super) struct RunningWrite {
     file: Weak<FileState>,
     piece: usize,
     handle: ReadHandle,
+    /// Its part of the budget of reads; none: of the statement's own reserve.
+    charge: Option<Charge>,
 }
 
 impl RunningWrite {
     /// Whether [`Self::end`] would not block.
     pub(super) fn has_ended(&self) -> bool {
         self.handle.is_ready()
+    }
+
+    /// Whether it has memory of the statement's own reserve.
+    pub(super) fn is_of_reserve(&self) -> bool {
+        self.charge.is_none()
     }
 
     /// Whether its file is there.
@@ -189,7 +196,8 @@ impl FileState {
         }
         let (bytes, offset, handle) = self.write(contents, tail)?;
         contents.pieces.push(Piece { len, place: Place::Leaving { bytes, offset, held: None } });
-        Ok(Some(RunningWrite { file: Arc::downgrade(self), piece: contents.pieces.len() - 1, handle }))
+        let charge = self.spill.charge_write(len as u64);
+        Ok(Some(RunningWrite { file: Arc::downgrade(self), piece: contents.pieces.len() - 1, handle, charge }))
     }
 
     /// Starts to write a piece to the disk.
@@ -226,7 +234,8 @@ impl FileState {
                 piece.place = Place::Leaving { bytes, offset, held: Some(held) };
             }
             drop(contents);
-            self.spill.begin(RunningWrite { file: Arc::downgrade(self), piece: at, handle });
+            let charge = self.spill.charge_write(len as u64);
+            self.spill.begin(RunningWrite { file: Arc::downgrade(self), piece: at, handle, charge });
             left += len as u64;
         }
         Ok(left)

@@ -1,17 +1,17 @@
 //! Room on memory tiers that segments leave over, for spilled rows.
 //!
 //! A piece of a spill file lies on the fastest memory tier that has room, up to a share of its budget. It is charged to the
-//! tier like a segment. When a move finds no room, or the tier is closed or yields its memory, pieces go to the disk, and for
+//! tier like a segment. DRAM takes none while the process has little memory left. When a move finds no room, or the tier is closed or yields its memory, pieces go to the disk, and for
 //! a while no new ones come.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow::buffer::Buffer;
 use terrace_tier_store::clock::Clock;
 use terrace_tier_store::store::Store;
-use terrace_tier_store::tier::{Loan, TierId, TierIndex};
+use terrace_tier_store::tier::{Loan, TierId, TierIndex, TierKind};
 
 /// For so long no pieces come to a tier after some were recalled.
 const PAUSE_US: u64 = 2_000_000;
@@ -21,6 +21,8 @@ pub(super) struct TierShare {
     store: Arc<Store>,
     /// Of each budget, from 0 to 1.
     share: f64,
+    /// Whether there is memory for rows in DRAM: statements and segments may need it sooner than the rows could leave.
+    is_memory_ample: AtomicBool,
     /// Until when nothing is stored.
     paused_until_us: AtomicU64,
     clock: Arc<dyn Clock>,
@@ -43,7 +45,8 @@ impl fmt::Debug for TierShare {
 impl TierShare {
     /// `share` of the budget of each memory tier of `store`.
     pub(super) fn new(store: Arc<Store>, share: f64, clock: Arc<dyn Clock>) -> Self {
-        Self { store, share, paused_until_us: AtomicU64::new(0), clock }
+        let is_memory_ample = AtomicBool::new(true);
+        Self { store, share, is_memory_ample, paused_until_us: AtomicU64::new(0), clock }
     }
 
     /// Copies bytes to the fastest tier that has room; `None` if none has.
@@ -51,8 +54,9 @@ impl TierShare {
         if self.share <= 0.0 || self.clock.now_us() < self.paused_until_us.load(Ordering::Relaxed) {
             return None;
         }
+        let takes_dram = self.is_memory_ample.load(Ordering::Relaxed);
         self.store.memory_tiers().iter().find_map(|tier| {
-            if !tier.has_room(bytes.len() as u64) {
+            if !tier.has_room(bytes.len() as u64) || (tier.kind() == TierKind::Dram && !takes_dram) {
                 return None;
             }
             let account = tier.account();
@@ -62,6 +66,10 @@ impl TierShare {
             let stored = tier.store(bytes).ok()?;
             Some(TierBytes { tier: stored.tier, bytes: stored.buffer, _loan: loan })
         })
+    }
+
+    pub(super) fn set_memory_ample(&self, is_ample: bool) {
+        self.is_memory_ample.store(is_ample, Ordering::Relaxed);
     }
 
     /// Lets an emulated device take its time for bytes that are read.
