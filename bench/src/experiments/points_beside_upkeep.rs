@@ -95,7 +95,7 @@ impl Upkeep {
         while !self.is_over.load(Ordering::SeqCst) {
             turn += 1;
             // So that there is something to rewrite and to move.
-            let pin = if turn % 2 == 0 { "UNPIN" } else { "PIN TO dram" };
+            let pin = if turn.is_multiple_of(2) { "UNPIN" } else { "PIN TO dram" };
             server.statement(&format!("DELETE FROM orders WHERE o_orderkey % 997 = {turn}"))?;
             server.statement("OPTIMIZE TABLE orders")?;
             self.optimized.fetch_add(1, Ordering::SeqCst);

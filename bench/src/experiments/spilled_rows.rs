@@ -54,7 +54,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let mut rounds = 0;
     while bench.wants_another_round(rounds) {
         for place in 0..SIDES.len() {
-            let place = if rounds % 2 == 0 { place } else { SIDES.len() - 1 - place };
+            let place = if rounds.is_multiple_of(2) { place } else { SIDES.len() - 1 - place };
             let server = &servers[place].0;
             if rounds == 0 {
                 streams::run(server.url(), &[vec![statement.clone()]])?;

@@ -137,6 +137,9 @@ async fn a_reader_follows_the_writer() {
     setup.check_idle().await;
 }
 
+/// A file, its writer, and what it is to hold.
+type OpenFile = (Arc<dyn SpillFile>, Box<dyn SpillWriter>, Vec<u8>);
+
 /// Files of two statements, written in turns and read while others are written; tiers take pieces and want them back.
 #[tokio::test]
 async fn files_hold_what_was_written_wherever_their_pieces_are() {
@@ -147,7 +150,7 @@ async fn files_hold_what_was_written_wherever_their_pieces_are() {
         let setup = setup(limits, |options| options.dram_budget_bytes = 6 * MIB);
         let dram = Arc::clone(setup.store.memory_tiers()[0].account());
         let statements = [0, 1].map(|_| setup.space.for_statement(StatementId::next()));
-        let mut files: Vec<(Arc<dyn SpillFile>, Box<dyn SpillWriter>, Vec<u8>)> = Vec::new();
+        let mut files: Vec<OpenFile> = Vec::new();
         for step in 0..400 {
             match random.random_range(0..20) {
                 0 | 1 => {
