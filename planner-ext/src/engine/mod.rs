@@ -473,22 +473,6 @@ impl Engine {
         Arc::new(MessageMemory(Arc::clone(&self.memory)))
     }
 
-    /// Bytes in spill files now.
-    pub fn spilled_bytes(&self) -> u64 {
-        self.spill_space.used_bytes()
-    }
-
-    /// Bytes of spill files that lie on memory tiers.
-    pub fn spilled_tier_bytes(&self) -> u64 {
-        self.spill_space.tier_bytes()
-    }
-
-    /// Begins to send spilled rows from memory tiers to the disk where a move found no room for its segment, or a tier is
-    /// closed or yields its memory. To be called again and again. Unless memory is ample, no more of them come to DRAM.
-    pub fn give_tiers_room(&self, is_memory_ample: bool) {
-        self.spill_space.leave_tiers(is_memory_ample);
-    }
-
     /// How often queries found the plan of an earlier one.
     pub fn plan_cache(&self) -> &PlanCacheCounts {
         self.plans.counts()
