@@ -354,11 +354,8 @@ impl Engine {
         })?;
         memory::charge_spawned_tasks();
         let memory = QueryMemory::new(options.query_memory_bytes);
-        let limits = SpillLimits {
-            all_bytes: options.spill_bytes,
-            statement_bytes: options.statement_spill_bytes,
-            tier_share: options.spill_tier_percent / 100.0,
-        };
+        let (all_bytes, statement_bytes) = (options.spill_bytes, options.statement_spill_bytes);
+        let limits = SpillLimits { all_bytes, statement_bytes, tier_share: options.spill_tier_percent / 100.0 };
         let spill_space = SpillSpace::new(spill, limits, &store, Arc::clone(&options.clock));
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(memory.statement_pool(None))
@@ -471,6 +468,21 @@ impl Engine {
     /// Query memory, as the account that decompressed messages and foreign files are charged to.
     pub fn message_memory(&self) -> Arc<dyn terrace_ipc::Account> {
         Arc::new(MessageMemory(Arc::clone(&self.memory)))
+    }
+
+    /// Bytes in spill files now.
+    pub fn spilled_bytes(&self) -> u64 {
+        self.spill_space.used_bytes()
+    }
+
+    /// Bytes of spill files that lie on memory tiers.
+    pub fn spilled_tier_bytes(&self) -> u64 {
+        self.spill_space.tier_bytes()
+    }
+
+    /// Begins to send spilled rows to the disk from tiers that want room. Unless memory is ample, none come to DRAM.
+    pub fn give_tiers_room(&self, is_memory_ample: bool) {
+        self.spill_space.leave_tiers(is_memory_ample);
     }
 
     /// How often queries found the plan of an earlier one.

@@ -32,7 +32,6 @@ use terrace_tier_store::store::Store;
 use terrace_tier_store::tier::{Account, Charge};
 use terrace_tier_store::{Error, Result};
 
-use super::Engine;
 use disk::StatementFile;
 use file::{FileState, RunningWrite, SpilledFile};
 use tiers::TierShare;
@@ -144,24 +143,6 @@ impl SpillSpace {
             on_tiers.kept = on_tiers.files.len();
         }
         on_tiers.files.push(Arc::downgrade(file));
-    }
-}
-
-impl Engine {
-    /// Bytes in spill files now.
-    pub fn spilled_bytes(&self) -> u64 {
-        self.spill_space.used_bytes()
-    }
-
-    /// Bytes of spill files that lie on memory tiers.
-    pub fn spilled_tier_bytes(&self) -> u64 {
-        self.spill_space.tier_bytes()
-    }
-
-    /// Begins to send spilled rows from memory tiers to the disk where a move found no room for its segment, or a tier is
-    /// closed or yields its memory. To be called again and again. Unless memory is ample, no more of them come to DRAM.
-    pub fn give_tiers_room(&self, is_memory_ample: bool) {
-        self.spill_space.leave_tiers(is_memory_ample);
     }
 }
 
