@@ -321,13 +321,12 @@ impl Reaction {
             self.is_paused = is_paused;
             due.paused = Some(is_paused);
         }
-        let unreserved = resident_bytes < stop_from;
-        // The tier frees hundreds of megabytes within a tenth of a second, and there is room for that long.
-        let is_yielding = resident_bytes < self::stop_from(limit_bytes, 0)
-            && self.asked_for.is_some_and(|time| time < YIELD_PATIENCE);
+        // The tier frees hundreds of megabytes within a tenth of a second, and there is some room for that long.
+        let patient_to = stop_from.midpoint(self::stop_from(limit_bytes, 0));
+        let is_yielding = resident_bytes < patient_to && self.asked_for.is_some_and(|time| time < YIELD_PATIENCE);
+        let unreserved = resident_bytes < stop_from || is_yielding;
         let needed_bytes = match unreserved {
             true => memory.excess_bytes(),
-            false if is_yielding => 0,
             false => resident_bytes - stop_from + LEAST_BYTES,
         };
         if needed_bytes > 0 {
@@ -521,7 +520,7 @@ mod tests {
         assert!(stops(&mut reaction, from));
         assert!(!stops(&mut reaction, LIMIT / 2));
         assert!(!stops(&mut reaction, from), "it is asked anew");
-        assert!(stops(&mut reaction, stop_from(LIMIT, 0)), "there is no room to wait");
+        assert!(stops(&mut reaction, from.midpoint(stop_from(LIMIT, 0))), "there is no room to wait");
     }
 
     #[test]

@@ -68,6 +68,8 @@ impl SpillReader {
     /// Reads further pieces ahead, waits for this one, and passes to the next.
     async fn wait(&mut self, read: PieceRead) -> datafusion::error::Result<Bytes> {
         (self.piece, self.from) = (read.piece + 1, 0);
+        // So that writes that have ended keep no memory.
+        HeapAccount::uncharged(|| self.file.spill.end_some());
         self.read_ahead()?;
         let clock = self.file.spill.clock();
         let since_us = clock.now_us();

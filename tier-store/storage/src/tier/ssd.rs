@@ -403,11 +403,9 @@ impl Home for SsdTier {
 
     fn replace_file(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
         let bytes = AlignedBuffer::copy_of(bytes, BLOCK_BYTES)?;
-        let write = |temporary: &Path| self.write(temporary, Class::Upkeep, &bytes);
-        // Readers wait for the change of names only.
-        let temporary = files::write_beside(self.files.as_ref(), &chunk.path, write)?;
+        // One at a time, as all write beside the file. Readers wait for it, so it is urgent.
         let _guard = self.replacing.write();
-        files::rename_over(self.files.as_ref(), &temporary, &chunk.path)?;
+        files::replace(self.files.as_ref(), &chunk.path, |temporary| self.write(temporary, Class::Needed, &bytes))?;
         self.sync_names(chunk.table)?;
         chunk.file.store(None);
         Ok(())

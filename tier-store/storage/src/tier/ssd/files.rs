@@ -31,27 +31,12 @@ pub fn replace_durably(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Res
 
 /// Replaces a file by the one that `write` writes to the path that it gets. The name is durable after a sync of its folder.
 pub(super) fn replace(files: &dyn FileSystem, path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let temporary = write_beside(files, path, write)?;
-    rename_over(files, &temporary, path)
-}
-
-/// Writes a file beside `path` with `write`, and returns its path.
-pub(super) fn write_beside(
-    files: &dyn FileSystem,
-    path: &Path,
-    write: impl FnOnce(&Path) -> Result<()>,
-) -> Result<PathBuf> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);
+    let renamed = write(&temporary).and_then(|()| files.rename(&temporary, path));
     // The first error is the one to report; what cannot be deleted is swept at the next start.
-    write(&temporary).inspect_err(|_| drop(files.remove_file(&temporary)))?;
-    Ok(temporary)
-}
-
-/// Gives a file that was written beside `path` that name.
-pub(super) fn rename_over(files: &dyn FileSystem, temporary: &Path, path: &Path) -> Result<()> {
-    files.rename(temporary, path).inspect_err(|_| drop(files.remove_file(temporary)))
+    renamed.inspect_err(|_| drop(files.remove_file(&temporary)))
 }
 
 /// Free bytes of the file system of `folder`; `None` where it does not tell.
