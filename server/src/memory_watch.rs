@@ -20,7 +20,8 @@
 //!   holds, as a table of groups that grows is copied into another one, statements are stopped with an error that says so,
 //!   the largest first, until those that stop hold what is missing; the others wait before they read further rows, until
 //!   these have ended. Further ones follow when these have ended, or after
-//!   [`PATIENCE`], and only if memory is still short.
+//!   [`PATIENCE`], and only if memory is still short. For [`YIELD_PATIENCE`] after the tier was asked for memory none is
+//!   stopped in the first half of what is kept for that table, also where the tier has none to give.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -58,7 +59,7 @@ const LEAST_BYTES: u64 = 16 << 20;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Time between two returns of freed memory.
 const RETURN_EVERY: Duration = Duration::from_millis(20);
-/// Time for which no statement is stopped while the DRAM tier yields and there is room.
+/// Time for which the watch stops no statement after it has asked the DRAM tier for memory, while there is some room.
 const YIELD_PATIENCE: Duration = Duration::from_millis(200);
 /// Below this part of the limit, spilled rows may lie in room that the DRAM tier has left.
 const AMPLE_PERCENT: u64 = 70;

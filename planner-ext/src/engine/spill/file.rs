@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Bytes that are being written are read from memory, so neither a reader nor the end of the file waits for them. The last
-//! piece is short, and padded to whole blocks on disk. The memory of pieces counts for the tier, or is small; none of it is
-//! that of the statement.
+//! piece is short, and padded to whole blocks on disk. The memory of pieces is charged to the tier or to the
+//! budget of reads, or is little; none of it is charged to the statement.
 
 use std::io::Write;
 use std::ops::Range;
@@ -324,6 +324,12 @@ impl<T: AsRef<[u8]>> AsRef<[u8]> for Uncharged<T> {
     }
 }
 
+impl<T> Drop for Uncharged<T> {
+    fn drop(&mut self) {
+        HeapAccount::uncharged(|| drop(self.0.take()));
+    }
+}
+
 /// Bytes of a piece, charged until the last reference to them is dropped.
 pub(super) struct ChargedBytes {
     bytes: AlignedBuffer,
@@ -352,12 +358,6 @@ struct TierPart(Buffer);
 impl AsRef<[u8]> for TierPart {
     fn as_ref(&self) -> &[u8] {
         &self.0
-    }
-}
-
-impl<T> Drop for Uncharged<T> {
-    fn drop(&mut self) {
-        HeapAccount::uncharged(|| drop(self.0.take()));
     }
 }
 
