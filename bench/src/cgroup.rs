@@ -39,6 +39,15 @@ impl Cgroup {
         Ok(group)
     }
 
+    /// A limit of reads from and of writes to the disk that holds `folder`, each, for the processes that join.
+    pub fn slow_disk(folder: &Path, bytes_per_s: u64, operations_per_s: u64) -> Result<Self> {
+        let disk = disk_of(folder)?;
+        let group = Self::disk(folder, bytes_per_s, operations_per_s)?;
+        group.set("blkio.throttle.write_bps_device", &format!("{disk} {bytes_per_s}"))?;
+        group.set("blkio.throttle.write_iops_device", &format!("{disk} {operations_per_s}"))?;
+        Ok(group)
+    }
+
     /// Starts a program under the limit: a shell joins the group and then executes the program, so that the limit also
     /// holds for measurements at its start.
     pub fn start(&self, program: &Path) -> Command {

@@ -1,7 +1,9 @@
 """A statement stops within a second, wherever it is: when it is cancelled, when its time is over, when its client dies."""
 
+import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -18,6 +20,8 @@ GONE_S = 10.0
 RUNS_S = 0.7
 OVER = ("done", "failed", "cancelled")
 MANY = "generate_series(1, 10000000000)"
+#: Where COPY TO would write.
+FOLDER = pathlib.Path(tempfile.mkdtemp())
 JOINED = " ".join(f"JOIN t AS t{n} ON t{n - 1}.k = t{n}.k" for n in range(1, 400))
 
 #: Statements that would run for at least ten seconds, each in another part of the server.
@@ -41,6 +45,7 @@ STATEMENTS = {
     "update": f"UPDATE t SET s = (SELECT max(concat(value, 'x')) FROM {MANY})",
     "delete": "DELETE FROM t WHERE k IN (SELECT a.k * b.k FROM t AS a CROSS JOIN t AS b)",
     "create table": f"CREATE TABLE w AS SELECT value, concat(value, 'x') AS s FROM {MANY}",
+    "copy": f"COPY (SELECT value, concat(value, 'x') AS s FROM {MANY}) TO '{FOLDER}/copied.parquet'",
     "explain": "EXPLAIN ANALYZE SELECT sum(a.k * b.k % 7) FROM t AS a CROSS JOIN t AS b",
 }
 CLIENT = """
@@ -142,3 +147,4 @@ def test_nothing_was_changed(server):
     assert server.query("SELECT count(*) AS n FROM u").to_pydict() == {"n": [0]}
     assert server.query("SELECT count(*) AS n, min(s) AS s FROM t").to_pydict() == {"n": [300000], "s": ["aaabbbc"]}
     assert "does not exist" in str(error_of(lambda: server.query("SELECT * FROM w")))
+    assert not list(FOLDER.iterdir())

@@ -9,6 +9,7 @@
 //! - [`counters`]: cost of counting accesses
 //! - [`dram_saved`]: DRAM saved at equal latency
 //! - [`heat_maps`]: heat maps of TPC-H
+//! - [`hybrid_storage`]: TPC-H over a slow disk, in the four set-ups of the paper
 //! - [`io`]: cold scans and random reads
 //! - [`keys`]: cost of primary keys
 //! - [`memory`]: resident memory of a server
@@ -44,6 +45,7 @@ mod contest;
 mod counters;
 mod dram_saved;
 mod heat_maps;
+mod hybrid_storage;
 mod io;
 mod keys;
 mod memory;
@@ -137,12 +139,16 @@ pub const ALL: &[Experiment] = &[
         .about("p99 of short statements beside heavy sorts, 32 clients in 2 GiB: admission by demand against 16 slots"),
     experiment("tiered-streams", "S4", tiered_streams::run)
         .about("4 streams of TPC-H that spill, 10 % in DRAM: reads by meaning and the solver against FIFO and LRU"),
+    experiment("slow-streams", "-", tiered_streams::run_on_slow_disk)
+        .about("the same on a disk that is throttled to 100 MiB/s in each direction"),
     experiment("upkeep-latency", "S3", points_beside_upkeep::run)
         .about("look-ups of a row, 20 a second, beside OPTIMIZE, backups and moves, against the same without"),
     experiment("spilled-rows", "S5", spilled_rows::run)
         .about("TPC-H Q18 that spills: its temporary rows on disk against all of them on the fastest tier"),
     experiment("one-scan", "S6", one_scan::run)
         .about("hot statements after one scan of a cold table of 4 times the DRAM, against before; LRU beside them"),
+    experiment("hybrid-storage", "-", hybrid_storage::run)
+        .about("seven queries of TPC-H and a stream with refreshes on a slow disk, 70 % in DRAM: by meaning, LRU, all slow, all fast"),
     experiment("cold-scan", "P7", io::cold_scan)
         .about("a cold scan of lineitem, against raw sequential reads of its files"),
     experiment("point-reads", "P8", io::point_reads)

@@ -1,4 +1,4 @@
-//! `system.io_rules`: the rank of each class of reads and writes, the most urgent first.
+//! `system.io_rules`: the rank of each class of reads and writes, the most urgent first, and what placement learns from.
 
 use terrace_tier_store::io::{Class, IoRules, Turns};
 
@@ -31,6 +31,7 @@ pub(super) fn columns() -> ColumnList<Row> {
             };
             turns.to_owned()
         })
+        .flag("admits", |(class, rules)| rules.admits(*class))
         .text("asked_by", |(class, _)| asked_by(*class).to_owned())
 }
 

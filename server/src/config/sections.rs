@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use terrace_planner_ext::engine::{AdmissionPolicy, DEFAULT_GROUP, MiningMode, WorkloadGroup};
-use terrace_tier_store::io::{IoRules, Turns};
+use terrace_tier_store::io::{Class, IoRules, Turns};
 use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
 
 use crate::error::{Error, Result};
@@ -241,6 +241,9 @@ section! {
         pub order: String = IoRules::DEFAULT_ORDER.to_owned(),
         /// Which read of a rank is next: that of the `statement` with the fewest bytes so far, or the first `arrival`.
         pub turns: ReadTurns = ReadTurns::Statement,
+        /// The least urgent class whose reads placement learns from: `prefetch` (all that statements read of tables), `needed`
+        /// or `point`. Reads of other classes from the home count as no heat, and bring nothing into memory.
+        pub admit: AdmittedReads = AdmittedReads::Prefetch,
     }
 }
 
@@ -254,8 +257,26 @@ impl IoConfig {
             ReadTurns::Statement => Turns::Statement,
             ReadTurns::Arrival => Turns::Arrival,
         };
-        IoRules::new(&self.order, turns).map_err(|error| Error::Config(format!("io.order: {error}")))
+        let rules = IoRules::new(&self.order, turns).map_err(|error| Error::Config(format!("io.order: {error}")))?;
+        Ok(rules.with_admission_up_to(match self.admit {
+            AdmittedReads::Point => Class::Point,
+            AdmittedReads::Needed => Class::Needed,
+            AdmittedReads::Prefetch => Class::Prefetch,
+        }))
     }
+}
+
+/// The least urgent class of reads that placement learns from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AdmittedReads {
+    /// Those of scans that look a few rows up.
+    Point,
+    /// And those that a scan waits for.
+    Needed,
+    /// And what scans read ahead.
+    #[default]
+    Prefetch,
 }
 
 /// Which of the reads of a rank is next.

@@ -79,6 +79,8 @@ fn a_bad_value_names_its_key_and_its_source() {
     assert!(error.contains("io.order") && error.contains("lacks 'spill'"), "{error}");
     let error = load("", &[], &["io.turns=random"]).unwrap_err().to_string();
     assert!(error.contains("io.turns") && error.contains("`arrival`"), "{error}");
+    let error = load("", &[], &["io.admit=upkeep"]).unwrap_err().to_string();
+    assert!(error.contains("io.admit") && error.contains("`prefetch`"), "{error}");
     let error = load("", &[], &["tiering.merge=sometimes"]).unwrap_err().to_string();
     assert!(error.contains("tiering.merge") && error.contains("`selective`"), "{error}");
     for (key, values) in [

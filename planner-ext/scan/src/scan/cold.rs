@@ -131,6 +131,7 @@ impl ColdPart {
     /// Builds the `OpenChunk` from the loaded columns and those that were read (`cold`).
     pub(super) fn complete(mut self, cold: Option<ColdColumns>) -> Result<OpenChunk> {
         let home = self.spec.source.home_tier();
+        let counts = cold.as_ref().is_none_or(|cold| self.spec.observer.admits(cold.class));
         let mut read = cold.as_ref().map(|c| c.columns.iter()).into_iter().flatten();
         let is_whole = self.pages.is_none() && self.late.selected.is_none();
         let mut columns = std::mem::take(&mut self.columns);
@@ -143,7 +144,7 @@ impl ColdPart {
             if is_whole {
                 self.spec.observer.learn(self.item, &self.chunk, slot, values);
             }
-            let place = ReadPlace { tier: home, bytes_read: self.bytes_of(*column) };
+            let place = ReadPlace { tier: home, bytes_read: self.bytes_of(*column), counts };
             *loaded = Some(LoadedColumn { values: values.clone(), place });
         }
         let deletions = self.spec.source.chunk(self.item).and_then(|e| e.deletions.clone());

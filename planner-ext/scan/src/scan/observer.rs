@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use datafusion::physical_expr::PhysicalExpr;
 use terrace_tier_store::heat::{Pattern, Sample};
+use terrace_tier_store::io::{Class, IoRules};
 use terrace_tier_store::table::{Chunk, Segment};
 use terrace_tier_store::tier::codec::StoredColumn;
 use terrace_tier_store::tier::ssd::ColdColumns;
@@ -34,6 +35,7 @@ pub(super) struct ScanObserver {
     slice_rows: usize,
     has_filters: bool,
     counts: ScanCounts,
+    rules: IoRules,
     survival: SurvivalRate,
     useless_reads: UselessReads,
 }
@@ -88,6 +90,7 @@ impl ScanObserver {
             slice_rows,
             has_filters: false,
             counts,
+            rules: source.store.io().rules(),
             survival: SurvivalRate::default(),
             useless_reads: UselessReads::new(Vec::new()),
         }
@@ -135,7 +138,10 @@ impl ScanObserver {
         }
         self.note_survival(&outcome.rows);
         for access in self.accesses(&outcome) {
-            self.count_heat(outcome.item, &access);
+            if access.place.counts {
+                self.count_heat(outcome.item, &access);
+            }
+            self.source.store.access_totals().record(access.place.tier, access.lookups.pattern, access.bytes);
             self.count_read(&access);
         }
         self.offer_columns(outcome.cold);
@@ -186,23 +192,28 @@ impl ScanObserver {
         }
     }
 
-    /// Counts an access of the segment, once per statement, and one of the store, as often as it happens.
+    /// Counts an access of the segment, once per statement.
     fn count_heat(&self, item: u32, access: &SegmentAccess<'_>) {
-        let SegmentAccess { column, segment, place, bytes, lookups: Lookups { pattern, values }, .. } = *access;
+        let SegmentAccess { column, segment, lookups: Lookups { pattern, values }, .. } = *access;
         self.counts.counted_segments.count(item, column, segment, pattern, values as u64);
-        self.source.store.access_totals().record(place.tier, pattern, bytes);
     }
 
     /// Counts what was read, for `EXPLAIN ANALYZE` and the advisor.
     fn count_read(&self, access: &SegmentAccess<'_>) {
-        let SegmentAccess { slot, segment, place: ReadPlace { tier, bytes_read }, bytes, .. } = *access;
+        let SegmentAccess { slot, segment, place: ReadPlace { tier, bytes_read, .. }, bytes, .. } = *access;
         self.counts.metrics.segment(tier, bytes);
         self.counts.tally.segment(slot, segment.column, tier, bytes_read);
     }
 
     /// Offers cold columns to a memory tier, after their accesses were counted.
     fn offer_columns(&self, cold: Vec<ColdColumns>) {
-        cold.into_iter().for_each(|columns| self.source.store.release_columns(columns));
+        let admitted = cold.into_iter().filter(|columns| self.admits(columns.class));
+        admitted.for_each(|columns| self.source.store.release_columns(columns));
+    }
+
+    /// Whether placement learns from a read of this class.
+    pub(super) fn admits(&self, class: Class) -> bool {
+        self.rules.admits(class)
     }
 }
 

@@ -109,7 +109,7 @@ impl OpenChunk {
                 missing.push(*column);
             }
             columns.push(resident.map(|resident| {
-                let place = ReadPlace { tier: resident.tier.id(), bytes_read: 0 };
+                let place = ReadPlace { tier: resident.tier.id(), bytes_read: 0, counts: true };
                 LoadedColumn { values: resident.column.clone(), place }
             }));
         }

@@ -43,7 +43,7 @@ pub(super) struct LoadedColumn {
 impl LoadedColumn {
     /// A column of which no bytes were read.
     pub(super) fn plain(array: ArrayRef, tier: TierId) -> Self {
-        Self { values: StoredColumn::plain(array), place: ReadPlace { tier, bytes_read: 0 } }
+        Self { values: StoredColumn::plain(array), place: ReadPlace { tier, bytes_read: 0, counts: true } }
     }
 }
 
@@ -54,6 +54,8 @@ pub(super) struct ReadPlace {
     pub tier: TierId,
     /// Bytes read, if `tier` is the home tier; else 0.
     pub bytes_read: u64,
+    /// Whether placement learns from the read: `false` for one from the home of a class that it does not admit.
+    pub counts: bool,
 }
 
 /// Rows of a chunk that were scanned.

@@ -38,7 +38,7 @@ use super::tally::ScanTally;
 const MOST_TO_FILTER: usize = 8;
 
 /// A scan that has asked the home for less is a short one.
-const SHORT_SCAN_BYTES: u64 = 1 << 20;
+pub(super) const SHORT_SCAN_BYTES: u64 = 1 << 20;
 
 /// The parts of an execution that do not change.
 pub(super) struct ScanSpec {

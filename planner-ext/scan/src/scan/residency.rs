@@ -12,10 +12,12 @@
 use std::fmt;
 
 use datafusion::execution::memory_pool::human_readable_size;
+use terrace_tier_store::io::Class;
 use terrace_tier_store::placement::TierCost;
 use terrace_tier_store::tier::TierKind;
 
 use super::exec::{ScanConfig, ScanOrder};
+use super::queue::SHORT_SCAN_BYTES;
 
 /// Cost of one more partition in microseconds: a task, and above it a share of every exchange and hash table.
 const PARTITION_US: f64 = 60.0;
@@ -27,6 +29,8 @@ pub(super) struct Residency {
     tiers: Vec<TierShare>,
     rows: u64,
     filters_first: bool,
+    /// Chunks of which some columns lie at home only.
+    cold_chunks: u64,
 }
 
 /// Segments and bytes of the scan on one tier.
@@ -42,24 +46,35 @@ impl Residency {
         let source = &config.source;
         let empty = |name: &String| TierShare { name: name.clone(), segments: 0, bytes: 0 };
         let mut tiers: Vec<TierShare> = source.tiers().iter().map(empty).collect();
-        for segment in config.chunks.iter().filter_map(|chunk| source.chunk(*chunk)).flat_map(|entry| {
+        let mut cold_chunks = 0;
+        for entry in config.chunks.iter().filter_map(|chunk| source.chunk(*chunk)) {
             let segments = entry.chunk.columns();
-            columns.iter().filter_map(|column| segments.get(*column))
-        }) {
-            let resident = segment.resident.load();
-            let (tier, bytes) = match resident.as_ref() {
-                _ if segment.constant.is_some() => continue,
-                Some(resident) => (resident.tier.id(), segment.bytes()),
-                None => (source.home_tier(), segment.home.len),
-            };
-            if let Some(share) = tiers.get_mut(usize::from(tier.0)) {
-                share.segments += 1;
-                share.bytes += bytes;
+            let mut is_cold = false;
+            for segment in columns.iter().filter_map(|column| segments.get(*column)) {
+                let resident = segment.resident.load();
+                let (tier, bytes) = match resident.as_ref() {
+                    _ if segment.constant.is_some() => continue,
+                    Some(resident) => (resident.tier.id(), segment.bytes()),
+                    None => (source.home_tier(), segment.home.len),
+                };
+                is_cold |= tier == source.home_tier();
+                if let Some(share) = tiers.get_mut(usize::from(tier.0)) {
+                    share.segments += 1;
+                    share.bytes += bytes;
+                }
             }
+            cold_chunks += u64::from(is_cold);
         }
         let filters = !config.filters.is_empty() || !config.dynamic.is_empty();
         let filters_first = filters && config.order == ScanOrder::Stealing;
-        Self { tiers, rows: config.items().map(|item| source.live_rows(item)).sum(), filters_first }
+        Self { tiers, rows: config.items().map(|item| source.live_rows(item)).sum(), filters_first, cold_chunks }
+    }
+
+    /// The class that most reads from the home will have, which hold so many bytes in all: those of a scan that needs few bytes
+    /// are points, and a longer one reads ahead. Filters may leave fewer.
+    fn read_class(&self, home_bytes: u64) -> Class {
+        let is_short = home_bytes < SHORT_SCAN_BYTES && home_bytes <= self.cold_chunks * Class::POINT_BYTES;
+        if is_short { Class::Point } else { Class::Prefetch }
     }
 
     /// Number of partitions beyond which a scan takes longer (A27): more partitions divide the work but multiply the
@@ -77,13 +92,14 @@ impl fmt::Display for Residency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = "";
         for (number, share) in self.tiers.iter().enumerate().filter(|(_, share)| share.segments > 0) {
-            let how = match (number + 1 == self.tiers.len(), self.filters_first) {
-                (false, _) => "in place",
-                (true, true) => "fetched, filters first",
-                (true, false) => "fetched",
-            };
             let size = human_readable_size(share.bytes as usize);
-            write!(f, "{before}{}: {} segments, {size}, {how}", share.name, share.segments)?;
+            write!(f, "{before}{}: {} segments, {size}, ", share.name, share.segments)?;
+            if number + 1 == self.tiers.len() {
+                write!(f, "fetched as {}", self.read_class(share.bytes).name())?;
+                f.write_str(if self.filters_first { ", filters first" } else { "" })?;
+            } else {
+                f.write_str("in place")?;
+            }
             before = "; ";
         }
         if before.is_empty() { f.write_str("nothing stored") } else { Ok(()) }

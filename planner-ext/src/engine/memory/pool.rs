@@ -31,6 +31,11 @@
 //!   after it has grown, and while it grows the old table and a new one of twice the size are there: 604 MiB of 334 that
 //!   were asked for. The merged groups cannot spill, so they count as they are.
 //!
+//! - **A table that is spilled counts twice**, from the refusal until its groups are written: they are sorted first, by an index
+//!   that has 24 bytes for each text (arrow-ord `sort_to_indices`). DataFusion reserves four of them (aggregates/hash_stream.rs
+//!   `reservation_size_for_table`): two tables of 290 MB each allocated 420 MB more. The statement's own requests of operators
+//!   that cannot spill are not refused for it.
+//!
 //! - **An aggregation with grouping sets counts twice what it asks for.** It emits a part of its groups in copies and keeps
 //!   the room of its table (aggregates/grouped_hash_stream.rs `try_update_memory_reservation`, `Vec::drain`).
 //!
@@ -154,6 +159,8 @@ struct HeldMemory {
     was_refused: bool,
     /// Whether it has got memory since the last refusal.
     has_grown_since: bool,
+    /// What the sort of a table that is being spilled counts beside the table.
+    sort_bytes: usize,
 }
 
 /// Memory that the operators of one statement hold.
@@ -199,13 +206,13 @@ impl OperatorMemory {
         }
         let consumer = reservation.consumer();
         if !consumer.can_spill() {
-            return total.saturating_add(self.unreserved_bytes);
+            return total.saturating_add(self.forgiven_bytes());
         }
         let held = self.held_bytes(consumer.id());
         // A small operator has little to spill, so it may use half of the last fifth.
         let small = (total / 32).max(ONE_BATCH_BYTES.min(total / 5));
         // One that holds nothing has nothing to spill, so that it would fail for what the statement holds without reservation.
-        let unreserved = if held == 0 { self.unreserved_bytes } else { 0 };
+        let unreserved = if held == 0 { self.forgiven_bytes() } else { 0 };
         if held.saturating_add(additional) <= small {
             return (total - total / 10).saturating_add(unreserved);
         }
@@ -241,6 +248,28 @@ impl OperatorMemory {
         self.counted(consumer, asked) - self.counted(consumer, asked.saturating_sub(shrink))
     }
 
+    /// What counts against the limit beyond what operators have asked for, and is refused to none of the statement that could
+    /// not do without.
+    fn forgiven_bytes(&self) -> usize {
+        self.held.values().fold(self.unreserved_bytes, |sum, held| sum.saturating_add(held.sort_bytes))
+    }
+
+    /// Counts the sort of the groups of an aggregation that was refused memory, and so spills. Returns what that adds.
+    fn begin_sort_of_groups(&mut self, consumer: &MemoryConsumer) -> usize {
+        if !is_aggregation(consumer) || self.merging_aggregations.contains(&consumer.id()) {
+            return 0;
+        }
+        let held = self.held_mut(consumer);
+        let more = (held.asked_bytes.saturating_sub(ONE_BATCH_BYTES) / 2).saturating_sub(held.sort_bytes);
+        held.sort_bytes += more;
+        more
+    }
+
+    /// Returns what the sort of the operator's groups has counted, which has ended.
+    fn end_sort_of_groups(&mut self, consumer: &MemoryConsumer) -> usize {
+        self.held.get_mut(&consumer.id()).map_or(0, |held| std::mem::take(&mut held.sort_bytes))
+    }
+
     fn held_bytes(&self, id: usize) -> usize {
         self.held.get(&id).map_or(0, |held| held.bytes)
     }
@@ -253,6 +282,7 @@ impl OperatorMemory {
             grants: 0,
             was_refused: false,
             has_grown_since: false,
+            sort_bytes: 0,
         })
     }
 
@@ -260,7 +290,7 @@ impl OperatorMemory {
     fn limit_for_merge(&self, total: usize, reservation: &MemoryReservation, additional: usize) -> Option<usize> {
         let id = reservation.consumer().id();
         let held = self.held_bytes(id);
-        let all = total.saturating_add(self.unreserved_bytes);
+        let all = total.saturating_add(self.forgiven_bytes());
         let merges = |sort: &SortMemory| sort.merge == Some(id) && sort.has_spilled && sort.has_ended;
         let share = if self.merging_aggregations.contains(&id) {
             // Its table has another reservation than its merge, and begins when the merge has all that it gets.
@@ -342,7 +372,8 @@ impl OperatorMemory {
         let mut held: Vec<&HeldMemory> = self.held.values().filter(|held| held.bytes > 0).collect();
         held.sort_unstable_by_key(|held| (Reverse(held.bytes), &held.operator));
         let named = held.iter().take(LISTED_OPERATORS).map(|held| format!("{} {}", held.operator, held.bytes));
-        let unreserved = (self.unreserved_bytes > 0).then(|| format!("without reservation {}", self.unreserved_bytes));
+        let unreserved = self.forgiven_bytes();
+        let unreserved = (unreserved > 0).then(|| format!("without reservation {unreserved}"));
         named.chain(unreserved).collect::<Vec<_>>().join(", ")
     }
 
@@ -425,10 +456,8 @@ impl StatementPool {
         let lasting = least.bytes;
         *least = LeastExcess { since_us: now_us, bytes: excess };
         let more = lasting.saturating_sub(operators.unreserved_bytes);
-        self.memories().for_each(|memory| memory.add_unreserved(more));
-        self.used_bytes.fetch_add(more, Ordering::Relaxed);
         operators.unreserved_bytes += more;
-        self.record_peak();
+        self.take_unreserved(more);
     }
 
     /// What the statement holds beyond its reservations and the tolerance now.
@@ -454,6 +483,13 @@ impl StatementPool {
     /// The memory that it takes part in.
     fn memories(&self) -> impl Iterator<Item = &Arc<QueryMemory>> {
         self.group.iter().chain([&self.shared])
+    }
+
+    /// Counts bytes that no operator has asked for.
+    fn take_unreserved(&self, bytes: usize) {
+        self.memories().for_each(|memory| memory.add_unreserved(bytes));
+        self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.record_peak();
     }
 
     /// Gives bytes to others.
@@ -517,6 +553,7 @@ impl MemoryPool for StatementPool {
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         let mut operators = self.operators.lock();
+        self.release_unreserved(operators.end_sort_of_groups(consumer));
         operators.held.remove(&consumer.id());
         operators.merging_aggregations.remove(&consumer.id());
         operators.aggregations -= usize::from(is_aggregation(consumer));
@@ -541,6 +578,7 @@ impl MemoryPool for StatementPool {
     fn shrink(&self, reservation: &MemoryReservation, asked: usize) {
         let mut operators = self.operators.lock();
         let shrink = operators.counted_shrink(reservation.consumer(), asked);
+        self.release_unreserved(operators.end_sort_of_groups(reservation.consumer()));
         self.release(operators.record_shrink(reservation.consumer(), asked, shrink));
     }
 
@@ -575,8 +613,10 @@ impl MemoryPool for StatementPool {
         });
         if let Err(error) = added {
             operators.record_refusal(consumer);
+            self.take_unreserved(operators.begin_sort_of_groups(consumer));
             return Err(error);
         }
+        self.release_unreserved(operators.end_sort_of_groups(consumer));
         self.record_growth(&mut operators, reservation, asked, additional);
         Ok(())
     }

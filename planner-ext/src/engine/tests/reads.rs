@@ -1,6 +1,6 @@
 //! Reads of the home tier: their classes, ranks and waits.
 
-use terrace_tier_store::io::{IoRules, Turns};
+use terrace_tier_store::io::{Class, IoRules, Turns};
 
 use super::*;
 
@@ -30,17 +30,24 @@ async fn waits_for_reads_have_the_class_of_the_read_that_ended_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rules_of_the_queue_are_a_table() {
-    let rules = "SELECT class, rank, overtakes, turns FROM system.io_rules";
+    let rules = "SELECT class, rank, overtakes, turns, admits FROM system.io_rules";
     let usual =
         ["point|1|true", "needed|2|false", "spill|3|false", "prefetch|4|false", "write|5|false", "upkeep|6|false"];
-    assert_eq!(Server::new().rows(rules).await, usual.map(|rule| format!("{rule}|statement")));
+    assert_eq!(
+        Server::new().rows(rules).await,
+        usual.map(|rule| {
+            let admits = ["point", "needed", "prefetch"].iter().any(|class| rule.starts_with(class));
+            format!("{rule}|statement|{admits}")
+        })
+    );
     let dir = Arc::new(tempfile::tempdir().unwrap());
     let io_rules = IoRules::new("point = spill > upkeep = write > needed = prefetch", Turns::Arrival).unwrap();
+    let io_rules = io_rules.with_admission_up_to(Class::Point);
     let options = StoreOptions { io_rules, ..StoreOptions::new(dir.path().join("data")) };
     let server = Server::over(Store::open(options).unwrap(), dir, |_| {});
     let changed =
         ["point|1|false", "spill|1|false", "write|2|false", "upkeep|2|false", "needed|3|false", "prefetch|3|false"];
-    assert_eq!(server.rows(rules).await, changed.map(|rule| format!("{rule}|arrival")));
+    assert_eq!(server.rows(rules).await, changed.map(|rule| format!("{rule}|arrival|{}", rule.starts_with("point"))));
     // Reads are served all the same.
     server
         .run("CREATE TABLE t WITH (admission = 'ssd') AS SELECT value AS k FROM generate_series(1, 50000)")

@@ -17,18 +17,20 @@ pub enum Turns {
     Arrival,
 }
 
-/// The rank of each class, and the turns within one.
+/// The rank of each class, the turns within one, and which classes placement learns from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IoRules {
     /// The class in whose place the reads of each class wait, in the order of [`Class::ALL`].
     places: [Class; Class::ALL.len()],
     turns: Turns,
+    /// The least urgent class whose reads count as heat and bring columns into memory.
+    admitted: Class,
 }
 
 impl Default for IoRules {
-    /// Each class has its own rank, and statements take turns.
+    /// Each class has its own rank, statements take turns, and placement learns from all that statements read of tables.
     fn default() -> Self {
-        Self { places: Class::ALL, turns: Turns::Statement }
+        Self { places: Class::ALL, turns: Turns::Statement, admitted: Class::Prefetch }
     }
 }
 
@@ -71,7 +73,21 @@ impl IoRules {
         for (rank, place) in ranks.iter().zip(Class::ALL.into_iter().skip(first_place)) {
             rank.iter().for_each(|class| *class.entry_in(places.each_mut()) = place);
         }
-        Ok(Self { places, turns })
+        Ok(Self { places, turns, ..Self::default() })
+    }
+
+    /// The same rules, with placement learning only from reads of `least` and of classes that are more urgent by nature
+    /// (in the order of [`Class::ALL`], not of ranks).
+    #[must_use]
+    pub fn with_admission_up_to(self, least: Class) -> Self {
+        Self { admitted: least, ..self }
+    }
+
+    /// Whether a read of the home of this class counts as heat, and may bring its columns into memory before the next epoch
+    /// (the threshold of hStorage-DB, section 5.2: requests behind it leave the cache as it is). Spilled rows, writes and
+    /// upkeep never do.
+    pub fn admits(&self, class: Class) -> bool {
+        class.is_demand() && class <= self.admitted
     }
 
     /// The rank of a class, 1 for the most urgent.
@@ -117,6 +133,18 @@ mod tests {
         let overtakes = |order: &str| IoRules::new(order, Turns::Arrival).unwrap().overtakes(Class::Point);
         assert!(overtakes("point > upkeep = write = prefetch = spill = needed"));
         assert!(!overtakes("point = spill > upkeep = write = prefetch = needed"), "they have no rank of their own");
+    }
+
+    #[test]
+    fn placement_learns_from_the_classes_up_to_the_threshold() {
+        let admitted = |rules: IoRules| Class::ALL.into_iter().filter(|class| rules.admits(*class)).collect::<Vec<_>>();
+        let demand = [Class::Point, Class::Needed, Class::Prefetch];
+        assert_eq!(admitted(IoRules::default()), demand);
+        assert_eq!(admitted(IoRules::default().with_admission_up_to(Class::Upkeep)), demand, "upkeep never counts");
+        assert_eq!(admitted(IoRules::default().with_admission_up_to(Class::Needed)), demand[..2]);
+        // Ranks have no say.
+        let reversed = IoRules::new("point > upkeep > write > prefetch > spill > needed", Turns::Arrival).unwrap();
+        assert_eq!(admitted(reversed.with_admission_up_to(Class::Point)), demand[..1]);
     }
 
     #[test]

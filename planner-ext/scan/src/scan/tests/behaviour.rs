@@ -15,6 +15,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use futures::StreamExt;
 use terrace_tier_store::heat::Pattern;
+use terrace_tier_store::io::{Class, IoRules};
 use terrace_tier_store::placement::TierCost;
 use terrace_tier_store::tier::TierKind;
 
@@ -213,6 +214,34 @@ async fn reads_have_the_class_of_what_the_scan_does() {
     let (plan, _) = run(&fixture.session(1), "SELECT * FROM t").await;
     let [points, others @ ..] = reads(&plan);
     assert!(points <= 20 && others.iter().sum::<usize>() > 15, "{points} points, {others:?}");
+}
+
+#[tokio::test]
+async fn placement_learns_from_admitted_reads_only() {
+    let accesses = |fixture: &Fixture| {
+        let segments = fixture.version.chunks.iter().flat_map(|entry| entry.chunk.columns());
+        segments.filter(|segment| segment.counters.snapshot().accesses.iter().sum::<u64>() > 0).count()
+    };
+    let admitting = |least| {
+        let fixture = Fixture::new(&mut Rng(4), 200_000, 5_000, 0);
+        fixture.store.io().set_rules(IoRules::default().with_admission_up_to(least));
+        fixture
+    };
+    let fixture = admitting(Class::Prefetch);
+    run(&fixture.session(1), "SELECT * FROM t").await;
+    let all = accesses(&fixture);
+    assert!(all > 40, "{all}");
+    // The first reads of a large scan are those of points.
+    let fixture = admitting(Class::Point);
+    let (plan, found) = run(&fixture.session(1), "SELECT * FROM t").await;
+    assert_eq!(lines(&found).len(), 200_000);
+    let points = accesses(&fixture);
+    assert!(points <= metric(&plan, "reads_point") * 4 && points < all / 2, "{points} of {all}");
+    // What lies in memory counts all the same.
+    fixture.place(39, 0, 0);
+    run(&fixture.session(1), "SELECT * FROM t").await;
+    assert_eq!(fixture.version.chunks[39].chunk.segments[0].counters.snapshot().accesses.iter().sum::<u64>(), 1);
+    assert_eq!(fixture.version.chunks[39].chunk.segments[1].counters.snapshot().accesses.iter().sum::<u64>(), 0);
 }
 
 #[tokio::test]
@@ -418,13 +447,17 @@ async fn a_plan_says_how_each_tier_is_read_and_small_tables_stay_on_one_core() {
     let nvm = size(1);
     let ssd = size(2);
     let reads = format!(
-        "reads=[dram: 1 segments, {dram}, in place; nvm: 1 segments, {nvm}, in place; ssd: 1 segments, {ssd}, fetched]"
+        "reads=[dram: 1 segments, {dram}, in place; nvm: 1 segments, {nvm}, in place; ssd: 1 segments, {ssd}, fetched as point]"
     );
     let found = shown(scan_of(&fixture, vec![0], 8));
     assert!(found.contains(&reads), "{found}\nwithout {reads}");
     let (plan, _) = run(&fixture.session(2), "SELECT s FROM t WHERE k > 5").await;
     let found = datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
-    assert!(found.contains("ssd: 4 segments") && found.contains("fetched, filters first]"), "{found}");
+    assert!(found.contains("ssd: 4 segments") && found.contains("fetched as point, filters first]"), "{found}");
+    // A scan of several megabytes reads ahead.
+    let large = Fixture::new(&mut Rng(4), 200_000, 5_000, 0);
+    let found = shown(scan_of(&large, (0..large.table.schema().fields().len()).collect(), 8));
+    assert!(found.contains("fetched as prefetch]"), "{found}");
 
     // Fixed costs, not those measured on this machine.
     let costs = [TierKind::Dram, TierKind::Nvm, TierKind::Ssd].map(TierCost::typical);

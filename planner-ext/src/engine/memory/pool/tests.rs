@@ -110,8 +110,17 @@ fn a_table_of_groups_counts_its_growth_until_it_has_spilled() {
     table.shrink(54 * MIB);
     assert_eq!(pool.reserved(), 158 * MIB);
     table.try_grow(56 * MIB).unwrap_err();
+    // Its groups are sorted by an index before they are written.
+    assert_eq!((pool.reserved(), memory.used_bytes()), (208 * MIB, 208 * MIB));
+    table.try_grow(56 * MIB).unwrap_err();
+    assert_eq!(pool.reserved(), 208 * MIB, "once");
+    let join = operator(&pool, "HashJoinInput", false);
+    let other: Arc<dyn MemoryPool> = memory.statement_pool(None);
+    operator(&other, "HashJoinInput", false).try_grow(100 * MIB).unwrap_err();
+    join.try_grow(130 * MIB).unwrap();
+    drop(join);
     table.free();
-    assert_eq!(memory.used_bytes(), 0);
+    assert_eq!((pool.reserved(), memory.used_bytes()), (0, 0));
     // It reads on, ends, and merges.
     table.try_grow(100 * MIB).unwrap();
     assert_eq!(pool.reserved(), 146 * MIB);

@@ -29,6 +29,8 @@ pub struct ColdColumns {
     pub bytes_read: u64,
     /// Time that the reader waited, in microseconds.
     pub wait_us: u64,
+    /// The class of the read when it began.
+    pub class: Class,
     /// Other readers can share these columns as long as this value exists. It keeps the charge of the I/O account, which ends
     /// with it, while the columns live on.
     shared_reads: Vec<Arc<SharedRead>>,
@@ -118,7 +120,7 @@ impl ColdRead {
         }
         let columns = std::mem::take(&mut self.columns);
         let shared_reads = std::mem::take(&mut self.shared_reads);
-        ColdColumns { columns, bytes_read, wait_us, shared_reads }
+        ColdColumns { columns, bytes_read, wait_us, class: self.class, shared_reads }
     }
 }
 

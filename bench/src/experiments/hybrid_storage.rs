@@ -1,0 +1,225 @@
+//! TPC-H over a fast tier with room for 70 % of the bytes and a slow disk, in the four set-ups of hStorage-DB (section 6) and
+//! Hetero-DB (section 6.4): the slow tier only, an LRU cache, what Terrace does by default, the fast tier only. Seven queries
+//! one after another, then all 22 between the two refreshes of the benchmark.
+//!
+//! The slow disk is the disk of this machine, throttled by a control group in both directions; the fast tier is DRAM. The
+//! refreshes insert and delete about a thousandth of the orders with their items, as copies under keys that the generator
+//! leaves free.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+
+use crate::bench::{Bench, Finding, Target};
+use crate::cgroup::Cgroup;
+use crate::data::{Dataset, StoreClone, folder_bytes};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::server::Server;
+use crate::statistics::median;
+use crate::streams::{self, Answer, Statement};
+
+/// Speed of the slow disk.
+const DISK_BYTES_PER_S: u64 = 100 << 20;
+/// Operations of the slow disk a second: no limit that anything here meets.
+const DISK_OPERATIONS_PER_S: u64 = 1_000_000;
+/// Query memory per scale, and at least: query 18 spills.
+const QUERY_BYTES: f64 = 25e6;
+const LEAST_QUERY_BYTES: f64 = 64e6;
+/// The queries of the paper, by what they mostly ask the storage for.
+const GROUPS: [(&str, &[&str]); 3] =
+    [("sequential", &["q1", "q5", "q11", "q19"]), ("random", &["q9", "q21"]), ("temporary", &["q18"])];
+const STREAM: &str = "stream with refreshes";
+const CLASSES: [&str; 6] = ["point", "needed", "spill", "prefetch", "write", "upkeep"];
+
+/// A set-up.
+struct SetUp {
+    name: &'static str,
+    /// The fast tier as a share of the stored bytes.
+    fast_share: f64,
+    /// Whether a round of the queries and an epoch come before the measured one.
+    warms: bool,
+    settings: &'static [&'static str],
+}
+
+/// The measured one first.
+const SET_UPS: [SetUp; 4] = [
+    SetUp { name: "by meaning", fast_share: 0.7, warms: true, settings: &[] },
+    SetUp {
+        name: "LRU",
+        fast_share: 0.7,
+        warms: true,
+        settings: &[
+            "tiering.policy=lru",
+            "tiering.merge=always",
+            "io.order=point = needed = spill = prefetch = write = upkeep",
+            "io.turns=arrival",
+            "query.spill_tier_percent=0",
+        ],
+    },
+    SetUp {
+        name: "slow tier only",
+        fast_share: 0.0,
+        warms: false,
+        settings: &["tiering.enabled=false", "tiering.merge=never", "query.spill_tier_percent=0"],
+    },
+    SetUp { name: "fast tier only", fast_share: 1.5, warms: true, settings: &["query.spill_tier_percent=100"] },
+];
+
+/// What a set-up took in one round, in milliseconds, by query and by group.
+type Times = HashMap<String, f64>;
+
+/// Measures all set-ups in turn.
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let scale = bench.scale(10.0);
+    let data = bench.dataset(scale)?;
+    let disk = match Cgroup::slow_disk(&bench.data_dir, DISK_BYTES_PER_S, DISK_OPERATIONS_PER_S) {
+        Ok(disk) => disk,
+        Err(Error::Missing(why)) => {
+            bench.leave_out("all set-ups", &why);
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let query_bytes = (QUERY_BYTES * scale).max(LEAST_QUERY_BYTES) as u64;
+    let mut expected = HashMap::new();
+    let mut rounds: Vec<[Times; SET_UPS.len()]> = Vec::new();
+    while bench.wants_another_round(rounds.len()) {
+        let mut round: [Times; SET_UPS.len()] = Default::default();
+        for (times, set_up) in round.iter_mut().zip(&SET_UPS) {
+            *times = measure(bench, set_up, &data, query_bytes, &disk, &mut expected)?;
+        }
+        rounds.push(round);
+    }
+    let params = json!({
+        "scale": scale, "threads": bench.threads, "query_memory_bytes": query_bytes, "disk_bytes_per_s": DISK_BYTES_PER_S,
+        "fast_share": SET_UPS[0].fast_share, "simulated": "the slow disk is a throttled one",
+        "paper": "TPC-H SF 30, fast tier only to slow tier only: q9 7.2, q21 3.9, q18 1.45 times; LRU: q1 1.16, q19 1.25 of the slow tier's time",
+    });
+    let whats = GROUPS.iter().flat_map(|(group, queries)| [*group].into_iter().chain(queries.iter().copied()));
+    for what in whats.chain([STREAM]) {
+        for (peer, set_up) in SET_UPS.iter().enumerate().skip(1) {
+            let times =
+                |side: usize| rounds.iter().map(move |round| round[side].get(what).copied().unwrap_or(f64::NAN));
+            let values: Vec<f64> = times(0).zip(times(peer)).map(|(ours, peer)| peer / ours).collect();
+            let mut params = params.clone();
+            params["ms_a"] = json!(median(&times(0).collect::<Vec<_>>()));
+            params["ms_b"] = json!(median(&times(peer).collect::<Vec<_>>()));
+            let what = &format!("{what}: speed, to {}", set_up.name);
+            let target = Target::OPEN;
+            bench.add(Finding { sides: (SET_UPS[0].name, set_up.name), what, values: &values, target, params });
+        }
+    }
+    Ok(())
+}
+
+fn measure(
+    bench: &mut Bench,
+    set_up: &SetUp,
+    data: &Dataset,
+    query_bytes: u64,
+    disk: &Cgroup,
+    expected: &mut HashMap<String, usize>,
+) -> Result<Times> {
+    let store = StoreClone::from_store(&data.store())?;
+    let fast_bytes = folder_bytes(&store.path().join("ssd"))? as f64 * set_up.fast_share;
+    // The server wants some.
+    let dram = (fast_bytes as u64).max(1 << 20).to_string();
+    let common = [
+        format!("memory.query={query_bytes}"),
+        format!("query.threads={}", bench.threads),
+        "tiering.interval=10s".to_owned(),
+    ];
+    let mut arguments = vec!["--dram-budget", &dram];
+    let settings = common.iter().map(String::as_str).chain(set_up.settings.iter().copied());
+    arguments.extend(settings.flat_map(|setting| ["--set", setting]));
+    let server = Server::start_limited(&store.path(), &arguments, Some(disk))?;
+    let tpch = Statement::tpch();
+    let queries: Vec<Statement> = GROUPS
+        .iter()
+        .flat_map(|(_, names)| *names)
+        .filter_map(|name| tpch.iter().find(|statement| statement.name == *name).cloned())
+        .collect();
+    if set_up.warms {
+        check(&streams::run(server.url(), std::slice::from_ref(&queries))?.all, expected)?;
+        server.run_epoch()?;
+    }
+    let mut times = Times::new();
+    for query in &queries {
+        let before = bytes_by_class(&server)?;
+        let answers = streams::run(server.url(), &[vec![query.clone()]])?;
+        check(&answers.all, expected)?;
+        let after = bytes_by_class(&server)?;
+        let mut sample = Sample::new(answers.ms);
+        let mut mix = String::new();
+        for ((class, before), after) in CLASSES.iter().zip(before).zip(after) {
+            let [read, written] = [after[0] - before[0], after[1] - before[1]];
+            sample = sample.with(&format!("{class}_read_bytes"), read).with(&format!("{class}_written_bytes"), written);
+            if read + written > 0.0 {
+                mix += &format!("   {class} {:.0}", read / 1e6);
+                mix += &if written > 0.0 { format!(" + {:.0}", written / 1e6) } else { String::new() };
+            }
+        }
+        println!("  {:<16}{:<24}{:>9.1} s   MB read + written:{mix}", set_up.name, query.name, answers.ms / 1e3);
+        bench.record(set_up.name, &query.name, sample);
+        times.insert(query.name.clone(), answers.ms);
+    }
+    for (group, names) in GROUPS {
+        times.insert(group.to_owned(), names.iter().filter_map(|name| times.get(*name)).sum());
+    }
+    let stream = [refresh_inserts(), tpch, refresh_deletes()].concat();
+    let answers = streams::run(server.url(), &[stream])?;
+    // Refreshed rows change what queries find, alike on each server.
+    let changed: Vec<Answer> =
+        answers.all.into_iter().map(|answer| Answer { name: format!("{STREAM} {}", answer.name), ..answer }).collect();
+    check(&changed, expected)?;
+    println!("  {:<16}{STREAM:<24}{:>9.1} s", set_up.name, answers.ms / 1e3);
+    bench.record(set_up.name, STREAM, Sample::new(answers.ms));
+    times.insert(STREAM.to_owned(), answers.ms);
+    server.stop()?;
+    Ok(times)
+}
+
+/// Bytes read and written so far, by [`CLASSES`].
+fn bytes_by_class(server: &Server) -> Result<[[f64; 2]; CLASSES.len()]> {
+    let mut bytes = [[0.0; 2]; CLASSES.len()];
+    for (class, [read, written]) in CLASSES.iter().zip(&mut bytes) {
+        *read = server.number(&format!("SELECT bytes FROM system.io WHERE class = '{class}'"))?;
+        *written = server.number(&format!("SELECT written_bytes FROM system.io WHERE class = '{class}'"))?;
+    }
+    Ok(bytes)
+}
+
+/// Fails when a statement failed, or returned another number of rows than on the first server.
+fn check(answers: &[Answer], expected: &mut HashMap<String, usize>) -> Result<()> {
+    for Answer { name, rows, .. } in answers {
+        let rows = *rows.as_ref().map_err(|error| Error::failed(format!("{name}: {error}")))?;
+        let known = *expected.entry(name.clone()).or_insert(rows);
+        if rows != known {
+            return Err(Error::failed(format!("{name} returns {rows} rows, and {known} before")));
+        }
+    }
+    Ok(())
+}
+
+/// Inserts copies of some orders and their items. Of each 32 keys the generator uses the first eight.
+fn refresh_inserts() -> Vec<Statement> {
+    [("orders", "o_orderkey"), ("lineitem", "l_orderkey")]
+        .map(|(table, key)| {
+            let sql = format!(
+                "INSERT INTO {table} SELECT * REPLACE ({key} + 8 AS {key}) FROM {table} WHERE {key} % 32000 BETWEEN 1 AND 7"
+            );
+            Statement::new(&format!("insert into {table}"), &sql)
+        })
+        .to_vec()
+}
+
+/// Deletes the orders of which there are copies now, with their items.
+fn refresh_deletes() -> Vec<Statement> {
+    [("lineitem", "l_orderkey"), ("orders", "o_orderkey")]
+        .map(|(table, key)| {
+            let sql = format!("DELETE FROM {table} WHERE {key} % 32000 BETWEEN 1 AND 7");
+            Statement::new(&format!("delete from {table}"), &sql)
+        })
+        .to_vec()
+}
