@@ -21,7 +21,8 @@ RUNS_S = 0.7
 OVER = ("done", "failed", "cancelled")
 MANY = "generate_series(1, 10000000000)"
 #: Where COPY TO would write.
-FOLDER = pathlib.Path(tempfile.mkdtemp())
+TEMPORARY = tempfile.TemporaryDirectory()
+FOLDER = pathlib.Path(TEMPORARY.name)
 JOINED = " ".join(f"JOIN t AS t{n} ON t{n - 1}.k = t{n}.k" for n in range(1, 400))
 
 #: Statements that would run for at least ten seconds, each in another part of the server.

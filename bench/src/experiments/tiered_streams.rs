@@ -2,15 +2,15 @@
 //! by meaning against storage that serves by arrival (hStorage-DB and Hetero-DB, section 6.4).
 //!
 //! Both servers are the same program. The peer keeps what was read last in DRAM (`tiering.policy = lru`) and serves all reads
-//! in the order of their arrival; a third one has only the order of arrival, so that the two differences can be told apart. On
-//! two cores the processors are the bottleneck, not the disk: the streams run on a throttled disk, too.
+//! in the order of their arrival; a third one has only the order of arrival, so that the two differences can be told apart; a
+//! fourth one serves spilled rows before all else that is no point. On two cores the processors are the bottleneck, not the disk: the streams run on a throttled disk, too.
 
 use std::collections::HashMap;
 
 use serde_json::json;
 
 use crate::bench::{Bench, Finding, Target};
-use crate::cgroup::Cgroup;
+use crate::cgroup::{Cgroup, SLOW_DISK_BYTES_PER_S};
 use crate::data::{Dataset, StoreClone, folder_bytes};
 use crate::error::{Error, Result};
 use crate::row::Sample;
@@ -39,9 +39,6 @@ const SIDES: [(&str, &[&str]); 4] = [
     ("spilled rows first", &["io.order=point > spill > needed > prefetch > write > upkeep"]),
 ];
 
-/// Speed of the slow disk, in each direction, and its operations a second, which nothing here meets.
-const SLOW_DISK: (u64, u64) = (100 << 20, 1_000_000);
-
 /// Measures all servers in turn.
 pub fn run(bench: &mut Bench) -> Result<()> {
     run_on(bench, None)
@@ -49,8 +46,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 
 /// The same on a throttled disk.
 pub fn run_on_slow_disk(bench: &mut Bench) -> Result<()> {
-    let (bytes_per_s, operations_per_s) = SLOW_DISK;
-    match Cgroup::slow_disk(&bench.data_dir, bytes_per_s, operations_per_s) {
+    match Cgroup::slow_disk(&bench.data_dir) {
         Ok(disk) => run_on(bench, Some(&disk)),
         Err(Error::Missing(why)) => {
             bench.leave_out("all streams", &why);
@@ -95,7 +91,8 @@ fn run_on(bench: &mut Bench, disk: Option<&Cgroup>) -> Result<()> {
     let params = json!({
         "scale": scale, "threads": bench.threads, "seed": bench.seed, "streams": STREAMS, "query_memory_bytes": query_bytes,
         "dram_budget": "10 % of the stored bytes", "queue_timeout_s": QUEUE_TIMEOUT_S,
-        "to_spill": SPILLING.join(" "), "disk_bytes_per_s": disk.map(|_| SLOW_DISK.0),
+        "to_spill": SPILLING.join(" "), "disk_bytes_per_s": disk.map(|_| SLOW_DISK_BYTES_PER_S),
+        "simulated": disk.map(|_| "the slow disk is a throttled one"),
     });
     let of_rounds = |side: usize, figure: fn(&Measured) -> f64| -> Vec<f64> {
         rounds.iter().filter_map(|round| round.get(side)).map(figure).collect()
@@ -237,7 +234,7 @@ impl Side {
 fn show(name: &str, alone: &Measured, streams: &Measured) {
     for (what, measured) in [("alone", alone), ("4 streams", streams)] {
         println!(
-            "  {name:<14}{what:<11}{:>9.1} s   p95 {:>7.1} s   read {:>8.0} MB   spilled {:>8.0} MB, {:>2.0} of {} times by {}   failed {}",
+            "  {name:<20}{what:<11}{:>9.1} s   p95 {:>7.1} s   read {:>8.0} MB   spilled {:>8.0} MB, {:>2.0} of {} times by {}   failed {}",
             measured.makespan_ms / 1e3,
             percentile(&measured.latencies_ms, 0.95) / 1e3,
             measured.read_bytes / 1e6,

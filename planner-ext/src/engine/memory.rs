@@ -64,7 +64,7 @@ impl QueryMemory {
         self.peak_bytes.fetch_max(before + bytes, Ordering::Relaxed);
     }
 
-    /// Takes bytes that a statement has allocated already.
+    /// Takes bytes that a statement has allocated without asking for them, or is about to.
     fn add_unreserved(&self, bytes: usize) {
         self.unreserved_bytes.fetch_add(bytes, Ordering::SeqCst);
         self.add(bytes);

@@ -133,11 +133,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::config::ConfigNonZeroUsize;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
 use terrace_heap::HeapAccount;
 use terrace_tier_store::Store;
@@ -374,7 +372,7 @@ impl Engine {
             .with_type_planner(Arc::new(ArrowTypes))
             .with_runtime_env(Arc::clone(&runtime))
             .with_config(
-                default_config(&options)
+                session::default_config(&options, &store)
                     .with_extension(Arc::clone(&files))
                     .with_extension(Arc::new(ValidatedFiles::default())),
             );
@@ -670,26 +668,6 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.hot_views.stop();
     }
-}
-
-/// Options every session starts with.
-fn default_config(options: &EngineOptions) -> SessionConfig {
-    let mut config = SessionConfig::new()
-        .with_create_default_catalog_and_schema(false)
-        .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
-        .with_target_partitions(options.target_partitions.max(1))
-        .with_batch_size(options.batch_size.max(1));
-    let settings = config.options_mut();
-    settings.execution.time_zone = Some("+00:00".to_owned());
-    settings.execution.parquet.pushdown_filters = true;
-    // One file for each batch that an exchange spills: with two batches open for writing, the exchange waits for ever.
-    // Upstream: https://github.com/apache/datafusion/issues/24883; can go when test_cold_shapes.py passes without it.
-    if let Ok(least) = ConfigNonZeroUsize::try_new(1) {
-        settings.execution.max_spill_file_size_bytes = least;
-    }
-    settings.sql_parser.map_string_types_to_utf8view = true;
-    settings.sql_parser.parse_float_as_decimal = true;
-    terrace_scan::joins::session_config(config)
 }
 
 /// The schema of the result of an update: one row with the column `rows_affected`.

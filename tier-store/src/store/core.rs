@@ -23,7 +23,7 @@ use terrace_placement::{
 use terrace_storage::catalog::records::{decode, encode};
 use terrace_storage::catalog::{CALIBRATION_KEY, Catalog, Commit, HYSTERESIS_KEY, Space, TableRecord, key};
 use terrace_storage::heat::AccessTotals;
-use terrace_storage::io::{BlockIo, ReadingStatements};
+use terrace_storage::io::{BlockIo, Class, ReadingStatements};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::table::{Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableVersion};
@@ -247,14 +247,16 @@ impl Core {
     }
 
     /// Returns columns of a chunk for the check of a key. The first read of a check is counted as a sequential access;
-    /// further reads only add to its values.
+    /// further reads only add to its values. Those of the home are [`Class::Needed`]: the rules of reads may exclude them.
     pub(super) fn read_keys(&self, chunk: &Arc<Chunk>, wanted: &[usize], is_first: bool) -> Result<Vec<ArrayRef>> {
         if !cfg!(feature = "no-counters") {
             for segment in wanted.iter().filter_map(|column| chunk.segments.get(*column)) {
                 let tier = segment.resident.load().as_ref().map(|resident| resident.tier.id());
                 let home = self.home_tier();
                 let bytes = if tier.is_some() { segment.bytes() } else { segment.home.len };
+                let counts = tier.is_some() || self.io.rules().admits(Class::Needed);
                 match is_first {
+                    _ if !counts => {}
                     true => segment.counters.record(Pattern::Sequential, chunk.rows.into()),
                     false => segment.counters.record_more(Pattern::Sequential, chunk.rows.into()),
                 }

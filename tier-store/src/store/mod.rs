@@ -90,6 +90,7 @@ use terrace_storage::table::{
     Alteration, Arrangement, Chunk, ChunkEntry, DeltaRows, FilterPool, IngestMemory, NewRule, Rule, RuleChoice, Table,
     TableDefinition, TableVersion,
 };
+use terrace_storage::tier::codec::Packing;
 use terrace_storage::tier::ssd::{Admission, ColdColumns};
 use terrace_storage::tier::{Home, MemoryTiers};
 
@@ -401,6 +402,11 @@ impl Store {
     /// Cost of reads on each tier, the home last: typical values until measured.
     pub fn costs(&self) -> Arc<Vec<TierCost>> {
         self.core.costs.load_full()
+    }
+
+    /// Whether files of new chunks are compressed: the operator wants that, or it pays on the device by its calibration.
+    pub fn compresses_files(&self) -> bool {
+        self.core.packing() != Packing::Raw
     }
 
     /// Totals of accesses by tier and pattern.

@@ -31,10 +31,11 @@
 //!   after it has grown, and while it grows the old table and a new one of twice the size are there: 604 MiB of 334 that
 //!   were asked for. The merged groups cannot spill, so they count as they are.
 //!
-//! - **A table that is spilled counts twice**, from the refusal until its groups are written: they are sorted first, by an index
-//!   that has 24 bytes for each text (arrow-ord `sort_to_indices`). DataFusion reserves four of them (aggregates/hash_stream.rs
-//!   `reservation_size_for_table`): two tables of 290 MB each allocated 420 MB more. The statement's own requests of operators
-//!   that cannot spill are not refused for it.
+//! - **A table that is refused memory, and so spills, counts twice** until its groups are written: they are sorted first, by an
+//!   index that has 36 bytes for each text view (arrow-ord `sort_byte_view`). DataFusion reserves four of them
+//!   (aggregates/hash_stream.rs `reservation_size_for_table`): two tables of 290 MB each allocated 420 MB more. The statement's own
+//!   requests of operators that cannot spill, or hold little, are not refused for it. The last table is sorted without a refusal,
+//!   so its index is not counted.
 //!
 //! - **An aggregation with grouping sets counts twice what it asks for.** It emits a part of its groups in copies and keeps
 //!   the room of its table (aggregates/grouped_hash_stream.rs `try_update_memory_reservation`, `Vec::drain`).
@@ -214,7 +215,7 @@ impl OperatorMemory {
         // One that holds nothing has nothing to spill, so that it would fail for what the statement holds without reservation.
         let unreserved = if held == 0 { self.forgiven_bytes() } else { 0 };
         if held.saturating_add(additional) <= small {
-            return (total - total / 10).saturating_add(unreserved);
+            return (total - total / 10).saturating_add(unreserved.max(self.sort_bytes()));
         }
         // For a sort, bytes that other sorts have handed on count as used until their merges take them.
         let is_sort = self.sorts.iter().any(|sort| sort.runs == consumer.id());
@@ -251,12 +252,18 @@ impl OperatorMemory {
     /// What counts against the limit beyond what operators have asked for, and is refused to none of the statement that could
     /// not do without.
     fn forgiven_bytes(&self) -> usize {
-        self.held.values().fold(self.unreserved_bytes, |sum, held| sum.saturating_add(held.sort_bytes))
+        self.unreserved_bytes.saturating_add(self.sort_bytes())
+    }
+
+    /// What the sorts of tables that are being spilled count.
+    fn sort_bytes(&self) -> usize {
+        self.held.values().map(|held| held.sort_bytes).sum()
     }
 
     /// Counts the sort of the groups of an aggregation that was refused memory, and so spills. Returns what that adds.
     fn begin_sort_of_groups(&mut self, consumer: &MemoryConsumer) -> usize {
-        if !is_aggregation(consumer) || self.merging_aggregations.contains(&consumer.id()) {
+        let is_table = is_aggregation(consumer) && consumer.name().contains(TABLE_CONSUMER);
+        if !is_table || self.merging_aggregations.contains(&consumer.id()) {
             return 0;
         }
         let held = self.held_mut(consumer);
@@ -430,7 +437,7 @@ impl StatementPool {
         self.was_crowded_out.swap(false, Ordering::Relaxed)
     }
 
-    /// What its operators have reserved.
+    /// What its operators have reserved, with what the sorts of their groups count.
     pub(super) fn operator_bytes(&self) -> usize {
         let operators = self.operators.lock();
         self.reserved().saturating_sub(operators.unreserved_bytes)
@@ -458,6 +465,7 @@ impl StatementPool {
         let more = lasting.saturating_sub(operators.unreserved_bytes);
         operators.unreserved_bytes += more;
         self.take_unreserved(more);
+        self.record_peak();
     }
 
     /// What the statement holds beyond its reservations and the tolerance now.
@@ -489,7 +497,6 @@ impl StatementPool {
     fn take_unreserved(&self, bytes: usize) {
         self.memories().for_each(|memory| memory.add_unreserved(bytes));
         self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.record_peak();
     }
 
     /// Gives bytes to others.
@@ -506,6 +513,7 @@ impl StatementPool {
         asked: usize,
         counted: usize,
     ) {
+        self.release_unreserved(operators.end_sort_of_groups(reservation.consumer()));
         self.used_bytes.fetch_add(counted, Ordering::Relaxed);
         operators.record_growth(reservation.consumer(), asked, counted);
         self.lower_unreserved(operators);
@@ -553,7 +561,6 @@ impl MemoryPool for StatementPool {
 
     fn unregister(&self, consumer: &MemoryConsumer) {
         let mut operators = self.operators.lock();
-        self.release_unreserved(operators.end_sort_of_groups(consumer));
         operators.held.remove(&consumer.id());
         operators.merging_aggregations.remove(&consumer.id());
         operators.aggregations -= usize::from(is_aggregation(consumer));
@@ -614,9 +621,11 @@ impl MemoryPool for StatementPool {
         if let Err(error) = added {
             operators.record_refusal(consumer);
             self.take_unreserved(operators.begin_sort_of_groups(consumer));
+            // What it holds beyond its reservations may be less beside that.
+            self.lower_unreserved(&mut operators);
+            self.record_peak();
             return Err(error);
         }
-        self.release_unreserved(operators.end_sort_of_groups(consumer));
         self.record_growth(&mut operators, reservation, asked, additional);
         Ok(())
     }

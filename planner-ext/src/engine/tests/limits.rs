@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use datafusion::physical_plan::execute_stream;
 use terrace_test_support::depth::by_depth;
+use terrace_tier_store::store::CompressionChoice;
+use terrace_tier_store::tier::codec::Compression;
 
 use super::*;
 use crate::engine::admission::Demand;
@@ -432,6 +434,28 @@ async fn sorts_and_aggregations_complete_in_little_memory() {
         let spilled = server.engine.statements().into_iter().filter(|statement| statement.spilled_bytes > 0).count();
         assert!(mebibytes == 1 << 10 || spilled >= 5, "{mebibytes} MiB: {spilled} of {} spilled", QUERIES.len());
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spilled_rows_are_compressed_where_files_are() {
+    const SORT: &str = "SELECT count(*), max(n) FROM (SELECT s, row_number() OVER (ORDER BY s, value) AS n FROM \
+                        (SELECT value, lpad(CAST(value % 1000 AS VARCHAR), 90, 'x') AS s FROM generate_series(1, 300000)))";
+    let mut spilled = Vec::new();
+    for (compression, set) in [
+        (CompressionChoice::None, "SET datafusion.execution.spill_compression = 'uncompressed'"),
+        (CompressionChoice::None, "SET datafusion.execution.spill_compression = 'zstd'"),
+        (CompressionChoice::Always(Compression::Zstd), "SET datafusion.execution.batch_size = 8192"),
+    ] {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        let options = StoreOptions { compression, ..StoreOptions::new(dir.path().join("data")) };
+        let server = Server::over(Store::open(options).unwrap(), dir, |o| o.query_memory_bytes = 24 << 20);
+        server.run(set).await.unwrap();
+        assert_eq!(server.rows(SORT).await, ["300000|300000"]);
+        let record = server.engine.statements().into_iter().find(|record| record.sql == SORT).unwrap();
+        spilled.push(record.spilled_bytes);
+    }
+    let [plain, zstd, as_files] = spilled[..] else { panic!("{spilled:?}") };
+    assert!(plain > 20_000_000 && zstd < plain / 3 && as_files < plain / 3, "{spilled:?}");
 }
 
 /// DataFusion's operator keeps the texts of all rows of a partition.

@@ -119,6 +119,13 @@ fn a_table_of_groups_counts_its_growth_until_it_has_spilled() {
     operator(&other, "HashJoinInput", false).try_grow(100 * MIB).unwrap_err();
     join.try_grow(130 * MIB).unwrap();
     drop(join);
+    // One that holds little and can spill is not refused for it, and need not write tiny runs.
+    let little = operator(&pool, "OrderedFinalAggregateStream[0]", true);
+    little.try_grow(MIB).unwrap();
+    little.try_grow(MIB).unwrap();
+    little.try_grow(120 * MIB).unwrap_err();
+    assert_eq!(pool.reserved(), 210 * MIB, "it has no table to sort");
+    drop(little);
     table.free();
     assert_eq!((pool.reserved(), memory.used_bytes()), (0, 0));
     // It reads on, ends, and merges.
