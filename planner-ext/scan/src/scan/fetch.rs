@@ -23,14 +23,16 @@ use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions};
 use futures::{StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
 use terrace_tier_store::heat::Sample;
 use terrace_tier_store::table::{Chunk, TableVersion};
 use terrace_tier_store::tier::ssd::Admission;
 
+use super::cold::ChunkRead;
 use super::exec::TierScanExec;
 use super::expected_reads::StatementScans;
 use super::late::SelectedRows;
-use super::metrics::ScanMetrics;
+use super::metrics::{ScanMetrics, WaitTimer};
 use super::observer::{ScanCounts, ScanObserver};
 use super::open::{OpenChunk, Opening};
 use super::queue::ScanSpec;
@@ -182,9 +184,17 @@ impl ExecutionPlan for FetchExec {
         let position = self.position;
         let outputs = self.outputs.clone();
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let beyond_budget = Default::default();
-        let fetcher =
-            Arc::new(Fetcher { spec, schema: Arc::clone(&schema), position, outputs, memory, baseline, beyond_budget });
+        let wait = Mutex::new(WaitTimer::new(&self.metrics, partition, Arc::clone(&spec.tally)));
+        let fetcher = Arc::new(Fetcher {
+            spec,
+            schema: Arc::clone(&schema),
+            position,
+            outputs,
+            memory,
+            baseline,
+            wait,
+            beyond_budget: Default::default(),
+        });
         let rows = input.and_then(move |batch| Arc::clone(&fetcher).complete(batch));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
@@ -210,6 +220,8 @@ struct Fetcher {
     outputs: Vec<Origin>,
     memory: MemoryReservation,
     baseline: BaselineMetrics,
+    /// Waits of the partition for all reads of a batch together.
+    wait: Mutex<WaitTimer>,
     /// Held by the one read that is admitted although the I/O budget has no room.
     beyond_budget: futures::lock::Mutex<()>,
 }
@@ -242,7 +254,16 @@ impl Fetcher {
         });
         let wanted: Vec<WantedRows> = wanted.collect();
         let parts = stream::iter(wanted).map(|wanted| self.fetch_item(wanted)).buffered(CHUNKS_AT_ONCE);
-        let parts: Vec<Vec<ArrayRef>> = parts.try_collect().await?;
+        let mut parts = std::pin::pin!(parts.try_collect());
+        let parts: Vec<Vec<ArrayRef>> = std::future::poll_fn(|cx| {
+            self.wait.lock().stop();
+            let parts = parts.as_mut().poll(cx);
+            if parts.is_pending() {
+                self.wait.lock().start();
+            }
+            parts
+        })
+        .await?;
         // For each row of the batch its place among the fetched rows, which are in the order of positions.
         let mut places = vec![0; order.len()];
         for ((_, row), place) in order.iter().zip(0_u32..) {
@@ -274,6 +295,13 @@ impl Fetcher {
         self.spec.source.schema().field(column).data_type()
     }
 
+    /// Waits for a read and opens its chunk.
+    async fn arrived(&self, read: ChunkRead) -> Result<Arc<OpenChunk>> {
+        let chunk = read.await.1.open()?;
+        self.wait.lock().ended_by(chunk.read_class());
+        Ok(Arc::new(chunk))
+    }
+
     /// Fetches the columns of an item's rows.
     async fn fetch_item(&self, wanted: WantedRows) -> Result<Vec<ArrayRef>> {
         let selected = SelectedRows::from_rows(&wanted.rows, self.spec.slice_rows);
@@ -282,11 +310,11 @@ impl Fetcher {
         let chunk = match OpenChunk::open(&self.spec, wanted.item)? {
             Opening::Now(chunk) => chunk,
             Opening::Cold(part) => match part.for_rows(selected).read(Admission::Prefetch)? {
-                Ok(read) => Arc::new(read.await.1.open()?),
+                Ok(read) => self.arrived(read).await?,
                 Err(part) => {
                     beyond = Some(self.beyond_budget.lock().await);
                     match part.read(Admission::Guaranteed)? {
-                        Ok(read) => Arc::new(read.await.1.open()?),
+                        Ok(read) => self.arrived(read).await?,
                         Err(_) => return internal_err!("the store refused a read with guaranteed admission"),
                     }
                 }

@@ -26,6 +26,10 @@ async fn waits_for_reads_have_the_class_of_the_read_that_ended_them() {
     assert!(analysed.contains("io_wait=") && analysed.contains("io_wait_prefetch="), "{analysed}");
     let analysed = server.rows(&format!("EXPLAIN ANALYZE {point}")).await.join("\n");
     assert!(analysed.contains("io_wait_point=") && !analysed.contains("io_wait_prefetch="), "{analysed}");
+    // Columns that are fetched for the few rows that are left.
+    let fetched = server.rows("EXPLAIN ANALYZE SELECT * FROM t ORDER BY n % 99991, k LIMIT 5").await.join("\n");
+    let fetch = fetched.lines().find(|line| line.contains("FetchExec")).unwrap_or_else(|| panic!("{fetched}"));
+    assert!(fetch.contains("io_wait_point=") || fetch.contains("io_wait_needed="), "{fetch}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
