@@ -115,7 +115,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 fn queries() -> Vec<Statement> {
     let tpch = Statement::tpch();
     let find = |name: &&str| tpch.iter().find(|statement| statement.name == **name).cloned();
-    GROUPS.iter().flat_map(|(_, names)| *names).filter_map(|name| find(name)).collect()
+    GROUPS.iter().flat_map(|(_, names)| *names).filter_map(find).collect()
 }
 
 /// Bytes of the columns that the seven queries read, on the disk as it is.

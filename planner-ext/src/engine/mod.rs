@@ -372,7 +372,7 @@ impl Engine {
             .with_type_planner(Arc::new(ArrowTypes))
             .with_runtime_env(Arc::clone(&runtime))
             .with_config(
-                session::default_config(&options, &store)
+                session::default_config(options.target_partitions, options.batch_size, &store)
                     .with_extension(Arc::clone(&files))
                     .with_extension(Arc::new(ValidatedFiles::default())),
             );

@@ -13,13 +13,13 @@ use terrace_sql::prepare::NamedStatement;
 use terrace_sql::{CATALOG, DEFAULT_SCHEMA, StatementKind};
 use terrace_tier_store::Store;
 
+use super::Engine;
 use super::catalog::Snapshot;
 use super::functions::SessionUser;
 use super::plan_cache::PlanKey;
 use super::registry::{NewStatement, Ticket};
 use super::statement::{CachedQuery, Prepared};
 use super::transaction::Transaction;
-use super::{Engine, EngineOptions};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Options a user may set. A name that ends with a dot or an underscore allows all that begin with it.
@@ -56,12 +56,12 @@ const ALLOWED: [&str; 29] = [
 ];
 
 /// Options every session starts with.
-pub(super) fn default_config(options: &EngineOptions, store: &Store) -> SessionConfig {
+pub(super) fn default_config(target_partitions: usize, batch_size: usize, store: &Store) -> SessionConfig {
     let mut config = SessionConfig::new()
         .with_create_default_catalog_and_schema(false)
         .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
-        .with_target_partitions(options.target_partitions.max(1))
-        .with_batch_size(options.batch_size.max(1));
+        .with_target_partitions(target_partitions.max(1))
+        .with_batch_size(batch_size.max(1));
     let settings = config.options_mut();
     settings.execution.time_zone = Some("+00:00".to_owned());
     settings.execution.parquet.pushdown_filters = true;
