@@ -11,6 +11,7 @@
 //! - [`execute`]: plans and runs a statement by its family
 //! - [`plan`]: plans queries and the other statements of DataFusion's grammar
 //! - [`session`]: users and the options of their statements
+//! - [`base_config`]: options that every session starts with
 //! - [`prepare`]: PREPARE, EXECUTE and DEALLOCATE
 //! - [`statement`]: prepared statements and their plans
 //! - [`plan_cache`]: plans of queries that come again
@@ -76,6 +77,7 @@ mod advice;
 mod alter;
 mod analysis;
 mod arrow_files;
+mod base_config;
 mod catalog;
 mod change;
 mod computed_rows;
@@ -372,7 +374,7 @@ impl Engine {
             .with_type_planner(Arc::new(ArrowTypes))
             .with_runtime_env(Arc::clone(&runtime))
             .with_config(
-                session::default_config(options.target_partitions, options.batch_size, &store)
+                base_config::base_config(options.target_partitions, options.batch_size, &store)
                     .with_extension(Arc::clone(&files))
                     .with_extension(Arc::new(ValidatedFiles::default())),
             );
