@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(admitted(IoRules::default()), demand);
         assert_eq!(admitted(IoRules::default().with_admission_up_to(Class::Upkeep)), demand, "upkeep never counts");
         assert_eq!(admitted(IoRules::default().with_admission_up_to(Class::Needed)), demand[..2]);
-        // Ranks have no say.
+        // The order of the queue does not matter.
         let reversed = IoRules::new("point > upkeep > write > prefetch > spill > needed", Turns::Arrival).unwrap();
         assert_eq!(admitted(reversed.with_admission_up_to(Class::Point)), demand[..1]);
     }
