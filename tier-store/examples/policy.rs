@@ -28,7 +28,7 @@ impl Policy for Newest {
     }
 
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
-        let home = problem.instance.tiers() - 1;
+        let home = problem.instance.options.home();
         let mut choice = vec![home as u8; problem.segments.len()];
         let mut room = problem.instance.room(&choice);
         let chunk = |row: &usize| {
@@ -38,13 +38,10 @@ impl Policy for Newest {
         let mut rows: Vec<usize> = (0..problem.segments.len()).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(chunk(row)));
         for row in rows {
-            let bytes = problem.instance.weight(row, 0);
             // A cost that is infinite says that a rule keeps the segment off the tier.
             let allowed = problem.instance.cost(row, 0).is_finite();
-            if let (true, Some(left), Some(tier)) = (allowed, room.first_mut(), choice.get_mut(row))
-                && bytes <= *left
-            {
-                *left -= bytes;
+            if let (true, Some(tier)) = (allowed && problem.instance.fits(&room, row, 0), choice.get_mut(row)) {
+                problem.instance.take(&mut room, row, 0);
                 *tier = 0;
             }
         }

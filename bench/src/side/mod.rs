@@ -199,6 +199,8 @@ pub enum SideSpec {
     Solver {
         /// Segments of the problem.
         segments: usize,
+        /// Options of each: 4, or 8 with forms.
+        options: usize,
     },
     /// One placement problem, answered in several ways.
     Quality {
@@ -299,7 +301,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         }
         SideSpec::Client { url, scale } => Box::new(client::Client::new(url, scale)?),
         SideSpec::Canned => Box::new(canned::Canned::start()?),
-        SideSpec::Solver { segments } => Box::new(solver::Solver::new(segments)),
+        SideSpec::Solver { segments, options } => Box::new(solver::Solver::new(segments, options)),
         SideSpec::Quality { problem } => Box::new(quality::Quality::new(problem)?),
         SideSpec::Micro { store } => Box::new(micro::Micro::new(&store)?),
     })

@@ -62,12 +62,12 @@ impl Quality {
 
     /// Cost with everything at home, the number of segments and of tiers.
     fn size(&self) -> Sample {
-        let home = self.instance.capacities.len().saturating_sub(1) as u8;
+        let home = self.instance.options.home() as u8;
         let all_at_home = vec![home; self.instance.segments()];
         Sample::default()
             .with("home_us", self.instance.objective(&all_at_home))
             .with("segments", self.instance.segments() as f64)
-            .with("tiers", self.instance.tiers() as f64)
+            .with("tiers", self.instance.options.count() as f64)
     }
 
     fn ours(&self, evaluations: usize, nodes: usize) -> Result<Sample> {
@@ -90,13 +90,13 @@ impl Quality {
     /// One search, interrupted at each of these times: "ms_0", "objective_us_0" where there is an answer by then,
     /// "ms_1".. For two tiers only.
     fn exact(&self, limits_ms: &[f64]) -> Result<Sample> {
-        let (true, Some(capacity)) = (self.instance.tiers() == 2, self.instance.capacities.first()) else {
+        let (true, Some(capacity)) = (self.instance.options.count() == 2, self.instance.capacities.first()) else {
             return Err(Error::failed("the exact search is for two tiers"));
         };
         let start = Instant::now();
-        let rows = self.instance.costs.chunks_exact(2).zip(self.instance.bytes.chunks_exact(2)).enumerate();
-        let item = |(segment, (costs, bytes)): (usize, (&[f64], &[f64]))| {
-            Some(Item { segment, value: costs.last()? - costs.first()?, bytes: *bytes.first()? })
+        let rows = self.instance.costs.chunks_exact(2).zip(&self.instance.bytes).enumerate();
+        let item = |(segment, (costs, bytes)): (usize, (&[f64], &f64))| {
+            Some(Item { segment, value: costs.last()? - costs.first()?, bytes: *bytes })
         };
         let mut search = Knapsack::new(rows.filter_map(item).collect(), *capacity);
         let mut sample = Sample::default();
@@ -141,7 +141,7 @@ impl Side for Quality {
 /// The problem of the thesis.
 fn tpch() -> Result<Instance> {
     let mut rng = StdRng::seed_from_u64(1);
-    let mut instance = Instance::default();
+    let mut instance = Instance::by_tier(vec![0.0]);
     let mut total = 0.0;
     for table in TABLES {
         let (rows, columns) = widths(&table)?;
@@ -158,11 +158,11 @@ fn tpch() -> Result<Instance> {
                 total += bytes;
                 let accesses = queries * date * rng.random_range(0.9..1.1);
                 instance.costs.extend(DEVICES.map(|(speed, latency)| accesses * (latency + bytes / speed)));
-                instance.bytes.extend([bytes; 2]);
+                instance.bytes.push(bytes);
             }
         }
     }
-    instance.capacities = vec![(total * SHARE).floor(), f64::INFINITY];
+    instance.capacities = vec![(total * SHARE).floor()];
     Ok(instance)
 }
 
@@ -209,11 +209,10 @@ mod tests {
             let mut rng = StdRng::seed_from_u64(seed);
             let four = super::super::solver::random(&mut rng, 1 + seed as usize % 24);
             let ends = |row: &[f64]| [row[0], row[3]];
-            let two = Instance {
-                capacities: vec![(four.bytes.iter().step_by(4).sum::<f64>() * 0.3).floor(), f64::INFINITY],
-                costs: four.costs.chunks_exact(4).flat_map(ends).collect(),
-                bytes: four.bytes.chunks_exact(4).flat_map(ends).collect(),
-            };
+            let bytes: Vec<f64> = four.bytes.iter().step_by(3).copied().collect();
+            let capacity = (bytes.iter().sum::<f64>() * 0.3).floor();
+            let costs = four.costs.chunks_exact(4).flat_map(ends).collect();
+            let two = Instance { costs, bytes, ..Instance::by_tier(vec![capacity]) };
             let side = Quality { instance: two };
             let exact = side.exact(&[10_000.0]).unwrap();
             let optimum = exact.value("objective_us_0");

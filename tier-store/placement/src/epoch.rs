@@ -91,8 +91,8 @@ pub struct Inputs {
     pub payback_epochs: f64,
     /// Descriptions of the rules, in the order in which they were made.
     pub rules: Vec<String>,
-    /// Price of a byte of each tier in the last plan, in microseconds per epoch, from which the solver starts; empty: it
-    /// starts without prices.
+    /// Price of a byte of each tier but the home in the last plan, in microseconds per epoch, from which the solver starts;
+    /// empty: it starts without prices.
     pub prices: Vec<f64>,
     /// The hot views to which segments belong.
     pub views: Vec<ViewInput>,
@@ -160,7 +160,7 @@ pub struct EpochPlan {
 impl EpochPlan {
     /// Prices from which the next plan may start: see [`Inputs::prices`].
     pub(super) fn next_prices(&self) -> Vec<f64> {
-        let prices: Vec<f64> = self.prices.iter().map(|price| price.price_ns_per_byte / 1e3).chain([0.0]).collect();
+        let prices: Vec<f64> = self.prices.iter().map(|price| price.price_ns_per_byte / 1e3).collect();
         if prices.iter().any(|price| *price > 0.0) { prices } else { Vec::new() }
     }
 }
@@ -267,21 +267,22 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
 /// Builds the problem to solve. Also returns the reading times alone (row-major, microseconds per epoch).
 fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
     let tiers = inputs.tiers.len();
-    let capacities =
-        inputs.tiers.iter().map(|tier| tier.budget_bytes.map_or(f64::INFINITY, |bytes| bytes as f64)).collect();
-    let cells = inputs.segments.len() * tiers;
-    let mut costs = Vec::with_capacity(cells);
-    let mut bytes = Vec::with_capacity(cells);
-    let mut times = Vec::with_capacity(cells);
+    let memory = inputs.tiers.iter().take(usize::from(inputs.home().0));
+    let capacities = memory.map(|tier| tier.budget_bytes.map_or(f64::INFINITY, |bytes| bytes as f64)).collect();
+    let mut instance = Instance::by_tier(capacities);
+    instance.costs.reserve(inputs.segments.len() * tiers);
+    instance.bytes.reserve(inputs.segments.len() * instance.options.cells());
+    let mut times = Vec::with_capacity(inputs.segments.len() * tiers);
     for segment in &inputs.segments {
-        for (id, charged) in (0..tiers).zip(segment.charged_bytes) {
+        for id in 0..tiers {
             let parts = cost_parts(inputs, segment, id);
             times.push(parts.read_us);
-            costs.push(parts.sum_us());
-            bytes.push(charged as f64);
+            instance.costs.push(parts.sum_us());
         }
+        let charged = segment.charged_bytes.iter().take(instance.options.cells());
+        instance.bytes.extend(charged.map(|bytes| *bytes as f64));
     }
-    (Instance { capacities, costs, bytes }, times)
+    (instance, times)
 }
 
 /// The parts of the cost of a segment on a tier, in microseconds per epoch.

@@ -51,18 +51,17 @@ fn checked(policy: &dyn Policy, problem: &Problem<'_>) -> Result<Decision> {
 
 /// Builds the instance of the free segments, with the room that is not reserved.
 fn residual_instance(inputs: &Inputs, all: &Instance, reserved: &Reserved, free: &[usize]) -> Instance {
-    let mut residual = Instance { capacities: all.capacities.clone(), costs: Vec::new(), bytes: Vec::new() };
+    let mut residual = Instance { costs: Vec::new(), bytes: Vec::new(), ..all.clone() };
     for (capacity, bytes) in residual.capacities.iter_mut().zip(&reserved.bytes) {
         *capacity -= *bytes as f64;
     }
     for at in free {
         let Some(segment) = inputs.segments.get(*at) else { continue };
         let constraints = effective_constraints(reserved, *at, &segment.constraints);
-        for tier in 0..all.tiers() {
-            let cost = if constraints.allows(TierId(tier as u8)) { all.cost(*at, tier) } else { f64::INFINITY };
-            residual.costs.push(cost);
-            residual.bytes.push(all.weight(*at, tier));
-        }
+        let cost =
+            |tier: usize| if constraints.allows(TierId(tier as u8)) { all.cost(*at, tier) } else { f64::INFINITY };
+        residual.costs.extend((0..all.options.count()).map(cost));
+        residual.bytes.extend(all.cells(*at));
     }
     residual
 }
@@ -101,7 +100,7 @@ impl WholeProblem<'_> {
             let constraints = effective_constraints(self.reserved, at, &segment.constraints);
             let cost =
                 |tier: usize| if constraints.allows(TierId(tier as u8)) { all.cost(at, tier) } else { f64::INFINITY };
-            whole.costs.extend((0..all.tiers()).map(cost));
+            whole.costs.extend((0..all.options.count()).map(cost));
         }
         solver::bound(&whole, residual_prices, self.work)
     }

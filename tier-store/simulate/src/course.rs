@@ -67,10 +67,10 @@ pub(super) fn scan_us(world: &World, at: usize, scans: u32, tier: usize) -> f64 
 /// The placement problem of one epoch with known reads: without costs of moves, with the devices that are not lost.
 fn instance(world: &World, scenario: Scenario, epoch: u32, reads: &[u32]) -> Instance {
     let budget = |(tier, bytes): (usize, &u64)| if scenario.is_lost(tier, epoch) { 0.0 } else { *bytes as f64 };
-    let capacities = world.budgets().iter().enumerate().map(budget).chain([f64::INFINITY]).collect();
-    let cells = || (0..SEGMENTS).flat_map(|at| (0..TIERS.len()).map(move |tier| (at, tier)));
+    let capacities = world.budgets().iter().enumerate().map(budget).collect();
+    let cells = |tiers: usize| (0..SEGMENTS).flat_map(move |at| (0..tiers).map(move |tier| (at, tier)));
     let scans = |at: usize| reads.get(at).copied().unwrap_or(0);
-    let costs = cells().map(|(at, tier)| scan_us(world, at, scans(at), tier)).collect();
-    let bytes = cells().map(|(at, tier)| world.charged_bytes(at, tier) as f64).collect();
-    Instance { capacities, costs, bytes }
+    let costs = cells(TIERS.len()).map(|(at, tier)| scan_us(world, at, scans(at), tier)).collect();
+    let bytes = cells(TIERS.len() - 1).map(|(at, tier)| world.charged_bytes(at, tier) as f64).collect();
+    Instance { costs, bytes, ..Instance::by_tier(capacities) }
 }

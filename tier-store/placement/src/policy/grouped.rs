@@ -87,10 +87,8 @@ impl Policy for GroupPolicy {
                 staying.for_each(|(row, tier)| filler.place(row, tier));
                 continue;
             }
-            let fits = |tier: &usize| {
-                let members = group.rows.iter().filter(|row| problem.allows(**row, *tier));
-                members.map(|row| problem.instance.weight(*row, *tier)).sum::<f64>() <= filler.room(*tier)
-            };
+            let fits =
+                |tier: &usize| filler.has_room(*tier, group.rows.iter().filter(|row| problem.allows(**row, *tier)));
             let tier = (0..problem.home()).find(fits).unwrap_or(problem.home());
             let (allowed, others): (Vec<_>, Vec<_>) = group.rows.iter().partition(|row| problem.allows(**row, tier));
             allowed.into_iter().for_each(|row| filler.put(row, tier));

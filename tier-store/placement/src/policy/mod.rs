@@ -110,7 +110,7 @@ impl Problem<'_> {
     }
 
     fn home(&self) -> usize {
-        self.instance.tiers().saturating_sub(1)
+        self.instance.options.home()
     }
 }
 

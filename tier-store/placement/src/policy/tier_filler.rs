@@ -37,9 +37,11 @@ impl<'a> TierFiller<'a> {
         Self { problem, room: problem.instance.room(&choice), choice }
     }
 
-    /// Room of a tier, in bytes.
-    pub(super) fn room(&self, tier: usize) -> f64 {
-        self.room.get(tier).copied().unwrap_or(0.0)
+    /// True when a tier has room for all of the rows.
+    pub(super) fn has_room<'r>(&self, tier: usize, rows: impl Iterator<Item = &'r usize>) -> bool {
+        let mut room = self.room.clone();
+        rows.for_each(|row| self.problem.instance.take(&mut room, *row, tier));
+        room.iter().all(|room| *room >= 0.0)
     }
 
     /// Puts a row on the tier it is preferred on, else the first one from `fastest` on that may hold it and has room.
@@ -47,19 +49,16 @@ impl<'a> TierFiller<'a> {
         let segment = self.problem.segments.get(row).and_then(|at| self.problem.inputs.segments.get(*at));
         let preferred = segment.and_then(|segment| segment.constraints.preferred).map(|tier| usize::from(tier.0));
         let wanted = preferred.into_iter().chain(fastest..self.problem.home());
-        let open = |tier: &usize| {
-            self.problem.allows(row, *tier) && self.problem.instance.weight(row, *tier) <= self.room(*tier)
-        };
+        let open = |tier: &usize| self.problem.allows(row, *tier) && self.problem.instance.fits(&self.room, row, *tier);
         let tier = { wanted }.find(open).unwrap_or(self.problem.home());
         self.put(row, tier);
     }
 
     /// Puts a row that lies at home so far on a tier that has room for it.
     pub(super) fn put(&mut self, row: usize, tier: usize) {
-        let bytes = self.problem.instance.weight(row, tier);
-        if let (Some(slot), Some(room)) = (self.choice.get_mut(row), self.room.get_mut(tier)) {
+        if let Some(slot) = self.choice.get_mut(row) {
             *slot = tier as u8;
-            *room -= bytes;
+            self.problem.instance.take(&mut self.room, row, tier);
         }
     }
 

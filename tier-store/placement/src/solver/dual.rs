@@ -1,13 +1,14 @@
 //! Prices: the Lagrangian dual, maximised by cutting planes.
 //!
-//! At prices `p` every segment takes the tier with the least `cost + p * bytes`; the sum of these minus `p * capacity`
+//! At prices `p` every segment takes the option with the least `cost + p * bytes`; the sum of these minus `p * capacity`
 //! is a lower bound on every feasible placement, concave in `p`. Each evaluation gives a plane above it; the highest
 //! point under all planes ([`super::peak`]) is tried next, until the two meet. Large instances are solved on a sample,
 //! whose capacities are corrected by evaluations of the whole instance. Prices stay within a box that widens when they
 //! reach its faces.
 
 use super::peak::{Plane, peak};
-use super::{Choice, Instance, Row, Work};
+use super::prices::Prices;
+use super::{Instance, Work};
 
 /// The search ends when planes and bound differ by less than this part.
 const TOLERANCE: f64 = 1e-5;
@@ -19,24 +20,23 @@ const SAMPLE: usize = 16_384;
 /// The Lagrangian at some prices.
 struct Evaluation {
     value: f64,
-    /// Bytes used minus capacity, of each priced tier.
+    /// Bytes used minus capacity, of each priced capacity.
     slope: Vec<f64>,
 }
 
-/// The dual of one instance over the tiers whose capacity is finite.
+/// The dual of one instance over the capacities that are finite.
 struct Dual<'a> {
     instance: &'a Instance,
     priced: Vec<usize>,
 }
 
-/// Finds the best prices (one per tier) until the work is over. Returns them with their bound; `None` when the search
+/// Finds the best prices (one per capacity) until the work is over. Returns them with their bound; `None` when the search
 /// failed.
 pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, work: Work<'_>) -> Option<(Vec<f64>, f64)> {
-    let priced = (0..instance.tiers()).filter(|t| instance.capacities.get(*t).is_some_and(|c| c.is_finite())).collect();
-    let dual = Dual { instance, priced };
+    let dual = Dual { instance, priced: priced(instance) };
     let start: Option<Vec<f64>> = start
-        .filter(|start| start.len() == instance.tiers())
-        .map(|start| dual.priced.iter().map(|tier| start.get(*tier).copied().unwrap_or(0.0)).collect());
+        .filter(|start| start.len() == instance.capacities.len())
+        .map(|start| dual.priced.iter().map(|capacity| start.get(*capacity).copied().unwrap_or(0.0)).collect());
     let warm = start.as_ref().is_some_and(|start| start.iter().any(|price| *price > 0.0));
     let found = match dual.sample() {
         // With prices to start from, the evaluation of the whole instance at zero prices can be saved: the sample would
@@ -45,7 +45,7 @@ pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, work: Work<'_
         sample => {
             let free = dual.evaluate(&vec![0.0; dual.priced.len()]);
             if free.slope.iter().all(|slope| *slope <= 0.0) {
-                return Some((vec![0.0; instance.tiers()], free.value));
+                return Some((vec![0.0; instance.capacities.len()], free.value));
             }
             match sample {
                 Some(sample) => dual.solve_by_sample(sample, start, work),
@@ -54,70 +54,83 @@ pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, work: Work<'_
         }
     };
     found.map(|(prices, bound)| {
-        let mut all = vec![0.0; instance.tiers()];
-        for (tier, price) in dual.priced.iter().zip(prices) {
-            if let Some(slot) = all.get_mut(*tier) {
-                *slot = price;
-            }
-        }
+        let all = dual.by_capacity(&prices);
         (all, bound)
     })
 }
 
-/// The bound at given prices (one per tier; the home's is ignored).
+/// The bound at given prices, one per capacity.
 pub(super) fn value(instance: &Instance, prices: &[f64]) -> f64 {
-    let priced: Vec<usize> =
-        (0..instance.tiers()).filter(|t| instance.capacities.get(*t).is_some_and(|c| c.is_finite())).collect();
-    let prices: Vec<f64> = priced.iter().map(|tier| prices.get(*tier).copied().unwrap_or(0.0).max(0.0)).collect();
+    let priced = priced(instance);
+    let price = |capacity: &usize| prices.get(*capacity).copied().unwrap_or(0.0).max(0.0);
+    let prices: Vec<f64> = priced.iter().map(price).collect();
     Dual { instance, priced }.evaluate(&prices).value
 }
 
+/// The capacities that are finite.
+fn priced(instance: &Instance) -> Vec<usize> {
+    instance.capacities.iter().zip(0..).filter(|(capacity, _)| capacity.is_finite()).map(|(_, at)| at).collect()
+}
+
 impl Dual<'_> {
-    fn evaluate(&self, prices: &[f64]) -> Evaluation {
-        let tiers = self.instance.tiers();
-        let mut price_of_tier = vec![0.0; tiers];
-        for (tier, price) in self.priced.iter().zip(prices) {
-            if let Some(slot) = price_of_tier.get_mut(*tier) {
+    /// Prices of all capacities, from those of the priced ones.
+    fn by_capacity(&self, prices: &[f64]) -> Vec<f64> {
+        let mut all = vec![0.0; self.instance.capacities.len()];
+        for (capacity, price) in self.priced.iter().zip(prices) {
+            if let Some(slot) = all.get_mut(*capacity) {
                 *slot = *price;
             }
         }
-        let mut used = vec![0.0; tiers];
+        all
+    }
+
+    fn evaluate(&self, prices: &[f64]) -> Evaluation {
+        let options = &self.instance.options;
+        let by_cell = Prices::new(options, &self.by_capacity(prices));
+        let mut used = vec![0.0; self.instance.capacities.len()];
         let mut value = 0.0;
         for row in self.instance.rows() {
-            let choice = Choice::at(&price_of_tier, row);
+            let choice = by_cell.choose(row);
             value += choice.reduced;
-            if let Some(used) = used.get_mut(choice.tier) {
-                *used += choice.bytes;
+            for (capacity, bytes) in row.taken(options, choice.option) {
+                if let Some(used) = used.get_mut(capacity) {
+                    *used += bytes;
+                }
             }
         }
         let mut slope = Vec::with_capacity(self.priced.len());
-        for (tier, price) in self.priced.iter().zip(prices) {
-            let (Some(used), Some(capacity)) = (used.get(*tier), self.instance.capacities.get(*tier)) else { continue };
+        for (at, price) in self.priced.iter().zip(prices) {
+            let (Some(used), Some(capacity)) = (used.get(*at), self.instance.capacities.get(*at)) else { continue };
             value -= price * capacity;
             slope.push(used - capacity);
         }
         Evaluation { value, slope }
     }
 
-    /// Computes the scaling to numbers near 1 for the linear programme, and the prices at which no segment takes a tier.
+    /// Computes the scaling to numbers near 1 for the linear programme, and the prices at which no segment takes a
+    /// capacity.
     fn scale(&self) -> Scale {
-        let mut limits = vec![0.0_f64; self.priced.len()];
-        let mut bytes_of = vec![0.0_f64; self.priced.len()];
+        let options = &self.instance.options;
+        let capacities = self.instance.capacities.len();
+        let (mut limits, mut bytes_of) = (vec![0.0_f64; capacities], vec![0.0_f64; capacities]);
         let mut value = 0.0;
-        for Row { costs, bytes } in self.instance.rows() {
-            let Some(home) = costs.last() else { continue };
+        for row in self.instance.rows() {
+            let Some(home) = row.costs.last() else { continue };
             value += home.abs();
-            for ((tier, limit), sum) in self.priced.iter().zip(&mut limits).zip(&mut bytes_of) {
-                if let (Some(cost), Some(bytes)) = (costs.get(*tier), bytes.get(*tier)) {
-                    let density = if *bytes > 0.0 { (home - cost) / bytes } else { 0.0 };
-                    *limit = limit.max(density);
-                    *sum += bytes;
+            for (option, cost) in row.costs.iter().enumerate() {
+                for (capacity, bytes) in row.taken(options, option) {
+                    if let (Some(limit), Some(sum)) = (limits.get_mut(capacity), bytes_of.get_mut(capacity)) {
+                        let density = if bytes > 0.0 { (home - cost) / bytes } else { 0.0 };
+                        *limit = limit.max(density);
+                        *sum += bytes;
+                    }
                 }
             }
         }
         let value = value.max(f64::MIN_POSITIVE);
-        let units: Vec<f64> = bytes_of.iter().map(|bytes| value / bytes.max(1.0)).collect();
-        let limits = limits.iter().zip(&units).map(|(limit, unit)| limit / unit * 1.000_001).collect();
+        let of_priced = |all: &[f64]| self.priced.iter().filter_map(|at| all.get(*at).copied()).collect::<Vec<f64>>();
+        let units: Vec<f64> = of_priced(&bytes_of).iter().map(|bytes| value / bytes.max(1.0)).collect();
+        let limits = of_priced(&limits).iter().zip(&units).map(|(limit, unit)| limit / unit * 1.000_001).collect();
         Scale { value, units, limits }
     }
 
@@ -131,6 +144,7 @@ impl Dual<'_> {
         let share = rows.len() as f64 / segments as f64;
         Some(Instance {
             capacities: self.instance.capacities.iter().map(|capacity| capacity * share).collect(),
+            options: self.instance.options.clone(),
             costs: rows.iter().flat_map(|row| row.costs.iter().copied()).collect(),
             bytes: rows.iter().flat_map(|row| row.bytes.iter().copied()).collect(),
         })
@@ -165,8 +179,8 @@ impl Dual<'_> {
                 break;
             }
             let part = Dual { instance: &sample, priced: self.priced.clone() }.evaluate(&prices);
-            for ((tier, whole), part) in self.priced.iter().zip(&whole.slope).zip(&part.slope) {
-                if let Some(capacity) = sample.capacities.get_mut(*tier) {
+            for ((at, whole), part) in self.priced.iter().zip(&whole.slope).zip(&part.slope) {
+                if let Some(capacity) = sample.capacities.get_mut(*at) {
                     *capacity = (*capacity + part - whole * share).max(0.0);
                 }
             }
@@ -227,7 +241,7 @@ impl Dual<'_> {
 struct Scale {
     /// Cost of everything at home.
     value: f64,
-    /// A typical price of each priced tier.
+    /// A typical price of each priced capacity.
     units: Vec<f64>,
     /// The largest price worth trying, in units.
     limits: Vec<f64>,

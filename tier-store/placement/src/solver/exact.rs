@@ -1,9 +1,11 @@
 //! The exact last step: branch and bound over the core, the segments that are closest to indifferent at the best prices.
 //!
-//! All other segments keep their tier. A small instance is its own core, so its answer is optimal when the search ends
+//! All other segments keep their option. A small instance is its own core, so its answer is optimal when the search ends
 //! within its nodes (compare Dreseler 2021, section 7.2.4, which searches all segments).
 
-use super::{Instance, Row, Work};
+use super::instance::{fits, take};
+use super::prices::Prices;
+use super::{Instance, Work};
 
 /// Segments in the core.
 const CORE: usize = 28;
@@ -23,25 +25,25 @@ pub(super) enum End {
     Deadline,
 }
 
-/// An allowed tier of a segment.
+/// An allowed option of a segment.
 struct ItemOption {
-    /// Cost and price of its bytes there.
+    /// Cost and price of its bytes.
     reduced: f64,
     cost: f64,
-    bytes: f64,
-    tier: u8,
+    option: u8,
 }
 
 /// A segment of the core.
 struct Item {
     segment: usize,
-    /// Its allowed tiers, by reduced cost.
+    /// Its allowed options, by reduced cost.
     options: Vec<ItemOption>,
     regret: f64,
 }
 
 /// The state of the search.
 struct Search<'a> {
+    instance: &'a Instance,
     items: &'a [Item],
     room: Vec<f64>,
     path: Vec<u8>,
@@ -66,19 +68,18 @@ pub(super) fn improve(
     }
     let segments = instance.segments();
     let core = core(regrets.iter().copied());
+    let by_cell = Prices::new(&instance.options, prices);
     let mut items: Vec<Item> =
-        core.into_iter().map(|(regret, segment)| item(instance, prices, segment, regret)).collect();
+        core.into_iter().map(|(regret, segment)| item(instance, &by_cell, segment, regret)).collect();
     // Items with the largest regret first: they prune best.
     items.sort_by(|a, b| b.regret.total_cmp(&a.regret).then(a.segment.cmp(&b.segment)));
     let mut best = Vec::with_capacity(items.len());
     let mut best_cost = 0.0;
     for item in &items {
-        let tier = choice.get(item.segment).copied().unwrap_or(0);
-        best_cost += instance.cost(item.segment, usize::from(tier));
-        best.push(tier);
-        if let Some(room) = room.get_mut(usize::from(tier)) {
-            *room += instance.weight(item.segment, usize::from(tier));
-        }
+        let option = choice.get(item.segment).copied().unwrap_or(0);
+        best_cost += instance.cost(item.segment, usize::from(option));
+        best.push(option);
+        give_back(&mut room, instance.taken(item.segment, usize::from(option)));
     }
     if room.iter().any(|room| *room < 0.0) || !best_cost.is_finite() {
         return End::Effort;
@@ -88,11 +89,11 @@ pub(super) fn improve(
     let least = items.iter().map(Item::least).sum::<f64>() - worth.sum::<f64>();
     let path = Vec::with_capacity(items.len());
     let nodes = work.effort.nodes;
-    let mut search = Search { items: &items, room, path, best, best_cost, nodes, work, is_late: false };
+    let mut search = Search { instance, items: &items, room, path, best, best_cost, nodes, work, is_late: false };
     search.descend(0.0, least);
-    for (item, tier) in items.iter().zip(&search.best) {
+    for (item, option) in items.iter().zip(&search.best) {
         if let Some(slot) = choice.get_mut(item.segment) {
-            *slot = *tier;
+            *slot = *option;
         }
     }
     match search.nodes > 0 && segments <= CORE {
@@ -122,20 +123,18 @@ fn core(regrets: impl Iterator<Item = f64>) -> Vec<(f64, usize)> {
     core
 }
 
-fn item(instance: &Instance, prices: &[f64], segment: usize, regret: f64) -> Item {
-    let Row { costs, bytes } = instance.row(segment);
-    let all = costs.iter().zip(bytes).zip(prices).enumerate();
-    let mut options: Vec<ItemOption> = all
-        .map(|(tier, ((cost, bytes), price))| ItemOption {
-            reduced: cost + price * bytes,
-            cost: *cost,
-            bytes: *bytes,
-            tier: tier as u8,
-        })
-        .filter(|option| option.cost.is_finite())
-        .collect();
-    options.sort_by(|a, b| a.reduced.total_cmp(&b.reduced).then(a.tier.cmp(&b.tier)));
+fn item(instance: &Instance, prices: &Prices, segment: usize, regret: f64) -> Item {
+    let option =
+        |(option, (cost, paid)): (usize, (f64, f64))| ItemOption { reduced: cost + paid, cost, option: option as u8 };
+    let all = prices.paid(instance.row(segment)).enumerate().map(option);
+    let mut options: Vec<ItemOption> = all.filter(|option| option.cost.is_finite()).collect();
+    options.sort_by(|a, b| a.reduced.total_cmp(&b.reduced).then(a.option.cmp(&b.option)));
     Item { segment, options, regret }
+}
+
+/// Gives `taken`, pairs of capacity and bytes, back to `room`.
+fn give_back(room: &mut [f64], taken: impl Iterator<Item = (usize, f64)>) {
+    take(room, taken.map(|(capacity, bytes)| (capacity, -bytes)));
 }
 
 impl Item {
@@ -158,7 +157,7 @@ impl Search<'_> {
             return;
         };
         let least = item.least();
-        for ItemOption { reduced, cost: option_cost, bytes, tier } in &item.options {
+        for ItemOption { reduced, cost: option_cost, option } in &item.options {
             let bound = bound + (reduced - least);
             // Options are sorted by reduced cost, so the later ones have no lower bound.
             if self.nodes == 0 || bound >= self.best_cost - EPSILON * self.best_cost.abs() {
@@ -169,20 +168,14 @@ impl Search<'_> {
                 (self.nodes, self.is_late) = (0, true);
                 return;
             }
-            let tier_index = usize::from(*tier);
-            if self.room.get(tier_index).is_some_and(|room| bytes <= room) {
-                self.change_room(tier_index, -bytes);
-                self.path.push(*tier);
+            let taken = self.instance.taken(item.segment, usize::from(*option));
+            if fits(&self.room, taken.clone()) {
+                take(&mut self.room, taken.clone());
+                self.path.push(*option);
                 self.descend(cost + option_cost, bound);
                 self.path.pop();
-                self.change_room(tier_index, *bytes);
+                give_back(&mut self.room, taken);
             }
-        }
-    }
-
-    fn change_room(&mut self, tier: usize, by: f64) {
-        if let Some(room) = self.room.get_mut(tier) {
-            *room += by;
         }
     }
 }

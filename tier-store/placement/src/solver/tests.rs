@@ -11,7 +11,7 @@ use super::*;
 /// A random instance; `scale` is the share of all bytes that fits the faster tiers. With `traps` some pairs are not
 /// allowed, some segments are empty, many cost the same.
 fn random(rng: &mut StdRng, segments: usize, tiers: usize, scale: f64, traps: bool) -> Instance {
-    let mut instance = Instance::default();
+    let mut instance = Instance::by_tier(vec![0.0; tiers - 1]);
     let mut total = 0.0;
     for _ in 0..segments {
         let size = if traps && rng.random_bool(0.1) { 0.0 } else { (rng.random_range(1.0..1e4_f64)).floor() };
@@ -26,12 +26,43 @@ fn random(rng: &mut StdRng, segments: usize, tiers: usize, scale: f64, traps: bo
             let cost = heat * (tier as f64 + size / 1e3 / bandwidth) * rng.random_range(0.7..1.3);
             let refused = traps && tier + 1 < tiers && rng.random_bool(0.1);
             instance.costs.push(if refused { f64::INFINITY } else { cost });
-            // Tiers pad images differently; at home they take nothing more.
-            instance.bytes.push(if tier + 1 < tiers { size + (tier as f64) * 3.0 } else { 0.0 });
         }
+        // Tiers pad images differently.
+        instance.bytes.extend((1..tiers).map(|tier| size + (tier - 1) as f64 * 3.0));
     }
-    instance.capacities = (0..tiers).map(|_| (total * scale * rng.random_range(0.0..1.0)).floor()).collect();
-    *instance.capacities.last_mut().unwrap() = f64::INFINITY;
+    instance.capacities.fill_with(|| (total * scale * rng.random_range(0.0..1.0)).floor());
+    instance
+}
+
+/// A random instance with up to `most` options besides the home: several forms on each of three tiers, some options on
+/// two tiers at once. Forms are smaller by another part in each segment, and cost more or less than the plain one.
+fn random_options(rng: &mut StdRng, segments: usize, most: usize, scale: f64, traps: bool) -> Instance {
+    let count = rng.random_range(1..=most);
+    let tiers_of = |rng: &mut StdRng| {
+        let first = rng.random_range(0..3_u8);
+        let second = Some(rng.random_range(0..3)).filter(|second| *second > first && rng.random_bool(0.4));
+        std::iter::once(first).chain(second).collect::<Vec<u8>>()
+    };
+    let shapes: Vec<Vec<u8>> = (0..count).map(|_| tiers_of(rng)).collect();
+    let mut instance = Instance { options: Options::new(&shapes), ..Instance::by_tier(vec![0.0; 3]) };
+    let mut total = 0.0;
+    for _ in 0..segments {
+        let size = if traps && rng.random_bool(0.1) { 0.0 } else { (rng.random_range(1.0..1e4_f64)).floor() };
+        let heat = rng.random_range(0.0..1.0_f64).powi(3) * 20.0;
+        total += size;
+        for shape in &shapes {
+            let packed = rng.random_range(0.2..1.0);
+            instance.bytes.extend(shape.iter().map(|_| (size * packed).ceil()));
+            let tier = i32::from(shape[0]) - i32::from(shape.len() > 1);
+            let cost = heat * (f64::from(tier + 1) + size / 1e3 * 10.0_f64.powi(tier)) * rng.random_range(0.7..1.5);
+            instance.costs.push(if traps && rng.random_bool(0.1) { f64::INFINITY } else { cost });
+        }
+        instance.costs.push(heat * (4.0 + size) * rng.random_range(0.7..1.3));
+    }
+    instance.capacities.fill_with(|| (total * scale * rng.random_range(0.0..0.7)).floor());
+    if traps && rng.random_bool(0.1) {
+        instance.capacities[2] = f64::INFINITY;
+    }
     instance
 }
 
@@ -41,12 +72,13 @@ fn brute_force(instance: &Instance) -> f64 {
             return 0.0;
         }
         let mut best = f64::INFINITY;
-        for tier in 0..instance.tiers() {
-            let bytes = instance.weight(segment, tier);
-            if bytes <= room[tier] && instance.cost(segment, tier).is_finite() {
-                room[tier] -= bytes;
-                best = best.min(instance.cost(segment, tier) + go(instance, segment + 1, room));
-                room[tier] += bytes;
+        for option in 0..instance.options.count() {
+            let cost = instance.cost(segment, option);
+            if cost.is_finite() && instance.fits(room, segment, option) {
+                let before = room.to_vec();
+                instance.take(room, segment, option);
+                best = best.min(cost + go(instance, segment + 1, room));
+                room.copy_from_slice(&before);
             }
         }
         best
@@ -54,13 +86,38 @@ fn brute_force(instance: &Instance) -> f64 {
     go(instance, 0, &mut instance.capacities.clone())
 }
 
+/// The optimum of the linear relaxation, by a general solver.
+fn relaxation(instance: &Instance) -> f64 {
+    let mut problem = Problem::new(OptimizationDirection::Minimize);
+    let mut per_capacity = vec![Vec::new(); instance.capacities.len()];
+    for segment in 0..instance.segments() {
+        let allowed = (0..instance.options.count()).filter(|option| instance.cost(segment, *option).is_finite());
+        let vars: Vec<_> =
+            allowed.map(|option| (option, problem.add_var(instance.cost(segment, option), (0.0, 1.0)))).collect();
+        problem.add_constraint(vars.iter().map(|(_, v)| (*v, 1.0)).collect::<Vec<_>>(), ComparisonOp::Eq, 1.0);
+        for (option, var) in vars {
+            instance.taken(segment, option).for_each(|(capacity, bytes)| per_capacity[capacity].push((var, bytes)));
+        }
+    }
+    for (terms, capacity) in per_capacity.into_iter().zip(&instance.capacities).filter(|(_, c)| c.is_finite()) {
+        problem.add_constraint(terms, ComparisonOp::Le, *capacity);
+    }
+    let Ok(SolveOutcome::Solution(relaxed)) = problem.solve() else { panic!("no relaxation") };
+    relaxed.objective()
+}
+
 #[test]
 fn small_instances_are_solved_to_the_optimum_that_brute_force_finds() {
     let mut rng = StdRng::seed_from_u64(7);
-    for case in 0..10_000 {
-        let tiers = rng.random_range(2..=4);
-        let segments = rng.random_range(0..=[11, 8, 7][tiers - 2]);
-        let instance = random(&mut rng, segments, tiers, 0.8, true);
+    for case in 0..20_000 {
+        let instance = if case < 10_000 {
+            let tiers = rng.random_range(2..=4);
+            let segments = rng.random_range(0..=[11, 8, 7][tiers - 2]);
+            random(&mut rng, segments, tiers, 0.8, true)
+        } else {
+            let segments = rng.random_range(0..=5);
+            random_options(&mut rng, segments, 8, 0.8, true)
+        };
         let solution = solve(&instance, None, Effort::default()).unwrap();
         let optimum = brute_force(&instance);
         assert!(instance.is_feasible(&solution.choice), "case {case}");
@@ -83,25 +140,13 @@ fn small_instances_are_solved_to_the_optimum_that_brute_force_finds() {
 #[test]
 fn the_bound_is_the_optimum_of_the_linear_relaxation() {
     let mut rng = StdRng::seed_from_u64(11);
-    for case in 0..40 {
-        let instance = random(&mut rng, 60, 2 + case % 3, 0.7, case % 2 == 0);
+    for case in 0..80 {
+        let instance = match case < 40 {
+            true => random(&mut rng, 60, 2 + case % 3, 0.7, case % 2 == 0),
+            false => random_options(&mut rng, 60, 8, 0.7, case % 2 == 0),
+        };
         let (_, bound) = dual::maximise(&instance, None, Effort { evaluations: 200, nodes: 0 }.into()).unwrap();
-        let mut problem = Problem::new(OptimizationDirection::Minimize);
-        let mut per_tier = vec![Vec::new(); instance.tiers()];
-        for segment in 0..instance.segments() {
-            let allowed = (0..instance.tiers()).filter(|tier| instance.cost(segment, *tier).is_finite());
-            let vars: Vec<_> =
-                allowed.map(|tier| (tier, problem.add_var(instance.cost(segment, tier), (0.0, 1.0)))).collect();
-            problem.add_constraint(vars.iter().map(|(_, v)| (*v, 1.0)).collect::<Vec<_>>(), ComparisonOp::Eq, 1.0);
-            for (tier, var) in vars {
-                per_tier[tier].push((var, instance.weight(segment, tier)));
-            }
-        }
-        for (terms, capacity) in per_tier.into_iter().zip(&instance.capacities).filter(|(_, c)| c.is_finite()) {
-            problem.add_constraint(terms, ComparisonOp::Le, *capacity);
-        }
-        let Ok(SolveOutcome::Solution(relaxed)) = problem.solve() else { panic!("case {case} has no relaxation") };
-        let optimum = relaxed.objective();
+        let optimum = relaxation(&instance);
         assert!((bound - optimum).abs() <= 1e-4 * optimum.max(1.0), "case {case}: {bound} against {optimum}");
     }
 }
@@ -110,9 +155,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(by_depth(40, 200)))]
     #[test]
     fn answers_are_feasible_deterministic_and_within_their_gap(
-        seed: u64, segments in 0_usize..400, tiers in 1_usize..6, scale in 0.0..1.5_f64, traps: bool, nodes in 0_usize..500, evaluations in 0_usize..20,
+        seed: u64, segments in 0_usize..400, tiers in 1_usize..6, scale in 0.0..1.5_f64, traps: bool, several: bool, nodes in 0_usize..500, evaluations in 0_usize..20,
     ) {
-        let instance = random(&mut StdRng::seed_from_u64(seed), segments, tiers, scale, traps);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let instance = match several {
+            true => random_options(&mut rng, segments, 2 * tiers, scale, traps),
+            false => random(&mut rng, segments, tiers, scale, traps),
+        };
         let effort = Effort { evaluations, nodes };
         let solution = solve(&instance, None, effort).unwrap();
         prop_assert!(instance.is_feasible(&solution.choice));
@@ -143,7 +192,7 @@ fn a_hundred_thousand_segments_on_four_tiers_have_a_tiny_gap() {
         assert!(instance.is_feasible(&solution.choice));
         assert!(solution.gap <= 2e-5 && again.gap <= 2e-5, "gap {} and {}", solution.gap, again.gap);
         // Much more room than the last prices come from.
-        let roomy = Instance { capacities: vec![f64::MAX; 4], ..instance };
+        let roomy = Instance { capacities: vec![f64::MAX; 3], ..instance };
         let all = solve(&roomy, Some(&solution.prices), Effort::default()).unwrap();
         let [cold, warm] = [solve(&roomy, None, Effort::default()).unwrap().objective, all.objective];
         assert!((warm - cold).abs() <= 1e-9 * cold && all.gap <= 2e-5, "{warm} against {cold}, gap {}", all.gap);
@@ -151,14 +200,33 @@ fn a_hundred_thousand_segments_on_four_tiers_have_a_tiny_gap() {
 }
 
 #[test]
+fn several_options_of_each_tier_have_a_small_gap_too() {
+    for (seed, segments, most) in [(1, 2_000, 2e-3), (2, 20_000, 3e-4), (3, 100_000, 3e-4)] {
+        let instance = random_options(&mut StdRng::seed_from_u64(seed), segments, 8, 0.5, seed == 2);
+        let solution = solve(&instance, None, Effort::default()).unwrap();
+        let again = solve(&instance, Some(&solution.prices), Effort::default()).unwrap();
+        assert_eq!(solution.method, Method::Lagrange);
+        assert!(instance.is_feasible(&solution.choice) && instance.is_feasible(&again.choice));
+        let options = instance.options.count();
+        println!("{segments} x {options}: gap {:.2e}, again {:.2e}", solution.gap, again.gap);
+        assert!(solution.gap <= most && again.gap <= most, "{segments} x {options}: {} {}", solution.gap, again.gap);
+    }
+}
+
+#[test]
 fn an_indifferent_instance_and_a_capacity_of_nothing_are_fine() {
-    let instance = Instance { capacities: vec![0.0, 50.0, 7.0], costs: vec![0.0; 30], bytes: vec![10.0; 30] };
+    let rows =
+        |costs: Vec<f64>, bytes: Vec<f64>, capacities| Instance { costs, bytes, ..Instance::by_tier(capacities) };
+    let instance = rows(vec![0.0; 30], vec![10.0; 20], vec![0.0, 50.0]);
     let solution = solve(&instance, None, Effort::default()).unwrap();
     assert!(instance.is_feasible(&solution.choice) && solution.gap == 0.0);
-    let refused = Instance { costs: vec![1.0, f64::INFINITY], bytes: vec![1.0, 1.0], capacities: vec![9.0, 9.0] };
-    assert!(solve(&refused, None, Effort::default()).is_err());
-    let nan = Instance { costs: vec![f64::NAN, 1.0], bytes: vec![1.0, 1.0], capacities: vec![9.0, 9.0] };
-    assert!(solve(&nan, None, Effort::default()).is_err());
+    let no_home = rows(vec![1.0, f64::INFINITY], vec![1.0], vec![9.0]);
+    let not_a_number = rows(vec![f64::NAN, 1.0], vec![1.0], vec![9.0]);
+    let too_few_bytes = rows(vec![1.0, 1.0], Vec::new(), vec![9.0]);
+    let unknown_capacity = Instance { options: Options::new([[1]]), ..rows(vec![1.0, 1.0], vec![1.0], vec![9.0]) };
+    for wrong in [no_home, not_a_number, too_few_bytes, unknown_capacity] {
+        assert!(solve(&wrong, None, Effort::default()).is_err(), "{wrong:?}");
+    }
 }
 
 /// A clock that goes on at each look at it.
