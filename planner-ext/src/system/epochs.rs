@@ -37,6 +37,8 @@ pub(super) fn columns() -> ColumnList<EpochRecord> {
         .optional_real("measured_us", |e| e.measured_us)
         .optional_real("prediction_error", |e| e.prediction_error)
         .count("measured_epochs", |e| e.measured_epochs.into())
+        .optional_text("certified_by", |e| e.certified_by.clone())
+        .optional_real("certified_gap", |e| e.certified_gap)
 }
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {

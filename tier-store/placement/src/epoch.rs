@@ -24,8 +24,8 @@ use super::hysteresis::{self, Hysteresis};
 use super::policy::{Decision, Policy, PolicyKind, ReasonContext};
 use super::record::TierPrice;
 use super::reserved::{Reserved, reserve};
-use super::residual::choose_residual;
-use super::solver::{Instance, Method, Work};
+use super::residual::{Judged, choose_residual};
+use super::solver::{Instance, Method, Work, gap};
 use super::views::{PREFERENCE, ViewInfluence, ViewInput};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 pub use terrace_model::MAX_TIERS;
@@ -149,6 +149,8 @@ pub struct EpochPlan {
     pub bound_us: f64,
     /// (objective - bound) / objective.
     pub gap: f64,
+    /// The gap by the bound of [`super::solver::CERTIFIER`]; `None` where it was not asked or has no answer.
+    pub certified_gap: Option<f64>,
     /// The method that found it.
     pub method: Method,
     /// Price of each tier with a budget.
@@ -182,7 +184,8 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
     }
     let (instance, times) = instance(inputs);
     let reserved = reserve(inputs, |segment, tier| instance.cost(segment, usize::from(tier.0)));
-    let Decision { solution, scores } = choose_residual(policy, inputs, &instance, &reserved, work)?;
+    let Judged { decision, certified_bound } = choose_residual(policy, inputs, &instance, &reserved, work)?;
+    let Decision { solution, scores } = decision;
     let time_on = |row: &[f64], tier: usize| row.get(tier).copied().unwrap_or(0.0);
     let mut before_us = 0.0;
     let mut after_us = 0.0;
@@ -258,6 +261,7 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
         objective_us,
         bound_us,
         gap: solution.gap,
+        certified_gap: certified_bound.map(|bound| gap(objective_us, bound)),
         method: solution.method,
         prices,
         given_way: reserved.given_way,

@@ -189,6 +189,15 @@ pub struct EpochRecord {
     pub bound_us: f64,
     /// (objective - bound) / objective; 0 = proven optimal.
     pub gap: f64,
+    /// The solver that bounded the objective independently of ours: "microlp"; absent where it was not asked (the time was
+    /// over, or segments left under memory pressure) or had no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub certified_by: Option<String>,
+    /// The gap by its bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub certified_gap: Option<f64>,
     /// "lagrange", or "greedy" when the solver gave up; "lagrange until deadline" or "greedy at deadline" where its time
     /// was over; "ranked" under other policies than "optimal".
     pub solver: String,

@@ -13,26 +13,38 @@ use super::constraints::PlacementConstraints;
 use super::epoch::Inputs;
 use super::policy::{Decision, Policy, Problem};
 use super::reserved::Reserved;
-use super::solver::{self, Instance, Method, Solution, Work, gap};
+use super::solver::{self, Instance, Method, Solution, Work, certify, gap};
 
-/// Lets the policy choose tiers for the segments without a reserved place, within the room that the others leave. The
-/// decision covers all segments.
+/// The decision about all segments, and what another solver says about it.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) decision: Decision,
+    /// A lower bound of the whole problem by the other solver; `None` where it was not asked or has no answer.
+    pub(super) certified_bound: Option<f64>,
+}
+
+/// Lets the policy choose tiers for the segments without a reserved place, within the room that the others leave.
 pub(super) fn choose_residual(
     policy: &dyn Policy,
     inputs: &Inputs,
     all: &Instance,
     reserved: &Reserved,
     work: Work<'_>,
-) -> Result<Decision> {
+) -> Result<Judged> {
+    let asks = work.certify && !work.is_over();
     let free: Vec<usize> =
         reserved.place.iter().zip(0..).filter(|(place, _)| place.is_none()).map(|(_, at)| at).collect();
     if free.len() == inputs.segments.len() && reserved.given_way.is_empty() && !inputs.has_rules() {
-        return checked(policy, &Problem { inputs, segments: &free, instance: all, work });
+        let decision = checked(policy, &Problem { inputs, segments: &free, instance: all, work })?;
+        let certified_bound = if asks { certify(all, &decision.solution.bound_prices) } else { None };
+        return Ok(Judged { decision, certified_bound });
     }
     let residual = residual_instance(inputs, all, reserved, &free);
     let decision = checked(policy, &Problem { inputs, segments: &free, instance: &residual, work })?;
     let whole = WholeProblem { inputs, all, reserved, work };
-    Ok(whole.decide(&free, decision))
+    let decision = whole.decide(&free, decision);
+    let certified_bound = if asks { certify(&whole.instance(), &decision.solution.bound_prices) } else { None };
+    Ok(Judged { decision, certified_bound })
 }
 
 /// Returns the policy's decision if it is valid: a tier for each row, no capacity exceeded, finite sums. Else logs a
@@ -91,9 +103,8 @@ impl WholeProblem<'_> {
         reserved.all(|(segment, _)| segment.constraints.only().is_some())
     }
 
-    /// Computes a bound of the whole problem: the better of the bounds at the prices of the residual problem and at the
-    /// best prices of the whole one.
-    fn bound(&self, residual_prices: &[f64]) -> f64 {
+    /// The instance of all segments; a tier that rules forbid costs an infinite time.
+    fn instance(&self) -> Instance {
         let all = self.all;
         let mut whole = Instance { costs: Vec::with_capacity(all.costs.len()), ..all.clone() };
         for (at, segment) in self.inputs.segments.iter().enumerate() {
@@ -102,7 +113,13 @@ impl WholeProblem<'_> {
                 |tier: usize| if constraints.allows(TierId(tier as u8)) { all.cost(at, tier) } else { f64::INFINITY };
             whole.costs.extend((0..all.options.count()).map(cost));
         }
-        solver::bound(&whole, residual_prices, self.work)
+        whole
+    }
+
+    /// Computes a bound of the whole problem: the better of the bounds at the prices of the residual problem and at the
+    /// best prices of the whole one.
+    fn bound(&self, residual_prices: &[f64]) -> f64 {
+        solver::bound(&self.instance(), residual_prices, self.work)
     }
 
     /// Adds the reserved places to the decision about the `free` segments.

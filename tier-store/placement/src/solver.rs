@@ -17,8 +17,10 @@
 //! - [`peak`]: the highest point under the cutting planes, by the simplex method
 //! - [`round`]: feasible choices from prices or by density
 //! - [`exact`]: branch and bound over the core
+//! - [`certificate`]: a second bound, by a general solver
 //! - [`deadline`]: limits of the solver's work
 
+mod certificate;
 mod deadline;
 mod dual;
 mod exact;
@@ -30,6 +32,8 @@ mod round;
 
 use terrace_model::Result;
 
+pub use certificate::CERTIFIER;
+pub(super) use certificate::certify;
 pub use deadline::{Deadline, Work};
 pub use instance::Instance;
 use instance::Row;
@@ -92,6 +96,8 @@ pub struct Solution {
     pub gap: f64,
     /// Cost saved per further byte of each capacity; 0 where room is left.
     pub prices: Vec<f64>,
+    /// Prices at which the bound was found; also where the choice was made without prices.
+    pub bound_prices: Vec<f64>,
     /// The method that found it.
     pub method: Method,
 }
@@ -107,35 +113,50 @@ fn solve_within(instance: &Instance, prices: Option<&[f64]>, work: Work<'_>) -> 
     instance.validate()?;
     if work.is_over() {
         let choice = greedy(instance);
-        return Ok(with_bound(instance, choice, unlimited_cost(instance), Method::GreedyAtDeadline));
+        return Ok(with_bound(instance, choice, Bound::unlimited(instance), Method::GreedyAtDeadline));
     }
-    let dual = dual::maximise(instance, prices, work);
-    let (prices, bound) = dual.unwrap_or_else(|| (vec![0.0; instance.capacities.len()], f64::NEG_INFINITY));
-    let Rounded { mut placement, regrets } = round::by_prices(instance, &prices);
+    let found = dual::maximise(instance, prices, work).map(|(prices, cost)| Bound { prices, cost });
+    let bound = found.unwrap_or_else(|| Bound { cost: f64::NEG_INFINITY, ..Bound::unlimited(instance) });
+    let Rounded { mut placement, regrets } = round::by_prices(instance, &bound.prices);
     round::fill(instance, &mut placement);
     let Placement { mut choice, room } = placement;
-    let end = exact::improve(instance, &prices, &regrets, &mut choice, room, work);
-    if !bound.is_finite() || !instance.is_feasible(&choice) {
+    let end = exact::improve(instance, &bound.prices, &regrets, &mut choice, room, work);
+    let prices = bound.prices.clone();
+    if !bound.cost.is_finite() || !instance.is_feasible(&choice) {
         let choice = greedy(instance);
-        return Ok(Solution { prices, ..with_bound(instance, choice, unlimited_cost(instance), Method::Greedy) });
+        let bound = Bound { cost: unlimited_cost(instance), ..bound };
+        return Ok(Solution { prices, ..with_bound(instance, choice, bound, Method::Greedy) });
     }
-    let (method, bound) = match end {
+    let (method, cost) = match end {
         // The search went through every choice, so the objective itself is the bound.
         exact::End::Proven => (Method::Lagrange, instance.objective(&choice)),
-        exact::End::Effort => (Method::Lagrange, bound),
-        exact::End::Deadline => (Method::LagrangeUntilDeadline, bound),
+        exact::End::Effort => (Method::Lagrange, bound.cost),
+        exact::End::Deadline => (Method::LagrangeUntilDeadline, bound.cost),
     };
-    Ok(Solution { prices, ..with_bound(instance, choice, bound, method) })
+    Ok(Solution { prices, ..with_bound(instance, choice, Bound { cost, ..bound }, method) })
+}
+
+/// A lower bound of the cost, and the prices at which it was found.
+struct Bound {
+    prices: Vec<f64>,
+    cost: f64,
+}
+
+impl Bound {
+    /// The cost if capacities were unlimited.
+    fn unlimited(instance: &Instance) -> Self {
+        Self { prices: vec![0.0; instance.capacities.len()], cost: unlimited_cost(instance) }
+    }
 }
 
 /// Makes a solution of a feasible choice and its bound, with prices of 0. Rounding errors may lift the bound above the
 /// objective by the last bits, so it is cut off there.
-fn with_bound(instance: &Instance, choice: Vec<u8>, bound: f64, method: Method) -> Solution {
+fn with_bound(instance: &Instance, choice: Vec<u8>, bound: Bound, method: Method) -> Solution {
     let objective = instance.objective(&choice);
-    let bound = bound.min(objective);
-    let gap = gap(objective, bound);
-    let prices = vec![0.0; instance.capacities.len()];
-    Solution { choice, objective, bound, gap, prices, method }
+    let Bound { prices: bound_prices, cost } = bound;
+    let bound = cost.min(objective);
+    let prices = vec![0.0; bound_prices.len()];
+    Solution { choice, objective, bound, gap: gap(objective, bound), prices, bound_prices, method }
 }
 
 /// Places segments by falling benefit per byte, then fills the room that is left. Always feasible.
@@ -152,9 +173,8 @@ pub fn judge<'a>(instance: &Instance, choice: Vec<u8>, work: impl Into<Work<'a>>
     instance.validate()?;
     let work = work.into();
     let found = if work.is_over() { None } else { dual::maximise(instance, None, work) };
-    let bound =
-        found.map(|(_, bound)| bound).filter(|bound| bound.is_finite()).unwrap_or_else(|| unlimited_cost(instance));
-    Ok(with_bound(instance, choice, bound, Method::Ranked))
+    let found = found.map(|(prices, cost)| Bound { prices, cost }).filter(|bound| bound.cost.is_finite());
+    Ok(with_bound(instance, choice, found.unwrap_or_else(|| Bound::unlimited(instance)), Method::Ranked))
 }
 
 /// A lower bound for an instance whose segments may be forbidden the home, as long as each may lie on some tier: the best

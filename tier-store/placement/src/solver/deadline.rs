@@ -32,17 +32,19 @@ pub struct Work<'a> {
     pub effort: Effort,
     /// Limit of time; `None`: no limit.
     pub deadline: Option<Deadline<'a>>,
+    /// True to let another solver bound the cost too, as epochs do.
+    pub certify: bool,
 }
 
 impl From<Effort> for Work<'_> {
     fn from(effort: Effort) -> Self {
-        Self { effort, deadline: None }
+        Self { effort, deadline: None, certify: false }
     }
 }
 
 impl Work<'_> {
     /// True when the time is over.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.deadline.is_some_and(|deadline| deadline.clock.now_us() >= deadline.at_us)
     }
 }

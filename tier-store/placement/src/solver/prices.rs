@@ -7,7 +7,7 @@ use super::instance::Row;
 pub(super) struct Prices {
     of_cells: Vec<f64>,
     /// Number of cells of each option.
-    cells: Vec<usize>,
+    counts: Vec<usize>,
 }
 
 /// The two best options of a segment at given prices.
@@ -27,7 +27,7 @@ impl Prices {
     /// Lays out the prices of capacities by cells.
     pub(super) fn new(options: &Options, prices: &[f64]) -> Self {
         let price = |capacity: usize| prices.get(capacity).copied().unwrap_or(0.0);
-        Self { of_cells: options.capacity_of_cells().map(price).collect(), cells: options.cell_counts().collect() }
+        Self { of_cells: options.capacity_of_cells().map(price).collect(), counts: options.cell_counts().collect() }
     }
 
     /// The cost of a segment under each option, and the price of the bytes that it takes there.
@@ -35,7 +35,7 @@ impl Prices {
     pub(super) fn paid<'a>(&'a self, row: Row<'a>) -> Paid<'a> {
         Paid {
             costs: row.costs.iter(),
-            cells: self.cells.iter(),
+            counts: self.counts.iter(),
             bytes: row.bytes.iter(),
             prices: self.of_cells.iter(),
         }
@@ -61,7 +61,7 @@ impl Prices {
 #[derive(Debug, Clone)]
 pub(super) struct Paid<'a> {
     costs: std::slice::Iter<'a, f64>,
-    cells: std::slice::Iter<'a, usize>,
+    counts: std::slice::Iter<'a, usize>,
     bytes: std::slice::Iter<'a, f64>,
     prices: std::slice::Iter<'a, f64>,
 }
@@ -71,7 +71,7 @@ impl Iterator for Paid<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let (cost, cells) = (*self.costs.next()?, *self.cells.next()?);
+        let (cost, cells) = (*self.costs.next()?, *self.counts.next()?);
         let mut paid = 0.0;
         for _ in 0..cells {
             if let (Some(bytes), Some(price)) = (self.bytes.next(), self.prices.next()) {

@@ -151,6 +151,59 @@ fn the_bound_is_the_optimum_of_the_linear_relaxation() {
     }
 }
 
+#[test]
+fn the_certified_bound_is_a_bound_of_the_linear_relaxation_and_close_to_it() {
+    let mut rng = StdRng::seed_from_u64(23);
+    let mut short = Vec::new();
+    for case in 0..1_000 {
+        let segments = rng.random_range(1..by_depth(60, 200));
+        let traps = case % 3 == 0;
+        let instance = match case % 2 == 0 {
+            true => random(&mut rng, segments, 2 + case % 3, 0.7, traps),
+            false => random_options(&mut rng, segments, 8, 0.7, traps),
+        };
+        let solution = solve(&instance, None, Effort::default()).unwrap();
+        let optimum = relaxation(&instance);
+        // At good prices, at none, and at wrong ones.
+        let wrong = solution.prices.iter().map(|price| price * rng.random_range(0.0..3.0)).collect();
+        for prices in [solution.bound_prices.clone(), vec![0.0; instance.capacities.len()], wrong] {
+            let alone = if case % 4 == 0 { 1_000 } else { 0 };
+            let bound = certificate::certify_with(&instance, &prices, alone).unwrap();
+            let case = format!("case {case}: {bound} against {optimum} at {prices:?}");
+            assert!(bound <= optimum + 1e-7 * optimum.max(1e-3), "{case}");
+            let own = dual::value(&instance, &prices);
+            assert!(bound >= own - 1e-6 * (own.abs() + optimum), "{case}, {own} of the prices alone");
+            if alone > 0 {
+                assert!(bound >= optimum * (1.0 - 1e-4) - 1e-6, "{case}");
+            } else if prices == solution.bound_prices {
+                short.push((optimum - bound) / optimum.max(1e-9));
+            }
+        }
+    }
+    short.sort_by(f64::total_cmp);
+    let at = |of_thousand: usize| short[short.len() * of_thousand / 1_000];
+    println!("short of the relaxation: median {:.1e}, 95 of 100 {:.1e}, worst {:.1e}", at(500), at(950), at(999));
+    assert!(at(500) < 1e-5 && at(950) < 1e-4, "{} {}", at(500), at(950));
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)]
+fn large_instances_are_certified_by_few_classes() {
+    for segments in [2_000, 20_000, 100_000] {
+        let mut rng = StdRng::seed_from_u64(segments as u64);
+        for instance in [random(&mut rng, segments, 4, 0.5, false), random_options(&mut rng, segments, 8, 0.5, false)] {
+            let solution = solve(&instance, None, Effort::default()).unwrap();
+            let start = std::time::Instant::now();
+            let bound = certify(&instance, &solution.bound_prices).unwrap();
+            let took = start.elapsed();
+            let gap = gap(solution.objective, bound);
+            let options = instance.options.count();
+            println!("{segments} x {options}: {took:?}, gap {:.1e}, certified {gap:.1e}", solution.gap);
+            assert!(bound <= solution.objective && gap <= solution.gap + 1e-5, "{segments} x {options}: {gap}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(by_depth(40, 200)))]
     #[test]
@@ -260,7 +313,7 @@ fn at_the_deadline_there_is_an_answer_its_bound_and_who_ended_it() {
         for looks in [0, 1, 2, 3, 5, 8, 20, 1_000_000] {
             let step_us = 1_000_000_u64.checked_div(looks).unwrap_or(2_000_000);
             let clock = Stepping { looks: Default::default(), step_us };
-            let work = Work { effort: Effort::default(), deadline: Some(Deadline::after(&clock, deadline)) };
+            let work = Work { deadline: Some(Deadline::after(&clock, deadline)), ..Effort::default().into() };
             let found = solve(&instance, None, work).unwrap();
             let case = format!("case {case}, {looks} looks: {:?} {} {}", found.method, found.bound, found.objective);
             assert!(instance.is_feasible(&found.choice), "{case}");
@@ -294,7 +347,7 @@ fn no_time_at_all_is_a_greedy_answer_and_a_clock_that_stands_still_takes_none() 
     let clock = terrace_model::clock::ManualClock::default();
     let within = |ms| {
         let deadline = Some(Deadline::after(&clock, std::time::Duration::from_millis(ms)));
-        Work { effort: Effort::default(), deadline }
+        Work { deadline, ..Effort::default().into() }
     };
     let greedily = solve(&instance, None, within(0)).unwrap();
     assert!(instance.is_feasible(&greedily.choice) && greedily.gap < 1.0);
