@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use terrace_tier_store::placement::solver::{Effort, Instance, Options, Solution, solve};
+use terrace_tier_store::placement::solver::{Effort, Instance, Options, Solution, certify, solve};
 
 use super::{Side, ms_since, unknown};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::row::Sample;
 
 const TIERS: usize = 4;
@@ -96,9 +96,22 @@ impl Solver {
     }
 }
 
+impl Solver {
+    /// Has the last solution bounded by the other solver.
+    fn certify(&self) -> Result<Sample> {
+        let solution = self.last.as_ref().ok_or_else(|| Error::failed("nothing is solved yet"))?;
+        let start = Instant::now();
+        let bound = certify(&self.instance, &solution.bound_prices);
+        let sample = Sample::new(ms_since(start));
+        let bound = bound.ok_or_else(|| Error::failed("the other solver has no answer"))?;
+        Ok(sample.with("gap", (solution.objective - bound) / solution.objective))
+    }
+}
+
 impl Side for Solver {
     fn run(&mut self, op: &str) -> Result<Sample> {
         let prices = match op {
+            "certify" => return self.certify(),
             "solve" => None,
             "resolve" => {
                 self.disturb();

@@ -25,7 +25,7 @@ use super::policy::{Decision, Policy, PolicyKind, ReasonContext};
 use super::record::TierPrice;
 use super::reserved::{Reserved, reserve};
 use super::residual::{Judged, choose_residual};
-use super::solver::{Instance, Method, Work, gap};
+use super::solver::{Instance, Method, Work};
 use super::views::{PREFERENCE, ViewInfluence, ViewInput};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 pub use terrace_model::MAX_TIERS;
@@ -149,8 +149,8 @@ pub struct EpochPlan {
     pub bound_us: f64,
     /// (objective - bound) / objective.
     pub gap: f64,
-    /// The gap by the bound of [`super::solver::CERTIFIER`]; `None` where it was not asked or has no answer.
-    pub certified_gap: Option<f64>,
+    /// Lower bound of the objective by [`super::solver::CERTIFIER`]; `None` where it was not asked or has no answer.
+    pub certified_bound_us: Option<f64>,
     /// The method that found it.
     pub method: Method,
     /// Price of each tier with a budget.
@@ -261,7 +261,7 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
         objective_us,
         bound_us,
         gap: solution.gap,
-        certified_gap: certified_bound.map(|bound| gap(objective_us, bound)),
+        certified_bound_us: certified_bound,
         method: solution.method,
         prices,
         given_way: reserved.given_way,

@@ -9,6 +9,7 @@ use super::frozen::{MovableInputs, PreparedPlan, origin_table};
 use super::record::{EpochReport, MoveRecord, MoveStatus};
 use super::shared::Shared;
 use super::snapshot::PlacementSnapshot;
+use super::solver::Work;
 use super::survey::Origin;
 use super::tiering::{INTERVAL, TableSnapshot, TieringHost};
 use crate::heat::decay::Heat;
@@ -69,9 +70,13 @@ impl Shared {
         };
         let acting = acting.map(|weighed| collect(&weighed)).transpose()?;
         let advising = advising.map(|weighed| collect(&weighed)).transpose()?;
-        let solve = |movable| PreparedPlan::new(movable, self.planner.policy(), self.planner.work());
-        let acting = acting.map(solve).transpose()?;
-        let advising = advising.map(solve).transpose()?;
+        // The plan whose figures are recorded is certified.
+        let solve = |movable, certify| {
+            PreparedPlan::new(movable, self.planner.policy(), Work { certify, ..self.planner.work() })
+        };
+        let only_advises = acting.is_none();
+        let acting = acting.map(|movable| solve(movable, true)).transpose()?;
+        let advising = advising.map(|movable| solve(movable, only_advises)).transpose()?;
         if let Some(main) = acting.as_ref().or(advising.as_ref()) {
             self.planner.keep_prices(&main.plan);
         }

@@ -189,8 +189,8 @@ pub struct EpochRecord {
     pub bound_us: f64,
     /// (objective - bound) / objective; 0 = proven optimal.
     pub gap: f64,
-    /// The solver that bounded the objective independently of ours: "microlp"; absent where it was not asked (the time was
-    /// over, or segments left under memory pressure) or had no answer.
+    /// The solver that bounded the objective besides ours: "microlp"; absent where it was not asked (the time was over, or
+    /// segments left under memory pressure) or had no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub certified_by: Option<String>,

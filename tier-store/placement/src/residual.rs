@@ -13,7 +13,10 @@ use super::constraints::PlacementConstraints;
 use super::epoch::Inputs;
 use super::policy::{Decision, Policy, Problem};
 use super::reserved::Reserved;
-use super::solver::{self, Instance, Method, Solution, Work, certify, gap};
+use super::solver::{self, Bound, Instance, Method, Solution, Work, certify, gap};
+
+/// A second bound may be above the objective by this part, for rounding errors.
+const CONTRADICTION: f64 = 1e-6;
 
 /// The decision about all segments, and what another solver says about it.
 #[derive(Debug)]
@@ -31,20 +34,36 @@ pub(super) fn choose_residual(
     reserved: &Reserved,
     work: Work<'_>,
 ) -> Result<Judged> {
-    let asks = work.certify && !work.is_over();
     let free: Vec<usize> =
         reserved.place.iter().zip(0..).filter(|(place, _)| place.is_none()).map(|(_, at)| at).collect();
     if free.len() == inputs.segments.len() && reserved.given_way.is_empty() && !inputs.has_rules() {
         let decision = checked(policy, &Problem { inputs, segments: &free, instance: all, work })?;
-        let certified_bound = if asks { certify(all, &decision.solution.bound_prices) } else { None };
+        let certified_bound = second_bound(all, &decision.solution, work);
         return Ok(Judged { decision, certified_bound });
     }
     let residual = residual_instance(inputs, all, reserved, &free);
     let decision = checked(policy, &Problem { inputs, segments: &free, instance: &residual, work })?;
     let whole = WholeProblem { inputs, all, reserved, work };
-    let decision = whole.decide(&free, decision);
-    let certified_bound = if asks { certify(&whole.instance(), &decision.solution.bound_prices) } else { None };
+    let is_forced = whole.is_forced();
+    let instance = (work.certify || !is_forced).then(|| whole.instance());
+    let decision = whole.decide(&free, decision, instance.as_ref().filter(|_| !is_forced));
+    let certified_bound = instance.and_then(|instance| second_bound(&instance, &decision.solution, work));
     Ok(Judged { decision, certified_bound })
+}
+
+/// The bound by the other solver, where it is asked and in time. One above the objective contradicts itself: it is logged
+/// and not used.
+fn second_bound(instance: &Instance, solution: &Solution, work: Work<'_>) -> Option<f64> {
+    if !work.certify || work.is_over() {
+        return None;
+    }
+    let bound = certify(instance, &solution.bound_prices)?;
+    let Solution { objective, .. } = solution;
+    if bound > objective + CONTRADICTION * objective.abs() {
+        tracing::warn!(bound, objective, "the second bound of a placement is above its cost; it is not used");
+        return None;
+    }
+    Some(bound)
 }
 
 /// Returns the policy's decision if it is valid: a tier for each row, no capacity exceeded, finite sums. Else logs a
@@ -63,7 +82,12 @@ fn checked(policy: &dyn Policy, problem: &Problem<'_>) -> Result<Decision> {
 
 /// Builds the instance of the free segments, with the room that is not reserved.
 fn residual_instance(inputs: &Inputs, all: &Instance, reserved: &Reserved, free: &[usize]) -> Instance {
-    let mut residual = Instance { costs: Vec::new(), bytes: Vec::new(), ..all.clone() };
+    let mut residual = Instance {
+        capacities: all.capacities.clone(),
+        options: all.options.clone(),
+        costs: Vec::with_capacity(free.len() * all.options.count()),
+        bytes: Vec::with_capacity(free.len() * all.options.cells()),
+    };
     for (capacity, bytes) in residual.capacities.iter_mut().zip(&reserved.bytes) {
         *capacity -= *bytes as f64;
     }
@@ -106,7 +130,12 @@ impl WholeProblem<'_> {
     /// The instance of all segments; a tier that rules forbid costs an infinite time.
     fn instance(&self) -> Instance {
         let all = self.all;
-        let mut whole = Instance { costs: Vec::with_capacity(all.costs.len()), ..all.clone() };
+        let mut whole = Instance {
+            capacities: all.capacities.clone(),
+            options: all.options.clone(),
+            costs: Vec::with_capacity(all.costs.len()),
+            bytes: all.bytes.clone(),
+        };
         for (at, segment) in self.inputs.segments.iter().enumerate() {
             let constraints = effective_constraints(self.reserved, at, &segment.constraints);
             let cost =
@@ -116,14 +145,9 @@ impl WholeProblem<'_> {
         whole
     }
 
-    /// Computes a bound of the whole problem: the better of the bounds at the prices of the residual problem and at the
-    /// best prices of the whole one.
-    fn bound(&self, residual_prices: &[f64]) -> f64 {
-        solver::bound(&self.instance(), residual_prices, self.work)
-    }
-
-    /// Adds the reserved places to the decision about the `free` segments.
-    fn decide(&self, free: &[usize], residual: Decision) -> Decision {
+    /// Adds the reserved places to the decision about the `free` segments. With the instance of all segments the bound is
+    /// the better of those at the prices of the residual problem and at the best prices of the whole one.
+    fn decide(&self, free: &[usize], residual: Decision, whole: Option<&Instance>) -> Decision {
         let Decision { solution: solved, scores } = residual;
         let home = self.inputs.home();
         let places = || self.reserved.place.iter();
@@ -140,11 +164,12 @@ impl WholeProblem<'_> {
             places().enumerate().filter_map(|(at, place)| Some(self.all.cost(at, usize::from((*place)?.0))));
         let reserved_cost: f64 = reserved_costs.sum();
         let objective = solved.objective + reserved_cost;
-        let bound = match self.is_forced() {
-            true => solved.bound + reserved_cost,
-            false => self.bound(&solved.prices).min(objective),
+        let Bound { prices: bound_prices, cost } = match whole {
+            None => Bound { prices: solved.bound_prices.clone(), cost: solved.bound + reserved_cost },
+            Some(whole) => solver::bound(whole, &solved.bound_prices, self.work),
         };
+        let bound = cost.min(objective);
         let gap = gap(objective, bound);
-        Decision { solution: Solution { choice, objective, bound, gap, ..solved }, scores: all_scores }
+        Decision { solution: Solution { choice, objective, bound, gap, bound_prices, ..solved }, scores: all_scores }
     }
 }

@@ -32,8 +32,7 @@ mod round;
 
 use terrace_model::Result;
 
-pub use certificate::CERTIFIER;
-pub(super) use certificate::certify;
+pub use certificate::{CERTIFIER, certify};
 pub use deadline::{Deadline, Work};
 pub use instance::Instance;
 use instance::Row;
@@ -124,8 +123,8 @@ fn solve_within(instance: &Instance, prices: Option<&[f64]>, work: Work<'_>) -> 
     let prices = bound.prices.clone();
     if !bound.cost.is_finite() || !instance.is_feasible(&choice) {
         let choice = greedy(instance);
-        let bound = Bound { cost: unlimited_cost(instance), ..bound };
-        return Ok(Solution { prices, ..with_bound(instance, choice, bound, Method::Greedy) });
+        let greedy = with_bound(instance, choice, Bound::unlimited(instance), Method::Greedy);
+        return Ok(Solution { prices, ..greedy });
     }
     let (method, cost) = match end {
         // The search went through every choice, so the objective itself is the bound.
@@ -137,9 +136,9 @@ fn solve_within(instance: &Instance, prices: Option<&[f64]>, work: Work<'_>) -> 
 }
 
 /// A lower bound of the cost, and the prices at which it was found.
-struct Bound {
-    prices: Vec<f64>,
-    cost: f64,
+pub(super) struct Bound {
+    pub(super) prices: Vec<f64>,
+    pub(super) cost: f64,
 }
 
 impl Bound {
@@ -181,7 +180,7 @@ pub fn judge<'a>(instance: &Instance, choice: Vec<u8>, work: impl Into<Work<'a>>
 /// of the cost without capacities, the bound at `prices`, and the bound at prices that are found for a changed instance.
 /// There the home is open to all segments, at so high a cost that it is no better than other tiers. Every vector of
 /// prices gives a bound; good prices only make it tighter.
-pub(super) fn bound(instance: &Instance, prices: &[f64], work: Work<'_>) -> f64 {
+pub(super) fn bound(instance: &Instance, prices: &[f64], work: Work<'_>) -> Bound {
     let options = &instance.options;
     let mut opened = instance.clone();
     let size = |row: Row<'_>, option: usize| row.cells(options, option).iter().sum::<f64>();
@@ -200,9 +199,11 @@ pub(super) fn bound(instance: &Instance, prices: &[f64], work: Work<'_>) -> f64 
         }
     }
     let found = if work.is_over() { None } else { dual::maximise(&opened, None, work) };
-    let at = |prices: &[f64]| dual::value(instance, prices);
-    let bounds = [Some(at(prices)), found.map(|(prices, _)| at(&prices)), Some(unlimited_cost(instance))];
-    bounds.into_iter().flatten().filter(|bound| bound.is_finite()).fold(f64::NEG_INFINITY, f64::max)
+    let at = |prices: Vec<f64>| Bound { cost: dual::value(instance, &prices), prices };
+    let bounds = [Some(at(prices.to_vec())), found.map(|(prices, _)| at(prices)), Some(Bound::unlimited(instance))];
+    let found = bounds.into_iter().flatten().filter(|bound| bound.cost.is_finite());
+    let none = || Bound { cost: f64::NEG_INFINITY, ..Bound::unlimited(instance) };
+    found.max_by(|a, b| a.cost.total_cmp(&b.cost)).unwrap_or_else(none)
 }
 
 /// The cost if capacities were unlimited.

@@ -241,7 +241,7 @@ fn the_bound_is_one_of_the_whole_problem_whatever_rules_reserve() {
             let case = format!("round {round}, {}: {} {least_us} {}", kind.name(), plan.bound_us, plan.objective_us);
             assert!(plan.bound_us <= least_us * (1.0 + 1e-9) + 1e-9, "{case}");
             assert!(least_us <= plan.objective_us * (1.0 + 1e-9) + 1e-9, "{case}");
-            let certified_us = plan.objective_us * (1.0 - plan.certified_gap.unwrap());
+            let certified_us = plan.certified_bound_us.unwrap();
             assert!(certified_us <= least_us * (1.0 + 1e-9) + 1e-9, "{case}: certified {certified_us}");
             near += u32::from(plan.bound_us >= 0.8 * least_us);
             solved += 1;

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Every choice is a point of it that costs no more: `y_co` is the share of the class's size with option `o`. So its
-//! optimum is a lower bound, whatever the prices, sizes and classes are. It is never below the bound of the prices
+//! optimum is a lower bound, whatever the prices, sizes and classes are, up to the tolerances of `microlp`. It is never below the bound of the prices
 //! themselves, as all parts are at least 0, and with a class for each segment it is the linear relaxation. Without prices
 //! in the programme, classes of 2,000 segments with several forms were short of it by half: a class paired the cost of one
 //! member with the bytes of another.
@@ -33,20 +33,20 @@ use super::instance::Row;
 /// Name of the solver that certifies.
 pub const CERTIFIER: &str = "microlp";
 /// Instances with at most so many segments have a class for each.
-const CLASSES: usize = 128;
+const ALONE: usize = 128;
 /// Classes of segments with the same two best options, by how much worse the second one is.
 const REGRETS: usize = 4;
 /// Bytes of a class are at least this part of a capacity, or none, as the programme wants numbers of like magnitudes.
 const SMALLEST: f64 = 1e-6;
-/// What the programme's optimum may be off by, as a part of the least reduced costs.
-const ERROR: f64 = 1e-8;
+/// What the programme's optimum may be off by for each of its rows: it takes reduced costs above -1e-10 for 0.
+const ERROR: f64 = 1e-9;
 /// The programme takes some milliseconds; one that goes in circles is ended.
-const TIME_LIMIT: Duration = Duration::from_secs(2);
+const TIME_LIMIT: Duration = Duration::from_secs(1);
 
 /// Finds a lower bound of the cost of `instance`, whose segments may be forbidden the home. `prices`, one per capacity, are
 /// those of a solution's bound; others make it less close. `None` when the programme has no answer.
-pub(crate) fn certify(instance: &Instance, prices: &[f64]) -> Option<f64> {
-    certify_with(instance, prices, CLASSES)
+pub fn certify(instance: &Instance, prices: &[f64]) -> Option<f64> {
+    certify_with(instance, prices, ALONE)
 }
 
 /// Like [`certify`]; `alone` segments at most have a class for each.
@@ -98,7 +98,9 @@ pub(super) fn certify_with(instance: &Instance, prices: &[f64], alone: usize) ->
     // A fault of the other solver must not end the epoch whose answer it was asked about.
     let outcome = catch_unwind(AssertUnwindSafe(|| problem.solve())).ok()?.ok()?;
     let optimum = outcome.solution().filter(|_| outcome.is_optimal())?.objective();
-    Some(least_reduced - worth + (optimum - ERROR) * unit).filter(|bound| bound.is_finite())
+    // No part of the programme is below 0.
+    let error = ERROR * (classes.len() + instance.capacities.len()) as f64;
+    Some(least_reduced - worth + (optimum - error).max(0.0) * unit).filter(|bound| bound.is_finite())
 }
 
 /// The classes, and the sum of the least reduced costs of all segments.
@@ -173,10 +175,11 @@ impl Priced<'_> {
                 return None;
             }
             least_reduced += best.1;
-            // What a segment pays; where that is nothing, the most bytes that it may take; without bytes it takes the
-            // option that is best, without regret.
-            let paid = self.paid(row, best.0);
-            let size = if paid > 0.0 { paid } else { row.bytes.iter().copied().fold(0.0, f64::max) };
+            // What a segment pays, or would pay with its second option; where that is nothing, the most bytes that it may
+            // take. Without bytes it takes the option that is best, without regret.
+            let most = || row.bytes.iter().copied().fold(0.0, f64::max);
+            let paid = [best.0, second.0].map(|option| self.paid(row, option)).into_iter().find(|paid| *paid > 0.0);
+            let size = paid.unwrap_or_else(most);
             if size <= 0.0 {
                 continue;
             }

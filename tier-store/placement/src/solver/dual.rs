@@ -90,9 +90,9 @@ impl Dual<'_> {
         let mut used = vec![0.0; self.instance.capacities.len()];
         let mut value = 0.0;
         for row in self.instance.rows() {
-            let choice = by_cell.choose(row);
-            value += choice.reduced;
-            for (capacity, bytes) in row.taken(options, choice.option) {
+            let (option, reduced) = by_cell.cheapest(row);
+            value += reduced;
+            for (capacity, bytes) in row.taken(options, option) {
                 if let Some(used) = used.get_mut(capacity) {
                     *used += bytes;
                 }

@@ -87,12 +87,20 @@ impl Instance {
         fits && self.objective(choice).is_finite()
     }
 
+    /// True when the capacities of an option exist, and none is listed twice.
+    fn lists_capacities(&self, option: usize) -> bool {
+        let listed = self.options.capacities_of(option);
+        let is_first = |(at, capacity)| !listed.iter().take(at).any(|earlier| earlier == capacity);
+        listed.iter().all(|capacity| usize::from(*capacity) < self.capacities.len())
+            && listed.iter().enumerate().all(is_first)
+    }
+
     pub(super) fn validate(&self) -> Result<()> {
         let (options, cells) = (self.options.count(), self.options.cells());
         let shape = (1..=usize::from(u8::MAX)).contains(&options)
             && self.costs.len().is_multiple_of(options)
             && self.bytes.len() == self.segments() * cells
-            && self.options.capacity_of_cells().all(|capacity| capacity < self.capacities.len());
+            && (0..options).all(|option| self.lists_capacities(option));
         // Comparisons with NaN are false, so these refuse it.
         let row = |Row { costs, bytes }: Row<'_>| {
             costs.iter().all(|cost| *cost > f64::NEG_INFINITY)

@@ -41,6 +41,19 @@ impl Prices {
         }
     }
 
+    /// The best option of a segment, with its cost and the price of its bytes.
+    #[inline]
+    pub(super) fn cheapest(&self, row: Row<'_>) -> (usize, f64) {
+        let mut best = (0, f64::INFINITY);
+        for (option, (cost, paid)) in self.paid(row).enumerate() {
+            let reduced = cost + paid;
+            if reduced < best.1 {
+                best = (option, reduced);
+            }
+        }
+        best
+    }
+
     /// The best and the second best option of a segment.
     #[inline]
     pub(super) fn choose(&self, row: Row<'_>) -> Choice {
