@@ -94,9 +94,7 @@ impl Solver {
             }
         }
     }
-}
 
-impl Solver {
     /// Has the last solution bounded by the other solver.
     fn certify(&self) -> Result<Sample> {
         let solution = self.last.as_ref().ok_or_else(|| Error::failed("nothing is solved yet"))?;

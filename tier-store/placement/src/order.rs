@@ -25,6 +25,7 @@ use super::queries::tables_by_id;
 use super::record::{EpochRecord, EpochReport, MoveRecord};
 use super::shared::Shared;
 use super::snapshot::PlacementSnapshot;
+use super::solver::Work;
 use super::survey::{Origin, scopes, tier_names};
 use super::tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost};
 
@@ -179,7 +180,7 @@ impl Tiering {
         }
         // Under every policy, an order is planned at the least cost.
         let optimal = PolicyKind::Optimal.policy(0);
-        let prepared = PreparedPlan::new(movable, optimal.as_ref(), shared.planner.work())?;
+        let prepared = PreparedPlan::new(movable, optimal.as_ref(), Work { certify: true, ..shared.planner.work() })?;
         task.check_plan(&prepared, &instructions)?;
         let request = EpochRequest::now(task.text());
         let solve_us = shared.clock.now_us().saturating_sub(start_us);

@@ -94,12 +94,17 @@ fn residual_instance(inputs: &Inputs, all: &Instance, reserved: &Reserved, free:
     for at in free {
         let Some(segment) = inputs.segments.get(*at) else { continue };
         let constraints = effective_constraints(reserved, *at, &segment.constraints);
-        let cost =
-            |tier: usize| if constraints.allows(TierId(tier as u8)) { all.cost(*at, tier) } else { f64::INFINITY };
-        residual.costs.extend((0..all.options.count()).map(cost));
+        residual.costs.extend(allowed_costs(all, *at, constraints));
         residual.bytes.extend(all.cells(*at));
     }
     residual
+}
+
+/// The costs of a segment by tier; infinite where its constraints forbid one.
+fn allowed_costs(all: &Instance, at: usize, constraints: PlacementConstraints) -> impl Iterator<Item = f64> {
+    let cost =
+        move |tier: usize| if constraints.allows(TierId(tier as u8)) { all.cost(at, tier) } else { f64::INFINITY };
+    (0..all.options.count()).map(cost)
 }
 
 /// Returns the constraints of a segment, without the rule that the budgets do not allow (see [`super::reserved`]).
@@ -138,9 +143,7 @@ impl WholeProblem<'_> {
         };
         for (at, segment) in self.inputs.segments.iter().enumerate() {
             let constraints = effective_constraints(self.reserved, at, &segment.constraints);
-            let cost =
-                |tier: usize| if constraints.allows(TierId(tier as u8)) { all.cost(at, tier) } else { f64::INFINITY };
-            whole.costs.extend((0..all.options.count()).map(cost));
+            whole.costs.extend(allowed_costs(all, at, constraints));
         }
         whole
     }

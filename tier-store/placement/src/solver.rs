@@ -95,15 +95,15 @@ pub struct Solution {
     pub gap: f64,
     /// Cost saved per further byte of each capacity; 0 where room is left.
     pub prices: Vec<f64>,
-    /// Prices at which the bound was found; also where the choice was made without prices.
+    /// The best prices that were found for a bound, also where the choice was made without prices.
     pub bound_prices: Vec<f64>,
     /// The method that found it.
     pub method: Method,
 }
 
 /// Solves `instance`. `prices` from an earlier, similar instance speed it up. The answer is always feasible; at a
-/// deadline it is the best so far, made feasible. Fails with [`Error::Invalid`] on an instance of a wrong shape or with
-/// values that are not numbers.
+/// deadline it is the best so far, made feasible. Fails with [`terrace_model::Error::Invalid`] on an instance of a wrong shape
+/// or with values that are not numbers.
 pub fn solve<'a>(instance: &Instance, prices: Option<&[f64]>, work: impl Into<Work<'a>>) -> Result<Solution> {
     solve_within(instance, prices, work.into())
 }

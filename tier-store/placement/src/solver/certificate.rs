@@ -17,10 +17,10 @@
 //! ```
 //!
 //! Every choice is a point of it that costs no more: `y_co` is the share of the class's size with option `o`. So its
-//! optimum is a lower bound, whatever the prices, sizes and classes are, up to the tolerances of `microlp`. It is never below the bound of the prices
-//! themselves, as all parts are at least 0, and with a class for each segment it is the linear relaxation. Without prices
-//! in the programme, classes of 2,000 segments with several forms were short of it by half: a class paired the cost of one
-//! member with the bytes of another.
+//! optimum is a lower bound, whatever the prices, sizes and classes are, up to the tolerances of `microlp`. It is never
+//! below the bound of the prices themselves, as all parts are at least 0, and with a class for each segment it is the linear
+//! relaxation. Without prices in the programme, classes of 2,000 segments with several forms were short of it by half: a
+//! class paired the cost of one member with the bytes of another.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -36,7 +36,8 @@ pub const CERTIFIER: &str = "microlp";
 const ALONE: usize = 128;
 /// Classes of segments with the same two best options, by how much worse the second one is.
 const REGRETS: usize = 4;
-/// Bytes of a class are at least this part of a capacity, or none, as the programme wants numbers of like magnitudes.
+/// The programme wants numbers of like magnitudes: bytes of a class below this part of the largest number of their row count
+/// as none in the row of the fewest bytes, and as this part in that of the most, which both keeps the bound one.
 const SMALLEST: f64 = 1e-6;
 /// What the programme's optimum may be off by for each of its rows: it takes reduced costs above -1e-10 for 0.
 const ERROR: f64 = 1e-9;
@@ -46,7 +47,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(1);
 /// Finds a lower bound of the cost of `instance`, whose segments may be forbidden the home. `prices`, one per capacity, are
 /// those of a solution's bound; others make it less close. `None` when the programme has no answer.
 pub fn certify(instance: &Instance, prices: &[f64]) -> Option<f64> {
-    certify_with(instance, prices, ALONE)
+    // A fault of the other solver must not end the epoch whose answer it was asked about.
+    catch_unwind(AssertUnwindSafe(|| certify_with(instance, prices, ALONE))).ok()?
 }
 
 /// Like [`certify`]; `alone` segments at most have a class for each.
@@ -95,8 +97,7 @@ pub(super) fn certify_with(instance: &Instance, prices: &[f64], alone: usize) ->
         }
     }
     problem.set_time_limit(TIME_LIMIT);
-    // A fault of the other solver must not end the epoch whose answer it was asked about.
-    let outcome = catch_unwind(AssertUnwindSafe(|| problem.solve())).ok()?.ok()?;
+    let outcome = problem.solve().ok()?;
     let optimum = outcome.solution().filter(|_| outcome.is_optimal())?.objective();
     // No part of the programme is below 0.
     let error = ERROR * (classes.len() + instance.capacities.len()) as f64;

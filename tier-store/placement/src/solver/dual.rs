@@ -36,7 +36,9 @@ pub(super) fn maximise(instance: &Instance, start: Option<&[f64]>, work: Work<'_
     let dual = Dual { instance, priced: priced(instance) };
     let start: Option<Vec<f64>> = start
         .filter(|start| start.len() == instance.capacities.len())
-        .map(|start| dual.priced.iter().map(|capacity| start.get(*capacity).copied().unwrap_or(0.0)).collect());
+        // Only prices from 0 on give a bound.
+        .filter(|start| start.iter().all(|price| price.is_finite()))
+        .map(|start| dual.priced.iter().map(|at| start.get(*at).map_or(0.0, |price| price.max(0.0))).collect());
     let warm = start.as_ref().is_some_and(|start| start.iter().any(|price| *price > 0.0));
     let found = match dual.sample() {
         // With prices to start from, the evaluation of the whole instance at zero prices can be saved: the sample would

@@ -161,7 +161,7 @@ impl Placement {
             if is_better && change.fits(instance, instance.row(segment), &self.room) {
                 self.change(instance, segment, option);
             }
-            // When not even the smallest segment fits, no other one does.
+            // When not even the smallest change fits, hardly another one does.
             self.room.get(capacity).is_some_and(|left| smallest <= *left)
         });
     }
