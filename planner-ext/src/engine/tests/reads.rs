@@ -1,12 +1,19 @@
 //! Reads of the home tier: their classes, ranks and waits.
 
+use std::time::Duration;
+
+use terrace_tier_store::io::simulated::{Faults, SimulatedEngine};
 use terrace_tier_store::io::{Class, IoRules, Turns};
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_for_reads_have_the_class_of_the_read_that_ended_them() {
-    let server = Server::new();
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    // A disk on which reads take longer than the work on their rows, so that the scan waits.
+    let disk = SimulatedEngine::start(0, Faults { latency: Duration::from_millis(5), ..Faults::default() });
+    let options = StoreOptions { io: Some(Arc::new(disk)), ..StoreOptions::new(dir.path().join("data")) };
+    let server = Server::over(Store::open(options).unwrap(), dir, |_| {});
     let rows = "SELECT value AS k, value * 7 AS n, 'a text ' || value AS s FROM generate_series(1, 1000000)";
     server.run(&format!("CREATE TABLE t WITH (chunk_rows = 50000, admission = 'ssd') AS {rows}")).await.unwrap();
     let scan = "SELECT sum(k), min(s) FROM t";

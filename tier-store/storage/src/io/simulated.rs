@@ -11,10 +11,12 @@ use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::clock::{Clock, SystemClock};
 use terrace_model::{Error, Result};
 
 use super::blocking::{Device, Workers};
@@ -36,6 +38,8 @@ pub struct Faults {
     pub fails_after: Option<u32>,
     /// Serve queued requests in random order instead of the order of submission.
     pub reorder: bool,
+    /// Time that every operation takes beyond that of the file.
+    pub latency: Duration,
 }
 
 #[derive(Debug)]
@@ -65,6 +69,9 @@ impl FaultyDevice {
     /// Draws what becomes of an operation on `len` bytes at `offset`: an error, or the number of bytes that it covers.
     fn draw(&self, len: usize, offset: u64) -> std::io::Result<usize> {
         let faults = *self.faults.lock();
+        if !faults.latency.is_zero() {
+            SystemClock::default().sleep(faults.latency);
+        }
         let (errno, drawn) = {
             let mut random = self.random.lock();
             let mut draw = |rate: f64| random.random_bool(rate.clamp(0.0, 1.0));
