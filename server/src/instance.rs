@@ -184,6 +184,7 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> Result<StoreOptions> {
         dram_budget_bytes: plan.dram_bytes,
         nvm: backing.map(|backing| NvmOptions { backing, capacity_bytes, limiter }),
         ssd_budget_bytes: config.tiers.ssd.limit.map(|size| size.resolve(plan.limit.bytes)),
+        form: config.tiering.form,
         compression: match config.tiers.ssd.compression {
             Compression::Auto => CompressionChoice::Auto,
             Compression::None => CompressionChoice::None,

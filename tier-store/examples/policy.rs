@@ -12,6 +12,7 @@ use terrace_tier_store::placement::policy::{Decision, Policy, Problem, ReasonCon
 use terrace_tier_store::placement::solver::{Effort, judge};
 use terrace_tier_store::placement::{PlacementConstraints, PolicyKind, TierCost, ViewInfluence};
 use terrace_tier_store::table::{ChunkId, ColumnId, TableId};
+use terrace_tier_store::tier::codec::Form;
 use terrace_tier_store::tier::{TierId, TierKind};
 
 const CHUNKS: u64 = 10;
@@ -62,6 +63,7 @@ fn inputs() -> Inputs {
             key: SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(0) },
             rows: 65_536,
             bytes: SEGMENT_BYTES,
+            form: Form::Plain,
             home_bytes: SEGMENT_BYTES,
             whole_at_home: true,
             charged_bytes: [SEGMENT_BYTES, 0, 0, 0, 0, 0, 0, 0],

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 use terrace_tier_store::placement::PolicyKind;
+use terrace_tier_store::tier::codec::Form;
 
 use crate::bench::{Bench, Finding, Target};
 use crate::child::Child;
@@ -30,7 +31,7 @@ impl Contender {
     /// Starts a side and runs the requests of `seen` on it, so that it places by their heat. With `nvm`, segments that
     /// are not in DRAM may lie on emulated, slowed NVM.
     pub fn start(bench: &Bench, policy: PolicyKind, nvm: bool, store: StoreClone, seen: &[String]) -> Result<Self> {
-        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm, policy };
+        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm, policy, form: Form::Plain };
         let mut child = Child::start(policy.name(), &spec)?;
         for request in seen {
             child.ask(request)?;

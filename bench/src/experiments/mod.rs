@@ -8,6 +8,7 @@
 //! - [`contest`]: compares policies
 //! - [`counters`]: cost of counting accesses
 //! - [`dram_saved`]: DRAM saved at equal latency
+//! - [`forms`]: TPC-H with packed columns in memory
 //! - [`heat_maps`]: heat maps of TPC-H
 //! - [`hybrid_storage`]: TPC-H over a slow disk, in the four set-ups of the paper
 //! - [`io`]: cold scans and random reads
@@ -44,6 +45,7 @@ mod ch_benchmark;
 mod contest;
 mod counters;
 mod dram_saved;
+mod forms;
 mod heat_maps;
 mod hybrid_storage;
 mod io;
@@ -116,6 +118,10 @@ pub const ALL: &[Experiment] = &[
         .about("resident memory of a server with the small budget, against budget + query memory + 300 MB"),
     experiment("tpch-nvm", "P4", tiered::nvm)
         .about("TPC-H, 10 % of the bytes in DRAM and the rest on emulated, slowed NVM, against all in DRAM"),
+    experiment("packed-memory", "E2", forms::memory)
+        .about("TPC-H, all segments in DRAM, packed against plain"),
+    experiment("packed-tenth", "E3", forms::tenth)
+        .about("TPC-H, DRAM for 10 % of the plain bytes, packed against plain"),
     experiment("budgets", "P5", budgets::ssd)
         .about("TPC-H at seven budgets of DRAM, the solver's placement against those of all other policies"),
     experiment("budgets-nvm", "-", budgets::nvm)

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use terrace_tier_store::placement::PolicyKind;
+use terrace_tier_store::tier::codec::Form;
 
 use crate::bench::{Bench, Finding, Target};
 use crate::child::Child;
@@ -174,8 +175,21 @@ impl Placed {
     /// Starts it with `share` of all bytes in DRAM, the rest on NVM or on SSD.
     pub fn start(bench: &mut Bench, name: &str, scale: f64, share: f64, nvm: bool) -> Result<Self> {
         let store = bench.dataset(scale)?.clone_store()?;
-        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm, policy: PolicyKind::Optimal };
-        let mut child = Child::start(name, &spec)?;
+        let policy = PolicyKind::Optimal;
+        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm, policy, form: Form::Plain };
+        Self::place(bench, name, store, &spec, share)
+    }
+
+    /// Like [`Self::start`] without NVM, but with copies of this form; the share is of the bytes in the plain form.
+    pub fn in_form(bench: &mut Bench, name: &str, scale: f64, share: f64, form: Form) -> Result<Self> {
+        let store = bench.dataset(scale)?.clone_store()?;
+        let policy = PolicyKind::Optimal;
+        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm: false, policy, form };
+        Self::place(bench, name, store, &spec, share)
+    }
+
+    fn place(bench: &mut Bench, name: &str, store: StoreClone, spec: &SideSpec, share: f64) -> Result<Self> {
+        let mut child = Child::start(name, spec)?;
         for query in tpch::names() {
             child.ask(&query)?;
         }

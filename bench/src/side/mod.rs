@@ -43,6 +43,7 @@ use std::time::Instant;
 use arrow::array::{ArrayRef, RecordBatch};
 use serde::{Deserialize, Serialize};
 use terrace_tier_store::placement::{MergeKind, PolicyKind};
+use terrace_tier_store::tier::codec::Form;
 
 use crate::data::Dataset;
 use crate::error::{Error, Result};
@@ -89,6 +90,8 @@ pub enum SideSpec {
         nvm: bool,
         /// The placement policy.
         policy: PolicyKind,
+        /// The form of copies in memory.
+        form: Form,
     },
     /// Like `Terrace`, but with an emulated NVM tier that holds all data and is as fast as memory.
     Tiers {
@@ -217,7 +220,7 @@ pub enum SideSpec {
 impl SideSpec {
     /// The engine over a store, without NVM, placed by the solver.
     pub fn terrace(store: PathBuf, threads: usize) -> Self {
-        Self::Terrace { store, threads, nvm: false, policy: PolicyKind::Optimal }
+        Self::Terrace { store, threads, nvm: false, policy: PolicyKind::Optimal, form: Form::Plain }
     }
 }
 
@@ -273,12 +276,12 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
             }
             Box::new(Nothing)
         }
-        SideSpec::Terrace { store, threads, nvm, policy } => {
+        SideSpec::Terrace { store, threads, nvm, policy, form } => {
             let nvm = if nvm { Nvm::Slowed } else { Nvm::Absent };
-            Box::new(terrace::Terrace::open(&store, threads, nvm, policy)?)
+            Box::new(terrace::Terrace::open(&store, threads, nvm, policy, form)?)
         }
         SideSpec::Tiers { store, threads } => {
-            Box::new(terrace::Terrace::open(&store, threads, Nvm::Plain, PolicyKind::Optimal)?)
+            Box::new(terrace::Terrace::open(&store, threads, Nvm::Plain, PolicyKind::Optimal, Form::Plain)?)
         }
         SideSpec::Copy { threads } => Box::new(copy::Copy::new(threads)),
         SideSpec::MemTable { data_dir, scale, threads } => {

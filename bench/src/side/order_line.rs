@@ -21,11 +21,10 @@ use std::time::Instant;
 use arrow::row::{RowConverter, SortField};
 use futures::StreamExt;
 use terrace_planner_ext::engine::{Engine, EngineOptions, MiningMode, MiningOptions, Prepared, RunningQuery, Session};
-use terrace_tier_store::placement::PolicyKind;
 use terrace_tier_store::table::TableName;
 
 use self::draw::{Kind, Query};
-use super::terrace::{Nvm, Terrace};
+use super::terrace::Terrace;
 use super::{Side, ms_since, unknown};
 use crate::error::{Error, Result};
 use crate::order_line::{Hot, Shape, TABLE};
@@ -67,7 +66,7 @@ impl Clients {
     pub fn open(data_dir: &Path, threads: usize, shape: Shape, hot: f64, mining: bool) -> Result<Self> {
         let mode = if mining { MiningMode::Auto } else { MiningMode::Off };
         let options = MiningOptions { mode, ..MiningOptions::default() };
-        let terrace = Terrace::open_mining(data_dir, threads, Nvm::Absent, PolicyKind::Optimal, options)?;
+        let terrace = Terrace::open_mining(data_dir, threads, options)?;
         let client = |engine: &Arc<Engine>, number: usize| {
             let session = engine.open_session(&format!("client {number}"));
             let [a, b, c, d] = Kind::ALL.map(|kind| terrace.runtime.block_on(session.prepare(kind.sql())));

@@ -25,6 +25,7 @@ use terrace_tier_store::placement::tiering::EpochRequest;
 use terrace_tier_store::store::{NvmOptions, ReadGapChoice};
 use terrace_tier_store::table::{ChunkEntry, TableName};
 use terrace_tier_store::tier::TierId;
+use terrace_tier_store::tier::codec::Form;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
@@ -73,19 +74,25 @@ pub struct Terrace {
 
 impl Terrace {
     /// Opens a data directory with nothing resident.
-    pub fn open(data_dir: &Path, threads: usize, nvm: Nvm, policy: PolicyKind) -> Result<Self> {
-        Self::open_mining(data_dir, threads, nvm, policy, MiningOptions::default())
+    pub fn open(data_dir: &Path, threads: usize, nvm: Nvm, policy: PolicyKind, form: Form) -> Result<Self> {
+        let options = StoreOptions { form, ..StoreOptions::new(data_dir) };
+        Self::open_with(options, threads, nvm, policy, MiningOptions::default())
     }
 
     /// Like [`Self::open`], but with options for an engine that learns hot views from statements.
-    pub fn open_mining(
-        data_dir: &Path,
+    pub fn open_mining(data_dir: &Path, threads: usize, mining: MiningOptions) -> Result<Self> {
+        Self::open_with(StoreOptions::new(data_dir), threads, Nvm::Absent, PolicyKind::Optimal, mining)
+    }
+
+    fn open_with(
+        mut options: StoreOptions,
         threads: usize,
         nvm: Nvm,
         policy: PolicyKind,
         mining: MiningOptions,
     ) -> Result<Self> {
-        let mut options = StoreOptions { dram_budget_bytes: 0, ..StoreOptions::new(data_dir) };
+        let data_dir = options.data_dir.clone();
+        options.dram_budget_bytes = 0;
         options.io_budget_bytes = 256 << 20;
         // As a server does.
         options.read_gap = ReadGapChoice::Auto;

@@ -19,6 +19,7 @@
 //! - [`arrow_files`]: foreign Arrow files
 //! - [`placement`]: placement rules
 //! - [`plan_cache`]: plans of earlier queries
+//! - [`forms`]: forms of columns in memory
 //! - `reads`: reads of the home tier
 //! - [`credulous`]: a faulty check of hot views
 //! - [`generator`]: random rows, conditions and queries, shared with the tests of `terrace_views`
@@ -57,6 +58,7 @@ pub(super) mod credulous;
 mod ddl;
 mod dialect;
 mod files;
+mod forms;
 #[cfg(feature = "hot-views")]
 #[path = "../../views/src/tests/generator.rs"]
 mod generator;

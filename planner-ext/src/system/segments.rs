@@ -6,7 +6,7 @@ use std::sync::Arc;
 use terrace_tier_store::heat::decay::{SegmentHeat, SegmentKey};
 use terrace_tier_store::heat::{Pattern, PatternCounts};
 use terrace_tier_store::table::{Chunk, Table};
-use terrace_tier_store::tier::codec::Encoding;
+use terrace_tier_store::tier::codec::{Encoding, Form};
 
 use super::{Batches, ColumnList, Live, NameFilter};
 use crate::error::Result;
@@ -33,6 +33,8 @@ pub(super) fn columns() -> ColumnList<Row> {
         .count("values_read", |r| r.counts.values.iter().sum())
         .real("heat", |r| r.heat.total().into())
         .optional_text("placement_rule", |r| r.rule.as_ref().map(ToString::to_string))
+        .optional_text("form", |r| r.form.map(|form| form.to_string()))
+        .optional_count("packed_bytes", |r| r.packed_bytes)
 }
 
 pub(super) struct Row {
@@ -46,6 +48,9 @@ pub(super) struct Row {
     counts: PatternCounts,
     heat: SegmentHeat,
     rule: Option<Arc<str>>,
+    /// The form of its copy in memory; `None` when it has none.
+    form: Option<Form>,
+    packed_bytes: Option<u64>,
 }
 
 pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
@@ -67,7 +72,8 @@ pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
         let home = Arc::clone(&home);
         (0..chunk.segments.len()).filter_map(move |column| {
             let segment = chunk.segments.get(column)?;
-            let resident = segment.resident.load_full().and_then(|r| memory.get(usize::from(r.tier.id().0)).cloned());
+            let copy = segment.resident.load_full();
+            let resident = copy.as_ref().and_then(|copy| memory.get(usize::from(copy.tier.id().0)).cloned());
             let key = SegmentKey::for_segment(&chunk, segment);
             if segment.constant.is_some() {
                 return None;
@@ -80,6 +86,8 @@ pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
                 counts: segment.counters.snapshot(),
                 heat: store.tiering().heat(&key),
                 rule: rules.get(column).cloned().flatten(),
+                form: copy.map(|copy| copy.column.form()),
+                packed_bytes: segment.home.packed_bytes,
                 table: Arc::clone(&table),
                 chunk: Arc::clone(&chunk),
                 column,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use terrace_planner_ext::engine::{AdmissionPolicy, DEFAULT_GROUP, MiningMode, WorkloadGroup};
 use terrace_tier_store::io::{Class, IoRules, Turns};
 use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
+use terrace_tier_store::tier::codec::Form;
 
 use crate::error::{Error, Result};
 use crate::units::{Size, Span};
@@ -377,6 +378,9 @@ section! {
         /// first), `lru` (last read first), `lfu` (most often read first), `column` or `chunk` (whole columns or chunks by
         /// benefit per byte), `random`, `static` (segments in memory stay). Placement rules and budgets hold under each.
         pub policy: PolicyKind = PolicyKind::Optimal,
+        /// Form of columns in DRAM and NVM: `plain` (Arrow arrays, read as they lie) or `packed` (numbers in as few bits as
+        /// they need, unpacked slice by slice, where that takes fewer bytes).
+        pub form: Form = Form::Plain,
         /// Which segments that a query read from disk move into memory between epochs: `never` (none, epochs decide alone),
         /// `always` (all, as into a cache; the policy chooses those to evict), `selective` (those that save more time than
         /// the segments to evict). Default: `always` under the policies `lru` and `lfu`, `never` under the others.

@@ -15,6 +15,7 @@
 use std::cmp::Ordering;
 
 use terrace_model::{Error, Result, TierId};
+use terrace_storage::tier::codec::Form;
 
 use super::constraints::PlacementConstraints;
 use super::cost::{Extent, TierCost};
@@ -51,8 +52,10 @@ pub struct SegmentInput {
     pub key: SegmentKey,
     /// Rows.
     pub rows: u32,
-    /// Bytes of its image.
+    /// Bytes of its image in memory.
     pub bytes: u64,
+    /// The form of this image.
+    pub form: Form,
     /// Bytes that a read from home takes; the cost of decompression is included, in bytes of the home device.
     pub home_bytes: u64,
     /// True when every read from home reads the whole segment.

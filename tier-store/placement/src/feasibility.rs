@@ -7,7 +7,7 @@ use super::cost::TierCost;
 use super::epoch::{Inputs, TierInput};
 use super::format::bytes;
 use super::reserved::reserve;
-use super::survey::{SurveyOptions, survey, tier_names};
+use super::survey::{ByteWeights, SurveyOptions, survey, tier_names};
 use super::tiering::{TableSnapshot, TieringHost};
 use crate::heat::decay::SegmentHeat;
 
@@ -26,7 +26,8 @@ impl Feasibility {
         let tiers = tier_names(host).into_iter().zip(budgets).zip(kinds);
         let tiers =
             tiers.map(|((name, budget_bytes), kind)| TierInput { name, budget_bytes, cost: TierCost::typical(kind) });
-        let options = SurveyOptions { payback_epochs: 1.0, rates: None, paused: 0 };
+        let options =
+            SurveyOptions { payback_epochs: 1.0, weights: ByteWeights { rates: None, form: host.form() }, paused: 0 };
         let (mut inputs, _) = survey(host, tables, tiers.collect(), options, &|_| SegmentHeat::default());
         let home = inputs.home();
         inputs.segments.retain(|segment| segment.constraints.needs_memory(home));

@@ -5,7 +5,7 @@
 //! a single window.
 //!
 //! ```text
-//!   work(placement)  = fixed + (reading + unpacking + slower memory) / partitions         cores
+//!   work(placement)  = fixed + (reading + decompressing + slower memory) / partitions         cores
 //!   reads(placement) = latency + time of the reads from home                             device, kept busy
 //!   span(placement)  = max(work, reads) + min(work, reads) / windows        windows = bytes / depth of the device
 //!   time(placement)  = measured + sum over scans of (span(placement) - span(as it was))
@@ -78,7 +78,7 @@ struct SegmentReads {
     device_bytes: f64,
     /// Time of the device for them, in microseconds.
     device_us: f64,
-    /// Work of a core to read, check and unpack these bytes, in microseconds.
+    /// Work of a core to read, check and decompress these bytes, in microseconds.
     home_work_us: f64,
     /// Additional time on each memory tier compared with the fastest one, in microseconds.
     slower_us: [f64; MAX_TIERS],
@@ -309,8 +309,8 @@ fn segment_reads(
         })
         .sum();
     let device_us = device.cost.expected_us(&heat, at_home);
-    // The bytes that planning adds to those of a compressed column stand for the time to unpack it.
-    let unpack_us = segment.home_bytes.saturating_sub(stored) as f64 / device.bytes_per_us.max(1e-3);
+    // The bytes that planning adds to those of a compressed column stand for the time to decompress it.
+    let decompression_us = segment.home_bytes.saturating_sub(stored) as f64 / device.bytes_per_us.max(1e-3);
     let share = if stored > 0 { device_bytes / stored as f64 } else { 0.0 };
     let mut slower_us = [0.0; MAX_TIERS];
     let on = |id: usize| {
@@ -320,7 +320,7 @@ fn segment_reads(
     for (id, slot) in slower_us.iter_mut().enumerate().take(usize::from(inputs.home().0)) {
         *slot = (on(id) - on(0)).max(0.0);
     }
-    let home_work_us = share * unpack_us + device_bytes * device.work_us_per_byte;
+    let home_work_us = share * decompression_us + device_bytes * device.work_us_per_byte;
     SegmentReads { column, reads, device_bytes, device_us, home_work_us, slower_us }
 }
 

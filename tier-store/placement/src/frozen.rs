@@ -141,7 +141,8 @@ impl PreparedPlan {
     fn relocation(&self, planned: &PlannedMove, tables: &[TableSnapshot]) -> Option<Relocation> {
         let origin = self.origins.get(planned.segment)?;
         let chunk = Arc::clone(&tables.get(origin.table as usize)?.chunks.get(origin.chunk as usize)?.chunk);
-        Some(Relocation { chunk, column: origin.column as usize, from: planned.from, to: planned.to })
+        let form = self.inputs.segments.get(planned.segment)?.form;
+        Some(Relocation { chunk, column: origin.column as usize, from: planned.from, to: planned.to, form })
     }
 
     /// The row of the log for a planned move, without its number.

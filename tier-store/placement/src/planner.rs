@@ -19,7 +19,7 @@ use super::metrics::TieringMetrics;
 use super::policy::{Policy, PolicyKind};
 use super::pressure;
 use super::solver::{Deadline, Work};
-use super::survey::{Origin, SurveyOptions, survey, tier_mask};
+use super::survey::{ByteWeights, Origin, SurveyOptions, survey, tier_mask};
 use super::tiering::{EpochRequest, TableSnapshot, TieringHost, TieringOptions};
 use super::views::{ViewWeighing, weigh_views};
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
@@ -166,7 +166,7 @@ impl Planner {
             .collect();
         let options = SurveyOptions {
             payback_epochs: self.options.payback_epochs,
-            rates: calibration.rates(),
+            weights: ByteWeights { rates: calibration.rates(), form: host.form() },
             paused: tier_mask(tiers.iter().map(|tier| is_paused(&tier.name))),
         };
         // Before the lock of the heat is taken, because the view source may take a while to answer.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use terrace_model::{ColumnId, MAX_TIERS, TierId};
 use terrace_storage::table::{Chunk, ChunkEntry, Rules, Segment, SegmentHome, TableStatistics};
 use terrace_storage::tier::MemoryTier;
-use terrace_storage::tier::codec::{Part, Rates, unpacked_bytes};
+use terrace_storage::tier::codec::{Form, Part, Rates, decompressed_bytes};
 
 use super::constraints::{PlacementConstraints, ScopeChunk, Scopes, TierMask};
 use super::epoch::{Inputs, SegmentInput, TierInput};
@@ -32,10 +32,19 @@ pub(super) struct Origin {
 pub(super) struct SurveyOptions {
     /// Epochs within which a move must pay back.
     pub(super) payback_epochs: f64,
-    /// Rates of the home device and of decompression; `None`: compressed columns are weighed by their stored bytes alone.
-    pub(super) rates: Option<Rates>,
+    /// How the bytes of segments are weighed.
+    pub(super) weights: ByteWeights,
     /// Tiers to and from which moves pause.
     pub(super) paused: TierMask,
+}
+
+/// How the bytes of segments are weighed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ByteWeights {
+    /// Rates of the home device and of decompression; `None`: compressed columns are weighed by their stored bytes alone.
+    pub(super) rates: Option<Rates>,
+    /// The form of copies in memory.
+    pub(super) form: Form,
 }
 
 /// Names of the tiers, fastest first, the home last.
@@ -93,7 +102,7 @@ pub(super) fn survey(
                     scopes.constraints(position, segment.column).renumbered(|rule| ranks.rank(table, rule));
                 let constraints = constraints.without(closed);
                 origins.push(Origin { table: table as u32, chunk: position as u32, column: column as u32 });
-                let mut input = segment_input(&memory, heat, options.rates, &entry.chunk, segment, constraints);
+                let mut input = segment_input(&memory, heat, options.weights, &entry.chunk, segment, constraints);
                 input.constraints = input.constraints.during_pause(options.paused, input.current, home);
                 segments.push(input);
             }
@@ -160,7 +169,7 @@ impl RuleRanks {
 pub(super) fn segment_input(
     memory: &[Arc<dyn MemoryTier>],
     heat: HeatLookup<'_>,
-    rates: Option<Rates>,
+    weights: ByteWeights,
     chunk: &Chunk,
     segment: &Segment,
     constraints: PlacementConstraints,
@@ -168,14 +177,16 @@ pub(super) fn segment_input(
     let key = SegmentKey::for_segment(chunk, segment);
     let home = TierId(memory.len() as u8);
     let mut charged_bytes = [0; MAX_TIERS];
+    let bytes = segment.bytes_in(weights.form);
     for (slot, tier) in charged_bytes.iter_mut().zip(memory) {
-        *slot = tier.charged_bytes(segment.bytes() as usize);
+        *slot = tier.charged_bytes(bytes as usize);
     }
     SegmentInput {
         key,
         rows: chunk.rows,
-        bytes: segment.bytes(),
-        home_bytes: home_bytes(&segment.home, rates),
+        bytes,
+        form: segment.form(weights.form),
+        home_bytes: home_bytes(&segment.home, weights.rates),
         whole_at_home: !Part::is_possible(&segment.home),
         charged_bytes,
         current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier.id()),
@@ -191,6 +202,6 @@ pub(super) fn segment_input(
 /// device could read in the time of the decompression.
 fn home_bytes(home: &SegmentHome, rates: Option<Rates>) -> u64 {
     let Some((rates, compression)) = rates.zip(home.encoding.compression()) else { return home.len };
-    let unpack_us = unpacked_bytes(home) as f64 / rates.decompression.rate_of(compression);
-    home.len + (unpack_us * rates.device) as u64
+    let decompression_us = decompressed_bytes(home) as f64 / rates.decompression.rate_of(compression);
+    home.len + (decompression_us * rates.device) as u64
 }

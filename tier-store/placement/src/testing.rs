@@ -108,9 +108,8 @@ impl FakeHost {
             None => {
                 let bytes = self.home.read(chunk, 0, io).bytes.unwrap();
                 // SAFETY: its checksums were compared when it was read.
-                let column = unsafe {
-                    StoredColumn::decode_unpacked(&segment.home, &DataType::Int64, chunk.rows as usize, &bytes)
-                };
+                let column =
+                    unsafe { StoredColumn::decode_image(&segment.home, &DataType::Int64, chunk.rows as usize, &bytes) };
                 column.unwrap()
             }
         };

@@ -15,6 +15,7 @@ use terrace_model::units::Size;
 use terrace_model::{Account, Error, Result, TableId, TieringMode};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::{ChunkEntry, Rules, TableStatistics};
+use terrace_storage::tier::codec::Form;
 use terrace_storage::tier::ssd::ReadColumn;
 use terrace_storage::tier::{HomeTier, MemoryTiers};
 
@@ -65,6 +66,10 @@ pub trait TieringHost: Send + Sync {
     /// counters of the row `reset` begin at 0.
     fn set_memory_tiers(&self, _tiers: MemoryTiers, _rows: &[u8], _reset: Option<u8>) -> Result<()> {
         Err(Error::Unsupported("changing the memory tiers".into()))
+    }
+    /// The form of copies in memory, where a segment has it.
+    fn form(&self) -> Form {
+        Form::Plain
     }
     /// The tier where every segment has its durable bytes; its id follows the last memory tier's.
     fn home(&self) -> &dyn HomeTier;

@@ -151,7 +151,7 @@ impl SimulatedHome {
         self.device.sweep("read", home.len as usize)?;
         let range = home.offset as usize..(home.offset + home.len) as usize;
         let stored = Buffer::from(self.file.get(range).ok_or_else(|| lost("read past the end of", self.device.name))?);
-        let bytes = codec::unpacked(home, stored, &Arc::default())?;
+        let bytes = codec::decompressed(home, stored, &Arc::default())?;
         Ok(ReadColumn { chunk: Arc::clone(chunk), column, bytes: Some(bytes), charge: None })
     }
 }

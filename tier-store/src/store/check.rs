@@ -523,7 +523,8 @@ fn frame_fault(chunk: &Chunk, file: &[u8]) -> Option<Fault> {
     };
     // The file may have columns that the table dropped, and other names for those it renamed.
     let mut homes = chunk.segments.iter().filter(|s| s.constant.is_none()).map(|segment| &segment.home);
-    let same = header.rows == chunk.rows && homes.all(|home| header.homes.contains(home));
+    let same = header.rows == chunk.rows
+        && homes.all(|home| header.homes.iter().any(|in_header| home.is_in_header(in_header)));
     (!same).then(|| Fault::of_header("its columns differ from those in the catalog: it is the file of another chunk"))
 }
 

@@ -27,7 +27,7 @@ use terrace_storage::io::{BlockIo, Class, ReadingStatements};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::table::{Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableVersion};
-use terrace_storage::tier::codec::{Packing, StoredColumn};
+use terrace_storage::tier::codec::{CompressionRule, Form, StoredColumn};
 use terrace_storage::tier::ssd::{Admission, ColdRead};
 use terrace_storage::tier::{Home, HomeTier, MemoryTier, MemoryTiers, codec};
 
@@ -106,7 +106,9 @@ pub struct Core {
     /// Receives the tiers on which new chunks find no room.
     pub(super) pressure: OnceLock<Arc<Pressure>>,
     /// Compression of new files; unset, and so none, until the device is calibrated.
-    pub(super) packing: OnceLock<Packing<'static>>,
+    pub(super) compression_rule: OnceLock<CompressionRule<'static>>,
+    /// The form of copies of new chunks in memory.
+    pub(super) form: Form,
     /// Locked for writing while tables are added or removed and while versions are published.
     pub(super) tables: RwLock<BTreeMap<TableName, Arc<Table>>>,
     pub(super) publications: Mutex<Publications>,
@@ -165,8 +167,8 @@ impl Core {
     }
 
     /// Compression of the files of new chunks.
-    pub(crate) fn packing(&self) -> Packing<'static> {
-        self.packing.get().copied().unwrap_or_default()
+    pub(crate) fn compression_rule(&self) -> CompressionRule<'static> {
+        self.compression_rule.get().copied().unwrap_or_default()
     }
 
     /// Stores a copy of each column of a new chunk on its tier in `tiers`; bits of marks get none. A full budget is
@@ -177,23 +179,29 @@ impl Core {
             let Some(tier) = tier.and_then(|id| memory.get(usize::from(id.0))) else { continue };
             let range = segment.home.offset as usize..(segment.home.offset + segment.home.len) as usize;
             let Some(stored) = file.get(range) else { continue };
-            if !tier.has_room(segment.bytes()) {
-                tier.account().recall(tier.charged_bytes(segment.bytes() as usize));
+            let form = segment.form(self.form);
+            let bytes = segment.bytes_in(form);
+            if !tier.has_room(bytes) {
+                tier.account().recall(tier.charged_bytes(bytes as usize));
                 if let Some(pressure) =
                     self.pressure.get().filter(|_| !tier.account().is_closed() && !tier.account().is_yielding())
                 {
-                    pressure.report_shortage(tier.id(), tier.charged_bytes(segment.bytes() as usize));
+                    pressure.report_shortage(tier.id(), tier.charged_bytes(bytes as usize));
                 }
                 continue;
             }
             let home = &segment.home;
             let rows = chunk.rows as usize;
-            let image = codec::unpacked(home, Buffer::from(stored), &Arc::default())?;
-            match tier.store(&image) {
+            let image = codec::decompressed(home, Buffer::from(stored), &Arc::default())?;
+            // SAFETY: the bytes are those just written at this home, or a copy of them.
+            let decoded = |image: &Buffer| unsafe { StoredColumn::decode_image(home, field.data_type(), rows, image) };
+            let packed = if form == Form::Packed { decoded(&image)?.packed_image() } else { None };
+            match tier.store(packed.as_deref().unwrap_or(&image)) {
                 Ok(bytes) => {
-                    // SAFETY: the bytes are a copy of those just written at this home.
-                    let column =
-                        unsafe { StoredColumn::decode_unpacked(home, field.data_type(), rows, &bytes.buffer)? };
+                    let column = match packed {
+                        Some(_) => StoredColumn::open_packed(home, field.data_type(), rows, &bytes.buffer)?,
+                        None => decoded(&bytes.buffer)?,
+                    };
                     segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier.clone(), column, bytes })));
                 }
                 Err(Error::BudgetExceeded { .. }) => {}
@@ -391,6 +399,10 @@ impl TieringHost for Core {
         before.iter().filter(is_gone).for_each(|tier| tier.index().set(None));
         self.access_totals.rearrange(rows, reset);
         Ok(())
+    }
+
+    fn form(&self) -> Form {
+        self.form
     }
 
     fn home(&self) -> &dyn HomeTier {

@@ -334,6 +334,7 @@ impl<'a> Draft<'a> {
             columns: stored().map(|segment| segment.column).collect(),
             homes: stored().map(|segment| segment.home.clone()).collect(),
             marks: chunk.marks().filter_map(constant).collect(),
+            packed_bytes: stored().map(|segment| segment.home.packed_bytes).collect(),
         })
     }
 

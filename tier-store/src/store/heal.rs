@@ -12,7 +12,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use terrace_model::{Error, Result};
 use terrace_storage::table::column::with_ids;
 use terrace_storage::table::{Chunk, Segment, SegmentHome};
-use terrace_storage::tier::codec::{self, Compression, Packing, Stamp};
+use terrace_storage::tier::codec::{self, Compression, CompressionRule, Stamp};
 
 use super::core::Core;
 
@@ -66,8 +66,8 @@ fn good_copy(chunk: &Chunk, column: usize) -> Option<Vec<u8>> {
     let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![chunk.field(column)?])), vec![array]).ok()?;
     let home = &segment.home;
     let compression = home.encoding.compression().unwrap_or(Compression::Lz4);
-    [Packing::Raw, Packing::Like(compression, &[home])].into_iter().find_map(|packing| {
-        let encoded = codec::reencode_chunk(&batch, packing, &[home]).ok()?;
+    [CompressionRule::Raw, CompressionRule::Like(compression, &[home])].into_iter().find_map(|rule| {
+        let encoded = codec::reencode_chunk(&batch, rule, &[home]).ok()?;
         let stored = codec::stored_bytes(encoded.homes.first()?, &encoded.bytes)?;
         codec::verify(home, stored).is_ok().then(|| stored.to_vec())
     })
@@ -91,7 +91,7 @@ fn encode_again(chunk: &Chunk, columns: &[u8]) -> Result<Vec<u8>> {
     let batch = batch_with_rows(&Arc::new(Schema::new(fields)), arrays, chunk.rows as usize)?;
     let homes: Vec<&SegmentHome> = stored.iter().map(|(_, segment)| &segment.home).collect();
     let batch = with_ids(&batch, stored.iter().map(|(_, segment)| segment.column))?;
-    let encoded = codec::reencode_chunk(&batch, Packing::like(&homes), &homes)?;
+    let encoded = codec::reencode_chunk(&batch, CompressionRule::like(&homes), &homes)?;
     let same = encoded.homes.iter().eq(stored.iter().map(|(_, segment)| &segment.home));
     if same && encoded.bytes.len() as u64 == chunk.file_bytes {
         return Ok(encoded.bytes);

@@ -12,6 +12,7 @@ use terrace_storage::io::{AlignedBuffer, Class};
 use terrace_storage::migrate::{Outcome, Relocation, try_move};
 use terrace_storage::table::ChunkAdmission;
 use terrace_storage::tier::HomeTier;
+use terrace_storage::tier::codec::Form;
 use terrace_storage::tier::home::HomeCounters;
 use terrace_storage::tier::ssd::{Admission, ColdRead, ReadColumn, ReadGap, ReadPurpose, StoredFile};
 
@@ -138,7 +139,8 @@ fn a_store_writes_reads_moves_and_deletes_through_its_home() {
     let cold = read();
     assert_eq!(home.counts(), [3, 1, 0, 0], "one call for all columns of a chunk");
     for column in [0, 1] {
-        let relocation = Relocation { chunk: Arc::clone(chunk), column, from: store.home_tier(), to: TierId(0) };
+        let relocation =
+            Relocation { chunk: Arc::clone(chunk), column, from: store.home_tier(), to: TierId(0), form: Form::Plain };
         let moved = try_move(&store.memory_tiers(), store.home().as_ref(), &relocation);
         assert_eq!(moved.unwrap(), Outcome::Moved);
     }

@@ -172,8 +172,8 @@ impl Ingest {
     fn dispatch(&mut self) -> Result<()> {
         self.collect_ready()?;
         let bytes = std::mem::take(&mut self.pending_bytes);
-        let halves = match self.store.core().packing() {
-            codec::Packing::Raw => WORK_HALVES,
+        let halves = match self.store.core().compression_rule() {
+            codec::CompressionRule::Raw => WORK_HALVES,
             _ => PACKED_WORK_HALVES,
         };
         let memory = self.store.core().ingest_memory.take(bytes.saturating_mul(halves) / 2);
@@ -290,7 +290,8 @@ pub(crate) fn write_chunk(
     let columns = table.definition().columns.iter().map(|column| column.id);
     let ids: Vec<ColumnId> = columns.chain(marks.bits.iter().map(|(mark, _)| mark.column())).collect();
     let batch = column::with_ids(&marks.append_to(batch)?, ids.iter().copied())?;
-    let encoded = codec::write_file(&batch, core.packing(), |bytes| FileBytes::with_capacity(core.io.pool(), bytes))?;
+    let encoded =
+        codec::write_file(&batch, core.compression_rule(), |bytes| FileBytes::with_capacity(core.io.pool(), bytes))?;
     drop(batch);
     let file = encoded.bytes.into_buffer();
     let class = if parents.is_empty() { Class::Write } else { Class::Upkeep };
@@ -316,7 +317,7 @@ fn stored_columns(table: &Table, batches: &[RecordBatch]) -> Result<(RecordBatch
         let (field, parts) = column_parts(field, batches, index)?;
         let stored = statistics.add(&parts, |extremes| codec::narrow_column(&field, &parts, extremes))?;
         fields.push(stored.0);
-        columns.push(stored.1);
+        columns.push(codec::with_filled_nulls(stored.1));
     }
     let rows = batches.iter().map(RecordBatch::num_rows).sum();
     let options = RecordBatchOptions::new().with_row_count(Some(rows));

@@ -23,6 +23,7 @@ use terrace_model::Error;
 use terrace_storage::catalog::Catalog;
 use terrace_storage::table::{Alteration, Chunk, ChunkAdmission, TableVersion};
 use terrace_storage::tier::codec::Compression;
+use terrace_storage::tier::codec::Form;
 use terrace_storage::tier::ssd::{Admission, ColdRead};
 use terrace_test_support::depth::by_depth;
 
@@ -415,6 +416,7 @@ fn damage_is_healed(compression: CompressionChoice) {
         column,
         from: terrace_model::TierId(1),
         to: terrace_model::TierId(0),
+        form: Form::Packed,
     };
     for column in 0..5 {
         let moved =
@@ -602,7 +604,8 @@ fn altered_tables_and_deleted_rows_are_checked_healed_backed_up_and_rebuilt() {
     for column in [0, 2] {
         let from = terrace_model::TierId(1);
         let to = terrace_model::TierId(0);
-        let promote = terrace_storage::migrate::Relocation { chunk: Arc::clone(&chunk), column, from, to };
+        let promote =
+            terrace_storage::migrate::Relocation { chunk: Arc::clone(&chunk), column, from, to, form: Form::Packed };
         terrace_storage::migrate::try_move(std::slice::from_ref(&dram), store.home().as_ref(), &promote).unwrap();
         flip_byte(&chunk, column);
     }

@@ -90,7 +90,7 @@ use terrace_storage::table::{
     Alteration, Arrangement, Chunk, ChunkEntry, DeltaRows, FilterPool, IngestMemory, NewRule, Rule, RuleChoice, Table,
     TableDefinition, TableVersion,
 };
-use terrace_storage::tier::codec::Packing;
+use terrace_storage::tier::codec::CompressionRule;
 use terrace_storage::tier::ssd::{Admission, ColdColumns};
 use terrace_storage::tier::{Home, MemoryTiers};
 
@@ -144,7 +144,7 @@ impl Store {
         let tiering = Tiering::new(Arc::downgrade(&host), Arc::clone(&core.clock), tiering_options);
         let _ = core.pressure.set(Arc::clone(tiering.pressure()));
         tiering.restore()?;
-        let _ = core.packing.set(compression.packing(tiering.calibration().as_ref()));
+        let _ = core.compression_rule.set(compression.compression_rule(tiering.calibration().as_ref()));
         if let Some(interval) = interval {
             tiering.start(interval)?;
         }
@@ -406,7 +406,7 @@ impl Store {
 
     /// Whether files of new chunks are compressed: the operator wants that, or it pays on the device by its calibration.
     pub fn compresses_files(&self) -> bool {
-        self.core.packing() != Packing::Raw
+        self.core.compression_rule() != CompressionRule::Raw
     }
 
     /// Totals of accesses by tier and pattern.

@@ -8,7 +8,7 @@ use terrace_model::clock::{Clock, SystemClock};
 use terrace_placement::{Calibration, TieringOptions};
 use terrace_storage::io::{BlockIo, FileSystem, IoRules, RealFiles};
 use terrace_storage::table::delta::SealRule;
-use terrace_storage::tier::codec::{Compression, Packing, Rates};
+use terrace_storage::tier::codec::{Compression, CompressionRule, Form, Rates};
 use terrace_storage::tier::nvm::{Limiter, NvmBacking};
 use terrace_storage::tier::ssd::ReadGap;
 
@@ -36,14 +36,14 @@ pub enum CompressionChoice {
 }
 
 impl CompressionChoice {
-    /// The packing of new chunk files; `Auto` needs the calibration, without it files are not compressed.
-    pub(super) fn packing(self, calibration: Option<&Calibration>) -> Packing<'static> {
+    /// The compression of new chunk files; `Auto` needs the calibration, without it files are not compressed.
+    pub(super) fn compression_rule(self, calibration: Option<&Calibration>) -> CompressionRule<'static> {
         match self {
-            Self::None => Packing::Raw,
-            Self::Always(compression) => Packing::Always(compression),
+            Self::None => CompressionRule::Raw,
+            Self::Always(compression) => CompressionRule::Always(compression),
             Self::Auto => {
                 let rates = calibration.and_then(Calibration::rates).filter(Rates::may_pay_at_all);
-                rates.map_or(Packing::Raw, Packing::Auto)
+                rates.map_or(CompressionRule::Raw, CompressionRule::Auto)
             }
         }
     }
@@ -75,6 +75,8 @@ pub struct StoreOptions {
     pub nvm: Option<NvmOptions>,
     /// Limit of the chunk files; `None`: the file system's.
     pub ssd_budget_bytes: Option<u64>,
+    /// The form of copies in memory; a column that has none keeps the plain one.
+    pub form: Form,
     /// Selects the buffers of new chunk files that are compressed.
     pub compression: CompressionChoice,
     /// The gap between two pieces of a file above which they are read separately.
@@ -117,6 +119,7 @@ impl StoreOptions {
             data_dir: data_dir.into(),
             dram_budget_bytes: 256 << 20,
             nvm: None,
+            form: Form::default(),
             ssd_budget_bytes: None,
             compression: CompressionChoice::None,
             read_gap: ReadGapChoice::default(),

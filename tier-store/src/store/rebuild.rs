@@ -261,13 +261,17 @@ fn read_chunk(path: &Path, name: &str, definition: &TableDefinition) -> Result<(
     let columns = ids_of(&header.schema).or_else(|| same.then(|| definition.columns.iter().map(|c| c.id).collect()));
     let columns: Vec<ColumnId> = columns.ok_or_else(|| corrupt("its columns differ from those of its table".into()))?;
     let statistics = ChunkStatistics::compute(&decode_rows(&header, &columns, definition, bytes)?)?;
-    let ChunkHeader { rows, homes, .. } = header;
+    let ChunkHeader { rows, mut homes, schema } = header;
+    for (home, field) in homes.iter_mut().zip(schema.fields()) {
+        home.packed_bytes = codec::packed_bytes_of_file(home, field.data_type(), rows as usize, bytes)?;
+    }
     // Leave out bits of marks: the files do not show which marks still belong to a hot view.
     let of_table = |(column, _): &(ColumnId, SegmentHome)| column.mark().is_none();
-    let (columns, homes) = columns.into_iter().zip(homes).filter(of_table).unzip();
+    let (columns, homes): (Vec<ColumnId>, Vec<SegmentHome>) = columns.into_iter().zip(homes).filter(of_table).unzip();
+    let packed_bytes = homes.iter().map(|home| home.packed_bytes).collect();
     let file = name.to_owned();
     let file_bytes = bytes.len() as u64;
-    Ok((ChunkRecord { file, file_bytes, rows, place: 0, columns, homes, marks: Vec::new() }, statistics))
+    Ok((ChunkRecord { file, file_bytes, rows, place: 0, columns, homes, marks: Vec::new(), packed_bytes }, statistics))
 }
 
 /// Decodes the rows of a file with the present columns of its table.

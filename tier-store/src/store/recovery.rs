@@ -150,7 +150,8 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         seal: options.seal,
         ingest_threads: options.ingest_threads,
         ingest_memory: IngestMemory::new(options.ingest_budget_bytes),
-        packing: OnceLock::new(),
+        compression_rule: OnceLock::new(),
+        form: options.form,
         pressure: OnceLock::new(),
         tables: RwLock::new(BTreeMap::new()),
         publications: Mutex::default(),
@@ -235,15 +236,15 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
     core.catalog.scan(Space::Chunks, &key(&[id.0]), |k, v| {
         let record: ChunkRecord = decode(v, "a chunk")?;
         let path = core.home.absolute(&record.file);
-        let segments = Segment::of_file(record.columns, record.homes);
+        let known = record.marks.iter().map(|(mark, all)| constants.get(*mark, *all)).collect();
         let number = ChunkId(key_part(k, 1));
-        let file = WrittenFile { path, bytes: record.file_bytes, segments };
-        let file = Chunk::new(id, number, record.rows, Arc::clone(schema), file);
-        let known = record.marks.into_iter().map(|(mark, all)| constants.get(mark, all)).collect();
+        let ChunkRecord { file_bytes: bytes, rows, place, columns, .. } = record.clone();
+        let segments = Segment::of_file(columns, record.into_homes());
+        let file = Chunk::new(id, number, rows, Arc::clone(schema), WrittenFile { path, bytes, segments });
         let chunk = file.with_definition(schema, &definition.columns).with_added_marks(known);
         core.home.adopt_file(&chunk.path, chunk.file_bytes);
         let deletions = deletions.remove(&number.0);
-        chunks.push(ChunkEntry { chunk: Arc::new(chunk), deletions, place: record.place });
+        chunks.push(ChunkEntry { chunk: Arc::new(chunk), deletions, place });
         Ok(true)
     })?;
     chunks.sort_unstable_by_key(|entry| entry.place);

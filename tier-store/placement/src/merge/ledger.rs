@@ -11,7 +11,6 @@ use std::sync::{Arc, Weak};
 
 use terrace_model::{ChunkId, TableId, TierId, TieringMode};
 use terrace_storage::table::{Chunk, Rules, Segment};
-use terrace_storage::tier::codec::Rates;
 use terrace_storage::tier::ssd::ReadColumn;
 
 use super::Rank;
@@ -20,7 +19,7 @@ use crate::constraints::PlacementConstraints;
 use crate::epoch::{Inputs, SegmentInput, benefit_us};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::hysteresis::Hysteresis;
-use crate::survey::{Origin, segment_input};
+use crate::survey::{ByteWeights, Origin, segment_input};
 use crate::tiering::{TableSnapshot, TieringHost};
 
 /// The state that a ledger was built from; a ledger with another stamp is out of date.
@@ -141,7 +140,7 @@ pub(super) struct RoundContext<'a> {
 pub(super) struct LedgerOptions {
     pub(super) stamp: Stamp,
     pub(super) rank: Rank,
-    pub(super) rates: Option<Rates>,
+    pub(super) weights: ByteWeights,
     /// See [`super::MergeOptions::top_percent`].
     pub(super) top_percent: f64,
 }
@@ -155,7 +154,7 @@ pub(super) struct Ledger {
     rank: Rank,
     /// The tiers and their costs; without segments.
     inputs: Inputs,
-    rates: Option<Rates>,
+    weights: ByteWeights,
     /// The candidates of each memory tier.
     candidates: Vec<BinaryHeap<Reverse<Candidate>>>,
     /// The last chunk that was surveyed, of each table with rules: constraints of later ones are not known.
@@ -176,7 +175,7 @@ impl Ledger {
         last_uses: &mut LastUses,
         now: &RoundContext<'_>,
     ) -> Self {
-        let LedgerOptions { stamp, rank, rates, top_percent } = options;
+        let LedgerOptions { stamp, rank, weights, top_percent } = options;
         let segments = std::mem::take(&mut inputs.segments);
         let home = inputs.home();
         let mut ledger = Self {
@@ -184,7 +183,7 @@ impl Ledger {
             built_us: 0,
             took_us: 0,
             rank,
-            rates,
+            weights,
             candidates: (0..home.0).map(|_| BinaryHeap::new()).collect(),
             last_surveyed: HashMap::new(),
             constraints: HashMap::new(),
@@ -246,7 +245,7 @@ impl Ledger {
         now: &RoundContext<'_>,
     ) -> SegmentInput {
         let heat = |_: &SegmentKey| now.recent.heat_now(chunk, segment);
-        segment_input(&now.host.memory_tiers(), &heat, self.rates, chunk, segment, constraints)
+        segment_input(&now.host.memory_tiers(), &heat, self.weights, chunk, segment, constraints)
     }
 
     /// Benefit of a memory tier for a segment, in microseconds per epoch.

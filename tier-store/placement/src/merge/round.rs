@@ -17,7 +17,7 @@ use crate::heat::decay::SegmentKey;
 use crate::policy::PolicyKind;
 use crate::record::MoveRecord;
 use crate::shared::Shared;
-use crate::survey::tier_names;
+use crate::survey::{ByteWeights, tier_names};
 use crate::tiering::{TableSnapshot, TieringHost};
 
 /// Minimum time for which a ledger is used.
@@ -162,7 +162,7 @@ impl Shared {
         let options = LedgerOptions {
             stamp,
             rank: Rank::for_options(merge.kind, self.planner.policy().kind()),
-            rates: self.planner.calibration().for_tiers(host)?.rates(),
+            weights: ByteWeights { rates: self.planner.calibration().for_tiers(host)?.rates(), form: host.form() },
             top_percent: merge.top_percent,
         };
         let now = RoundContext { host, recent: &state.recent, round: state.round };
@@ -280,7 +280,7 @@ impl Round<'_> {
         let to = open.next().map_or(TierId(memory.len() as u8), |(id, _)| id);
         let input = self.ledger.input(&chunk, segment, candidate.constraints, now);
         let loss_us = self.ledger.benefit_us(&input, from) - self.ledger.benefit_us(&input, to);
-        let relocation = Relocation { chunk: Arc::clone(&chunk), column: candidate.column, from, to };
+        let relocation = Relocation { chunk: Arc::clone(&chunk), column: candidate.column, from, to, form: input.form };
         let start_us = shared.clock.now_us();
         match try_move(&memory, self.host.home(), &relocation) {
             Ok(Outcome::Moved) => {
@@ -313,7 +313,7 @@ impl Round<'_> {
         let memory = self.host.memory_tiers();
         let home = self.host.home();
         let from = TierId(memory.len() as u8);
-        let relocation = Relocation { chunk: Arc::clone(&read.chunk), column: read.column, from, to };
+        let relocation = Relocation { chunk: Arc::clone(&read.chunk), column: read.column, from, to, form: input.form };
         let start_us = shared.clock.now_us();
         let moved = match &read.bytes {
             Some(_) => try_promote(&memory, &relocation, read),

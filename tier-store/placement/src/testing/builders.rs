@@ -2,6 +2,7 @@
 
 use terrace_model::{ChunkId, ColumnId, MAX_TIERS, Pattern, TableId, TierId, TierKind};
 use terrace_storage::table::{NewRule, RuleKind, RuleRows, Rules};
+use terrace_storage::tier::codec::Form;
 
 use crate::constraints::PlacementConstraints;
 use crate::cost::TierCost;
@@ -32,6 +33,7 @@ pub fn segment(chunk: u64) -> SegmentInput {
         key: SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(0) },
         rows: ROWS,
         bytes: MIB,
+        form: Form::Plain,
         home_bytes: MIB,
         whole_at_home: false,
         charged_bytes: [0; MAX_TIERS],

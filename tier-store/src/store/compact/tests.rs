@@ -14,6 +14,7 @@ use terrace_placement::TieringHost;
 use terrace_placement::heat::{Heat, SegmentKey};
 use terrace_storage::migrate::{Outcome, Relocation, try_move};
 use terrace_storage::table::ChunkAdmission;
+use terrace_storage::tier::codec::Form;
 use terrace_test_support::depth::by_depth;
 use terrace_test_support::seeds::{SeedReport, seeds};
 
@@ -280,7 +281,8 @@ fn chunks_that_were_replaced_or_dropped_are_moved_nowhere() {
     let home = store.core().home();
     tiers[0].account().set_limit_bytes(1 << 20);
     let go = |chunk: &Arc<Chunk>| {
-        let relocation = Relocation { chunk: Arc::clone(chunk), column: 0, from: TierId(1), to: TierId(0) };
+        let relocation =
+            Relocation { chunk: Arc::clone(chunk), column: 0, from: TierId(1), to: TierId(0), form: Form::Plain };
         try_move(&tiers, home, &relocation).unwrap()
     };
     delete(&store, &table, &(0..500).collect::<Vec<_>>());

@@ -403,6 +403,7 @@ fn bits_are_segments() {
         column: position,
         from: store.home_tier(),
         to: terrace_model::TierId(0),
+        form: terrace_storage::tier::codec::Form::Plain,
     };
     assert_eq!(
         terrace_storage::migrate::try_move(&tiers, home, &relocation).unwrap(),

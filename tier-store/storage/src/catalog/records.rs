@@ -126,9 +126,22 @@ pub struct ChunkRecord {
     /// Marks that all of its rows may satisfy, or none does. Older records end before this field.
     #[serde(deserialize_with = "empty_if_missing")]
     pub marks: Vec<(MarkId, bool)>,
+    /// For each of `homes`, its [`SegmentHome::packed_bytes`]. Older records end before this field.
+    #[serde(deserialize_with = "empty_if_missing")]
+    pub packed_bytes: Vec<Option<u64>>,
 }
 
-fn empty_if_missing<'de, D: Deserializer<'de>>(record: D) -> std::result::Result<Vec<(MarkId, bool)>, D::Error> {
+impl ChunkRecord {
+    /// The homes with all that the record says of them.
+    pub fn into_homes(self) -> impl Iterator<Item = SegmentHome> {
+        let packed_bytes = self.packed_bytes.into_iter().chain(std::iter::repeat(None));
+        self.homes.into_iter().zip(packed_bytes).map(|(home, packed_bytes)| SegmentHome { packed_bytes, ..home })
+    }
+}
+
+fn empty_if_missing<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    record: D,
+) -> std::result::Result<Vec<T>, D::Error> {
     Ok(Vec::deserialize(record).unwrap_or_default())
 }
 

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use arrow::buffer::Buffer;
 use terrace_model::{Error, Result, TierId};
 
 use crate::table::{Chunk, Resident, Segment};
-use crate::tier::codec::StoredColumn;
+use crate::tier::codec::{Form, StoredColumn};
 use crate::tier::ssd::ReadColumn;
 use crate::tier::{HomeTier, MemoryTier};
 
@@ -24,12 +25,14 @@ pub struct Relocation {
     pub from: TierId,
     /// The target tier.
     pub to: TierId,
+    /// The form of the copy there, if the segment has it ([`Segment::form`]).
+    pub form: Form,
 }
 
 impl Relocation {
-    /// Bytes of the segment's image; 0 when there is no such column.
+    /// Bytes of the copy; 0 when there is no such column.
     pub fn bytes(&self) -> u64 {
-        self.chunk.segments.get(self.column).map_or(0, |segment| segment.bytes())
+        self.chunk.segments.get(self.column).map_or(0, |segment| segment.bytes_in(self.form))
     }
 
     /// Bytes of the segment at its home.
@@ -79,12 +82,13 @@ fn error_at(tier: TierId) -> impl Fn(Error) -> MoveError {
 /// after the last of them is the home. Errors are those of reading the home or storing the copy; nothing has changed
 /// then.
 pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: &Relocation) -> MoveResult {
-    let Relocation { chunk, column, from, to } = relocation;
+    let Relocation { chunk, column, from, to, form } = relocation;
     let segment = segment_of(chunk, *column).map_err(error_at(*to))?;
     let home_id = TierId(tiers.len() as u8);
     let current = segment.resident.load_full();
     let current_tier = current.as_ref().map_or(home_id, |resident| resident.tier.id());
-    if current_tier == *to {
+    let is_formed = current.as_ref().is_none_or(|resident| resident.column.form() == segment.form(*form));
+    if current_tier == *to && is_formed {
         return Ok(Outcome::Moved);
     }
     if current_tier != *from {
@@ -102,7 +106,7 @@ pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: 
         return Ok(Outcome::Gone);
     }
     // Checked before the image is read, so that a full tier costs no I/O.
-    if !target.has_room(segment.bytes()) {
+    if !target.has_room(relocation.bytes()) {
         return Ok(Outcome::Full);
     }
     match &current {
@@ -136,34 +140,46 @@ fn promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadCo
     if chunk.is_marked_for_deletion() {
         return Ok(Outcome::Gone);
     }
-    if !target.has_room(segment.bytes()) {
+    if !target.has_room(relocation.bytes()) {
         return Ok(Outcome::Full);
     }
     let bytes = read.bytes.as_ref().ok_or(Error::Cancelled)?;
     store_and_swap(tiers, target.as_ref(), relocation, bytes, &None)
 }
 
-/// Copies an image to a tier and swaps the segment's handle. The image must have been decoded before.
+/// Copies an image to a tier, in the form of the relocation, and swaps the segment's handle. The image is that of `before`, or
+/// else a plain one that was decoded before.
 fn store_and_swap(
     tiers: &[Arc<dyn MemoryTier>],
     target: &dyn MemoryTier,
     relocation: &Relocation,
-    image: &[u8],
+    image: &Buffer,
     before: &Option<Arc<Resident>>,
 ) -> Result<Outcome> {
     let chunk = &relocation.chunk;
-    let segment = segment_of(&relocation.chunk, relocation.column)?;
-    let bytes = match target.store(image) {
+    let segment = segment_of(chunk, relocation.column)?;
+    let data_type = chunk.data_type(relocation.column).ok_or_else(|| no_column(relocation.column))?;
+    let home = &segment.home;
+    let rows = chunk.rows as usize;
+    // SAFETY: the image was decoded before: by the read that brought it from its home, or when it was stored on the tier
+    // it is copied from. So its copies may be taken for decoded, too.
+    let decoded = |image: &Buffer| unsafe { StoredColumn::decode_copied(home, data_type, rows, image) };
+    let form = segment.form(relocation.form);
+    let converted = match (before.as_ref().map_or(Form::Plain, |before| before.column.form()), form) {
+        (Form::Plain, Form::Packed) => Some(decoded(image)?.packed_image().ok_or_else(|| no_form(relocation))?),
+        (Form::Packed, Form::Plain) => before.as_ref().map(|before| before.column.plain_image(home)).transpose()?,
+        (Form::Plain, Form::Plain) | (Form::Packed, Form::Packed) => None,
+    };
+    let bytes = match target.store(converted.as_deref().unwrap_or(image)) {
         Ok(bytes) => bytes,
         Err(Error::BudgetExceeded { .. }) => return Ok(Outcome::Full),
         Err(error) => return Err(error),
     };
-    let data_type = chunk.data_type(relocation.column).ok_or_else(|| no_column(relocation.column))?;
-    let home = &segment.home;
-    let rows = chunk.rows as usize;
-    // SAFETY: the tier holds a copy of the image, which was decoded before: by the read that brought it from its home,
-    // or when it was stored on the tier it is copied from.
-    let column = unsafe { StoredColumn::decode_copied(home, data_type, rows, &bytes.buffer)? };
+    let column = match (form, converted) {
+        (Form::Packed, _) => StoredColumn::open_packed(home, data_type, rows, &bytes.buffer)?,
+        (Form::Plain, None) => decoded(&bytes.buffer)?,
+        (Form::Plain, Some(_)) => StoredColumn::decode_plain(home, data_type, rows, &bytes.buffer)?,
+    };
     let resident = Resident { tier: bytes.tier.clone(), column, bytes };
     Ok(swap_resident(tiers, segment, before, Some(Arc::new(resident))))
 }
@@ -185,6 +201,11 @@ fn swap_resident(
 
 fn segment_of(chunk: &Chunk, column: usize) -> Result<&Segment> {
     chunk.segments.get(column).map(Arc::as_ref).ok_or_else(|| no_column(column))
+}
+
+fn no_form(relocation: &Relocation) -> Error {
+    let label = relocation.chunk.column_label(relocation.column);
+    Error::Invalid(format!("{label} has no image in the {} form", relocation.form))
 }
 
 fn no_column(column: usize) -> Error {

@@ -94,7 +94,7 @@ impl FakeHome {
         let home = &chunk.segments[column].home;
         let files = self.files.lock();
         let stored = codec::stored_bytes(home, &files[&(chunk.table, chunk.id)]).unwrap();
-        let bytes = codec::unpacked(home, Buffer::from(stored), &Arc::default()).unwrap();
+        let bytes = codec::decompressed(home, Buffer::from(stored), &Arc::default()).unwrap();
         let charge = Some(Arc::new(account.charge_always(bytes.len() as u64)));
         ReadColumn { chunk: Arc::clone(chunk), column, bytes: Some(bytes), charge }
     }
@@ -132,7 +132,7 @@ impl HomeTier for FakeHome {
         let column = |column: &usize| {
             let home = &chunk.segments[*column].home;
             let stored = Buffer::from(&file[home.offset as usize..(home.offset + home.len) as usize]);
-            let bytes = codec::unpacked(home, stored, &Arc::default())?;
+            let bytes = codec::decompressed(home, stored, &Arc::default())?;
             Ok(ReadColumn { chunk: Arc::clone(chunk), column: *column, bytes: Some(bytes), charge: None })
         };
         columns.iter().map(column).collect()

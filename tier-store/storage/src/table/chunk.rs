@@ -26,7 +26,7 @@ use super::row_map::Forwarding;
 use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
 use crate::tier::Home;
-use crate::tier::codec::{self, ColumnLayout, Encoding, StoredColumn};
+use crate::tier::codec::{self, ColumnLayout, Encoding, Form, StoredColumn};
 use crate::tier::ssd::SharedRead;
 
 /// The place of a segment's durable bytes in the chunk's file.
@@ -40,10 +40,21 @@ pub struct SegmentHome {
     pub encoding: Encoding,
     /// Bytes of the values in their declared type; for strings that are stored as dictionary keys, bytes of the keys.
     pub wide_bytes: u64,
+    /// Bytes of the column's image in the packed form; `None` when it has none, or when an earlier version of Terrace wrote
+    /// it. The catalog stores it apart.
+    #[serde(skip)]
+    pub packed_bytes: Option<u64>,
     /// How the stored bytes are divided into Arrow buffers.
     pub layout: ColumnLayout,
     /// crc32c of each 16 KiB block stored, counted from `offset`; the last block may be short.
     pub checksums: Box<[u32]>,
+}
+
+impl SegmentHome {
+    /// True when the header of a file says the same of a column; it does not say how many bytes the packed form takes.
+    pub fn is_in_header(&self, of_header: &Self) -> bool {
+        Self { packed_bytes: None, ..self.clone() } == *of_header
+    }
 }
 
 /// A resident copy: the decoded column over bytes that lie on `tier`.
@@ -79,10 +90,25 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Bytes of its image in memory, on any tier; placement weighs these.
+    /// Bytes of its image in memory: of its copy if there is one, else of a plain one.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        codec::image_bytes(&self.home)
+        self.resident.load().as_ref().map_or_else(|| self.bytes_in(Form::Plain), |copy| copy.bytes.buffer.len() as u64)
+    }
+
+    /// Bytes of its image in the form that it gets where `form` is wanted, on any tier; placement weighs these.
+    #[inline]
+    pub fn bytes_in(&self, form: Form) -> u64 {
+        let plain = codec::image_bytes(&self.home);
+        match (form, self.home.packed_bytes) {
+            (Form::Packed, Some(packed)) => packed.min(plain),
+            _ => plain,
+        }
+    }
+
+    /// The form that it gets where `form` is wanted: no other than the plain one where that takes fewer bytes.
+    pub fn form(&self, form: Form) -> Form {
+        if self.bytes_in(form) < self.bytes_in(Form::Plain) { form } else { Form::Plain }
     }
 
     /// Bytes of its values as scans return them.

@@ -1,7 +1,7 @@
 //! Page bounds of a column: the least and the greatest value of every 8,192 rows.
 //!
-//! They are computed when a scan that filters on the column has read all of it from its home: no extra read is done,
-//! and a column that is never filtered on has none. Rows of a chunk never change, so page bounds stay valid as long as
+//! They are computed when a scan that filters on the column has read all of it from its home, or found it packed in memory:
+//! no extra read is done, and a column that is never filtered on has none. Rows of a chunk never change, so page bounds stay valid as long as
 //! the chunk exists; they do not survive a restart. They take 24 bytes for each page.
 
 use std::ops::Range;
@@ -14,7 +14,7 @@ use arrow::datatypes::{
     UInt16Type, UInt32Type,
 };
 
-use crate::tier::codec::{PAGE_ROWS, StoredColumn};
+use crate::tier::codec::{Form, PAGE_ROWS, StoredColumn};
 
 /// Least and greatest value of each page; `None` for a page of nulls. Decimals are unscaled, dates and times have the
 /// unit of their type.
@@ -27,6 +27,14 @@ impl PageBounds {
         let rows = column.rows();
         if rows <= PAGE_ROWS {
             return None;
+        }
+        if column.form() == Form::Packed {
+            let narrow = |(min, max): (i128, i128)| Some((i64::try_from(min).ok()?, i64::try_from(max).ok()?));
+            let pages = column.packed_bounds()?;
+            return pages
+                .map(|page| page.map_or(Some(None), |page| narrow(page).map(Some)))
+                .collect::<Option<_>>()
+                .map(Self);
         }
         let values = column.stored_values(0, rows)?;
         let pages = (0..rows).step_by(PAGE_ROWS).map(|first| values.slice(first, PAGE_ROWS.min(rows - first)));

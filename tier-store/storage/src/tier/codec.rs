@@ -4,7 +4,7 @@
 //! metadata carries `terrace.format_version`, the footer's a checksum of the whole file ([`check_stamp`]). The buffers
 //! of one column are neighbours in the batch's body; a [`ColumnLayout`] says how to cut them, so that a column decodes
 //! without the file around it. In memory a column is one range of bytes cut the same way, its *image*: the stored bytes
-//! without the compression that buffers may have in the file ([`Packing`]). In file and memory alike, integers and decimals may
+//! without the compression that buffers may have in the file ([`CompressionRule`]). In file and memory alike, integers and decimals may
 //! be narrower than declared ([`Encoding`]), and a column of few distinct texts is stored as keys of a [`Dictionary`].
 //!
 //! ```text
@@ -19,25 +19,29 @@
 //! - [`decode`]: images to arrays, without copying
 //! - [`dictionary`]: dictionary encoding of texts
 //! - [`encode`]: writes chunk files and reads their headers
-//! - [`narrow`]: narrow storage of numbers, and [`StoredColumn`]
-//! - [`packed`]: decompresses the buffers of a column
-//! - [`packed_file`]: writes files with compressed buffers
-//! - [`packing`]: chooses the buffers to compress
+//! - [`narrow`]: narrow storage of numbers
+//! - [`packed`]: the packed form of numbers in memory
+//! - [`compressed`]: decompresses the buffers of a column
+//! - [`compressed_file`]: writes files with compressed buffers
+//! - [`compression_rule`]: chooses the buffers to compress
 //! - [`part`]: reads some rows of a column
 //! - [`stamp`]: the checksum of a whole file
+//! - [`stored_column`]: columns as tiers store them, and as scans take them
 
 mod compact;
+mod compressed;
+mod compressed_file;
 mod compression;
+mod compression_rule;
 mod convert;
 mod decode;
 mod dictionary;
 mod encode;
 mod narrow;
 mod packed;
-mod packed_file;
-mod packing;
 mod part;
 mod stamp;
+mod stored_column;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,7 +54,9 @@ use crate::table::SegmentHome;
 
 pub use compact::normalize_column;
 pub use compact::{PAGE_ROWS, long_bytes, normalize, slice_column};
+pub use compressed::{Compressed, decompressed, decompressed_bytes, image_bytes};
 pub use compression::Compression;
+pub use compression_rule::{CompressionRule, DecompressionRates, Rates};
 pub use decode::decode_column;
 use decode::{decode_copy, decode_written};
 pub use dictionary::{Dictionary, DictionaryEncoding};
@@ -59,12 +65,31 @@ pub use encode::{
     schema_len,
 };
 pub use encode::{check_types, reencode_chunk, write_file};
-pub use narrow::{Encoding, StoredColumn, decode_stored, stored_bytes};
-pub use narrow::{may_be_narrow, narrow_column};
-pub use packed::{Packed, image_bytes, unpacked, unpacked_bytes};
-pub use packing::{DecompressionRates, Packing, Rates};
+pub use narrow::{Encoding, may_be_narrow, narrow_column};
+pub use packed::{PackedColumn, has_filled_nulls, pack, packed_bytes, with_filled_nulls};
 pub use part::{Part, PartOptions};
 pub use stamp::{Stamp, check_stamp};
+pub use stored_column::{StoredColumn, decode_stored, packed_bytes_of_file, stored_bytes};
+
+/// How an image in memory stores the values of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// As in the file: Arrow arrays, in narrow types.
+    #[default]
+    Plain,
+    /// In as few bits as each page needs ([`PackedColumn`]).
+    Packed,
+}
+
+impl std::fmt::Display for Form {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "plain",
+            Self::Packed => "packed",
+        })
+    }
+}
 
 /// Bytes covered by one checksum of [`SegmentHome::checksums`].
 pub const CHECKSUM_BLOCK_BYTES: usize = 16 * 1024;
@@ -72,7 +97,7 @@ pub const CHECKSUM_BLOCK_BYTES: usize = 16 * 1024;
 /// Version of chunk files that have neither compressed buffers nor dictionaries.
 pub const FORMAT_VERSION: u32 = 2;
 /// Version of chunk files with compressed buffers or dictionaries. Both are read.
-pub const PACKED_FORMAT_VERSION: u32 = 3;
+pub const COMPRESSED_FORMAT_VERSION: u32 = 3;
 
 /// Key of the format version in the metadata of a chunk file's schema.
 pub const FORMAT_VERSION_KEY: &str = "terrace.format_version";

@@ -31,6 +31,7 @@ use terrace_tier_store::migrate::{Outcome, Relocation, try_move};
 use terrace_tier_store::placement::MergeKind;
 use terrace_tier_store::table::{ChunkAdmission, Table, TableDefinition, TableName, TableVersion};
 use terrace_tier_store::tier::TierId;
+use terrace_tier_store::tier::codec::Form;
 use terrace_tier_store::tier::nvm::NvmBacking;
 use terrace_tier_store::{Store, StoreOptions, store::NvmOptions};
 
@@ -130,22 +131,29 @@ impl Fixture {
         Self { store, table, version, expected, _dir: dir }
     }
 
-    /// Moves a segment to a tier; 2 is the home tier.
+    /// Moves a segment to a tier, in the plain form; 2 is the home tier.
     pub fn place(&self, chunk: usize, column: usize, tier: usize) {
+        self.place_as(chunk, column, tier, Form::Plain);
+    }
+
+    fn place_as(&self, chunk: usize, column: usize, tier: usize, form: Form) {
         let chunk = &self.version.chunks[chunk].chunk;
         let segment = &chunk.segments[column];
         segment.resident.store(None);
         let tiers = self.store.memory_tiers();
         let home = self.store.home().as_ref();
         let [from, to] = [tiers.len(), tier].map(|tier| TierId(tier as u8));
-        let moved = try_move(&tiers, home, &Relocation { chunk: Arc::clone(chunk), column, from, to });
+        let moved = try_move(&tiers, home, &Relocation { chunk: Arc::clone(chunk), column, from, to, form });
         assert_eq!(moved.unwrap(), Outcome::Moved);
     }
 
-    /// Moves every segment to the tier given by `tier`.
+    /// Moves every segment to the tier given by `tier`, every second one in the packed form.
     pub fn place_all(&self, mut tier: impl FnMut(usize, usize) -> usize) {
         for chunk in 0..self.version.chunks.len() {
-            (0..schema().fields().len()).for_each(|column| self.place(chunk, column, tier(chunk, column)));
+            for column in 0..schema().fields().len() {
+                let form = [Form::Plain, Form::Packed][(chunk + column) % 2];
+                self.place_as(chunk, column, tier(chunk, column), form);
+            }
         }
     }
 

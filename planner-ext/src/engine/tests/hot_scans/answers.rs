@@ -4,6 +4,7 @@ use arrow::array::ArrayRef;
 use terrace_test_support::depth::{by_depth, is_deep};
 use terrace_tier_store::migrate::{Relocation, try_move};
 use terrace_tier_store::tier::TierId;
+use terrace_tier_store::tier::codec::Form;
 
 use super::*;
 use crate::engine::tests::generator::{self, Rng};
@@ -178,7 +179,8 @@ impl Twins {
                 let up = TierId(0);
                 let down = TierId(tiers.len() as u8);
                 let (from, to) = here.map_or((down, up), |here| (here, down));
-                let _ = try_move(&tiers, home, &Relocation { chunk: Arc::clone(&entry.chunk), column, from, to });
+                let form = [Form::Plain, Form::Packed][self.rng.below(2) as usize];
+                let _ = try_move(&tiers, home, &Relocation { chunk: Arc::clone(&entry.chunk), column, from, to, form });
             }
         }
     }

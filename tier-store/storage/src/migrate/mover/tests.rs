@@ -26,7 +26,7 @@ fn tiers(dram_bytes: u64, nvm_bytes: u64) -> Vec<Arc<dyn MemoryTier>> {
 }
 
 fn relocation(chunk: &Arc<Chunk>, column: usize, from: TierId, to: TierId) -> Relocation {
-    Relocation { chunk: Arc::clone(chunk), column, from, to }
+    Relocation { chunk: Arc::clone(chunk), column, from, to, form: Form::Plain }
 }
 
 fn used(tiers: &[Arc<dyn MemoryTier>]) -> Vec<u64> {
@@ -320,7 +320,9 @@ fn budgets_hold_and_values_are_right_while_everything_moves_at_random() {
                     let chunk = &chunks[rng.random_range(0..chunks.len())];
                     let from = TierId(rng.random_range(0..3));
                     let to = TierId(rng.random_range(0..3));
-                    let outcome = try_move(tiers, home, &relocation(chunk, rng.random_range(0..2), from, to)).unwrap();
+                    let form = [Form::Plain, Form::Packed][rng.random_range(0..2)];
+                    let relocation = Relocation { form, ..relocation(chunk, rng.random_range(0..2), from, to) };
+                    let outcome = try_move(tiers, home, &relocation).unwrap();
                     moved += usize::from(outcome == Outcome::Moved);
                     assert!(!over(tiers));
                 }

@@ -58,45 +58,69 @@ fn cast<F: ArrowPrimitiveType, T: ArrowPrimitiveType>(
 }
 
 /// A value of 16 bytes as two halves, because compilers have no vectors of `i128`.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
-struct Halves([i64; 2]);
+pub(super) struct Halves([i64; 2]);
+
+impl Halves {
+    #[inline]
+    pub(super) fn from_i64(value: i64) -> Self {
+        Self::ordered(value, value >> 63)
+    }
+
+    #[inline]
+    pub(super) fn from_i128(value: i128) -> Self {
+        Self::ordered(value as i64, (value >> 64) as i64)
+    }
+
+    #[inline]
+    fn ordered(low: i64, high: i64) -> Self {
+        Self(if cfg!(target_endian = "little") { [low, high] } else { [high, low] })
+    }
+}
+
+/// A buffer of the values of 16 bytes.
+pub(super) fn buffer_of_halves(halves: Vec<Halves>) -> Buffer {
+    let bytes = halves.len() * size_of::<Halves>();
+    let start = std::ptr::NonNull::from(halves.as_slice()).cast();
+    // SAFETY: these are the bytes of the vector, all of them written, and the buffer owns the vector.
+    unsafe { Buffer::from_custom_allocation(start, bytes, Arc::new(halves)) }
+}
 
 fn decimals<F: ArrowPrimitiveType>(
     from: &PrimitiveArray<F>,
     value: impl Fn(F::Native) -> i64,
 ) -> PrimitiveArray<Decimal128Type> {
-    let halves = map_values(from.values(), |v| {
-        let value = value(v);
-        let halves = [value, value >> 63];
-        Halves(if cfg!(target_endian = "little") { halves } else { [halves[1], halves[0]] })
-    });
-    let bytes = halves.len() * size_of::<Halves>();
-    let start = std::ptr::NonNull::from(halves.as_slice()).cast();
-    // SAFETY: these are the bytes of the vector, all of them written, and the buffer owns the vector.
-    let buffer = unsafe { Buffer::from_custom_allocation(start, bytes, Arc::new(halves)) };
+    let buffer = buffer_of_halves(map_values(from.values(), |v| Halves::from_i64(value(v))));
     PrimitiveArray::new(ScalarBuffer::from(buffer), from.nulls().cloned())
 }
 
-/// Like `values`, but compiled for this processor.
+/// Each value, converted by `value`.
 fn map_values<F: Copy, T>(from: &[F], value: impl Fn(F) -> T) -> Vec<T> {
+    let mut to = Vec::with_capacity(from.len());
+    append_values(from, &mut to, value);
+    to
+}
+
+/// Appends each value, converted by `value`, in a loop that is compiled for this processor.
+pub(super) fn append_values<F: Copy, T>(from: &[F], to: &mut Vec<T>, value: impl Fn(F) -> T) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2, for which the function is compiled.
-        return unsafe { values_avx2(from, value) };
+        return unsafe { append_avx2(from, to, value) };
     }
-    values(from, value)
+    append(from, to, value);
 }
 
 #[inline(always)]
-fn values<F: Copy, T>(from: &[F], value: impl Fn(F) -> T) -> Vec<T> {
-    from.iter().map(|v| value(*v)).collect()
+fn append<F: Copy, T>(from: &[F], to: &mut Vec<T>, value: impl Fn(F) -> T) {
+    to.extend(from.iter().map(|v| value(*v)));
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn values_avx2<F: Copy, T>(from: &[F], value: impl Fn(F) -> T) -> Vec<T> {
-    values(from, value)
+fn append_avx2<F: Copy, T>(from: &[F], to: &mut Vec<T>, value: impl Fn(F) -> T) {
+    append(from, to, value);
 }
 
 #[cfg(test)]
@@ -115,9 +139,9 @@ mod tests {
             let bytes: Vec<i8> = (0..len).map(|_| rng.random()).collect();
             let ints: Vec<i32> = (0..len).map(|_| rng.random::<i32>() >> rng.random_range(0..32)).collect();
             let longs: Vec<i64> = (0..len).map(|_| rng.random::<i64>() >> rng.random_range(0..64)).collect();
-            assert_eq!(map_values(&bytes, i64::from), values(&bytes, i64::from));
-            assert_eq!(map_values(&ints, i64::from), values(&ints, i64::from));
-            assert_eq!(map_values(&longs, |v| v as i8), values(&longs, |v| v as i8));
+            assert_eq!(map_values(&bytes, i64::from), bytes.iter().map(|v| i64::from(*v)).collect::<Vec<_>>());
+            assert_eq!(map_values(&ints, i64::from), ints.iter().map(|v| i64::from(*v)).collect::<Vec<_>>());
+            assert_eq!(map_values(&longs, |v| v as i8), longs.iter().map(|v| *v as i8).collect::<Vec<_>>());
             let narrow: ArrayRef = Arc::new(Decimal32Array::from(ints.clone()));
             let wide = convert(&narrow, &DataType::Decimal128(38, 2)).unwrap();
             assert_eq!(wide.data_type(), &DataType::Decimal128(38, 2));

@@ -17,9 +17,9 @@ use arrow::datatypes::{ArrowDictionaryKeyType, ArrowNativeType, DataType, UInt8T
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use terrace_model::Result;
 
+use super::compressed::Compressed;
 use super::corrupt;
 use super::encode::{footer, message};
-use super::packed::Packed;
 
 /// Most bytes of all values of a dictionary; the catalog stores them.
 const MOST_BYTES: usize = 16 << 10;
@@ -43,7 +43,8 @@ pub struct DictionaryEncoding {
     #[serde(rename = "words")]
     pub dictionary: Dictionary,
     /// How the keys are compressed; `None` when they are not.
-    pub packed: Option<Packed>,
+    #[serde(rename = "packed")]
+    pub compressed: Option<Compressed>,
 }
 
 impl DictionaryEncoding {
@@ -82,9 +83,14 @@ impl Dictionary {
             DataType::UInt16 => arrow::compute::max(keys.as_primitive::<UInt16Type>()).map(u64::from),
             other => return Err(corrupt(format!("keys of a dictionary are of type {other}"))),
         };
-        match most.filter(|most| *most >= self.count() as u64) {
-            Some(most) => Err(corrupt(format!("key {most} is outside a dictionary of {} values", self.count()))),
-            None => Ok(()),
+        most.map_or(Ok(()), |most| self.check_key(most.into()))
+    }
+
+    /// Fails when the key has no value.
+    pub(super) fn check_key(&self, key: i128) -> Result<()> {
+        match usize::try_from(key).is_ok_and(|key| key < self.count()) {
+            true => Ok(()),
+            false => Err(corrupt(format!("key {key} is outside a dictionary of {} values", self.count()))),
         }
     }
 

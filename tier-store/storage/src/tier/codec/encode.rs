@@ -9,10 +9,11 @@ use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_ipc::{MetadataVersion, root_as_footer, root_as_message};
 use terrace_model::{Error, Result};
 
-use super::packed::{LENGTH_BYTES, Packed, RAW};
+use super::compressed::{Compressed, LENGTH_BYTES, RAW};
 use super::{
-    ColumnLayout, Compression, Encoding, FORMAT_VERSION, FORMAT_VERSION_KEY, PACKED_FORMAT_VERSION, Packing, checksums,
-    compact, corrupt, declared_schema, dictionary, narrow, packed_file, stamp,
+    COMPRESSED_FORMAT_VERSION, ColumnLayout, Compression, CompressionRule, Encoding, FORMAT_VERSION,
+    FORMAT_VERSION_KEY, checksums, compact, compressed_file, corrupt, declared_schema, dictionary, narrow,
+    packed_bytes, stamp, with_filled_nulls,
 };
 use crate::table::SegmentHome;
 
@@ -43,24 +44,39 @@ pub struct ChunkHeader {
 /// [`super::normalize`]), integers and decimals stored as narrow as they go. Fails with
 /// [`Error::Unsupported`], naming the column, for dictionary, union and run-end encoded types.
 pub fn encode_chunk(batch: &RecordBatch) -> Result<EncodedChunk> {
-    encode_chunk_as(batch, Packing::Raw)
+    encode_chunk_as(batch, CompressionRule::Raw)
 }
 
-/// Like [`encode_chunk`], with the compression that `packing` chooses.
-pub fn encode_chunk_as(batch: &RecordBatch, packing: Packing<'_>) -> Result<EncodedChunk> {
-    encode_file(batch, packing, true)
+/// Like [`encode_chunk`], with the compression that `rule` chooses.
+pub fn encode_chunk_as(batch: &RecordBatch, rule: CompressionRule<'_>) -> Result<EncodedChunk> {
+    encode_file(batch, rule, true, |_| true)
 }
 
 /// Like [`encode_chunk_as`], for a batch that was encoded before and got these `homes`. Columns get dictionaries only if
 /// some did then: an earlier version of Terrace encoded without dictionaries.
-pub fn reencode_chunk(batch: &RecordBatch, packing: Packing<'_>, homes: &[&SegmentHome]) -> Result<EncodedChunk> {
-    encode_file(batch, packing, homes.iter().any(|home| home.encoding.dictionary().is_some()))
+pub fn reencode_chunk(batch: &RecordBatch, rule: CompressionRule<'_>, homes: &[&SegmentHome]) -> Result<EncodedChunk> {
+    let dictionaries = homes.iter().any(|home| home.encoding.dictionary().is_some());
+    // An earlier version did not fill nulls either, and knew of no packed form.
+    let is_packable = |column: usize| homes.get(column).is_some_and(|home| home.packed_bytes.is_some());
+    let mut encoded = encode_file(batch, rule, dictionaries, is_packable)?;
+    for (home, before) in encoded.homes.iter_mut().zip(homes) {
+        home.packed_bytes = before.packed_bytes;
+    }
+    Ok(encoded)
 }
 
-fn encode_file(batch: &RecordBatch, packing: Packing<'_>, dictionaries: bool) -> Result<EncodedChunk> {
+fn encode_file(
+    batch: &RecordBatch,
+    rule: CompressionRule<'_>,
+    dictionaries: bool,
+    fills_nulls: impl Fn(usize) -> bool,
+) -> Result<EncodedChunk> {
     check_types(batch.schema_ref())?;
     let stored = narrow::narrow_batch(&compact::page_views(batch)?, dictionaries)?;
-    write_file(&stored, packing, |bytes| Ok(Vec::with_capacity(bytes)))
+    let columns = stored.columns().iter().cloned().enumerate();
+    let columns = columns.map(|(at, column)| if fills_nulls(at) { with_filled_nulls(column) } else { column });
+    let stored = compact::rebuilt(&stored, stored.schema(), columns.collect())?;
+    write_file(&stored, rule, |bytes| Ok(Vec::with_capacity(bytes)))
 }
 
 /// Fails with [`Error::Unsupported`], naming the column, for types that chunk files cannot hold.
@@ -76,13 +92,13 @@ pub fn check_types(schema: &Schema) -> Result<()> {
 /// Encodes a batch of columns in their stored types into a file that `open` makes for about the given number of bytes.
 pub fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
     batch: &RecordBatch,
-    packing: Packing<'_>,
+    rule: CompressionRule<'_>,
     open: impl Fn(usize) -> Result<File>,
 ) -> Result<EncodedChunk<File>> {
     let mut metadata = batch.schema_ref().metadata().clone();
     let has_dictionaries =
         batch.schema_ref().fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..)));
-    let version = if has_dictionaries { PACKED_FORMAT_VERSION } else { FORMAT_VERSION };
+    let version = if has_dictionaries { COMPRESSED_FORMAT_VERSION } else { FORMAT_VERSION };
     metadata.insert(FORMAT_VERSION_KEY.into(), version.to_string());
     let schema: Arc<Schema> = Arc::new(batch.schema_ref().as_ref().clone().with_metadata(metadata));
     let batch = batch.clone().with_schema(Arc::clone(&schema))?;
@@ -93,15 +109,18 @@ pub fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
     writer.write(&batch)?;
     writer.finish()?;
     let mut bytes = writer.into_inner()?;
-    let compressed = match packing {
-        Packing::Raw => None,
-        _ => packing.compress_buffers(&Body::from_file(bytes.as_ref())?.buffers()?)?,
+    let compressed = match rule {
+        CompressionRule::Raw => None,
+        _ => rule.compress_buffers(&Body::from_file(bytes.as_ref())?.buffers()?)?,
     };
     if let Some(compressed) = compressed {
-        bytes = packed_file::write(bytes.as_ref(), &compressed, PACKED_FORMAT_VERSION, open)?;
+        bytes = compressed_file::write(bytes.as_ref(), &compressed, COMPRESSED_FORMAT_VERSION, open)?;
     }
-    let (_, homes) = record_batch(bytes.as_ref(), &footer(bytes.as_ref())?, &schema)?;
+    let (_, mut homes) = record_batch(bytes.as_ref(), &footer(bytes.as_ref())?, &schema)?;
     stamp::stamp(bytes.as_mut(), &homes)?;
+    for (home, column) in homes.iter_mut().zip(batch.columns()) {
+        home.packed_bytes = packed_bytes(column);
+    }
     Ok(EncodedChunk { bytes, homes })
 }
 
@@ -242,9 +261,9 @@ pub(super) fn footer(file: &[u8]) -> Result<arrow_ipc::Footer<'_>> {
 
 pub(super) fn check_version(version: Option<&str>) -> Result<()> {
     match version.map(str::parse::<u32>) {
-        Some(Ok(FORMAT_VERSION | PACKED_FORMAT_VERSION)) => Ok(()),
+        Some(Ok(FORMAT_VERSION | COMPRESSED_FORMAT_VERSION)) => Ok(()),
         Some(Ok(found)) => {
-            Err(Error::UnsupportedFormat { path: "segment".into(), found, supported: PACKED_FORMAT_VERSION })
+            Err(Error::UnsupportedFormat { path: "segment".into(), found, supported: COMPRESSED_FORMAT_VERSION })
         }
         _ => Err(corrupt(format!("it was not written by Terrace ({FORMAT_VERSION_KEY} is missing)"))),
     }
@@ -296,16 +315,16 @@ fn home(
     compression: Option<Compression>,
     end_of_last: &mut u64,
 ) -> Result<SegmentHome> {
-    let packed =
+    let compressed =
         compression.map(|compression| read_lengths(&mut layout, body.bytes, compression)).transpose()?.flatten();
-    let buffers = packed.as_ref().map_or(&layout.buffers, |packed| &packed.buffers);
+    let buffers = compressed.as_ref().map_or(&layout.buffers, |compressed| &compressed.buffers);
     let first = match compression {
         // In a compressed file the offsets of empty buffers have no meaning.
         Some(_) => buffers.iter().find(|(_, len)| *len > 0),
         None => buffers.first(),
     };
     // The length of a raw buffer lies 8 bytes before a multiple of 64, so a compressed column starts at the multiple below.
-    let start = first.map_or(*end_of_last, |(offset, _)| if packed.is_some() { offset & !63 } else { *offset });
+    let start = first.map_or(*end_of_last, |(offset, _)| if compressed.is_some() { offset & !63 } else { *offset });
     let mut end = start;
     let mut relative = Vec::with_capacity(buffers.len());
     for (offset, len) in buffers {
@@ -323,20 +342,21 @@ fn home(
     let checksums = checksums(stored);
     let mut encoding = Encoding::Plain;
     let mut wide_bytes = len;
-    match packed {
-        Some(packed) => {
+    match compressed {
+        Some(compressed) => {
             wide_bytes = layout.buffers.iter().map(|(offset, len)| offset + len).max().unwrap_or(0);
-            encoding = Encoding::Packed(Box::new(Packed { buffers: relative, ..packed }));
+            encoding = Encoding::Compressed(Box::new(Compressed { buffers: relative, ..compressed }));
         }
         None => layout.buffers = relative,
     }
-    Ok(SegmentHome { offset: body.start as u64 + start, len, encoding, wide_bytes, checksums, layout })
+    let packed_bytes = None;
+    Ok(SegmentHome { offset: body.start as u64 + start, len, encoding, wide_bytes, packed_bytes, checksums, layout })
 }
 
 /// Reads the lengths before the buffers of a column in a file with compression. If no buffer is compressed, the layout gets
 /// the buffers after their lengths. Else it gets the offsets of the buffers after decompression, and the function returns
 /// their places in the body.
-fn read_lengths(layout: &mut ColumnLayout, body: &[u8], compression: Compression) -> Result<Option<Packed>> {
+fn read_lengths(layout: &mut ColumnLayout, body: &[u8], compression: Compression) -> Result<Option<Compressed>> {
     let stored = layout.buffers.clone();
     let mut any = false;
     let mut end = 0u64;
@@ -360,7 +380,7 @@ fn read_lengths(layout: &mut ColumnLayout, body: &[u8], compression: Compression
         return Ok(None);
     }
     layout.buffers.iter_mut().filter(|(_, len)| *len == 0).for_each(|buffer| *buffer = (0, 0));
-    Ok(Some(Packed { compression, width: 0, buffers: stored }))
+    Ok(Some(Compressed { compression, width: 0, buffers: stored }))
 }
 
 /// Number of nodes, of fixed buffers and of view columns of a type, its children included.

@@ -5,11 +5,9 @@
 //! Memory tiers hold the same bytes. A scan widens slice by slice, while the slice is in the processor's cache.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, RecordBatch, make_array};
-use arrow::buffer::{Buffer, MutableBuffer};
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{concat, max, min};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Decimal64Type, Decimal128Type, FieldRef, Int16Type, Int32Type, Int64Type, Schema,
@@ -19,10 +17,7 @@ use terrace_model::Result;
 
 use super::convert::convert;
 use super::dictionary::{dictionary_encoded, stands_for};
-use super::{
-    ColumnLayout, Dictionary, DictionaryEncoding, Packed, corrupt, decode_column, decode_copy, decode_written,
-    slice_column, unpacked,
-};
+use super::{Compressed, Dictionary, DictionaryEncoding, corrupt};
 use crate::table::SegmentHome;
 
 /// Key of the declared type in the metadata of a field that is stored in a narrower one.
@@ -37,7 +32,8 @@ pub enum Encoding {
     /// Values of this many bytes each, to be widened to the declared type.
     Narrow(u8),
     /// Like one of the above, with some of the buffers compressed.
-    Packed(Box<Packed>),
+    #[serde(rename = "Packed")]
+    Compressed(Box<Compressed>),
     /// Keys into a dictionary of texts.
     #[serde(rename = "Worded")]
     Dictionary(Box<DictionaryEncoding>),
@@ -69,7 +65,7 @@ impl Encoding {
         match self {
             Self::Plain | Self::Dictionary(_) => None,
             Self::Narrow(width) => Some(*width),
-            Self::Packed(packed) => Some(packed.width).filter(|width| *width > 0),
+            Self::Compressed(compressed) => Some(compressed.width).filter(|width| *width > 0),
         }
     }
 
@@ -83,212 +79,22 @@ impl Encoding {
 
     /// The encoding of the same bytes as keys of type `stored` into a dictionary.
     fn with_dictionary(self, stored: &DataType, dictionary: Dictionary) -> Self {
-        let packed = if let Self::Packed(packed) = self { Some(*packed) } else { None };
+        let compressed = if let Self::Compressed(compressed) = self { Some(*compressed) } else { None };
         let width = if *stored == DataType::UInt8 { 1 } else { 2 };
-        Self::Dictionary(Box::new(DictionaryEncoding { width, dictionary, packed }))
+        Self::Dictionary(Box::new(DictionaryEncoding { width, dictionary, compressed }))
     }
 
     /// The encoding of the same bytes as values of type `stored`.
     fn with_stored_type(self, stored: &DataType, declared: &DataType) -> Self {
         let width = stored.primitive_width().filter(|_| stored != declared).map(|width| width as u8);
         match (self, width) {
-            (Self::Packed(packed), width) => Self::Packed(Box::new(Packed { width: width.unwrap_or(0), ..*packed })),
+            (Self::Compressed(compressed), width) => {
+                Self::Compressed(Box::new(Compressed { width: width.unwrap_or(0), ..*compressed }))
+            }
             (_, Some(width)) => Self::Narrow(width),
             (_, None) => Self::Plain,
         }
     }
-}
-
-/// A column of a chunk in memory, perhaps in a narrower type than declared, perhaps a window of its rows.
-#[derive(Debug, Clone)]
-pub struct StoredColumn {
-    /// Rows `first .. first + array.len()` of `rows`.
-    array: ArrayRef,
-    first: usize,
-    rows: usize,
-    form: Form,
-}
-
-/// How the array of a column relates to its values.
-#[derive(Debug, Clone)]
-enum Form {
-    /// The values, in the declared type.
-    Declared,
-    /// The values, in a narrower type than this declared one.
-    Narrow(DataType),
-    /// Keys into this dictionary.
-    Keys(Dictionary),
-}
-
-impl StoredColumn {
-    /// A column in its declared type.
-    pub fn plain(array: ArrayRef) -> Self {
-        Self::all_rows(array, Form::Declared)
-    }
-
-    fn all_rows(array: ArrayRef, form: Form) -> Self {
-        Self { first: 0, rows: array.len(), array, form }
-    }
-
-    /// Turns the column into a window of a column of `rows` rows, from row `first` on.
-    pub(super) fn into_window(self, first: usize, rows: usize) -> Self {
-        Self { first, rows, ..self }
-    }
-
-    /// Decodes the column whose stored bytes are `stored`. Nothing is trusted: all that Arrow promises is checked.
-    pub fn decode(home: &SegmentHome, declared: &DataType, rows: usize, stored: &Buffer) -> Result<Self> {
-        let bytes = unpacked(home, stored.clone(), &Arc::default())?;
-        let array = decode_column(&home.encoding.stored_type(declared), rows, &home.layout, &bytes)?;
-        Self::from_checked_array(array, &home.encoding, declared)
-    }
-
-    /// Decodes the column whose bytes were decompressed by [`unpacked`].
-    ///
-    /// # Safety
-    ///
-    /// The bytes are those of a valid column that was written at `home`: they were just written, or their checksums were
-    /// compared with the home's, which were taken when the column was written or checked ([`StoredColumn::decode`]).
-    pub unsafe fn decode_unpacked(
-        home: &SegmentHome,
-        declared: &DataType,
-        rows: usize,
-        bytes: &Buffer,
-    ) -> Result<Self> {
-        // SAFETY: the caller promises valid bytes.
-        unsafe { Self::decode_with_layout(&home.encoding, &home.layout, declared, rows, bytes) }
-    }
-
-    /// Like [`StoredColumn::decode_unpacked`], but for bytes whose buffers have another layout than in the file.
-    ///
-    /// # Safety
-    ///
-    /// As for [`StoredColumn::decode_unpacked`].
-    pub(super) unsafe fn decode_with_layout(
-        encoding: &Encoding,
-        layout: &ColumnLayout,
-        declared: &DataType,
-        rows: usize,
-        stored: &Buffer,
-    ) -> Result<Self> {
-        // SAFETY: the caller promises valid bytes.
-        let array = unsafe { decode_written(&encoding.stored_type(declared), rows, layout, stored)? };
-        Self::from_checked_array(array, encoding, declared)
-    }
-
-    /// Like [`StoredColumn::decode_unpacked`], but offsets and views are not checked a second time.
-    ///
-    /// # Safety
-    ///
-    /// `copy` has the bytes of an image that [`StoredColumn::decode_unpacked`] decoded.
-    pub(crate) unsafe fn decode_copied(
-        home: &SegmentHome,
-        declared: &DataType,
-        rows: usize,
-        copy: &Buffer,
-    ) -> Result<Self> {
-        // SAFETY: the caller promises a copy of a decoded image.
-        let array = unsafe { decode_copy(&home.encoding.stored_type(declared), rows, &home.layout, copy)? };
-        Ok(Self::from_array(array, &home.encoding, declared))
-    }
-
-    /// Builds the column after checking that every key has a value in the dictionary.
-    fn from_checked_array(array: ArrayRef, encoding: &Encoding, declared: &DataType) -> Result<Self> {
-        encoding.dictionary().map_or(Ok(()), |dictionary| dictionary.check_keys(&array))?;
-        Ok(Self::from_array(array, encoding, declared))
-    }
-
-    fn from_array(array: ArrayRef, encoding: &Encoding, declared: &DataType) -> Self {
-        let form = match encoding.dictionary() {
-            Some(dictionary) => Form::Keys(dictionary.clone()),
-            None if array.data_type() == declared => Form::Declared,
-            None => Form::Narrow(declared.clone()),
-        };
-        Self::all_rows(array, form)
-    }
-
-    /// Rows of the column, those outside of a window included.
-    #[inline]
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// All rows in their declared type.
-    #[inline]
-    pub fn widened(&self) -> Result<ArrayRef> {
-        self.slice(0, self.rows())
-    }
-
-    /// The dictionary of a column that is stored as keys, and the keys of rows `offset .. offset + len`, of type UInt8 or
-    /// UInt16.
-    pub fn keys(&self, offset: usize, len: usize) -> Option<(&Dictionary, ArrayRef)> {
-        match &self.form {
-            Form::Keys(dictionary) => Some((dictionary, self.stored_slice(offset, len).ok()?)),
-            _ => None,
-        }
-    }
-
-    /// Rows `offset .. offset + len` as they are stored, perhaps in a narrower type than declared. `None` for a column that
-    /// is stored as keys.
-    pub fn stored_values(&self, offset: usize, len: usize) -> Option<ArrayRef> {
-        match &self.form {
-            Form::Declared | Form::Narrow(_) => self.stored_slice(offset, len).ok(),
-            Form::Keys(_) => None,
-        }
-    }
-
-    fn stored_slice(&self, offset: usize, len: usize) -> Result<ArrayRef> {
-        match offset.checked_sub(self.first).filter(|start| start + len <= self.array.len()) {
-            Some(0) if len == self.array.len() => Ok(Arc::clone(&self.array)),
-            Some(start) => Ok(slice_column(&self.array, start, len)),
-            None => self.slice_beyond_window(offset..offset + len),
-        }
-    }
-
-    /// The rows of a range that is not inside the window. Rows outside of the window were not requested: they are zero or
-    /// empty.
-    fn slice_beyond_window(&self, range: Range<usize>) -> Result<ArrayRef> {
-        let window = self.first..self.first + self.array.len();
-        let inside = range.start.clamp(window.start, window.end)..range.end.clamp(window.start, window.end);
-        let before = range.start.min(window.start)..range.end.min(window.start);
-        let after = range.start.max(window.end)..range.end.max(window.end);
-        let [before, after] = [before, after].map(|rows| zeros(self.array.data_type(), rows.len()));
-        Ok(concat(&[&before?, &self.array.slice(inside.start - self.first, inside.len()), &after?])?)
-    }
-
-    /// Rows `offset .. offset + len` in their declared type; copied only where they are stored in another one.
-    pub fn slice(&self, offset: usize, len: usize) -> Result<ArrayRef> {
-        let slice = self.stored_slice(offset, len)?;
-        let wide = match &self.form {
-            Form::Declared => return Ok(slice),
-            Form::Narrow(declared) => convert(&slice, declared),
-            Form::Keys(dictionary) => dictionary.values_of_keys(&slice),
-        };
-        wide.ok_or_else(|| corrupt(format!("values of type {} cannot be widened", slice.data_type())))
-    }
-}
-
-/// An array of zeros, or of empty texts, of a type whose values have one width.
-fn zeros(data_type: &DataType, rows: usize) -> Result<ArrayRef> {
-    let width = match data_type {
-        DataType::Utf8View | DataType::BinaryView => Some(16),
-        DataType::FixedSizeBinary(width) => usize::try_from(*width).ok(),
-        other => other.primitive_width(),
-    };
-    let width = width.ok_or_else(|| corrupt(format!("type {data_type} cannot be read in part")))?;
-    let values = MutableBuffer::from_len_zeroed(rows * width).into();
-    Ok(make_array(ArrayData::builder(data_type.clone()).len(rows).add_buffer(values).build()?))
-}
-
-/// The stored bytes of a column in its file; `None` when the file ends before them.
-pub fn stored_bytes<'a>(home: &SegmentHome, file: &'a [u8]) -> Option<&'a [u8]> {
-    file.get(usize::try_from(home.offset).ok()?..usize::try_from(home.offset.checked_add(home.len)?).ok()?)
-}
-
-/// Decodes a column of a file to its declared type, from a copy of its bytes. Nothing is trusted, so the values are valid
-/// for that type whatever program wrote the file.
-pub fn decode_stored(home: &SegmentHome, declared: &DataType, rows: usize, file: &[u8]) -> Result<ArrayRef> {
-    let stored = stored_bytes(home, file).ok_or_else(|| corrupt("the file ends before a column"))?;
-    StoredColumn::decode(home, declared, rows, &Buffer::from(stored))?.widened()
 }
 
 /// The batch with each column in the narrowest type that holds it, and with dictionary encoding only if `dictionaries`.

@@ -307,7 +307,7 @@ impl Part {
     ///
     /// # Safety
     ///
-    /// The buffers hold the bytes of `home` that were written ([`StoredColumn::decode_unpacked`]).
+    /// The buffers hold the bytes of `home` that were written ([`StoredColumn::decode_image`]).
     pub(crate) unsafe fn decode(
         &self,
         home: &SegmentHome,

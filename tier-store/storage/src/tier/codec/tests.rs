@@ -26,23 +26,27 @@ fn stored(encoded: &EncodedChunk, column: usize) -> Buffer {
 /// A disk that is so slow that most compression pays.
 const SLOW: Rates = Rates { device: 1.0, decompression: DecompressionRates::TYPICAL };
 
-const PACKINGS: [Packing<'static>; 4] =
-    [Packing::Raw, Packing::Always(Compression::Lz4), Packing::Always(Compression::Zstd), Packing::Auto(SLOW)];
+const RULES: [CompressionRule<'static>; 4] = [
+    CompressionRule::Raw,
+    CompressionRule::Always(Compression::Lz4),
+    CompressionRule::Always(Compression::Zstd),
+    CompressionRule::Auto(SLOW),
+];
 
 fn check_round_trip(batch: &RecordBatch) {
-    PACKINGS.into_iter().for_each(|packing| check_round_trip_as(batch, packing));
+    RULES.into_iter().for_each(|rule| check_round_trip_as(batch, rule));
 }
 
-fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
-    let encoded = encode_chunk_as(batch, packing).unwrap();
+fn check_round_trip_as(batch: &RecordBatch, rule: CompressionRule<'_>) {
+    let encoded = encode_chunk_as(batch, rule).unwrap();
     assert_eq!(check_stamp(&encoded.bytes).unwrap(), Stamp::Valid);
     let homes: Vec<&SegmentHome> = encoded.homes.iter().collect();
-    let again = encode_chunk_as(batch, Packing::like(&homes)).unwrap();
+    let again = encode_chunk_as(batch, CompressionRule::like(&homes)).unwrap();
     assert!(again.homes == encoded.homes && again.bytes == encoded.bytes, "a second encoding gives the same bytes");
-    let packed = homes.iter().any(|home| home.encoding.compression().is_some());
+    let compressed = homes.iter().any(|home| home.encoding.compression().is_some());
     let has_dictionary = homes.iter().any(|home| home.encoding.dictionary().is_some());
-    let version = if packed || has_dictionary { PACKED_FORMAT_VERSION } else { FORMAT_VERSION };
-    if !packed {
+    let version = if compressed || has_dictionary { COMPRESSED_FORMAT_VERSION } else { FORMAT_VERSION };
+    if !compressed {
         assert!(encoded.bytes == encode_chunk(batch).unwrap().bytes, "a file without compression is as it ever was");
     }
     for (i, (home, column)) in encoded.homes.iter().zip(batch.columns()).enumerate() {
@@ -53,10 +57,10 @@ fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
         verify(home, &stored).unwrap();
         let read = StoredColumn::decode(home, declared, rows, &stored).unwrap();
         assert_eq!(&read.widened().unwrap(), column, "column {i} of type {declared}");
-        let image = unpacked(home, stored, &Arc::default()).unwrap();
+        let image = decompressed(home, stored, &Arc::default()).unwrap();
         assert_eq!(image.len() as u64, image_bytes(home));
         // SAFETY: it was just written.
-        let decoded = unsafe { StoredColumn::decode_unpacked(home, declared, rows, &image).unwrap() };
+        let decoded = unsafe { StoredColumn::decode_image(home, declared, rows, &image).unwrap() };
         let decoded = decoded.widened().unwrap();
         assert_eq!(&decoded, column, "column {i} of type {declared}");
         decoded.to_data().validate_full().unwrap();
@@ -87,7 +91,13 @@ fn check_round_trip_as(batch: &RecordBatch, packing: Packing<'_>) {
     }
     assert!(reader.next().is_none());
     let header = read_header(&encoded.bytes).unwrap();
-    assert_eq!((header.rows as usize, &header.homes), (batch.num_rows(), &encoded.homes));
+    let packed_bytes = encoded.homes.iter().map(|home| home.packed_bytes);
+    let homes = header.homes.into_iter().zip(batch.columns()).map(|(home, column)| SegmentHome {
+        packed_bytes: packed_bytes_of_file(&home, column.data_type(), batch.num_rows(), &encoded.bytes).unwrap(),
+        ..home
+    });
+    assert!(packed_bytes.eq(homes.clone().map(|home| home.packed_bytes)));
+    assert!(header.rows as usize == batch.num_rows() && homes.eq(encoded.homes.iter().cloned()));
     assert_eq!(header.schema, batch.schema());
 }
 
@@ -157,15 +167,15 @@ proptest! {
             prop_assert!(encoded.homes.iter().all(|home| home.encoding.dictionary().is_some()), "{:?}", encoded.homes);
         }
         // A file of an earlier version, without dictionaries, is encoded again to the same bytes.
-        let old = reencode_chunk(&batch, Packing::Raw, &[]).unwrap();
+        let old = reencode_chunk(&batch, CompressionRule::Raw, &[]).unwrap();
         let homes: Vec<&SegmentHome> = old.homes.iter().collect();
         prop_assert!(homes.iter().all(|home| home.encoding == Encoding::Plain));
-        prop_assert!(reencode_chunk(&batch, Packing::like(&homes), &homes).unwrap().bytes == old.bytes);
+        prop_assert!(reencode_chunk(&batch, CompressionRule::like(&homes), &homes).unwrap().bytes == old.bytes);
         let homes: Vec<&SegmentHome> = encoded.homes.iter().collect();
-        prop_assert!(reencode_chunk(&batch, Packing::like(&homes), &homes).unwrap().bytes == encoded.bytes);
+        prop_assert!(reencode_chunk(&batch, CompressionRule::like(&homes), &homes).unwrap().bytes == encoded.bytes);
         // A key without a value is damage.
         for (column, home) in batch.columns().iter().zip(&encoded.homes).filter(|(_, home)| home.encoding.dictionary().is_some()) {
-            prop_assert_eq!(postcard::from_bytes::<SegmentHome>(&postcard::to_stdvec(home).unwrap()).unwrap(), home.clone());
+            prop_assert_eq!(postcard::from_bytes::<SegmentHome>(&postcard::to_stdvec(home).unwrap()).unwrap(), SegmentHome { packed_bytes: None, ..home.clone() });
             let wrong = home.encoding.dictionary().unwrap().count().min(255) as u8;
             let mut bytes = vec![0_u8; home.len as usize];
             bytes.fill(wrong);
@@ -208,14 +218,14 @@ proptest! {
     fn damaged_compressed_bytes_are_damage_never_a_panic(seed: u64, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
         let batch = batch_of_all_types(seed, 200, 0.2);
         for compression in Compression::ALL {
-            let encoded = encode_chunk_as(&batch, Packing::Always(compression)).unwrap();
+            let encoded = encode_chunk_as(&batch, CompressionRule::Always(compression)).unwrap();
             for (column, home) in encoded.homes.iter().enumerate().filter(|(_, h)| h.encoding.compression().is_some()) {
                 let mut bytes = stored(&encoded, column).to_vec();
                 for (at, value) in &flips {
                     let at = at.index(bytes.len());
                     bytes[at] = *value;
                 }
-                match unpacked(home, Buffer::from(bytes), &Arc::default()) {
+                match decompressed(home, Buffer::from(bytes), &Arc::default()) {
                     Ok(bytes) => prop_assert!(bytes.len() as u64 <= image_bytes(home).max(1 << 20)),
                     Err(error) => prop_assert!(matches!(error, terrace_model::Error::Corrupt { .. }), "{error}"),
                 }
@@ -228,8 +238,8 @@ proptest! {
         let mut rng = StdRng::seed_from_u64(seed);
         let column = random_array(&mut rng, &DataType::Utf8View, 20, 0.1);
         let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
-        let packing = if compressed { Packing::Always(Compression::Lz4) } else { Packing::Raw };
-        let mut bytes = encode_chunk_as(&batch, packing).unwrap().bytes;
+        let rule = if compressed { CompressionRule::Always(Compression::Lz4) } else { CompressionRule::Raw };
+        let mut bytes = encode_chunk_as(&batch, rule).unwrap().bytes;
         for (at, value) in flips {
             let at = at.index(bytes.len());
             bytes[at] = value;
@@ -258,12 +268,12 @@ fn wrong_lengths_of_compressed_buffers_are_damage() {
     let zeros = Int64Array::from_iter((0..10_000).map(|n| if n % 100 == 0 { i64::MAX } else { n % 3 }));
     let batch = RecordBatch::try_from_iter([("a", Arc::new(zeros) as ArrayRef)]).unwrap();
     for compression in Compression::ALL {
-        let encoded = encode_chunk_as(&batch, Packing::Always(compression)).unwrap();
+        let encoded = encode_chunk_as(&batch, CompressionRule::Always(compression)).unwrap();
         let home = &encoded.homes[0];
         let bytes = stored(&encoded, 0);
         assert_eq!((home.encoding.to_string(), image_bytes(home)), (format!("plain, {compression}"), 80_000));
         let refused = |home: &SegmentHome, bytes: Buffer| {
-            let error = unpacked(home, bytes, &Arc::default()).unwrap_err();
+            let error = decompressed(home, bytes, &Arc::default()).unwrap_err();
             assert!(matches!(error, terrace_model::Error::Corrupt { .. }), "{error}");
         };
         let at = packed_at(home);
@@ -290,8 +300,8 @@ fn wrong_lengths_of_compressed_buffers_are_damage() {
 
 /// Offset of the length of the only compressed buffer.
 fn packed_at(home: &SegmentHome) -> usize {
-    let Encoding::Packed(packed) = &home.encoding else { panic!("{}", home.encoding) };
-    packed.buffers.iter().find(|(_, len)| *len > 0).unwrap().0 as usize
+    let Encoding::Compressed(compressed) = &home.encoding else { panic!("{}", home.encoding) };
+    compressed.buffers.iter().find(|(_, len)| *len > 0).unwrap().0 as usize
 }
 
 #[test]
@@ -349,7 +359,7 @@ fn foreign_and_future_files_are_refused() {
     let future = read_header(&write(&[(FORMAT_VERSION_KEY, "99")]));
     assert!(matches!(
         future,
-        Err(terrace_model::Error::UnsupportedFormat { found: 99, supported: PACKED_FORMAT_VERSION, .. })
+        Err(terrace_model::Error::UnsupportedFormat { found: 99, supported: COMPRESSED_FORMAT_VERSION, .. })
     ));
 }
 

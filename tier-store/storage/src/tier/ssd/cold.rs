@@ -195,9 +195,9 @@ pub(super) fn decode(
     let Some(part) = part else {
         let stored = reads.pop().ok_or(Error::Cancelled)?;
         let (home, declared) = verify_column(chunk, column, stored.as_slice())?;
-        let bytes = codec::unpacked(home, stored.into_arrow(None), pool).map_err(located)?;
+        let bytes = codec::decompressed(home, stored.into_arrow(None), pool).map_err(located)?;
         // SAFETY: `verify_column` has compared the checksums.
-        let decoded = unsafe { StoredColumn::decode_unpacked(home, declared, rows, &bytes).map_err(located)? };
+        let decoded = unsafe { StoredColumn::decode_image(home, declared, rows, &bytes).map_err(located)? };
         return Ok((decoded, Some(bytes)));
     };
     if reads.len() != part.ranges().len() {

@@ -26,7 +26,7 @@ impl PlannedColumn<'_> {
     /// Bytes of additional memory for the image, when a part is assembled or a compressed column is decompressed.
     pub(super) fn image_bytes(&self) -> u64 {
         match &self.part {
-            None => codec::unpacked_bytes(self.home),
+            None => codec::decompressed_bytes(self.home),
             Some(part) => part.image_bytes(self.home) as u64,
         }
     }

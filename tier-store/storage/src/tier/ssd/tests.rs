@@ -365,7 +365,7 @@ fn compressed_columns_are_read_too() {
         let numbers = (0..20_000_i64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64));
         let columns = [Arc::new(Int64Array::from_iter(numbers)) as ArrayRef, Arc::clone(batch.column(1))];
         let batch = RecordBatch::try_new(batch.schema(), columns.into()).unwrap();
-        let encoded = codec::encode_chunk_as(&batch, codec::Packing::Always(compression)).unwrap();
+        let encoded = codec::encode_chunk_as(&batch, codec::CompressionRule::Always(compression)).unwrap();
         let path = tier.write_chunk(TableId(7), ChunkId(8), Class::Write, &file(&encoded)).unwrap();
         let chunk = chunk_at(ChunkId(8), &batch, path, encoded);
         let compressions = chunk.segments.iter().map(|segment| segment.home.encoding.compression());
@@ -391,7 +391,7 @@ fn compressed_columns_are_read_too() {
         let schema = batch.schema();
         let declared = schema.field(1).data_type();
         // SAFETY: its checksums were compared when it was read.
-        let decoded = unsafe { codec::StoredColumn::decode_unpacked(home, declared, 20_000, &image).unwrap() };
+        let decoded = unsafe { codec::StoredColumn::decode_image(home, declared, 20_000, &image).unwrap() };
         assert_eq!(decoded.widened().unwrap().as_ref(), batch.column(1).as_ref());
     }
 }

@@ -1,7 +1,7 @@
 //! Chunk files with compressed buffers, made from the file without compression.
 //!
 //! Schema and footer are copied and changed in place (version of the format, place of the record batch); the metadata
-//! of the record batch is written again. See [`super::packed`] for the layout of the buffers.
+//! of the record batch is written again. See [`super::compressed`] for the layout of the buffers.
 
 use std::io::Write;
 
@@ -12,10 +12,10 @@ use arrow_ipc::{
 use flatbuffers::FlatBufferBuilder;
 use terrace_model::{Error, Result};
 
+use super::compressed::{LENGTH_BYTES, RAW};
+use super::compression_rule::CompressedBuffers;
 use super::corrupt;
 use super::encode::{Body, check_version, footer, schema_at_start, version_of};
-use super::packed::{LENGTH_BYTES, RAW};
-use super::packing::CompressedBuffers;
 
 /// Alignment of everything in a file, in bytes.
 const ALIGNMENT: u64 = 64;

@@ -54,9 +54,9 @@ impl DecompressionRates {
 }
 
 impl Rates {
-    /// Microseconds gained, or lost if negative, when `bytes` are stored in `packed` bytes.
-    fn gain_us(&self, compression: Compression, bytes: usize, packed: f64) -> f64 {
-        (bytes as f64 - packed) / self.device - CORE_WEIGHT * bytes as f64 / self.decompression.rate_of(compression)
+    /// Microseconds gained, or lost if negative, when `bytes` are stored in `compressed` bytes.
+    fn gain_us(&self, compression: Compression, bytes: usize, compressed: f64) -> f64 {
+        (bytes as f64 - compressed) / self.device - CORE_WEIGHT * bytes as f64 / self.decompression.rate_of(compression)
     }
 
     /// False where not even a buffer that shrinks much would pay, whatever the compression.
@@ -71,7 +71,7 @@ impl Rates {
 
 /// The rule that chooses the buffers of a new file to compress.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Packing<'a> {
+pub enum CompressionRule<'a> {
     /// No buffer.
     #[default]
     Raw,
@@ -89,8 +89,8 @@ pub(super) struct CompressedBuffers {
     pub(super) buffers: Vec<Option<Vec<u8>>>,
 }
 
-impl<'a> Packing<'a> {
-    /// The packing that compresses the same buffers as at `homes`.
+impl<'a> CompressionRule<'a> {
+    /// The rule that compresses the same buffers as at `homes`.
     pub fn like(homes: &'a [&'a SegmentHome]) -> Self {
         let compression = homes.iter().find_map(|home| home.encoding.compression());
         compression.map_or(Self::Raw, |compression| Self::Like(compression, homes))
@@ -102,32 +102,32 @@ impl<'a> Packing<'a> {
             Self::Raw => return Ok(None),
             Self::Always(compression) => (*compression, vec![true; buffers.len()]),
             Self::Like(compression, homes) => {
-                (*compression, homes.iter().flat_map(|home| home.encoding.packed_buffers(home)).collect())
+                (*compression, homes.iter().flat_map(|home| home.encoding.compressed_buffers(home)).collect())
             }
             Self::Auto(rates) => match rates.choose(buffers)? {
                 Some(choice) => choice,
                 None => return Ok(None),
             },
         };
-        let mut packed = Vec::with_capacity(buffers.len());
+        let mut compressed = Vec::with_capacity(buffers.len());
         for (buffer, wanted) in buffers.iter().zip(wanted) {
-            packed.push(if wanted { self.pack(compression, buffer)? } else { None });
+            compressed.push(if wanted { self.compress(compression, buffer)? } else { None });
         }
         // A file may be encoded again from some of its columns: it gets the layout of a file with compression even if the
         // compressed columns are not among them.
-        let is_compressed = matches!(self, Self::Like(..)) || packed.iter().any(Option::is_some);
-        Ok(is_compressed.then_some(CompressedBuffers { compression, buffers: packed }))
+        let is_compressed = matches!(self, Self::Like(..)) || compressed.iter().any(Option::is_some);
+        Ok(is_compressed.then_some(CompressedBuffers { compression, buffers: compressed }))
     }
 
-    fn pack(&self, compression: Compression, buffer: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut packed = Vec::with_capacity(buffer.len() / 2);
-        compression.compress(buffer, &mut packed)?;
+    fn compress(&self, compression: Compression, buffer: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut compressed = Vec::with_capacity(buffer.len() / 2);
+        compression.compress(buffer, &mut compressed)?;
         let stays = match self {
-            Self::Auto(rates) => rates.gain_us(compression, buffer.len(), packed.len() as f64) > 0.0,
-            _ => packed.len() < buffer.len(),
+            Self::Auto(rates) => rates.gain_us(compression, buffer.len(), compressed.len() as f64) > 0.0,
+            _ => compressed.len() < buffer.len(),
         };
-        packed.shrink_to_fit();
-        Ok(stays.then_some(packed))
+        compressed.shrink_to_fit();
+        Ok(stays.then_some(compressed))
     }
 }
 
@@ -154,9 +154,9 @@ impl Rates {
     /// An estimate of the microseconds that compressing a buffer gains.
     fn estimate_us(&self, compression: Compression, buffer: &[u8]) -> Result<f64> {
         let sample = sample(buffer);
-        let mut packed = Vec::with_capacity(SAMPLE_BYTES);
-        compression.compress(&sample, &mut packed)?;
-        let share = packed.len() as f64 / sample.len().max(1) as f64;
+        let mut compressed = Vec::with_capacity(SAMPLE_BYTES);
+        compression.compress(&sample, &mut compressed)?;
+        let share = compressed.len() as f64 / sample.len().max(1) as f64;
         Ok(self.gain_us(compression, buffer.len(), buffer.len() as f64 * share))
     }
 }
@@ -192,11 +192,11 @@ mod tests {
         [text, numbers, noise, vec![0; 5_000]]
     }
 
-    fn packed(device: f64) -> Option<(Compression, Vec<bool>)> {
+    fn compressed(device: f64) -> Option<(Compression, Vec<bool>)> {
         let buffers = buffers();
         let buffers: Vec<&[u8]> = buffers.iter().map(Vec::as_slice).collect();
         let rates = Rates { device, decompression: MEASURED };
-        let compressed = Packing::Auto(rates).compress_buffers(&buffers).unwrap()?;
+        let compressed = CompressionRule::Auto(rates).compress_buffers(&buffers).unwrap()?;
         for (pack, buffer) in compressed.buffers.iter().zip(buffers) {
             let Some(pack) = pack else { continue };
             let saved_us = (buffer.len() - pack.len()) as f64 / device;
@@ -210,26 +210,26 @@ mod tests {
 
     #[test]
     fn the_slower_the_device_the_more_is_compressed() {
-        assert_eq!(packed(2_200.0), None, "a fast disk");
-        let (_, buffers) = packed(500.0).unwrap();
+        assert_eq!(compressed(2_200.0), None, "a fast disk");
+        let (_, buffers) = compressed(500.0).unwrap();
         assert_eq!(buffers, [true, true, false, false]);
-        assert_eq!(packed(100.0).unwrap(), (Compression::Zstd, vec![true, true, false, false]), "a slow one");
+        assert_eq!(compressed(100.0).unwrap(), (Compression::Zstd, vec![true, true, false, false]), "a slow one");
     }
 
     #[test]
     fn both_compressions_come_back_and_are_told_apart() {
         for buffer in buffers() {
             for (compression, other) in Compression::ALL.into_iter().zip([Compression::Zstd, Compression::Lz4]) {
-                let mut packed = vec![7];
+                let mut compressed = vec![7];
                 let mut out = vec![1; buffer.len()];
-                compression.compress(&buffer, &mut packed).unwrap();
-                compression.decompress(&packed[1..], &mut out).unwrap();
-                assert!(out == buffer && packed[0] == 7);
-                assert!(other.decompress(&packed[1..], &mut out).is_err());
+                compression.compress(&buffer, &mut compressed).unwrap();
+                compression.decompress(&compressed[1..], &mut out).unwrap();
+                assert!(out == buffer && compressed[0] == 7);
+                assert!(other.decompress(&compressed[1..], &mut out).is_err());
                 out.push(0);
-                assert!(compression.decompress(&packed[1..], &mut out).is_err(), "too short");
+                assert!(compression.decompress(&compressed[1..], &mut out).is_err(), "too short");
                 out.truncate(buffer.len() - 1);
-                assert!(compression.decompress(&packed[1..], &mut out).is_err(), "too long");
+                assert!(compression.decompress(&compressed[1..], &mut out).is_err(), "too long");
             }
         }
     }

@@ -1,0 +1,113 @@
+//! Columns in the forms that images in memory have.
+
+use terrace_tier_store::migrate::{Outcome, Relocation, try_move};
+use terrace_tier_store::tier::TierId;
+use terrace_tier_store::tier::codec::Form;
+
+use super::*;
+
+const ROWS: &str = "SELECT value AS k, CAST(value % 50 AS DECIMAL(15, 2)) * 1.00 AS quantity, \
+    CASE WHEN value % 11 = 0 THEN NULL ELSE CAST(value * 7 - 90000 AS INT) END AS n, \
+    CAST('1992-01-01' AS DATE) + CAST(value % 2500 AS INT) AS day, value / 9 AS run, \
+    CASE value % 3 WHEN 0 THEN 'MAIL' WHEN 1 THEN 'SHIP' END AS mode, 'text ' || value AS comment, CAST(value AS DOUBLE) / 3 AS real, \
+    CAST('12345678901234567890123456' AS DECIMAL(38, 2)) + value AS wide, to_timestamp_micros(value * 1000003) AS at \
+    FROM generate_series(1, 70000)";
+
+const QUERIES: [&str; 9] = [
+    "SELECT count(*), sum(k), sum(quantity), sum(n), min(day), max(day), sum(run), count(mode), min(wide), max(at) FROM t",
+    "SELECT mode, count(*), sum(quantity), min(n), max(n) FROM t GROUP BY mode ORDER BY mode",
+    "SELECT count(*), sum(k) FROM t WHERE day BETWEEN '1994-01-01' AND '1994-06-30' AND quantity < 24",
+    "SELECT * FROM t WHERE k IN (1, 8192, 8193, 65536, 70000) ORDER BY k",
+    "SELECT * FROM t WHERE n IS NULL AND mode = 'MAIL' ORDER BY k DESC LIMIT 7",
+    "SELECT count(*) FROM t WHERE n = -89993 OR n > 399000 OR n IS NULL",
+    "SELECT a.k, b.k FROM t a JOIN t b ON a.k = b.run WHERE a.n < -89900 ORDER BY 1, 2",
+    "SELECT * FROM t ORDER BY n % 997, k LIMIT 5",
+    "SELECT count(DISTINCT run), count(DISTINCT mode), sum(wide), avg(real) FROM t WHERE at < '1970-01-01 12:00:00'",
+];
+
+/// A server whose copies in memory have this form. A scan of an order of its own would add floats in another order.
+fn server(form: Form) -> Server {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let options = StoreOptions { form, ..StoreOptions::new(dir.path().join("data")) };
+    Server::over(Store::open(options).unwrap(), dir, |options| options.target_partitions = 1)
+}
+
+async fn answers(server: &Server) -> Vec<Vec<String>> {
+    let mut answers = Vec::new();
+    for query in QUERIES {
+        answers.push(server.rows(query).await);
+    }
+    answers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_do_not_depend_on_the_form() {
+    let create = format!("CREATE TABLE t WITH (chunk_rows = 30000) AS {ROWS}");
+    let plain = server(Form::Plain);
+    plain.run(&create).await.unwrap();
+    let expected = answers(&plain).await;
+    let packed = server(Form::Packed);
+    packed.run(&create).await.unwrap();
+    assert_eq!(answers(&packed).await, expected);
+
+    let forms = "SELECT column_name, string_agg(DISTINCT tier || ' ' || form, ','), sum(bytes) = sum(packed_bytes) \
+                 FROM system.segments GROUP BY column_name, position ORDER BY position";
+    let packed_columns = ["k", "quantity", "n", "day", "run", "mode", "wide", "at"];
+    for row in packed.rows(forms).await {
+        let (column, rest) = row.split_once('|').unwrap();
+        let expected = if packed_columns.contains(&column) { "dram packed|true" } else { "dram plain|" };
+        assert_eq!(rest, expected, "{column}");
+    }
+    let bytes = "SELECT sum(bytes) FROM system.segments WHERE column_name NOT IN ('comment', 'real')";
+    let [few, many] = [packed.rows(bytes).await, plain.rows(bytes).await].map(|rows| rows[0].parse::<u64>().unwrap());
+    assert!(few * 2 < many, "{few} of {many} bytes");
+    // What the segments take is what the tier is charged.
+    let used = "SELECT used_bytes >= (SELECT sum(bytes) FROM system.segments) AND \
+                used_bytes < (SELECT sum(bytes) FROM system.segments) * 1.1 + 200000 FROM system.tiers WHERE tier = 'dram'";
+    assert_eq!(packed.rows(used).await, ["true"]);
+
+    // Changes, and chunks that are written anew from packed copies.
+    for server in [&plain, &packed] {
+        server.run("DELETE FROM t WHERE k % 5 = 0").await.unwrap();
+        server.run("UPDATE t SET n = NULL WHERE k % 7 = 0").await.unwrap();
+        server.run("OPTIMIZE TABLE t").await.unwrap();
+    }
+    assert_eq!(answers(&packed).await, answers(&plain).await);
+}
+
+/// Every segment is moved between home and memory and from form to form, many times.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_do_not_depend_on_random_moves_between_forms() {
+    let server = server(Form::Plain);
+    server.run(&format!("CREATE TABLE t WITH (chunk_rows = 30000) AS {ROWS}")).await.unwrap();
+    let expected = answers(&server).await;
+    let mut rng = 0x5eed_u64;
+    let mut below = |limit: u64| {
+        rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (rng >> 33) % limit
+    };
+    let mut repacked = 0;
+    for round in 0..12 {
+        let store = server.engine.store();
+        let tiers = store.memory_tiers();
+        for entry in store.table(&TableName::new("public", "t")).unwrap().version().chunks.iter() {
+            for (column, segment) in entry.chunk.segments.iter().enumerate() {
+                let copy = segment.resident.load_full();
+                let from = copy.as_ref().map_or(TierId(tiers.len() as u8), |copy| copy.tier.id());
+                let to = TierId(below(tiers.len() as u64 + 1) as u8);
+                let form = [Form::Plain, Form::Packed][below(2) as usize];
+                let relocation = Relocation { chunk: Arc::clone(&entry.chunk), column, from, to, form };
+                let moved = try_move(&tiers, store.home().as_ref(), &relocation).unwrap();
+                assert_eq!(moved, Outcome::Moved);
+                let after = segment.resident.load_full();
+                assert_eq!(after.as_ref().map_or(TierId(tiers.len() as u8), |copy| copy.tier.id()), to);
+                if let Some(after) = after {
+                    assert_eq!(after.column.form(), segment.form(form));
+                    repacked += usize::from(copy.is_some_and(|copy| copy.column.form() != after.column.form()));
+                }
+            }
+        }
+        assert_eq!(answers(&server).await, expected, "round {round}");
+    }
+    assert!(repacked > 20, "{repacked}");
+}

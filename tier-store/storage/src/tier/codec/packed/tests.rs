@@ -1,0 +1,208 @@
+//! Packed columns against the arrays that they were made of.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::buffer::{Buffer, NullBuffer};
+use arrow::datatypes::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use terrace_model::Error;
+
+use super::super::random_batch::{data_types, random_array};
+use super::super::{PAGE_ROWS, PackedColumn, pack, packed_bytes};
+use super::HEADER_BYTES;
+
+/// An image at an aligned address.
+fn aligned(image: &[u8]) -> Buffer {
+    crate::io::AlignedBuffer::copy_of(image, 64).unwrap().into_arrow(None)
+}
+
+fn packed(array: &ArrayRef) -> PackedColumn {
+    let image = pack(array).unwrap();
+    assert_eq!(packed_bytes(array), Some(image.len() as u64));
+    PackedColumn::open(aligned(&image), array.data_type(), array.len()).unwrap()
+}
+
+/// Compares all rows, random ranges, single rows and bounds with the array.
+fn check(array: &ArrayRef, rng: &mut StdRng) {
+    let column = packed(array);
+    let rows = array.len();
+    assert_eq!(&column.unpack(0..rows).unwrap(), array);
+    for _ in 0..12 {
+        let start = rng.random_range(0..=rows);
+        let most = if rng.random_bool(0.3) { 20 } else { rows };
+        let end = (start + rng.random_range(0..=most)).min(rows);
+        assert_eq!(&column.unpack(start..end).unwrap(), &array.slice(start, end - start), "{start}..{end}");
+    }
+    if rows > 0 {
+        let row = rng.random_range(0..rows);
+        assert_eq!(&column.unpack(row..row + 1).unwrap(), &array.slice(row, 1));
+    }
+    assert!(column.unpack(0..rows + 1).is_err());
+    let wide = |array: &ArrayRef| -> Vec<Option<i128>> {
+        let text = arrow::compute::cast(&integers(array), &DataType::Utf8).unwrap();
+        text.as_string::<i32>().iter().map(|text| text.map(|text| text.parse().unwrap())).collect()
+    };
+    let pages = (0..rows).step_by(PAGE_ROWS).map(|first| array.slice(first, PAGE_ROWS.min(rows - first)));
+    let bounds = pages.map(|page| {
+        let values = wide(&page);
+        let least = values.iter().flatten().min().copied();
+        least.zip(values.iter().flatten().max().copied())
+    });
+    assert!(column.bounds().eq(bounds));
+}
+
+/// The numbers of a column, without scale and unit.
+fn integers(array: &ArrayRef) -> ArrayRef {
+    let to = match array.data_type().primitive_width().unwrap() {
+        _ if array.data_type().is_integer() => return Arc::clone(array),
+        4 => DataType::Int32,
+        8 => DataType::Int64,
+        _ => DataType::Decimal128(38, 0),
+    };
+    make_array(array.to_data().into_builder().data_type(to).build().unwrap())
+}
+
+/// Numbers of a shape that a column may have.
+fn numbers(rng: &mut StdRng, rows: usize) -> Vec<i64> {
+    let base = rng.random::<i64>() >> rng.random_range(1..64);
+    let range = 1_i64 << rng.random_range(0..62);
+    let stride = if rng.random_bool(0.3) { rng.random_range(2..1000) } else { 1 };
+    let repeats = if rng.random_bool(0.4) { rng.random_range(1..40) } else { 1 };
+    let ascends = rng.random_bool(0.3);
+    let mut value = base;
+    let draw = |rng: &mut StdRng| base.wrapping_add(rng.random_range(0..=range / stride) * stride);
+    let mut left = 0;
+    let next = |_| {
+        if left == 0 {
+            left = rng.random_range(1..=repeats);
+            value = if ascends { value.wrapping_add(stride) } else { draw(rng) };
+        }
+        left -= 1;
+        value
+    };
+    (0..rows).map(next).collect()
+}
+
+/// The values as a type stores them: their low bits.
+fn array_of(data_type: &DataType, values: &[i64], nulls: Option<NullBuffer>) -> ArrayRef {
+    let width = data_type.primitive_width().unwrap();
+    let bytes = values.iter().flat_map(|v| i128::from(*v).to_le_bytes().into_iter().take(width)).collect::<Vec<u8>>();
+    let array = ArrayData::builder(data_type.clone()).len(values.len()).nulls(nulls).add_buffer(Buffer::from(bytes));
+    // Buffers of bytes are not aligned for all types.
+    make_array(array.align_buffers(true).build().unwrap())
+}
+
+fn packable() -> impl Iterator<Item = DataType> {
+    data_types().into_iter().filter(|t| {
+        t.primitive_width().is_some_and(|width| width <= 16) && !t.is_floating() && !matches!(t, DataType::Interval(_))
+    })
+}
+
+#[test]
+fn packed_columns_hold_the_values_of_every_type_and_shape() {
+    let mut types = 0;
+    for seed in 0..terrace_test_support::depth::by_depth(12, 120) {
+        let rng = &mut StdRng::seed_from_u64(seed);
+        for data_type in packable() {
+            let rows = [0, 1, 17, 1024, 1025, PAGE_ROWS, PAGE_ROWS + 1, 3 * PAGE_ROWS + 77][rng.random_range(0..8)];
+            let share = [0.0, 0.0, 0.02, 0.6, 1.0][rng.random_range(0..5)];
+            let nulls = (share > 0.0).then(|| NullBuffer::from_iter((0..rows).map(|_| !rng.random_bool(share))));
+            let values = numbers(rng, rows);
+            check(&array_of(&data_type, &values, nulls.filter(|nulls| nulls.null_count() > 0)), rng);
+            types += 1;
+        }
+    }
+    assert!(types > 12 * 20);
+}
+
+#[test]
+fn random_values_of_all_types_are_packed_or_refused() {
+    let rng = &mut StdRng::seed_from_u64(5);
+    for data_type in data_types() {
+        let array = random_array(rng, &data_type, 2000, 0.1);
+        match pack(&array) {
+            Some(_) => check(&array, rng),
+            None => {
+                assert!(
+                    packable().all(|packable| packable != data_type) || array.data_type().primitive_width() == Some(16)
+                );
+                assert_eq!(packed_bytes(&array), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn decimals_use_the_bits_of_their_page() {
+    // Beyond 64 bits, near each other; then too far from each other.
+    let far = 10_i128.pow(30);
+    let near = |n: i128| Decimal128Array::from_iter_values((0..n).map(|v| far + v * 7)).with_precision_and_scale(38, 2);
+    let array: ArrayRef = Arc::new(near(5000).unwrap());
+    check(&array, &mut StdRng::seed_from_u64(1));
+    assert_eq!(packed(&array).bytes(), HEADER_BYTES + 64 + 5 * 13 * 128, "a stride of 7, and 13 bits");
+    let array: ArrayRef = Arc::new(Decimal128Array::from(vec![far, -far]));
+    assert_eq!(pack(&array), None);
+    let extremes: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX, 0]));
+    check(&extremes, &mut StdRng::seed_from_u64(2));
+    let extremes: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX, 0, 1 << 63]));
+    check(&extremes, &mut StdRng::seed_from_u64(3));
+}
+
+#[test]
+fn bytes_follow_from_the_shape() {
+    let bytes = |values: Vec<i64>| {
+        let array: ArrayRef = Arc::new(Int64Array::from(values));
+        packed(&array).bytes().saturating_sub(HEADER_BYTES + 64)
+    };
+    let rows = PAGE_ROWS as i64;
+    assert_eq!(bytes(vec![77; PAGE_ROWS]), 0, "a constant");
+    assert_eq!(bytes((0..rows).map(|v| v % 50 * 100).collect()), PAGE_ROWS * 6 / 8, "50 multiples of 100");
+    assert_eq!(bytes((0..rows).map(|v| v % 3).collect()), PAGE_ROWS * 2 / 8);
+    // 2,048 runs of four: two blocks of 11 bits, and of 3 bits for their lengths.
+    assert_eq!(bytes((0..rows).map(|v| v / 4).collect()), 2 * (11 + 3) * 128);
+    let nulls: ArrayRef = Arc::new(Int32Array::from(vec![None; 100]));
+    assert_eq!(packed(&nulls).bytes(), HEADER_BYTES + 64 + 48);
+}
+
+#[test]
+fn damage_is_an_error_or_other_values_but_nothing_worse() {
+    let rng = &mut StdRng::seed_from_u64(9);
+    let values = numbers(rng, 2 * PAGE_ROWS + 5);
+    let runs: Vec<i64> = (0..2 * PAGE_ROWS as i64 + 5).map(|v| v / 9 * 3).collect();
+    let mut refused = 0;
+    for values in [values, runs] {
+        let nulls = NullBuffer::from_iter((0..values.len()).map(|row| row % 7 != 0));
+        let array: ArrayRef = Arc::new(Int64Array::new(values.into(), Some(nulls)));
+        let image = pack(&array).unwrap();
+        let open = |image: &[u8]| PackedColumn::open(aligned(image), &DataType::Int64, array.len());
+        for len in (0..image.len()).step_by(97) {
+            assert!(matches!(open(&image[..len]), Err(Error::Corrupt { .. })), "cut at {len}");
+        }
+        assert!(PackedColumn::open(aligned(&image), &DataType::Int32, array.len()).is_err());
+        assert!(PackedColumn::open(aligned(&image), &DataType::Int64, array.len() - 1).is_err());
+        assert!(PackedColumn::open(aligned(&image).slice(1), &DataType::Int64, array.len()).is_err());
+        for _ in 0..terrace_test_support::depth::by_depth(3000, 100_000) {
+            let mut damaged = image.clone();
+            // Mostly in the header, the validity and the descriptors.
+            let most = if rng.random_bool(0.8) {
+                (HEADER_BYTES + array.len() / 8 + 300).min(damaged.len())
+            } else {
+                damaged.len()
+            };
+            let at = rng.random_range(0..most);
+            damaged[at] ^= 1 << rng.random_range(0..8);
+            match open(&damaged).and_then(|column| column.unpack(0..array.len())) {
+                Ok(values) => assert_eq!(values.len(), array.len()),
+                Err(error) => {
+                    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 1000);
+}
