@@ -1,10 +1,12 @@
 //! Comparisons of a column with a number, evaluated on values as they are stored, so that rows that do not pass are
 //! never widened, and on bounds.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray};
 use arrow::buffer::{BooleanBuffer, Buffer};
+use arrow::compute::not;
 use arrow::datatypes::{
     DataType, Date32Type, Decimal32Type, Decimal64Type, Decimal128Type, Int8Type, Int16Type, Int32Type, Int64Type,
     Schema, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
@@ -39,6 +41,25 @@ impl Comparison {
             Operator::Eq | Operator::NotEq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq
         );
         (compares && known).then_some(Self { op, number: number(literal)? })
+    }
+
+    /// The rows that pass, by a function that finds the rows whose value is in a range, if it does.
+    pub(super) fn pass_packed(
+        &self,
+        within: impl FnOnce(&RangeInclusive<i128>) -> Option<BooleanArray>,
+    ) -> Option<BooleanArray> {
+        let number = self.number;
+        let below = i128::MIN..=number.saturating_sub(1);
+        let above = number.saturating_add(1)..=i128::MAX;
+        match self.op {
+            Operator::Eq => within(&(number..=number)),
+            Operator::NotEq => within(&(number..=number)).and_then(|equal| not(&equal).ok()),
+            Operator::Lt => within(&below),
+            Operator::LtEq => within(&(i128::MIN..=number)),
+            Operator::Gt => within(&above),
+            Operator::GtEq => within(&(number..=i128::MAX)),
+            _ => None,
+        }
     }
 
     /// The stored values that pass. `None` when the number is out of the range of their type.

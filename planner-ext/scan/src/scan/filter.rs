@@ -47,6 +47,9 @@ pub(super) trait Columns {
     fn keys(&mut self, slot: usize) -> Option<(Dictionary, ArrayRef)>;
     /// The values of a column as they are stored, which may be narrower than declared; `None` for keys of a dictionary.
     fn stored(&mut self, slot: usize) -> Option<ArrayRef>;
+    /// For each row of a column of packed numbers, whether its value is in a range, and null for null; `None` for other
+    /// columns.
+    fn within(&mut self, slot: usize, values: &RangeInclusive<i128>) -> Option<BooleanArray>;
 }
 
 impl<F: FnMut(usize) -> Result<ArrayRef>> Columns for F {
@@ -59,6 +62,10 @@ impl<F: FnMut(usize) -> Result<ArrayRef>> Columns for F {
     }
 
     fn stored(&mut self, _slot: usize) -> Option<ArrayRef> {
+        None
+    }
+
+    fn within(&mut self, _slot: usize, _values: &RangeInclusive<i128>) -> Option<BooleanArray> {
         None
     }
 }
@@ -152,7 +159,10 @@ impl Conjunct {
     fn pass_stored(&self, columns: &mut impl Columns) -> Option<BooleanArray> {
         let comparison = self.comparison?;
         let [slot] = self.slots.as_slice() else { return None };
-        let passed = comparison.pass(&columns.stored(*slot)?)?;
+        let passed = match comparison.pass_packed(|values| columns.within(*slot, values)) {
+            Some(passed) => passed,
+            None => comparison.pass(&columns.stored(*slot)?)?,
+        };
         Some(if passed.null_count() > 0 { prep_null_mask_filter(&passed) } else { passed })
     }
 

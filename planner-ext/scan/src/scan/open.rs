@@ -4,7 +4,7 @@
 //! releases the chunk finishes it: its outcome goes to the [`super::observer::ScanObserver`], and the I/O charge of cold
 //! bytes ends.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -253,6 +253,17 @@ impl OpenChunk {
     pub(super) fn stored(&self, slot: usize, range: &Range<usize>) -> Option<ArrayRef> {
         let column = self.values(slot).filter(|column| column.rows() == self.rows())?;
         column.stored_values(range.start, range.len())
+    }
+
+    /// For each row of a slice of a read column of packed numbers, whether its value is in a range.
+    pub(super) fn within(
+        &self,
+        slot: usize,
+        range: &Range<usize>,
+        values: &RangeInclusive<i128>,
+    ) -> Option<BooleanArray> {
+        let column = self.values(slot).filter(|column| column.rows() == self.rows())?;
+        column.packed_within(range.start, range.len(), values)
     }
 
     fn values(&self, slot: usize) -> Option<&StoredColumn> {

@@ -3,12 +3,12 @@
 //! Without filters and deletions a batch is a slice of the chunk and is not copied. Otherwise the surviving rows are
 //! copied into batches of the session's size, as in `FilterExec`.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::BatchCoalescer;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
@@ -256,6 +256,12 @@ impl Columns for Slices<'_> {
         let values = self.chunk.stored(slot, self.range)?;
         self.touch(slot);
         Some(values)
+    }
+
+    fn within(&mut self, slot: usize, values: &RangeInclusive<i128>) -> Option<BooleanArray> {
+        let passed = self.chunk.within(slot, self.range, values)?;
+        self.touch(slot);
+        Some(passed)
     }
 }
 

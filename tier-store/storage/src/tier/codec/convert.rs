@@ -95,32 +95,25 @@ fn decimals<F: ArrowPrimitiveType>(
     PrimitiveArray::new(ScalarBuffer::from(buffer), from.nulls().cloned())
 }
 
-/// Each value, converted by `value`.
+/// Each value, converted by `value` in a loop that is compiled for this processor.
 fn map_values<F: Copy, T>(from: &[F], value: impl Fn(F) -> T) -> Vec<T> {
-    let mut to = Vec::with_capacity(from.len());
-    append_values(from, &mut to, value);
-    to
-}
-
-/// Appends each value, converted by `value`, in a loop that is compiled for this processor.
-pub(super) fn append_values<F: Copy, T>(from: &[F], to: &mut Vec<T>, value: impl Fn(F) -> T) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2, for which the function is compiled.
-        return unsafe { append_avx2(from, to, value) };
+        return unsafe { values_avx2(from, value) };
     }
-    append(from, to, value);
+    values(from, value)
 }
 
 #[inline(always)]
-fn append<F: Copy, T>(from: &[F], to: &mut Vec<T>, value: impl Fn(F) -> T) {
-    to.extend(from.iter().map(|v| value(*v)));
+fn values<F: Copy, T>(from: &[F], value: impl Fn(F) -> T) -> Vec<T> {
+    from.iter().map(|v| value(*v)).collect()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn append_avx2<F: Copy, T>(from: &[F], to: &mut Vec<T>, value: impl Fn(F) -> T) {
-    append(from, to, value);
+fn values_avx2<F: Copy, T>(from: &[F], value: impl Fn(F) -> T) -> Vec<T> {
+    values(from, value)
 }
 
 #[cfg(test)]
@@ -139,9 +132,9 @@ mod tests {
             let bytes: Vec<i8> = (0..len).map(|_| rng.random()).collect();
             let ints: Vec<i32> = (0..len).map(|_| rng.random::<i32>() >> rng.random_range(0..32)).collect();
             let longs: Vec<i64> = (0..len).map(|_| rng.random::<i64>() >> rng.random_range(0..64)).collect();
-            assert_eq!(map_values(&bytes, i64::from), bytes.iter().map(|v| i64::from(*v)).collect::<Vec<_>>());
-            assert_eq!(map_values(&ints, i64::from), ints.iter().map(|v| i64::from(*v)).collect::<Vec<_>>());
-            assert_eq!(map_values(&longs, |v| v as i8), longs.iter().map(|v| *v as i8).collect::<Vec<_>>());
+            assert_eq!(map_values(&bytes, i64::from), values(&bytes, i64::from));
+            assert_eq!(map_values(&ints, i64::from), values(&ints, i64::from));
+            assert_eq!(map_values(&longs, |v| v as i8), values(&longs, |v| v as i8));
             let narrow: ArrayRef = Arc::new(Decimal32Array::from(ints.clone()));
             let wide = convert(&narrow, &DataType::Decimal128(38, 2)).unwrap();
             assert_eq!(wide.data_type(), &DataType::Decimal128(38, 2));

@@ -20,11 +20,13 @@
 //! - `pack`: columns to images
 //! - `page`: descriptors
 //! - `unpack`: images to columns
+//! - `within`: tests packed numbers
 
 mod lanes;
 mod pack;
 mod page;
 mod unpack;
+mod within;
 
 pub use pack::{has_filled_nulls, pack, packed_bytes, with_filled_nulls};
 pub use unpack::PackedColumn;

@@ -3,10 +3,10 @@
 //! A scan takes slices in the declared type. Numbers are widened slice by slice, while the slice is in the processor's
 //! cache; so are keys replaced by the texts of their dictionary, and packed numbers unpacked.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, make_array};
+use arrow::array::{Array, ArrayData, ArrayRef, BooleanArray, make_array};
 use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::compute::concat;
 use arrow::datatypes::DataType;
@@ -180,6 +180,15 @@ impl StoredColumn {
         match (&self.stored, &self.meaning) {
             (_, Meaning::Keys(_)) | (Stored::Window { .. }, _) => None,
             (Stored::Packed(packed), _) => Some(packed.bounds()),
+        }
+    }
+
+    /// For each of rows `offset .. offset + len` of a packed column of numbers, whether its value is in a range, as
+    /// [`PackedColumn::within`]; `None` for other columns.
+    pub fn packed_within(&self, offset: usize, len: usize, values: &RangeInclusive<i128>) -> Option<BooleanArray> {
+        match (&self.stored, &self.meaning) {
+            (_, Meaning::Keys(_)) | (Stored::Window { .. }, _) => None,
+            (Stored::Packed(packed), _) => packed.within(offset..offset + len, values).ok(),
         }
     }
 

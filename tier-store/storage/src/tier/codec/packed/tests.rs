@@ -46,6 +46,22 @@ fn check(array: &ArrayRef, rng: &mut StdRng) {
         let text = arrow::compute::cast(&integers(array), &DataType::Utf8).unwrap();
         text.as_string::<i32>().iter().map(|text| text.map(|text| text.parse().unwrap())).collect()
     };
+    let all = wide(array);
+    for _ in 0..12 {
+        let mut bound = |extreme: i128| match rng.random_range(0..6) {
+            0 => extreme,
+            1 => rng.random::<i64>().into(),
+            _ if rows == 0 => 0,
+            _ => all[rng.random_range(0..rows)].unwrap_or(0) + rng.random_range(-1..=1_i128),
+        };
+        let values = bound(i128::MIN)..=bound(i128::MAX);
+        let start = rng.random_range(0..=rows);
+        let range = start..rng.random_range(start..=rows);
+        let expected: BooleanArray =
+            all[range.clone()].iter().map(|value| value.map(|value| values.contains(&value))).collect();
+        assert_eq!(column.within(range.clone(), &values).unwrap(), expected, "{range:?} {values:?}");
+    }
+    assert!(column.within(0..rows + 1, &(0..=0)).is_err());
     let pages = (0..rows).step_by(PAGE_ROWS).map(|first| array.slice(first, PAGE_ROWS.min(rows - first)));
     let bounds = pages.map(|page| {
         let values = wide(&page);

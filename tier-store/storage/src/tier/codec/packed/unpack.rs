@@ -9,7 +9,7 @@ use terrace_model::Result;
 
 use super::super::convert::{Halves, buffer_of_halves};
 use super::super::{PAGE_ROWS, corrupt};
-use super::lanes::{BLOCK_ROWS, Lane, with_lane};
+use super::lanes::{BLOCK_ROWS, Lane, Lanes, with_lane};
 use super::page::{DESCRIPTOR_BYTES, Page};
 use super::{ALIGNMENT, HEADER_BYTES, MAGIC};
 
@@ -126,9 +126,6 @@ impl PackedColumn {
 
     /// The values of a range of rows, in a type of at least as many bytes and the same unit and scale.
     pub fn unpack_as(&self, rows: Range<usize>, to: &DataType) -> Result<ArrayRef> {
-        if rows.end > self.rows {
-            return Err(corrupt(format!("rows {rows:?} of a column of {} rows", self.rows)));
-        }
         let values = match to.primitive_width() {
             Some(1) => self.numbers::<i8>(&rows).map(Buffer::from_vec),
             Some(2) => self.numbers::<i16>(&rows).map(Buffer::from_vec),
@@ -137,25 +134,46 @@ impl PackedColumn {
             Some(16) => self.numbers::<Halves>(&rows).map(buffer_of_halves),
             _ => Err(corrupt(format!("values of type {to} cannot be packed"))),
         }?;
-        let nulls = self.nulls.as_ref().map(|nulls| nulls.slice(rows.start, rows.len()));
-        let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
-        let array = ArrayData::builder(to.clone()).len(rows.len()).nulls(nulls).add_buffer(values);
+        let array = ArrayData::builder(to.clone()).len(rows.len()).nulls(self.nulls_of(&rows)).add_buffer(values);
         Ok(make_array(array.build()?))
     }
 
     fn numbers<N: Target>(&self, rows: &Range<usize>) -> Result<Vec<N>> {
         let mut to = Vec::with_capacity(rows.len() + RUN_STEP);
+        self.for_each_page(rows, |page, page_rows, wanted| {
+            with_lane!(page.bits, T => N::append_rows::<T>(&self.image, page, page_rows, wanted, &mut to))
+        })?;
+        Ok(to)
+    }
+
+    /// Calls `visit` with each page of a range of rows, the number of its rows, and the wanted ones of these.
+    pub(super) fn for_each_page(
+        &self,
+        rows: &Range<usize>,
+        mut visit: impl FnMut(&Page, usize, Range<usize>) -> Result<()>,
+    ) -> Result<()> {
+        if rows.end > self.rows {
+            return Err(corrupt(format!("rows {rows:?} of a column of {} rows", self.rows)));
+        }
         let mut row = rows.start;
         while row < rows.end {
             let number = row / PAGE_ROWS;
             let of_page = self.page_rows(number);
             let end = of_page.end.min(rows.end);
-            let page = self.page(number);
-            let wanted = row - of_page.start..end - of_page.start;
-            with_lane!(page.bits, T => N::append_rows::<T>(&self.image, &page, of_page.len(), wanted, &mut to))?;
+            visit(&self.page(number), of_page.len(), row - of_page.start..end - of_page.start)?;
             row = end;
         }
-        Ok(to)
+        Ok(())
+    }
+
+    /// The nulls of a range of rows; `None` without any.
+    pub(super) fn nulls_of(&self, rows: &Range<usize>) -> Option<NullBuffer> {
+        let nulls = self.nulls.as_ref()?.slice(rows.start, rows.len());
+        Some(nulls).filter(|nulls| nulls.null_count() > 0)
+    }
+
+    pub(super) fn image(&self) -> &[u8] {
+        &self.image
     }
 }
 
@@ -233,11 +251,7 @@ impl Source<'_> {
         let runs = usize::from(self.page.runs);
         let mut values = Vec::with_capacity(runs);
         numbers.append(0..runs, &mut values, value)?;
-        let mut run_lengths = Vec::<u16>::with_capacity(runs);
-        with_lane!(lengths.bits, L => lengths.append(0..runs, &mut run_lengths, |length: L| {
-            let length: u64 = length.into();
-            length as u16
-        }))?;
+        let run_lengths = run_lengths(&lengths, runs)?;
         let mut row = 0;
         let mut at = to.len();
         let end = at + wanted.len();
@@ -262,6 +276,16 @@ impl Source<'_> {
         to.truncate(end);
         if at == end { Ok(()) } else { Err(corrupt("the runs of a page end before its rows")) }
     }
+}
+
+/// The lengths of the runs of a page.
+pub(super) fn run_lengths(lengths: &Lanes<'_>, runs: usize) -> Result<Vec<u16>> {
+    let mut unpacked = Vec::with_capacity(runs);
+    with_lane!(lengths.bits, T => lengths.append(0..runs, &mut unpacked, |length: T| {
+        let length: u64 = length.into();
+        length as u16
+    }))?;
+    Ok(unpacked)
 }
 
 // Lanes are read in place, so a page's blocks are aligned as the widest of them.
