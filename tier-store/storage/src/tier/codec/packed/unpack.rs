@@ -280,11 +280,11 @@ impl Source<'_> {
 
 /// The lengths of the runs of a page.
 pub(super) fn run_lengths(lengths: &Lanes<'_>, runs: usize) -> Result<Vec<u16>> {
+    fn append<T: Lane>(lengths: &Lanes<'_>, runs: usize, to: &mut Vec<u16>) -> Result<()> {
+        lengths.append(0..runs, to, |length: T| Into::<u64>::into(length) as u16)
+    }
     let mut unpacked = Vec::with_capacity(runs);
-    with_lane!(lengths.bits, T => lengths.append(0..runs, &mut unpacked, |length: T| {
-        let length: u64 = length.into();
-        length as u16
-    }))?;
+    with_lane!(lengths.bits, T => append::<T>(lengths, runs, &mut unpacked))?;
     Ok(unpacked)
 }
 
