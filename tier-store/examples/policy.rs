@@ -64,6 +64,7 @@ fn inputs() -> Inputs {
             rows: 65_536,
             bytes: SEGMENT_BYTES,
             form: Form::Plain,
+            stored_bytes: SEGMENT_BYTES,
             home_bytes: SEGMENT_BYTES,
             whole_at_home: true,
             charged_bytes: [SEGMENT_BYTES, 0, 0, 0, 0, 0, 0, 0],

@@ -192,7 +192,7 @@ impl<'a> Advisor<'a> {
             budget_bytes,
             share: if self.total_bytes > 0 { budget_bytes as f64 / self.total_bytes as f64 } else { 1.0 },
             used_bytes: segments_on(TierId(0)).map(|segment| segment.charged_on(TierId(0))).sum(),
-            cold_bytes: segments_on(self.inputs.home()).map(|segment| segment.bytes).sum(),
+            cold_bytes: segments_on(self.inputs.home()).map(|segment| segment.stored_bytes).sum(),
             read_us: plan.after_us,
             price_ns_per_byte: plan.prices.first().map_or(0.0, |price| price.price_ns_per_byte),
             mean_us,
@@ -275,7 +275,7 @@ impl<'a> Advisor<'a> {
         }
         let price = |name: &str| request.prices_per_gb.iter().find(|(known, _)| known == name).map_or(0.0, |p| p.1);
         let memory = budgets.iter().enumerate().map(|(id, bytes)| price(self.name(id)) * *bytes as f64 / 1e9);
-        let stored: u64 = self.inputs.segments.iter().map(|segment| segment.bytes).sum();
+        let stored: u64 = self.inputs.segments.iter().map(|segment| segment.stored_bytes).sum();
         Some(memory.sum::<f64>() + price(self.name(self.inputs.tiers.len() - 1)) * stored as f64 / 1e9)
     }
 }

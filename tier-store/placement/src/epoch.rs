@@ -56,6 +56,8 @@ pub struct SegmentInput {
     pub bytes: u64,
     /// The form of this image.
     pub form: Form,
+    /// Bytes stored at home.
+    pub stored_bytes: u64,
     /// Bytes that a read from home takes; the cost of decompression is included, in bytes of the home device.
     pub home_bytes: u64,
     /// True when every read from home reads the whole segment.

@@ -245,7 +245,7 @@ fn never_read(inputs: &Inputs, origins: &[Origin], tables: &[TableSnapshot]) -> 
     for (segment, origin) in inputs.segments.iter().zip(origins).filter(of_tables) {
         let known = columns.entry((origin.table, origin.column)).or_default();
         known.is_read |= segment.heat.total() > 0.0 || segment.heat.idle_epochs.is_some();
-        known.bytes += segment.bytes;
+        known.bytes += segment.stored_bytes;
         known.memory_bytes += if segment.current == inputs.home() { 0 } else { segment.bytes };
     }
     let unread = columns.into_iter().filter(|(_, known)| !known.is_read).filter_map(|((table, column), known)| {

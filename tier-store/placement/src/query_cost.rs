@@ -101,8 +101,9 @@ pub(super) fn query_cost(
         part.bytes += on(usize::from(segment.current.0)).1;
         part.read_us += sweep(on(usize::from(segment.current.0)));
         part.fast_us += sweep(on(0));
-        let planned = explainer.name(explainer.placed(*at)).to_owned();
-        *part.planned_bytes.entry(planned).or_default() += segment.bytes;
+        let placed = explainer.placed(*at);
+        let bytes = if placed == home { segment.stored_bytes } else { segment.bytes };
+        *part.planned_bytes.entry(explainer.name(placed).to_owned()).or_default() += bytes;
     }
     let cold = |(_, _, tier): &(&str, &str, TierId)| *tier == home;
     let mut cost = QueryCost {

@@ -186,6 +186,7 @@ pub(super) fn segment_input(
         rows: chunk.rows,
         bytes,
         form: segment.form(weights.form),
+        stored_bytes: segment.home.len,
         home_bytes: home_bytes(&segment.home, weights.rates),
         whole_at_home: !Part::is_possible(&segment.home),
         charged_bytes,

@@ -26,6 +26,7 @@ use terrace_model::{ChunkId, Error, MarkId, Result, TableId, TierId};
 use terrace_storage::catalog::Commit;
 use terrace_storage::heat::{Heritage, PatternCounts};
 use terrace_storage::table::{Arrangement, Chunk, ChunkEntry, Marked, NewChunks, RowMap, Segment, Table, TableVersion};
+use terrace_storage::tier::codec::Form;
 use terrace_storage::tier::ssd::Admission;
 
 use super::background::Background;
@@ -103,7 +104,8 @@ impl Core {
     pub(super) fn compact(&self, table: &Arc<Table>, mode: CompactionMode, skip: &HashSet<ChunkId>) -> Option<Attempt> {
         let _compacting = table.lock_compacting();
         let most_bytes = self.delta.limit_bytes() / 4;
-        let group = pick_group(&table.version(), table, mode, most_bytes, skip)?;
+        let measures = mode == CompactionMode::Thorough && self.form == Form::Packed;
+        let group = pick_group(&table.version(), table, mode, measures, most_bytes, skip)?;
         let chunks = group.iter().map(|c| c.chunk.id).collect();
         Some(Attempt { chunks, result: self.rewrite(table, &group) })
     }
@@ -281,6 +283,7 @@ fn pick_group(
     version: &TableVersion,
     table: &Table,
     mode: CompactionMode,
+    measures: bool,
     most_bytes: u64,
     skip: &HashSet<ChunkId>,
 ) -> Option<Vec<ChunkEntry>> {
@@ -292,7 +295,7 @@ fn pick_group(
     let distinct: BTreeSet<&GroupKey> = keys.iter().collect();
     let group = |key: &GroupKey| {
         let entries = version.chunks.iter().zip(keys.iter().map(|other| other == key));
-        pick_from_eligible(entries, table, mode, most_bytes, skip)
+        pick_from_eligible(entries, table, mode, measures, most_bytes, skip)
     };
     distinct.into_iter().find_map(group)
 }
@@ -302,11 +305,13 @@ fn pick_group(
 type GroupKey = (Vec<u64>, Vec<(MarkId, bool)>);
 
 /// Picks a group of chunks from the entries that are eligible (true). In a clustered table the chunks of a group are
-/// neighbours, so that the table stays clustered.
+/// neighbours, so that the table stays clustered. If it `measures`, chunks of which the packed bytes are not known are written
+/// anew, too.
 fn pick_from_eligible<'a>(
     entries: impl Iterator<Item = (&'a ChunkEntry, bool)>,
     table: &Table,
     mode: CompactionMode,
+    measures: bool,
     most_bytes: u64,
     skip: &HashSet<ChunkId>,
 ) -> Option<Vec<ChunkEntry>> {
@@ -318,12 +323,16 @@ fn pick_from_eligible<'a>(
     };
     let small = |c: &ChunkEntry| c.live_rows() * 2 < full && image_bytes(c) * 2 < CHUNK_BYTES;
     let enough_small = if mode == CompactionMode::Thorough { 2 } else { 4 };
-    let worth = |group: &[ChunkEntry]| group.iter().any(has_deletions) || group.len() >= enough_small;
+    let unmeasured = |c: &ChunkEntry| measures && is_unmeasured(&c.chunk);
+    let worth = |group: &[ChunkEntry]| {
+        group.iter().any(has_deletions) || group.iter().any(unmeasured) || group.len() >= enough_small
+    };
     let mut group = Vec::new();
     let mut rows = 0;
     let mut bytes = 0;
     for (entry, eligible) in entries {
-        let wanted = eligible && (has_deletions(entry) || small(entry)) && !skip.contains(&entry.chunk.id);
+        let wanted =
+            eligible && (has_deletions(entry) || small(entry) || unmeasured(entry)) && !skip.contains(&entry.chunk.id);
         let fits = rows + entry.live_rows() <= GROUP_CHUNKS * full && bytes + image_bytes(entry) <= most_bytes;
         if wanted && fits && group.len() < GROUP_LEN {
             rows += entry.live_rows();
@@ -347,6 +356,15 @@ fn pick_from_eligible<'a>(
         }
     }
     worth(&group).then_some(group)
+}
+
+/// True when an earlier version of Terrace wrote a chunk, so that the bytes of its packed form are not known: a column of
+/// integers has one.
+fn is_unmeasured(chunk: &Chunk) -> bool {
+    let mut columns = chunk.columns().iter().zip(chunk.schema.fields());
+    columns.any(|(segment, field)| {
+        segment.constant.is_none() && field.data_type().is_integer() && segment.home.packed_bytes.is_none()
+    })
 }
 
 /// Bytes of a chunk's values in memory: its columns, columns that read a constant (16 bytes a row), and one bit per row

@@ -199,7 +199,7 @@ impl Core {
             match tier.store(packed.as_deref().unwrap_or(&image)) {
                 Ok(bytes) => {
                     let column = match packed {
-                        Some(_) => StoredColumn::open_packed(home, field.data_type(), rows, &bytes.buffer)?,
+                        Some(_) => segment.open_packed(field.data_type(), rows, &bytes.buffer)?,
                         None => decoded(&bytes.buffer)?,
                     };
                     segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier.clone(), column, bytes })));

@@ -17,6 +17,7 @@ use super::maintenance_tests::{
 };
 use super::recovery::CATALOG_FILE;
 use super::*;
+use terrace_storage::tier::codec::Form;
 
 /// Unpacks the fixture of a format.
 fn unpacked(name: &str) -> tempfile::TempDir {
@@ -68,6 +69,40 @@ fn records_in_json_keep_their_fields() {
         catalog.scan(space, &[], compare).unwrap();
         assert!(records > 2, "{space:?}: {records}");
     }
+}
+
+/// A chunk of an earlier version is not packed until it is written anew, which OPTIMIZE does where copies are packed.
+#[test]
+fn chunks_of_an_earlier_version_are_packed_once_they_are_optimized() {
+    let fixture = unpacked("format-4.tar.gz");
+    let open = |form| Store::open(StoreOptions { form, ..StoreOptions::new(fixture.path().join("data")) }).unwrap();
+    let measured = |store: &Store| {
+        let version = table(store, "every_type").version();
+        let chunks = version.chunks.iter().map(|entry| &entry.chunk);
+        let integers = chunks.flat_map(|chunk| {
+            let columns = chunk.columns().iter().zip(chunk.schema.fields());
+            columns.filter(|(_, field)| field.data_type().is_integer()).map(|(segment, _)| segment.home.packed_bytes)
+        });
+        let (known, unknown): (Vec<_>, Vec<_>) = integers.partition(Option::is_some);
+        (known.len(), unknown.len())
+    };
+    let plain = open(Form::Plain);
+    let before = measured(&plain);
+    assert!(before.0 == 0 && before.1 > 4, "{before:?}");
+    plain.close().unwrap();
+    drop(plain);
+    let packed = open(Form::Packed);
+    let every_type = table(&packed, "every_type");
+    let rows = counts(&packed);
+    let answers = contents(&packed);
+    packed.optimize(&every_type).unwrap();
+    let after = measured(&packed);
+    assert!(after.0 > 4 && after.1 == 0, "{after:?}");
+    // `every_type` has no order that OPTIMIZE could change.
+    assert!(counts(&packed) == rows && contents(&packed) == answers);
+    // There is nothing left to do.
+    assert_eq!(packed.optimize(&every_type).unwrap().chunks_in, 0);
+    packed.close().unwrap();
 }
 
 fn of_catalog(report: &CheckReport) -> Vec<&Finding> {

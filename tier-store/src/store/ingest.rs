@@ -64,7 +64,7 @@ pub(crate) const CHUNK_BYTES: u64 = 64 << 20;
 /// concatenation and the file, which is narrower.
 const WORK_HALVES: u64 = 5;
 /// Like [`WORK_HALVES`], when buffers may be compressed: the compressed buffers and the file made of them add to it.
-const PACKED_WORK_HALVES: u64 = 8;
+const COMPRESSED_WORK_HALVES: u64 = 8;
 
 /// The table that receives the rows.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ impl Ingest {
         let bytes = std::mem::take(&mut self.pending_bytes);
         let halves = match self.store.core().compression_rule() {
             codec::CompressionRule::Raw => WORK_HALVES,
-            _ => PACKED_WORK_HALVES,
+            _ => COMPRESSED_WORK_HALVES,
         };
         let memory = self.store.core().ingest_memory.take(bytes.saturating_mul(halves) / 2);
         let job = Job { id: self.table.allocate_chunk(), batches: std::mem::take(&mut self.pending), _memory: memory };

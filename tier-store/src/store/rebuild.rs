@@ -263,7 +263,8 @@ fn read_chunk(path: &Path, name: &str, definition: &TableDefinition) -> Result<(
     let statistics = ChunkStatistics::compute(&decode_rows(&header, &columns, definition, bytes)?)?;
     let ChunkHeader { rows, mut homes, schema } = header;
     for (home, field) in homes.iter_mut().zip(schema.fields()) {
-        home.packed_bytes = codec::packed_bytes_of_file(home, field.data_type(), rows as usize, bytes)?;
+        // A dropped column that cannot be decoded takes no other with it.
+        home.packed_bytes = codec::packed_bytes_of_file(home, field.data_type(), rows as usize, bytes).ok().flatten();
     }
     // Leave out bits of marks: the files do not show which marks still belong to a hot view.
     let of_table = |(column, _): &(ColumnId, SegmentHome)| column.mark().is_none();

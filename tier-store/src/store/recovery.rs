@@ -238,7 +238,8 @@ fn load_table(core: &Core, id: TableId, record: TableRecord) -> Result<Arc<Table
         let path = core.home.absolute(&record.file);
         let known = record.marks.iter().map(|(mark, all)| constants.get(*mark, *all)).collect();
         let number = ChunkId(key_part(k, 1));
-        let ChunkRecord { file_bytes: bytes, rows, place, columns, .. } = record.clone();
+        let ChunkRecord { file_bytes: bytes, rows, place, .. } = record;
+        let columns = record.columns.clone();
         let segments = Segment::of_file(columns, record.into_homes());
         let file = Chunk::new(id, number, rows, Arc::clone(schema), WrittenFile { path, bytes, segments });
         let chunk = file.with_definition(schema, &definition.columns).with_added_marks(known);

@@ -185,7 +185,7 @@ impl Core {
                         true => Outcome::Met,
                         false => Outcome::Unmet,
                     };
-                    status.count(segment.bytes(), tier, outcome);
+                    status.count(segment.bytes_in(self.form), tier, outcome);
                 }
             }
             status.met = status.unmet_bytes == 0 && wanted.is_some();

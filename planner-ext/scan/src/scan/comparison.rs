@@ -49,14 +49,12 @@ impl Comparison {
         within: impl FnOnce(&RangeInclusive<i128>) -> Option<BooleanArray>,
     ) -> Option<BooleanArray> {
         let number = self.number;
-        let below = i128::MIN..=number.saturating_sub(1);
-        let above = number.saturating_add(1)..=i128::MAX;
         match self.op {
             Operator::Eq => within(&(number..=number)),
             Operator::NotEq => within(&(number..=number)).and_then(|equal| not(&equal).ok()),
-            Operator::Lt => within(&below),
+            Operator::Lt => within(&(i128::MIN..=number.checked_sub(1)?)),
             Operator::LtEq => within(&(i128::MIN..=number)),
-            Operator::Gt => within(&above),
+            Operator::Gt => within(&(number.checked_add(1)?..=i128::MAX)),
             Operator::GtEq => within(&(number..=i128::MAX)),
             _ => None,
         }

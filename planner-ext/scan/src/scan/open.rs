@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{ArrayRef, BooleanArray, NullArray, UInt64Array};
+use arrow::buffer::BooleanBuffer;
 use datafusion::common::{DataFusionError, Result};
 use roaring::RoaringBitmap;
 use terrace_error::store_error;
@@ -240,6 +241,19 @@ impl OpenChunk {
         let column = self.values(slot).ok_or_else(gone)?;
         let start = if column.rows() < self.rows() { 0 } else { range.start };
         column.slice(start, range.len()).map_err(store_error)
+    }
+
+    /// Like [`OpenChunk::slice`], but only rows that are selected have to be right.
+    pub(super) fn slice_selected(
+        &self,
+        slot: usize,
+        range: &Range<usize>,
+        selected: &BooleanBuffer,
+    ) -> Result<ArrayRef> {
+        match self.values(slot).filter(|column| column.rows() == self.rows() && selected.len() == range.len()) {
+            Some(column) => column.slice_selected(range.start, selected).map_err(store_error),
+            None => self.slice(slot, range),
+        }
     }
 
     /// The dictionary and the keys of a slice of a read column; `None` for a column that is stored without a

@@ -145,7 +145,8 @@ impl ScanStream {
             self.collected(survivors);
             return self.batch(Vec::new(), rows).map(Some);
         }
-        let columns = spec.output.iter().map(|slot| slices.values(*slot)).collect::<Result<_>>()?;
+        let columns = spec.output.iter().map(|slot| slices.selected(*slot, &selection, survivors));
+        let columns = columns.collect::<Result<_>>()?;
         let mut batch = self.batch(columns, range.len())?;
         let all_pass = matches!(selection, Selection::All);
         if survivors > self.remaining {
@@ -213,6 +214,9 @@ impl ScanStream {
     }
 }
 
+/// When one in so many rows of a slice is selected, or fewer, the others are left out where that saves work.
+const FEW_SELECTED: usize = 2;
+
 /// The columns of one slice of a chunk.
 pub(super) struct Slices<'a> {
     pub(super) chunk: &'a OpenChunk,
@@ -224,6 +228,18 @@ pub(super) struct Slices<'a> {
 }
 
 impl Slices<'_> {
+    /// The values of a column, of which `selection` has selected so many rows: others may be empty where few are selected.
+    fn selected(&mut self, slot: usize, selection: &Selection, survivors: usize) -> Result<ArrayRef> {
+        let is_known = matches!(self.known.get(slot), Some(Some(_)));
+        match selection {
+            Selection::Some(mask) if !is_known && survivors * FEW_SELECTED < self.range.len() => {
+                self.touch(slot);
+                self.chunk.slice_selected(slot, self.range, mask.values())
+            }
+            _ => self.values(slot),
+        }
+    }
+
     fn touch(&mut self, slot: usize) {
         if !self.touched.contains(&slot) {
             self.touched.push(slot);

@@ -50,15 +50,17 @@ async fn answers_do_not_depend_on_the_form() {
     packed.run(&create).await.unwrap();
     assert_eq!(answers(&packed).await, expected);
 
-    let forms = "SELECT column_name, string_agg(DISTINCT tier || ' ' || form, ','), sum(bytes) = sum(packed_bytes) \
+    // The bytes of packed texts are an estimate.
+    let forms = "SELECT column_name, string_agg(DISTINCT tier || ' ' || form, ','), \
+                 abs(1.0 * sum(bytes) / sum(packed_bytes) - 1) <= CASE column_name WHEN 'comment' THEN 0.1 ELSE 0 END \
                  FROM system.segments GROUP BY column_name, position ORDER BY position";
-    let packed_columns = ["k", "quantity", "n", "day", "run", "mode", "wide", "at"];
+    let packed_columns = ["k", "quantity", "n", "day", "run", "mode", "comment", "wide", "at"];
     for row in packed.rows(forms).await {
         let (column, rest) = row.split_once('|').unwrap();
         let expected = if packed_columns.contains(&column) { "dram packed|true" } else { "dram plain|" };
         assert_eq!(rest, expected, "{column}");
     }
-    let bytes = "SELECT sum(bytes) FROM system.segments WHERE column_name NOT IN ('comment', 'real')";
+    let bytes = "SELECT sum(bytes) FROM system.segments WHERE column_name <> 'real'";
     let [few, many] = [packed.rows(bytes).await, plain.rows(bytes).await].map(|rows| rows[0].parse::<u64>().unwrap());
     assert!(few * 2 < many, "{few} of {many} bytes");
     // What the segments take is what the tier is charged.

@@ -11,12 +11,21 @@
 use std::sync::Arc;
 
 use terrace_storage::table::{Chunk, Segment};
+use terrace_storage::tier::codec::Form;
 
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 use crate::tiering::TableSnapshot;
 
 /// Reads after which one counts half, for each segment that memory has room for.
 const READS_PER_SEGMENT: f64 = 32.0;
+
+/// The memory of all tiers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MemoryRoom {
+    pub(super) bytes: u64,
+    /// The form of copies there.
+    pub(super) form: Form,
+}
 
 /// Accesses of all segments; recent ones weigh most.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +43,7 @@ impl RecentHeat {
     pub(super) fn end_interval(
         &mut self,
         tables: &[TableSnapshot],
-        bytes: u64,
+        room: MemoryRoom,
         epoch: Option<u64>,
         half_life_epochs: f64,
         known: &Heat,
@@ -45,8 +54,8 @@ impl RecentHeat {
             let stored = |(_, segment): &(_, &Arc<Segment>)| segment.constant.is_none();
             chunks().flat_map(move |chunk| chunk.segments.iter().map(with_chunk(chunk))).filter(stored)
         };
-        let all_bytes: u64 = segments().map(|(_, segment)| segment.bytes()).sum();
-        let room = segments().count() as f64 * (bytes as f64 / all_bytes.max(1) as f64).min(1.0);
+        let all_bytes: u64 = segments().map(|(_, segment)| segment.bytes_in(room.form)).sum();
+        let room = segments().count() as f64 * (room.bytes as f64 / all_bytes.max(1) as f64).min(1.0);
         let half_life_reads = READS_PER_SEGMENT * room.max(1.0);
         let sum = |heat: &Heat, heat_of: fn(&Heat, &SegmentKey) -> SegmentHeat| -> f32 {
             segments().map(|(chunk, segment)| heat_of(heat, &SegmentKey::for_segment(chunk, segment)).total()).sum()

@@ -9,7 +9,7 @@ use terrace_storage::migrate::{Outcome, Relocation, try_move, try_promote};
 use terrace_storage::tier::ssd::ReadColumn;
 
 use super::ledger::{LastUses, Ledger, LedgerOptions, RoundContext, Stamp, Victim};
-use super::recent::RecentHeat;
+use super::recent::{MemoryRoom, RecentHeat};
 use super::tally::{Direction, LogPoint, Moved, Tally, Tradeoff};
 use super::{MergeKind, Rank};
 use crate::epoch::SegmentInput;
@@ -152,9 +152,10 @@ impl Shared {
         if let Some(ledger) = old {
             return Ok(ledger);
         }
-        let room_bytes = host.memory_tiers().iter().map(|tier| tier.account().limit_bytes()).sum();
+        let bytes = host.memory_tiers().iter().map(|tier| tier.account().limit_bytes()).sum();
+        let room = MemoryRoom { bytes, form: host.form() };
         let half_life_epochs = self.options.half_life_epochs;
-        state.recent.end_interval(tables, room_bytes, epoch, half_life_epochs, &self.planner.read_heat());
+        state.recent.end_interval(tables, room, epoch, half_life_epochs, &self.planner.read_heat());
         let (mut inputs, origins) = self.inputs(host, tables, None)?;
         inputs.segments.iter_mut().for_each(|segment| segment.heat = state.recent.heat(&segment.key));
         self.planner.mark(&mut inputs, epoch.unwrap_or(0) + 1);

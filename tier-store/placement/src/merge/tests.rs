@@ -7,6 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use terrace_model::{Account, ChunkId, Pattern, TieringMode};
 use terrace_storage::table::{NewRule, RuleKind, RuleRows, Rules};
+use terrace_storage::tier::codec::Form;
 use terrace_storage::tier::ssd::ReadColumn;
 
 use super::*;
@@ -293,7 +294,8 @@ fn time_between_epochs_is_counted_in_reads() {
     let mut recent = recent::RecentHeat::default();
     let mut interval = |reads: &[(usize, u32)]| {
         reads.iter().for_each(|(chunk, count)| host.read(*chunk, *count));
-        recent.end_interval(&host.tables(), THREE, None, 3.0, &known);
+        let room = recent::MemoryRoom { bytes: THREE, form: Form::Plain };
+        recent.end_interval(&host.tables(), room, None, 3.0, &known);
         let heat = |at: usize| recent.heat(&SegmentKey::for_segment(chunk(at), &chunk(at).segments[0])).total();
         [heat(0), heat(1), heat(2)]
     };

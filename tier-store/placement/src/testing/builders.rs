@@ -34,6 +34,7 @@ pub fn segment(chunk: u64) -> SegmentInput {
         rows: ROWS,
         bytes: MIB,
         form: Form::Plain,
+        stored_bytes: MIB,
         home_bytes: MIB,
         whole_at_home: false,
         charged_bytes: [0; MAX_TIERS],
@@ -55,7 +56,7 @@ impl SegmentInput {
 
     /// The segment with another number of bytes.
     pub fn bytes(self, bytes: u64) -> Self {
-        Self { bytes, home_bytes: bytes, ..self }
+        Self { bytes, stored_bytes: bytes, home_bytes: bytes, ..self }
     }
 
     /// The segment with another number of rows.

@@ -176,7 +176,7 @@ fn store_and_swap(
         Err(error) => return Err(error),
     };
     let column = match (form, converted) {
-        (Form::Packed, _) => StoredColumn::open_packed(home, data_type, rows, &bytes.buffer)?,
+        (Form::Packed, _) => segment.open_packed(data_type, rows, &bytes.buffer)?,
         (Form::Plain, None) => decoded(&bytes.buffer)?,
         (Form::Plain, Some(_)) => StoredColumn::decode_plain(home, data_type, rows, &bytes.buffer)?,
     };

@@ -15,9 +15,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
+use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use parking_lot::Mutex;
-use terrace_model::{ChunkId, ColumnId, Error, TableId, TierIndex};
+use terrace_model::{ChunkId, ColumnId, Error, Result, TableId, TierIndex};
 
 use super::column::{Column, Constant};
 use super::filter::FilterSlot;
@@ -28,6 +29,9 @@ use crate::io::IoFile;
 use crate::tier::Home;
 use crate::tier::codec::{self, ColumnLayout, Encoding, Form, StoredColumn};
 use crate::tier::ssd::SharedRead;
+
+/// Where the packed form saves less than this, unpacking costs more than the bytes are worth.
+const LEAST_SAVED_SHARE: f64 = 0.1;
 
 /// The place of a segment's durable bytes in the chunk's file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -40,7 +44,7 @@ pub struct SegmentHome {
     pub encoding: Encoding,
     /// Bytes of the values in their declared type; for strings that are stored as dictionary keys, bytes of the keys.
     pub wide_bytes: u64,
-    /// Bytes of the column's image in the packed form; `None` when it has none, or when an earlier version of Terrace wrote
+    /// Bytes of the column's image in the packed form, estimated for texts; `None` when it has none, or when an earlier version of Terrace wrote
     /// it. The catalog stores it apart.
     #[serde(skip)]
     pub packed_bytes: Option<u64>,
@@ -100,15 +104,21 @@ impl Segment {
     #[inline]
     pub fn bytes_in(&self, form: Form) -> u64 {
         let plain = codec::image_bytes(&self.home);
-        match (form, self.home.packed_bytes) {
-            (Form::Packed, Some(packed)) => packed.min(plain),
-            _ => plain,
+        match form {
+            Form::Plain => plain,
+            Form::Packed => self.worth_packing(plain).unwrap_or(plain),
         }
     }
 
-    /// The form that it gets where `form` is wanted: no other than the plain one where that takes fewer bytes.
+    /// The form that it gets where `form` is wanted: the plain one unless the other saves [`LEAST_SAVED_SHARE`] of its bytes.
     pub fn form(&self, form: Form) -> Form {
-        if self.bytes_in(form) < self.bytes_in(Form::Plain) { form } else { Form::Plain }
+        self.worth_packing(codec::image_bytes(&self.home)).map_or(Form::Plain, |_| form)
+    }
+
+    /// Bytes of the packed form if these are few enough; `plain` are those of the plain one.
+    #[inline]
+    fn worth_packing(&self, plain: u64) -> Option<u64> {
+        self.home.packed_bytes.filter(|packed| *packed as f64 <= plain as f64 * (1.0 - LEAST_SAVED_SHARE))
     }
 
     /// Bytes of its values as scans return them.
@@ -140,7 +150,7 @@ impl Segment {
         self.page_bounds.get()
     }
 
-    /// Computes the bounds of its pages from all of its values.
+    /// Learns the bounds of its pages from all of its values: computes them, or takes those that a packed column knows.
     pub fn learn_page_bounds(&self, values: &StoredColumn) {
         if self.page_bounds.get().is_none()
             && let Some(bounds) = PageBounds::from_column(values)
@@ -148,6 +158,14 @@ impl Segment {
             // Another thread may have set them meanwhile: they are equal.
             let _ = self.page_bounds.set(bounds);
         }
+    }
+
+    /// The column over its image in the packed form, which [`StoredColumn::packed_image`] has just made. The bounds of its pages
+    /// stay known when the copy is gone.
+    pub fn open_packed(&self, declared: &DataType, rows: usize, image: &Buffer) -> Result<StoredColumn> {
+        let column = StoredColumn::open_packed(&self.home, declared, rows, image)?;
+        self.learn_page_bounds(&column);
+        Ok(column)
     }
 
     /// Makes the segments of a file's columns; `ids` are in the order of the file.

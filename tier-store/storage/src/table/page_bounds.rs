@@ -1,7 +1,7 @@
 //! Page bounds of a column: the least and the greatest value of every 8,192 rows.
 //!
-//! They are computed when a scan that filters on the column has read all of it from its home, or found it packed in memory:
-//! no extra read is done, and a column that is never filtered on has none. Rows of a chunk never change, so page bounds stay valid as long as
+//! They are computed when a scan that filters on the column has read all of it from its home, and taken from a column that is
+//! packed into memory: no extra read is done, and other columns have none. Rows of a chunk never change, so page bounds stay valid as long as
 //! the chunk exists; they do not survive a restart. They take 24 bytes for each page.
 
 use std::ops::Range;

@@ -117,7 +117,7 @@ fn contains_views(data_type: &DataType) -> bool {
 }
 
 /// Lays out by pages all view arrays in the array.
-fn paged(array: &ArrayRef) -> Result<ArrayRef> {
+pub(super) fn paged(array: &ArrayRef) -> Result<ArrayRef> {
     match array.data_type() {
         DataType::Utf8View => Ok(Arc::new(paged_views::<StringViewType>(array.as_string_view())?)),
         DataType::BinaryView => Ok(Arc::new(paged_views::<BinaryViewType>(array.as_binary_view())?)),

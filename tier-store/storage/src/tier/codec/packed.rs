@@ -1,6 +1,6 @@
-//! The packed form of a column in memory: numbers in as few bits as their page needs.
+//! The packed form of a column in memory: numbers in as few bits as their page needs, texts by a table of symbols.
 //!
-//! A page is 8,192 rows. It has a base, the least value of its rows that are not null, and a stride that divides the
+//! A page of numbers is 8,192 rows. It has a base, the least value of its rows that are not null, and a stride that divides the
 //! distance of all its values from the base. Of each row it stores the number of strides above the base: in the FastLanes
 //! layout (Afroozeh and Boncz, "The FastLanes Compression Layout", PVLDB 16(9), 2023, section 3) in blocks of 1,024 rows,
 //! or, where neighbours are often equal, as runs. So a slice, a page and a single row decode by themselves, and the bounds
@@ -16,27 +16,125 @@
 //!
 //! Numbers are little-endian. An empty page has nulls only. A page whose values are equal has 0 bits, and no bytes.
 //!
+//! Texts and bytes are compressed one by one, with a table of symbols for each column (`texts`).
+//!
 //! - `lanes`: blocks of 1,024 numbers
-//! - `pack`: columns to images
-//! - `page`: descriptors
-//! - `unpack`: images to columns
+//! - `pack`: columns of numbers to images
+//! - `page`: descriptors of pages of numbers
+//! - `texts`: columns of texts
+//! - `unpack`: images to columns of numbers
 //! - `within`: tests packed numbers
 
 mod lanes;
 mod pack;
 mod page;
+mod texts;
 mod unpack;
 mod within;
 
-pub use pack::{has_filled_nulls, pack, packed_bytes, with_filled_nulls};
-pub use unpack::PackedColumn;
+use std::ops::{Range, RangeInclusive};
 
-/// First bytes of an image.
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::buffer::{BooleanBuffer, Buffer};
+use arrow::datatypes::DataType;
+use terrace_model::Result;
+
+pub use pack::{has_filled_nulls, with_filled_nulls};
+pub use texts::PackedTexts;
+pub use unpack::PackedNumbers;
+
+/// First bytes of an image of numbers.
 const MAGIC: [u8; 4] = *b"TPK1";
 /// Bytes of the header.
 const HEADER_BYTES: usize = 64;
 /// Alignment of the parts of an image.
 const ALIGNMENT: usize = 64;
+
+/// The image of a column in the packed form; `None` where it has none: see `docs/design/packed.md` for the types.
+pub fn pack(values: &ArrayRef) -> Option<Vec<u8>> {
+    pack::pack(values).or_else(|| texts::pack(values))
+}
+
+/// Bytes of the image that [`pack`] makes; an estimate for texts, which take longer to compress than to measure.
+pub fn packed_bytes(values: &ArrayRef) -> Option<u64> {
+    pack::packed_bytes(values).or_else(|| texts::estimated_bytes(values))
+}
+
+/// A column in the packed form.
+#[derive(Debug, Clone)]
+pub enum PackedColumn {
+    /// Numbers, or keys of a dictionary.
+    Numbers(PackedNumbers),
+    /// Texts or bytes.
+    Texts(PackedTexts),
+}
+
+impl PackedColumn {
+    /// A column of `rows` values of type `data_type` over an image. Fails with [`terrace_model::Error::Corrupt`], without the
+    /// path, when the image is not one of such a column: then its pages lie inside of it, whatever else it holds.
+    pub fn open(image: Buffer, data_type: &DataType, rows: usize) -> Result<Self> {
+        match PackedTexts::is_image(&image) {
+            true => PackedTexts::open(image, data_type, rows).map(Self::Texts),
+            false => PackedNumbers::open(image, data_type, rows).map(Self::Numbers),
+        }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Numbers(numbers) => numbers.rows(),
+            Self::Texts(texts) => texts.rows(),
+        }
+    }
+
+    /// The type of the values.
+    pub fn data_type(&self) -> &DataType {
+        match self {
+            Self::Numbers(numbers) => numbers.data_type(),
+            Self::Texts(texts) => texts.data_type(),
+        }
+    }
+
+    /// The values of a range of rows.
+    pub fn unpack(&self, rows: Range<usize>) -> Result<ArrayRef> {
+        match self {
+            Self::Numbers(numbers) => numbers.unpack(rows),
+            Self::Texts(texts) => texts.unpack(rows, None),
+        }
+    }
+
+    /// Like [`PackedColumn::unpack`], but only selected rows have to be right: others may be empty texts.
+    pub fn unpack_selected(&self, rows: Range<usize>, selected: &BooleanBuffer) -> Result<ArrayRef> {
+        match self {
+            Self::Numbers(numbers) => numbers.unpack(rows),
+            Self::Texts(texts) => texts.unpack(rows, Some(selected)),
+        }
+    }
+
+    /// The values of a range of rows of numbers, in a type of at least as many bytes and the same unit and scale.
+    pub fn unpack_as(&self, rows: Range<usize>, to: &DataType) -> Result<ArrayRef> {
+        match self {
+            Self::Numbers(numbers) => numbers.unpack_as(rows, to),
+            Self::Texts(texts) => texts.unpack(rows, None),
+        }
+    }
+
+    /// The least and the greatest value of each page of numbers, as [`PackedNumbers::bounds`]; `None` for texts.
+    pub fn bounds(&self) -> Option<impl Iterator<Item = Option<(i128, i128)>>> {
+        match self {
+            Self::Numbers(numbers) => Some(numbers.bounds()),
+            Self::Texts(_) => None,
+        }
+    }
+
+    /// For each of a range of rows of numbers, whether its value is in a range, as [`PackedNumbers::within`]; `None` for texts.
+    pub fn within(&self, rows: Range<usize>, values: &RangeInclusive<i128>) -> Option<Result<BooleanArray>> {
+        match self {
+            Self::Numbers(numbers) => Some(numbers.within(rows, values)),
+            Self::Texts(_) => None,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -7,11 +7,12 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayData, ArrayRef, BooleanArray, make_array};
-use arrow::buffer::{Buffer, MutableBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer};
 use arrow::compute::concat;
 use arrow::datatypes::DataType;
 use terrace_model::Result;
 
+use super::compact::paged;
 use super::convert::convert;
 use super::packed::{PackedColumn, has_filled_nulls, pack, packed_bytes};
 use super::{
@@ -140,7 +141,7 @@ impl StoredColumn {
     pub fn open_packed(home: &SegmentHome, declared: &DataType, rows: usize, image: &Buffer) -> Result<Self> {
         let packed = PackedColumn::open(image.clone(), &home.encoding.stored_type(declared), rows)?;
         if let Some(dictionary) = home.encoding.dictionary() {
-            packed.bounds().flatten().try_for_each(|(_, most)| dictionary.check_key(most))?;
+            packed.bounds().into_iter().flatten().flatten().try_for_each(|(_, most)| dictionary.check_key(most))?;
         }
         let meaning = Meaning::of_type(packed.data_type(), &home.encoding, declared);
         Ok(Self { rows, stored: Stored::Packed(packed), meaning })
@@ -156,15 +157,17 @@ impl StoredColumn {
 
     /// The image of the column in the plain form, with the layout of `home`. Values under nulls are arbitrary.
     pub fn plain_image(&self, home: &SegmentHome) -> Result<Vec<u8>> {
-        let other = || corrupt("its layout is not one of numbers");
-        let [validity, values] = *home.layout.buffers.as_slice() else { return Err(other()) };
-        let array = self.stored_slice(0, self.rows)?.to_data();
+        let other = || corrupt("its layout is not one of a packed column");
+        let array = paged(&self.stored_slice(0, self.rows)?)?.to_data();
+        let bits = array.nulls().map(|nulls| nulls.inner().sliced()).unwrap_or_default();
+        let buffers = std::iter::once(&bits).chain(array.buffers());
+        if home.layout.buffers.len() != 1 + array.buffers().len() {
+            return Err(other());
+        }
         let mut image = vec![0; usize::try_from(image_bytes(home)).map_err(|_| other())?];
-        let bits = array.nulls().map(|nulls| nulls.inner().sliced());
-        let numbers = array.buffers().first().map(Buffer::as_slice).unwrap_or_default();
-        for ((at, len), bytes) in [(validity, bits.as_deref().unwrap_or_default()), (values, numbers)] {
-            let place = image.get_mut(at as usize..).and_then(|image| image.get_mut(..bytes.len()));
-            place.filter(|_| bytes.len() as u64 <= len).ok_or_else(other)?.copy_from_slice(bytes);
+        for ((at, len), bytes) in home.layout.buffers.iter().zip(buffers) {
+            let place = image.get_mut(*at as usize..).and_then(|image| image.get_mut(..bytes.len()));
+            place.filter(|_| bytes.len() as u64 <= *len).ok_or_else(other)?.copy_from_slice(bytes);
         }
         Ok(image)
     }
@@ -179,7 +182,7 @@ impl StoredColumn {
     pub fn packed_bounds(&self) -> Option<impl Iterator<Item = Option<(i128, i128)>>> {
         match (&self.stored, &self.meaning) {
             (_, Meaning::Keys(_)) | (Stored::Window { .. }, _) => None,
-            (Stored::Packed(packed), _) => Some(packed.bounds()),
+            (Stored::Packed(packed), _) => packed.bounds(),
         }
     }
 
@@ -188,7 +191,7 @@ impl StoredColumn {
     pub fn packed_within(&self, offset: usize, len: usize, values: &RangeInclusive<i128>) -> Option<BooleanArray> {
         match (&self.stored, &self.meaning) {
             (_, Meaning::Keys(_)) | (Stored::Window { .. }, _) => None,
-            (Stored::Packed(packed), _) => packed.within(offset..offset + len, values).ok(),
+            (Stored::Packed(packed), _) => packed.within(offset..offset + len, values)?.ok(),
         }
     }
 
@@ -231,6 +234,16 @@ impl StoredColumn {
             Some(0) if len == array.len() => Ok(Arc::clone(array)),
             Some(start) => Ok(slice_column(array, start, len)),
             None => slice_beyond_window(array, first, offset..offset + len),
+        }
+    }
+
+    /// Like [`StoredColumn::slice`], but only rows that are selected have to be right: others may be empty texts.
+    pub fn slice_selected(&self, offset: usize, selected: &BooleanBuffer) -> Result<ArrayRef> {
+        match (&self.stored, &self.meaning) {
+            (Stored::Packed(packed), Meaning::Declared) => {
+                packed.unpack_selected(offset..offset + selected.len(), selected)
+            }
+            _ => self.slice(offset, selected.len()),
         }
     }
 

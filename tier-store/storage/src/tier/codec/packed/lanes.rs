@@ -156,6 +156,11 @@ macro_rules! with_lane {
 }
 pub(super) use with_lane;
 
+/// Bits of a number.
+pub(super) fn bits_of(number: u64) -> u8 {
+    (u64::BITS - number.leading_zeros()) as u8
+}
+
 /// Bytes of `count` numbers of `bits` bits: whole blocks.
 pub(super) fn lanes_bytes(count: usize, bits: u8) -> usize {
     count.div_ceil(BLOCK_ROWS) * block_bytes(bits)

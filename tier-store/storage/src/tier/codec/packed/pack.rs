@@ -7,21 +7,21 @@ use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::{ArrowNativeType, DataType};
 
 use super::super::PAGE_ROWS;
-use super::lanes::{lanes_bytes, pack_lanes};
+use super::lanes::{bits_of, lanes_bytes, pack_lanes};
 use super::page::{DESCRIPTOR_BYTES, Page};
 use super::{ALIGNMENT, HEADER_BYTES, MAGIC};
 
 /// Runs take at most this share of the bytes of a number for each row, as they take longer to unpack.
 const MOST_RUNS_SHARE: f64 = 0.75;
 
-/// The image of a column in the packed form; `None` where it has none: its type is not one of integers, decimals of up to
-/// 128 bits, dates, times, keys of a dictionary, or the values of a page range over more than 64 bits.
-pub fn pack(values: &ArrayRef) -> Option<Vec<u8>> {
+/// The image of a column of numbers; `None` where it has none: its type is not one of integers, decimals of up to 128 bits, dates,
+/// times, keys of a dictionary, or the values of a page range over more than 64 bits.
+pub(super) fn pack(values: &ArrayRef) -> Option<Vec<u8>> {
     with_numbers(&values.to_data(), Packer { writes: true }).map(|(image, _)| image)
 }
 
 /// Bytes of the image that [`pack`] makes.
-pub fn packed_bytes(values: &ArrayRef) -> Option<u64> {
+pub(super) fn packed_bytes(values: &ArrayRef) -> Option<u64> {
     with_numbers(&values.to_data(), Packer { writes: false }).map(|(_, bytes)| bytes)
 }
 
@@ -200,13 +200,10 @@ impl Distances {
     fn measure<N: Number>(&mut self, values: &[N], validity: Option<&NullBuffer>) -> Option<Page> {
         self.0.clear();
         let bounds = match validity {
-            None => values.iter().min().zip(values.iter().max()),
-            Some(valid) => {
-                let valid = || valid.valid_indices().filter_map(|row| values.get(row));
-                valid().min().zip(valid().max())
-            }
+            None => bounds(values.iter().copied()),
+            Some(valid) => bounds(valid.valid_indices().filter_map(|row| values.get(row)).copied()),
         };
-        let Some((base, greatest)) = bounds.map(|(least, greatest)| (*least, *greatest)) else {
+        let Some((base, greatest)) = bounds else {
             self.0.resize(values.len(), 0);
             return Some(Page { stride: 1, is_empty: true, ..Page::default() });
         };
@@ -223,7 +220,7 @@ impl Distances {
         }
         let stride = self.stride();
         let most_strides = most / stride;
-        let page = Page { base: base.wide(), stride, most_strides, bits: bits(most_strides), ..Page::default() };
+        let page = Page { base: base.wide(), stride, most_strides, bits: bits_of(most_strides), ..Page::default() };
         Some(self.with_runs(page))
     }
 
@@ -243,14 +240,19 @@ impl Distances {
 
     /// The page with runs, if that is smaller.
     fn with_runs(&self, page: Page) -> Page {
-        let runs = self.runs().count();
+        let mut last = None;
+        let mut runs = 0;
+        for distance in &self.0 {
+            runs += usize::from(last != Some(*distance));
+            last = Some(*distance);
+        }
         let plain = page.bytes(self.0.len());
         // Not even lengths of one bit would be small enough.
         if plain == 0 || too_many(lanes_bytes(runs, page.bits + 1), plain) {
             return page;
         }
         let longest = self.runs().map(|(length, _)| length).max().unwrap_or(0);
-        let runs = Page { runs: runs as u16, length_bits: bits(longest as u64), ..page };
+        let runs = Page { runs: runs as u16, length_bits: bits_of(longest as u64), ..page };
         if too_many(runs.bytes(self.0.len()), plain) { page } else { runs }
     }
 
@@ -271,12 +273,14 @@ impl Distances {
     }
 }
 
-fn too_many(runs: usize, plain: usize) -> bool {
-    runs as f64 > plain as f64 * MOST_RUNS_SHARE
+/// The least and the greatest number.
+fn bounds<N: Number>(mut numbers: impl Iterator<Item = N>) -> Option<(N, N)> {
+    let first = numbers.next()?;
+    Some(numbers.fold((first, first), |(least, greatest), number| (least.min(number), greatest.max(number))))
 }
 
-fn bits(number: u64) -> u8 {
-    (u64::BITS - number.leading_zeros()) as u8
+fn too_many(runs: usize, plain: usize) -> bool {
+    runs as f64 > plain as f64 * MOST_RUNS_SHARE
 }
 
 fn gcd(mut a: u64, mut b: u64) -> u64 {

@@ -18,9 +18,9 @@ const MOST_LENGTH_BITS: u8 = 14;
 /// Copies of its value that are written for every run.
 const RUN_STEP: usize = 8;
 
-/// A column in the packed form.
+/// A column of numbers in the packed form.
 #[derive(Debug, Clone)]
-pub struct PackedColumn {
+pub struct PackedNumbers {
     image: Buffer,
     data_type: DataType,
     rows: usize,
@@ -28,7 +28,7 @@ pub struct PackedColumn {
     descriptors: usize,
 }
 
-impl PackedColumn {
+impl PackedNumbers {
     /// A column of `rows` values of type `data_type` over an image. Fails with [`terrace_model::Error::Corrupt`], without the
     /// path, when the image is not one of such a column: then its pages lie inside of it, whatever else it holds.
     pub fn open(image: Buffer, data_type: &DataType, rows: usize) -> Result<Self> {
@@ -90,12 +90,6 @@ impl PackedColumn {
     #[inline]
     pub fn data_type(&self) -> &DataType {
         &self.data_type
-    }
-
-    /// Bytes of its image.
-    #[inline]
-    pub fn bytes(&self) -> usize {
-        self.image.len()
     }
 
     /// The least and the greatest value of each page; `None` for a page of nulls. Decimals are unscaled, dates and times have

@@ -8,9 +8,9 @@ use terrace_model::Result;
 use super::super::corrupt;
 use super::lanes::{Lane, Lanes, with_lane};
 use super::page::Page;
-use super::unpack::{PackedColumn, run_lengths};
+use super::unpack::{PackedNumbers, run_lengths};
 
-impl PackedColumn {
+impl PackedNumbers {
     /// For each of a range of rows, whether its value is in a range; null for null. Decimals are unscaled, dates and times
     /// have the unit of their type.
     pub fn within(&self, rows: Range<usize>, values: &RangeInclusive<i128>) -> Result<BooleanArray> {
