@@ -379,7 +379,7 @@ section! {
         /// benefit per byte), `random`, `static` (segments in memory stay). Placement rules and budgets hold under each.
         pub policy: PolicyKind = PolicyKind::Optimal,
         /// Form of columns in DRAM and NVM: `plain` (Arrow arrays, read as they lie) or `packed` (numbers in as few bits as
-        /// they need, unpacked slice by slice, where that takes fewer bytes).
+        /// they need, texts by a table of symbols; unpacked slice by slice).
         pub form: Form = Form::Plain,
         /// Which segments that a query read from disk move into memory between epochs: `never` (none, epochs decide alone),
         /// `always` (all, as into a cache; the policy chooses those to evict), `selective` (those that save more time than

@@ -327,11 +327,12 @@ impl PackedTexts {
         let nulls = self.nulls.as_ref().map(|nulls| nulls.slice(rows.start, rows.len()));
         let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
         let views = ScalarBuffer::from(views);
-        // SAFETY: each view is of a text inside of its buffer; `append_views` has checked that texts are UTF-8.
-        Ok(match self.is_text() {
-            false => Arc::new(unsafe { BinaryViewArray::new_unchecked(views, buffers, nulls) }),
-            true => Arc::new(unsafe { StringViewArray::new_unchecked(views, buffers, nulls) }),
-        })
+        if self.is_text() {
+            // SAFETY: each view is of a text inside of its buffer; `append_views` has checked that texts are UTF-8.
+            return Ok(Arc::new(unsafe { StringViewArray::new_unchecked(views, buffers, nulls) }));
+        }
+        // SAFETY: each view is of bytes inside of its buffer.
+        Ok(Arc::new(unsafe { BinaryViewArray::new_unchecked(views, buffers, nulls) }))
     }
 
     fn is_text(&self) -> bool {
