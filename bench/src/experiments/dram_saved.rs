@@ -59,15 +59,21 @@ pub fn tpch(bench: &mut Bench) -> Result<()> {
 pub fn tpcds(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale.unwrap_or(if bench.quick { 0.01 } else { 1.0 });
     let queries = tpcds::queries()?;
+    let data = tpcds_data(bench, scale)?;
+    let every = if bench.quick { QUICK_STEP } else { 1 };
+    let queries = queries.into_iter().step_by(every).map(|(_, sql)| format!("sql {sql}")).collect();
+    run(bench, &Suite { name: "TPC-DS", scale, store: data.store(), shares: &TPCDS_SHARES, queries })
+}
+
+/// The data of TPC-DS at a scale, made if it is not there.
+pub(super) fn tpcds_data(bench: &Bench, scale: f64) -> Result<TpcDs> {
     let data = TpcDs::new(&bench.data_dir, scale);
     data.generate(peers::tpcds_generator)?;
     if !data.store().is_dir() {
         eprintln!("  loading TPC-DS {scale}");
         bench.prepare(Workload::TpcDs, scale)?;
     }
-    let every = if bench.quick { QUICK_STEP } else { 1 };
-    let queries = queries.into_iter().step_by(every).map(|(_, sql)| format!("sql {sql}")).collect();
-    run(bench, &Suite { name: "TPC-DS", scale, store: data.store(), shares: &TPCDS_SHARES, queries })
+    Ok(data)
 }
 
 fn run(bench: &mut Bench, suite: &Suite) -> Result<()> {

@@ -18,6 +18,7 @@
 //! - [`mixed_clients`]: short statements beside heavy sorts
 //! - [`moves`]: speed of moves, and their effect on queries
 //! - [`one_scan`]: hot statements after a scan of a cold table
+//! - [`packed_bytes`]: bytes of packed columns
 //! - [`peers`]: programs to compare with
 //! - [`points_beside_upkeep`]: look-ups beside background work
 //! - [`queries`]: rounds of the 22 queries
@@ -55,6 +56,7 @@ mod memory_limit;
 mod mixed_clients;
 mod moves;
 mod one_scan;
+mod packed_bytes;
 mod peers;
 mod points_beside_upkeep;
 mod queries;
@@ -118,6 +120,8 @@ pub const ALL: &[Experiment] = &[
         .about("resident memory of a server with the small budget, against budget + query memory + 300 MB"),
     experiment("tpch-nvm", "P4", tiered::nvm)
         .about("TPC-H, 10 % of the bytes in DRAM and the rest on emulated, slowed NVM, against all in DRAM"),
+    experiment("packed-bytes", "E1", packed_bytes::run)
+        .about("bytes of TPC-H and TPC-DS in the packed form, against Vortex's default compression"),
     experiment("packed-memory", "E2", forms::memory)
         .about("TPC-H, all segments in DRAM, packed against plain"),
     experiment("packed-tenth", "E3", forms::tenth)

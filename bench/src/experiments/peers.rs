@@ -20,7 +20,7 @@ pub fn python(modules: &[&str]) -> Result<PathBuf> {
     };
     candidates.retain(works);
     candidates.into_iter().next().ok_or_else(|| {
-        let packages = modules.join(" ").replace('_', "-");
+        let packages = modules.join(" ").replace('_', "-").replace("vortex", "vortex-data");
         Error::Missing(format!(
             "no Python with {}: python3 -m venv tests/.work/venv && tests/.work/venv/bin/pip install {packages} \
              (or set TERRACE_BENCH_PYTHON)",

@@ -102,7 +102,7 @@ fn read(store: &Store, version: &TableVersion) -> Result<RecordBatch> {
     Ok(concat_batches(&schema, &batches).unwrap())
 }
 
-fn live(batch: &RecordBatch, deleted: Option<&roaring::RoaringBitmap>) -> RecordBatch {
+pub(super) fn live(batch: &RecordBatch, deleted: Option<&roaring::RoaringBitmap>) -> RecordBatch {
     let kept = (0..batch.num_rows() as u32).map(|row| Some(deleted.is_none_or(|deleted| !deleted.contains(row))));
     arrow::compute::filter_record_batch(batch, &BooleanArray::from_iter(kept)).unwrap()
 }
