@@ -3,8 +3,8 @@
 //! A page of numbers is 8,192 rows. It has a base, the least value of its rows that are not null, and a stride that divides the
 //! distance of all its values from the base. Of each row it stores the number of strides above the base: in the FastLanes
 //! layout (Afroozeh and Boncz, "The FastLanes Compression Layout", PVLDB 16(9), 2023, section 3) in blocks of 1,024 rows,
-//! or, where neighbours are often equal, as runs. So a slice, a page and a single row decode by themselves, and the bounds
-//! of a page are known without its rows.
+//! or, where neighbours are often equal, as runs. So a slice and a page decode by themselves, a single row too unless its page
+//! has runs, and the bounds of a page are known without its rows.
 //!
 //! ```text
 //!   image       | header | validity | descriptors of the pages | page 0 | page 1 | ...   each at a multiple of 64
@@ -18,6 +18,7 @@
 //!
 //! Texts and bytes are compressed one by one, with a table of symbols for each column (`texts`).
 //!
+//! - `header`: headers of images
 //! - `lanes`: blocks of 1,024 numbers
 //! - `pack`: columns of numbers to images
 //! - `page`: descriptors of pages of numbers
@@ -25,6 +26,7 @@
 //! - `unpack`: images to columns of numbers
 //! - `within`: tests packed numbers
 
+mod header;
 mod lanes;
 mod pack;
 mod page;

@@ -24,6 +24,7 @@ use fsst::{Compressor, Decompressor, Symbol};
 use terrace_model::Result;
 
 use super::super::{PAGE_ROWS, corrupt};
+use super::header::Header;
 use super::lanes::{BLOCK_ROWS, Lane, Lanes, bits_of, lanes_bytes, pack_lanes, with_lane};
 use super::{ALIGNMENT, HEADER_BYTES};
 
@@ -240,32 +241,14 @@ impl PackedTexts {
     /// A column of `rows` values of type `data_type` over an image. Fails with [`terrace_model::Error::Corrupt`], without the
     /// path, when the image is not one of such a column: then its pages lie inside of it, whatever else it holds.
     pub(super) fn open(image: Buffer, data_type: &DataType, rows: usize) -> Result<Self> {
-        let header = image.first_chunk::<HEADER_BYTES>().filter(|header| header.starts_with(&MAGIC));
-        let header = header.ok_or_else(|| corrupt("it is not a packed column of texts"))?;
-        let (numbers, _) = header.as_chunks::<4>();
-        let [_, in_rows, nulls, _, low, high, ..] = *numbers else { return Err(corrupt("its header is short")) };
-        let [in_rows, nulls, low, high] = [in_rows, nulls, low, high].map(u32::from_le_bytes);
-        if in_rows as usize != rows || !matches!(data_type, DataType::Utf8View | DataType::BinaryView) {
-            return Err(corrupt(format!("it has {in_rows} texts, not {rows} values of type {data_type}")));
+        let Header { nulls, end: table, .. } = Header::read(&image, MAGIC, rows)?;
+        if !matches!(data_type, DataType::Utf8View | DataType::BinaryView) {
+            return Err(corrupt(format!("it has texts, not values of type {data_type}")));
         }
-        let bytes = u64::from(high) << 32 | u64::from(low);
-        if bytes != image.len() as u64 || !(image.as_ptr() as usize).is_multiple_of(ALIGNMENT) {
-            return Err(corrupt(format!("it has {} bytes, not {bytes}, or lies at an odd address", image.len())));
-        }
-        let validity = if nulls > 0 { rows.div_ceil(8) } else { 0 };
-        let table = (HEADER_BYTES + validity).next_multiple_of(ALIGNMENT);
         let descriptors = (table + TABLE_BYTES).next_multiple_of(ALIGNMENT);
         if image.len() < descriptors + rows.div_ceil(PAGE_ROWS) * DESCRIPTOR_BYTES {
             return Err(corrupt("it ends before its pages"));
         }
-        let nulls = match nulls {
-            0 => None,
-            nulls => {
-                let bits = BooleanBuffer::new(image.slice_with_length(HEADER_BYTES, validity), 0, rows);
-                let found = Some(NullBuffer::new(bits)).filter(|found| found.null_count() == nulls as usize);
-                Some(found.ok_or_else(|| corrupt("the number of its nulls is another one"))?)
-            }
-        };
         let column = Self { image, data_type: data_type.clone(), rows, nulls, table, descriptors };
         for number in 0..rows.div_ceil(PAGE_ROWS) {
             let page = column.page(number);

@@ -3,15 +3,16 @@
 use std::ops::Range;
 
 use arrow::array::{ArrayData, ArrayRef, make_array};
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 use terrace_model::Result;
 
 use super::super::convert::{Halves, buffer_of_halves};
 use super::super::{PAGE_ROWS, corrupt};
+use super::header::Header;
 use super::lanes::{BLOCK_ROWS, Lane, Lanes, with_lane};
 use super::page::{DESCRIPTOR_BYTES, Page};
-use super::{ALIGNMENT, HEADER_BYTES, MAGIC};
+use super::{ALIGNMENT, MAGIC};
 
 /// Most bits of the length of a run.
 const MOST_LENGTH_BITS: u8 = 14;
@@ -32,33 +33,13 @@ impl PackedNumbers {
     /// A column of `rows` values of type `data_type` over an image. Fails with [`terrace_model::Error::Corrupt`], without the
     /// path, when the image is not one of such a column: then its pages lie inside of it, whatever else it holds.
     pub fn open(image: Buffer, data_type: &DataType, rows: usize) -> Result<Self> {
-        let header = image.first_chunk::<HEADER_BYTES>().filter(|header| header.starts_with(&MAGIC));
-        let header = header.ok_or_else(|| corrupt("it is not a packed column"))?;
-        let (numbers, _) = header.as_chunks::<4>();
-        let [_, in_rows, nulls, width, low, high, ..] = *numbers else { return Err(corrupt("its header is short")) };
-        let [in_rows, nulls, width, low, high] = [in_rows, nulls, width, low, high].map(u32::from_le_bytes);
-        if in_rows as usize != rows || data_type.primitive_width() != Some(width as usize) {
-            return Err(corrupt(format!("it has {in_rows} values of {width} bytes, not {rows} of type {data_type}")));
+        let Header { width, nulls, end: descriptors } = Header::read(&image, MAGIC, rows)?;
+        if data_type.primitive_width() != Some(width as usize) {
+            return Err(corrupt(format!("it has values of {width} bytes, not of type {data_type}")));
         }
-        let bytes = u64::from(high) << 32 | u64::from(low);
-        if bytes != image.len() as u64 || !(image.as_ptr() as usize).is_multiple_of(ALIGNMENT) {
-            return Err(corrupt(format!("it has {} bytes, not {bytes}, or lies at an odd address", image.len())));
-        }
-        let validity = if nulls > 0 { rows.div_ceil(8) } else { 0 };
-        let descriptors = (HEADER_BYTES + validity).next_multiple_of(ALIGNMENT);
         if image.len() < descriptors + rows.div_ceil(PAGE_ROWS) * DESCRIPTOR_BYTES {
             return Err(corrupt("it ends before its pages"));
         }
-        let nulls = match nulls {
-            0 => None,
-            nulls => {
-                let bits = BooleanBuffer::new(image.slice_with_length(HEADER_BYTES, validity), 0, rows);
-                Some(NullBuffer::new(bits))
-                    .filter(|found| found.null_count() == nulls as usize)
-                    .map(Some)
-                    .ok_or_else(|| corrupt("the number of its nulls is another one"))?
-            }
-        };
         let column = Self { image, data_type: data_type.clone(), rows, nulls, descriptors };
         for (number, page) in column.pages().enumerate() {
             column.check_page(number, &page)?;
