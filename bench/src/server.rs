@@ -107,7 +107,7 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(Error::io("cannot start a runtime"))?;
         let batches = runtime.block_on(async {
-            let connection = Connection { url: self.url.clone(), user: None, password: None };
+            let connection = Connection::to(&self.url);
             Client::connect(&connection).await?.query(sql).await
         })?;
         let Some(batch) = batches.iter().find(|batch| batch.num_rows() > 0) else { return Ok(f64::NAN) };
@@ -118,14 +118,14 @@ impl Server {
 
     /// Runs one epoch to its end.
     pub fn run_epoch(&self) -> Result<()> {
-        let http = HttpConnection { http_addr: self.http_addr.clone(), user: None, password: None };
+        let http = HttpConnection::to(&self.http_addr);
         http.request("POST", "/api/v1/epochs", Some(&json!({ "dry_run": false })))?;
         Ok(())
     }
 
     /// Backs all tables up to a new folder.
     pub fn backup(&self, folder: &Path) -> Result<()> {
-        let http = HttpConnection { http_addr: self.http_addr.clone(), user: None, password: None };
+        let http = HttpConnection::to(&self.http_addr);
         http.request("POST", "/api/v1/backup", Some(&json!({ "path": folder })))?;
         Ok(())
     }

@@ -80,7 +80,7 @@ fn run_until(url: &str, streams: &[Vec<Statement>], duration: Option<Duration>) 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(Error::io("cannot start a runtime"))?;
     runtime.block_on(async {
-        let connection = Connection { url: url.to_owned(), user: None, password: None };
+        let connection = Connection::to(url);
         let clients = try_join_all(streams.iter().map(|_| Client::connect(&connection))).await?;
         let start = Instant::now();
         let end = duration.map(|duration| start + duration);

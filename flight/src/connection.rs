@@ -12,10 +12,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::{Status, transport::server::Connected};
 
 use crate::{
@@ -77,19 +74,19 @@ impl Drop for Connection {
     }
 }
 
-/// A TCP socket that knows its [`Connection`].
-pub(crate) struct Socket {
-    stream: TcpStream,
+/// The socket of a client, of whatever transport, that knows its [`Connection`].
+pub(crate) struct Socket<S> {
+    stream: S,
     connection: Arc<Connection>,
 }
 
-impl Socket {
-    pub(crate) fn new(stream: TcpStream, core: Arc<Core>) -> Self {
+impl<S> Socket<S> {
+    pub(crate) fn new(stream: S, core: Arc<Core>) -> Self {
         Self { stream, connection: Arc::new(Connection::new(core)) }
     }
 }
 
-impl Connected for Socket {
+impl<S> Connected for Socket<S> {
     type ConnectInfo = Arc<Connection>;
 
     fn connect_info(&self) -> Self::ConnectInfo {
@@ -97,13 +94,13 @@ impl Connected for Socket {
     }
 }
 
-impl AsyncRead for Socket {
+impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Socket {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

@@ -29,7 +29,7 @@
 //! - [`receive`]: the memory of messages that are being received
 //! - [`schema`]: the schema in which rows are sent
 //! - [`sender`]: uploads of a client
-//! - [`server`]: the service on a listener
+//! - [`server`]: the service on accepted connections
 //! - [`service`]: the remote procedures
 //! - [`session`]: sessions and their tokens
 //! - [`sql_info`]: the server's capabilities (`CommandGetSqlInfo`)
@@ -78,5 +78,5 @@ pub use error::Error;
 pub use metrics::{FlightMetrics, Operation, OperationSnapshot};
 pub use options::FlightOptions;
 pub use sender::upload;
-pub use server::{FlightServer, serve};
+pub use server::FlightServer;
 pub use upload::CompleteUploads;

@@ -1,18 +1,21 @@
-//! The service on a listener: start, serve, drain, stop.
+//! The service on accepted connections: start, serve, drain, stop.
 //!
 //! At shutdown no new connection and no new call is taken; calls under way may end within the drain timeout. HTTP/2
 //! pings detect a peer that vanished without closing its connection, and its queries end.
 
 use std::{
     future::Future,
+    io,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
-use futures::StreamExt;
-use tokio::{net::TcpListener, sync::oneshot};
-use tokio_stream::wrappers::TcpListenerStream;
+use futures::{Stream, StreamExt};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::oneshot,
+};
 use tonic::transport::Server;
 
 use crate::{
@@ -62,9 +65,11 @@ impl FlightServer {
         CompleteUploads::new(service, &core.options, Arc::clone(&core.receiving))
     }
 
-    /// Serves until `shutdown` completes and the calls under way have ended, or the drain timeout passed.
-    pub async fn serve<S>(self, listener: TcpListener, shutdown: S) -> Result<(), Error>
+    /// Serves the connections that `accepted` yields, until `shutdown` completes and the calls under way have ended, or
+    /// the drain timeout passed.
+    pub async fn serve<C, S>(self, accepted: impl Stream<Item = C> + Send, shutdown: S) -> Result<(), Error>
     where
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Future<Output = ()> + Send + 'static,
     {
         let core = self.core.clone();
@@ -78,14 +83,7 @@ impl FlightServer {
                 let _ = stopping.send(());
             }
         };
-        let incoming = TcpListenerStream::new(listener).map(move |stream| {
-            stream.map(|stream| {
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!("TCP_NODELAY not set: {error}");
-                }
-                Socket::new(stream, core.clone())
-            })
-        });
+        let incoming = accepted.map(|stream| Ok::<_, io::Error>(Socket::new(stream, core.clone())));
         let swept = self.core.clone();
         let sweep = async move {
             while let Some(interval) = swept.sessions.sweep_interval() {
@@ -119,17 +117,4 @@ impl FlightServer {
             }
         }
     }
-}
-
-/// Serves `engine` on `listener` until `shutdown`; see [`FlightServer::serve`].
-pub async fn serve<S>(
-    engine: Arc<dyn Engine>,
-    options: FlightOptions,
-    listener: TcpListener,
-    shutdown: S,
-) -> Result<(), Error>
-where
-    S: Future<Output = ()> + Send + 'static,
-{
-    FlightServer::new(engine, options).serve(listener, shutdown).await
 }

@@ -42,7 +42,7 @@ Examples:
   terrace serve --data-dir /nvme/terrace --dram-budget 8GiB
   terrace serve --nvm-path /mnt/pmem/terrace.pool --nvm-capacity 64GiB
   terrace serve --nvm-emulated --nvm-capacity 2GiB --set tiering.interval=10s
-  TERRACE_USER=ann TERRACE_PASSWORD=... terrace serve --flight-addr 0.0.0.0:31337
+  TERRACE_USER=ann TERRACE_PASSWORD=... terrace serve --flight-addr 0.0.0.0:31337 --tls-cert cert.pem --tls-key key.pem
 ")]
     Serve {
         #[command(flatten)]
@@ -275,6 +275,15 @@ pub struct ServerOptions {
     /// Where HTTP listens; port 0 takes a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "HOST:PORT")]
     pub http_addr: Option<String>,
+    /// File with the server's certificate chain (PEM): both ports speak TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// File with the private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Listen beyond loopback without TLS, because something else encrypts
+    #[arg(long)]
+    pub insecure_listen: bool,
     /// Memory that the process may use [default: memory of the machine or of its control group]
     #[arg(long, value_name = "SIZE")]
     pub memory_limit: Option<String>,
@@ -309,6 +318,9 @@ impl ServerOptions {
             ("--data-dir", "data_dir", path(&self.data_dir)),
             ("--flight-addr", "flight.addr", self.flight_addr.clone()),
             ("--http-addr", "http.addr", self.http_addr.clone()),
+            ("--tls-cert", "tls.cert", path(&self.tls_cert)),
+            ("--tls-key", "tls.key", path(&self.tls_key)),
+            ("--insecure-listen", "insecure_listen", self.insecure_listen.then(|| "true".to_owned())),
             ("--memory-limit", "memory.limit", self.memory_limit.clone()),
             ("--dram-budget", "tiers.dram.budget", self.dram_budget.clone()),
             ("--nvm-path", "tiers.nvm.path", path(&self.nvm_path)),
@@ -326,7 +338,9 @@ impl ServerOptions {
     /// to a service.
     fn load_to_serve(&self) -> Result<Config> {
         let mut config = self.load()?;
-        self.config.iter().for_each(|file| config.files.protect(file));
+        let tls = [&config.tls.cert, &config.tls.key, &config.tls.client_ca].map(Clone::clone);
+        let own = self.config.iter().chain(tls.iter().flatten());
+        own.for_each(|file| config.files.protect(file));
         for folders in ["CONFIGURATION_DIRECTORY", "CREDENTIALS_DIRECTORY"].into_iter().filter_map(std::env::var_os) {
             std::env::split_paths(&folders).for_each(|folder| config.files.protect(&folder));
         }

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -17,6 +18,7 @@ use arrow_flight::sql::{
 };
 use arrow_flight::{FlightDescriptor, FlightInfo};
 use futures::{Stream, TryStreamExt, stream};
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use prost::Message;
 use tonic::Status;
@@ -25,12 +27,16 @@ use tonic::codegen::http;
 use tonic::transport::{Channel, Endpoint};
 use tower::{ServiceExt, service_fn};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, root_cause};
+use crate::network::{self, Address, Protocol, TlsOptions};
+
+/// Time limit to connect.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// Where a server is and who asks.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Connection {
-    /// Address of the server
+    /// Address of the server; grpc+tls://HOST:PORT for TLS
     #[arg(long, env = "TERRACE_URL", default_value = "grpc://127.0.0.1:31337", value_name = "URL")]
     pub url: String,
     /// User, where the server wants one
@@ -39,6 +45,16 @@ pub struct Connection {
     /// Password of the user; better given by the environment
     #[arg(long, env = "TERRACE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     pub password: Option<String>,
+    /// Whom to trust, and what to show, where the address asks for TLS.
+    #[command(flatten)]
+    pub tls: TlsOptions,
+}
+
+impl Connection {
+    /// A connection to a server that wants no user.
+    pub fn to(url: impl Into<String>) -> Self {
+        Self { url: url.into(), user: None, password: None, tls: TlsOptions::default() }
+    }
 }
 
 /// The effect of a bulk ingest on a table.
@@ -72,14 +88,19 @@ impl Client {
     /// Connects and, with a user, logs in.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] when no server answers; [`Error::Server`] when the login is refused.
+    /// [`Error::Unreachable`] when no server answers; [`Error::Server`] when the login is refused; [`Error::File`] for
+    /// certificates that cannot be used.
     pub async fn connect(connection: &Connection) -> Result<Self> {
         let unreachable = |message: String| Error::Unreachable { url: connection.url.clone(), message };
-        let endpoint = Endpoint::from_shared(http_url(&connection.url)?)
-            .map_err(|_| Error::Usage(format!("'{}' is not an address; write grpc://HOST:PORT", connection.url)))?
-            .connect_timeout(std::time::Duration::from_secs(5))
-            .tcp_nodelay(true);
-        let channel = endpoint.connect().await.map_err(|e| unreachable(root_cause(&e)))?;
+        let address = Address::parse(&connection.url)?;
+        let endpoint = Endpoint::from_shared(address.http_url())
+            .map_err(|_| Error::Usage(format!("'{}' is not an address; write grpc://HOST:PORT", connection.url)))?;
+        let connector = connection.tls.connector(&address, Protocol::Http2)?;
+        let connect = service_fn(move |_: http::Uri| {
+            let (address, connector) = (address.clone(), connector.clone());
+            async move { network::connect(&address, connector.as_ref(), CONNECT).await.map(TokioIo::new) }
+        });
+        let channel = endpoint.connect_with_connector(connect).await.map_err(|e| unreachable(root_cause(&e)))?;
         let service = FlightServiceClient::new(channel.clone())
             .max_decoding_message_size(usize::MAX)
             .max_encoding_message_size(usize::MAX);
@@ -203,36 +224,6 @@ pub fn split_name(name: &str) -> (Option<String>, String) {
     }
 }
 
-fn http_url(url: &str) -> Result<String> {
-    refuse_tls(url)?;
-    let Some((scheme, rest)) = url.split_once("://") else { return Ok(format!("http://{url}")) };
-    match scheme.to_ascii_lowercase().as_str() {
-        "grpc" | "grpc+tcp" | "http" => Ok(format!("http://{rest}")),
-        _ => Err(Error::Usage(format!("'{url}' is not the address of a server; write grpc://HOST:PORT"))),
-    }
-}
-
-/// Refuses an address for an encrypted connection, because the connection would not be encrypted.
-pub(crate) fn refuse_tls(address: &str) -> Result<()> {
-    let scheme = address.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-    match scheme.as_deref() {
-        Some("grpc+tls" | "grpcs" | "grpc+ssl" | "https" | "tls") => Err(Error::Usage(format!(
-            "{address} asks for TLS, which Terrace does not support yet, so the connection would not be encrypted. \
-             Use a tunnel (ssh -L) or a proxy that terminates TLS, and give its plain address"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// The message of the innermost cause.
-pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
-}
-
 fn server_error(error: impl Into<FlightError>) -> Error {
     Error::from(error.into())
 }
@@ -252,23 +243,5 @@ fn ingest_error(error: FlightError) -> Error {
             Err(other) => Error::Usage(other.to_string()),
         },
         other => other.into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn an_address_never_loses_its_encryption() {
-        for url in ["grpc://h:1", "grpc+tcp://h:1", "http://h:1", "GRPC://h:1", "h:1"] {
-            assert_eq!(http_url(url).unwrap(), "http://h:1");
-        }
-        for url in ["grpc+tls://h:1", "https://h:1", "HTTPS://h:1", "grpcs://h:1", "grpc+ssl://h:1"] {
-            let refused = http_url(url).unwrap_err().to_string();
-            assert!(refused.contains(url) && refused.contains("TLS"), "{refused}");
-        }
-        assert!(http_url("ftp://h:1").unwrap_err().to_string().contains("grpc://HOST:PORT"));
     }
 }

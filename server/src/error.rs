@@ -95,6 +95,23 @@ impl From<arrow_flight::error::FlightError> for Error {
 
 impl From<tonic::Status> for Error {
     fn from(status: tonic::Status) -> Self {
-        Self::Server { code: format!("{:?}", status.code()), message: status.message().to_owned() }
+        let broken = std::error::Error::source(&status).filter(|cause| cause.is::<tonic::transport::Error>());
+        let message = match broken.map(root_cause) {
+            None => status.message().to_owned(),
+            Some(cause) => format!(
+                "the connection broke: {cause}. The server may want TLS (grpc+tls://HOST:PORT), or a certificate of the client \
+                 (--cert, --cert-key)"
+            ),
+        };
+        Self::Server { code: format!("{:?}", status.code()), message }
     }
+}
+
+/// The message of the innermost cause.
+pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
 }

@@ -7,14 +7,20 @@ use clap::Args;
 
 use crate::error::{Error, Result};
 use crate::http_client;
+use crate::network::TlsOptions;
 use crate::terminal::outln;
 
 /// What to ask.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Address of the server's HTTP port; 0.0.0.0 means this machine
+    /// Address of the server's HTTP port; 0.0.0.0 means this machine, https://HOST:PORT is for TLS
     #[arg(long, env = "TERRACE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "HOST:PORT")]
     http_addr: String,
+    /// Address of the server's port for probes, which is asked instead where there is one
+    #[arg(long, env = "TERRACE_HTTP_HEALTH_ADDR", value_name = "HOST:PORT")]
+    health_addr: Option<String>,
+    #[command(flatten)]
+    tls: TlsOptions,
     /// Seconds to wait
     #[arg(long, default_value_t = 3, value_name = "SECONDS")]
     timeout: u64,
@@ -25,13 +31,15 @@ pub struct Options {
 /// # Errors
 /// When the server cannot be reached or is not ready.
 pub fn run(options: &Options) -> Result<()> {
-    let body = ask(&options.http_addr, Duration::from_secs(options.timeout.max(1)))?;
+    let addr = options.health_addr.as_ref().unwrap_or(&options.http_addr);
+    let body = ask(addr, &options.tls, Duration::from_secs(options.timeout.max(1)))?;
     outln!("{body}");
     Ok(())
 }
 
-fn ask(http_addr: &str, timeout: Duration) -> Result<String> {
-    match http_client::exchange(http_addr, Request::builder().uri("/readyz"), String::new(), Some(timeout))? {
+fn ask(addr: &str, tls: &TlsOptions, timeout: Duration) -> Result<String> {
+    let request = Request::builder().uri("/readyz").body(String::new());
+    match http_client::exchange(addr, tls, request, Some(timeout))? {
         (200, body) => Ok(body),
         (_, body) => {
             Err(Error::Server { code: "not ready".to_owned(), message: format!("the server is not ready: {body}") })
@@ -62,12 +70,12 @@ mod tests {
 
     #[test]
     fn ready_is_told_from_not_ready_and_from_nobody() {
-        let wait = Duration::from_secs(5);
+        let ask = |addr: &str| ask(addr, &TlsOptions::default(), Duration::from_secs(5));
         let ready = answer_with("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine");
-        assert_eq!(ask(&ready, wait).unwrap(), "fine");
+        assert_eq!(ask(&ready).unwrap(), "fine");
         let not_ready = answer_with("HTTP/1.1 503 Service Unavailable\r\n\r\n{\"detail\":\"no tier is mounted\"}");
-        assert!(ask(&not_ready, wait).unwrap_err().to_string().contains("no tier is mounted"));
+        assert!(ask(&not_ready).unwrap_err().to_string().contains("no tier is mounted"));
         let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert!(matches!(ask(&nobody.to_string(), wait), Err(Error::Unreachable { .. })));
+        assert!(matches!(ask(&nobody.to_string()), Err(Error::Unreachable { .. })));
     }
 }

@@ -4,16 +4,16 @@
 
 use std::time::Duration;
 
-use axum::http::{Request, header, request::Builder};
+use axum::http::{HeaderValue, Request, header};
 use base64::Engine as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio_util::either::Either;
 
-use crate::client::{refuse_tls, root_cause};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, root_cause};
+use crate::network::{self, Address, ClientStream, Protocol, TlsOptions};
 
 /// Longest answer that is read.
 const ANSWER_BYTES: usize = 64 << 20;
@@ -23,7 +23,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The HTTP port of a server, and who asks.
 #[derive(Debug, Clone, clap::Args)]
 pub struct HttpConnection {
-    /// Address of the server's HTTP port; 0.0.0.0 means this machine
+    /// Address of the server's HTTP port; 0.0.0.0 means this machine, https://HOST:PORT is for TLS
     #[arg(long, env = "TERRACE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "HOST:PORT")]
     pub http_addr: String,
     /// User, where the server wants one
@@ -32,9 +32,17 @@ pub struct HttpConnection {
     /// Password of the user; better given by the environment
     #[arg(long, env = "TERRACE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     pub password: Option<String>,
+    /// Whom to trust, and what to show, where the address asks for TLS.
+    #[command(flatten)]
+    pub tls: TlsOptions,
 }
 
 impl HttpConnection {
+    /// A connection to a server that wants no user.
+    pub fn to(http_addr: impl Into<String>) -> Self {
+        Self { http_addr: http_addr.into(), user: None, password: None, tls: TlsOptions::default() }
+    }
+
     /// Sends a request and waits for its answer as long as it takes.
     ///
     /// # Errors
@@ -47,7 +55,7 @@ impl HttpConnection {
             request = request.header(header::AUTHORIZATION, format!("Basic {login}"));
         }
         let body = body.map(Value::to_string).unwrap_or_default();
-        let (status, answer) = exchange(&self.http_addr, request, body, None)?;
+        let (status, answer) = exchange(&self.http_addr, &self.tls, request.body(body), None)?;
         let value: Option<Value> = serde_json::from_str(&answer).ok();
         match (status, value) {
             (200..=299, Some(value)) => Ok(value),
@@ -79,21 +87,29 @@ impl HttpConnection {
 }
 
 /// Sends one request; returns status and body of the answer. Without `timeout`, only connecting has a limit.
-pub(crate) fn exchange(addr: &str, request: Builder, body: String, timeout: Option<Duration>) -> Result<(u16, String)> {
-    refuse_tls(addr)?;
-    let addr = addr.strip_prefix("http://").map_or(addr, |rest| rest.trim_end_matches('/'));
+pub(crate) fn exchange(
+    addr: &str,
+    tls: &TlsOptions,
+    request: Result<Request<String>, axum::http::Error>,
+    timeout: Option<Duration>,
+) -> Result<(u16, String)> {
+    let address = Address::parse(addr)?;
+    let connector = tls.connector(&address, Protocol::Http1)?;
     let answer = async {
         let limit = timeout.unwrap_or(Duration::MAX);
-        let connect = timeout.unwrap_or(CONNECT);
         let late = |_| Err(format!("no answer within {} s", limit.as_secs_f64()).into());
-        tokio::time::timeout(limit, send(addr, connect, request, body)).await.unwrap_or_else(late)
+        let sent = async {
+            let stream = network::connect(&address, connector.as_ref(), timeout.unwrap_or(CONNECT)).await?;
+            send(stream, request?).await
+        };
+        tokio::time::timeout(limit, sent).await.unwrap_or_else(late)
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let answer = runtime.map_err(Failure::from).and_then(|runtime| runtime.block_on(answer));
     answer.map_err(|failure| {
         let message = match failure.downcast_ref::<hyper::Error>() {
             Some(e) if e.is_parse() => {
-                "the program that listens there does not speak HTTP; give the HTTP port".to_owned()
+                "the program that listens there does not speak HTTP; give the HTTP port, as https://HOST:PORT where the server has TLS".to_owned()
             }
             Some(e) if e.is_incomplete_message() => {
                 "it closed the connection before its answer was complete".to_owned()
@@ -101,35 +117,23 @@ pub(crate) fn exchange(addr: &str, request: Builder, body: String, timeout: Opti
             _ if failure.is::<LengthLimitError>() => format!("its answer is longer than {} MiB", ANSWER_BYTES >> 20),
             _ => root_cause(failure.as_ref()),
         };
-        Error::Unreachable { url: format!("http://{addr}"), message }
+        Error::Unreachable { url: address.http_url(), message }
     })
 }
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-async fn send(addr: &str, limit: Duration, request: Builder, body: String) -> Result<(u16, String), Failure> {
-    let stream = tokio::time::timeout(limit, TcpStream::connect(addr))
-        .await
-        .map_err(|_| format!("no connection within {} s", limit.as_secs_f64()))??;
-    let request = request.header(header::HOST, stream.peer_addr()?.to_string()).body(body)?;
+async fn send(stream: ClientStream, mut request: Request<String>) -> Result<(u16, String), Failure> {
+    let tcp = match &stream {
+        Either::Left(tcp) => tcp,
+        Either::Right(tls) => tls.get_ref().0,
+    };
+    let host = HeaderValue::from_str(&tcp.peer_addr()?.to_string())?;
+    request.headers_mut().insert(header::HOST, host);
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     let answer = sender.send_request(request).await?;
     let status = answer.status().as_u16();
     let body = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await?.to_bytes();
     Ok((status, String::from_utf8_lossy(&body).trim().to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_never_loses_its_encryption() {
-        let get = |address| exchange(address, Request::builder().uri("/"), String::new(), None);
-        let refused = get("https://127.0.0.1:1").map_err(|e| e.to_string());
-        assert!(refused.as_ref().is_err_and(|text| text.contains("TLS")), "{refused:?}");
-        let plain = get("http://127.0.0.1:1/").map_err(|e| e.to_string());
-        assert!(plain.as_ref().is_err_and(|text| text.contains("at http://127.0.0.1:1:")), "{plain:?}");
-    }
 }

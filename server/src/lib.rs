@@ -25,6 +25,7 @@
 //! - [`memory_watch`]: stops statements before memory runs out
 //! - [`metrics`]: Prometheus metrics
 //! - [`moves`]: `terrace moves`
+//! - [`network`]: connections, with and without TLS
 //! - [`placement`]: `terrace placement`
 //! - [`serve`]: start and stop of a server
 //! - [`sql`]: `terrace sql`
@@ -56,6 +57,7 @@ pub mod memory;
 pub mod memory_watch;
 pub mod metrics;
 pub mod moves;
+pub mod network;
 pub mod placement;
 pub mod serve;
 pub mod sql;

@@ -25,6 +25,7 @@ use terrace_tier_store::table::Table;
 use terrace_tier_store::tier::TierId;
 
 use crate::memory_watch::WatchFigures;
+use crate::network::{ListenerFigures, NetworkFigures};
 
 /// Columns whose heat is a series of its own.
 pub const TOP_COLUMNS: usize = 20;
@@ -563,6 +564,27 @@ pub fn memory(out: &mut Exposition, watch: &WatchFigures) {
     out.gauge("terrace_memory_limit_bytes", "Memory that the process may use.", watch.limit_bytes() as f64);
     let help = "Statements stopped because memory was nearly at its limit.";
     out.counter("terrace_memory_stopped_statements_total", help, watch.stopped_statements() as f64);
+}
+
+/// Listeners and certificates.
+pub fn network(out: &mut Exposition, figures: &NetworkFigures) {
+    let by_listener = |count: fn(&ListenerFigures) -> u64| {
+        figures.listeners.iter().map(move |(name, figures)| (vec![("listener", *name)], count(figures) as f64))
+    };
+    let help = "Connections accepted.";
+    out.counters("terrace_connections_total", help, by_listener(ListenerFigures::accepted));
+    let help = "Connections closed at once because max_connections were open.";
+    out.counters("terrace_connections_refused_total", help, by_listener(ListenerFigures::refused));
+    let Some(tls) = &figures.tls else { return };
+    let help = "TLS handshakes that failed or took too long.";
+    out.counters("terrace_tls_failed_handshakes_total", help, by_listener(ListenerFigures::failed_handshakes));
+    let help = "End of the validity of the server's certificate, in seconds since 1970.";
+    out.gauge("terrace_tls_certificate_expiry_timestamp_seconds", help, tls.expires_unix_s() as f64);
+    out.counter("terrace_tls_reloads_total", "Times that changed TLS files were taken into use.", tls.reloads() as f64);
+    let help = "Times that changed TLS files could not be used.";
+    out.counter("terrace_tls_failed_reloads_total", help, tls.failed_reloads() as f64);
+    let help = "1 while the newest TLS files cannot be used, so that earlier ones are.";
+    out.gauge("terrace_tls_outdated", help, f64::from(u8::from(tls.is_outdated())));
 }
 
 /// Resident memory of this process, in bytes; 0 where `/proc` is missing.

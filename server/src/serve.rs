@@ -14,7 +14,6 @@ use terrace_flight::{Authentication, FlightOptions, FlightServer};
 use terrace_planner_ext::engine::Engine;
 use terrace_tier_store::Store;
 use terrace_tier_store::placement::TieringMode;
-use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::http::{self, AppState, Credentials, ServerInfo};
 use crate::instance::Instance;
 use crate::memory::MemoryPlan;
+use crate::network::{Limits, Listener, NetworkFigures, Protocol, ServerTls, TlsOptions, check_exposure};
 use crate::terminal::{self, errln, outln};
 use crate::units::human_bytes;
 
@@ -33,19 +33,31 @@ pub struct Server {
     config: Config,
     instance: Instance,
     network: Option<Runtime>,
+    tls: Option<Arc<ServerTls>>,
     flight_addr: SocketAddr,
     http_addr: SocketAddr,
+    /// Address of the port for probes, if there is one.
+    health_addr: Option<SocketAddr>,
     stop: CancellationToken,
     tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+/// The listeners of a server, bound and not yet accepting.
+struct Listeners {
+    flight: Listener,
+    http: Listener,
+    health: Option<Listener>,
 }
 
 impl Server {
     /// Starts a server; it serves when this returns.
     ///
     /// # Errors
-    /// [`Error::Listen`] for a port in use or an open server beyond loopback, and errors of [`Instance::open`].
+    /// [`Error::Listen`] for a port in use, or an address beyond loopback without a password or TLS; [`Error::File`] for
+    /// certificates that cannot be used; and errors of [`Instance::open`].
     pub fn start(config: Config) -> Result<Self> {
         check_exposure(&config)?;
+        let tls = ServerTls::load(&config)?;
         let network = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("terrace-net")
@@ -54,26 +66,36 @@ impl Server {
             .build()
             .map_err(|e| Error::System(format!("cannot start the network threads: {e}")))?;
         // Ports first: fails on a port in use before the store is opened.
-        let flight = listen(&network, &config.flight.addr, "flight.addr")?;
-        let http = listen(&network, &config.http.addr, "http.addr")?;
+        let listeners = Listeners {
+            flight: Listener::bind(&network, &config.flight.addr, "flight.addr")?,
+            http: Listener::bind(&network, &config.http.addr, "http.addr")?,
+            health: config
+                .http
+                .health_addr
+                .as_ref()
+                .map(|addr| Listener::bind(&network, addr, "http.health_addr"))
+                .transpose()?,
+        };
         let instance = Instance::open(&config)?;
-        let flight_addr = local_addr(&flight)?;
-        let http_addr = local_addr(&http)?;
         let mut server = Self {
             config,
             instance,
+            tls,
+            flight_addr: listeners.flight.addr()?,
+            http_addr: listeners.http.addr()?,
+            health_addr: listeners.health.as_ref().map(Listener::addr).transpose()?,
             network: Some(network),
-            flight_addr,
-            http_addr,
             stop: CancellationToken::new(),
             tasks: Vec::new(),
         };
-        server.spawn(flight, http);
+        server.spawn(listeners);
         Ok(server)
     }
 
-    fn spawn(&mut self, flight: TcpListener, http: TcpListener) {
+    fn spawn(&mut self, listeners: Listeners) {
         let Some(network) = &self.network else { return };
+        // Listeners and connections live on this runtime.
+        let _inside = network.enter();
         let password = self.config.user.clone().zip(self.config.password.clone());
         let query_bytes = self.instance.plan.query_bytes;
         let options = FlightOptions {
@@ -98,20 +120,40 @@ impl Server {
             started_unix_us: crate::unix_us(),
             credentials: password.map(|(user, password)| Credentials { user, password }),
             prices_per_gb: self.config.tiers.prices_per_gb(),
+            tls: self.tls.is_some(),
         };
-        let state = AppState::new(Arc::clone(self.engine()), service.metrics(), info, self.instance.memory_use());
-        let stop_flight = self.stop.clone();
-        let stop_http = self.stop.clone();
-        self.tasks.push(network.spawn(async move {
-            if let Err(error) = service.serve(flight, stop_flight.cancelled_owned()).await {
+        let Listeners { flight, http, health } = listeners;
+        let named = [
+            ("flight", Some(flight.figures())),
+            ("http", Some(http.figures())),
+            ("health", health.as_ref().map(Listener::figures)),
+        ];
+        let listeners = named.into_iter().filter_map(|(name, figures)| Some((name, figures?))).collect();
+        let network_figures = NetworkFigures { listeners, tls: self.tls.clone() };
+        let memory = self.instance.memory_use();
+        let state = AppState::new(Arc::clone(self.engine()), service.metrics(), info, memory, network_figures);
+        let tls = |protocol| self.tls.clone().map(|tls| (tls, protocol));
+        let limits = |connections| Limits { connections, handshake: self.config.tls.handshake_timeout.0 };
+        let accepted =
+            flight.accept(tls(Protocol::Http2), limits(self.config.flight.max_connections), self.stop.clone());
+        let stop = self.stop.clone();
+        let mut tasks = vec![network.spawn(async move {
+            if let Err(error) = service.serve(accepted, stop.cancelled_owned()).await {
                 tracing::error!(%error, "the Flight service stopped with an error");
             }
-        }));
-        self.tasks.push(network.spawn(async move {
-            if let Err(error) = http::serve(state, http, stop_http.cancelled_owned()).await {
-                tracing::error!(%error, "the HTTP service stopped with an error");
-            }
-        }));
+        })];
+        let http_limits = limits(self.config.http.max_connections);
+        let routers =
+            [(Some(http), tls(Protocol::Http1), http::router(Arc::clone(&state))), (health, None, http::probes(state))];
+        for (listener, tls, router) in routers {
+            let Some(listener) = listener else { continue };
+            let accepted = listener.accept(tls, http_limits, self.stop.clone());
+            tasks.push(network.spawn(http::serve(router, accepted, self.stop.clone().cancelled_owned())));
+        }
+        if let Some(tls) = &self.tls {
+            tasks.push(network.spawn(Arc::clone(tls).keep_current(self.stop.clone())));
+        }
+        self.tasks = tasks;
     }
 
     /// The engine.
@@ -142,10 +184,16 @@ impl Server {
     /// Connection data for a client in this process.
     pub fn connection(&self) -> Connection {
         Connection {
-            url: format!("grpc://{}", reachable(self.flight_addr)),
+            url: format!("{}://{}", self.schemes().0, reachable(self.flight_addr)),
             user: self.config.user.clone(),
             password: self.config.password.clone(),
+            tls: TlsOptions::default(),
         }
+    }
+
+    /// The schemes of addresses of Flight SQL and of HTTP.
+    fn schemes(&self) -> (&'static str, &'static str) {
+        if self.tls.is_some() { ("grpc+tls", "https") } else { ("grpc", "http") }
     }
 
     /// The network's runtime, for clients in this process.
@@ -215,8 +263,15 @@ impl Server {
         } else {
             "requires user and password"
         };
-        lines.push(("Flight SQL", format!("grpc://{}   ({open})", self.flight_addr)));
-        lines.push(("HTTP", format!("http://{}/", self.http_addr)));
+        let (grpc, http) = self.schemes();
+        lines.push(("Flight SQL", format!("{grpc}://{}   ({open})", self.flight_addr)));
+        lines.push(("HTTP", format!("{http}://{}/", self.http_addr)));
+        if let Some(addr) = self.health_addr {
+            lines.push(("health", format!("http://{addr}/healthz, /readyz   (for probes, without TLS)")));
+        }
+        if self.tls.as_ref().is_some_and(|tls| tls.is_mutual()) {
+            lines.push(("TLS", "clients must show a certificate".to_owned()));
+        }
         let mut out = format!("Terrace {}\n", env!("CARGO_PKG_VERSION"));
         for (name, value) in lines {
             out.push_str(&format!("  {name:<12}{value}\n"));
@@ -263,69 +318,19 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Fails for a server without a password beyond loopback: everyone who reaches its ports has all rights.
-fn check_exposure(config: &Config) -> Result<()> {
-    if config.password.is_some() {
-        return Ok(());
-    }
-    for (addr, key) in [(&config.flight.addr, "flight.addr"), (&config.http.addr, "http.addr")] {
-        let found = resolve(addr, key)?;
-        if let Some(open) = found.iter().find(|a| !a.ip().is_loopback()) {
-            return Err(Error::Listen {
-                addr: open.to_string(),
-                key,
-                message: "no password is set, so the server would be open to the network. Set TERRACE_USER and \
-                          TERRACE_PASSWORD, or listen on 127.0.0.1"
-                    .to_owned(),
-            });
-        }
-    }
-    Ok(())
-}
-
-fn resolve(addr: &str, key: &'static str) -> Result<Vec<SocketAddr>> {
-    let failed = |message: String| Error::Listen { addr: addr.to_owned(), key, message };
-    let found: Vec<SocketAddr> = std::net::ToSocketAddrs::to_socket_addrs(addr)
-        .map_err(|e| failed(format!("{e}; write HOST:PORT, for example 127.0.0.1:31337")))?
-        .collect();
-    if found.is_empty() { Err(failed("this host name has no IP address".to_owned())) } else { Ok(found) }
-}
-
-fn listen(network: &Runtime, addr: &str, key: &'static str) -> Result<TcpListener> {
-    let found = resolve(addr, key)?;
-    let _inside = network.enter();
-    let bound = std::net::TcpListener::bind(found.as_slice()).and_then(|listener| {
-        listener.set_nonblocking(true)?;
-        TcpListener::from_std(listener)
-    });
-    bound.map_err(|e| {
-        let port = addr.rsplit(':').next().unwrap_or_default();
-        let message = match e.kind() {
-            std::io::ErrorKind::AddrInUse => format!(
-                "port {port} is in use. Stop what listens there (`ss -ltnp 'sport = :{port}'` names it) or choose another \
-                 port; port 0 takes a free one"
-            ),
-            std::io::ErrorKind::PermissionDenied => format!("port {port} needs privileges; choose one above 1023"),
-            _ => e.to_string(),
-        };
-        Error::Listen { addr: addr.to_owned(), key, message }
-    })
-}
-
-fn local_addr(listener: &TcpListener) -> Result<SocketAddr> {
-    listener.local_addr().map_err(|e| Error::System(format!("cannot ask a listener for its address: {e}")))
-}
-
 /// A file that exists while the server serves, for scripts: `{"flight":..,"http":..,"pid":..}`.
 struct ReadyFile(PathBuf);
 
 impl ReadyFile {
     fn write(path: &Path, server: &Server) -> Result<Self> {
-        let text = serde_json::json!({
+        let mut text = serde_json::json!({
             "flight": reachable(server.flight_addr).to_string(),
             "http": reachable(server.http_addr).to_string(),
             "pid": std::process::id(),
         });
+        if let (Some(addr), Some(text)) = (server.health_addr, text.as_object_mut()) {
+            text.insert("health".to_owned(), reachable(addr).to_string().into());
+        }
         // Rename a complete file, so that a waiting script never reads half of it.
         let partial = path.with_extension("partial");
         std::fs::write(&partial, format!("{text}\n"))
@@ -395,31 +400,4 @@ pub fn init_logging(filter: &str) -> Result<()> {
     // The subscriber would report a closed standard error on standard error, and panic.
     let _ = lines.log_internal_errors(false).try_init();
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-    use super::*;
-
-    #[test]
-    fn an_open_server_stays_on_loopback() {
-        let mut config = Config::default();
-        config.flight.addr = "0.0.0.0:0".to_owned();
-        let error = check_exposure(&config).unwrap_err().to_string();
-        assert!(error.contains("TERRACE_PASSWORD") && error.contains("flight.addr"), "{error}");
-        config.user = Some("ann".to_owned());
-        config.password = Some("x".to_owned());
-        assert!(check_exposure(&config).is_ok());
-    }
-
-    #[test]
-    fn a_taken_port_is_named() {
-        let network = Runtime::new().unwrap();
-        let first = listen(&network, "127.0.0.1:0", "http.addr").unwrap();
-        let addr = first.local_addr().unwrap().to_string();
-        let error = listen(&network, &addr, "http.addr").unwrap_err().to_string();
-        assert!(error.contains("is in use") && error.contains("http.addr"), "{error}");
-        assert!(listen(&network, "nonsense", "http.addr").unwrap_err().to_string().contains("HOST:PORT"));
-    }
 }

@@ -66,7 +66,7 @@ config = json.loads(sys.argv[1])["Docker"]["config"]
 assert config["User"] == "10001:10001", config["User"]
 assert config["Entrypoint"] == ["/usr/local/bin/terrace"] and config["Cmd"] == ["serve"], config
 assert config["Healthcheck"]["Test"] == ["CMD", "/usr/local/bin/terrace", "health"], config["Healthcheck"]
-assert "/var/lib/terrace" in config["Volumes"] and set(config["ExposedPorts"]) == {"31337/tcp", "8080/tcp"}, config
+assert "/var/lib/terrace" in config["Volumes"] and set(config["ExposedPorts"]) == {"31337/tcp", "8080/tcp", "8081/tcp"}, config
 PYTHON
 
 say "refuses to be open on all interfaces without a password"
@@ -75,15 +75,26 @@ inside() { timeout 60 buildah run --isolation chroot "$@"; }
 if inside "$container" -- /usr/local/bin/terrace serve > "$work/open.log" 2>&1; then fail "started without a password"; fi
 grep -qi password "$work/open.log" || { cat "$work/open.log" >&2; fail "the refusal does not name the password"; }
 
+if inside --env TERRACE_USER=ada --env TERRACE_PASSWORD=lace "$container" -- /usr/local/bin/terrace serve > "$work/clear.log" 2>&1; then
+    fail "started without TLS"
+fi
+grep -q insecure-listen "$work/clear.log" || { cat "$work/clear.log" >&2; fail "the refusal does not say what to do without TLS"; }
+
+"$top/deploy/certificates.sh" "$work/tls" localhost 127.0.0.1
+ca="$work/tls/ca.crt"
+buildah copy -q --chown 10001:10001 "$container" "$work/tls" /etc/terrace/tls >/dev/null
+
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-flight=$(free_port); http=$(free_port)
+flight=$(free_port); http=$(free_port); health=$(free_port)
 start() {
     buildah run --isolation chroot --env TERRACE_USER=ada --env TERRACE_PASSWORD=lace \
         --env "TERRACE_FLIGHT_ADDR=0.0.0.0:$flight" --env "TERRACE_HTTP_ADDR=0.0.0.0:$http" \
+        --env "TERRACE_HTTP_HEALTH_ADDR=0.0.0.0:$health" \
+        --env TERRACE_TLS_CERT=/etc/terrace/tls/server.crt --env TERRACE_TLS_KEY=/etc/terrace/tls/server.key \
         --env TERRACE_MEMORY_LIMIT=1GiB "$container" -- /usr/local/bin/terrace serve > "$work/server.log" 2>&1 &
     server=$!
     for _ in $(seq 150); do
-        curl -sf -o "$work/ready" "http://127.0.0.1:$http/readyz" && return
+        curl -sf --cacert "$ca" -o "$work/ready" "https://127.0.0.1:$http/readyz" && return
         kill -0 "$server" 2>/dev/null || fail "the server ended"
         sleep 0.2
     done
@@ -101,7 +112,7 @@ stop() { # buildah does not pass signals on
     wait "$server" || true
     server=
 }
-query() { env -u TERRACE_BIN -u TERRACE_TEST_CACHE TERRACE_USER=ada TERRACE_PASSWORD=lace "$TERRACE_BIN" sql --url "grpc://127.0.0.1:$flight" --format csv "$1"; }
+query() { env -u TERRACE_BIN -u TERRACE_TEST_CACHE TERRACE_USER=ada TERRACE_PASSWORD=lace "$TERRACE_BIN" sql --url "grpc+tls://127.0.0.1:$flight" --ca "$ca" --format csv "$1"; }
 
 say "run it"
 start
@@ -110,14 +121,14 @@ pid=$(server_pid)
 grep -q '^Uid:.10001' "/proc/$pid/status" || fail "runs as $(grep Uid "/proc/$pid/status")"
 query "CREATE TABLE t AS SELECT 40 AS n UNION ALL SELECT 2" >/dev/null || fail "CREATE TABLE"
 [ "$(query 'SELECT sum(n) AS s FROM t' | tail -1)" = 42 ] || fail "the answer is not 42"
-code=$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$http/api/v1/tiers")
+code=$(curl -s --cacert "$ca" -o /dev/null -w '%{http_code}' "https://127.0.0.1:$http/api/v1/tiers")
 [ "$code" = 401 ] || fail "the API answers $code without a password"
-curl -sf -u ada:lace "http://127.0.0.1:$http/api/v1/tiers" | grep -q '"name":"ssd"' || fail "the API with the password"
+curl -sf --cacert "$ca" -u ada:lace "https://127.0.0.1:$http/api/v1/tiers" | grep -q '"name":"ssd"' || fail "the API with the password"
 say "health check"
-inside --env "TERRACE_HTTP_ADDR=0.0.0.0:$http" "$container" -- /usr/local/bin/terrace health | grep -q ready || fail "health"
+inside --env "TERRACE_HTTP_HEALTH_ADDR=0.0.0.0:$health" "$container" -- /usr/local/bin/terrace health | grep -q yes || fail "health"
 say "stop and start again"
 stop
-if inside --env "TERRACE_HTTP_ADDR=0.0.0.0:$http" "$container" -- /usr/local/bin/terrace health >/dev/null 2>&1; then
+if inside --env "TERRACE_HTTP_HEALTH_ADDR=0.0.0.0:$health" "$container" -- /usr/local/bin/terrace health >/dev/null 2>&1; then
     fail "healthy without a server"
 fi
 start

@@ -1,21 +1,30 @@
 #!/usr/bin/env bash
-# Runs the JDBC tests against a real server. TERRACE_BIN names the binary.
+# Runs the JDBC tests against real servers, one of them with TLS. TERRACE_BIN names the binary.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 binary=${TERRACE_BIN:-$here/../../target/release/terrace}
 work=$(mktemp -d)
-server=
-trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server" 2>/dev/null; rm -rf "$work"' EXIT
+servers=()
+trap '[ ${#servers[@]} -gt 0 ] && kill "${servers[@]}" 2>/dev/null && wait "${servers[@]}" 2>/dev/null; rm -rf "$work"' EXIT
 
-"$binary" serve --data-dir "$work/data" --flight-addr 127.0.0.1:0 --http-addr 127.0.0.1:0 \
-    --ready-file "$work/ready.json" >"$work/log" 2>&1 &
-server=$!
-for _ in $(seq 600); do
-    [ -s "$work/ready.json" ] && break
-    kill -0 "$server" 2>/dev/null || { cat "$work/log"; exit 1; }
-    sleep 0.1
-done
-TERRACE_FLIGHT_URI="grpc://$(sed -n 's/.*"flight": *"\([^"]*\)".*/\1/p' "$work/ready.json")"
-export TERRACE_FLIGHT_URI
+serve() { # serve NAME OPTION...: starts a server and prints its address
+    local name=$1; shift
+    "$binary" serve --data-dir "$work/$name" --flight-addr 127.0.0.1:0 --http-addr 127.0.0.1:0 \
+        --ready-file "$work/$name.json" "$@" >"$work/$name.log" 2>&1 &
+    servers+=($!)
+    for _ in $(seq 600); do
+        [ -s "$work/$name.json" ] && return
+        kill -0 "${servers[-1]}" 2>/dev/null || { cat "$work/$name.log"; exit 1; }
+        sleep 0.1
+    done
+    exit 1
+}
+address() { sed -n 's/.*"flight": *"\([^"]*\)".*/\1/p' "$work/$1.json"; }
+
+"$here/../../deploy/certificates.sh" "$work/tls" localhost
+serve plain
+serve encrypted --tls-cert "$work/tls/server.crt" --tls-key "$work/tls/server.key"
+export TERRACE_FLIGHT_URI="grpc://$(address plain)"
+export TERRACE_TEST_TLS_ADDRESS="localhost:$(address encrypted | sed 's/.*://')" TERRACE_TEST_TLS_CA="$work/tls/ca.crt"
 cd "$here"
 mvn -B -ntp -Dsurefire.useFile=false test

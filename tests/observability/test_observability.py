@@ -57,15 +57,20 @@ def free_port():
 
 
 class Server:
-    """A server of the test's own, with three tiers."""
+    """A server of the test's own, with three tiers and with TLS."""
 
     def __init__(self, folder):
-        ready = folder / "ready.json"
+        ready, tls = folder / "ready.json", folder / "tls"
+        subprocess.run([TOP / "deploy/certificates.sh", tls, "localhost", "127.0.0.1"], check=True, timeout=60)
+        self.ca = tls / "ca.crt"
+        # For this process, and for `terrace` as a client.
+        os.environ["SSL_CERT_FILE"] = CLEAN["SSL_CERT_FILE"] = str(self.ca)
         flags = ["--flight-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--memory-limit", "2GiB"]
+        flags += ["--tls-cert", tls / "server.crt", "--tls-key", tls / "server.key"]
         flags += ["--dram-budget", "48MiB", "--nvm-emulated", "--nvm-capacity", "64MiB", "--set", "tiering.interval=1h"]
         self.process = subprocess.Popen([TERRACE, "serve", "--data-dir", folder / "data", "--ready-file", ready, *flags], env=CLEAN)
         addresses = wait("ready file", lambda: json.loads(ready.read_text()))
-        self.flight, self.http = f"grpc://{addresses['flight']}", f"http://{addresses['http']}"
+        self.flight, self.http = f"grpc+tls://{addresses['flight']}", f"https://{addresses['http']}"
         wait("/readyz", lambda: get(self.http + "/readyz"))
 
     def sql(self, text, check=True):
@@ -96,8 +101,9 @@ def prometheus(server, tmp_path_factory):
     workload(server)
     folder = tmp_path_factory.mktemp("prometheus")
     text = (PROMETHEUS / "prometheus.yml").read_text()
-    assert '"terrace:8080"' in text
-    text = text.replace("terrace:8080", server.http.removeprefix("http://")).replace("15s", "1s")
+    assert '"terrace:8080"' in text and "/etc/terrace/ca.crt" in text
+    text = text.replace("terrace:8080", server.http.removeprefix("https://")).replace("15s", "1s")
+    text = text.replace("/etc/terrace/ca.crt", str(server.ca))
     (folder / "prometheus.yml").write_text(text)
     (folder / "alerts.yml").write_text((PROMETHEUS / "alerts.yml").read_text())
     port = free_port()
@@ -146,7 +152,7 @@ def test_every_dashboard_expression_returns_a_sample(prometheus, title, expressi
 def test_the_metrics_of_every_alert_exist(prometheus):
     rules = json.loads(get(prometheus + "/api/v1/rules"))["data"]["groups"]
     alerts = [rule for group in rules for rule in group["rules"]]
-    assert len(alerts) == 8
+    assert len(alerts) == 10
     for alert in alerts:
         assert alert["health"] in ("ok", "unknown") and not alert.get("lastError"), alert
         names = set(re.findall(r"\bterrace_\w+|\bup\b", alert["query"]))

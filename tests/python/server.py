@@ -34,7 +34,7 @@ class Server:
         while time.monotonic() < deadline:
             if self.ready_file.exists() and self.ready_file.read_text().rstrip().endswith("}"):
                 ready = json.loads(self.ready_file.read_text())
-                self.flight, self.http = ready["flight"], ready["http"]
+                self.flight, self.http, self.health = ready["flight"], ready["http"], ready.get("health")
                 return self
             if self.process.poll() is not None:
                 raise RuntimeError(f"server ended with {self.process.returncode}:\n{self.output()}")

@@ -45,6 +45,8 @@ class Connection:
         host, port = address.rsplit(":", 1)
         self.authority, self.streams = address, 1
         self.socket = socket.create_connection((host, int(port)), timeout=60)
+        # Else each small frame waits for the acknowledgement of the one before.
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + self.frame(SETTINGS, 0, 0, b""))
 
     @staticmethod

@@ -117,7 +117,7 @@ fn points(url: &str, parts: u64, seed: u64, duration: Duration) -> Result<Vec<f6
     let runtime = runtime.map_err(Error::io("cannot start a runtime"))?;
     let gap = Exp::new(RATE).map_err(|error| Error::failed(error.to_string()))?;
     runtime.block_on(async {
-        let connection = Connection { url: url.to_owned(), user: None, password: None };
+        let connection = Connection::to(url);
         let mut client = Client::connect(&connection).await?;
         let mut random = StdRng::seed_from_u64(seed);
         let start = Instant::now();

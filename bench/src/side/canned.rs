@@ -214,7 +214,7 @@ mod tests {
         let client = Runtime::new().unwrap();
         let url = format!("grpc://127.0.0.1:{}", server.port);
         let rows = client.block_on(async {
-            let mut client = Client::connect(&Connection { url, user: None, password: None }).await.unwrap();
+            let mut client = Client::connect(&Connection::to(url)).await.unwrap();
             let number = client.query("SELECT 1").await.unwrap();
             let record = client.query("SELECT k, v FROM t WHERE k = 1").await.unwrap();
             [number, record].map(|batches| (batches[0].num_rows(), batches[0].num_columns()))

@@ -29,7 +29,7 @@ impl Client {
             .enable_all()
             .build()
             .map_err(Error::io("cannot start a runtime"))?;
-        let client = runtime.block_on(Connected::connect(&Connection { url, user: None, password: None }))?;
+        let client = runtime.block_on(Connected::connect(&Connection::to(url)))?;
         let lineitem =
             TABLES.iter().find(|t| t.name == "lineitem").ok_or_else(|| Error::failed("no table lineitem"))?;
         let rows = lineitem.generate_part(scale, 1, 1, BATCH_ROWS).collect::<std::result::Result<Vec<_>, _>>()?;

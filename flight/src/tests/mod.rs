@@ -26,6 +26,7 @@ use arrow::{datatypes::Schema, record_batch::RecordBatch};
 use arrow_flight::{FlightInfo, error::FlightError, sql::client::FlightSqlServiceClient};
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::oneshot;
+use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Code, Status, transport::Channel};
 
 use crate::{FlightOptions, FlightServer};
@@ -50,7 +51,8 @@ impl Harness {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(server.clone().serve(listener, async move {
+        let accepted = TcpListenerStream::new(listener).filter_map(async |stream| stream.ok());
+        let serving = tokio::spawn(server.clone().serve(accepted.boxed(), async move {
             let _ = stopped.await;
         }));
         Self { engine, server, address, stop: Some(stop), serving }

@@ -49,10 +49,14 @@ section! {
         pub user: Option<String> = None,
         /// Password of that user. Without one the server is open, and then listens on loopback addresses only.
         pub password: Option<String> = None,
+        /// Listen beyond loopback without TLS, because something else encrypts: a proxy, a tunnel, a private network.
+        pub insecure_listen: bool = false,
         /// How long running statements may go on after SIGTERM before they are cancelled.
         pub grace: Span = Span(Duration::from_secs(10)),
         /// Files that statements and requests may name.
         pub files: FilesConfig = FilesConfig::default(),
+        /// TLS of both ports.
+        pub tls: TlsConfig = TlsConfig::default(),
         /// Arrow Flight SQL.
         pub flight: FlightConfig = FlightConfig::default(),
         /// HTTP: admin API, metrics, cockpit.
@@ -99,10 +103,28 @@ impl FilesConfig {
 }
 
 section! {
+    /// TLS of both ports. The files are read again when they change; files that cannot be used leave those in use.
+    pub struct TlsConfig {
+        /// File with the server's certificate, and those between it and its authority, in PEM form. With it, both ports
+        /// speak TLS only.
+        pub cert: Option<PathBuf> = None,
+        /// File with the private key of `cert`, in PEM form.
+        pub key: Option<PathBuf> = None,
+        /// File with the certificates of authorities, in PEM form. With it, clients must show a certificate of one of them
+        /// (mutual TLS).
+        pub client_ca: Option<PathBuf> = None,
+        /// Time limit of a handshake.
+        pub handshake_timeout: Span = Span(Duration::from_secs(10)),
+    }
+}
+
+section! {
     /// Arrow Flight SQL.
     pub struct FlightConfig {
         /// Address and port to listen on; port 0 takes a free one.
         pub addr: String = "127.0.0.1:31337".to_owned(),
+        /// Most open connections; further ones are closed at once.
+        pub max_connections: usize = 16_384,
     }
 }
 
@@ -111,6 +133,11 @@ section! {
     pub struct HttpConfig {
         /// Address and port of the admin API, the metrics and the cockpit; port 0 takes a free one.
         pub addr: String = "127.0.0.1:8080".to_owned(),
+        /// Address and port that answer only `/healthz` and `/readyz`, by 200 or 503, without TLS and to everybody: for
+        /// probes. Default: none; the port above answers both, too.
+        pub health_addr: Option<String> = None,
+        /// Most open connections of each port of HTTP; further ones are closed at once.
+        pub max_connections: usize = 1_024,
     }
 }
 
@@ -459,9 +486,10 @@ fn default_groups() -> BTreeMap<String, WorkloadGroupConfig> {
 }
 
 /// Sections in the order in which they are printed, with their documentation.
-pub(super) const SECTIONS: [(&str, Docs); 14] = [
+pub(super) const SECTIONS: [(&str, Docs); 15] = [
     ("", Config::DOCS),
     ("files", FilesConfig::DOCS),
+    ("tls", TlsConfig::DOCS),
     ("flight", FlightConfig::DOCS),
     ("http", HttpConfig::DOCS),
     ("memory", MemoryConfig::DOCS),

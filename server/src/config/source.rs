@@ -10,8 +10,17 @@ use crate::error::{Error, Result};
 /// True for variables with the prefix that are not configuration: variables of clients, tests and benchmarks, and those
 /// that Kubernetes sets for a service named "terrace".
 pub(super) fn is_foreign_variable(name: &str) -> bool {
-    const NAMES: [&str; 6] =
-        ["TERRACE_URL", "TERRACE_CONFIG", "TERRACE_HISTORY", "TERRACE_PORT", "TERRACE_BIN", "TERRACE_FLIGHT_URI"];
+    const NAMES: [&str; 9] = [
+        "TERRACE_URL",
+        "TERRACE_CA",
+        "TERRACE_CERT",
+        "TERRACE_CERT_KEY",
+        "TERRACE_CONFIG",
+        "TERRACE_HISTORY",
+        "TERRACE_PORT",
+        "TERRACE_BIN",
+        "TERRACE_FLIGHT_URI",
+    ];
     const PREFIXES: [&str; 5] =
         ["TERRACE_SERVICE_", "TERRACE_PORT_", "TERRACE_TEST_", "TERRACE_BENCH_", "TERRACE_DAX_"];
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))

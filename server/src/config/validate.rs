@@ -17,6 +17,14 @@ impl Config {
             "the password is empty: set one (TERRACE_PASSWORD), or neither a user nor a password"
         } else if self.user.as_deref().is_some_and(|user| user.is_empty() || user.contains(':')) {
             "the user name must not be empty or contain ':', because clients send it as NAME:PASSWORD"
+        } else if self.tls.cert.is_some() != self.tls.key.is_some() {
+            "tls.cert and tls.key belong together: set both (TERRACE_TLS_CERT, TERRACE_TLS_KEY) or neither"
+        } else if self.tls.client_ca.is_some() && self.tls.cert.is_none() {
+            "tls.client_ca is set, but there is no TLS: set tls.cert and tls.key, too"
+        } else if self.tls.handshake_timeout.0.is_zero() {
+            "tls.handshake_timeout must be above 0"
+        } else if self.flight.max_connections == 0 || self.http.max_connections == 0 {
+            "max_connections must be at least 1"
         } else if self.tiers.nvm.path.is_some() && self.tiers.nvm.emulated {
             "tiers.nvm.path and tiers.nvm.emulated exclude each other: the tier is a device or it is emulated"
         } else if (self.tiers.nvm.path.is_some() || self.tiers.nvm.emulated) && self.tiers.nvm.capacity.is_none() {

@@ -85,6 +85,7 @@ mod tests {
             started_unix_us: 0,
             credentials,
             prices_per_gb: Vec::new(),
+            tls: false,
         }
     }
 

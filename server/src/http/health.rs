@@ -146,7 +146,7 @@ pub async fn server(State(state): State<Arc<AppState>>) -> Json<ServerStatus> {
     Json(ServerStatus {
         version: info.version.clone(),
         uptime_us: crate::unix_us().saturating_sub(info.started_unix_us),
-        flight_url: format!("grpc://{}", info.flight_addr),
+        flight_url: format!("{}://{}", if info.tls { "grpc+tls" } else { "grpc" }, info.flight_addr),
         data_dir: info.data_dir.display().to_string(),
         resident_bytes: crate::metrics::resident_bytes(),
         sessions: state.flight.sessions(),

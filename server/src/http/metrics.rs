@@ -45,6 +45,7 @@ pub async fn all(State(state): State<Arc<AppState>>) -> Result<Response> {
             metrics::storage(&mut out, state.store());
             metrics::heat(&mut out, state.store());
             metrics::flight(&mut out, &state.flight);
+            metrics::network(&mut out, &state.network);
             respond(out)
         })
         .await

@@ -30,6 +30,7 @@
 //! - [`problem`]: errors as `application/problem+json`
 //! - [`queries`]: statements: list, cancel
 //! - [`routes`]: the list of routes
+//! - [`service`]: serves connections, within limits of time and size
 //! - [`state`]: state that handlers share
 //! - [`tables`]: tables and segments
 //! - [`tiers`]: tiers and budgets
@@ -54,24 +55,12 @@ mod placement;
 mod problem;
 mod queries;
 mod routes;
+mod service;
 mod state;
 mod tables;
 mod tiers;
 
-use std::future::Future;
-use std::sync::Arc;
-
 pub use problem::Problem;
-pub use routes::router;
+pub use routes::{probes, router};
+pub use service::serve;
 pub use state::{AppState, Credentials, ServerInfo};
-
-/// Serves HTTP on `listener` until `shutdown` resolves, then ends once running requests are answered.
-///
-/// # Errors
-/// When the listener fails for good.
-pub async fn serve<F>(state: Arc<AppState>, listener: tokio::net::TcpListener, shutdown: F) -> std::io::Result<()>
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    axum::serve(listener, router(state)).with_graceful_shutdown(shutdown).await
-}

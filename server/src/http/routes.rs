@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{Method, StatusCode, Uri};
+use axum::routing::get;
 use axum::{Router, middleware};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -70,5 +71,18 @@ pub fn router(state: Arc<AppState>) -> Router {
         })
         .layer(middleware::from_fn_with_state(Arc::clone(&state), guard::guard))
         .layer(DefaultBodyLimit::max(BODY_LIMIT_BYTES))
+        .with_state(state)
+}
+
+/// The routes of the port for probes: yes or no, and not a word about the server.
+pub fn probes(state: Arc<AppState>) -> Router {
+    let ready = async |state: State<Arc<AppState>>| match health::ready(state).await {
+        Ok(_) => (StatusCode::OK, "yes\n"),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "no\n"),
+    };
+    Router::new()
+        .route("/healthz", get(async || "yes\n"))
+        .route("/readyz", get(ready))
+        .fallback(async || (StatusCode::NOT_FOUND, "this port answers /healthz and /readyz\n"))
         .with_state(state)
 }

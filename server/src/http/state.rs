@@ -11,6 +11,7 @@ use terrace_tier_store::Store;
 
 use super::problem::{Problem, Result};
 use crate::memory_watch::WatchFigures;
+use crate::network::NetworkFigures;
 
 /// One user name with its password.
 #[derive(Clone)]
@@ -58,6 +59,8 @@ pub struct ServerInfo {
     pub started_unix_us: u64,
     /// Credentials of the API; `None`: open to every caller, which the server allows on loopback only.
     pub credentials: Option<Credentials>,
+    /// True when both ports speak TLS.
+    pub tls: bool,
     /// Price of 10^9 bytes of the tiers that have one, by name.
     pub prices_per_gb: Vec<(String, f64)>,
 }
@@ -68,6 +71,7 @@ pub struct AppState {
     pub(super) flight: Arc<FlightMetrics>,
     pub(super) info: ServerInfo,
     pub(super) memory: Arc<WatchFigures>,
+    pub(super) network: NetworkFigures,
 }
 
 impl AppState {
@@ -77,8 +81,9 @@ impl AppState {
         flight: Arc<FlightMetrics>,
         info: ServerInfo,
         memory: Arc<WatchFigures>,
+        network: NetworkFigures,
     ) -> Arc<Self> {
-        Arc::new(Self { engine, flight, info, memory })
+        Arc::new(Self { engine, flight, info, memory, network })
     }
 
     /// The store below the engine.

@@ -1,0 +1,245 @@
+//! Listeners: bind an address, accept connections, complete their TLS handshakes, and bound how many there are.
+//!
+//! A connection beyond the limit is closed at once. Handshakes run beside each other, each within a time limit; where too
+//! many run at once, the one that began first ends, since an honest one is over within milliseconds.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, stream};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+use super::accepted::Accepted;
+use super::server_tls::{Protocol, ServerTls};
+use crate::error::{Error, Result};
+
+/// Connections that wait for the service to take them.
+const WAITING: usize = 64;
+/// Handshakes that run at once.
+const MOST_HANDSHAKES: usize = 256;
+/// Pause after an error that the next attempt would meet too, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Limits of a listener.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Most open connections.
+    pub(crate) connections: usize,
+    /// Time limit of a TLS handshake.
+    pub(crate) handshake: Duration,
+}
+
+/// What a listener counts.
+#[derive(Debug, Default)]
+pub(crate) struct ListenerFigures {
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    failed_handshakes: AtomicU64,
+}
+
+impl ListenerFigures {
+    /// Connections accepted, handshakes included that failed later.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Connections closed because too many were open.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Handshakes that failed, or took too long.
+    pub(crate) fn failed_handshakes(&self) -> u64 {
+        self.failed_handshakes.load(Ordering::Relaxed)
+    }
+}
+
+/// A bound address.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    tcp: TcpListener,
+    figures: Arc<ListenerFigures>,
+}
+
+impl Listener {
+    /// Binds an address; `key` is its key of the configuration.
+    pub(crate) fn bind(network: &Runtime, addr: &str, key: &'static str) -> Result<Self> {
+        let found = resolve(addr, key)?;
+        let _inside = network.enter();
+        let bound = std::net::TcpListener::bind(found.as_slice()).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener)
+        });
+        let tcp = bound.map_err(|e| {
+            let port = addr.rsplit(':').next().unwrap_or_default();
+            let message = match e.kind() {
+                io::ErrorKind::AddrInUse => format!(
+                    "port {port} is in use. Stop what listens there (`ss -ltnp 'sport = :{port}'` names it) or choose another \
+                     port; port 0 takes a free one"
+                ),
+                io::ErrorKind::PermissionDenied => format!("port {port} needs privileges; choose one above 1023"),
+                _ => e.to_string(),
+            };
+            Error::Listen { addr: addr.to_owned(), key, message }
+        })?;
+        Ok(Self { tcp, figures: Arc::default() })
+    }
+
+    /// The address that it is bound to.
+    pub(crate) fn addr(&self) -> Result<SocketAddr> {
+        self.tcp.local_addr().map_err(|e| Error::System(format!("cannot ask a listener for its address: {e}")))
+    }
+
+    /// Its counts.
+    pub(crate) fn figures(&self) -> Arc<ListenerFigures> {
+        Arc::clone(&self.figures)
+    }
+
+    /// Accepts connections until `stop`, on a task of the current runtime; with `tls` they are encrypted. The stream does
+    /// not end: the service that takes the connections ends by itself.
+    pub(crate) fn accept(
+        self,
+        tls: Option<(Arc<ServerTls>, Protocol)>,
+        limits: Limits,
+        stop: CancellationToken,
+    ) -> impl Stream<Item = Accepted> + Send + Unpin + use<> {
+        let (ready, accepted) = mpsc::channel(WAITING);
+        let places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+        let accepting = Accepting { tcp: self.tcp, figures: self.figures, places, tls, limits, ready };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = accepting.run() => {}
+                () = stop.cancelled() => {}
+            }
+        });
+        ReceiverStream::new(accepted).chain(stream::pending())
+    }
+}
+
+/// The IP addresses and the port of an address of the configuration.
+pub(super) fn resolve(addr: &str, key: &'static str) -> Result<Vec<SocketAddr>> {
+    let failed = |message: String| Error::Listen { addr: addr.to_owned(), key, message };
+    let found: Vec<SocketAddr> = std::net::ToSocketAddrs::to_socket_addrs(addr)
+        .map_err(|e| failed(format!("{e}; write HOST:PORT, for example 127.0.0.1:31337")))?
+        .collect();
+    if found.is_empty() { Err(failed("this host name has no IP address".to_owned())) } else { Ok(found) }
+}
+
+/// A listener that accepts.
+struct Accepting {
+    tcp: TcpListener,
+    figures: Arc<ListenerFigures>,
+    /// Places of open connections.
+    places: Arc<Semaphore>,
+    tls: Option<(Arc<ServerTls>, Protocol)>,
+    limits: Limits,
+    ready: mpsc::Sender<Accepted>,
+}
+
+impl Accepting {
+    /// Accepts until the service takes no more connections.
+    async fn run(self) {
+        let mut handshakes = VecDeque::new();
+        loop {
+            let stream = match self.tcp.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) if is_of_one_connection(&error) => continue,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+                self.figures.refused.fetch_add(1, Ordering::Relaxed);
+                continue;
+            };
+            self.figures.accepted.fetch_add(1, Ordering::Relaxed);
+            if let Err(error) = stream.set_nodelay(true) {
+                tracing::debug!("TCP_NODELAY not set: {error}");
+            }
+            match &self.tls {
+                None => {
+                    if self.ready.send(Accepted::plain(stream, place)).await.is_err() {
+                        return;
+                    }
+                }
+                Some((tls, protocol)) => {
+                    make_room(&mut handshakes);
+                    let handshake = Handshake {
+                        tls: Arc::clone(tls),
+                        protocol: *protocol,
+                        limit: self.limits.handshake,
+                        ready: self.ready.clone(),
+                        counted: Counted { figures: Arc::clone(&self.figures), failed: true },
+                    };
+                    handshakes.push_back(tokio::spawn(handshake.run(stream, place)).abort_handle());
+                }
+            }
+        }
+    }
+}
+
+/// Ends the oldest handshake where too many run.
+fn make_room(handshakes: &mut VecDeque<AbortHandle>) {
+    if handshakes.len() < MOST_HANDSHAKES {
+        return;
+    }
+    handshakes.retain(|handshake| !handshake.is_finished());
+    if handshakes.len() >= MOST_HANDSHAKES
+        && let Some(oldest) = handshakes.pop_front()
+    {
+        oldest.abort();
+    }
+}
+
+/// A handshake that has not ended yet.
+struct Handshake {
+    tls: Arc<ServerTls>,
+    protocol: Protocol,
+    limit: Duration,
+    ready: mpsc::Sender<Accepted>,
+    counted: Counted,
+}
+
+impl Handshake {
+    async fn run(mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
+        let acceptor = self.tls.acceptor(self.protocol);
+        match tokio::time::timeout(self.limit, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                self.counted.failed = false;
+                // A service that has stopped takes no connection.
+                let _ = self.ready.send(Accepted::encrypted(stream, place)).await;
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!("a TLS handshake took longer than {:?}", self.limit),
+        }
+    }
+}
+
+/// Counts a handshake as failed unless it succeeded, also when it is aborted.
+struct Counted {
+    figures: Arc<ListenerFigures>,
+    failed: bool,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.figures.failed_handshakes.fetch_add(u64::from(self.failed), Ordering::Relaxed);
+    }
+}
+
+/// True for an error of the connection that was to be accepted; the next one may be fine.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}

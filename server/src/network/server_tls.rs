@@ -1,0 +1,266 @@
+//! The server's certificates: loaded from PEM files, and read again when these change.
+//!
+//! Files that cannot be used leave the ones in use as they are: a renewal that goes wrong, or is half done, cuts nobody
+//! off. The log names the fault, and a metric shows that the newest files are not in use.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use yasna::tags::TAG_UTCTIME;
+use yasna::{ASN1Result, BERReader, Tag};
+
+use crate::config::{Config, TlsConfig};
+use crate::error::{Error, Result};
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// The protocol that is spoken inside of TLS; clients ask for it by ALPN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/2, for gRPC.
+    Http2,
+    /// HTTP/1.1.
+    Http1,
+}
+
+impl Protocol {
+    /// Its name in ALPN (RFC 7301).
+    pub(super) fn name(self) -> Vec<u8> {
+        match self {
+            Self::Http2 => b"h2".to_vec(),
+            Self::Http1 => b"http/1.1".to_vec(),
+        }
+    }
+}
+
+/// The files that the certificates come from.
+#[derive(Debug, Clone)]
+struct TlsFiles {
+    cert: PathBuf,
+    key: PathBuf,
+    client_ca: Option<PathBuf>,
+}
+
+/// What was loaded from the files.
+#[derive(Debug)]
+struct Loaded {
+    http2: Arc<ServerConfig>,
+    http1: Arc<ServerConfig>,
+    /// End of the certificate's validity, in seconds since the Unix epoch.
+    expires_unix_s: i64,
+}
+
+/// Certificates and key of the server.
+#[derive(Debug)]
+pub(crate) struct ServerTls {
+    files: TlsFiles,
+    loaded: ArcSwap<Loaded>,
+    reloads: AtomicU64,
+    failed_reloads: AtomicU64,
+    /// True while the newest files cannot be used.
+    is_outdated: AtomicBool,
+}
+
+impl ServerTls {
+    /// Loads the configured files; `None` without any.
+    ///
+    /// # Errors
+    /// [`Error::File`] for a file that cannot be read or used.
+    pub(crate) fn load(config: &Config) -> Result<Option<Arc<Self>>> {
+        let TlsConfig { cert: Some(cert), key: Some(key), client_ca, .. } = config.tls.clone() else { return Ok(None) };
+        let files = TlsFiles { cert, key, client_ca };
+        let loaded = ArcSwap::from_pointee(files.load()?);
+        let counter = AtomicU64::default;
+        let is_outdated = AtomicBool::default();
+        Ok(Some(Arc::new(Self { files, loaded, reloads: counter(), failed_reloads: counter(), is_outdated })))
+    }
+
+    /// An acceptor of handshakes by the certificates in use.
+    pub(crate) fn acceptor(&self, protocol: Protocol) -> TlsAcceptor {
+        let loaded = self.loaded.load();
+        match protocol {
+            Protocol::Http2 => Arc::clone(&loaded.http2).into(),
+            Protocol::Http1 => Arc::clone(&loaded.http1).into(),
+        }
+    }
+
+    /// True when clients must show a certificate.
+    pub(crate) fn is_mutual(&self) -> bool {
+        self.files.client_ca.is_some()
+    }
+
+    /// End of the validity of the certificate in use, in seconds since the Unix epoch.
+    pub(crate) fn expires_unix_s(&self) -> i64 {
+        self.loaded.load().expires_unix_s
+    }
+
+    /// Times that changed files were taken into use.
+    pub(crate) fn reloads(&self) -> u64 {
+        self.reloads.load(Ordering::Relaxed)
+    }
+
+    /// Times that changed files could not be used.
+    pub(crate) fn failed_reloads(&self) -> u64 {
+        self.failed_reloads.load(Ordering::Relaxed)
+    }
+
+    /// True while the newest files cannot be used.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.is_outdated.load(Ordering::Relaxed)
+    }
+
+    /// Reads the files again whenever they have changed, until `stop`.
+    pub(crate) async fn keep_current(self: Arc<Self>, stop: CancellationToken) {
+        let mut seen = self.files.stamps();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            let this = Arc::clone(&self);
+            let before = seen.clone();
+            let looked = tokio::task::spawn_blocking(move || this.look(&before)).await;
+            if let Ok(now) = looked {
+                seen = now;
+            }
+        }
+    }
+
+    /// Loads the files if their stamps are no longer `seen`; returns the new ones.
+    fn look(&self, seen: &[Option<Stamp>]) -> Vec<Option<Stamp>> {
+        // Before the files are read: what is written while they are read is seen the next time.
+        let now = self.files.stamps();
+        if now == seen {
+            return now;
+        }
+        match self.files.load() {
+            Ok(loaded) => {
+                tracing::info!(expires_unix_s = loaded.expires_unix_s, "new TLS certificates are in use");
+                self.loaded.store(Arc::new(loaded));
+                self.reloads.fetch_add(1, Ordering::Relaxed);
+                self.is_outdated.store(false, Ordering::Relaxed);
+            }
+            Err(error) => {
+                tracing::error!(%error, "the changed TLS files cannot be used; the earlier certificates stay in use");
+                self.failed_reloads.fetch_add(1, Ordering::Relaxed);
+                self.is_outdated.store(true, Ordering::Relaxed);
+            }
+        }
+        now
+    }
+}
+
+/// What changes with a file: time of its last change, length, inode.
+type Stamp = (SystemTime, u64, u64);
+
+impl TlsFiles {
+    fn stamps(&self) -> Vec<Option<Stamp>> {
+        let stamp = |path: &PathBuf| {
+            let data = std::fs::metadata(path).ok()?;
+            Some((data.modified().ok()?, data.len(), data.ino()))
+        };
+        [&self.cert, &self.key].into_iter().chain(&self.client_ca).map(stamp).collect()
+    }
+
+    fn load(&self) -> Result<Loaded> {
+        let chain = certificates(&self.cert)?;
+        let expires_unix_s = expiry(&self.cert, chain.first())?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|e| Error::file(&self.key, format!("no private key in PEM form can be read from it: {e}")))?;
+        let system = |e: rustls::Error| Error::System(format!("cannot set up TLS: {e}"));
+        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+        let builder = builder.map_err(system)?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider());
+                builder.with_client_cert_verifier(verifier.build().map_err(|e| Error::file(path, e))?)
+            }
+        };
+        let config = builder.with_single_cert(chain, key).map_err(|e| {
+            Error::file(&self.cert, format!("it cannot be used with the key {}: {e}", self.key.display()))
+        })?;
+        let speaking = |protocol: Protocol| {
+            let mut config = config.clone();
+            config.alpn_protocols = vec![protocol.name()];
+            Arc::new(config)
+        };
+        Ok(Loaded { http2: speaking(Protocol::Http2), http1: speaking(Protocol::Http1), expires_unix_s })
+    }
+}
+
+/// The cryptography of all connections.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// The certificates in a PEM file; at least one.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let found =
+        found.map_err(|e| Error::file(path, format!("no certificates in PEM form can be read from it: {e}")))?;
+    if found.is_empty() { Err(Error::file(path, "it holds no certificate in PEM form")) } else { Ok(found) }
+}
+
+/// The certificates in a PEM file as authorities to check others against.
+pub(super) fn authorities(path: &Path) -> Result<RootCertStore> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        store.add(certificate).map_err(|e| Error::file(path, format!("it holds a certificate of no use: {e}")))?;
+    }
+    Ok(store)
+}
+
+/// End of a certificate's validity, in seconds since the Unix epoch. Warns about one that is over.
+fn expiry(path: &Path, certificate: Option<&CertificateDer<'_>>) -> Result<i64> {
+    let bytes = certificate.map(|certificate| certificate.as_ref()).unwrap_or_default();
+    let not_after = not_after(bytes)
+        .map_err(|e| Error::file(path, format!("the validity of its first certificate cannot be read: {e}")))?;
+    let over_s = (crate::unix_us() / 1_000_000) as i64 - not_after;
+    if over_s > 0 {
+        tracing::warn!("the certificate {} ended {} days ago: clients will refuse it", path.display(), over_s / 86_400);
+    }
+    Ok(not_after)
+}
+
+/// The field `notAfter` of a certificate (RFC 5280, section 4.1), in seconds since the Unix epoch.
+fn not_after(certificate: &[u8]) -> ASN1Result<i64> {
+    let validity = |reader: BERReader<'_, '_>| {
+        reader.read_sequence(|fields| {
+            fields.next().read_der()?;
+            let end = fields.next();
+            match end.lookahead_tag()? {
+                TAG_UTCTIME => Ok(end.read_utctime()?.datetime().unix_timestamp()),
+                _ => Ok(end.read_generalized_time()?.datetime().unix_timestamp()),
+            }
+        })
+    };
+    yasna::parse_der(certificate, |reader| {
+        reader.read_sequence(|parts| {
+            let end = parts.next().read_sequence(|fields| {
+                fields.read_optional(|version| version.read_tagged(Tag::context(0), |version| version.read_der()))?;
+                // Serial number, algorithm, issuer.
+                for _ in 0..3 {
+                    fields.next().read_der()?;
+                }
+                let end = validity(fields.next())?;
+                while fields.read_optional(|field| field.read_der())?.is_some() {}
+                Ok(end)
+            })?;
+            while parts.read_optional(|part| part.read_der())?.is_some() {}
+            Ok(end)
+        })
+    })
+}
