@@ -15,6 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use terrace_tier_store::clock::{Clock, SystemClock};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use yasna::tags::TAG_UTCTIME;
@@ -228,7 +229,7 @@ fn expiry(path: &Path, certificate: Option<&CertificateDer<'_>>) -> Result<i64> 
     let bytes = certificate.map(|certificate| certificate.as_ref()).unwrap_or_default();
     let not_after = not_after(bytes)
         .map_err(|e| Error::file(path, format!("the validity of its first certificate cannot be read: {e}")))?;
-    let over_s = (crate::unix_us() / 1_000_000) as i64 - not_after;
+    let over_s = (SystemClock::default().unix_us() / 1_000_000) as i64 - not_after;
     if over_s > 0 {
         tracing::warn!("the certificate {} ended {} days ago: clients will refuse it", path.display(), over_s / 86_400);
     }
