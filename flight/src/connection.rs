@@ -6,6 +6,7 @@
 use std::{
     collections::HashMap,
     io,
+    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -27,14 +28,16 @@ const MOST_USERS: usize = 64;
 /// State of one connection.
 pub(crate) struct Connection {
     core: Arc<Core>,
+    /// Address of the client, or of a proxy in front of it.
+    pub(crate) peer: IpAddr,
     /// Sessions by user: a proxy may send calls of several users over one connection.
     sessions: Mutex<HashMap<String, Arc<Session>>>,
 }
 
 impl Connection {
-    pub(crate) fn new(core: Arc<Core>) -> Self {
+    pub(crate) fn new(core: Arc<Core>, peer: IpAddr) -> Self {
         core.metrics.add_connections(1);
-        Self { core, sessions: Mutex::default() }
+        Self { core, peer, sessions: Mutex::default() }
     }
 
     /// The session of a user on this connection; the first call opens it.
@@ -81,8 +84,8 @@ pub(crate) struct Socket<S> {
 }
 
 impl<S> Socket<S> {
-    pub(crate) fn new(stream: S, core: Arc<Core>) -> Self {
-        Self { stream, connection: Arc::new(Connection::new(core)) }
+    pub(crate) fn new(stream: S, connection: Connection) -> Self {
+        Self { stream, connection: Arc::new(connection) }
     }
 }
 

@@ -20,6 +20,7 @@
 //! - [`info`]: Flight information of commands and tables
 //! - [`ingest`]: bulk ingest
 //! - [`kept`]: the memory that sessions keep between calls
+//! - [`logins`]: delays after wrong passwords
 //! - [`metadata`]: catalogs, schemas, tables, keys
 //! - [`metrics`]: counters per operation
 //! - [`options`]: options of the service
@@ -50,6 +51,7 @@ mod error;
 mod info;
 mod ingest;
 mod kept;
+mod logins;
 mod metadata;
 mod metrics;
 mod options;
@@ -75,6 +77,7 @@ mod upload;
 pub use auth::Authentication;
 pub use engine::*;
 pub use error::Error;
+pub use logins::{Logins, TooManyLogins};
 pub use metrics::{FlightMetrics, Operation, OperationSnapshot};
 pub use options::FlightOptions;
 pub use sender::upload;

@@ -20,11 +20,12 @@ pub struct FlightOptions {
     pub target_message_bytes: usize,
     /// Time after which a planned query that was not fetched expires.
     pub ticket_ttl: Duration,
-    /// Most planned queries that wait to be fetched, over all clients.
+    /// Most planned queries that wait to be fetched, over all clients. At the limit the session that has the most loses its
+    /// oldest.
     pub max_tickets: usize,
     /// Time after which an unused session ends; `None`: it does not.
     pub session_ttl: Option<Duration>,
-    /// Most open sessions.
+    /// Most sessions that logged in for a token. At the limit the oldest that was never used ends, else logins are refused.
     pub max_sessions: usize,
     /// Most prepared statements of a session.
     pub max_prepared_per_session: usize,

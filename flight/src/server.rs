@@ -6,6 +6,7 @@
 use std::{
     future::Future,
     io,
+    net::IpAddr,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -19,9 +20,10 @@ use tokio::{
 use tonic::transport::Server;
 
 use crate::{
-    connection::Socket,
+    connection::{Connection, Socket},
     engine::Engine,
     error::Error,
+    logins::Logins,
     metrics::FlightMetrics,
     options::FlightOptions,
     service::{Core, Service},
@@ -55,6 +57,11 @@ impl FlightServer {
         self.core.metrics.clone()
     }
 
+    /// The delays of its logins, for other services that take the same passwords.
+    pub fn logins(&self) -> Arc<Logins> {
+        Arc::clone(&self.core.sessions.logins)
+    }
+
     /// The gRPC service, for a caller that has its own transport. Without [`serve`](Self::serve), clients that do not
     /// log in share one session.
     pub fn into_service(self) -> CompleteUploads<FlightServiceServer<impl FlightService>> {
@@ -65,9 +72,9 @@ impl FlightServer {
         CompleteUploads::new(service, &core.options, Arc::clone(&core.receiving))
     }
 
-    /// Serves the connections that `accepted` yields, until `shutdown` completes and the calls under way have ended, or
+    /// Serves the connections that `accepted` yields with the addresses of their clients, until `shutdown` completes and the calls under way have ended, or
     /// the drain timeout passed.
-    pub async fn serve<C, S>(self, accepted: impl Stream<Item = C> + Send, shutdown: S) -> Result<(), Error>
+    pub async fn serve<C, S>(self, accepted: impl Stream<Item = (C, IpAddr)> + Send, shutdown: S) -> Result<(), Error>
     where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Future<Output = ()> + Send + 'static,
@@ -83,7 +90,8 @@ impl FlightServer {
                 let _ = stopping.send(());
             }
         };
-        let incoming = accepted.map(|stream| Ok::<_, io::Error>(Socket::new(stream, core.clone())));
+        let incoming =
+            accepted.map(|(stream, peer)| Ok::<_, io::Error>(Socket::new(stream, Connection::new(core.clone(), peer))));
         let swept = self.core.clone();
         let sweep = async move {
             while let Some(interval) = swept.sessions.sweep_interval() {

@@ -74,9 +74,9 @@ impl Core {
         Self { engine, options, sessions, tickets, metrics, receiving, draining: AtomicBool::new(false) }
     }
 
-    fn admit(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<Call, Status> {
+    async fn admit(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<Call, Status> {
         self.check_open()?;
-        let session = self.sessions.resolve(metadata, extensions)?;
+        let session = self.sessions.resolve(metadata, extensions).await?;
         Ok(Call { session, views: ViewTypes::from_metadata(metadata) })
     }
 
@@ -113,7 +113,7 @@ fn answer<T: Send + 'static>(items: Vec<T>) -> Answer<T> {
 impl Service {
     async fn log_in(&self, request: Request<Streaming<HandshakeRequest>>) -> Result<String, Status> {
         self.core.check_open()?;
-        let (metadata, _, mut messages) = request.into_parts();
+        let (metadata, extensions, mut messages) = request.into_parts();
         let credentials = match Credentials::from_metadata(&metadata)? {
             Credentials::None => match messages.message().await? {
                 Some(message) => Credentials::from_handshake(&message.payload)?,
@@ -121,7 +121,7 @@ impl Service {
             },
             found => found,
         };
-        self.core.sessions.log_in(&credentials)
+        self.core.sessions.log_in(&credentials, &extensions).await
     }
 
     async fn plan(
@@ -130,7 +130,7 @@ impl Service {
         observation: &mut Observation,
     ) -> Result<FlightInfo, Status> {
         let (metadata, extensions, descriptor) = request.into_parts();
-        let call = self.core.admit(&metadata, &extensions)?;
+        let call = self.core.admit(&metadata, &extensions).await?;
         info::flight_info(&self.core, &call, descriptor, observation).await
     }
 
@@ -140,7 +140,7 @@ impl Service {
         mut observation: Observation,
     ) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
         let (metadata, extensions, ticket) = request.into_parts();
-        let admitted = self.core.admit(&metadata, &extensions);
+        let admitted = self.core.admit(&metadata, &extensions).await;
         let call = observation.note(admitted)?;
         let command = Any::decode(ticket.ticket)
             .map_err(|e| error::malformed("ticket", e))
@@ -165,7 +165,7 @@ impl Service {
         observation: &mut Observation,
     ) -> Result<PutResult, Status> {
         let (metadata, extensions, messages) = request.into_parts();
-        let call = self.core.admit(&metadata, &extensions)?;
+        let call = self.core.admit(&metadata, &extensions).await?;
         let bodies = extensions.get::<Bodies>().cloned().unwrap_or_default();
         let mut messages = messages.map(move |message| message.map(|message| bodies.restore(message)));
         let first =
@@ -183,11 +183,11 @@ impl Service {
         let (metadata, extensions, action) = request.into_parts();
         if action.r#type == action::CLOSE_SESSION {
             observation.rename(Operation::Session);
-            self.core.sessions.close_current(&metadata, &extensions);
+            self.core.sessions.close_current(&metadata, &extensions).await;
             let result = CloseSessionResult { status: CloseSessionStatus::Closed as i32 };
             return Ok(Some(result.encode_to_vec().into()));
         }
-        let call = self.core.admit(&metadata, &extensions)?;
+        let call = self.core.admit(&metadata, &extensions).await?;
         action::dispatch(&self.core, &call, action, observation).await
     }
 }
@@ -215,7 +215,7 @@ impl FlightService for Service {
     async fn list_flights(&self, request: Request<Criteria>) -> Answer<FlightInfo> {
         let mut observation = self.core.metrics.begin(Operation::Metadata);
         let (metadata, extensions, criteria) = request.into_parts();
-        let call = self.core.admit(&metadata, &extensions);
+        let call = self.core.admit(&metadata, &extensions).await;
         let call = observation.note(call)?;
         let infos = info::list_tables(&self.core, &call, &criteria.expression).await;
         answer(observation.note(infos)?)
@@ -238,7 +238,7 @@ impl FlightService for Service {
     async fn get_schema(&self, request: Request<FlightDescriptor>) -> Result<Response<SchemaResult>, Status> {
         let mut observation = self.core.metrics.begin(Operation::GetSchema);
         let (metadata, extensions, descriptor) = request.into_parts();
-        let call = self.core.admit(&metadata, &extensions);
+        let call = self.core.admit(&metadata, &extensions).await;
         let call = observation.note(call)?;
         let schema = info::schema(&self.core, &call, &descriptor).await;
         let schema = observation.note(schema)?;
@@ -265,7 +265,7 @@ impl FlightService for Service {
     async fn list_actions(&self, request: Request<Empty>) -> Answer<ActionType> {
         let _observation = self.core.metrics.begin(Operation::Other);
         let (metadata, extensions, _) = request.into_parts();
-        self.core.admit(&metadata, &extensions)?;
+        self.core.admit(&metadata, &extensions).await?;
         answer(action::list())
     }
 

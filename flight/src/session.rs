@@ -7,6 +7,7 @@
 
 use std::{
     collections::HashMap,
+    net::{IpAddr, Ipv4Addr},
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, Ordering},
@@ -23,6 +24,7 @@ use crate::{
     connection::Connection,
     engine::{Engine, Principal, SessionId},
     error,
+    logins::{Logins, TooManyLogins},
     metrics::FlightMetrics,
     options::FlightOptions,
     prepared::Prepared,
@@ -44,6 +46,8 @@ pub(crate) struct Session {
     /// Options as the client set them, by name in lower case: the engine keeps their text only.
     pub(crate) options: Mutex<HashMap<String, SessionOptionValue>>,
     last_used: Mutex<Instant>,
+    /// Whether a call came after the login.
+    was_used: AtomicBool,
     has_ended: AtomicBool,
 }
 
@@ -56,6 +60,7 @@ impl Session {
     /// Notes that its client uses it.
     pub(crate) fn touch(&self) {
         *self.last_used.lock() = Instant::now();
+        self.was_used.store(true, Ordering::Relaxed);
     }
 }
 
@@ -65,6 +70,8 @@ pub(crate) struct Sessions {
     tickets: Arc<Tickets>,
     metrics: Arc<FlightMetrics>,
     authentication: Authentication,
+    /// Delays after wrong passwords.
+    pub(crate) logins: Arc<Logins>,
     ttl: Option<Duration>,
     max_sessions: usize,
     by_token: Mutex<HashMap<String, Arc<Session>>>,
@@ -83,6 +90,7 @@ impl Sessions {
             tickets,
             metrics,
             authentication: options.authentication.clone(),
+            logins: Arc::default(),
             ttl: options.session_ttl,
             max_sessions: options.max_sessions,
             by_token: Mutex::default(),
@@ -91,8 +99,8 @@ impl Sessions {
     }
 
     /// Verifies credentials and opens a session; returns its bearer token.
-    pub(crate) fn log_in(&self, credentials: &Credentials) -> Result<String, Status> {
-        let principal = self.authentication.verify(credentials)?;
+    pub(crate) async fn log_in(&self, credentials: &Credentials, extensions: &Extensions) -> Result<String, Status> {
+        let principal = self.verify(credentials, extensions).await?;
         self.make_room()?;
         let session = self.open(principal)?;
         let token = random_token();
@@ -101,7 +109,11 @@ impl Sessions {
     }
 
     /// Finds or opens the session of a call.
-    pub(crate) fn resolve(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<Arc<Session>, Status> {
+    pub(crate) async fn resolve(
+        &self,
+        metadata: &MetadataMap,
+        extensions: &Extensions,
+    ) -> Result<Arc<Session>, Status> {
         let open = matches!(self.authentication, Authentication::Open);
         let credentials = match Credentials::from_metadata(metadata) {
             Err(_) if open => Credentials::None,
@@ -110,18 +122,34 @@ impl Sessions {
         if let Some(session) = self.find_by_token(&credentials) {
             return Ok(session);
         }
-        let principal = self.authentication.verify(&credentials)?;
+        let principal = self.verify(&credentials, extensions).await?;
         match extensions.get::<Arc<Connection>>() {
             Some(connection) => connection.session(self, principal),
             None => Err(Status::internal("the transport does not identify the connection of this call")),
         }
     }
 
+    /// Verifies credentials that are not a token, after the delay that earlier wrong ones cost.
+    async fn verify(&self, credentials: &Credentials, extensions: &Extensions) -> Result<Principal, Status> {
+        let Credentials::Basic { user, .. } = credentials else { return self.authentication.verify(credentials) };
+        if matches!(self.authentication, Authentication::Open) {
+            return self.authentication.verify(credentials);
+        }
+        let connection = extensions.get::<Arc<Connection>>();
+        let address = connection.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |connection| connection.peer);
+        self.logins.wait(address, user).await.map_err(|TooManyLogins { retry_after }| {
+            error::retry_later(Code::ResourceExhausted, "too many wrong passwords came from this address", retry_after)
+        })?;
+        let verified = self.authentication.verify(credentials);
+        self.logins.note(address, user, verified.is_ok());
+        verified
+    }
+
     /// Ends the session of a call; does nothing when there is none.
-    pub(crate) fn close_current(&self, metadata: &MetadataMap, extensions: &Extensions) {
+    pub(crate) async fn close_current(&self, metadata: &MetadataMap, extensions: &Extensions) {
         let session = match Credentials::from_metadata(metadata).unwrap_or(Credentials::None) {
             Credentials::Bearer(token) => self.by_token.lock().remove(&token),
-            others => match (self.authentication.verify(&others), extensions.get::<Arc<Connection>>()) {
+            others => match (self.verify(&others, extensions).await, extensions.get::<Arc<Connection>>()) {
                 (Ok(principal), Some(connection)) => connection.take_session(&principal.user),
                 _ => None,
             },
@@ -141,6 +169,7 @@ impl Sessions {
             prepared: Mutex::default(),
             options: Mutex::default(),
             last_used: Mutex::new(Instant::now()),
+            was_used: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
         });
         self.all.lock().insert(id, Arc::downgrade(&session));
@@ -212,13 +241,34 @@ impl Sessions {
         self.ttl.map(|ttl| (ttl / 4).clamp(Duration::from_millis(100), Duration::from_secs(60)))
     }
 
-    /// Drops expired sessions when the table is full; fails when it is still full then.
+    /// Drops expired sessions when the table is full and, where that does not suffice, the oldest one that was never used
+    /// since its login. Fails when there is none.
     fn make_room(&self) -> Result<(), Status> {
         let is_full = || self.by_token.lock().len() >= self.max_sessions;
         if is_full() {
             self.close_expired();
         }
-        if is_full() { Err(too_many_sessions(self.max_sessions)) } else { Ok(()) }
+        if is_full() && !self.close_oldest_unused() {
+            return Err(too_many_sessions(self.max_sessions));
+        }
+        Ok(())
+    }
+
+    /// Ends the oldest session that was never used since its login; false when there is none.
+    fn close_oldest_unused(&self) -> bool {
+        let mut by_token = self.by_token.lock();
+        let unused = by_token.iter().filter(|(_, session)| !session.was_used.load(Ordering::Relaxed));
+        let oldest = unused.min_by_key(|(_, session)| *session.last_used.lock()).map(|(token, _)| token.clone());
+        let session = oldest.and_then(|token| by_token.remove(&token));
+        drop(by_token);
+        let Some(session) = session else { return false };
+        tracing::info!(
+            session = session.id.0,
+            user = session.principal.user,
+            "a session that was never used ended for a new one"
+        );
+        self.close(&session);
+        true
     }
 }
 

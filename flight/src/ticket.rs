@@ -1,8 +1,8 @@
 //! Tickets: planned queries that clients may fetch, kept on the server under random names.
 //!
 //! A ticket carries no SQL, only a name of 256 random bits, and is fetched once by the user it was made for. The table
-//! is bounded in number and in bytes; tickets that are not fetched in time expire, and a session that keeps too many
-//! bytes loses its oldest ones. While the rows of a ticket are sent, it can be used to cancel them.
+//! is bounded in number and in bytes; tickets that are not fetched in time expire, a session that keeps too many bytes loses its
+//! oldest ones and, where the table is full, the session with the most tickets does. While the rows of a ticket are sent, it can be used to cancel them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,19 +14,16 @@ use arrow_flight::sql::{ProstMessageExt, TicketStatementQuery};
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::time::Instant;
-use tonic::{Code, Status};
+use tonic::Status;
 
 use crate::{
     auth::random_token,
     engine::{SessionId, StatementId},
-    error,
     kept::{Charge, Full, Kept},
     session::Session,
     statement::PendingQuery,
 };
 
-/// Time after which a client may plan again when too many queries wait to be fetched.
-const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Tickets that were dropped to make room and are remembered, so that their client learns why.
 const MAX_REMEMBERED: usize = 1024;
 
@@ -66,6 +63,33 @@ struct Table {
     issued: u64,
     /// The latest tickets that were dropped to make room, oldest first.
     dropped: VecDeque<String>,
+}
+
+impl Table {
+    /// Drops a ticket to make room, and remembers that.
+    fn drop_ticket(&mut self, handle: String) -> Option<Pending> {
+        let dropped = self.pending.remove(&handle);
+        if self.dropped.len() >= MAX_REMEMBERED {
+            self.dropped.pop_front();
+        }
+        self.dropped.push_back(handle);
+        dropped
+    }
+
+    /// Drops the oldest ticket of the session that has the most.
+    fn drop_of_largest(&mut self) -> Option<Pending> {
+        let mut counts: HashMap<&SessionId, (usize, u64, &String)> = HashMap::new();
+        for (handle, pending) in &self.pending {
+            let (count, oldest, its) = counts.entry(&pending.session).or_insert((0, pending.number, handle));
+            *count += 1;
+            if pending.number < *oldest {
+                (*oldest, *its) = (pending.number, handle);
+            }
+        }
+        let largest = counts.into_values().max_by_key(|(count, oldest, _)| (*count, std::cmp::Reverse(*oldest)));
+        let handle = largest.map(|(_, _, handle)| handle.clone())?;
+        self.drop_ticket(handle)
+    }
 }
 
 /// All tickets of the service.
@@ -110,11 +134,7 @@ impl Tickets {
         let candidates = table.pending.iter().filter(|(_, p)| p.session == *session && p.query.frees_memory());
         let oldest = candidates.min_by_key(|(_, pending)| pending.number).map(|(handle, _)| handle.clone());
         let Some(handle) = oldest else { return false };
-        let dropped = table.pending.remove(&handle);
-        if table.dropped.len() >= MAX_REMEMBERED {
-            table.dropped.pop_front();
-        }
-        table.dropped.push_back(handle);
+        let dropped = table.drop_ticket(handle);
         drop(table);
         // Without the lock: a plan may be large.
         drop(dropped);
@@ -137,13 +157,8 @@ impl Tickets {
             table.pending.retain(|_, pending| pending.expires > now);
             table.next_sweep = Some(now + self.ttl / 4);
         }
-        if table.pending.len() >= self.max {
-            let message = format!(
-                "{} queries wait to be fetched, which is the limit: fetch or cancel some, or try again later",
-                self.max
-            );
-            return Err(error::retry_later(Code::ResourceExhausted, message, RETRY_DELAY));
-        }
+        // Who plans much and fetches nothing loses queries, not others.
+        let dropped = if table.pending.len() >= self.max { table.drop_of_largest() } else { None };
         table.issued += 1;
         let pending = Pending {
             number: table.issued,
@@ -153,6 +168,9 @@ impl Tickets {
             expires: now + self.ttl,
         };
         table.pending.insert(handle.clone(), pending);
+        drop(table);
+        // Without the lock: a plan may be large.
+        drop(dropped);
         Ok(TicketStatementQuery { statement_handle: handle.into() }.as_any().encode_to_vec())
     }
 
@@ -164,8 +182,8 @@ impl Tickets {
             Some(pending) if pending.user == session.principal.user && pending.expires > Instant::now() => {}
             None if table.dropped.iter().any(|dropped| dropped == handle) => {
                 return Err(Status::not_found(
-                    "the ticket was dropped before it was fetched, because its session kept too many bytes of planned \
-                     queries: fetch the rows of a query before planning more, and run this query again",
+                    "the ticket was dropped before it was fetched, because its session kept too many planned queries: fetch \
+                     the rows of a query before planning more, and run this query again",
                 ));
             }
             _ => {

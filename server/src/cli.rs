@@ -338,9 +338,7 @@ impl ServerOptions {
     /// to a service.
     fn load_to_serve(&self) -> Result<Config> {
         let mut config = self.load()?;
-        let tls = [&config.tls.cert, &config.tls.key, &config.tls.client_ca].map(Clone::clone);
-        let own = self.config.iter().chain(tls.iter().flatten());
-        own.for_each(|file| config.files.protect(file));
+        self.config.iter().for_each(|file| config.files.protect(file));
         for folders in ["CONFIGURATION_DIRECTORY", "CREDENTIALS_DIRECTORY"].into_iter().filter_map(std::env::var_os) {
             std::env::split_paths(&folders).for_each(|folder| config.files.protect(&folder));
         }

@@ -98,13 +98,20 @@ impl From<tonic::Status> for Error {
         let broken = std::error::Error::source(&status).filter(|cause| cause.is::<tonic::transport::Error>());
         let message = match broken.map(root_cause) {
             None => status.message().to_owned(),
-            Some(cause) => format!(
-                "the connection broke: {cause}. The server may want TLS (grpc+tls://HOST:PORT), or a certificate of the client \
-                 (--cert, --cert-key)"
+            // What clients see of a server that refuses them without saying why.
+            Some(cause) if is_refusal(&cause) => format!(
+                "the connection broke: {cause}. If the server has TLS, its address is grpc+tls://HOST:PORT; if it wants a \
+                 certificate, give --cert and --cert-key"
             ),
+            Some(cause) => format!("the connection broke: {cause}"),
         };
         Self::Server { code: format!("{:?}", status.code()), message }
     }
+}
+
+/// Whether a connection broke as it does when one side wants TLS, or a certificate, and the other gives none.
+fn is_refusal(cause: &str) -> bool {
+    ["broken pipe", "reset", "frame", "alert", "closed"].iter().any(|word| cause.to_ascii_lowercase().contains(word))
 }
 
 /// The message of the innermost cause.

@@ -13,12 +13,10 @@ use crate::terminal::outln;
 /// What to ask.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Address of the server's HTTP port; 0.0.0.0 means this machine, https://HOST:PORT is for TLS
-    #[arg(long, env = "TERRACE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "HOST:PORT")]
-    http_addr: String,
-    /// Address of the server's port for probes, which is asked instead where there is one
-    #[arg(long, env = "TERRACE_HTTP_HEALTH_ADDR", value_name = "HOST:PORT")]
-    health_addr: Option<String>,
+    /// Address of the server's HTTP port; 0.0.0.0 means this machine, https://HOST:PORT is for TLS [default: $TERRACE_HTTP_HEALTH_ADDR,
+    /// $TERRACE_HTTP_ADDR, or 127.0.0.1:8080]
+    #[arg(long, value_name = "HOST:PORT")]
+    http_addr: Option<String>,
     #[command(flatten)]
     tls: TlsOptions,
     /// Seconds to wait
@@ -31,8 +29,11 @@ pub struct Options {
 /// # Errors
 /// When the server cannot be reached or is not ready.
 pub fn run(options: &Options) -> Result<()> {
-    let addr = options.health_addr.as_ref().unwrap_or(&options.http_addr);
-    let body = ask(addr, &options.tls, Duration::from_secs(options.timeout.max(1)))?;
+    // The port for probes first: it wants no TLS.
+    let known = ["TERRACE_HTTP_HEALTH_ADDR", "TERRACE_HTTP_ADDR"].map(|name| std::env::var(name).unwrap_or_default());
+    let known = known.into_iter().find(|addr| !addr.is_empty());
+    let addr = options.http_addr.clone().or(known).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+    let body = ask(&addr, &options.tls, Duration::from_secs(options.timeout.max(1)))?;
     outln!("{body}");
     Ok(())
 }

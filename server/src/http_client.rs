@@ -100,7 +100,7 @@ pub(crate) fn exchange(
         let late = |_| Err(format!("no answer within {} s", limit.as_secs_f64()).into());
         let sent = async {
             let stream = network::connect(&address, connector.as_ref(), timeout.unwrap_or(CONNECT)).await?;
-            send(stream, request?).await
+            send(&address, stream, request?).await
         };
         tokio::time::timeout(limit, sent).await.unwrap_or_else(late)
     };
@@ -123,13 +123,15 @@ pub(crate) fn exchange(
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-async fn send(stream: ClientStream, mut request: Request<String>) -> Result<(u16, String), Failure> {
+async fn send(address: &Address, stream: ClientStream, mut request: Request<String>) -> Result<(u16, String), Failure> {
     let tcp = match &stream {
         Either::Left(tcp) => tcp,
         Either::Right(tls) => tls.get_ref().0,
     };
-    let host = HeaderValue::from_str(&tcp.peer_addr()?.to_string())?;
-    request.headers_mut().insert(header::HOST, host);
+    // A server on loopback answers to loopback names only, whatever name led to it.
+    let peer = tcp.peer_addr()?;
+    let host = if peer.ip().is_loopback() { peer.to_string() } else { address.authority.clone() };
+    request.headers_mut().insert(header::HOST, HeaderValue::from_str(&host)?);
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     let answer = sender.send_request(request).await?;

@@ -168,6 +168,7 @@ fn file_access(config: &Config) -> FileAccess {
     let write_roots = roots(&config.files.write_roots);
     let mut protected: Vec<PathBuf> = config.files.protected.as_deref().map_or_else(Vec::new, listed);
     protected.extend(config.tiers.nvm.path.as_deref().map(pool_file));
+    protected.extend([&config.tls.cert, &config.tls.key, &config.tls.client_ca].into_iter().flatten().cloned());
     FileAccess::new(read_roots, write_roots, protected)
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use terrace_flight::{Authentication, FlightOptions, FlightServer};
 use terrace_planner_ext::engine::Engine;
 use terrace_tier_store::Store;
@@ -73,6 +74,7 @@ impl Server {
                 .http
                 .health_addr
                 .as_ref()
+                .filter(|addr| !addr.is_empty())
                 .map(|addr| Listener::bind(&network, addr, "http.health_addr"))
                 .transpose()?,
         };
@@ -129,7 +131,7 @@ impl Server {
             ("health", health.as_ref().map(Listener::figures)),
         ];
         let listeners = named.into_iter().filter_map(|(name, figures)| Some((name, figures?))).collect();
-        let network_figures = NetworkFigures { listeners, tls: self.tls.clone() };
+        let network_figures = NetworkFigures { listeners, tls: self.tls.clone(), logins: service.logins() };
         let memory = self.instance.memory_use();
         let state = AppState::new(Arc::clone(self.engine()), service.metrics(), info, memory, network_figures);
         let tls = |protocol| self.tls.clone().map(|tls| (tls, protocol));
@@ -138,17 +140,24 @@ impl Server {
             flight.accept(tls(Protocol::Http2), limits(self.config.flight.max_connections), self.stop.clone());
         let stop = self.stop.clone();
         let mut tasks = vec![network.spawn(async move {
+            let accepted = accepted.map(|connection| {
+                let peer = connection.peer();
+                (connection, peer)
+            });
             if let Err(error) = service.serve(accepted, stop.cancelled_owned()).await {
                 tracing::error!(%error, "the Flight service stopped with an error");
             }
         })];
         let http_limits = limits(self.config.http.max_connections);
-        let routers =
-            [(Some(http), tls(Protocol::Http1), http::router(Arc::clone(&state))), (health, None, http::probes(state))];
-        for (listener, tls, router) in routers {
+        let routers = [
+            (Some(http), tls(Protocol::Http1), http::HEAD_TIMEOUT, http::router(Arc::clone(&state))),
+            (health, None, http::PROBE_HEAD_TIMEOUT, http::probes(state)),
+        ];
+        for (listener, tls, head_timeout, router) in routers {
             let Some(listener) = listener else { continue };
             let accepted = listener.accept(tls, http_limits, self.stop.clone());
-            tasks.push(network.spawn(http::serve(router, accepted, self.stop.clone().cancelled_owned())));
+            let stop = self.stop.clone().cancelled_owned();
+            tasks.push(network.spawn(http::serve(router, accepted, head_timeout, stop)));
         }
         if let Some(tls) = &self.tls {
             tasks.push(network.spawn(Arc::clone(tls).keep_current(self.stop.clone())));
@@ -184,7 +193,11 @@ impl Server {
     /// Connection data for a client in this process.
     pub fn connection(&self) -> Connection {
         Connection {
-            url: format!("{}://{}", self.schemes().0, reachable(self.flight_addr)),
+            // A certificate is for a name more often than for an address.
+            url: match (self.tls.is_some(), reachable(self.flight_addr)) {
+                (true, addr) if addr.ip().is_loopback() => format!("grpc+tls://localhost:{}", addr.port()),
+                (_, addr) => format!("{}://{addr}", self.schemes().0),
+            },
             user: self.config.user.clone(),
             password: self.config.password.clone(),
             tls: TlsOptions::default(),
@@ -278,8 +291,10 @@ impl Server {
         }
         out.push_str("\nConnect:\n");
         let url = self.connection().url;
-        let port = if self.flight_addr.port() == 31337 { String::new() } else { format!(" --url {url}") };
-        out.push_str(&format!("  terrace sql{port} \"SELECT * FROM system.tiers\"\n"));
+        let is_default = self.flight_addr.port() == 31337 && self.tls.is_none();
+        let place = if is_default { String::new() } else { format!(" --url {url}") };
+        let trust = if self.tls.is_some() { " --ca FILE" } else { "" };
+        out.push_str(&format!("  terrace sql{place}{trust} \"SELECT * FROM system.tiers\"\n"));
         for line in python_lines(&self.connection()) {
             out.push_str(&format!("  {line}\n"));
         }

@@ -18,11 +18,11 @@ BINARY = os.environ.get("TERRACE_BIN", str(pathlib.Path(__file__).parents[2] / "
 class Server:
     """One server on one data directory; ports are chosen by the system."""
 
-    def __init__(self, data_dir, *arguments, env=None, wait=True, group=None):
+    def __init__(self, data_dir, *arguments, env=None, wait=True, group=None, flight_addr="127.0.0.1:0"):
         self.data_dir = pathlib.Path(data_dir)
         self.ready_file = pathlib.Path(tempfile.mkdtemp()) / "ready.json"
         self.log = tempfile.TemporaryFile("w+")
-        command = [BINARY, "serve", "--data-dir", str(data_dir), "--flight-addr", "127.0.0.1:0",
+        command = [BINARY, "serve", "--data-dir", str(data_dir), "--flight-addr", flight_addr,
                    "--http-addr", "127.0.0.1:0", "--ready-file", str(self.ready_file), *map(str, arguments)]
         command = group.command(command) if group else command
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})

@@ -2,11 +2,14 @@
 
 import base64
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 import uuid
 
 import adbc_driver_flightsql.dbapi as flight_sql
@@ -47,6 +50,51 @@ def test_credentials(start_server):
             execute(connection.cursor(), "SELECT 1")
 
     assert error_of(with_token).status_code.name == "UNAUTHENTICATED"
+
+
+def test_guesses_are_slow_and_lock_nobody_out(start_server):
+    server = start_server(TERRACE_USER="ada", TERRACE_PASSWORD="secret")
+    answered, until = [], time.monotonic() + 4
+
+    def guess(number):
+        while time.monotonic() < until:
+            try:
+                with connect(f"grpc://{server.flight}", "ada", f"guess{number}") as connection, connection.cursor() as cursor:
+                    execute(cursor, "SELECT 1")
+            except adbc_driver_manager.Error as error:
+                answered.append(str(error))
+
+    guessing = [threading.Thread(target=guess, args=(number,)) for number in range(3)]
+    [thread.start() for thread in guessing]
+    [thread.join() for thread in guessing]
+    # Three at once, then after 0.1, 0.2, 0.4, 0.8, 1.6 s and more: 900 a second before there were delays.
+    assert 3 < metric(server, "terrace_failed_logins_total") < 20 and 3 < len(answered) < 20, answered
+    assert "wrong user or password" in server.output() and "127.0.0.1" in server.output()
+    # The HTTP port counts the same guesses.
+    begin = time.monotonic()
+    assert http_status(server, "ada", "wrong") in (401, 429)
+    # From the same address the right password is taken after the delay, from another one at once.
+    with connect(f"grpc://{server.flight.replace('127.0.0.1', 'localhost')}", "ada", "secret") as connection:
+        with connection.cursor() as cursor:
+            assert execute(cursor, "SELECT 1") == [(1,)]
+    assert time.monotonic() - begin < 60
+    assert http_status(server, "ada", "secret") == 200
+
+
+def http_status(server, user, password):
+    """Status of an answer of the API to these credentials."""
+    login = base64.b64encode(f"{user}:{password}".encode()).decode()
+    request = urllib.request.Request(f"http://{server.http}/api/v1/tiers", headers={"Authorization": f"Basic {login}"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def metric(server, name):
+    with urllib.request.urlopen(f"http://{server.http}/metrics") as answer:
+        return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M).group(1))
 
 
 def test_cancel_from_another_thread(connection, active_queries):

@@ -94,7 +94,8 @@ def test_old_protocols_are_not_spoken(tmp_path):
             context.minimum_version = context.maximum_version = version
             with socket.create_connection((host, int(port)), timeout=10) as plain:
                 if version == ssl.TLSVersion.TLSv1_1:
-                    with pytest.raises(ssl.SSLError):
+                    # The server's alert, not a refusal of this machine's own library.
+                    with pytest.raises(ssl.SSLError, match="(?i)alert"):
                         context.wrap_socket(plain, server_hostname="localhost")
                 else:
                     assert context.wrap_socket(plain, server_hostname="localhost").version() == version.name.replace("_", ".")
@@ -173,21 +174,21 @@ def test_settings_that_do_not_fit_stop_the_start(tmp_path):
     assert refused.returncode == 1 and "--insecure-listen" in refused.stderr, refused.stderr
     refused = terrace(*beyond, "--insecure-listen", check=False, seconds=30)
     assert refused.returncode == 1 and "TERRACE_PASSWORD" in refused.stderr, refused.stderr
-    with Server(tmp_path / "data", "--insecure-listen", "--set", "flight.addr=0.0.0.0:0", env=user) as server:
-        assert server.stop() == 0
-    with serve(tmp_path, (cert, key), "--set", "flight.addr=0.0.0.0:0", env=user) as server:
-        assert server.stop() == 0
+    with Server(tmp_path / "data", "--insecure-listen", env=user, flight_addr="0.0.0.0:0") as server:
+        assert "grpc://0.0.0.0:" in server.output() and server.stop() == 0
+    with serve(tmp_path, (cert, key), env=user, flight_addr="0.0.0.0:0") as server:
+        assert "grpc+tls://0.0.0.0:" in server.output() and server.stop() == 0
 
 
 def test_connections_and_what_they_leave_half_said_are_bounded(tmp_path):
     ours = Authority(tmp_path, "ours")
-    limits = ["--set", "flight.max_connections=5", "--set", "tls.handshake_timeout=1s"]
+    limits = ["--set", "flight.max_connections=5", "--set", "tls.handshake_timeout=5s"]
     with serve(tmp_path, ours.issue("server", *LOCAL), *limits) as server:
         host, port = server.flight.split(":")
         silent = [socket.create_connection((host, int(port))) for _ in range(5)]
         late = socket.create_connection((host, int(port)))
-        late.settimeout(10)
-        assert late.recv(1) == b"", "closed at once"
+        late.settimeout(3)
+        assert late.recv(1) == b"", "closed at once, before a handshake could be too late"
         # Those that never finish their handshake lose their places.
         eventually(lambda: metric(server, ours.ca, "terrace_tls_failed_handshakes_total") == 5, timeout_s=20)
         assert adbc(server, ours.ca) == [(42,)]

@@ -74,18 +74,6 @@ async fn only_errors_that_pass_say_when_to_try_again() {
 }
 
 #[tokio::test]
-async fn a_full_table_of_tickets_says_when_to_try_again() {
-    let harness = Harness::start(FlightOptions { max_tickets: 1, ..FlightOptions::default() }).await;
-    let mut client = harness.connect().await;
-    let waiting = plan(&mut client, "rows 3".into()).await.unwrap();
-    let refused = plan(&mut client, "rows 3".into()).await.unwrap_err();
-    assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert!(retry_delay(&refused).is_some());
-    fetch(&mut client, waiting).await.unwrap();
-    plan(&mut client, "rows 3".into()).await.unwrap();
-}
-
-#[tokio::test]
 async fn the_oldest_tickets_of_a_session_make_room_for_new_ones() {
     let harness = Harness::start(FlightOptions { max_kept_bytes_per_session: 100_000, ..Default::default() }).await;
     let metrics = harness.server.metrics();

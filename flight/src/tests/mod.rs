@@ -20,7 +20,10 @@ mod query;
 mod receive;
 mod session;
 
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
 use arrow::{datatypes::Schema, record_batch::RecordBatch};
 use arrow_flight::{FlightInfo, error::FlightError, sql::client::FlightSqlServiceClient};
@@ -32,6 +35,9 @@ use tonic::{Code, Status, transport::Channel};
 use crate::{FlightOptions, FlightServer};
 use fake::FakeEngine;
 pub(crate) use fake::numbers;
+
+/// Address of all clients.
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 pub(super) type Client = FlightSqlServiceClient<Channel>;
 
@@ -51,7 +57,7 @@ impl Harness {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel::<()>();
-        let accepted = TcpListenerStream::new(listener).filter_map(async |stream| stream.ok());
+        let accepted = TcpListenerStream::new(listener).filter_map(async |stream| Some((stream.ok()?, PEER)));
         let serving = tokio::spawn(server.clone().serve(accepted.boxed(), async move {
             let _ = stopped.await;
         }));

@@ -73,6 +73,7 @@ async fn an_unused_token_expires_and_full_tables_refuse_newcomers_only() {
     let harness = Harness::start(options).await;
     let mut first = harness.connect().await;
     first.handshake("ada", "secret").await.unwrap();
+    query(&mut first, "rows 3").await.unwrap();
     let mut second = harness.connect().await;
     assert!(second.handshake("ada", "secret").await.unwrap_err().to_string().contains("which is the limit"));
     query(&mut first, "rows 3").await.unwrap();
@@ -82,6 +83,38 @@ async fn an_unused_token_expires_and_full_tables_refuse_newcomers_only() {
     assert!(harness.engine.sessions.lock().is_empty(), "it ends when it is found to have expired");
     second.handshake("ada", "secret").await.unwrap();
     assert_eq!(harness.engine.sessions.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn logins_that_nobody_uses_make_room_for_newcomers() {
+    let harness = Harness::start(FlightOptions { max_sessions: 2, ..with_password() }).await;
+    let mut used = harness.connect().await;
+    used.handshake("ada", "secret").await.unwrap();
+    query(&mut used, "rows 3").await.unwrap();
+    for _ in 0..5 {
+        harness.connect().await.handshake("ada", "secret").await.unwrap();
+        assert!(harness.engine.sessions.lock().len() <= 2);
+    }
+    query(&mut used, "rows 3").await.unwrap();
+}
+
+#[tokio::test]
+async fn guesses_are_answered_ever_later_and_the_right_password_is_accepted() {
+    let harness = Harness::start(with_password()).await;
+    let mut client = harness.connect().await;
+    let start = std::time::Duration::ZERO;
+    let mut took = vec![start];
+    for _ in 0..7 {
+        let before = tokio::time::Instant::now();
+        client.handshake("ada", "guess").await.unwrap_err();
+        took.push(before.elapsed());
+    }
+    assert!(took[1..4].iter().all(|took| *took < Duration::from_millis(90)), "{took:?}");
+    // The fourth takes the first turn at once; those after it wait 0.1, 0.2 and 0.4 s.
+    assert!(took[7] >= Duration::from_millis(350), "{took:?}");
+    client.handshake("ada", "secret").await.unwrap();
+    query(&mut client, "rows 3").await.unwrap();
+    assert_eq!(harness.server.logins().failed(), 7);
 }
 
 #[tokio::test]
@@ -205,10 +238,16 @@ async fn tickets_expire_and_are_bounded() {
     let options = FlightOptions { ticket_ttl: Duration::from_millis(200), max_tickets: 2, ..FlightOptions::default() };
     let harness = Harness::start(options).await;
     let mut client = harness.connect().await;
+    let mut other = harness.connect().await;
     let info = client.execute("rows 3".into(), None).await.unwrap();
-    client.execute("rows 3".into(), None).await.unwrap();
-    let third = client.execute("rows 3".into(), None).await.unwrap_err();
-    assert_eq!(status(third).code(), Code::ResourceExhausted);
+    let kept = client.execute("rows 3".into(), None).await.unwrap();
+    // The one that holds the most loses its oldest.
+    let of_other = other.execute("rows 3".into(), None).await.unwrap();
+    let dropped = super::fetch(&mut client, info).await.unwrap_err();
+    assert!(dropped.code() == Code::NotFound && dropped.message().contains("too many planned queries"), "{dropped}");
+    assert_eq!(rows(&super::fetch(&mut other, of_other).await.unwrap()), 3);
+    assert_eq!(rows(&super::fetch(&mut client, kept).await.unwrap()), 3);
+    let info = client.execute("rows 3".into(), None).await.unwrap();
     assert_eq!(client.execute_update("insert".into(), None).await.unwrap(), 1, "updates need no place");
     tokio::time::sleep(Duration::from_millis(250)).await;
     assert_eq!(super::fetch(&mut client, info).await.unwrap_err().code(), Code::NotFound);

@@ -134,7 +134,7 @@ section! {
         /// Address and port of the admin API, the metrics and the cockpit; port 0 takes a free one.
         pub addr: String = "127.0.0.1:8080".to_owned(),
         /// Address and port that answer only `/healthz` and `/readyz`, by 200 or 503, without TLS and to everybody: for
-        /// probes. Default: none; the port above answers both, too.
+        /// probes. Default, and if empty: none; the port above answers both, too.
         pub health_addr: Option<String> = None,
         /// Most open connections of each port of HTTP; further ones are closed at once.
         pub max_connections: usize = 1_024,

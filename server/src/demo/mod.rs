@@ -21,7 +21,7 @@ use terrace_tier_store::table::TableName;
 use terrace_tier_store::tier::TierKind;
 
 use crate::client::{Client, Mode};
-use crate::config::{self, Config, ConfigOverride};
+use crate::config::{self, Config, ConfigOverride, TlsConfig};
 use crate::error::{Error, Result};
 use crate::load::{self, Target, source};
 use crate::serve::{self, Server};
@@ -94,7 +94,9 @@ fn configuration(options: &Options, folder: &Path) -> Result<Config> {
         flags.push(ConfigOverride::flag("--nvm", "tiers.nvm.emulated", "true"));
         flags.push(ConfigOverride::flag("--nvm", "tiers.nvm.capacity", size));
     }
-    let config = Config::load(None, config::environment(), flags)?;
+    let mut config = Config::load(None, config::environment(), flags)?;
+    // Its own client connects, on this machine.
+    config.tls = TlsConfig::default();
     serve::init_logging(&config.log)?;
     Ok(config)
 }

@@ -3,9 +3,11 @@
 //! - `/healthz`, `/readyz` and `/metrics` are open: supervisors and scrapers have no password, and the series name no
 //!   values of any row. All other paths need the credentials when the server has some.
 //! - A server on loopback answers only to loopback names in `Host`, so a page that rebinds its DNS name reads nothing.
+//! - Wrong passwords are answered ever later: see [`terrace_flight::Logins`].
 //! - A state change needs an `Origin` equal to `Host` when a browser sends one, and `POST` and `PUT` need
 //!   `Content-Type: application/json`, which no HTML form can send.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -13,16 +15,50 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use terrace_flight::TooManyLogins;
+
 use super::problem::{Problem, Result};
-use super::state::{AppState, ServerInfo};
+use super::service::Peer;
+use super::state::{AppState, Credentials, ServerInfo};
 
 /// Paths that need no credentials.
 pub(super) const OPEN: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Middleware in front of every route.
 pub async fn guard(State(state): State<Arc<AppState>>, request: Request, next: Next) -> Result<Response> {
+    if let Some(login) = Login::find(&state.info, &request) {
+        login.take_turn(&state).await?;
+    }
     check(&state.info, request.method(), request.uri().path(), request.headers())?;
     Ok(next.run(request).await)
+}
+
+/// Credentials that a request shows where it has to.
+struct Login {
+    peer: IpAddr,
+    user: String,
+    is_right: bool,
+}
+
+impl Login {
+    fn find(info: &ServerInfo, request: &Request) -> Option<Self> {
+        let wanted = info.credentials.as_ref().filter(|_| !OPEN.contains(&request.uri().path()))?;
+        let given = text(request.headers(), header::AUTHORIZATION)?;
+        let user = Credentials::user(given)?;
+        let peer = request.extensions().get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+        Some(Self { peer, user, is_right: wanted.accept(given) })
+    }
+
+    /// Waits as long as earlier wrong passwords demand, whether or not this one is right.
+    async fn take_turn(self, state: &AppState) -> Result<()> {
+        let logins = &state.network.logins;
+        logins.wait(self.peer, &self.user).await.map_err(|TooManyLogins { retry_after }| {
+            let detail = "too many wrong passwords came from this address";
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).with_retry_after(retry_after)
+        })?;
+        logins.note(self.peer, &self.user, self.is_right);
+        Ok(())
+    }
 }
 
 fn check(info: &ServerInfo, method: &Method, path: &str, headers: &HeaderMap) -> Result<()> {
@@ -73,7 +109,6 @@ fn is_loopback_name(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::state::Credentials;
     use super::*;
 
     fn info(addr: &str, credentials: Option<Credentials>) -> ServerInfo {

@@ -62,5 +62,5 @@ mod tiers;
 
 pub use problem::Problem;
 pub use routes::{probes, router};
-pub use service::serve;
+pub(crate) use service::{HEAD_TIMEOUT, PROBE_HEAD_TIMEOUT, serve};
 pub use state::{AppState, Credentials, ServerInfo};

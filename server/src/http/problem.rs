@@ -49,6 +49,11 @@ impl Problem {
         Self { status, detail: detail.into(), challenge: false, retry_after: None }
     }
 
+    /// Says when to try again.
+    pub(super) fn with_retry_after(self, delay: Duration) -> Self {
+        Self { retry_after: Some(delay), ..self }
+    }
+
     /// The problem with its detail replaced by `change(detail)`.
     #[must_use]
     pub fn map_detail(mut self, change: impl FnOnce(&str) -> String) -> Self {

@@ -32,11 +32,22 @@ impl Credentials {
     /// True when the value of an `Authorization` header names this user and password. Takes the same time
     /// whichever part is wrong.
     pub fn accept(&self, authorization: &str) -> bool {
-        let Some((scheme, encoded)) = authorization.split_once(' ') else { return false };
-        let Ok(given) = base64::engine::general_purpose::STANDARD.decode(encoded.trim()) else { return false };
         let expected = format!("{}:{}", self.user, self.password);
-        scheme.eq_ignore_ascii_case("basic") && equal_in_constant_time(&given, expected.as_bytes())
+        basic(authorization).is_some_and(|given| equal_in_constant_time(&given, expected.as_bytes()))
     }
+
+    /// The user that the value of an `Authorization` header names.
+    pub(super) fn user(authorization: &str) -> Option<String> {
+        let given = String::from_utf8(basic(authorization)?).ok()?;
+        Some(given.split_once(':')?.0.to_owned())
+    }
+}
+
+/// The bytes that a header of HTTP Basic carries, `user:password`.
+fn basic(authorization: &str) -> Option<Vec<u8>> {
+    let (scheme, encoded) = authorization.split_once(' ')?;
+    let is_basic = scheme.eq_ignore_ascii_case("basic");
+    base64::engine::general_purpose::STANDARD.decode(encoded.trim()).ok().filter(|_| is_basic)
 }
 
 fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {

@@ -1,6 +1,7 @@
 //! A connection that a listener has accepted: its stream, ready for use, and its place among those that may be open.
 
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -14,18 +15,24 @@ use tokio_util::either::Either;
 #[derive(Debug)]
 pub(crate) struct Accepted {
     stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
+    peer: IpAddr,
     _place: OwnedSemaphorePermit,
 }
 
 impl Accepted {
     /// A connection without TLS.
-    pub(super) fn plain(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
-        Self { stream: Either::Left(stream), _place: place }
+    pub(super) fn plain(stream: TcpStream, peer: IpAddr, place: OwnedSemaphorePermit) -> Self {
+        Self { stream: Either::Left(stream), peer, _place: place }
     }
 
     /// A connection with TLS.
-    pub(super) fn encrypted(stream: TlsStream<TcpStream>, place: OwnedSemaphorePermit) -> Self {
-        Self { stream: Either::Right(Box::new(stream)), _place: place }
+    pub(super) fn encrypted(stream: TlsStream<TcpStream>, peer: IpAddr, place: OwnedSemaphorePermit) -> Self {
+        Self { stream: Either::Right(Box::new(stream)), peer, _place: place }
+    }
+
+    /// Address of the client, or of a proxy in front of it.
+    pub(crate) fn peer(&self) -> IpAddr {
+        self.peer
     }
 }
 

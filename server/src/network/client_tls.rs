@@ -107,11 +107,17 @@ fn server_name(address: &Address) -> io::Result<ServerName<'static>> {
 
 /// Says what to do about a handshake that failed.
 fn explained(error: io::Error) -> io::Error {
-    use rustls::{CertificateError, Error as Tls};
+    use rustls::{AlertDescription, CertificateError, Error as Tls};
     let found = error.get_ref().and_then(|inner| inner.downcast_ref::<Tls>());
     let advice = match found {
         Some(Tls::InvalidCertificate(CertificateError::UnknownIssuer)) => {
             "the server's certificate is of an unknown authority; name the authority's certificate by --ca FILE"
+        }
+        Some(Tls::AlertReceived(AlertDescription::CertificateRequired)) => {
+            "the server wants a certificate: give one by --cert FILE --cert-key FILE"
+        }
+        Some(Tls::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
+            "what listens there speaks another protocol: Flight SQL and HTTP have ports of their own"
         }
         Some(Tls::InvalidMessage(_)) => {
             "what listens there does not speak TLS; for a server without TLS write grpc:// or http://"

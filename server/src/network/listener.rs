@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -146,12 +146,12 @@ struct Accepting {
 }
 
 impl Accepting {
-    /// Accepts until the service takes no more connections.
+    /// Accepts for ever, or without TLS until the service takes no more connections.
     async fn run(self) {
         let mut handshakes = VecDeque::new();
         loop {
-            let stream = match self.tcp.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match self.tcp.accept().await {
+                Ok((stream, peer)) => (stream, peer.ip()),
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept connections");
@@ -169,12 +169,12 @@ impl Accepting {
             }
             match &self.tls {
                 None => {
-                    if self.ready.send(Accepted::plain(stream, place)).await.is_err() {
+                    if self.ready.send(Accepted::plain(stream, peer, place)).await.is_err() {
                         return;
                     }
                 }
                 Some((tls, protocol)) => {
-                    make_room(&mut handshakes);
+                    abort_oldest(&mut handshakes);
                     let handshake = Handshake {
                         tls: Arc::clone(tls),
                         protocol: *protocol,
@@ -182,7 +182,7 @@ impl Accepting {
                         ready: self.ready.clone(),
                         counted: Counted { figures: Arc::clone(&self.figures), failed: true },
                     };
-                    handshakes.push_back(tokio::spawn(handshake.run(stream, place)).abort_handle());
+                    handshakes.push_back(tokio::spawn(handshake.run(stream, peer, place)).abort_handle());
                 }
             }
         }
@@ -190,7 +190,7 @@ impl Accepting {
 }
 
 /// Ends the oldest handshake where too many run.
-fn make_room(handshakes: &mut VecDeque<AbortHandle>) {
+fn abort_oldest(handshakes: &mut VecDeque<AbortHandle>) {
     if handshakes.len() < MOST_HANDSHAKES {
         return;
     }
@@ -212,16 +212,16 @@ struct Handshake {
 }
 
 impl Handshake {
-    async fn run(mut self, stream: TcpStream, place: OwnedSemaphorePermit) {
+    async fn run(mut self, stream: TcpStream, peer: IpAddr, place: OwnedSemaphorePermit) {
         let acceptor = self.tls.acceptor(self.protocol);
         match tokio::time::timeout(self.limit, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
                 self.counted.failed = false;
                 // A service that has stopped takes no connection.
-                let _ = self.ready.send(Accepted::encrypted(stream, place)).await;
+                let _ = self.ready.send(Accepted::encrypted(stream, peer, place)).await;
             }
-            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-            Err(_) => tracing::debug!("a TLS handshake took longer than {:?}", self.limit),
+            Ok(Err(error)) => tracing::debug!(%error, %peer, "a TLS handshake failed"),
+            Err(_) => tracing::debug!(%peer, "a TLS handshake took longer than {:?}", self.limit),
         }
     }
 }

@@ -24,6 +24,9 @@ mod tests;
 
 use std::sync::Arc;
 
+use terrace_flight::Logins;
+
+pub(crate) use accepted::Accepted;
 pub use address::Address;
 pub use client_tls::TlsOptions;
 pub(crate) use client_tls::{ClientStream, connect};
@@ -38,4 +41,6 @@ pub struct NetworkFigures {
     pub(crate) listeners: Vec<(&'static str, Arc<ListenerFigures>)>,
     /// The certificates; `None` without TLS.
     pub(crate) tls: Option<Arc<ServerTls>>,
+    /// Wrong passwords of both ports.
+    pub(crate) logins: Arc<Logins>,
 }

@@ -7,9 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -54,9 +55,9 @@ struct TlsFiles {
     client_ca: Option<PathBuf>,
 }
 
-/// What was loaded from the files.
+/// What was loaded from the files: a configuration by protocol.
 #[derive(Debug)]
-struct Loaded {
+struct TlsConfigs {
     http2: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
     /// End of the certificate's validity, in seconds since the Unix epoch.
@@ -67,7 +68,9 @@ struct Loaded {
 #[derive(Debug)]
 pub(crate) struct ServerTls {
     files: TlsFiles,
-    loaded: ArcSwap<Loaded>,
+    configs: ArcSwap<TlsConfigs>,
+    /// State of the files when they were last loaded, or tried to be.
+    seen: Mutex<Stamps>,
     reloads: AtomicU64,
     failed_reloads: AtomicU64,
     /// True while the newest files cannot be used.
@@ -82,18 +85,20 @@ impl ServerTls {
     pub(crate) fn load(config: &Config) -> Result<Option<Arc<Self>>> {
         let TlsConfig { cert: Some(cert), key: Some(key), client_ca, .. } = config.tls.clone() else { return Ok(None) };
         let files = TlsFiles { cert, key, client_ca };
-        let loaded = ArcSwap::from_pointee(files.load()?);
+        // Before the files are read: what is written meanwhile is seen later.
+        let seen = Mutex::new(files.stamps());
+        let configs = ArcSwap::from_pointee(files.load()?);
         let counter = AtomicU64::default;
         let is_outdated = AtomicBool::default();
-        Ok(Some(Arc::new(Self { files, loaded, reloads: counter(), failed_reloads: counter(), is_outdated })))
+        Ok(Some(Arc::new(Self { files, configs, seen, reloads: counter(), failed_reloads: counter(), is_outdated })))
     }
 
     /// An acceptor of handshakes by the certificates in use.
     pub(crate) fn acceptor(&self, protocol: Protocol) -> TlsAcceptor {
-        let loaded = self.loaded.load();
+        let configs = self.configs.load();
         match protocol {
-            Protocol::Http2 => Arc::clone(&loaded.http2).into(),
-            Protocol::Http1 => Arc::clone(&loaded.http1).into(),
+            Protocol::Http2 => Arc::clone(&configs.http2).into(),
+            Protocol::Http1 => Arc::clone(&configs.http1).into(),
         }
     }
 
@@ -104,7 +109,7 @@ impl ServerTls {
 
     /// End of the validity of the certificate in use, in seconds since the Unix epoch.
     pub(crate) fn expires_unix_s(&self) -> i64 {
-        self.loaded.load().expires_unix_s
+        self.configs.load().expires_unix_s
     }
 
     /// Times that changed files were taken into use.
@@ -124,58 +129,56 @@ impl ServerTls {
 
     /// Reads the files again whenever they have changed, until `stop`.
     pub(crate) async fn keep_current(self: Arc<Self>, stop: CancellationToken) {
-        let mut seen = self.files.stamps();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
             let this = Arc::clone(&self);
-            let before = seen.clone();
-            let looked = tokio::task::spawn_blocking(move || this.look(&before)).await;
-            if let Ok(now) = looked {
-                seen = now;
-            }
+            // A panic is logged by its hook; the next look follows.
+            let _ = tokio::task::spawn_blocking(move || this.reload_if_changed()).await;
         }
     }
 
-    /// Loads the files if their stamps are no longer `seen`; returns the new ones.
-    fn look(&self, seen: &[Option<Stamp>]) -> Vec<Option<Stamp>> {
-        // Before the files are read: what is written while they are read is seen the next time.
+    /// Loads the files if they have changed since the last look, or could not be used then: rights may have been mended.
+    fn reload_if_changed(&self) {
+        let mut seen = self.seen.lock();
         let now = self.files.stamps();
-        if now == seen {
-            return now;
+        let has_changed = *seen != now;
+        if !has_changed && !self.is_outdated() {
+            return;
         }
+        *seen = now;
         match self.files.load() {
-            Ok(loaded) => {
-                tracing::info!(expires_unix_s = loaded.expires_unix_s, "new TLS certificates are in use");
-                self.loaded.store(Arc::new(loaded));
+            Ok(configs) => {
+                tracing::info!(expires_unix_s = configs.expires_unix_s, "new TLS certificates are in use");
+                self.configs.store(Arc::new(configs));
                 self.reloads.fetch_add(1, Ordering::Relaxed);
                 self.is_outdated.store(false, Ordering::Relaxed);
             }
-            Err(error) => {
+            Err(error) if has_changed => {
                 tracing::error!(%error, "the changed TLS files cannot be used; the earlier certificates stay in use");
                 self.failed_reloads.fetch_add(1, Ordering::Relaxed);
                 self.is_outdated.store(true, Ordering::Relaxed);
             }
+            Err(_) => {}
         }
-        now
     }
 }
 
-/// What changes with a file: time of its last change, length, inode.
-type Stamp = (SystemTime, u64, u64);
+/// State of each file: time of its last change of content or rights, length, inode; `None`: it cannot be seen.
+type Stamps = Vec<Option<(i64, i64, u64, u64)>>;
 
 impl TlsFiles {
-    fn stamps(&self) -> Vec<Option<Stamp>> {
+    fn stamps(&self) -> Stamps {
         let stamp = |path: &PathBuf| {
             let data = std::fs::metadata(path).ok()?;
-            Some((data.modified().ok()?, data.len(), data.ino()))
+            Some((data.ctime(), data.ctime_nsec(), data.len(), data.ino()))
         };
         [&self.cert, &self.key].into_iter().chain(&self.client_ca).map(stamp).collect()
     }
 
-    fn load(&self) -> Result<Loaded> {
+    fn load(&self) -> Result<TlsConfigs> {
         let chain = certificates(&self.cert)?;
         let expires_unix_s = expiry(&self.cert, chain.first())?;
         let key = PrivateKeyDer::from_pem_file(&self.key)
@@ -198,7 +201,7 @@ impl TlsFiles {
             config.alpn_protocols = vec![protocol.name()];
             Arc::new(config)
         };
-        Ok(Loaded { http2: speaking(Protocol::Http2), http1: speaking(Protocol::Http1), expires_unix_s })
+        Ok(TlsConfigs { http2: speaking(Protocol::Http2), http1: speaking(Protocol::Http1), expires_unix_s })
     }
 }
 

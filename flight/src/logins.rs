@@ -1,0 +1,239 @@
+//! Delays logins after wrong passwords.
+//!
+//! Who guesses gets an answer to one attempt after another, later each time, up to one every five seconds. Attempts are counted
+//! by address and user, and by address alone, so that neither many guesses for one user nor guesses for many users are
+//! fast. Nobody is locked out: from another address, and after the delay from the same one, the right password is
+//! accepted, and it ends the delays of its user. The wait comes before the password is looked at: a client that does not wait
+//! learns nothing.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep_until};
+
+/// Wrong passwords without a delay, for one user from one address.
+const FREE_FOR_USER: u32 = 3;
+/// Wrong passwords without a delay, for all users from one address.
+const FREE_FOR_ADDRESS: u32 = 20;
+/// The first delay; each further one is twice as long.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+/// The longest delay.
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
+/// Attempts that would have to wait longer are refused at once.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Time after which wrong passwords are forgotten.
+const FORGET_AFTER: Duration = Duration::from_secs(15 * 60);
+/// Most addresses and users that are remembered.
+const MOST_REMEMBERED: usize = 20_000;
+
+/// Who guesses.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Guesser {
+    address: IpAddr,
+    /// `None`: all users.
+    user: Option<String>,
+}
+
+/// Wrong passwords of one guesser.
+#[derive(Debug, Clone, Copy)]
+struct Guesses {
+    wrong: u32,
+    last: Instant,
+    /// When the next attempt may be answered.
+    next: Instant,
+}
+
+/// An attempt that would have to wait too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooManyLogins {
+    /// Time after which an attempt would be answered.
+    pub retry_after: Duration,
+}
+
+/// The delays of all who guessed.
+#[derive(Debug, Default)]
+pub struct Logins {
+    guesses: Mutex<HashMap<Guesser, Guesses>>,
+    failed: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Logins {
+    /// Waits until an attempt of `user` from `address` may be answered.
+    ///
+    /// # Errors
+    /// Where that would take too long; the attempt must not be answered then.
+    pub async fn wait(&self, address: IpAddr, user: &str) -> Result<(), TooManyLogins> {
+        if let Some(turn) = self.turn(Instant::now(), address, user)? {
+            sleep_until(turn).await;
+        }
+        Ok(())
+    }
+
+    /// Notes how an attempt ended, and logs a wrong one.
+    pub fn note(&self, address: IpAddr, user: &str, is_right: bool) {
+        let now = Instant::now();
+        let mut guesses = self.guesses.lock();
+        let by_user = Guesser { address: network(address), user: Some(user.to_owned()) };
+        if is_right {
+            guesses.remove(&by_user);
+            return;
+        }
+        self.failed.fetch_add(1, Relaxed);
+        make_room(&mut guesses, now);
+        let by_address = Guesser { user: None, ..by_user.clone() };
+        for guesser in [by_user, by_address] {
+            let known = guesses.entry(guesser).or_insert(Guesses { wrong: 0, last: now, next: now });
+            known.wrong = known.wrong.saturating_add(1);
+            known.last = now;
+        }
+        drop(guesses);
+        tracing::warn!(%address, user, "wrong user or password");
+    }
+
+    /// Attempts with a wrong user or password.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
+    }
+
+    /// Attempts that were refused because they would have had to wait too long.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// The time at which an attempt may be answered, which takes its turn; `None`: at once.
+    fn turn(&self, now: Instant, address: IpAddr, user: &str) -> Result<Option<Instant>, TooManyLogins> {
+        let mut guesses = self.guesses.lock();
+        if guesses.is_empty() {
+            return Ok(None);
+        }
+        let by_user = Guesser { address: network(address), user: Some(user.to_owned()) };
+        let by_address = Guesser { user: None, ..by_user.clone() };
+        let mut turn = None;
+        let delayed = [(by_user, FREE_FOR_USER), (by_address, FREE_FOR_ADDRESS)];
+        let delayed = delayed.map(|(guesser, free)| {
+            let known = guesses.get(&guesser).filter(|known| now.duration_since(known.last) < FORGET_AFTER);
+            let delay = known.map_or(Duration::ZERO, |known| delay(known.wrong, free));
+            if let Some(known) = known.filter(|_| !delay.is_zero()) {
+                turn = turn.max(Some(known.next.max(now)));
+            }
+            (guesser, delay)
+        });
+        let Some(turn) = turn else { return Ok(None) };
+        let wait = turn.duration_since(now);
+        if wait > LONGEST_WAIT {
+            self.refused.fetch_add(1, Relaxed);
+            return Err(TooManyLogins { retry_after: wait });
+        }
+        for (guesser, delay) in delayed {
+            if let Some(known) = guesses.get_mut(&guesser).filter(|_| !delay.is_zero()) {
+                known.next = turn + delay;
+            }
+        }
+        Ok(Some(turn))
+    }
+}
+
+/// The delay between two attempts after so many wrong ones.
+fn delay(wrong: u32, free: u32) -> Duration {
+    match wrong.checked_sub(free) {
+        None => Duration::ZERO,
+        Some(more) => FIRST_DELAY.saturating_mul(2_u32.saturating_pow(more)).min(LONGEST_DELAY),
+    }
+}
+
+/// The address that counts: of IPv6 the network of 64 bits, any address of which one client may have.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
+}
+
+/// Forgets what is old and, where too much is remembered, those who guessed least.
+fn make_room(guesses: &mut HashMap<Guesser, Guesses>, now: Instant) {
+    if guesses.len() < MOST_REMEMBERED {
+        return;
+    }
+    guesses.retain(|_, known| now.duration_since(known.last) < FORGET_AFTER);
+    if guesses.len() >= MOST_REMEMBERED {
+        guesses.retain(|_, known| known.wrong > FREE_FOR_USER);
+    }
+    if guesses.len() >= MOST_REMEMBERED {
+        guesses.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn wait(logins: &Logins, now: Instant, address: IpAddr, user: &str) -> Duration {
+        logins.turn(now, address, user).unwrap().map_or(Duration::ZERO, |turn| turn - now)
+    }
+
+    #[test]
+    fn guesses_wait_one_behind_the_other_and_nobody_is_locked_out() {
+        let logins = Logins::default();
+        let now = Instant::now();
+        let there: IpAddr = "10.0.0.7".parse().unwrap();
+        for _ in 0..FREE_FOR_USER {
+            assert_eq!(wait(&logins, now, HERE, "ada"), Duration::ZERO);
+            logins.note(HERE, "ada", false);
+        }
+        // At once: each takes its turn, whether or not it waits for the answer.
+        let now = Instant::now();
+        let turns: Vec<Duration> = (0..4).map(|_| wait(&logins, now, HERE, "ada")).collect();
+        assert_eq!(turns, [0, 100, 200, 300].map(Duration::from_millis));
+        assert_eq!(wait(&logins, now, HERE, "bob"), Duration::ZERO);
+        assert_eq!(wait(&logins, now, there, "ada"), Duration::ZERO);
+        for _ in 0..10 {
+            logins.note(HERE, "ada", false);
+        }
+        let mut last = Duration::ZERO;
+        let refused = loop {
+            match logins.turn(now, HERE, "ada") {
+                Ok(turn) => last = turn.unwrap() - now,
+                Err(refused) => break refused,
+            }
+        };
+        assert!(last <= LONGEST_WAIT && refused.retry_after <= LONGEST_WAIT + LONGEST_DELAY, "{last:?} {refused:?}");
+        assert_eq!(logins.refused(), 1);
+        logins.note(HERE, "ada", true);
+        assert_eq!(wait(&logins, now, HERE, "ada"), Duration::ZERO, "the right password ends the delays");
+    }
+
+    #[test]
+    fn many_users_from_one_address_are_slow_too_and_all_is_forgotten() {
+        let logins = Logins::default();
+        for number in 0..FREE_FOR_ADDRESS {
+            logins.note(HERE, &format!("user {number}"), false);
+        }
+        let now = Instant::now();
+        wait(&logins, now, HERE, "another");
+        assert_eq!(wait(&logins, now, HERE, "one more"), FIRST_DELAY);
+        assert_eq!(wait(&logins, now + FORGET_AFTER, HERE, "one more"), Duration::ZERO);
+        assert_eq!(logins.failed(), u64::from(FREE_FOR_ADDRESS));
+        let one: IpAddr = "2001:db8::1".parse().unwrap();
+        let other: IpAddr = "2001:db8::ffff:2".parse().unwrap();
+        assert_eq!(network(one), network(other));
+        assert_eq!(network("::ffff:127.0.0.1".parse().unwrap()), HERE);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let logins = Logins::default();
+        for number in 0..3 * MOST_REMEMBERED as u32 {
+            logins.note(std::net::Ipv4Addr::from_bits(number).into(), "ada", false);
+        }
+        assert!(logins.guesses.lock().len() <= MOST_REMEMBERED + 2);
+    }
+}
