@@ -572,13 +572,13 @@ pub fn network(out: &mut Exposition, figures: &NetworkFigures) {
         figures.listeners.iter().map(move |(name, figures)| (vec![("listener", *name)], count(figures) as f64))
     };
     let help = "Connections accepted.";
-    out.counters("terrace_connections_total", help, by_listener(ListenerFigures::accepted));
+    out.counters("terrace_network_connections_total", help, by_listener(ListenerFigures::accepted));
     let help = "Connections closed at once because max_connections were open.";
-    out.counters("terrace_connections_refused_total", help, by_listener(ListenerFigures::refused));
+    out.counters("terrace_network_refused_connections_total", help, by_listener(ListenerFigures::refused));
     let help = "Attempts to log in with a wrong user or password, at either port.";
-    out.counter("terrace_failed_logins_total", help, figures.logins.failed() as f64);
+    out.counter("terrace_network_failed_logins_total", help, figures.logins.failed() as f64);
     let help = "Attempts to log in that were refused because of many wrong ones from the same address.";
-    out.counter("terrace_refused_logins_total", help, figures.logins.refused() as f64);
+    out.counter("terrace_network_refused_logins_total", help, figures.logins.refused() as f64);
     let Some(tls) = &figures.tls else { return };
     let help = "TLS handshakes that failed or took too long.";
     out.counters("terrace_tls_failed_handshakes_total", help, by_listener(ListenerFigures::failed_handshakes));

@@ -68,7 +68,7 @@ def test_guesses_are_slow_and_lock_nobody_out(start_server):
     [thread.start() for thread in guessing]
     [thread.join() for thread in guessing]
     # Three at once, then after 0.1, 0.2, 0.4, 0.8, 1.6 s and more: 900 a second before there were delays.
-    assert 3 < metric(server, "terrace_failed_logins_total") < 20 and 3 < len(answered) < 20, answered
+    assert 3 < metric(server, "terrace_network_failed_logins_total") < 20 and 3 < len(answered) < 20, answered
     assert "wrong user or password" in server.output() and "127.0.0.1" in server.output()
     # The HTTP port counts the same guesses.
     begin = time.monotonic()

@@ -192,5 +192,5 @@ def test_connections_and_what_they_leave_half_said_are_bounded(tmp_path):
         # Those that never finish their handshake lose their places.
         eventually(lambda: metric(server, ours.ca, "terrace_tls_failed_handshakes_total") == 5, timeout_s=20)
         assert adbc(server, ours.ca) == [(42,)]
-        assert metric(server, ours.ca, "terrace_connections_refused_total") == 1
+        assert metric(server, ours.ca, "terrace_network_refused_connections_total") == 1
         del silent
