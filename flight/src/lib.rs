@@ -77,7 +77,7 @@ mod upload;
 pub use auth::Authentication;
 pub use engine::*;
 pub use error::Error;
-pub use logins::{Logins, TooManyLogins};
+pub use logins::{Logins, TooManyLogins, client_network};
 pub use metrics::{FlightMetrics, Operation, OperationSnapshot};
 pub use options::FlightOptions;
 pub use sender::upload;

@@ -8,6 +8,7 @@
 
 use std::{
     collections::HashMap,
+    hash::{BuildHasher, RandomState},
     net::{IpAddr, Ipv6Addr},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
@@ -30,13 +31,15 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const FORGET_AFTER: Duration = Duration::from_secs(15 * 60);
 /// Most addresses and users that are remembered.
 const MOST_REMEMBERED: usize = 20_000;
+/// Characters of a name that are logged; a client may send one of any length.
+const LOGGED_CHARACTERS: usize = 64;
 
 /// Who guesses.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Guesser {
     address: IpAddr,
-    /// `None`: all users.
-    user: Option<String>,
+    /// The hash of the user's name, which a client may choose as long as it likes; `None`: all users.
+    user: Option<u64>,
 }
 
 /// Wrong passwords of one guesser.
@@ -59,6 +62,7 @@ pub struct TooManyLogins {
 #[derive(Debug, Default)]
 pub struct Logins {
     guesses: Mutex<HashMap<Guesser, Guesses>>,
+    names: RandomState,
     failed: AtomicU64,
     refused: AtomicU64,
 }
@@ -79,20 +83,20 @@ impl Logins {
     pub fn note(&self, address: IpAddr, user: &str, is_right: bool) {
         let now = Instant::now();
         let mut guesses = self.guesses.lock();
-        let by_user = Guesser { address: network(address), user: Some(user.to_owned()) };
+        let [by_user, by_address] = self.guessers(address, user);
         if is_right {
             guesses.remove(&by_user);
             return;
         }
         self.failed.fetch_add(1, Relaxed);
         make_room(&mut guesses, now);
-        let by_address = Guesser { user: None, ..by_user.clone() };
         for guesser in [by_user, by_address] {
             let known = guesses.entry(guesser).or_insert(Guesses { wrong: 0, last: now, next: now });
             known.wrong = known.wrong.saturating_add(1);
             known.last = now;
         }
         drop(guesses);
+        let user: String = user.chars().take(LOGGED_CHARACTERS).collect();
         tracing::warn!(%address, user, "wrong user or password");
     }
 
@@ -106,14 +110,19 @@ impl Logins {
         self.refused.load(Relaxed)
     }
 
+    /// Those as whom an attempt counts: the user from this address, and all users from there.
+    fn guessers(&self, address: IpAddr, user: &str) -> [Guesser; 2] {
+        let address = client_network(address);
+        [Some(self.names.hash_one(user)), None].map(|user| Guesser { address, user })
+    }
+
     /// The time at which an attempt may be answered, which takes its turn; `None`: at once.
     fn turn(&self, now: Instant, address: IpAddr, user: &str) -> Result<Option<Instant>, TooManyLogins> {
         let mut guesses = self.guesses.lock();
         if guesses.is_empty() {
             return Ok(None);
         }
-        let by_user = Guesser { address: network(address), user: Some(user.to_owned()) };
-        let by_address = Guesser { user: None, ..by_user.clone() };
+        let [by_user, by_address] = self.guessers(address, user);
         let mut turn = None;
         let delayed = [(by_user, FREE_FOR_USER), (by_address, FREE_FOR_ADDRESS)];
         let delayed = delayed.map(|(guesser, free)| {
@@ -147,8 +156,8 @@ fn delay(wrong: u32, free: u32) -> Duration {
     }
 }
 
-/// The address that counts: of IPv6 the network of 64 bits, any address of which one client may have.
-fn network(address: IpAddr) -> IpAddr {
+/// The address by which a client is counted: of IPv6 the network of 64 bits, any address of which one client may have.
+pub fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         address => address,
@@ -224,8 +233,8 @@ mod tests {
         assert_eq!(logins.failed(), u64::from(FREE_FOR_ADDRESS));
         let one: IpAddr = "2001:db8::1".parse().unwrap();
         let other: IpAddr = "2001:db8::ffff:2".parse().unwrap();
-        assert_eq!(network(one), network(other));
-        assert_eq!(network("::ffff:127.0.0.1".parse().unwrap()), HERE);
+        assert_eq!(client_network(one), client_network(other));
+        assert_eq!(client_network("::ffff:127.0.0.1".parse().unwrap()), HERE);
     }
 
     #[test]

@@ -134,10 +134,13 @@ impl Server {
         let network_figures = NetworkFigures { listeners, tls: self.tls.clone(), logins: service.logins() };
         let memory = self.instance.memory_use();
         let state = AppState::new(Arc::clone(self.engine()), service.metrics(), info, memory, network_figures);
-        let tls = |protocol| self.tls.clone().map(|tls| (tls, protocol));
         let limits = |connections| Limits { connections, handshake: self.config.tls.handshake_timeout.0 };
-        let accepted =
-            flight.accept(tls(Protocol::Http2), limits(self.config.flight.max_connections), self.stop.clone());
+        let accepted = flight.accept(
+            Protocol::Http2,
+            self.tls.clone(),
+            limits(self.config.flight.max_connections),
+            self.stop.clone(),
+        );
         let stop = self.stop.clone();
         let mut tasks = vec![network.spawn(async move {
             let accepted = accepted.map(|connection| {
@@ -150,12 +153,12 @@ impl Server {
         })];
         let http_limits = limits(self.config.http.max_connections);
         let routers = [
-            (Some(http), tls(Protocol::Http1), http::HEAD_TIMEOUT, http::router(Arc::clone(&state))),
+            (Some(http), self.tls.clone(), http::HEAD_TIMEOUT, http::router(Arc::clone(&state))),
             (health, None, http::PROBE_HEAD_TIMEOUT, http::probes(state)),
         ];
         for (listener, tls, head_timeout, router) in routers {
             let Some(listener) = listener else { continue };
-            let accepted = listener.accept(tls, http_limits, self.stop.clone());
+            let accepted = listener.accept(Protocol::Http1, tls, http_limits, self.stop.clone());
             let stop = self.stop.clone().cancelled_owned();
             tasks.push(network.spawn(http::serve(router, accepted, head_timeout, stop)));
         }

@@ -113,7 +113,7 @@ section! {
         /// File with the certificates of authorities, in PEM form. With it, clients must show a certificate of one of them
         /// (mutual TLS).
         pub client_ca: Option<PathBuf> = None,
-        /// Time limit of a handshake.
+        /// Time limit of a handshake, and of the first bytes of a client of Flight after it.
         pub handshake_timeout: Span = Span(Duration::from_secs(10)),
     }
 }
@@ -123,7 +123,8 @@ section! {
     pub struct FlightConfig {
         /// Address and port to listen on; port 0 takes a free one.
         pub addr: String = "127.0.0.1:31337".to_owned(),
-        /// Most open connections; further ones are closed at once.
+        /// Most open connections, of which one address of a client, or network of 64 bits in IPv6, may have half; further
+        /// ones are closed at once. Addresses of this machine, where a proxy may be, may have all.
         pub max_connections: usize = 16_384,
     }
 }
@@ -136,7 +137,7 @@ section! {
         /// Address and port that answer only `/healthz` and `/readyz`, by 200 or 503, without TLS and to everybody: for
         /// probes. Default, and if empty: none; the port above answers both, too.
         pub health_addr: Option<String> = None,
-        /// Most open connections of each port of HTTP; further ones are closed at once.
+        /// Most open connections of each port of HTTP, divided in the same way.
         pub max_connections: usize = 1_024,
     }
 }

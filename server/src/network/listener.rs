@@ -1,6 +1,6 @@
 //! Listeners: bind an address, accept connections, complete their TLS handshakes, and bound how many there are.
 //!
-//! A connection beyond the limit is closed at once. Handshakes run beside each other, each within a time limit; where too
+//! A connection beyond the limit is closed at once, and one of HTTP/2 that does not begin in time. Handshakes run beside each other, each within a time limit; where too
 //! many run at once, the one that began first ends, since an honest one is over within milliseconds.
 
 use std::collections::VecDeque;
@@ -13,12 +13,13 @@ use std::time::Duration;
 use futures::{Stream, StreamExt, stream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use super::accepted::Accepted;
+use super::place::{Place, Places};
 use super::server_tls::{Protocol, ServerTls};
 use crate::error::{Error, Result};
 
@@ -34,7 +35,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Limits {
     /// Most open connections.
     pub(crate) connections: usize,
-    /// Time limit of a TLS handshake.
+    /// Time limit of a TLS handshake, and of the first bytes of HTTP/2 after it.
     pub(crate) handshake: Duration,
 }
 
@@ -52,7 +53,7 @@ impl ListenerFigures {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Connections closed because too many were open.
+    /// Connections closed because too many were open, in all or of their client.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -108,13 +109,14 @@ impl Listener {
     /// not end: the service that takes the connections ends by itself.
     pub(crate) fn accept(
         self,
-        tls: Option<(Arc<ServerTls>, Protocol)>,
+        protocol: Protocol,
+        tls: Option<Arc<ServerTls>>,
         limits: Limits,
         stop: CancellationToken,
     ) -> impl Stream<Item = Accepted> + Send + Unpin + use<> {
         let (ready, accepted) = mpsc::channel(WAITING);
-        let places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
-        let accepting = Accepting { tcp: self.tcp, figures: self.figures, places, tls, limits, ready };
+        let places = Places::new(limits.connections);
+        let accepting = Accepting { tcp: self.tcp, figures: self.figures, places, protocol, tls, limits, ready };
         tokio::spawn(async move {
             tokio::select! {
                 () = accepting.run() => {}
@@ -138,9 +140,9 @@ pub(super) fn resolve(addr: &str, key: &'static str) -> Result<Vec<SocketAddr>> 
 struct Accepting {
     tcp: TcpListener,
     figures: Arc<ListenerFigures>,
-    /// Places of open connections.
-    places: Arc<Semaphore>,
-    tls: Option<(Arc<ServerTls>, Protocol)>,
+    places: Arc<Places>,
+    protocol: Protocol,
+    tls: Option<Arc<ServerTls>>,
     limits: Limits,
     ready: mpsc::Sender<Accepted>,
 }
@@ -149,17 +151,23 @@ impl Accepting {
     /// Accepts for ever, or without TLS until the service takes no more connections.
     async fn run(self) {
         let mut handshakes = VecDeque::new();
+        let mut is_failing = false;
         loop {
             let (stream, peer) = match self.tcp.accept().await {
                 Ok((stream, peer)) => (stream, peer.ip()),
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept connections");
+                    if !std::mem::replace(&mut is_failing, true) {
+                        tracing::error!(%error, "cannot accept connections; trying again");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
-            let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            if std::mem::take(&mut is_failing) {
+                tracing::info!("accepting connections again");
+            }
+            let Some(place) = self.places.take(peer) else {
                 self.figures.refused.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
@@ -169,16 +177,17 @@ impl Accepting {
             }
             match &self.tls {
                 None => {
-                    if self.ready.send(Accepted::plain(stream, peer, place)).await.is_err() {
+                    let accepted = greeting(Accepted::plain(stream, peer, place), self.protocol, self.limits);
+                    if self.ready.send(accepted).await.is_err() {
                         return;
                     }
                 }
-                Some((tls, protocol)) => {
+                Some(tls) => {
                     abort_oldest(&mut handshakes);
                     let handshake = Handshake {
                         tls: Arc::clone(tls),
-                        protocol: *protocol,
-                        limit: self.limits.handshake,
+                        protocol: self.protocol,
+                        limits: self.limits,
                         ready: self.ready.clone(),
                         counted: Counted { figures: Arc::clone(&self.figures), failed: true },
                     };
@@ -186,6 +195,14 @@ impl Accepting {
                 }
             }
         }
+    }
+}
+
+/// Limits the time until a client of HTTP/2 begins; the service of HTTP/1 does so by itself.
+fn greeting(accepted: Accepted, protocol: Protocol, limits: Limits) -> Accepted {
+    match protocol {
+        Protocol::Http2 => accepted.greeting_within(limits.handshake),
+        Protocol::Http1 => accepted,
     }
 }
 
@@ -206,22 +223,23 @@ fn abort_oldest(handshakes: &mut VecDeque<AbortHandle>) {
 struct Handshake {
     tls: Arc<ServerTls>,
     protocol: Protocol,
-    limit: Duration,
+    limits: Limits,
     ready: mpsc::Sender<Accepted>,
     counted: Counted,
 }
 
 impl Handshake {
-    async fn run(mut self, stream: TcpStream, peer: IpAddr, place: OwnedSemaphorePermit) {
+    async fn run(mut self, stream: TcpStream, peer: IpAddr, place: Place) {
         let acceptor = self.tls.acceptor(self.protocol);
-        match tokio::time::timeout(self.limit, acceptor.accept(stream)).await {
+        match tokio::time::timeout(self.limits.handshake, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
                 self.counted.failed = false;
+                let accepted = greeting(Accepted::encrypted(stream, peer, place), self.protocol, self.limits);
                 // A service that has stopped takes no connection.
-                let _ = self.ready.send(Accepted::encrypted(stream, peer, place)).await;
+                let _ = self.ready.send(accepted).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, %peer, "a TLS handshake failed"),
-            Err(_) => tracing::debug!(%peer, "a TLS handshake took longer than {:?}", self.limit),
+            Err(_) => tracing::debug!(%peer, "a TLS handshake took longer than {:?}", self.limits.handshake),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! - [`client_tls`]: TLS of the command line
 //! - [`exposure`]: which addresses may be listened on
 //! - [`listener`]: accepts connections, within limits
+//! - [`place`]: places of open connections, in all and of one client
 //! - [`server_tls`]: certificates of the server, read again when they change
 
 mod accepted;
@@ -17,6 +18,7 @@ mod address;
 mod client_tls;
 mod exposure;
 mod listener;
+mod place;
 mod server_tls;
 
 #[cfg(test)]

@@ -64,6 +64,10 @@ struct Echo {
 
 impl Echo {
     async fn start(tls: Option<Arc<ServerTls>>, limits: Limits) -> Self {
+        Self::speaking(Protocol::Http1, tls, limits).await
+    }
+
+    async fn speaking(protocol: Protocol, tls: Option<Arc<ServerTls>>, limits: Limits) -> Self {
         let bound = tokio::task::spawn_blocking(|| {
             let runtime = Runtime::new().unwrap();
             let listener = Listener::bind(&runtime, "127.0.0.1:0", "flight.addr").unwrap();
@@ -75,7 +79,7 @@ impl Echo {
         let address = format!("{scheme}://localhost:{}", listener.addr().unwrap().port());
         let figures = listener.figures();
         let stop = CancellationToken::new();
-        let mut accepted = listener.accept(tls.map(|tls| (tls, Protocol::Http1)), limits, stop.clone());
+        let mut accepted = listener.accept(protocol, tls, limits, stop.clone());
         tokio::spawn(async move {
             while let Some(mut stream) = accepted.next().await {
                 tokio::spawn(async move {
@@ -197,6 +201,30 @@ async fn open_connections_and_handshakes_are_bounded() {
     assert_eq!(echo.figures.refused(), 1);
     until(|| echo.figures.failed_handshakes() == 3).await;
     echo.connect(&options).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_http2_that_do_not_begin_lose_their_places() {
+    let limits = Limits { connections: 2, handshake: Duration::from_millis(300) };
+    let echo = Echo::speaking(Protocol::Http2, None, limits).await;
+    let addr = Address::parse(&echo.address).unwrap().authority;
+    let mut greeted = tokio::net::TcpStream::connect(&addr).await.unwrap();
+    let mut preface = *b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    greeted.write_all(&preface).await.unwrap();
+    greeted.read_exact(&mut preface).await.unwrap();
+    // One that has said a part of it, and no more.
+    let mut silent = tokio::net::TcpStream::connect(&addr).await.unwrap();
+    silent.write_all(&preface[..20]).await.unwrap();
+    silent.read_exact(&mut preface[..20]).await.unwrap();
+    let closed = tokio::time::timeout(LIMIT, silent.read_exact(&mut preface)).await.unwrap();
+    assert!(closed.is_err(), "the server closes it");
+    // The other one may be idle for as long as it likes, and the place is free.
+    greeted.write_all(b"x").await.unwrap();
+    greeted.read_exact(&mut preface[..1]).await.unwrap();
+    let mut another = tokio::net::TcpStream::connect(&addr).await.unwrap();
+    another.write_all(b"y").await.unwrap();
+    another.read_exact(&mut preface[..1]).await.unwrap();
+    assert_eq!((preface[0], echo.figures.refused()), (b'y', 0));
 }
 
 #[test]
