@@ -30,8 +30,8 @@ pub(crate) struct Connection {
     core: Arc<Core>,
     /// Address of the client, or of a proxy in front of it.
     pub(crate) peer: IpAddr,
-    /// Sessions by user: a proxy may send calls of several users over one connection.
-    sessions: Mutex<HashMap<String, Arc<Session>>>,
+    /// Sessions by principal: a proxy may send calls of several users over one connection.
+    sessions: Mutex<HashMap<Principal, Arc<Session>>>,
 }
 
 impl Connection {
@@ -40,31 +40,32 @@ impl Connection {
         Self { core, peer, sessions: Mutex::default() }
     }
 
-    /// The session of a user on this connection; the first call opens it.
+    /// The session of a principal on this connection; the first call opens it.
     pub(crate) fn session(&self, sessions: &Sessions, principal: Principal) -> Result<Arc<Session>, Status> {
         let mut own = self.sessions.lock();
-        if let Some(session) = own.get(&principal.user) {
+        if let Some(session) = own.get(&principal) {
             if session.has_ended() {
-                own.remove(&principal.user);
+                own.remove(&principal);
                 return Err(sessions.ended());
             }
             session.touch();
             return Ok(session.clone());
         }
+        // Of the same user before a change, for example.
+        own.retain(|_, session| !session.has_ended());
         if own.len() >= MOST_USERS {
             return Err(Status::resource_exhausted(format!(
                 "{MOST_USERS} users have sessions on this connection, which is the limit: close some sessions, or open another connection"
             )));
         }
-        let user = principal.user.clone();
-        let session = sessions.open(principal)?;
-        own.insert(user, session.clone());
+        let session = sessions.open(principal.clone(), self.peer)?;
+        own.insert(principal, session.clone());
         Ok(session)
     }
 
-    /// Removes the session of a user; a later call opens a new one.
-    pub(crate) fn take_session(&self, user: &str) -> Option<Arc<Session>> {
-        self.sessions.lock().remove(user)
+    /// Removes the session of a principal; a later call opens a new one.
+    pub(crate) fn take_session(&self, principal: &Principal) -> Option<Arc<Session>> {
+        self.sessions.lock().remove(principal)
     }
 }
 

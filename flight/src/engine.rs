@@ -13,14 +13,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use futures::future::BoxFuture;
+pub use terrace_access::Principal;
 pub use terrace_model::error::ErrorKind;
-
-/// One authenticated user of the service.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Principal {
-    /// Name of the user; `anonymous` where the service is open.
-    pub user: String,
-}
 
 /// Key of a session held by the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

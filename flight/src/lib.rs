@@ -74,7 +74,6 @@ mod ticket;
 mod types;
 mod upload;
 
-pub use auth::Authentication;
 pub use engine::*;
 pub use error::Error;
 pub use logins::{Logins, TooManyLogins, client_network};

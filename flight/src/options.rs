@@ -1,14 +1,14 @@
 //! Options of the service. Every limit bounds memory that a client can make the server hold.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use crate::auth::Authentication;
+use terrace_access::Users;
 
 /// Options of the service; [`Default`] is right for a server on loopback.
 #[derive(Debug, Clone)]
 pub struct FlightOptions {
-    /// The users that the service admits.
-    pub authentication: Authentication,
+    /// The users that the service admits; `None`: everybody, for loopback only.
+    pub users: Option<Arc<Users>>,
     /// Largest message accepted from a client, in bytes. One ingested record batch is one message.
     pub max_message_bytes: usize,
     /// Bytes of messages that are being received, over all clients. Once they are used up, clients wait, except with small
@@ -46,7 +46,7 @@ pub struct FlightOptions {
 impl Default for FlightOptions {
     fn default() -> Self {
         Self {
-            authentication: Authentication::Open,
+            users: None,
             max_message_bytes: 256 << 20,
             max_received_bytes: 256 << 20,
             max_header_list_bytes: 64 << 10,

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use terrace_access::random_secret;
 use tonic::Status;
 
 use crate::{
-    auth::random_token,
     engine::{Statement, TransactionId},
     kept::{Charge, Pinned, parameter_bytes, statement_bytes},
     proto::CreatePreparedStatementResult,
@@ -59,7 +59,7 @@ pub(crate) async fn create(
         false => schema_bytes(&statement::result_schema(call, statement.as_ref()))?,
     };
     let parameter_schema = schema_bytes(&parameter_schema(&info.parameter_schema, call.views))?;
-    let handle = random_token();
+    let handle = random_secret();
     let max = core.options.max_prepared_per_session;
     {
         let mut prepared = call.session.prepared.lock();

@@ -93,13 +93,7 @@ impl FlightServer {
         let incoming =
             accepted.map(|(stream, peer)| Ok::<_, io::Error>(Socket::new(stream, Connection::new(core.clone(), peer))));
         let swept = self.core.clone();
-        let sweep = async move {
-            while let Some(interval) = swept.sessions.sweep_interval() {
-                tokio::time::sleep(interval).await;
-                swept.sessions.close_expired();
-            }
-            std::future::pending::<()>().await;
-        };
+        let sweep = async move { swept.sessions.sweep().await };
         let serving = Server::builder()
             .http2_keepalive_interval(Some(PING_INTERVAL))
             .http2_keepalive_timeout(Some(PING_TIMEOUT))

@@ -16,11 +16,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use terrace_access::{LoginError, Users};
 use tokio::time::Instant;
 use tonic::{Code, Extensions, Status, metadata::MetadataMap};
 
 use crate::{
-    auth::{Authentication, Credentials, random_token},
+    auth::Credentials,
     connection::Connection,
     engine::{Engine, Principal, SessionId},
     error,
@@ -32,6 +33,8 @@ use crate::{
     ticket::Tickets,
 };
 
+/// Time for which sessions go on whose users have changed.
+const AFTER_CHANGE: Duration = Duration::from_millis(500);
 /// Time after which a client may log in again when too many sessions are open.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
 
@@ -69,7 +72,8 @@ pub(crate) struct Sessions {
     engine: Arc<dyn Engine>,
     tickets: Arc<Tickets>,
     metrics: Arc<FlightMetrics>,
-    authentication: Authentication,
+    /// Who may call; `None`: everybody.
+    users: Option<Arc<Users>>,
     /// Delays after wrong passwords.
     pub(crate) logins: Arc<Logins>,
     ttl: Option<Duration>,
@@ -89,7 +93,7 @@ impl Sessions {
             engine,
             tickets,
             metrics,
-            authentication: options.authentication.clone(),
+            users: options.users.clone(),
             logins: Arc::default(),
             ttl: options.session_ttl,
             max_sessions: options.max_sessions,
@@ -102,8 +106,8 @@ impl Sessions {
     pub(crate) async fn log_in(&self, credentials: &Credentials, extensions: &Extensions) -> Result<String, Status> {
         let principal = self.verify(credentials, extensions).await?;
         self.make_room()?;
-        let session = self.open(principal)?;
-        let token = random_token();
+        let session = self.open(principal, peer(extensions))?;
+        let token = terrace_access::random_secret();
         self.by_token.lock().insert(token.clone(), session);
         Ok(token)
     }
@@ -114,9 +118,8 @@ impl Sessions {
         metadata: &MetadataMap,
         extensions: &Extensions,
     ) -> Result<Arc<Session>, Status> {
-        let open = matches!(self.authentication, Authentication::Open);
         let credentials = match Credentials::from_metadata(metadata) {
-            Err(_) if open => Credentials::None,
+            Err(_) if self.is_open() => Credentials::None,
             other => other?,
         };
         if let Some(session) = self.find_by_token(&credentials) {
@@ -129,20 +132,49 @@ impl Sessions {
         }
     }
 
-    /// Verifies credentials that are not a token, after the delay that earlier wrong ones cost.
+    /// Whether everybody may call.
+    fn is_open(&self) -> bool {
+        self.users.as_ref().is_none_or(|users| users.is_open())
+    }
+
+    /// Whether its client would be let in still.
+    fn is_current(&self, session: &Session) -> bool {
+        self.users.as_ref().is_none_or(|users| users.is_current(&session.principal))
+    }
+
+    /// Verifies credentials that are not the token of a session; user and password after the delay that earlier wrong ones cost.
     async fn verify(&self, credentials: &Credentials, extensions: &Extensions) -> Result<Principal, Status> {
-        let Credentials::Basic { user, .. } = credentials else { return self.authentication.verify(credentials) };
-        if matches!(self.authentication, Authentication::Open) {
-            return self.authentication.verify(credentials);
+        let Some(users) = self.users.as_ref().filter(|users| !users.is_open()) else {
+            let user = if let Credentials::Basic { user, .. } = credentials { user } else { "" };
+            return Ok(Principal::anonymous(user));
+        };
+        match credentials {
+            Credentials::None => Err(Status::unauthenticated(
+                "the call has no credentials: log in with user and password, or send a token",
+            )),
+            Credentials::Bearer(token) => {
+                let unknown = || Status::unauthenticated("the token is unknown or expired: log in again");
+                users.check_token(token).ok_or_else(unknown)
+            }
+            Credentials::Basic { user, password } => {
+                let address = peer(extensions);
+                self.logins.wait(address, user).await.map_err(|TooManyLogins { retry_after }| {
+                    let message = "too many wrong passwords came from this address";
+                    error::retry_later(Code::ResourceExhausted, message, retry_after)
+                })?;
+                let verified = users.log_in(user, password).await;
+                if !matches!(verified, Err(LoginError::Busy { .. })) {
+                    self.logins.note(address, user, verified.is_ok());
+                }
+                verified.map_err(|error| match error {
+                    LoginError::Wrong => Status::unauthenticated("wrong user or password"),
+                    LoginError::Busy { retry_after } => {
+                        let message = "too many passwords are being checked";
+                        error::retry_later(Code::ResourceExhausted, message, retry_after)
+                    }
+                })
+            }
         }
-        let connection = extensions.get::<Arc<Connection>>();
-        let address = connection.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |connection| connection.peer);
-        self.logins.wait(address, user).await.map_err(|TooManyLogins { retry_after }| {
-            error::retry_later(Code::ResourceExhausted, "too many wrong passwords came from this address", retry_after)
-        })?;
-        let verified = self.authentication.verify(credentials);
-        self.logins.note(address, user, verified.is_ok());
-        verified
     }
 
     /// Ends the session of a call; does nothing when there is none.
@@ -150,7 +182,7 @@ impl Sessions {
         let session = match Credentials::from_metadata(metadata).unwrap_or(Credentials::None) {
             Credentials::Bearer(token) => self.by_token.lock().remove(&token),
             others => match (self.verify(&others, extensions).await, extensions.get::<Arc<Connection>>()) {
-                (Ok(principal), Some(connection)) => connection.take_session(&principal.user),
+                (Ok(principal), Some(connection)) => connection.take_session(&principal),
                 _ => None,
             },
         };
@@ -159,9 +191,10 @@ impl Sessions {
         }
     }
 
-    /// Opens a session at the engine.
-    pub(crate) fn open(&self, principal: Principal) -> Result<Arc<Session>, Status> {
+    /// Opens a session at the engine, for a client at `address`.
+    pub(crate) fn open(&self, principal: Principal, address: IpAddr) -> Result<Arc<Session>, Status> {
         let id = self.engine.open_session(principal.clone())?;
+        tracing::info!(session = id.0, user = principal.user, %address, "a session began");
         self.metrics.add_sessions(1);
         let session = Arc::new(Session {
             id: id.clone(),
@@ -194,7 +227,7 @@ impl Sessions {
     fn find_by_token(&self, credentials: &Credentials) -> Option<Arc<Session>> {
         let Credentials::Bearer(token) = credentials else { return None };
         let session = self.by_token.lock().get(token).cloned()?;
-        if self.is_expired(&session) {
+        if self.is_expired(&session) || !self.is_current(&session) {
             self.close(&session);
         }
         if session.has_ended() {
@@ -217,12 +250,19 @@ impl Sessions {
         !is_busy
     }
 
-    /// Ends the sessions that were not used for long.
+    /// Ends the sessions that were not used for long, and those whose clients would not be let in any more.
     pub(crate) fn close_expired(&self) {
         let open: Vec<Arc<Session>> = self.all.lock().values().filter_map(Weak::upgrade).collect();
-        for session in open.iter().filter(|session| self.is_expired(session)) {
-            tracing::info!(session = session.id.0, user = session.principal.user, "a session ended that was not used");
-            self.close(session);
+        for session in open {
+            let why = if !self.is_current(&session) {
+                "a session ended, as its user or token changed, or expired"
+            } else if self.is_expired(&session) {
+                "a session ended that was not used"
+            } else {
+                continue;
+            };
+            tracing::info!(session = session.id.0, user = session.principal.user, "{why}");
+            self.close(&session);
         }
         self.by_token.lock().retain(|_, session| !session.has_ended());
     }
@@ -236,9 +276,25 @@ impl Sessions {
         ))
     }
 
-    /// How often expired sessions are looked for; `None`: sessions do not expire.
-    pub(crate) fn sweep_interval(&self) -> Option<Duration> {
-        self.ttl.map(|ttl| (ttl / 4).clamp(Duration::from_millis(100), Duration::from_secs(60)))
+    /// Looks for expired sessions again and again, and when users change.
+    pub(crate) async fn sweep(&self) {
+        const LONGEST: Duration = Duration::from_secs(60);
+        let mut changes = self.users.as_ref().map(|users| users.changes());
+        loop {
+            let interval = self.ttl.map_or(LONGEST, |ttl| (ttl / 4).clamp(Duration::from_millis(100), LONGEST));
+            let change = async {
+                match &mut changes {
+                    Some(changes) if changes.changed().await.is_ok() => {}
+                    _ => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(interval) => {}
+                // Not before the statement that made the change has answered.
+                () = change => tokio::time::sleep(AFTER_CHANGE).await,
+            }
+            self.close_expired();
+        }
     }
 
     /// Drops expired sessions when the table is full and, where that does not suffice, the oldest one that was never used
@@ -270,6 +326,12 @@ impl Sessions {
         self.close(&session);
         true
     }
+}
+
+/// Address of the client of a call.
+fn peer(extensions: &Extensions) -> IpAddr {
+    let connection = extensions.get::<Arc<Connection>>();
+    connection.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |connection| connection.peer)
 }
 
 fn too_many_sessions(max: usize) -> Status {

@@ -13,11 +13,11 @@ use std::{
 use arrow_flight::sql::{ProstMessageExt, TicketStatementQuery};
 use parking_lot::Mutex;
 use prost::Message;
+use terrace_access::random_secret;
 use tokio::time::Instant;
 use tonic::Status;
 
 use crate::{
-    auth::random_token,
     engine::{SessionId, StatementId},
     kept::{Charge, Full, Kept},
     session::Session,
@@ -150,7 +150,7 @@ impl Tickets {
 
     /// Keeps a query for a later fetch; returns the bytes of a Flight ticket.
     pub(crate) fn issue(&self, session: &Session, query: PendingQuery) -> Result<Vec<u8>, Status> {
-        let handle = random_token();
+        let handle = random_secret();
         let now = Instant::now();
         let mut table = self.table.lock();
         if table.pending.len() >= self.max || table.next_sweep.is_none_or(|at| at <= now) {

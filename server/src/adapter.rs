@@ -61,7 +61,7 @@ impl flight::Engine for FlightEngine {
     }
 
     fn open_session(&self, principal: flight::Principal) -> EngineResult<SessionId> {
-        Ok(SessionId(self.0.open_session(&principal.user).id().to_owned()))
+        Ok(SessionId(self.0.open_session_for(principal).id().to_owned()))
     }
 
     fn close_session(&self, session: &SessionId) {

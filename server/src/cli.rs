@@ -8,7 +8,7 @@ use crate::config::{Config, ConfigOverride};
 use crate::error::Result;
 use crate::maintenance::{backup, check, du, rebuild};
 use crate::terminal::{out, outln};
-use crate::{advise, calibrate, demo, health, load, moves, placement, serve, sql, tiers};
+use crate::{advise, calibrate, demo, health, load, moves, placement, serve, sql, tiers, users};
 
 /// Analytical SQL over data larger than DRAM: every column of every batch lies on the tier where it pays most.
 #[derive(Debug, Parser)]
@@ -231,6 +231,19 @@ Examples:
   terrace du --data-dir ./terrace-data --json
 ")]
     Du(du::Options),
+    /// Make a first user, or a way back in, in a data directory that no server uses
+    #[command(after_help = "\
+A server without a user is open to everybody who reaches it, and listens on loopback only. Once there is a user, it asks for
+user and password, or a token. CREATE USER, ALTER USER and DROP USER do the same in SQL; CREATE TOKEN makes tokens. The
+password is asked for, or read from standard input.
+
+Examples:
+  terrace user create ann --data-dir ./terrace-data
+  terrace user create bob --data-dir ./terrace-data < password.txt
+  terrace user reset ann --data-dir ./terrace-data          a new password, and the rights of a superuser
+  terrace user list --data-dir ./terrace-data
+")]
+    User(users::Options),
     /// Print or check the configuration
     #[command(after_help = "\
 Command line > environment (TERRACE_...) > file > default. The key tiers.dram.budget is TERRACE_TIERS_DRAM_BUDGET.
@@ -364,6 +377,7 @@ pub fn run() -> Result<()> {
         Command::Restore(options) => backup::restore(&options),
         Command::RebuildCatalog(options) => rebuild::run(&options),
         Command::Du(options) => du::run(&options),
+        Command::User(options) => users::run(&options),
         Command::Config { command: ConfigCommand::Print { options } } => print(&options.load()?),
         Command::Config { command: ConfigCommand::Check { file } } => {
             let config = Config::load(Some(&file), [], Vec::new())?;

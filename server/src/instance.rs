@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use terrace_access::Owner;
 use terrace_planner_ext::engine::{Engine, EngineOptions, FileAccess, MiningMode, MiningOptions, pool_file};
 use terrace_tier_store::placement::{HysteresisOptions, MergeKind, TieringMode};
 use terrace_tier_store::store::{CompressionChoice, NvmOptions, ReadGapChoice};
@@ -152,6 +153,7 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, runtimes: 
         },
         hot_view_bytes_per_s: config.compaction.rate_limit.resolve(1 << 30),
         files: file_access(config),
+        owner: config.user.clone().zip(config.password.clone()).map(|(name, password)| Owner { name, password }),
         ..EngineOptions::new(config.data_dir.join("spill"), runtimes.execution.handle().clone())
     }
 }
@@ -161,7 +163,6 @@ fn file_access(config: &Config) -> FileAccess {
     let listed = |folders: &str| folders.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect();
     let roots = |given: &Option<String>| match given {
         Some(folders) => listed(folders),
-        None if config.password.is_some() => Vec::new(),
         None => vec![PathBuf::from("/")],
     };
     let read_roots = roots(&config.files.read_roots);
@@ -170,6 +171,7 @@ fn file_access(config: &Config) -> FileAccess {
     protected.extend(config.tiers.nvm.path.as_deref().map(pool_file));
     protected.extend([&config.tls.cert, &config.tls.key, &config.tls.client_ca].into_iter().flatten().cloned());
     FileAccess::new(read_roots, write_roots, protected)
+        .with_set_roots(config.files.read_roots.is_some(), config.files.write_roots.is_some())
 }
 
 fn store_options(config: &Config, plan: &MemoryPlan) -> Result<StoreOptions> {

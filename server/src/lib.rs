@@ -32,6 +32,7 @@
 //! - [`terminal`]: standard output and standard error
 //! - [`tiers`]: `terrace tiers`
 //! - [`tpch`]: TPC-H queries and generators
+//! - [`users`]: `terrace user`
 //!
 //! The binary is a thin shell around [`main`]. Tests use [`serve::Server`] in their own process.
 
@@ -64,6 +65,7 @@ pub mod sql;
 pub mod terminal;
 pub mod tiers;
 pub mod tpch;
+pub mod users;
 
 use std::process::ExitCode;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use terrace_flight::{Authentication, FlightOptions, FlightServer};
+use terrace_flight::{FlightOptions, FlightServer};
 use terrace_planner_ext::engine::Engine;
 use terrace_tier_store::Store;
 use terrace_tier_store::placement::TieringMode;
@@ -22,7 +22,7 @@ use crate::adapter::FlightEngine;
 use crate::client::Connection;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::http::{self, AppState, Credentials, ServerInfo};
+use crate::http::{self, AppState, ServerInfo};
 use crate::instance::Instance;
 use crate::memory::MemoryPlan;
 use crate::network::{Limits, Listener, NetworkFigures, Protocol, ServerTls, TlsOptions, check_exposure};
@@ -54,10 +54,12 @@ impl Server {
     /// Starts a server; it serves when this returns.
     ///
     /// # Errors
-    /// [`Error::Listen`] for a port in use, or an address beyond loopback without a password or TLS; [`Error::File`] for
+    /// [`Error::Listen`] for a port in use, or an address beyond loopback without users or TLS; [`Error::File`] for
     /// certificates that cannot be used; and errors of [`Instance::open`].
     pub fn start(config: Config) -> Result<Self> {
-        check_exposure(&config)?;
+        if config.password.is_some() {
+            check_exposure(&config, true)?;
+        }
         let tls = ServerTls::load(&config)?;
         let network = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -79,6 +81,8 @@ impl Server {
                 .transpose()?,
         };
         let instance = Instance::open(&config)?;
+        // Which users there are, the catalog knows.
+        check_exposure(&config, !instance.engine.users().is_open())?;
         let mut server = Self {
             config,
             instance,
@@ -98,13 +102,9 @@ impl Server {
         let Some(network) = &self.network else { return };
         // Listeners and connections live on this runtime.
         let _inside = network.enter();
-        let password = self.config.user.clone().zip(self.config.password.clone());
         let query_bytes = self.instance.plan.query_bytes;
         let options = FlightOptions {
-            authentication: match &password {
-                Some((user, password)) => Authentication::Password { user: user.clone(), password: password.clone() },
-                None => Authentication::Open,
-            },
+            users: Some(Arc::clone(self.engine().users())),
             drain_timeout: self.config.grace.0,
             max_received_bytes: (self.instance.plan.reserve_bytes / 3).max(32 << 20),
             max_kept_bytes_per_session: (query_bytes / 16).max(16 << 20),
@@ -120,7 +120,6 @@ impl Server {
             flight_addr: self.flight_addr,
             http_addr: self.http_addr,
             started_unix_us: crate::unix_us(),
-            credentials: password.map(|(user, password)| Credentials { user, password }),
             prices_per_gb: self.config.tiers.prices_per_gb(),
             tls: self.tls.is_some(),
         };
@@ -274,10 +273,9 @@ impl Server {
         let tiering = &self.config.tiering;
         let every = format!("an epoch every {}", tiering.interval);
         lines.push(("tiering", if tiering.enabled { every } else { "off".to_owned() }));
-        let open = if self.config.password.is_none() {
-            "open to every user of this machine"
-        } else {
-            "requires user and password"
+        let open = match self.engine().users().is_open() {
+            true => "open to every user of this machine",
+            false => "requires user and password, or a token",
         };
         let (grpc, http) = self.schemes();
         lines.push(("Flight SQL", format!("{grpc}://{}   ({open})", self.flight_addr)));

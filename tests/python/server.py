@@ -92,7 +92,7 @@ class Server:
             self.process.wait()
 
 
-def terrace(*arguments, check=True, seconds=600, env=None):
+def terrace(*arguments, check=True, seconds=600, env=None, stdin=None):
     """Runs the binary and returns the finished process with its output as text."""
-    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, check=check, timeout=seconds,
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, check=check, timeout=seconds, input=stdin,
                           env={**os.environ, **(env or {})})

@@ -1,13 +1,19 @@
 //! Logging in, sessions, options, stopping.
 
-use std::{collections::HashMap, sync::atomic::Ordering::SeqCst, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
 
 use prost::Message;
+use terrace_access::{MemoryRecords, NewToken, NewUser, Owner, UserChange, Users};
+use terrace_model::clock::SystemClock;
 use tonic::Code;
 
 use super::{Client, Harness, act, eventually, query, rows, status};
 use crate::{
-    Authentication, FlightOptions,
+    FlightOptions,
     proto::{
         CloseSessionResult, GetSessionOptionsResult, OptionValue, SessionOptionValue, SetSessionOptionsRequest,
         SetSessionOptionsResult,
@@ -15,8 +21,9 @@ use crate::{
 };
 
 fn with_password() -> FlightOptions {
-    let authentication = Authentication::Password { user: "ada".into(), password: "secret".into() };
-    FlightOptions { authentication, ..FlightOptions::default() }
+    let owner = Owner { name: "ada".into(), password: "secret".into() };
+    let users = Users::open(Arc::new(MemoryRecords::default()), Some(owner), Arc::new(SystemClock::default())).unwrap();
+    FlightOptions { users: Some(users), ..FlightOptions::default() }
 }
 
 async fn refused(client: &mut Client) -> String {
@@ -46,6 +53,39 @@ async fn a_password_buys_a_token() {
     other.clear_token();
     other.set_header("authorization", "Digest abc");
     assert!(refused(&mut other).await.contains("neither 'Basic"));
+}
+
+#[tokio::test]
+async fn sessions_end_when_their_user_or_token_does() {
+    let options = with_password();
+    let users = Arc::clone(options.users.as_ref().unwrap());
+    let harness = Harness::start(options).await;
+    let owner = users.log_in("ada", "secret").await.unwrap();
+    let bob = NewUser { name: "bob".into(), password: "correct horse".into(), is_superuser: false };
+    users.create_user(&owner, &bob).unwrap();
+    let reading = NewToken { name: "t".into(), user: "bob".into(), is_read_only: true, valid_for: None };
+    let (secret, _) = users.create_token(&owner, &reading).unwrap();
+
+    let mut by_password = harness.connect().await;
+    by_password.handshake("bob", "correct horse").await.unwrap();
+    query(&mut by_password, "rows 3").await.unwrap();
+    let mut by_token = harness.connect().await;
+    by_token.set_token(secret.clone());
+    query(&mut by_token, "rows 3").await.unwrap();
+    // The token in place of a password.
+    harness.connect().await.handshake("bob", &secret).await.unwrap();
+    let opened: Vec<_> = harness.engine.sessions.lock().iter().map(|(_, who)| who.clone()).collect();
+    assert_eq!(opened.iter().map(|who| who.is_read_only).collect::<Vec<_>>(), [false, true, true]);
+    assert!(opened.iter().all(|who| who.user == "bob" && !who.is_superuser));
+
+    let password = UserChange { password: Some("battery staple".into()), ..UserChange::default() };
+    users.alter_user(&owner, "bob", &password).unwrap();
+    assert!(refused(&mut by_password).await.contains("log in again"));
+    eventually("their sessions end", || harness.engine.sessions.lock().is_empty()).await;
+    query(&mut by_token, "rows 3").await.unwrap();
+    users.drop_user(&owner, "bob").unwrap();
+    assert!(refused(&mut by_token).await.contains("log in again"));
+    eventually("the session of the token ends", || harness.engine.sessions.lock().is_empty()).await;
 }
 
 #[tokio::test]

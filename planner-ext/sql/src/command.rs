@@ -3,6 +3,7 @@
 use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
 use datafusion::sql::sqlparser::ast::{AlterTable, Expr};
 
+use crate::access::{AccessCommand, CreateToken};
 use crate::hot_view::HotViewCommand;
 use crate::kind::{Privilege, StatementKind};
 use crate::names::NameParts;
@@ -83,6 +84,10 @@ pub enum Action {
     Tiering(TieringCommand),
     /// CANCEL QUERY.
     Cancel(CancelCommand),
+    /// CREATE, ALTER and DROP USER, and DROP TOKEN.
+    Access(AccessCommand),
+    /// CREATE TOKEN, which returns rows.
+    CreateToken(CreateToken),
 }
 
 /// A statement of DataFusion's grammar that the planner plans; the engine adds `extras`.

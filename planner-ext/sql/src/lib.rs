@@ -14,6 +14,7 @@
 //! - [`tier`]: ALTER SYSTEM .. TIER
 //! - [`tiering_commands`]: queries and orders on placement, commands to the tiering loop
 //! - [`hot_view`]: statements on hot views
+//! - [`access`]: statements on users and tokens
 //! - [`view_options`]: options of hot views
 //!
 //! What a command consists of:
@@ -28,7 +29,9 @@
 //! - [`ast_nodes`]: builds small parts of syntax trees
 //! - [`source_text`]: cuts texts of views and defaults out of statements, for the catalog
 //! - [`defaults`]: syntax trees of default values
+//! - [`secrets`]: texts of statements without passwords
 
+pub mod access;
 pub mod ast_nodes;
 pub mod command;
 pub mod defaults;
@@ -41,6 +44,7 @@ pub mod parse;
 pub mod prepare;
 pub mod rewrite;
 pub mod rule;
+pub mod secrets;
 pub mod source_text;
 #[cfg(test)]
 mod tests;

@@ -73,7 +73,12 @@ pub(crate) fn named_by(action: &Action) -> Vec<ObjectRef> {
         Action::Rule(command) => found.add(ObjectKind::Relation, &command.table, Use::Define),
         Action::HotView(command) => found.add_hot_view(command),
         Action::Placement(statement) => found.add_placement(statement),
-        Action::Prepare(_) | Action::Transaction(_) | Action::Tiering(_) | Action::Cancel(_) => {}
+        Action::Prepare(_)
+        | Action::Transaction(_)
+        | Action::Tiering(_)
+        | Action::Cancel(_)
+        | Action::Access(_)
+        | Action::CreateToken(_) => {}
     }
     found.0
 }

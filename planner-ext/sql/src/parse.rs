@@ -4,6 +4,7 @@
 //! planner does not support, and recognises ALTER TABLE, COMMENT ON and COPY .. FROM. It also recognises DROP, which must
 //! work on a view that can no longer be planned. Unsupported statements are refused here with a reason.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement as SqlStatement;
@@ -23,7 +24,8 @@ use crate::command::{
 };
 use crate::dialect::{self, tokenize};
 use crate::rewrite::Change;
-use crate::{NameParts, StatementKind, hot_view, normalized, prepare, rule, tiering_commands};
+use crate::secrets::without_secrets;
+use crate::{NameParts, StatementKind, access, hot_view, normalized, prepare, rule, tiering_commands};
 
 /// Parses exactly one statement.
 ///
@@ -46,6 +48,21 @@ pub fn parse(sql: &str) -> Result<Command> {
     if first.iter().all(|t| matches!(t, Token::SemiColon | Token::EOF)) {
         return Err(Error::invalid("the statement is empty"));
     }
+    if access::is_access(&first) {
+        return access::parse(tokens);
+    }
+    parse_tokens(tokens, sql).map_err(|error| match without_secrets(sql) {
+        Cow::Borrowed(_) => error,
+        // Errors of the parser repeat what they found.
+        Cow::Owned(_) => {
+            Error::invalid("CREATE USER and ALTER USER are statements of their own, not a part of another one")
+        }
+    })
+}
+
+/// Parses a statement by its first words.
+fn parse_tokens(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Command> {
+    let first: Vec<&Token> = tokens.iter().map(|t| &t.token).filter(|t| !matches!(t, Token::Whitespace(_))).collect();
     if is_copy_from(&first) {
         return parse_copy_from(tokens);
     }

@@ -52,6 +52,7 @@ impl Engine {
         let admission = Arc::clone(&self.admission);
         let live = Live {
             store: Arc::clone(&self.store),
+            users: Arc::clone(&self.users),
             statements: Arc::new(move || registry.statements()),
             workload_groups: Arc::new(move || admission.group_records(&groups)),
             hot_views: self.hot_views.clone(),

@@ -101,7 +101,9 @@ impl Execute for Action {
             | Self::Rule(_)
             | Self::HotView(_)
             | Self::Tiering(_)
-            | Self::Cancel(_) => Ok(Outline::Count),
+            | Self::Cancel(_)
+            | Self::Access(_) => Ok(Outline::Count),
+            Self::CreateToken(statement) => statement.plan(planning).await,
         }
     }
 
@@ -122,6 +124,8 @@ impl Execute for Action {
             Self::Placement(statement) => statement.run(execution).await,
             Self::Tiering(statement) => statement.run(execution).await,
             Self::Cancel(statement) => statement.run(execution).await,
+            Self::Access(statement) => statement.run(execution).await,
+            Self::CreateToken(statement) => statement.run(execution).await,
         }
     }
 }

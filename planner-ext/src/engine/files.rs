@@ -26,6 +26,7 @@ use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::execution::session_state::SessionState;
 use parking_lot::Mutex;
@@ -47,6 +48,8 @@ pub struct FileAccess {
     read: Roots,
     write: Roots,
     protected: Vec<PathBuf>,
+    /// Whether default roots are roots no more.
+    is_closed: Arc<AtomicBool>,
     /// Files that were added to the server's own while it runs.
     added: Arc<Mutex<Vec<PathBuf>>>,
 }
@@ -55,6 +58,8 @@ pub struct FileAccess {
 #[derive(Debug, Clone)]
 struct Roots {
     folders: Vec<PathBuf>,
+    /// Whether they come from the configuration, not from its default, which holds for a server that is open to everybody.
+    is_set: bool,
     setting: &'static str,
 }
 
@@ -62,9 +67,10 @@ impl FileAccess {
     /// Allows reading and writing below these folders, except for `protected` files and folders, those of the server.
     pub fn new(read_roots: Vec<PathBuf>, write_roots: Vec<PathBuf>, protected: Vec<PathBuf>) -> Self {
         Self {
-            read: Roots { folders: read_roots, setting: "files.read_roots" },
-            write: Roots { folders: write_roots, setting: "files.write_roots" },
+            read: Roots { folders: read_roots, is_set: true, setting: "files.read_roots" },
+            write: Roots { folders: write_roots, is_set: true, setting: "files.write_roots" },
             protected,
+            is_closed: Arc::default(),
             added: Arc::default(),
         }
     }
@@ -73,6 +79,23 @@ impl FileAccess {
     pub fn unrestricted(protected: Vec<PathBuf>) -> Self {
         let root = || vec![PathBuf::from("/")];
         Self::new(root(), root(), protected)
+    }
+
+    /// Says which roots come from the configuration; the others hold until [`FileAccess::close_default_roots`].
+    #[must_use]
+    pub fn with_set_roots(mut self, read: bool, write: bool) -> Self {
+        (self.read.is_set, self.write.is_set) = (read, write);
+        self
+    }
+
+    /// Lets roots that are not set be roots no more.
+    pub(super) fn close_default_roots(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    /// The folders of roots that hold now.
+    fn folders<'a>(&self, roots: &'a Roots) -> &'a [PathBuf] {
+        if roots.is_set || !self.is_closed.load(Ordering::Relaxed) { &roots.folders } else { &[] }
     }
 
     /// Protects more files and folders.
@@ -214,7 +237,7 @@ impl FileAccess {
 
     /// Opens the existing folder of a path below one of the roots, and checks it.
     fn open_folder(&self, found: &ResolvedPath, roots: &Roots) -> Result<Folder> {
-        let roots_there = roots.folders.iter().filter_map(|root| root.canonicalize().ok());
+        let roots_there = self.folders(roots).iter().filter_map(|root| root.canonicalize().ok());
         let mut last = Err(outside_roots(found, roots));
         for root in roots_there.filter(|root| found.folder.starts_with(root)) {
             last = Folder::open_below(&root, found);
@@ -229,7 +252,7 @@ impl FileAccess {
     /// Checks an open folder by its ancestors: those of the folder itself, whatever path led to it.
     fn check_folder(&self, folder: &Folder, found: &ResolvedPath, roots: &Roots) -> Result<()> {
         let own: Vec<(Identity, PathBuf)> = self.protected_identities().collect();
-        let roots_there: Vec<Identity> = roots.folders.iter().filter_map(Identity::from_path).collect();
+        let roots_there: Vec<Identity> = self.folders(roots).iter().filter_map(Identity::from_path).collect();
         let mut is_below = false;
         for ancestor in folder.ancestors() {
             let (ancestor, identity) = ancestor.map_err(|error| opened::errno_error("open", &found.path(), error))?;

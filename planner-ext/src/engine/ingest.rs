@@ -120,7 +120,7 @@ async fn ingest(
     transaction: Option<Arc<Transaction>>,
 ) -> Result<u64> {
     let engine = session.engine();
-    let _running = Running::enter(transaction.as_ref(), StatementKind::Ingest.privilege())?;
+    let _running = Running::enter(session, transaction.as_ref(), StatementKind::Ingest.privilege())?;
     let snapshot = session.snapshot_in(transaction.as_ref())?;
     let default = snapshot.default_schema().to_owned();
     let name = TableName::new(request.schema.clone().unwrap_or(default), request.table.clone());

@@ -11,6 +11,7 @@
 //! - [`execute`]: plans and runs a statement by its family
 //! - [`plan`]: plans queries and the other statements of DataFusion's grammar
 //! - [`session`]: users and the options of their statements
+//! - [`users`]: statements on users and tokens
 //! - [`base_config`]: options that every session starts with
 //! - [`prepare`]: PREPARE, EXECUTE and DEALLOCATE
 //! - [`statement`]: prepared statements and their plans
@@ -121,6 +122,7 @@ mod tier;
 mod tiering_commands;
 mod transaction;
 pub(crate) mod types;
+pub(crate) mod users;
 #[cfg(not(feature = "hot-views"))]
 pub(crate) mod views_off;
 #[cfg(feature = "hot-views")]
@@ -139,6 +141,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use parking_lot::Mutex;
+use terrace_access::{Owner, Principal, Users};
 use terrace_heap::HeapAccount;
 use terrace_tier_store::Store;
 use terrace_tier_store::clock::{Clock, SystemClock};
@@ -234,6 +237,8 @@ pub struct EngineOptions {
     pub mining: MiningOptions,
     /// Files that statements may name; the store's own folder is protected besides.
     pub files: FileAccess,
+    /// The user of the configuration.
+    pub owner: Option<Owner>,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
 }
@@ -265,6 +270,7 @@ impl EngineOptions {
             hot_view_bytes_per_s: 0,
             mining: MiningOptions::default(),
             files: FileAccess::unrestricted(Vec::new()),
+            owner: None,
             clock: Arc::new(SystemClock::default()),
         }
     }
@@ -315,6 +321,7 @@ pub struct ColumnNotes {
 
 /// Sessions and statements over one store.
 pub struct Engine {
+    users: Arc<Users>,
     files: Arc<FileAccess>,
     store: Arc<Store>,
     options: EngineOptions,
@@ -392,7 +399,10 @@ impl Engine {
             },
             options.planning.clone(),
         );
+        let records = Arc::new(users::CatalogRecords(Arc::clone(&store)));
+        let users = Users::open(records, options.owner.clone(), Arc::clone(&clock)).map_err(users::access_error)?;
         let engine = Arc::new(Self {
+            users,
             planner: Arc::new(planner),
             plans: PlanCache::default(),
             hot_views: views::EngineViews::new(&store, &base_state, &options)?,
@@ -429,6 +439,7 @@ impl Engine {
             store,
             options,
         });
+        engine.close_default_roots();
         transaction::watch_idle(&engine);
         views::start(&engine);
         Ok(engine)
@@ -437,6 +448,18 @@ impl Engine {
     /// The store below.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// Who may use it.
+    pub fn users(&self) -> &Arc<Users> {
+        &self.users
+    }
+
+    /// Once there are users, files may be named only below folders that the configuration names.
+    fn close_default_roots(&self) {
+        if !self.users.is_open() {
+            self.files.close_default_roots();
+        }
     }
 
     /// The files that statements and requests may name.
@@ -525,11 +548,16 @@ impl Engine {
         self.admission.group_records(&self.groups)
     }
 
-    /// Opens a session for `user`; it lives until closed.
+    /// Opens a session in which everything is allowed, for a program that has the engine inside; it lives until closed.
     pub fn open_session(self: &Arc<Self>, user: &str) -> Arc<Session> {
+        self.open_session_for(Principal::anonymous(user))
+    }
+
+    /// Opens a session for whom a client has shown to be; it lives until closed.
+    pub fn open_session_for(self: &Arc<Self>, principal: Principal) -> Arc<Session> {
         let number = self.next_session.fetch_add(1, Ordering::Relaxed);
         let id = format!("s{:x}-{number}", self.clock.unix_us());
-        let session = Arc::new(Session::new(id.clone(), user.to_owned(), Arc::clone(self)));
+        let session = Arc::new(Session::new(id.clone(), principal, Arc::clone(self)));
         self.sessions.lock().insert(id, Arc::clone(&session));
         session
     }

@@ -157,7 +157,7 @@ async fn admit(
     results: &mut ResultSender,
 ) -> Result<Option<(Admitted, Executable)>> {
     let transaction = prepared.transaction()?;
-    let running = Running::enter(transaction.as_ref(), prepared.command().privilege())?;
+    let running = Running::enter(prepared.session(), transaction.as_ref(), prepared.command().privilege())?;
     let engine = prepared.session().engine();
     let planned = match prepared.outline(transaction.as_ref(), &ticket.interrupt()).await? {
         Outline::Plan(planned) => prepared.bind(*planned, parameters.as_ref())?,

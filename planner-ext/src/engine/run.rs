@@ -247,7 +247,7 @@ pub(super) async fn update(prepared: Arc<Prepared>, ticket: Ticket, parameters: 
 
 async fn run_update(prepared: &Arc<Prepared>, ticket: &Ticket, parameters: Option<&RecordBatch>) -> Result<u64> {
     let transaction = prepared.transaction()?;
-    let _running = Running::enter(transaction.as_ref(), prepared.command().privilege())?;
+    let _running = Running::enter(prepared.session(), transaction.as_ref(), prepared.command().privilege())?;
     let action = &prepared.command().action;
     let execution = |transaction| Execution { prepared, ticket, parameters, transaction };
     if let Some(transaction) = transaction.as_ref().filter(|_| prepared.kind() == StatementKind::Ddl) {

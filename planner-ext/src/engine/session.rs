@@ -1,5 +1,6 @@
 //! Sessions: a user, and the options their statements run with.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +8,10 @@ use std::time::Duration;
 
 use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
+use terrace_access::Principal;
 use terrace_scan::session_options::SessionOptions;
 use terrace_sql::prepare::NamedStatement;
+use terrace_sql::secrets::without_secrets;
 use terrace_sql::{CATALOG, DEFAULT_SCHEMA, StatementKind};
 
 use super::Engine;
@@ -70,7 +73,7 @@ pub(super) struct PlanPlace {
 /// One connection of one user.
 pub struct Session {
     id: String,
-    user: String,
+    principal: Principal,
     engine: Arc<Engine>,
     config: Mutex<SessionConfig>,
     /// Options set in this session, by full name. Locked before `config`, while both change.
@@ -87,16 +90,17 @@ pub struct Session {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("id", &self.id).field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("Session").field("id", &self.id).field("user", &self.principal.user).finish_non_exhaustive()
     }
 }
 
 impl Session {
-    pub(super) fn new(id: String, user: String, engine: Arc<Engine>) -> Self {
-        let config = engine.base_state.config().clone().with_extension(Arc::new(SessionUser(user.clone())));
+    pub(super) fn new(id: String, principal: Principal, engine: Arc<Engine>) -> Self {
+        let user = SessionUser(principal.user.clone());
+        let config = engine.base_state.config().clone().with_extension(Arc::new(user));
         Self {
             id,
-            user,
+            principal,
             engine,
             config: Mutex::new(config),
             options_set: Mutex::default(),
@@ -114,7 +118,12 @@ impl Session {
 
     /// The user that opened it.
     pub fn user(&self) -> &str {
-        &self.user
+        &self.principal.user
+    }
+
+    /// For whom its statements run.
+    pub(super) fn principal(&self) -> &Principal {
+        &self.principal
     }
 
     pub(super) fn engine(&self) -> &Arc<Engine> {
@@ -131,7 +140,7 @@ impl Session {
         let options_set = self.options_set.lock();
         let is_wanted = SessionOptions::from_config(self.config.lock().options()).plan_cache;
         let options = || Arc::clone(&options_set.of_plans);
-        let key = || PlanKey { user: self.user.clone(), options: options(), sql: Arc::clone(sql) };
+        let key = || PlanKey { user: self.user().to_owned(), options: options(), sql: Arc::clone(sql) };
         is_wanted.then(|| PlanPlace { key: key(), settings: self.settings() })
     }
 
@@ -166,8 +175,13 @@ impl Session {
     pub(super) fn start_statement(&self, sql: &Arc<str>, kind: StatementKind) -> Result<Ticket> {
         let options = SessionOptions::from_config(self.config.lock().options());
         let time_limit = Some(options.statement_timeout.0).filter(|timeout| !timeout.is_zero());
-        let group = self.engine.groups.find(&options.workload_group, &self.user)?;
-        self.engine.registry.start(&NewStatement { session: &self.id, user: &self.user, group, sql, kind, time_limit })
+        let group = self.engine.groups.find(&options.workload_group, self.user())?;
+        let shown = match without_secrets(sql) {
+            Cow::Borrowed(_) => Arc::clone(sql),
+            Cow::Owned(shown) => shown.into(),
+        };
+        let sql = &shown;
+        self.engine.registry.start(&NewStatement { session: &self.id, user: self.user(), group, sql, kind, time_limit })
     }
 
     /// Parses and plans one SQL statement. Runs nothing.
@@ -229,7 +243,7 @@ impl Session {
         };
         check_value(full, &new)?;
         if full == "terrace.workload_group" {
-            self.engine.groups.find(&new, &self.user)?;
+            self.engine.groups.find(&new, self.user())?;
         }
         if full == "datafusion.catalog.default_schema" && !self.engine.schemas()?.contains(&new) {
             return Err(Error::new(ErrorKind::NotFound, format!("schema '{new}' does not exist")));

@@ -20,6 +20,7 @@ use terrace_tier_store::table::{NewRows, Table, TableVersion};
 use super::Engine;
 use super::execute::{Execute, Execution};
 use super::session::Session;
+use super::users;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How often idle transactions are looked for.
@@ -71,11 +72,18 @@ impl Drop for Attempt {
 pub(super) struct Running(Arc<Transaction>);
 
 impl Running {
-    /// Lets a statement run in the transaction that it belongs to, if there is one. Every statement comes through here.
+    /// Lets a statement of a session run in the transaction that it belongs to, if there is one. Every statement comes through
+    /// here.
     ///
     /// # Errors
-    /// [`ErrorKind::FailedPrecondition`] when a READ ONLY transaction refuses what needs `privilege`.
-    pub(super) fn enter(transaction: Option<&Arc<Transaction>>, privilege: Privilege) -> Result<Option<Self>> {
+    /// [`ErrorKind::PermissionDenied`] when the session may not do what needs `privilege`, and
+    /// [`ErrorKind::FailedPrecondition`] when a READ ONLY transaction refuses it.
+    pub(super) fn enter(
+        session: &Session,
+        transaction: Option<&Arc<Transaction>>,
+        privilege: Privilege,
+    ) -> Result<Option<Self>> {
+        users::authorize(session.principal(), privilege)?;
         let Some(transaction) = transaction else { return Ok(None) };
         transaction.authorize(privilege)?;
         transaction.running.fetch_add(1, Ordering::SeqCst);

@@ -20,6 +20,8 @@
 //! - `segments`: `system.segments`
 //! - `tables`: `system.tables`
 //! - `tiers`: `system.tiers`
+//! - `tokens`: `system.tokens`, and what CREATE TOKEN returns
+//! - `users`: `system.users`
 //! - `workload_groups`: `system.workload_groups`
 
 mod calibration;
@@ -38,6 +40,8 @@ mod queries;
 mod segments;
 mod tables;
 mod tiers;
+pub(crate) mod tokens;
+mod users;
 mod workload_groups;
 
 use std::fmt;
@@ -54,6 +58,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPu
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use terrace_access::Users;
 use terrace_tier_store::Store;
 use terrace_tier_store::table::{Table, TableName};
 
@@ -68,6 +73,7 @@ use crate::error::Result;
 #[derive(Clone)]
 pub(crate) struct Live {
     pub(crate) store: Arc<Store>,
+    pub(crate) users: Arc<Users>,
     pub(crate) statements: Arc<dyn Fn() -> Vec<StatementRecord> + Send + Sync>,
     pub(crate) workload_groups: Arc<dyn Fn() -> Vec<WorkloadGroupRecord> + Send + Sync>,
     pub(crate) hot_views: EngineViews,
@@ -130,7 +136,7 @@ type Rows = fn(Live, NameFilter) -> Result<Batches>;
 /// Name, schema and rows of a table.
 type TableEntry = (&'static str, fn() -> SchemaRef, Rows);
 
-const TABLES: [TableEntry; 16] = [
+const TABLES: [TableEntry; 18] = [
     ("calibration", || calibration::columns().schema(), calibration::rows),
     ("chunks", || chunks::columns().schema(), chunks::rows),
     ("columns", || columns::columns().schema(), columns::rows),
@@ -146,6 +152,8 @@ const TABLES: [TableEntry; 16] = [
     ("tables", || tables::columns().schema(), tables::rows),
     ("tier_costs", || calibration::cost_columns().schema(), calibration::cost_rows),
     ("tiers", || tiers::columns().schema(), tiers::rows),
+    ("tokens", || tokens::columns().schema(), tokens::rows),
+    ("users", || users::columns().schema(), users::rows),
     ("workload_groups", || workload_groups::columns().schema(), workload_groups::rows),
 ];
 

@@ -45,9 +45,10 @@ section! {
         pub data_dir: PathBuf = PathBuf::from("terrace-data"),
         /// What to log: error, warn, info, debug, trace, or a filter such as `info,terrace_tier_store=debug`.
         pub log: String = "warn".to_owned(),
-        /// User that clients must name. Only with `password`.
+        /// Name of a user whom no statement can change. Only with `password`.
         pub user: Option<String> = None,
-        /// Password of that user. Without one the server is open, and then listens on loopback addresses only.
+        /// Password of that user. A server without it, and without users of `CREATE USER`, is open, and then listens on loopback
+        /// addresses only.
         pub password: Option<String> = None,
         /// Listen beyond loopback without TLS, because something else encrypts: a proxy, a tunnel, a private network.
         pub insecure_listen: bool = false,
@@ -84,7 +85,8 @@ section! {
     /// Files of this machine that statements (COPY, external tables) and requests (backups, tiers) may name. What belongs
     /// to the server itself is never among them.
     pub struct FilesConfig {
-        /// Folders below which files may be read, with `:` between them. Default: `/` without a password, none with one.
+        /// Folders below which files may be read, with `:` between them. Default: `/` while the server has no user, none once it has
+        /// one.
         pub read_roots: Option<String> = None,
         /// The same for files to be written.
         pub write_roots: Option<String> = None,

@@ -1,11 +1,11 @@
-//! Authorisation: HTTP Basic for the API, and no state change on behalf of a foreign page.
+//! Authorisation: HTTP Basic or a token for the API, and no state change on behalf of a foreign page.
 //!
 //! - `/healthz`, `/readyz` and `/metrics` are open: supervisors and scrapers have no password, and the series name no
-//!   values of any row. All other paths need the credentials when the server has some.
+//!   values of any row. All other paths need credentials once the server has users.
 //! - A server on loopback answers only to loopback names in `Host`, so a page that rebinds its DNS name reads nothing.
 //! - Wrong passwords are answered ever later: see [`terrace_flight::Logins`].
 //! - A state change needs an `Origin` equal to `Host` when a browser sends one, and `POST` and `PUT` need
-//!   `Content-Type: application/json`, which no HTML form can send.
+//!   `Content-Type: application/json`, which no HTML form can send. A token that is READ ONLY changes nothing.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -14,68 +14,81 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-
-use terrace_flight::TooManyLogins;
+use base64::Engine as _;
+use terrace_access::{LoginError, Principal, Users};
+use terrace_flight::{Logins, TooManyLogins};
 
 use super::problem::{Problem, Result};
 use super::service::Peer;
-use super::state::{AppState, Credentials, ServerInfo};
+use super::state::{AppState, ServerInfo};
 
 /// Paths that need no credentials.
 pub(super) const OPEN: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Middleware in front of every route.
 pub async fn guard(State(state): State<Arc<AppState>>, request: Request, next: Next) -> Result<Response> {
-    if let Some(login) = Login::find(&state.info, &request) {
-        login.take_turn(&state).await?;
+    let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
+    check_host(&state.info, headers)?;
+    if !OPEN.contains(&path) {
+        let peer = request.extensions().get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+        let given = text(headers, header::AUTHORIZATION);
+        let caller = authenticate(state.users(), &state.network.logins, peer, given).await?;
+        if caller.is_read_only && !is_reading(method) {
+            let detail = "the token of this request is READ ONLY: it may read, and change nothing";
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+        }
     }
-    check(&state.info, request.method(), request.uri().path(), request.headers())?;
+    check_change(method, headers)?;
     Ok(next.run(request).await)
 }
 
-/// Credentials that a request shows where it has to.
-struct Login {
-    peer: IpAddr,
-    user: String,
-    is_right: bool,
+/// Finds for whom a request is made, from its `Authorization`.
+async fn authenticate(users: &Users, logins: &Logins, peer: IpAddr, given: Option<&str>) -> Result<Principal> {
+    if users.is_open() {
+        return Ok(Principal::anonymous(""));
+    }
+    let (scheme, value) = given.and_then(|given| given.split_once(' ')).ok_or_else(Problem::unauthorized)?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return users.check_token(value.trim()).ok_or_else(Problem::unauthorized);
+    }
+    let decoded = base64::engine::general_purpose::STANDARD.decode(value.trim()).ok();
+    let decoded =
+        decoded.filter(|_| scheme.eq_ignore_ascii_case("basic")).and_then(|bytes| String::from_utf8(bytes).ok());
+    let (user, password) =
+        decoded.as_deref().and_then(|decoded| decoded.split_once(':')).ok_or_else(Problem::unauthorized)?;
+    let busy = |detail, retry_after| Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).with_retry_after(retry_after);
+    logins.wait(peer, user).await.map_err(|TooManyLogins { retry_after }| {
+        busy("too many wrong passwords came from this address", retry_after)
+    })?;
+    match users.log_in(user, password).await {
+        Err(LoginError::Busy { retry_after }) => Err(busy("too many passwords are being checked", retry_after)),
+        verified => {
+            logins.note(peer, user, verified.is_ok());
+            verified.map_err(|_| Problem::unauthorized())
+        }
+    }
 }
 
-impl Login {
-    fn find(info: &ServerInfo, request: &Request) -> Option<Self> {
-        let wanted = info.credentials.as_ref().filter(|_| !OPEN.contains(&request.uri().path()))?;
-        let given = text(request.headers(), header::AUTHORIZATION)?;
-        let user = Credentials::user(given)?;
-        let peer = request.extensions().get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
-        Some(Self { peer, user, is_right: wanted.accept(given) })
-    }
-
-    /// Waits as long as earlier wrong passwords demand, whether or not this one is right.
-    async fn take_turn(self, state: &AppState) -> Result<()> {
-        let logins = &state.network.logins;
-        logins.wait(self.peer, &self.user).await.map_err(|TooManyLogins { retry_after }| {
-            let detail = "too many wrong passwords came from this address";
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).with_retry_after(retry_after)
-        })?;
-        logins.note(self.peer, &self.user, self.is_right);
-        Ok(())
-    }
+fn is_reading(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-fn check(info: &ServerInfo, method: &Method, path: &str, headers: &HeaderMap) -> Result<()> {
+/// Refuses names other than loopback's where the server listens on loopback.
+fn check_host(info: &ServerInfo, headers: &HeaderMap) -> Result<()> {
     let host = text(headers, header::HOST).unwrap_or_default();
     if info.http_addr.ip().is_loopback() && !is_loopback_name(host) {
         let detail = format!("this server listens on loopback and answers only requests to localhost, not to '{host}'");
         return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, detail));
     }
-    if let Some(credentials) = info.credentials.as_ref().filter(|_| !OPEN.contains(&path)) {
-        let given = text(headers, header::AUTHORIZATION).unwrap_or_default();
-        if !credentials.accept(given) {
-            return Err(Problem::unauthorized());
-        }
-    }
-    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
+    Ok(())
+}
+
+/// Refuses a change that a foreign page could have sent.
+fn check_change(method: &Method, headers: &HeaderMap) -> Result<()> {
+    if is_reading(method) {
         return Ok(());
     }
+    let host = text(headers, header::HOST).unwrap_or_default();
     if let Some(origin) = text(headers, header::ORIGIN)
         && origin.split_once("://").map(|(_, authority)| authority) != Some(host)
     {
@@ -109,61 +122,80 @@ fn is_loopback_name(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use terrace_access::{MemoryRecords, NewToken, Owner};
+    use terrace_tier_store::clock::SystemClock;
+
     use super::*;
 
-    fn info(addr: &str, credentials: Option<Credentials>) -> ServerInfo {
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn info(addr: &str) -> ServerInfo {
         ServerInfo {
             version: "0".into(),
             data_dir: "/data".into(),
             flight_addr: addr.parse().unwrap(),
             http_addr: addr.parse().unwrap(),
             started_unix_us: 0,
-            credentials,
             prices_per_gb: Vec::new(),
             tls: false,
         }
     }
 
-    fn status(info: &ServerInfo, method: Method, path: &str, headers: &[(&'static str, &str)]) -> u16 {
+    fn status(info: &ServerInfo, method: Method, headers: &[(&'static str, &str)]) -> u16 {
         let headers = headers.iter().map(|(k, v)| (k.parse().unwrap(), v.parse().unwrap())).collect();
-        check(info, &method, path, &headers).map_or_else(|problem| problem.status.as_u16(), |()| 200)
+        let checked = check_host(info, &headers).and_then(|()| check_change(&method, &headers));
+        checked.map_or_else(|problem| problem.status.as_u16(), |()| 200)
     }
 
     #[test]
     fn foreign_pages_change_nothing() {
-        let open = info("127.0.0.1:8080", None);
+        let open = info("127.0.0.1:8080");
         let json = ("content-type", "application/json; charset=utf-8");
         let host = ("host", "localhost:8080");
-        assert_eq!(status(&open, Method::POST, "/api/v1/epochs", &[host, json]), 200);
-        assert_eq!(
-            status(&open, Method::POST, "/api/v1/epochs", &[host, json, ("origin", "http://localhost:8080")]),
-            200
-        );
-        assert_eq!(
-            status(&open, Method::POST, "/api/v1/epochs", &[host, json, ("origin", "http://evil.example")]),
-            403
-        );
-        assert_eq!(status(&open, Method::POST, "/api/v1/epochs", &[host, json, ("origin", "null")]), 403);
-        assert_eq!(status(&open, Method::POST, "/api/v1/epochs", &[host, ("content-type", "text/plain")]), 415);
-        assert_eq!(status(&open, Method::PUT, "/api/v1/tiers/dram", &[host]), 415);
-        assert_eq!(status(&open, Method::GET, "/", &[("host", "evil.example:8080")]), 421);
-        assert_eq!(status(&open, Method::GET, "/", &[]), 421);
+        assert_eq!(status(&open, Method::POST, &[host, json]), 200);
+        assert_eq!(status(&open, Method::POST, &[host, json, ("origin", "http://localhost:8080")]), 200);
+        assert_eq!(status(&open, Method::POST, &[host, json, ("origin", "http://evil.example")]), 403);
+        assert_eq!(status(&open, Method::POST, &[host, json, ("origin", "null")]), 403);
+        assert_eq!(status(&open, Method::POST, &[host, ("content-type", "text/plain")]), 415);
+        assert_eq!(status(&open, Method::PUT, &[host]), 415);
+        assert_eq!(status(&open, Method::GET, &[("host", "evil.example:8080")]), 421);
+        assert_eq!(status(&open, Method::GET, &[]), 421);
         for name in ["127.0.0.1", "127.0.0.1:8080", "[::1]:8080", "LOCALHOST"] {
-            assert_eq!(status(&open, Method::GET, "/", &[("host", name)]), 200, "{name}");
+            assert_eq!(status(&open, Method::GET, &[("host", name)]), 200, "{name}");
         }
-        assert_eq!(status(&info("0.0.0.0:8080", None), Method::GET, "/", &[("host", "db.example")]), 200);
+        assert_eq!(status(&info("0.0.0.0:8080"), Method::GET, &[("host", "db.example")]), 200);
     }
 
-    #[test]
-    fn the_api_wants_the_password_and_probes_do_not() {
-        let closed = info("127.0.0.1:8080", Some(Credentials { user: "ada".into(), password: "x".into() }));
-        let host = ("host", "localhost");
-        for path in ["/healthz", "/readyz", "/metrics"] {
-            assert_eq!(status(&closed, Method::GET, path, &[host]), 200, "{path}");
+    fn users(owner: Option<&str>) -> Arc<Users> {
+        let owner = owner.map(|name| Owner { name: name.into(), password: "lace:d".into() });
+        Users::open(Arc::new(MemoryRecords::default()), owner, Arc::new(SystemClock::default())).unwrap()
+    }
+
+    #[tokio::test]
+    async fn requests_show_a_password_or_a_token() {
+        let basic = |text: &str| format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text));
+        let users = users(Some("ada"));
+        let logins = Logins::default();
+        let owner = authenticate(&users, &logins, PEER, Some(&basic("ada:lace:d"))).await.unwrap();
+        let lower = basic("ada:lace:d").replace("Basic", "basic");
+        assert_eq!(authenticate(&users, &logins, PEER, Some(&lower)).await.unwrap(), owner);
+        let new = NewToken { name: "t".into(), user: "ada".into(), is_read_only: true, valid_for: None };
+        let (token, _) = users.create_token(&owner, &new).unwrap();
+        let reader = authenticate(&users, &logins, PEER, Some(&format!("Bearer {token}"))).await.unwrap();
+        assert!(reader.is_read_only && reader.user == "ada");
+        let wrong = ["Bearer abc", "Basic ***", "Basic", "", "Digest x"].map(str::to_owned);
+        for wrong in wrong.into_iter().chain([basic("ada"), basic("bob:lace:d"), basic("ada:lace:d ")]) {
+            let problem = authenticate(&users, &logins, PEER, Some(&wrong)).await.unwrap_err();
+            assert_eq!(problem.status, StatusCode::UNAUTHORIZED, "{wrong}");
         }
-        for path in ["/", "/metrics/segments", "/api/v1/tiers", "/api/v1/openapi.json"] {
-            assert_eq!(status(&closed, Method::GET, path, &[host]), 401, "{path}");
-            assert_eq!(status(&closed, Method::GET, path, &[host, ("authorization", "Basic YWRhOng=")]), 200, "{path}");
-        }
+        assert_eq!(authenticate(&users, &logins, PEER, None).await.unwrap_err().status, StatusCode::UNAUTHORIZED);
+        assert_eq!(logins.failed(), 2, "wrong passwords are counted, other headers are not");
+    }
+
+    #[tokio::test]
+    async fn an_open_server_asks_nobody() {
+        let (users, logins) = (users(None), Logins::default());
+        assert!(authenticate(&users, &logins, PEER, None).await.is_ok());
+        assert!(authenticate(&users, &logins, PEER, Some("Basic YWRhOng=")).await.is_ok());
     }
 }

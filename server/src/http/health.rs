@@ -150,7 +150,7 @@ pub async fn server(State(state): State<Arc<AppState>>) -> Json<ServerStatus> {
         data_dir: info.data_dir.display().to_string(),
         resident_bytes: crate::metrics::resident_bytes(),
         sessions: state.flight.sessions(),
-        authentication: info.credentials.is_some(),
+        authentication: !state.users().is_open(),
     })
 }
 

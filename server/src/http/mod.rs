@@ -63,4 +63,4 @@ mod tiers;
 pub use problem::Problem;
 pub use routes::{probes, router};
 pub(crate) use service::{HEAD_TIMEOUT, PROBE_HEAD_TIMEOUT, serve};
-pub use state::{AppState, Credentials, ServerInfo};
+pub use state::{AppState, ServerInfo};

@@ -73,7 +73,7 @@ impl Problem {
 
     /// 401 with a challenge that makes browsers and curl ask for a password.
     pub fn unauthorized() -> Self {
-        let detail = "wrong or missing credentials; send TERRACE_USER and TERRACE_PASSWORD as HTTP Basic";
+        let detail = "wrong or missing credentials; send user and password as HTTP Basic, or a token as Bearer";
         Self { challenge: true, ..Self::new(StatusCode::UNAUTHORIZED, detail) }
     }
 }

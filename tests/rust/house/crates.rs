@@ -8,13 +8,14 @@ use serde_json::Value;
 use super::source::top;
 
 /// Crates without `terrace-`, lower ones first, each with those of ours that it may depend on.
-static ALLOWED: [(&str, &[&str]); 20] = [
+static ALLOWED: [(&str, &[&str]); 21] = [
     ("test-support", &[]),
     ("features", &[]),
     ("model", &[]),
     ("device", &["model"]),
+    ("access", &["model"]),
     ("ipc", &[]),
-    ("flight", &["model", "ipc"]),
+    ("flight", &["model", "access", "ipc"]),
     ("storage", &["model"]),
     ("placement", &["model", "storage"]),
     ("simulate", &["model", "storage", "placement"]),
@@ -24,8 +25,8 @@ static ALLOWED: [(&str, &[&str]); 20] = [
     ("sql", &["model", "error"]),
     ("scan", &["error", "tier-store"]),
     ("views", &["error", "tier-store", "sql", "scan"]),
-    ("planner-ext", &["heap", "error", "tier-store", "sql", "scan", "views", "ipc"]),
-    ("server", &["features", "tier-store", "heap", "planner-ext", "flight", "ipc"]),
+    ("planner-ext", &["access", "heap", "error", "tier-store", "sql", "scan", "views", "ipc"]),
+    ("server", &["features", "access", "tier-store", "heap", "planner-ext", "flight", "ipc"]),
     ("bench", &["features", "simulate", "tier-store", "planner-ext", "server"]),
     ("kernel-bench", &["model", "device"]),
     ("tests", &[]),

@@ -1,0 +1,104 @@
+//! Errors of changes of users and tokens, and of logins. None holds a secret.
+
+use std::time::Duration;
+
+use terrace_model::error::ErrorKind;
+
+/// Result of a change of users and tokens.
+pub type Result<T, E = AccessError> = std::result::Result<T, E>;
+
+/// Why a change of users or tokens was refused.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AccessError {
+    /// A name that cannot be one.
+    #[error(
+        "'{name}' cannot be the name of a {kind}: it must have 1 to 63 bytes, without ':', '/' and control characters"
+    )]
+    BadName {
+        /// "user" or "token".
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A password that cannot be one.
+    #[error("the password must have 8 to 1024 bytes")]
+    BadPassword,
+    /// The name is taken.
+    #[error("{kind} '{name}' already exists")]
+    Exists {
+        /// "user" or "token".
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// There is no such user or token.
+    #[error("{kind} '{name}' does not exist")]
+    Missing {
+        /// "user" or "token".
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The user of the configuration, whom statements cannot change.
+    #[error("'{0}' is the user of the configuration (TERRACE_USER), which statements cannot change")]
+    Configured(String),
+    /// Nobody could change users any more.
+    #[error("{0}")]
+    LastSuperuser(&'static str),
+    /// The caller lacks the right.
+    #[error("{0}")]
+    Denied(&'static str),
+    /// Too many users, or tokens of a user.
+    #[error("there are {most} {kind}s, which is the limit; drop some first")]
+    TooMany {
+        /// "user" or "token".
+        kind: &'static str,
+        /// The limit.
+        most: usize,
+    },
+    /// The password cannot be hashed.
+    #[error("the password cannot be hashed: {0}")]
+    Hash(String),
+    /// What is stored cannot be read.
+    #[error("what the catalog holds of {kind} '{name}' cannot be read: {message}")]
+    BadRecord {
+        /// "user" or "token".
+        kind: &'static str,
+        /// Its key.
+        name: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The catalog cannot be read or written.
+    #[error(transparent)]
+    Catalog(#[from] terrace_model::Error),
+}
+
+impl AccessError {
+    /// Its kind, by what the caller can do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::BadName { .. } | Self::BadPassword => ErrorKind::InvalidArgument,
+            Self::Exists { .. } => ErrorKind::AlreadyExists,
+            Self::Missing { .. } => ErrorKind::NotFound,
+            Self::Configured(_) | Self::LastSuperuser(_) => ErrorKind::FailedPrecondition,
+            Self::Denied(_) => ErrorKind::PermissionDenied,
+            Self::TooMany { .. } => ErrorKind::ResourceExhausted,
+            Self::Hash(_) => ErrorKind::Internal,
+            Self::BadRecord { .. } => ErrorKind::DataLoss,
+            Self::Catalog(error) => error.kind(),
+        }
+    }
+}
+
+/// Why a login was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoginError {
+    /// The user does not exist, or has another password.
+    Wrong,
+    /// Too many passwords are being checked.
+    Busy {
+        /// Time after which the login may be tried again.
+        retry_after: Duration,
+    },
+}

@@ -1,0 +1,114 @@
+//! What is stored of users and tokens: JSON under a kind and a name. No record holds a secret.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use terrace_model::Result as StoreResult;
+
+use crate::error::{AccessError, Result};
+
+/// Where records are kept: the catalog.
+pub trait Records: Send + Sync {
+    /// Stores a record; it is durable on return.
+    ///
+    /// # Errors
+    /// Those of the catalog.
+    fn put(&self, kind: &str, name: &str, json: &str) -> StoreResult<()>;
+    /// Removes a record, if there is one.
+    ///
+    /// # Errors
+    /// Those of the catalog.
+    fn remove(&self, kind: &str, name: &str) -> StoreResult<()>;
+    /// All records of a kind: name and JSON.
+    ///
+    /// # Errors
+    /// Those of the catalog.
+    fn all(&self, kind: &str) -> StoreResult<Vec<(String, String)>>;
+}
+
+/// Records in memory, for tests and programs that need no users.
+#[derive(Debug, Default)]
+pub struct MemoryRecords(Mutex<BTreeMap<(String, String), String>>);
+
+impl Records for MemoryRecords {
+    fn put(&self, kind: &str, name: &str, json: &str) -> StoreResult<()> {
+        self.0.lock().insert((kind.to_owned(), name.to_owned()), json.to_owned());
+        Ok(())
+    }
+
+    fn remove(&self, kind: &str, name: &str) -> StoreResult<()> {
+        self.0.lock().remove(&(kind.to_owned(), name.to_owned()));
+        Ok(())
+    }
+
+    fn all(&self, kind: &str) -> StoreResult<Vec<(String, String)>> {
+        let records = self.0.lock();
+        let found = records.iter().filter(|((known, _), _)| known == kind);
+        Ok(found.map(|((_, name), json)| (name.clone(), json.clone())).collect())
+    }
+}
+
+/// Kind of the records of users; their names are those of the users.
+pub(crate) const USER: &str = "user";
+/// Kind of the records of tokens; their names are `user/token`.
+pub(crate) const TOKEN: &str = "token";
+
+/// A user.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct UserRecord {
+    /// Hash of the password.
+    pub(crate) password: String,
+    pub(crate) is_superuser: bool,
+    pub(crate) made_unix_us: u64,
+    /// A random text that changes with the password and the rights, so that what was shown before counts no more.
+    pub(crate) version: String,
+    /// A random text that stays as long as the user does, so that tokens of an earlier user of the name do not count.
+    pub(crate) identity: String,
+}
+
+/// A token.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct TokenRecord {
+    pub(crate) user: String,
+    /// The [`UserRecord::identity`] of its user; empty for the user of the configuration.
+    pub(crate) identity: String,
+    pub(crate) name: String,
+    pub(crate) fingerprint: String,
+    pub(crate) is_read_only: bool,
+    pub(crate) made_unix_us: u64,
+    /// `None`: never.
+    pub(crate) expires_unix_us: Option<u64>,
+}
+
+impl TokenRecord {
+    /// The name of its record.
+    pub(crate) fn key(&self) -> String {
+        token_key(&self.user, &self.name)
+    }
+}
+
+/// The name of the record of a token.
+pub(crate) fn token_key(user: &str, name: &str) -> String {
+    format!("{user}/{name}")
+}
+
+/// Reads all records of a kind, by name.
+pub(crate) fn load<T: DeserializeOwned>(records: &dyn Records, kind: &'static str) -> Result<BTreeMap<String, T>> {
+    let parse = |(name, json): (String, String)| match serde_json::from_str(&json) {
+        Ok(record) => Ok((name, record)),
+        Err(error) => Err(AccessError::BadRecord { kind, name, message: error.to_string() }),
+    };
+    records.all(kind)?.into_iter().map(parse).collect()
+}
+
+/// Stores a record.
+pub(crate) fn store<T: Serialize>(records: &dyn Records, kind: &'static str, name: &str, record: &T) -> Result<()> {
+    let json = serde_json::to_string(record).map_err(|error| AccessError::BadRecord {
+        kind,
+        name: name.to_owned(),
+        message: error.to_string(),
+    })?;
+    Ok(records.put(kind, name, &json)?)
+}

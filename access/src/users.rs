@@ -1,0 +1,526 @@
+//! All users and tokens of a server.
+//!
+//! Whoever may change users is a superuser: the user of the configuration, users made so, and everybody while there is no
+//! user at all. Others may change their own password, and their tokens. One superuser always remains, so that a server that
+//! has been closed once is never open again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use subtle::ConstantTimeEq;
+use terrace_model::clock::Clock;
+use tokio::sync::{Semaphore, watch};
+
+use crate::error::{AccessError, LoginError, Result};
+use crate::principal::{Principal, Proof};
+use crate::record::{Records, TOKEN, TokenRecord, USER, UserRecord, load, store, token_key};
+use crate::remembered::Remembered;
+use crate::secret::{new_token, random_secret, token_fingerprint};
+use crate::{password, record};
+
+/// Bytes of the longest name.
+const LONGEST_NAME: usize = 63;
+/// Most users.
+const MOST_USERS: usize = 10_000;
+/// Most tokens of a user.
+const MOST_TOKENS: usize = 1_000;
+/// Passwords that are checked at once; each check takes 19 MiB, and a processor for some 30 ms.
+const CHECKS: usize = 2;
+/// Most passwords that wait to be checked.
+const MOST_WAITING: usize = 64;
+/// Time after which a login may be tried again when as many wait.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
+
+/// The user of the configuration: a superuser whom no statement can change.
+#[derive(Clone)]
+pub struct Owner {
+    /// Name.
+    pub name: String,
+    /// Password.
+    pub password: String,
+}
+
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Owner").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A user to be made.
+#[derive(Clone)]
+pub struct NewUser {
+    /// Name.
+    pub name: String,
+    /// Password.
+    pub password: String,
+    /// Whether the user may change users.
+    pub is_superuser: bool,
+}
+
+/// Changes of a user; `None` leaves a thing as it is.
+#[derive(Clone, Default)]
+pub struct UserChange {
+    /// A new password.
+    pub password: Option<String>,
+    /// Whether the user may change users.
+    pub is_superuser: Option<bool>,
+}
+
+/// A token to be made.
+#[derive(Debug, Clone)]
+pub struct NewToken {
+    /// Name, unlike those of the user's other tokens.
+    pub name: String,
+    /// User for whom it stands.
+    pub user: String,
+    /// Whether all changes are refused.
+    pub is_read_only: bool,
+    /// Time for which it is valid; `None`: until it is dropped.
+    pub valid_for: Option<Duration>,
+}
+
+/// A user, as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// Name.
+    pub name: String,
+    /// Whether the user may change users.
+    pub is_superuser: bool,
+    /// When the user was made, in microseconds since the Unix epoch; `None` for the user of the configuration.
+    pub made_unix_us: Option<u64>,
+}
+
+/// A token, as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// Its user.
+    pub user: String,
+    /// Its name.
+    pub name: String,
+    /// Whether all changes are refused.
+    pub is_read_only: bool,
+    /// When it was made, in microseconds since the Unix epoch.
+    pub made_unix_us: u64,
+    /// When it expires; `None`: never.
+    pub expires_unix_us: Option<u64>,
+}
+
+/// Users and tokens as they are now.
+#[derive(Debug, Default)]
+struct State {
+    users: BTreeMap<String, UserRecord>,
+    /// By `user/token`.
+    tokens: BTreeMap<String, TokenRecord>,
+    /// Keys of tokens by their fingerprints.
+    by_fingerprint: HashMap<String, String>,
+}
+
+/// All users and tokens.
+pub struct Users {
+    owner: Option<Owner>,
+    records: Arc<dyn Records>,
+    clock: Arc<dyn Clock>,
+    state: RwLock<State>,
+    /// Held by a change from its checks to its end.
+    changing: Mutex<()>,
+    /// Told after every change.
+    changes: watch::Sender<()>,
+    remembered: Remembered,
+    checks: Arc<Semaphore>,
+    waiting: AtomicUsize,
+}
+
+impl std::fmt::Debug for Users {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Users").field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
+
+impl Users {
+    /// The users that `records` holds, and `owner`.
+    ///
+    /// # Errors
+    /// When records cannot be read.
+    pub fn open(records: Arc<dyn Records>, owner: Option<Owner>, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
+        let mut state = State { users: load(&*records, USER)?, ..State::default() };
+        let tokens: BTreeMap<String, TokenRecord> = load(&*records, TOKEN)?;
+        tokens.into_values().for_each(|token| state.add_token(token));
+        Ok(Arc::new(Self {
+            owner,
+            records,
+            clock,
+            state: RwLock::new(state),
+            changing: Mutex::default(),
+            changes: watch::Sender::new(()),
+            remembered: Remembered::default(),
+            checks: Arc::new(Semaphore::new(CHECKS)),
+            waiting: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Whether everybody may do everything: there is no user.
+    pub fn is_open(&self) -> bool {
+        self.owner.is_none() && self.state.read().users.is_empty()
+    }
+
+    /// Tells after every change.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Checks user and password; a token is taken in place of the password. Where the user does not exist, it takes as long.
+    ///
+    /// # Errors
+    /// [`LoginError::Wrong`], or [`LoginError::Busy`] where too many wait.
+    pub async fn log_in(&self, user: &str, password: &str) -> Result<Principal, LoginError> {
+        if let Some(principal) = self.check_token(password).filter(|principal| principal.user == user) {
+            return Ok(principal);
+        }
+        let place = self.remembered.place(user, password);
+        if let Some(principal) = self.remembered.find(&place) {
+            if self.is_current(&principal) {
+                return Ok(principal);
+            }
+            self.remembered.forget(&place);
+        }
+        let principal = match self.owner.as_ref().filter(|owner| owner.name == user) {
+            Some(owner) => {
+                let is_right = bool::from(owner.password.as_bytes().ct_eq(password.as_bytes()));
+                // As slow as for other users, where there are some.
+                if !self.state.read().users.is_empty() {
+                    self.check(password, None).await?;
+                }
+                is_right.then(|| self.owner_principal(owner, Proof::Configuration))
+            }
+            None => {
+                let found = self.state.read().users.get(user).cloned();
+                if found.is_none() && self.state.read().users.is_empty() {
+                    return Err(LoginError::Wrong);
+                }
+                let is_right = self.check(password, found.as_ref().map(|user| user.password.clone())).await?;
+                found.filter(|_| is_right).map(|found| {
+                    let proof = Proof::Password { version: found.version };
+                    Principal { user: user.to_owned(), is_superuser: found.is_superuser, is_read_only: false, proof }
+                })
+            }
+        };
+        let principal = principal.ok_or(LoginError::Wrong)?;
+        self.remembered.keep(place, principal.clone());
+        Ok(principal)
+    }
+
+    /// Compares a password with a hash on a thread that may compute for long, a few at once.
+    async fn check(&self, password: &str, hash: Option<String>) -> Result<bool, LoginError> {
+        /// Counts one that waits.
+        struct Waiting<'a>(&'a AtomicUsize);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        let busy = LoginError::Busy { retry_after: RETRY_DELAY };
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waiting = Waiting(&self.waiting);
+        if before >= MOST_WAITING {
+            return Err(busy);
+        }
+        let permit = Arc::clone(&self.checks).acquire_owned().await.map_err(|_| busy)?;
+        drop(waiting);
+        let password = password.to_owned();
+        let check = move || {
+            // As long as the thread computes, whether or not somebody waits for it.
+            let _permit = permit;
+            password::is_right(&password, hash.as_deref())
+        };
+        tokio::task::spawn_blocking(check).await.map_err(|_| busy)
+    }
+
+    /// For whom the bearer of a token calls; `None` for one that is unknown, expired or dropped.
+    pub fn check_token(&self, token: &str) -> Option<Principal> {
+        let fingerprint = token_fingerprint(token)?;
+        let state = self.state.read();
+        let token = state.tokens.get(state.by_fingerprint.get(&fingerprint)?)?;
+        self.token_principal(&state, token)
+    }
+
+    /// Whether what showed who a caller is would do so still: the user is there, the password, the rights and the token are the
+    /// same.
+    pub fn is_current(&self, principal: &Principal) -> bool {
+        match &principal.proof {
+            Proof::None => self.is_open(),
+            Proof::Configuration => true,
+            Proof::Password { version } => {
+                self.state.read().users.get(&principal.user).is_some_and(|user| user.version == *version)
+            }
+            Proof::Token { fingerprint, .. } => {
+                let state = self.state.read();
+                let token = state.by_fingerprint.get(fingerprint).and_then(|key| state.tokens.get(key));
+                token.and_then(|token| self.token_principal(&state, token)).is_some_and(|now| now == *principal)
+            }
+        }
+    }
+
+    fn owner_principal(&self, owner: &Owner, proof: Proof) -> Principal {
+        Principal { user: owner.name.clone(), is_superuser: true, is_read_only: false, proof }
+    }
+
+    /// The principal of a token, unless it has expired or its user is gone.
+    fn token_principal(&self, state: &State, token: &TokenRecord) -> Option<Principal> {
+        if token.expires_unix_us.is_some_and(|expires| expires <= self.clock.unix_us()) {
+            return None;
+        }
+        let fingerprint = token.fingerprint.clone();
+        let principal = if let Some(owner) = self.owner.as_ref().filter(|owner| owner.name == token.user) {
+            let proof = Proof::Token { fingerprint, version: String::new() };
+            token.identity.is_empty().then(|| self.owner_principal(owner, proof))?
+        } else {
+            let user = state.users.get(&token.user).filter(|user| user.identity == token.identity)?;
+            let proof = Proof::Token { fingerprint, version: user.version.clone() };
+            Principal { user: token.user.clone(), is_superuser: user.is_superuser, is_read_only: false, proof }
+        };
+        Some(Principal { is_read_only: token.is_read_only, ..principal })
+    }
+
+    /// Makes a user.
+    ///
+    /// # Errors
+    /// For a bad or taken name, a bad password, a caller without the right, and a first user who is no superuser.
+    pub fn create_user(&self, by: &Principal, new: &NewUser) -> Result<()> {
+        let _changing = self.changing.lock();
+        by.authorize()?;
+        check_name("user", &new.name)?;
+        self.refuse_owner(&new.name)?;
+        {
+            let state = self.state.read();
+            if state.users.contains_key(&new.name) {
+                return Err(AccessError::Exists { kind: "user", name: new.name.clone() });
+            }
+            if state.users.len() >= MOST_USERS {
+                return Err(AccessError::TooMany { kind: "user", most: MOST_USERS });
+            }
+        }
+        if self.is_open() && !new.is_superuser {
+            return Err(AccessError::LastSuperuser(
+                "the first user must be a SUPERUSER: once there is a user, the server is closed to everybody else, and only a \
+                 superuser can make others",
+            ));
+        }
+        let user = UserRecord {
+            password: password::hash(&new.password)?,
+            is_superuser: new.is_superuser,
+            made_unix_us: self.clock.unix_us(),
+            version: random_secret(),
+            identity: random_secret(),
+        };
+        self.put_user(&new.name, user)
+    }
+
+    /// Changes a user. What the user showed before counts no more: sessions end, tokens stay.
+    ///
+    /// # Errors
+    /// For a missing user, a bad password, a caller without the right, and the last superuser.
+    pub fn alter_user(&self, by: &Principal, name: &str, change: &UserChange) -> Result<()> {
+        let _changing = self.changing.lock();
+        if change.is_superuser.is_some() || by.user != name || by.is_read_only {
+            by.authorize()?;
+        }
+        self.refuse_owner(name)?;
+        let mut user = self.user(name)?;
+        if change.is_superuser == Some(false) {
+            self.refuse_last_superuser(name)?;
+        }
+        if let Some(password) = &change.password {
+            user.password = password::hash(password)?;
+        }
+        user.is_superuser = change.is_superuser.unwrap_or(user.is_superuser);
+        user.version = random_secret();
+        self.put_user(name, user)
+    }
+
+    /// Drops a user with all tokens.
+    ///
+    /// # Errors
+    /// For a missing user, a caller without the right, and the last superuser.
+    pub fn drop_user(&self, by: &Principal, name: &str) -> Result<()> {
+        let _changing = self.changing.lock();
+        by.authorize()?;
+        self.refuse_owner(name)?;
+        self.user(name)?;
+        self.refuse_last_superuser(name)?;
+        // First the user: without it its tokens count for nothing.
+        self.records.remove(USER, name)?;
+        self.state.write().users.remove(name);
+        let keys: Vec<String> = self.state.read().tokens_of(name).map(TokenRecord::key).collect();
+        for key in keys {
+            self.records.remove(TOKEN, &key)?;
+            self.state.write().remove_token(&key);
+        }
+        self.changes.send_replace(());
+        tracing::info!(user = name, by = by.user, "user dropped");
+        Ok(())
+    }
+
+    /// Makes a token and returns it; it cannot be shown again.
+    ///
+    /// # Errors
+    /// For a bad or taken name, a missing user, and a caller without the right.
+    pub fn create_token(&self, by: &Principal, new: &NewToken) -> Result<(String, Token)> {
+        let _changing = self.changing.lock();
+        by.authorize_for(&new.user)?;
+        check_name("token", &new.name)?;
+        let is_owner = self.owner.as_ref().is_some_and(|owner| owner.name == new.user);
+        let identity = if is_owner { String::new() } else { self.user(&new.user)?.identity };
+        {
+            let state = self.state.read();
+            if state.tokens.contains_key(&token_key(&new.user, &new.name)) {
+                return Err(AccessError::Exists { kind: "token", name: new.name.clone() });
+            }
+            if state.tokens_of(&new.user).count() >= MOST_TOKENS {
+                return Err(AccessError::TooMany { kind: "token", most: MOST_TOKENS });
+            }
+        }
+        let secret = new_token();
+        let now = self.clock.unix_us();
+        let expires = new.valid_for.map(|span| now.saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)));
+        let token = TokenRecord {
+            user: new.user.clone(),
+            identity,
+            name: new.name.clone(),
+            fingerprint: token_fingerprint(&secret).unwrap_or_default(),
+            is_read_only: new.is_read_only,
+            made_unix_us: now,
+            expires_unix_us: expires,
+        };
+        store(&*self.records, TOKEN, &token.key(), &token)?;
+        let listed = Token::from(&token);
+        self.state.write().add_token(token);
+        tracing::info!(token = new.name, user = new.user, by = by.user, "token made");
+        Ok((secret, listed))
+    }
+
+    /// Drops a token of a user.
+    ///
+    /// # Errors
+    /// For a missing token, and a caller without the right.
+    pub fn drop_token(&self, by: &Principal, user: &str, name: &str) -> Result<()> {
+        let _changing = self.changing.lock();
+        by.authorize_for(user)?;
+        let key = token_key(user, name);
+        if !self.state.read().tokens.contains_key(&key) {
+            return Err(AccessError::Missing { kind: "token", name: name.to_owned() });
+        }
+        self.records.remove(TOKEN, &key)?;
+        self.state.write().remove_token(&key);
+        self.changes.send_replace(());
+        tracing::info!(token = name, user, by = by.user, "token dropped");
+        Ok(())
+    }
+
+    /// All users by name, the one of the configuration first.
+    pub fn users(&self) -> Vec<User> {
+        let owner = self.owner.as_ref();
+        let owner = owner.map(|owner| User { name: owner.name.clone(), is_superuser: true, made_unix_us: None });
+        let state = self.state.read();
+        let others = state.users.iter().map(|(name, user)| User {
+            name: name.clone(),
+            is_superuser: user.is_superuser,
+            made_unix_us: Some(user.made_unix_us),
+        });
+        owner.into_iter().chain(others).collect()
+    }
+
+    /// All tokens, by user and name.
+    pub fn tokens(&self) -> Vec<Token> {
+        self.state.read().tokens.values().map(Token::from).collect()
+    }
+
+    fn user(&self, name: &str) -> Result<UserRecord> {
+        let found = self.state.read().users.get(name).cloned();
+        found.ok_or_else(|| AccessError::Missing { kind: "user", name: name.to_owned() })
+    }
+
+    fn put_user(&self, name: &str, user: UserRecord) -> Result<()> {
+        store(&*self.records, record::USER, name, &user)?;
+        self.state.write().users.insert(name.to_owned(), user);
+        self.changes.send_replace(());
+        tracing::info!(user = name, "user made or changed");
+        Ok(())
+    }
+
+    fn refuse_owner(&self, name: &str) -> Result<()> {
+        match &self.owner {
+            Some(owner) if owner.name == name => Err(AccessError::Configured(name.to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to take away the last superuser.
+    fn refuse_last_superuser(&self, name: &str) -> Result<()> {
+        let state = self.state.read();
+        let has_other = state.users.iter().any(|(other, user)| other != name && user.is_superuser);
+        if self.owner.is_some() || has_other || !state.users.get(name).is_some_and(|user| user.is_superuser) {
+            return Ok(());
+        }
+        Err(AccessError::LastSuperuser("this is the last superuser, and nobody could change users any more"))
+    }
+}
+
+impl Principal {
+    /// Refuses whoever may not change users.
+    fn authorize(&self) -> Result<()> {
+        if self.is_superuser && !self.is_read_only {
+            return Ok(());
+        }
+        Err(AccessError::Denied("only a superuser may make, change and drop other users, and their tokens"))
+    }
+
+    /// Refuses whoever may not change the tokens of a user.
+    fn authorize_for(&self, user: &str) -> Result<()> {
+        if self.user == user && !self.is_read_only { Ok(()) } else { self.authorize() }
+    }
+}
+
+impl State {
+    fn tokens_of(&self, user: &str) -> impl Iterator<Item = &TokenRecord> {
+        self.tokens.values().filter(move |token| token.user == user)
+    }
+
+    fn add_token(&mut self, token: TokenRecord) {
+        let key = token.key();
+        self.by_fingerprint.insert(token.fingerprint.clone(), key.clone());
+        self.tokens.insert(key, token);
+    }
+
+    fn remove_token(&mut self, key: &str) {
+        if let Some(token) = self.tokens.remove(key) {
+            self.by_fingerprint.remove(&token.fingerprint);
+        }
+    }
+}
+
+impl From<&TokenRecord> for Token {
+    fn from(token: &TokenRecord) -> Self {
+        Self {
+            user: token.user.clone(),
+            name: token.name.clone(),
+            is_read_only: token.is_read_only,
+            made_unix_us: token.made_unix_us,
+            expires_unix_us: token.expires_unix_us,
+        }
+    }
+}
+
+fn check_name(kind: &'static str, name: &str) -> Result<()> {
+    let is_bad = |c: char| matches!(c, ':' | '/') || c.is_control();
+    if name.is_empty() || name.len() > LONGEST_NAME || name.contains(is_bad) {
+        let name = name.chars().take(LONGEST_NAME).collect();
+        return Err(AccessError::BadName { kind, name });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

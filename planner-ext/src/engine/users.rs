@@ -1,0 +1,103 @@
+//! Statements on users and tokens, and their records in the catalog.
+
+use std::sync::Arc;
+
+use terrace_access::{AccessError, NewToken, NewUser, Principal, Records, Token, UserChange, Users};
+use terrace_sql::Privilege;
+use terrace_sql::access::{AccessCommand, CreateToken};
+use terrace_tier_store::{Result as StoreResult, Store};
+
+use super::computed_rows::ComputedRows;
+use super::execute::{Execute, Execution, Outline, Planning};
+use crate::error::{Error, ErrorKind, Result};
+use crate::system::tokens;
+
+/// Records of users and tokens, as objects of the catalog.
+pub(super) struct CatalogRecords(pub(super) Arc<Store>);
+
+impl Records for CatalogRecords {
+    fn put(&self, kind: &str, name: &str, json: &str) -> StoreResult<()> {
+        self.0.put_object(kind, name, json)
+    }
+
+    fn remove(&self, kind: &str, name: &str) -> StoreResult<()> {
+        self.0.remove_object(kind, name).map(drop)
+    }
+
+    fn all(&self, kind: &str) -> StoreResult<Vec<(String, String)>> {
+        self.0.objects(kind)
+    }
+}
+
+impl Execute for AccessCommand {
+    /// Changes users and tokens, on a blocking thread: the hash of a password takes its time.
+    async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
+        let engine = Arc::clone(execution.engine());
+        let by = execution.session().principal().clone();
+        let command = self.clone();
+        let change = move || {
+            change_users(engine.users(), &by, command).map_err(access_error)?;
+            engine.close_default_roots();
+            Ok(0)
+        };
+        execution.engine().blocking(change).await
+    }
+}
+
+fn change_users(users: &Users, by: &Principal, command: AccessCommand) -> terrace_access::Result<()> {
+    let (changed, if_exists) = match command {
+        AccessCommand::CreateUser { name, password, superuser } => {
+            (users.create_user(by, &NewUser { name, password, is_superuser: superuser }), false)
+        }
+        AccessCommand::AlterUser { name, password, superuser } => {
+            (users.alter_user(by, &name, &UserChange { password, is_superuser: superuser }), false)
+        }
+        AccessCommand::DropUser { name, if_exists } => (users.drop_user(by, &name), if_exists),
+        AccessCommand::DropToken { name, user, if_exists } => {
+            (users.drop_token(by, user.as_ref().unwrap_or(&by.user), &name), if_exists)
+        }
+    };
+    match changed {
+        Err(AccessError::Missing { .. }) if if_exists => Ok(()),
+        changed => changed,
+    }
+}
+
+/// A token that has just been made.
+pub(crate) struct MadeToken {
+    /// What its bearer shows.
+    pub(crate) secret: String,
+    /// What lists show.
+    pub(crate) token: Token,
+}
+
+impl Execute for CreateToken {
+    /// Computing the row makes the token.
+    async fn plan(&self, planning: &Planning<'_>) -> Result<Outline> {
+        let users = Arc::clone(planning.session.engine().users());
+        let by = planning.session.principal().clone();
+        let Self { name, user, read_only, valid_for } = self.clone();
+        let user = user.unwrap_or_else(|| by.user.clone());
+        let new = NewToken { name, user, is_read_only: read_only, valid_for };
+        let make = move || {
+            let (secret, token) = users.create_token(&by, &new).map_err(access_error)?;
+            Ok(vec![MadeToken { secret, token }])
+        };
+        Ok(Outline::Rows(ComputedRows::new(tokens::made_columns(), make)))
+    }
+}
+
+/// The error of a statement.
+pub(super) fn access_error(error: AccessError) -> Error {
+    Error::new(error.kind(), error.to_string())
+}
+
+/// Refuses what a token that is for reading only may not do.
+pub(super) fn authorize(principal: &Principal, privilege: Privilege) -> Result<()> {
+    let is_change = privilege.changes_server() || privilege == Privilege::Export;
+    if principal.is_read_only && is_change {
+        let message = "the token of this session is READ ONLY: it may read, and change nothing";
+        return Err(Error::new(ErrorKind::PermissionDenied, message));
+    }
+    Ok(())
+}
