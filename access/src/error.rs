@@ -56,6 +56,9 @@ pub enum AccessError {
         /// The limit.
         most: usize,
     },
+    /// Many changes wait for each other.
+    #[error("too many changes of users and tokens are being made; try again later")]
+    Busy,
     /// The password cannot be hashed.
     #[error("the password cannot be hashed: {0}")]
     Hash(String),
@@ -83,7 +86,7 @@ impl AccessError {
             Self::Missing { .. } => ErrorKind::NotFound,
             Self::Configured(_) | Self::LastSuperuser(_) => ErrorKind::FailedPrecondition,
             Self::Denied(_) => ErrorKind::PermissionDenied,
-            Self::TooMany { .. } => ErrorKind::ResourceExhausted,
+            Self::TooMany { .. } | Self::Busy => ErrorKind::ResourceExhausted,
             Self::Hash(_) => ErrorKind::Internal,
             Self::BadRecord { .. } => ErrorKind::DataLoss,
             Self::Catalog(error) => error.kind(),

@@ -18,6 +18,8 @@ pub struct Principal {
 /// What showed who a caller is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Proof {
+    /// Nothing is to be shown: a program that has the engine inside.
+    Inside,
     /// Nothing: the server was open.
     None,
     /// The password of the configuration.
@@ -29,9 +31,18 @@ pub(crate) enum Proof {
 }
 
 impl Principal {
-    /// Whoever calls an open server, or a program with an engine inside; everything is allowed.
+    /// Whoever calls an open server; everything is allowed as long as it is open.
     pub fn anonymous(user: &str) -> Self {
         let user = if user.is_empty() { ANONYMOUS } else { user }.to_owned();
         Self { user, is_superuser: true, is_read_only: false, proof: Proof::None }
+    }
+
+    /// A program that has the engine inside; everything is allowed.
+    pub fn inside(user: &str) -> Self {
+        Self { proof: Proof::Inside, ..Self::anonymous(user) }
+    }
+
+    pub(crate) fn has_token(&self) -> bool {
+        matches!(self.proof, Proof::Token { .. })
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Whoever may change users is a superuser: the user of the configuration, users made so, and everybody while there is no
 //! user at all. Others may change their own password, and their tokens. One superuser always remains, so that a server that
-//! has been closed once is never open again.
+//! has been closed is not opened by a statement. Who shows a token changes nothing of this: what it may do would outlast it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use subtle::ConstantTimeEq;
 use terrace_model::clock::Clock;
 use tokio::sync::{Semaphore, watch};
@@ -29,7 +29,7 @@ const MOST_USERS: usize = 10_000;
 const MOST_TOKENS: usize = 1_000;
 /// Passwords that are checked at once; each check takes 19 MiB, and a processor for some 30 ms.
 const CHECKS: usize = 2;
-/// Most passwords that wait to be checked.
+/// Most passwords that wait to be checked, and changes that wait.
 const MOST_WAITING: usize = 64;
 /// Time after which a login may be tried again when as many wait.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -130,7 +130,10 @@ pub struct Users {
     changes: watch::Sender<()>,
     remembered: Remembered,
     checks: Arc<Semaphore>,
+    /// Passwords that wait to be checked.
     waiting: AtomicUsize,
+    /// Changes that wait, or are made.
+    waiting_changes: AtomicUsize,
 }
 
 impl std::fmt::Debug for Users {
@@ -158,6 +161,7 @@ impl Users {
             remembered: Remembered::default(),
             checks: Arc::new(Semaphore::new(CHECKS)),
             waiting: AtomicUsize::new(0),
+            waiting_changes: AtomicUsize::new(0),
         }))
     }
 
@@ -207,20 +211,14 @@ impl Users {
                 })
             }
         };
-        let principal = principal.ok_or(LoginError::Wrong)?;
+        // It may have changed while its password was checked.
+        let principal = principal.filter(|principal| self.is_current(principal)).ok_or(LoginError::Wrong)?;
         self.remembered.keep(place, principal.clone());
         Ok(principal)
     }
 
     /// Compares a password with a hash on a thread that may compute for long, a few at once.
     async fn check(&self, password: &str, hash: Option<String>) -> Result<bool, LoginError> {
-        /// Counts one that waits.
-        struct Waiting<'a>(&'a AtomicUsize);
-        impl Drop for Waiting<'_> {
-            fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
         let busy = LoginError::Busy { retry_after: RETRY_DELAY };
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting(&self.waiting);
@@ -250,8 +248,8 @@ impl Users {
     /// same.
     pub fn is_current(&self, principal: &Principal) -> bool {
         match &principal.proof {
+            Proof::Inside | Proof::Configuration => true,
             Proof::None => self.is_open(),
-            Proof::Configuration => true,
             Proof::Password { version } => {
                 self.state.read().users.get(&principal.user).is_some_and(|user| user.version == *version)
             }
@@ -261,6 +259,14 @@ impl Users {
                 token.and_then(|token| self.token_principal(&state, token)).is_some_and(|now| now == *principal)
             }
         }
+    }
+
+    /// Time until the next token expires; `None`: none will.
+    pub fn next_expiry(&self) -> Option<Duration> {
+        let now = self.clock.unix_us();
+        let state = self.state.read();
+        let expiries = state.tokens.values().filter_map(|token| token.expires_unix_us?.checked_sub(now));
+        expiries.filter(|left_us| *left_us > 0).min().map(Duration::from_micros)
     }
 
     fn owner_principal(&self, owner: &Owner, proof: Proof) -> Principal {
@@ -284,12 +290,26 @@ impl Users {
         Some(Principal { is_read_only: token.is_read_only, ..principal })
     }
 
+    /// Waits until no other change is made; refuses it where the caller is not let in any more, or too many wait.
+    fn change(&self, by: &Principal) -> Result<Change<'_>> {
+        let before = self.waiting_changes.fetch_add(1, Ordering::Relaxed);
+        let waiting = Waiting(&self.waiting_changes);
+        if before >= MOST_WAITING {
+            return Err(AccessError::Busy);
+        }
+        let lock = self.changing.lock();
+        if !self.is_current(by) {
+            return Err(AccessError::Denied("the user or the token of this session has changed: log in again"));
+        }
+        Ok(Change { _waiting: waiting, _lock: lock })
+    }
+
     /// Makes a user.
     ///
     /// # Errors
     /// For a bad or taken name, a bad password, a caller without the right, and a first user who is no superuser.
     pub fn create_user(&self, by: &Principal, new: &NewUser) -> Result<()> {
-        let _changing = self.changing.lock();
+        let _change = self.change(by)?;
         by.authorize()?;
         check_name("user", &new.name)?;
         self.refuse_owner(&new.name)?;
@@ -323,10 +343,11 @@ impl Users {
     /// # Errors
     /// For a missing user, a bad password, a caller without the right, and the last superuser.
     pub fn alter_user(&self, by: &Principal, name: &str, change: &UserChange) -> Result<()> {
-        let _changing = self.changing.lock();
-        if change.is_superuser.is_some() || by.user != name || by.is_read_only {
+        let _change = self.change(by)?;
+        if change.is_superuser.is_some() {
             by.authorize()?;
         }
+        by.authorize_for(name)?;
         self.refuse_owner(name)?;
         let mut user = self.user(name)?;
         if change.is_superuser == Some(false) {
@@ -345,7 +366,7 @@ impl Users {
     /// # Errors
     /// For a missing user, a caller without the right, and the last superuser.
     pub fn drop_user(&self, by: &Principal, name: &str) -> Result<()> {
-        let _changing = self.changing.lock();
+        let _change = self.change(by)?;
         by.authorize()?;
         self.refuse_owner(name)?;
         self.user(name)?;
@@ -353,13 +374,13 @@ impl Users {
         // First the user: without it its tokens count for nothing.
         self.records.remove(USER, name)?;
         self.state.write().users.remove(name);
+        self.changes.send_replace(());
+        tracing::info!(user = name, by = by.user, "user dropped");
         let keys: Vec<String> = self.state.read().tokens_of(name).map(TokenRecord::key).collect();
         for key in keys {
             self.records.remove(TOKEN, &key)?;
             self.state.write().remove_token(&key);
         }
-        self.changes.send_replace(());
-        tracing::info!(user = name, by = by.user, "user dropped");
         Ok(())
     }
 
@@ -368,7 +389,7 @@ impl Users {
     /// # Errors
     /// For a bad or taken name, a missing user, and a caller without the right.
     pub fn create_token(&self, by: &Principal, new: &NewToken) -> Result<(String, Token)> {
-        let _changing = self.changing.lock();
+        let _change = self.change(by)?;
         by.authorize_for(&new.user)?;
         check_name("token", &new.name)?;
         let is_owner = self.owner.as_ref().is_some_and(|owner| owner.name == new.user);
@@ -397,6 +418,8 @@ impl Users {
         store(&*self.records, TOKEN, &token.key(), &token)?;
         let listed = Token::from(&token);
         self.state.write().add_token(token);
+        // It may be the next to expire.
+        self.changes.send_replace(());
         tracing::info!(token = new.name, user = new.user, by = by.user, "token made");
         Ok((secret, listed))
     }
@@ -406,7 +429,7 @@ impl Users {
     /// # Errors
     /// For a missing token, and a caller without the right.
     pub fn drop_token(&self, by: &Principal, user: &str, name: &str) -> Result<()> {
-        let _changing = self.changing.lock();
+        let _change = self.change(by)?;
         by.authorize_for(user)?;
         let key = token_key(user, name);
         if !self.state.read().tokens.contains_key(&key) {
@@ -468,18 +491,38 @@ impl Users {
     }
 }
 
+/// Counts one that waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The turn of one change.
+struct Change<'a> {
+    _waiting: Waiting<'a>,
+    _lock: MutexGuard<'a, ()>,
+}
+
 impl Principal {
     /// Refuses whoever may not change users.
     fn authorize(&self) -> Result<()> {
-        if self.is_superuser && !self.is_read_only {
+        if self.has_token() {
+            return Err(AccessError::Denied(
+                "users and tokens are changed by those who log in with a password, not by a token",
+            ));
+        }
+        if self.is_superuser {
             return Ok(());
         }
         Err(AccessError::Denied("only a superuser may make, change and drop other users, and their tokens"))
     }
 
-    /// Refuses whoever may not change the tokens of a user.
+    /// Refuses whoever may not change a user's password and tokens.
     fn authorize_for(&self, user: &str) -> Result<()> {
-        if self.user == user && !self.is_read_only { Ok(()) } else { self.authorize() }
+        if self.user == user && !self.has_token() { Ok(()) } else { self.authorize() }
     }
 }
 

@@ -33,9 +33,12 @@ use crate::{
 /// The action that ends a session; the only action that does not need one.
 pub(crate) const CLOSE_SESSION: &str = "CloseSession";
 
+/// The action that closes a prepared statement.
+pub(crate) const CLOSE_PREPARED: &str = "ClosePreparedStatement";
+
 const ACTIONS: [(&str, &str); 11] = [
     ("CreatePreparedStatement", "Prepares a statement."),
-    ("ClosePreparedStatement", "Closes a prepared statement."),
+    (CLOSE_PREPARED, "Closes a prepared statement."),
     ("BeginTransaction", "Begins a transaction."),
     ("EndTransaction", "Commits a transaction or rolls it back."),
     ("BeginSavepoint", "Sets a savepoint in a transaction."),
@@ -76,7 +79,7 @@ pub(crate) async fn dispatch(
             let result = prepared::create(core, call, &request.query, transaction.as_ref()).await?;
             Ok(Some(pack_created(&result)))
         }
-        "ClosePreparedStatement" => {
+        CLOSE_PREPARED => {
             observation.rename(Operation::ClosePrepared);
             let request: ActionClosePreparedStatementRequest = unpack(&action.body)?;
             prepared::close(&call.session, &request.prepared_statement_handle)?;

@@ -51,8 +51,14 @@ impl Connection {
             session.touch();
             return Ok(session.clone());
         }
-        // Of the same user before a change, for example.
-        own.retain(|_, session| !session.has_ended());
+        let is_outdated = |known: &&Principal| known.user == principal.user && !sessions.is_current(known);
+        if let Some(outdated) = own.keys().find(is_outdated).cloned() {
+            // Its client hears that it ended, and that its transaction did.
+            if let Some(session) = own.remove(&outdated) {
+                sessions.close(&session);
+            }
+            return Err(sessions.ended());
+        }
         if own.len() >= MOST_USERS {
             return Err(Status::resource_exhausted(format!(
                 "{MOST_USERS} users have sessions on this connection, which is the limit: close some sessions, or open another connection"

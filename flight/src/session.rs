@@ -33,7 +33,7 @@ use crate::{
     ticket::Tickets,
 };
 
-/// Time for which sessions go on whose users have changed.
+/// Time for which statements go on in sessions whose users have changed.
 const AFTER_CHANGE: Duration = Duration::from_millis(500);
 /// Time after which a client may log in again when too many sessions are open.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
@@ -49,6 +49,8 @@ pub(crate) struct Session {
     /// Options as the client set them, by name in lower case: the engine keeps their text only.
     pub(crate) options: Mutex<HashMap<String, SessionOptionValue>>,
     last_used: Mutex<Instant>,
+    /// When it was found that its client would not be let in any more.
+    outdated_since: Mutex<Option<Instant>>,
     /// Whether a call came after the login.
     was_used: AtomicBool,
     has_ended: AtomicBool,
@@ -137,9 +139,9 @@ impl Sessions {
         self.users.as_ref().is_none_or(|users| users.is_open())
     }
 
-    /// Whether its client would be let in still.
-    fn is_current(&self, session: &Session) -> bool {
-        self.users.as_ref().is_none_or(|users| users.is_current(&session.principal))
+    /// Whether a principal would be let in still.
+    pub(crate) fn is_current(&self, principal: &Principal) -> bool {
+        self.users.as_ref().is_none_or(|users| users.is_current(principal))
     }
 
     /// Verifies credentials that are not the token of a session; user and password after the delay that earlier wrong ones cost.
@@ -180,8 +182,15 @@ impl Sessions {
     /// Ends the session of a call; does nothing when there is none.
     pub(crate) async fn close_current(&self, metadata: &MetadataMap, extensions: &Extensions) {
         let session = match Credentials::from_metadata(metadata).unwrap_or(Credentials::None) {
-            Credentials::Bearer(token) => self.by_token.lock().remove(&token),
-            others => match (self.verify(&others, extensions).await, extensions.get::<Arc<Connection>>()) {
+            Credentials::Bearer(token) => {
+                let session = self.by_token.lock().remove(&token);
+                session.ok_or(Credentials::Bearer(token))
+            }
+            others => Err(others),
+        };
+        let session = match session {
+            Ok(session) => Some(session),
+            Err(others) => match (self.verify(&others, extensions).await, extensions.get::<Arc<Connection>>()) {
                 (Ok(principal), Some(connection)) => connection.take_session(&principal),
                 _ => None,
             },
@@ -202,6 +211,7 @@ impl Sessions {
             prepared: Mutex::default(),
             options: Mutex::default(),
             last_used: Mutex::new(Instant::now()),
+            outdated_since: Mutex::default(),
             was_used: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
         });
@@ -227,7 +237,7 @@ impl Sessions {
     fn find_by_token(&self, credentials: &Credentials) -> Option<Arc<Session>> {
         let Credentials::Bearer(token) = credentials else { return None };
         let session = self.by_token.lock().get(token).cloned()?;
-        if self.is_expired(&session) || !self.is_current(&session) {
+        if self.is_expired(&session) || !self.is_current(&session.principal) {
             self.close(&session);
         }
         if session.has_ended() {
@@ -250,11 +260,18 @@ impl Sessions {
         !is_busy
     }
 
-    /// Ends the sessions that were not used for long, and those whose clients would not be let in any more.
-    pub(crate) fn close_expired(&self) {
+    /// Ends the sessions that were not used for long, and those whose clients would not be let in any more; these have a
+    /// moment for the answers of the statement that made the change. True when some have it now.
+    pub(crate) fn close_expired(&self) -> bool {
         let open: Vec<Arc<Session>> = self.all.lock().values().filter_map(Weak::upgrade).collect();
+        let mut is_early = false;
         for session in open {
-            let why = if !self.is_current(&session) {
+            let why = if !self.is_current(&session.principal) {
+                let since = *session.outdated_since.lock().get_or_insert_with(Instant::now);
+                if since.elapsed() < AFTER_CHANGE {
+                    is_early = true;
+                    continue;
+                }
                 "a session ended, as its user or token changed, or expired"
             } else if self.is_expired(&session) {
                 "a session ended that was not used"
@@ -265,35 +282,43 @@ impl Sessions {
             self.close(&session);
         }
         self.by_token.lock().retain(|_, session| !session.has_ended());
+        is_early
     }
 
     /// The error of a call on a connection whose session has ended.
     pub(crate) fn ended(&self) -> Status {
         let unused = self.ttl.map(|ttl| format!(" for {ttl:?}")).unwrap_or_default();
         Status::failed_precondition(format!(
-            "the session was not used{unused} (query.idle_session_timeout) and ended, with its options, prepared statements \
-             and transactions; the next call starts another one"
+            "the session was not used{unused} (query.idle_session_timeout), or its user or token changed, and it ended, with its \
+             options, prepared statements and transactions; the next call starts another one"
         ))
     }
 
-    /// Looks for expired sessions again and again, and when users change.
+    /// Looks for expired sessions again and again, when users change, and when a token expires.
     pub(crate) async fn sweep(&self) {
         const LONGEST: Duration = Duration::from_secs(60);
         let mut changes = self.users.as_ref().map(|users| users.changes());
         loop {
-            let interval = self.ttl.map_or(LONGEST, |ttl| (ttl / 4).clamp(Duration::from_millis(100), LONGEST));
+            let mut pause = self.ttl.map_or(LONGEST, |ttl| (ttl / 4).clamp(Duration::from_millis(100), LONGEST));
+            if let Some(expiry) = self.users.as_ref().and_then(|users| users.next_expiry()) {
+                pause = pause.min(expiry);
+            }
             let change = async {
-                match &mut changes {
-                    Some(changes) if changes.changed().await.is_ok() => {}
-                    _ => std::future::pending().await,
+                let is_told = match &mut changes {
+                    Some(changes) => changes.changed().await.is_ok(),
+                    None => false,
+                };
+                if !is_told {
+                    std::future::pending::<()>().await;
                 }
             };
             tokio::select! {
-                () = tokio::time::sleep(interval) => {}
-                // Not before the statement that made the change has answered.
-                () = change => tokio::time::sleep(AFTER_CHANGE).await,
+                () = tokio::time::sleep(pause) => {}
+                () = change => {}
             }
-            self.close_expired();
+            while self.close_expired() {
+                tokio::time::sleep(AFTER_CHANGE).await;
+            }
         }
     }
 

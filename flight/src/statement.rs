@@ -133,7 +133,22 @@ pub(crate) async fn update(statement: &dyn Statement, parameters: Option<RecordB
     Ok(i64::try_from(rows).unwrap_or(i64::MAX))
 }
 
-/// Starts the query of a ticket, or answers with its row count.
+/// The row count that a ticket holds, of a statement that has run when it was planned.
+pub(crate) fn row_count(handle: &[u8]) -> Option<i64> {
+    std::str::from_utf8(handle).ok()?.strip_prefix(COUNT_PREFIX)?.parse().ok()
+}
+
+/// Answers with a row count.
+pub(crate) fn fetch_count(
+    core: &Core,
+    rows: i64,
+    observation: Observation,
+) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
+    let batch = one_column(COUNT_SCHEMA.clone(), Arc::new(Int64Array::from(vec![rows])))?;
+    Ok(encode(COUNT_SCHEMA.clone(), batch, core.options.target_message_bytes, observation, None))
+}
+
+/// Starts the query of a ticket.
 pub(crate) async fn fetch(
     core: &Core,
     call: &Call,
@@ -142,10 +157,8 @@ pub(crate) async fn fetch(
 ) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
     let handle = handle_text(handle)?;
     let target = core.options.target_message_bytes;
-    if let Some(rows) = handle.strip_prefix(COUNT_PREFIX) {
-        let rows: i64 = rows.parse().map_err(|_| Status::invalid_argument("this server did not issue the ticket"))?;
-        let batch = one_column(COUNT_SCHEMA.clone(), Arc::new(Int64Array::from(vec![rows])))?;
-        return Ok(encode(COUNT_SCHEMA.clone(), batch, target, observation, None));
+    if handle.starts_with(COUNT_PREFIX) {
+        return Err(Status::invalid_argument("this server did not issue the ticket"));
     }
     let (owner, query) = core.tickets.take(handle, &call.session)?;
     let started = start(query.statement, query.parameters).await;

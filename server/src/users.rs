@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use terrace_access::{AccessError, NewUser, Principal, User, UserChange};
+use terrace_tier_store::store::CATALOG_FILE;
 
 use crate::config::{self, Config, ConfigOverride};
 use crate::error::{Error, Result};
@@ -60,14 +61,15 @@ pub fn run(options: &Options) -> Result<()> {
         Action::Create { name, superuser, place } => {
             let instance = place.open()?;
             let users = instance.engine.users();
-            let is_superuser = *superuser || users.users().is_empty();
+            let is_first = users.users().iter().all(|user| user.made_unix_us.is_none());
+            let is_superuser = *superuser || is_first;
             let new = NewUser { name: name.clone(), password: ask_password(name)?, is_superuser };
             users.create_user(&me(), &new).map_err(failed)?;
             outln!("user '{name}' made{}", if is_superuser { ", a superuser" } else { "" });
             instance.flush()
         }
         Action::Reset { name, place } => {
-            let instance = place.open()?;
+            let instance = place.open_existing()?;
             let users = instance.engine.users();
             let password = ask_password(name)?;
             let change = UserChange { password: Some(password.clone()), is_superuser: Some(true) };
@@ -85,7 +87,7 @@ pub fn run(options: &Options) -> Result<()> {
             instance.flush()
         }
         Action::List { place, json } => {
-            let instance = place.open()?;
+            let instance = place.open_existing()?;
             print(&instance.engine.users().users(), *json);
             instance.flush()
         }
@@ -112,7 +114,7 @@ fn print(users: &[User], json: bool) {
 
 /// Whoever can write to the data directory may change its users.
 fn me() -> Principal {
-    Principal::anonymous("terrace user")
+    Principal::inside("terrace user")
 }
 
 fn failed(error: AccessError) -> Error {
@@ -120,6 +122,14 @@ fn failed(error: AccessError) -> Error {
 }
 
 impl Place {
+    /// Opens a data directory that is there already.
+    fn open_existing(&self) -> Result<Instance> {
+        if !self.data_dir.join(CATALOG_FILE).is_file() {
+            return Err(Error::file(&self.data_dir, "it is no data directory"));
+        }
+        self.open()
+    }
+
     fn open(&self) -> Result<Instance> {
         let flags = vec![
             ConfigOverride::flag("--data-dir", "data_dir", self.data_dir.display()),

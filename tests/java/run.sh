@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the JDBC tests against real servers, one of them with TLS. TERRACE_BIN names the binary.
+# Runs the JDBC tests against real servers, one of them with TLS, one with a user. TERRACE_BIN names the binary.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 binary=${TERRACE_BIN:-$here/../../target/release/terrace}
@@ -24,6 +24,8 @@ address() { sed -n 's/.*"flight": *"\([^"]*\)".*/\1/p' "$work/$1.json"; }
 "$here/../../deploy/certificates.sh" "$work/tls" localhost
 serve plain
 serve encrypted --tls-cert "$work/tls/server.crt" --tls-key "$work/tls/server.key"
+TERRACE_USER=ada TERRACE_PASSWORD=lace serve closed
+export TERRACE_TEST_CLOSED_ADDRESS="$(address closed)"
 export TERRACE_FLIGHT_URI="grpc://$(address plain)"
 export TERRACE_TEST_TLS_ADDRESS="localhost:$(address encrypted | sed 's/.*://')" TERRACE_TEST_TLS_CA="$work/tls/ca.crt"
 cd "$here"

@@ -54,6 +54,7 @@ async fn a_server_is_open_until_there_is_a_user_and_never_again() {
     assert_eq!(kind(users.create_user(&anybody, &new_user("bob", false))), ErrorKind::FailedPrecondition);
     users.create_user(&anybody, &new_user("ann", true)).unwrap();
     assert!(!users.is_open() && !users.is_current(&anybody), "whoever came while it was open is out");
+    assert_eq!(kind(users.create_user(&anybody, &new_user("eve", true))), ErrorKind::PermissionDenied);
     let ann = users.log_in("ann", PASSWORD).await.unwrap();
     assert!(ann.is_superuser && !ann.is_read_only && users.is_current(&ann));
     users.create_user(&ann, &new_user("bob", false)).unwrap();
@@ -146,7 +147,20 @@ async fn tokens_stand_for_their_user_until_they_end() {
     assert!(reader.user == "bob" && reader.is_read_only && !reader.is_superuser && users.is_current(&reader));
     assert_eq!(users.log_in("bob", &secret).await, Ok(reader.clone()), "in place of the password");
     assert_eq!(users.log_in("owner", &secret).await, Err(LoginError::Wrong));
-    assert_eq!(kind(users.create_token(&reader, &new_token("bob", "more"))), ErrorKind::PermissionDenied);
+    let (job, _) = users.create_token(&bob, &new_token("bob", "all")).unwrap();
+    let job = users.check_token(&job).unwrap();
+    assert!(!job.is_read_only);
+    for bearer in [&reader, &job] {
+        let password = UserChange { password: Some(PASSWORD.to_owned()), ..UserChange::default() };
+        for refused in [
+            users.create_token(bearer, &new_token("bob", "more")).map(drop),
+            users.drop_token(bearer, "bob", "dashboard"),
+            users.alter_user(bearer, "bob", &password),
+        ] {
+            assert_eq!(kind(refused), ErrorKind::PermissionDenied, "what a token may do would outlast it");
+        }
+    }
+    assert_eq!(users.next_expiry(), Some(Duration::from_secs(60)));
     assert_eq!(kind(users.create_token(&bob, &reading)), ErrorKind::AlreadyExists);
     assert!(!format!("{:?}", server.records).contains(&secret), "it is stored as a hash");
     let again = server.again(Some("owner"));
@@ -159,6 +173,7 @@ async fn tokens_stand_for_their_user_until_they_end() {
     let reader = users.check_token(&secret).unwrap();
     server.clock.advance(Duration::from_secs(61));
     assert!(users.check_token(&secret).is_none() && !users.is_current(&reader), "it has expired");
+    assert_eq!(users.next_expiry(), None);
     let bob = users.log_in("bob", "battery staple").await.unwrap();
     users.drop_token(&bob, "bob", "dashboard").unwrap();
     assert_eq!(kind(users.drop_token(&bob, "bob", "dashboard")), ErrorKind::NotFound);
@@ -172,6 +187,8 @@ async fn tokens_stand_for_their_user_until_they_end() {
     users.create_user(&owner, &new_user("bob", false)).unwrap();
     assert!(users.check_token(&secret).is_none(), "another user of the same name");
     assert_eq!(users.tokens().len(), 1);
+    let inside = Principal::inside("terrace user");
+    assert!(users.is_current(&inside) && users.drop_user(&inside, "bob").is_ok());
 }
 
 #[tokio::test]

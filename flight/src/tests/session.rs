@@ -81,7 +81,12 @@ async fn sessions_end_when_their_user_or_token_does() {
     let password = UserChange { password: Some("battery staple".into()), ..UserChange::default() };
     users.alter_user(&owner, "bob", &password).unwrap();
     assert!(refused(&mut by_password).await.contains("log in again"));
-    eventually("their sessions end", || harness.engine.sessions.lock().is_empty()).await;
+    let ended = query(&mut by_token, "rows 3").await.unwrap_err();
+    assert!(ended.message().contains("its user or token changed"), "a transaction is not lost unheard: {ended}");
+    query(&mut by_token, "rows 3").await.unwrap();
+    eventually("those from before the change end", || harness.engine.sessions.lock().len() == 1).await;
+    act(&mut by_token, "CloseSession", vec![]).await.unwrap();
+    assert!(harness.engine.sessions.lock().is_empty());
     query(&mut by_token, "rows 3").await.unwrap();
     users.drop_user(&owner, "bob").unwrap();
     assert!(refused(&mut by_token).await.contains("log in again"));

@@ -126,8 +126,23 @@ fn command(command: AccessCommand) -> Command {
     Command::ddl(Action::Access(command))
 }
 
+/// A name; what stands in single quotes is none, and may be a password.
 fn name(parser: &mut Parser<'_>) -> Result<String, ParserError> {
-    Ok(normalized(&parser.parse_identifier()?))
+    match parser.peek_token_ref().token {
+        Token::Word(_) => Ok(normalized(&parser.parse_identifier()?)),
+        _ => parser.expected("a name", parser.peek_token()),
+    }
+}
+
+/// A text in single quotes.
+fn text(parser: &mut Parser<'_>) -> Result<String, ParserError> {
+    match parser.peek_token_ref().token.clone() {
+        Token::SingleQuotedString(text) => {
+            parser.next_token();
+            Ok(text)
+        }
+        _ => parser.expected("a text", parser.peek_token()),
+    }
 }
 
 /// What follows the name of a user: the password, and whether it is a superuser.
@@ -136,7 +151,7 @@ fn properties(parser: &mut Parser<'_>) -> Result<(Option<String>, Option<bool>),
     let _ = take_word(parser, "with");
     loop {
         if password.is_none() && take_word(parser, "password") {
-            password = Some(parser.parse_literal_string()?);
+            password = Some(text(parser)?);
         } else if superuser.is_none() && take_word(parser, "superuser") {
             superuser = Some(true);
         } else if superuser.is_none() && take_word(parser, "nosuperuser") {
@@ -151,7 +166,7 @@ fn create_user(parser: &mut Parser<'_>) -> Result<Result<Command>, ParserError> 
     let name = name(parser)?;
     let (password, superuser) = properties(parser)?;
     let Some(password) = password else {
-        return Ok(Err(Error::invalid(format!("user '{name}' needs a password: CREATE USER {name} PASSWORD 'text'"))));
+        return Ok(Err(Error::invalid("a user needs a password: CREATE USER name PASSWORD 'text'")));
     };
     Ok(Ok(command(AccessCommand::CreateUser { name, password, superuser: superuser.unwrap_or(false) })))
 }
@@ -197,7 +212,7 @@ fn create_token(parser: &mut Parser<'_>) -> Result<Result<Command>, ParserError>
         if !take_word(parser, "for") {
             return parser.expected("FOR", parser.peek_token());
         }
-        match parser.parse_literal_string()?.parse::<Span>() {
+        match text(parser)?.parse::<Span>() {
             Ok(span) if !span.0.is_zero() => valid_for = Some(span.0),
             Ok(_) => return Ok(Err(Error::invalid("VALID FOR: a token cannot be valid for no time"))),
             Err(error) => return Ok(Err(Error::invalid(format!("VALID FOR: {error}")))),
@@ -253,6 +268,9 @@ mod tests {
             "create user ann 'geheim'",
             "create user ann passwrod 'geheim'",
             "create user ann password geheim",
+            "create user ann password \"geheim\"",
+            "create user ann password 12geheim",
+            "create user ann password 'geheim",
             "create user 'geheim'",
             "create user ann password 'x' 'geheim'",
             "create user ann",
@@ -271,7 +289,11 @@ mod tests {
         for sql in [
             "prepare p as create user ann password 'geheim'",
             "explain alter user ann passwrod 'geheim'",
-            "create or replace user ann password 'geheim'",
+            "create or replace user ann password = 'geheim'",
+            "explain create or replace user ann password = 'geheim'",
+            "prepare p as create user ann password = 'geheim'",
+            "explain alter user ann password 'geheim'",
+            "explain alter user ann set password = 'geheim'",
             "explain placement create user ann 'geheim'",
         ] {
             let error = crate::parse(sql).unwrap_err();

@@ -24,7 +24,7 @@ use crate::command::{
 };
 use crate::dialect::{self, tokenize};
 use crate::rewrite::Change;
-use crate::secrets::without_secrets;
+use crate::secrets::{names_user, without_secrets};
 use crate::{NameParts, StatementKind, access, hot_view, normalized, prepare, rule, tiering_commands};
 
 /// Parses exactly one statement.
@@ -43,7 +43,12 @@ use crate::{NameParts, StatementKind, access, hot_view, normalized, prepare, rul
 /// # Errors
 /// For a text that is no statement, or several, and for statements that are not supported.
 pub fn parse(sql: &str) -> Result<Command> {
-    let tokens = number_parameters(tokenize(sql)?)?;
+    let tokens = tokenize(sql).map_err(|error| match without_secrets(sql) {
+        Cow::Borrowed(_) => error,
+        // It repeats what it found.
+        Cow::Owned(_) => Error::invalid("SQL syntax: a text or number has no end, or a sign is none of SQL's"),
+    })?;
+    let tokens = number_parameters(tokens)?;
     let first: Vec<&Token> = tokens.iter().map(|t| &t.token).filter(|t| !matches!(t, Token::Whitespace(_))).collect();
     if first.iter().all(|t| matches!(t, Token::SemiColon | Token::EOF)) {
         return Err(Error::invalid("the statement is empty"));
@@ -51,13 +56,13 @@ pub fn parse(sql: &str) -> Result<Command> {
     if access::is_access(&first) {
         return access::parse(tokens);
     }
-    parse_tokens(tokens, sql).map_err(|error| match without_secrets(sql) {
-        Cow::Borrowed(_) => error,
-        // Errors of the parser repeat what they found.
-        Cow::Owned(_) => {
-            Error::invalid("CREATE USER and ALTER USER are statements of their own, not a part of another one")
-        }
-    })
+    if names_user(&first) {
+        // Errors of the parser and the planner would repeat the password.
+        return Err(Error::invalid(
+            "CREATE USER and ALTER USER are statements of their own, not a part of another one",
+        ));
+    }
+    parse_tokens(tokens, sql)
 }
 
 /// Parses a statement by its first words.

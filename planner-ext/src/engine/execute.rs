@@ -16,6 +16,7 @@ use super::registry::Ticket;
 use super::session::Session;
 use super::statement::{Planned, Prepared};
 use super::transaction::Transaction;
+use super::users::refuse_read_only;
 use super::{Engine, views};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -133,6 +134,7 @@ impl Execute for Action {
 impl Execute for CancelCommand {
     /// Tells the statement to stop, and does not wait for its end.
     async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
+        refuse_read_only(execution.session())?;
         let Self { statement } = self;
         if statement == execution.ticket.id() || !execution.engine().cancel(statement) {
             let message = format!(

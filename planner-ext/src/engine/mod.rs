@@ -550,7 +550,7 @@ impl Engine {
 
     /// Opens a session in which everything is allowed, for a program that has the engine inside; it lives until closed.
     pub fn open_session(self: &Arc<Self>, user: &str) -> Arc<Session> {
-        self.open_session_for(Principal::anonymous(user))
+        self.open_session_for(Principal::inside(user))
     }
 
     /// Opens a session for whom a client has shown to be; it lives until closed.

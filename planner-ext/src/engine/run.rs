@@ -250,7 +250,9 @@ async fn run_update(prepared: &Arc<Prepared>, ticket: &Ticket, parameters: Optio
     let _running = Running::enter(prepared.session(), transaction.as_ref(), prepared.command().privilege())?;
     let action = &prepared.command().action;
     let execution = |transaction| Execution { prepared, ticket, parameters, transaction };
-    if let Some(transaction) = transaction.as_ref().filter(|_| prepared.kind() == StatementKind::Ddl) {
+    // Users are no part of what a transaction sees.
+    let is_ddl = prepared.kind() == StatementKind::Ddl && !matches!(action, Action::Access(_));
+    if let Some(transaction) = transaction.as_ref().filter(|_| is_ddl) {
         transaction.allow_ddl()?;
         let done = action.run(&execution(None)).await;
         transaction.allow_ddl()?;

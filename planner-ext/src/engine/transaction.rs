@@ -83,7 +83,7 @@ impl Running {
         transaction: Option<&Arc<Transaction>>,
         privilege: Privilege,
     ) -> Result<Option<Self>> {
-        users::authorize(session.principal(), privilege)?;
+        users::authorize(session, privilege)?;
         let Some(transaction) = transaction else { return Ok(None) };
         transaction.authorize(privilege)?;
         transaction.running.fetch_add(1, Ordering::SeqCst);

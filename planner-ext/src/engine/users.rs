@@ -9,6 +9,7 @@ use terrace_tier_store::{Result as StoreResult, Store};
 
 use super::computed_rows::ComputedRows;
 use super::execute::{Execute, Execution, Outline, Planning};
+use super::session::Session;
 use crate::error::{Error, ErrorKind, Result};
 use crate::system::tokens;
 
@@ -17,11 +18,11 @@ pub(super) struct CatalogRecords(pub(super) Arc<Store>);
 
 impl Records for CatalogRecords {
     fn put(&self, kind: &str, name: &str, json: &str) -> StoreResult<()> {
-        self.0.put_object(kind, name, json)
+        self.0.put_record(kind, name, json)
     }
 
     fn remove(&self, kind: &str, name: &str) -> StoreResult<()> {
-        self.0.remove_object(kind, name).map(drop)
+        self.0.remove_record(kind, name).map(drop)
     }
 
     fn all(&self, kind: &str) -> StoreResult<Vec<(String, String)>> {
@@ -92,12 +93,20 @@ pub(super) fn access_error(error: AccessError) -> Error {
     Error::new(error.kind(), error.to_string())
 }
 
-/// Refuses what a token that is for reading only may not do.
-pub(super) fn authorize(principal: &Principal, privilege: Privilege) -> Result<()> {
-    let is_change = privilege.changes_server() || privilege == Privilege::Export;
-    if principal.is_read_only && is_change {
-        let message = "the token of this session is READ ONLY: it may read, and change nothing";
-        return Err(Error::new(ErrorKind::PermissionDenied, message));
+/// Refuses what a token that is for reading only may not do, and whoever would not be let in any more.
+pub(super) fn authorize(session: &Session, privilege: Privilege) -> Result<()> {
+    if !session.engine().users().is_current(session.principal()) {
+        let message = "the user or the token of this session has changed: log in again";
+        return Err(Error::new(ErrorKind::Unauthenticated, message));
     }
-    Ok(())
+    if privilege.changes_server() || privilege == Privilege::Export { refuse_read_only(session) } else { Ok(()) }
+}
+
+/// Refuses a token that is for reading only.
+pub(super) fn refuse_read_only(session: &Session) -> Result<()> {
+    if !session.principal().is_read_only {
+        return Ok(());
+    }
+    let message = "the token of this session is READ ONLY: it may read, and change nothing";
+    Err(Error::new(ErrorKind::PermissionDenied, message))
 }

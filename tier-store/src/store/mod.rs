@@ -479,22 +479,36 @@ impl Store {
 
     /// Stores a named object (a view, an external table, a schema) as JSON text.
     pub fn put_object(&self, kind: &str, name: &str, json: &str) -> Result<()> {
+        self.put_record(kind, name, json)?;
+        self.core.schema_changed();
+        Ok(())
+    }
+
+    /// Stores a named object on which no plan of a statement depends (a user, a token) as JSON text.
+    pub fn put_record(&self, kind: &str, name: &str, json: &str) -> Result<()> {
         let mut commit = Commit::default();
         commit.put(Space::Objects, object_key(kind, name), json.as_bytes().to_vec());
         self.core.catalog.commit(commit)?;
-        self.core.schema_changed();
         Ok(())
     }
 
     /// Removes a named object; false when there was none.
     pub fn remove_object(&self, kind: &str, name: &str) -> Result<bool> {
+        let found = self.remove_record(kind, name)?;
+        if found {
+            self.core.schema_changed();
+        }
+        Ok(found)
+    }
+
+    /// Removes what [`Store::put_record`] stored; false when there was nothing.
+    pub fn remove_record(&self, kind: &str, name: &str) -> Result<bool> {
         let key = object_key(kind, name);
         let found = self.core.catalog.get(Space::Objects, &key)?.is_some();
         if found {
             let mut commit = Commit::default();
             commit.delete(Space::Objects, key);
             self.core.catalog.commit(commit)?;
-            self.core.schema_changed();
         }
         Ok(found)
     }
