@@ -26,6 +26,9 @@ pub(crate) enum Proof {
     Configuration,
     /// The password of a user, whose rights and password then had this version.
     Password { version: String },
+    /// The certificate of a client, with the name of a user whose rights and password then had this version; empty for the user
+    /// of the configuration.
+    Certificate { version: String },
     /// A token, by its fingerprint, of a user whose rights and password then had this version.
     Token { fingerprint: String, version: String },
 }

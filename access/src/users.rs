@@ -244,6 +244,17 @@ impl Users {
         self.token_principal(&state, token)
     }
 
+    /// For whom a client calls whose certificate names a user; `None`: there is no such user.
+    pub fn check_certified(&self, name: &str) -> Option<Principal> {
+        if let Some(owner) = self.owner.as_ref().filter(|owner| owner.name == name) {
+            return Some(self.owner_principal(owner, Proof::Certificate { version: String::new() }));
+        }
+        let state = self.state.read();
+        let user = state.users.get(name)?;
+        let proof = Proof::Certificate { version: user.version.clone() };
+        Some(Principal { user: name.to_owned(), is_superuser: user.is_superuser, is_read_only: false, proof })
+    }
+
     /// Whether what showed who a caller is would do so still: the user is there, the password, the rights and the token are the
     /// same.
     pub fn is_current(&self, principal: &Principal) -> bool {
@@ -253,6 +264,7 @@ impl Users {
             Proof::Password { version } => {
                 self.state.read().users.get(&principal.user).is_some_and(|user| user.version == *version)
             }
+            Proof::Certificate { .. } => self.check_certified(&principal.user).is_some_and(|now| now == *principal),
             Proof::Token { fingerprint, .. } => {
                 let state = self.state.read();
                 let token = state.by_fingerprint.get(fingerprint).and_then(|key| state.tokens.get(key));

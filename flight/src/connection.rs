@@ -22,20 +22,35 @@ use crate::{
     session::{Session, Sessions},
 };
 
+/// The client of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address, or that of a proxy in front of it.
+    pub address: IpAddr,
+    /// The user whom its certificate names, where certificates do.
+    pub certified_user: Option<String>,
+}
+
+impl From<IpAddr> for Peer {
+    fn from(address: IpAddr) -> Self {
+        Self { address, certified_user: None }
+    }
+}
+
 /// Most users with a session on one connection.
 const MOST_USERS: usize = 64;
 
 /// State of one connection.
 pub(crate) struct Connection {
     core: Arc<Core>,
-    /// Address of the client, or of a proxy in front of it.
-    pub(crate) peer: IpAddr,
+    /// Its client.
+    pub(crate) peer: Peer,
     /// Sessions by principal: a proxy may send calls of several users over one connection.
     sessions: Mutex<HashMap<Principal, Arc<Session>>>,
 }
 
 impl Connection {
-    pub(crate) fn new(core: Arc<Core>, peer: IpAddr) -> Self {
+    pub(crate) fn new(core: Arc<Core>, peer: Peer) -> Self {
         core.metrics.add_connections(1);
         Self { core, peer, sessions: Mutex::default() }
     }
@@ -64,7 +79,7 @@ impl Connection {
                 "{MOST_USERS} users have sessions on this connection, which is the limit: close some sessions, or open another connection"
             )));
         }
-        let session = sessions.open(principal.clone(), self.peer)?;
+        let session = sessions.open(principal.clone(), self.peer.address)?;
         own.insert(principal, session.clone());
         Ok(session)
     }

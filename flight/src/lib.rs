@@ -74,6 +74,7 @@ mod ticket;
 mod types;
 mod upload;
 
+pub use connection::Peer;
 pub use engine::*;
 pub use error::Error;
 pub use logins::{Logins, TooManyLogins, client_network};

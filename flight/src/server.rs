@@ -6,7 +6,6 @@
 use std::{
     future::Future,
     io,
-    net::IpAddr,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -20,7 +19,7 @@ use tokio::{
 use tonic::transport::Server;
 
 use crate::{
-    connection::{Connection, Socket},
+    connection::{Connection, Peer, Socket},
     engine::Engine,
     error::Error,
     logins::Logins,
@@ -72,9 +71,9 @@ impl FlightServer {
         CompleteUploads::new(service, &core.options, Arc::clone(&core.receiving))
     }
 
-    /// Serves the connections that `accepted` yields with the addresses of their clients, until `shutdown` completes and the calls under way have ended, or
+    /// Serves the connections that `accepted` yields with their clients, until `shutdown` completes and the calls under way have ended, or
     /// the drain timeout passed.
-    pub async fn serve<C, S>(self, accepted: impl Stream<Item = (C, IpAddr)> + Send, shutdown: S) -> Result<(), Error>
+    pub async fn serve<C, S>(self, accepted: impl Stream<Item = (C, Peer)> + Send, shutdown: S) -> Result<(), Error>
     where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         S: Future<Output = ()> + Send + 'static,

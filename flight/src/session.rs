@@ -108,7 +108,7 @@ impl Sessions {
     pub(crate) async fn log_in(&self, credentials: &Credentials, extensions: &Extensions) -> Result<String, Status> {
         let principal = self.verify(credentials, extensions).await?;
         self.make_room()?;
-        let session = self.open(principal, peer(extensions))?;
+        let session = self.open(principal, address(extensions))?;
         let token = terrace_access::random_secret();
         self.by_token.lock().insert(token.clone(), session);
         Ok(token)
@@ -151,15 +151,23 @@ impl Sessions {
             return Ok(Principal::anonymous(user));
         };
         match credentials {
-            Credentials::None => Err(Status::unauthenticated(
-                "the call has no credentials: log in with user and password, or send a token",
-            )),
+            Credentials::None => {
+                let connection = extensions.get::<Arc<Connection>>();
+                if let Some(name) = connection.and_then(|connection| connection.peer.certified_user.as_ref()) {
+                    let unknown =
+                        || Status::unauthenticated("there is no user of the name in the client's certificate");
+                    return users.check_certified(name).ok_or_else(unknown);
+                }
+                Err(Status::unauthenticated(
+                    "the call has no credentials: log in with user and password, or send a token",
+                ))
+            }
             Credentials::Bearer(token) => {
                 let unknown = || Status::unauthenticated("the token is unknown or expired: log in again");
                 users.check_token(token).ok_or_else(unknown)
             }
             Credentials::Basic { user, password } => {
-                let address = peer(extensions);
+                let address = address(extensions);
                 self.logins.wait(address, user).await.map_err(|TooManyLogins { retry_after }| {
                     let message = "too many wrong passwords came from this address";
                     error::retry_later(Code::ResourceExhausted, message, retry_after)
@@ -354,9 +362,9 @@ impl Sessions {
 }
 
 /// Address of the client of a call.
-fn peer(extensions: &Extensions) -> IpAddr {
+fn address(extensions: &Extensions) -> IpAddr {
     let connection = extensions.get::<Arc<Connection>>();
-    connection.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |connection| connection.peer)
+    connection.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |connection| connection.peer.address)
 }
 
 fn too_many_sessions(max: usize) -> Status {

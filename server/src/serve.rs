@@ -143,7 +143,7 @@ impl Server {
         let stop = self.stop.clone();
         let mut tasks = vec![network.spawn(async move {
             let accepted = accepted.map(|connection| {
-                let peer = connection.peer();
+                let peer = connection.peer().clone();
                 (connection, peer)
             });
             if let Err(error) = service.serve(accepted, stop.cancelled_owned()).await {

@@ -25,7 +25,7 @@ def serve(folder, certificate, *arguments, **options):
     return Server(folder / "data", "--tls-cert", cert, "--tls-key", key, *arguments, **options)
 
 
-def adbc(server, ca, certificate=None):
+def adbc(server, ca, certificate=None, sql="SELECT 42"):
     """One query by ADBC over TLS."""
     options = {DatabaseOptions.TLS_ROOT_CERTS.value: ca.read_text()}
     if certificate:
@@ -34,7 +34,7 @@ def adbc(server, ca, certificate=None):
         options[DatabaseOptions.MTLS_PRIVATE_KEY.value] = key.read_text()
     with flight_sql.connect(f"grpc+tls://{server.flight}", db_kwargs=options, autocommit=True) as connection:
         with connection.cursor() as cursor:
-            return execute(cursor, "SELECT 42")
+            return execute(cursor, sql)
 
 
 def curl(server, path, *arguments):
@@ -126,6 +126,26 @@ def test_clients_that_must_show_a_certificate(tmp_path):
             urllib.request.urlopen(f"http://{server.health}/api/v1/tiers")
         assert missing.value.code == 404
         assert terrace("health", env={"TERRACE_HTTP_HEALTH_ADDR": server.health}).returncode == 0
+
+
+def test_certificates_that_name_users(tmp_path):
+    ours = Authority(tmp_path, "ours")
+    made = terrace("user", "create", "ann", "--data-dir", tmp_path / "data", stdin="correct horse\n")
+    assert "a superuser" in made.stdout
+    options = ["--set", f"tls.client_ca={ours.ca}", "--set", "tls.client_users=true"]
+    with serve(tmp_path, ours.issue("server", *LOCAL), *options) as server:
+        ann, eve = ours.issue("ann"), ours.issue("eve")
+        assert adbc(server, ours.ca, ann, "SELECT current_user") == [("ann",)]
+        with pytest.raises(adbc_driver_manager.Error, match="no user of the name"):
+            adbc(server, ours.ca, eve)
+        for certificate, status in (ann, "200"), (eve, "401"):
+            shown = ["--cert", certificate[0], "--key", certificate[1], "--cacert", ours.ca]
+            assert curl(server, "/api/v1/tiers", *shown, "-o", "/dev/null", "-w", "%{http_code}") == (0, status)
+        # Who shows a password is that user.
+        shown = ["--cert", eve[0], "--key", eve[1], "--cacert", ours.ca, "-u", "ann:correct horse"]
+        assert curl(server, "/api/v1/tiers", *shown, "-o", "/dev/null", "-w", "%{http_code}") == (0, "200")
+    refused = terrace("serve", "--data-dir", tmp_path / "data", "--set", "tls.client_users=true", check=False, seconds=30)
+    assert refused.returncode == 1 and "tls.client_ca" in refused.stderr, refused.stderr
 
 
 def test_renewed_certificates_are_used_without_a_restart(tmp_path):

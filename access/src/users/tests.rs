@@ -92,7 +92,11 @@ async fn what_was_shown_counts_until_the_user_changes() {
     let bob = users.log_in("bob", "battery staple").await.unwrap();
     users.alter_user(&owner, "bob", &UserChange { is_superuser: Some(true), ..UserChange::default() }).unwrap();
     assert!(!users.is_current(&bob) && users.log_in("bob", "battery staple").await.unwrap().is_superuser);
+    let certified = users.check_certified("bob").unwrap();
+    assert!(certified.is_superuser && users.is_current(&certified) && users.check_certified("eve").is_none());
+    assert!(users.is_current(&users.check_certified("owner").unwrap()));
     users.drop_user(&owner, "bob").unwrap();
+    assert!(!users.is_current(&certified));
     users.create_user(&owner, &NewUser { password: "battery staple".to_owned(), ..new_user("bob", false) }).unwrap();
     assert!(!users.is_current(&bob), "another user of the same name");
     assert!(users.is_current(&owner));

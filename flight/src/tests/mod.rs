@@ -57,7 +57,7 @@ impl Harness {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel::<()>();
-        let accepted = TcpListenerStream::new(listener).filter_map(async |stream| Some((stream.ok()?, PEER)));
+        let accepted = TcpListenerStream::new(listener).filter_map(async |stream| Some((stream.ok()?, PEER.into())));
         let serving = tokio::spawn(server.clone().serve(accepted.boxed(), async move {
             let _ = stopped.await;
         }));

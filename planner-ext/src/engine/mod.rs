@@ -450,18 +450,6 @@ impl Engine {
         &self.store
     }
 
-    /// Who may use it.
-    pub fn users(&self) -> &Arc<Users> {
-        &self.users
-    }
-
-    /// Once there are users, files may be named only below folders that the configuration names.
-    fn close_default_roots(&self) {
-        if !self.users.is_open() {
-            self.files.close_default_roots();
-        }
-    }
-
     /// The files that statements and requests may name.
     pub fn files(&self) -> &FileAccess {
         &self.files

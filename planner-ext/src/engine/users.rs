@@ -7,6 +7,7 @@ use terrace_sql::Privilege;
 use terrace_sql::access::{AccessCommand, CreateToken};
 use terrace_tier_store::{Result as StoreResult, Store};
 
+use super::Engine;
 use super::computed_rows::ComputedRows;
 use super::execute::{Execute, Execution, Outline, Planning};
 use super::session::Session;
@@ -27,6 +28,20 @@ impl Records for CatalogRecords {
 
     fn all(&self, kind: &str) -> StoreResult<Vec<(String, String)>> {
         self.0.objects(kind)
+    }
+}
+
+impl Engine {
+    /// Who may use it.
+    pub fn users(&self) -> &Arc<Users> {
+        &self.users
+    }
+
+    /// Once there are users, files may be named only below folders that the configuration names.
+    pub(super) fn close_default_roots(&self) {
+        if !self.users.is_open() {
+            self.files.close_default_roots();
+        }
     }
 }
 

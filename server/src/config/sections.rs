@@ -115,6 +115,9 @@ section! {
         /// File with the certificates of authorities, in PEM form. With it, clients must show a certificate of one of them
         /// (mutual TLS).
         pub client_ca: Option<PathBuf> = None,
+        /// Whether the certificate of a client names its user, by the common name (CN) of its subject: who shows it and nothing
+        /// else is that user, without a password. Only with `client_ca`.
+        pub client_users: bool = false,
         /// Time limit of a handshake, and of the first bytes of a client of Flight after it.
         pub handshake_timeout: Span = Span(Duration::from_secs(10)),
     }

@@ -21,6 +21,8 @@ impl Config {
             "tls.cert and tls.key belong together: set both (TERRACE_TLS_CERT, TERRACE_TLS_KEY) or neither"
         } else if self.tls.client_ca.is_some() && self.tls.cert.is_none() {
             "tls.client_ca is set, but there is no TLS: set tls.cert and tls.key, too"
+        } else if self.tls.client_users && self.tls.client_ca.is_none() {
+            "tls.client_users needs tls.client_ca, the authorities that vouch for the names"
         } else if self.tls.handshake_timeout.0.is_zero() {
             "tls.handshake_timeout must be above 0"
         } else if self.flight.max_connections == 0 || self.http.max_connections == 0 {

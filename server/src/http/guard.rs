@@ -16,10 +16,9 @@ use axum::middleware::Next;
 use axum::response::Response;
 use base64::Engine as _;
 use terrace_access::{LoginError, Principal, Users};
-use terrace_flight::{Logins, TooManyLogins};
+use terrace_flight::{Logins, Peer, TooManyLogins};
 
 use super::problem::{Problem, Result};
-use super::service::Peer;
 use super::state::{AppState, ServerInfo};
 
 /// Paths that need no credentials.
@@ -30,7 +29,8 @@ pub async fn guard(State(state): State<Arc<AppState>>, request: Request, next: N
     let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
     check_host(&state.info, headers)?;
     if !OPEN.contains(&path) {
-        let peer = request.extensions().get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+        let unknown = Peer::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let peer = request.extensions().get::<Peer>().unwrap_or(&unknown);
         let given = text(headers, header::AUTHORIZATION);
         let caller = authenticate(state.users(), &state.network.logins, peer, given).await?;
         if caller.is_read_only && !is_reading(method) {
@@ -42,10 +42,13 @@ pub async fn guard(State(state): State<Arc<AppState>>, request: Request, next: N
     Ok(next.run(request).await)
 }
 
-/// Finds for whom a request is made, from its `Authorization`.
-async fn authenticate(users: &Users, logins: &Logins, peer: IpAddr, given: Option<&str>) -> Result<Principal> {
+/// Finds for whom a request is made, from its `Authorization`, or from the certificate of its client.
+async fn authenticate(users: &Users, logins: &Logins, peer: &Peer, given: Option<&str>) -> Result<Principal> {
     if users.is_open() {
         return Ok(Principal::anonymous(""));
+    }
+    if let (None, Some(name)) = (given, &peer.certified_user) {
+        return users.check_certified(name).ok_or_else(Problem::unauthorized);
     }
     let (scheme, value) = given.and_then(|given| given.split_once(' ')).ok_or_else(Problem::unauthorized)?;
     if scheme.eq_ignore_ascii_case("bearer") {
@@ -57,13 +60,13 @@ async fn authenticate(users: &Users, logins: &Logins, peer: IpAddr, given: Optio
     let (user, password) =
         decoded.as_deref().and_then(|decoded| decoded.split_once(':')).ok_or_else(Problem::unauthorized)?;
     let busy = |detail, retry_after| Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).with_retry_after(retry_after);
-    logins.wait(peer, user).await.map_err(|TooManyLogins { retry_after }| {
+    logins.wait(peer.address, user).await.map_err(|TooManyLogins { retry_after }| {
         busy("too many wrong passwords came from this address", retry_after)
     })?;
     match users.log_in(user, password).await {
         Err(LoginError::Busy { retry_after }) => Err(busy("too many passwords are being checked", retry_after)),
         verified => {
-            logins.note(peer, user, verified.is_ok());
+            logins.note(peer.address, user, verified.is_ok());
             verified.map_err(|_| Problem::unauthorized())
         }
     }
@@ -127,7 +130,9 @@ mod tests {
 
     use super::*;
 
-    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    fn peer(certified_user: Option<&str>) -> Peer {
+        Peer { address: IpAddr::V4(Ipv4Addr::LOCALHOST), certified_user: certified_user.map(str::to_owned) }
+    }
 
     fn info(addr: &str) -> ServerInfo {
         ServerInfo {
@@ -176,26 +181,35 @@ mod tests {
         let basic = |text: &str| format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text));
         let users = users(Some("ada"));
         let logins = Logins::default();
-        let owner = authenticate(&users, &logins, PEER, Some(&basic("ada:lace:d"))).await.unwrap();
+        let owner = authenticate(&users, &logins, &peer(None), Some(&basic("ada:lace:d"))).await.unwrap();
         let lower = basic("ada:lace:d").replace("Basic", "basic");
-        assert_eq!(authenticate(&users, &logins, PEER, Some(&lower)).await.unwrap(), owner);
+        assert_eq!(authenticate(&users, &logins, &peer(None), Some(&lower)).await.unwrap(), owner);
         let new = NewToken { name: "t".into(), user: "ada".into(), is_read_only: true, valid_for: None };
         let (token, _) = users.create_token(&owner, &new).unwrap();
-        let reader = authenticate(&users, &logins, PEER, Some(&format!("Bearer {token}"))).await.unwrap();
+        let reader = authenticate(&users, &logins, &peer(None), Some(&format!("Bearer {token}"))).await.unwrap();
         assert!(reader.is_read_only && reader.user == "ada");
         let wrong = ["Bearer abc", "Basic ***", "Basic", "", "Digest x"].map(str::to_owned);
         for wrong in wrong.into_iter().chain([basic("ada"), basic("bob:lace:d"), basic("ada:lace:d ")]) {
-            let problem = authenticate(&users, &logins, PEER, Some(&wrong)).await.unwrap_err();
+            let problem = authenticate(&users, &logins, &peer(None), Some(&wrong)).await.unwrap_err();
             assert_eq!(problem.status, StatusCode::UNAUTHORIZED, "{wrong}");
         }
-        assert_eq!(authenticate(&users, &logins, PEER, None).await.unwrap_err().status, StatusCode::UNAUTHORIZED);
+        assert_eq!(
+            authenticate(&users, &logins, &peer(None), None).await.unwrap_err().status,
+            StatusCode::UNAUTHORIZED
+        );
+        let certified = authenticate(&users, &logins, &peer(Some("ada")), None).await.unwrap();
+        assert!(certified.user == "ada" && certified.is_superuser);
+        let unknown = authenticate(&users, &logins, &peer(Some("eve")), None).await.unwrap_err();
+        assert_eq!(unknown.status, StatusCode::UNAUTHORIZED);
+        let shown = authenticate(&users, &logins, &peer(Some("ada")), Some("Bearer abc")).await.unwrap_err();
+        assert_eq!(shown.status, StatusCode::UNAUTHORIZED, "what a request shows comes first");
         assert_eq!(logins.failed(), 2, "wrong passwords are counted, other headers are not");
     }
 
     #[tokio::test]
     async fn an_open_server_asks_nobody() {
         let (users, logins) = (users(None), Logins::default());
-        assert!(authenticate(&users, &logins, PEER, None).await.is_ok());
-        assert!(authenticate(&users, &logins, PEER, Some("Basic YWRhOng=")).await.is_ok());
+        assert!(authenticate(&users, &logins, &peer(None), None).await.is_ok());
+        assert!(authenticate(&users, &logins, &peer(None), Some("Basic YWRhOng=")).await.is_ok());
     }
 }

@@ -1,7 +1,6 @@
 //! Serves HTTP/1.1 on accepted connections, within limits of time and size.
 
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -24,10 +23,6 @@ pub(crate) const PROBE_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the largest head of a request.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// Address of the client of a request.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
-
 /// Serves the connections that `accepted` yields until `shutdown` resolves, then ends once running requests are answered.
 pub(crate) async fn serve(
     router: Router,
@@ -44,10 +39,10 @@ pub(crate) async fn serve(
             Some(connection) = accepted.next() => connection,
             () = &mut shutdown => break,
         };
-        let peer = Peer(connection.peer());
+        let peer = connection.peer().clone();
         let router = router.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(peer.clone());
             router.clone().oneshot(request)
         });
         let served = open.watch(builder.serve_connection(TokioIo::new(connection), service));

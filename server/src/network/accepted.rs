@@ -2,11 +2,11 @@
 
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use terrace_flight::Peer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -22,7 +22,7 @@ const PREFACE_BYTES: usize = 24;
 #[derive(Debug)]
 pub(crate) struct Accepted {
     stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
-    peer: IpAddr,
+    peer: Peer,
     _place: Place,
     /// `None` once it has come, or where the service has a time limit of its own.
     greeting: Option<Box<Greeting>>,
@@ -37,12 +37,12 @@ struct Greeting {
 
 impl Accepted {
     /// A connection without TLS.
-    pub(super) fn plain(stream: TcpStream, peer: IpAddr, place: Place) -> Self {
+    pub(super) fn plain(stream: TcpStream, peer: Peer, place: Place) -> Self {
         Self { stream: Either::Left(stream), peer, _place: place, greeting: None }
     }
 
     /// A connection with TLS.
-    pub(super) fn encrypted(stream: TlsStream<TcpStream>, peer: IpAddr, place: Place) -> Self {
+    pub(super) fn encrypted(stream: TlsStream<TcpStream>, peer: Peer, place: Place) -> Self {
         Self { stream: Either::Right(Box::new(stream)), peer, _place: place, greeting: None }
     }
 
@@ -53,9 +53,9 @@ impl Accepted {
         self
     }
 
-    /// Address of the client, or of a proxy in front of it.
-    pub(crate) fn peer(&self) -> IpAddr {
-        self.peer
+    /// Its client.
+    pub(crate) fn peer(&self) -> &Peer {
+        &self.peer
     }
 }
 

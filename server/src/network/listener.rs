@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
+use terrace_flight::Peer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -177,7 +178,7 @@ impl Accepting {
             }
             match &self.tls {
                 None => {
-                    let accepted = greeting(Accepted::plain(stream, peer, place), self.protocol, self.limits);
+                    let accepted = greeting(Accepted::plain(stream, peer.into(), place), self.protocol, self.limits);
                     if self.ready.send(accepted).await.is_err() {
                         return;
                     }
@@ -234,6 +235,7 @@ impl Handshake {
         match tokio::time::timeout(self.limits.handshake, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
                 self.counted.failed = false;
+                let peer = Peer { address: peer, certified_user: self.tls.certified_user(&stream) };
                 let accepted = greeting(Accepted::encrypted(stream, peer, place), self.protocol, self.limits);
                 // A service that has stopped takes no connection.
                 let _ = self.ready.send(accepted).await;

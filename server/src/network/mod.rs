@@ -7,6 +7,7 @@
 //!
 //! - [`accepted`]: a connection that a listener has accepted
 //! - [`address`]: addresses of servers, with or without TLS
+//! - [`certificate`]: what is read from certificates
 //! - [`client_tls`]: TLS of the command line
 //! - [`exposure`]: which addresses may be listened on
 //! - [`listener`]: accepts connections, within limits
@@ -15,6 +16,7 @@
 
 mod accepted;
 mod address;
+mod certificate;
 mod client_tls;
 mod exposure;
 mod listener;

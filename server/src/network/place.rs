@@ -36,7 +36,7 @@ impl Places {
 
     /// A place for a connection of a client; `None`: too many are open, of all clients or of this one.
     pub(super) fn take(self: &Arc<Self>, client: IpAddr) -> Option<Place> {
-        let network = Some(client_network(client)).filter(|network| !network.is_loopback());
+        let network = (!client.to_canonical().is_loopback()).then(|| client_network(client));
         let mut taken = self.taken.lock();
         if taken.all >= self.most {
             return None;

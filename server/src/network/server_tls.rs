@@ -17,11 +17,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use terrace_tier_store::clock::{Clock, SystemClock};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
-use yasna::tags::TAG_UTCTIME;
-use yasna::{ASN1Result, BERReader, Tag};
 
+use super::certificate;
 use crate::config::{Config, TlsConfig};
 use crate::error::{Error, Result};
 
@@ -68,6 +69,8 @@ struct TlsConfigs {
 #[derive(Debug)]
 pub(crate) struct ServerTls {
     files: TlsFiles,
+    /// Whether the certificates of clients name their users.
+    client_users: bool,
     configs: ArcSwap<TlsConfigs>,
     /// State of the files when they were last loaded, or tried to be.
     seen: Mutex<Stamps>,
@@ -83,14 +86,24 @@ impl ServerTls {
     /// # Errors
     /// [`Error::File`] for a file that cannot be read or used.
     pub(crate) fn load(config: &Config) -> Result<Option<Arc<Self>>> {
-        let TlsConfig { cert: Some(cert), key: Some(key), client_ca, .. } = config.tls.clone() else { return Ok(None) };
+        let TlsConfig { cert: Some(cert), key: Some(key), client_ca, client_users, .. } = config.tls.clone() else {
+            return Ok(None);
+        };
         let files = TlsFiles { cert, key, client_ca };
         // Before the files are read: what is written meanwhile is seen later.
         let seen = Mutex::new(files.stamps());
         let configs = ArcSwap::from_pointee(files.load()?);
         let counter = AtomicU64::default;
         let is_outdated = AtomicBool::default();
-        Ok(Some(Arc::new(Self { files, configs, seen, reloads: counter(), failed_reloads: counter(), is_outdated })))
+        Ok(Some(Arc::new(Self {
+            files,
+            client_users,
+            configs,
+            seen,
+            reloads: counter(),
+            failed_reloads: counter(),
+            is_outdated,
+        })))
     }
 
     /// An acceptor of handshakes by the certificates in use.
@@ -100,6 +113,12 @@ impl ServerTls {
             Protocol::Http2 => Arc::clone(&configs.http2).into(),
             Protocol::Http1 => Arc::clone(&configs.http1).into(),
         }
+    }
+
+    /// The user that the certificate of a client names; `None` where certificates name none.
+    pub(super) fn certified_user(&self, stream: &TlsStream<TcpStream>) -> Option<String> {
+        let chain = stream.get_ref().1.peer_certificates().filter(|_| self.client_users && self.is_mutual())?;
+        certificate::read(chain.first()?.as_ref()).ok()?.common_name
     }
 
     /// True when clients must show a certificate.
@@ -230,41 +249,13 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore> {
 /// End of a certificate's validity, in seconds since the Unix epoch. Warns about one that is over.
 fn expiry(path: &Path, certificate: Option<&CertificateDer<'_>>) -> Result<i64> {
     let bytes = certificate.map(|certificate| certificate.as_ref()).unwrap_or_default();
-    let not_after = not_after(bytes)
-        .map_err(|e| Error::file(path, format!("the validity of its first certificate cannot be read: {e}")))?;
+    let read = certificate::read(bytes);
+    let not_after = read
+        .map_err(|e| Error::file(path, format!("the validity of its first certificate cannot be read: {e}")))?
+        .not_after_unix_s;
     let over_s = (SystemClock::default().unix_us() / 1_000_000) as i64 - not_after;
     if over_s > 0 {
         tracing::warn!("the certificate {} ended {} days ago: clients will refuse it", path.display(), over_s / 86_400);
     }
     Ok(not_after)
-}
-
-/// The field `notAfter` of a certificate (RFC 5280, section 4.1), in seconds since the Unix epoch.
-fn not_after(certificate: &[u8]) -> ASN1Result<i64> {
-    let validity = |reader: BERReader<'_, '_>| {
-        reader.read_sequence(|fields| {
-            fields.next().read_der()?;
-            let end = fields.next();
-            match end.lookahead_tag()? {
-                TAG_UTCTIME => Ok(end.read_utctime()?.datetime().unix_timestamp()),
-                _ => Ok(end.read_generalized_time()?.datetime().unix_timestamp()),
-            }
-        })
-    };
-    yasna::parse_der(certificate, |reader| {
-        reader.read_sequence(|parts| {
-            let end = parts.next().read_sequence(|fields| {
-                fields.read_optional(|version| version.read_tagged(Tag::context(0), |version| version.read_der()))?;
-                // Serial number, algorithm, issuer.
-                for _ in 0..3 {
-                    fields.next().read_der()?;
-                }
-                let end = validity(fields.next())?;
-                while fields.read_optional(|field| field.read_der())?.is_some() {}
-                Ok(end)
-            })?;
-            while parts.read_optional(|part| part.read_der())?.is_some() {}
-            Ok(end)
-        })
-    })
 }

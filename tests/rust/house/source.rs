@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Folders with Rust source.
-const FOLDERS: [&str; 7] = ["bench", "flight", "ipc", "planner-ext", "server", "tests", "tier-store"];
+const FOLDERS: [&str; 8] = ["access", "bench", "flight", "ipc", "planner-ext", "server", "tests", "tier-store"];
 
 /// The folder of the repository.
 pub fn top() -> PathBuf {
