@@ -544,7 +544,7 @@ async fn system_tables_show_what_is_there() {
     assert_eq!(server.rows(waits).await, ["6"]);
     let entries = server.engine.entries().await.unwrap();
     assert!(entries.iter().all(|e| !e.columns.fields().is_empty()));
-    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 16);
+    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 18);
     assert!(server.rows("SHOW TABLES").await.iter().any(|r| r.contains("public|t|")));
     server.fails("DROP TABLE system.tiers", ErrorKind::PermissionDenied, "system").await;
     server.fails("INSERT INTO system.tiers SELECT * FROM system.tiers", ErrorKind::PermissionDenied, "system").await;
