@@ -201,7 +201,7 @@ async fn write_parquet(table: Table, scale: f64, path: &Path) -> Result<()> {
     });
     let source = StreamingTable::try_new(Arc::clone(&schema), partitions.collect())?;
     // Where the memory does not suffice the sort spills, and its merge may fail.
-    let sort_memory = environment::memory_bytes() as usize / 3 * 2;
+    let sort_memory = environment::memory_bytes() as usize / 2;
     let runtime = RuntimeEnvBuilder::new().with_memory_limit(sort_memory, 1.0).build_arc()?;
     let context = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
     let mut rows = context.read_table(Arc::new(source))?;
