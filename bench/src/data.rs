@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arrow::array::{RecordBatch, RecordBatchReader};
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::streaming::StreamingTable;
+use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -200,9 +201,9 @@ async fn write_parquet(table: Table, scale: f64, path: &Path) -> Result<()> {
         Arc::new(Part { table, scale, part, parts, schema: Arc::clone(&schema) })
     });
     let source = StreamingTable::try_new(Arc::clone(&schema), partitions.collect())?;
-    // Where the memory does not suffice the sort spills, and its merge may fail.
-    let sort_memory = environment::memory_bytes() as usize / 2;
-    let runtime = RuntimeEnvBuilder::new().with_memory_limit(sort_memory, 1.0).build_arc()?;
+    // Each of the two sorts has its share, and spills beyond it; else one takes what the merge of the other needs.
+    let sort_memory = FairSpillPool::new(environment::memory_bytes() as usize / 2);
+    let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(sort_memory)).build_arc()?;
     let context = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
     let mut rows = context.read_table(Arc::new(source))?;
     if !order.is_empty() {
