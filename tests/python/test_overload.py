@@ -99,16 +99,23 @@ def within_the_limit(server):
     assert server.query("SELECT 1 AS one").to_pylist() == [{"one": 1}]
 
 
+#: Results of so many rows are compared by their values, larger ones by their number of rows.
+FEW_ROWS = 1000
+
+
 def answer(connection, sql):
-    """The value, when one row answers, else the number of rows; no more than a batch is kept. Or the error."""
+    """The value, when one row answers; few rows, in any order; else their number: no more than a batch is kept. Or the error."""
     try:
         with connection.cursor() as cursor:
             cursor.execute(sql)
-            rows, value = 0, None
+            rows, few = 0, []
             for batch in cursor.fetch_record_batch():
                 rows += batch.num_rows
-                value = batch.column(0)[0].as_py() if batch.num_rows else value
-            return value if rows == 1 else rows
+                if rows <= FEW_ROWS:
+                    few += [tuple(row.values()) for row in batch.to_pylist()]
+            if rows == 1:
+                return few[0][0]
+            return sorted(few, key=repr) if rows <= FEW_ROWS else rows
     except Exception as error:  # noqa: BLE001 - the caller judges it
         return error
 

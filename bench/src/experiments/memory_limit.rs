@@ -220,13 +220,15 @@ struct Contender<'a> {
     running: Option<Running>,
     /// Queries that timed out; they are not asked again.
     too_slow: BTreeSet<String>,
-    /// Per round, the outcomes of all queries.
+    /// The outcomes of all queries while the sides warm up.
+    warm_up: Vec<Outcome>,
+    /// Per measured round, the outcomes of all queries.
     rounds: Vec<Vec<Outcome>>,
 }
 
 impl<'a> Contender<'a> {
     fn new(kind: Kind, setup: &'a Setup) -> Self {
-        Self { kind, setup, running: None, too_slow: BTreeSet::new(), rounds: Vec::new() }
+        Self { kind, setup, running: None, too_slow: BTreeSet::new(), warm_up: Vec::new(), rounds: Vec::new() }
     }
 
     /// Asks one query, of a new process if there is none.
@@ -276,12 +278,12 @@ impl<'a> Contender<'a> {
         self.rounds.iter().map(|round| round.iter().map(Outcome::seconds).sum()).collect()
     }
 
-    /// Per round, the share of the queries with an answer.
+    /// Per round, that to warm up included, the share of the queries with an answer.
     fn answered(&self) -> Vec<f64> {
         let share = |round: &Vec<Outcome>| {
             round.iter().filter(|outcome| outcome.is_answered()).count() as f64 / round.len() as f64
         };
-        self.rounds.iter().map(share).collect()
+        std::iter::once(&self.warm_up).chain(&self.rounds).map(share).collect()
     }
 }
 
@@ -335,8 +337,10 @@ fn measure(bench: &mut Bench, sides: &mut [&mut Contender<'_>]) -> Result<()> {
                 outcomes.push(outcome);
             }
         }
-        if !warm {
-            for (side, outcomes) in sides.iter_mut().zip(round) {
+        for (side, outcomes) in sides.iter_mut().zip(round) {
+            if warm {
+                side.warm_up = outcomes;
+            } else {
                 side.rounds.push(outcomes);
             }
         }

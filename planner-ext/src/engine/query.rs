@@ -99,7 +99,7 @@ pub(super) async fn start(
 /// The task of a query.
 async fn run(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordBatch>, mut results: ResultSender) {
     let admitted = ticket.supervised(async {
-        let Some((admitted, plan)) = admit(&prepared, &ticket, parameters, &mut results).await? else {
+        let Some((mut admitted, plan)) = admit(&prepared, &ticket, parameters, &mut results).await? else {
             return Ok(None);
         };
         let plan = match admitted.slot.is_point() {
@@ -173,7 +173,7 @@ async fn admit(
         Outline::Count => return Err(Error::new(ErrorKind::Internal, "a query has no plan")),
     };
     let executable = plan_physical(engine, ticket, &planned, PlanMemory::Full).await?;
-    let demand = Demand::from_plan(&executable.plan, ticket.memory().limit_bytes() as u64)?;
+    let demand = Arc::new(Demand::from_plan(&executable.plan, ticket.memory().limit_bytes() as u64)?);
     let slot = acquire_slot(engine, ticket, Arc::clone(&demand)).await?;
     let engine = Arc::clone(engine);
     Ok(Some((Admitted { engine, planned, demand, slot, _running: running }, executable)))
@@ -190,10 +190,10 @@ struct Admitted {
 
 impl Admitted {
     /// Executes a point statement. It sends nothing before all of its rows are known, so that one that turns out to be none
-    /// can start again among the others: its tasks cannot go on there. Then this returns a new plan, as a plan cannot be
-    /// executed twice.
+    /// can start again among the others: its tasks cannot go on there. Then it gives its slot back, waits for one of theirs
+    /// like everybody, and this returns a new plan, as a plan cannot be executed twice.
     async fn execute_as_point(
-        &self,
+        &mut self,
         plan: Executable,
         ticket: &Ticket,
         results: &mut ResultSender,
@@ -207,10 +207,14 @@ impl Admitted {
             () = computes_for_long(ticket) => None,
         };
         let Some((schema, batches)) = few_rows else {
-            self.slot.demote();
+            self.slot.free();
             ticket.count_restart();
             ticket.memory().wait_until_released().await;
-            return plan_physical(&self.engine, ticket, &self.planned, PlanMemory::Full).await.map(Some);
+            let again = plan_physical(&self.engine, ticket, &self.planned, PlanMemory::Full).await?;
+            let demand = Demand::from_plan(&again.plan, ticket.memory().limit_bytes() as u64)?;
+            self.demand = Arc::new(demand.as_no_point());
+            self.slot = acquire_slot(&self.engine, ticket, Arc::clone(&self.demand)).await?;
+            return Ok(Some(again));
         };
         results.start(schema)?;
         for batch in batches {

@@ -156,13 +156,13 @@ async fn explained_demand(
         return Ok(None);
     }
     if let (LogicalPlan::Analyze(_), [query]) = (&planned.plan, plan.children().as_slice()) {
-        return Demand::from_plan(query, limit_bytes).map(Some).map_err(Into::into);
+        return Ok(Some(Arc::new(Demand::from_plan(query, limit_bytes)?)));
     }
     let Some(query) = explained_query(&planned.plan) else { return Ok(None) };
     let query = Planned::new(Arc::clone(&planned.snapshot), query.as_ref().clone(), None);
     // EXPLAIN itself shows why a query cannot be planned.
     let Ok(query) = physical_plan(state, interrupt, &query).await else { return Ok(None) };
-    Demand::from_plan(&query.plan, limit_bytes).map(Some).map_err(Into::into)
+    Ok(Some(Arc::new(Demand::from_plan(&query.plan, limit_bytes)?)))
 }
 
 /// A plan of operators, and the most rows of the batches that its joins and scans make, if that is limited.

@@ -142,11 +142,18 @@ fn estimate_unary(plan: &dyn ExecutionPlan, rows: Option<f64>, input: &Estimate)
         let columns = projection.expr().iter().map(|column| key(&column.expr, input).values).collect();
         return Some(Estimate { columns, ..input.clone() });
     }
-    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
-        && !aggregate.group_expr().has_grouping_set()
-    {
-        let groups = aggregate.group_expr().expr().iter().map(|(expr, _)| key(expr, input).values);
-        return Some(input.grouped(groups.collect(), columns));
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        let group_by = aggregate.group_expr();
+        let keys: Vec<Values> = group_by.expr().iter().map(|(expr, _)| key(expr, input).values).collect();
+        if !group_by.has_grouping_set() {
+            return Some(input.grouped(keys, columns));
+        }
+        // DataFusion counts one group for each row; here are the groups of all grouping sets.
+        let groups_of = |is_left_out: &Vec<bool>| {
+            let keys = keys.iter().zip(is_left_out).filter(|(_, is_left_out)| !**is_left_out);
+            input.grouped(keys.map(|(key, _)| *key).collect(), columns).rows
+        };
+        return Some(Estimate::unknown(group_by.groups().iter().map(groups_of).sum(), columns));
     }
     let filter = plan.downcast_ref::<FilterExec>();
     let mut values = projected(&input.columns, filter.and_then(|filter| filter.projection().as_deref()));

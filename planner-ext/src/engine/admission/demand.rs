@@ -100,7 +100,7 @@ impl OperatorDemand {
 
 impl Demand {
     /// The demand of a plan that has not started; no operator needs more than `most_bytes`.
-    pub(in crate::engine) fn from_plan(plan: &Arc<dyn ExecutionPlan>, most_bytes: u64) -> Result<Arc<Self>> {
+    pub(in crate::engine) fn from_plan(plan: &Arc<dyn ExecutionPlan>, most_bytes: u64) -> Result<Self> {
         let mut operators: Vec<OperatorDemand> = Vec::new();
         // Those of the operators whose parents were not visited.
         let mut pipelines: Vec<Pipeline> = Vec::new();
@@ -143,7 +143,12 @@ impl Demand {
         operators.retain(|operator| matches!(&operator.progress, Progress::Planned(plan) if plan.metrics().is_some()));
         let demand = Self { operators: Mutex::new(operators), is_point: false, is_required: false };
         let is_point = is_known && all_rows <= POINT_ROWS && all_rows_bytes <= POINT_BYTES;
-        Ok(Arc::new(Self { is_point, ..demand }))
+        Ok(Self { is_point, ..demand })
+    }
+
+    /// That of a statement which looked like a point statement and is none.
+    pub(in crate::engine) fn as_no_point(self) -> Self {
+        Self { is_point: false, ..self }
     }
 
     /// That of a statement of which nothing is known.
@@ -255,8 +260,9 @@ fn memory_of(operator: &Arc<dyn ExecutionPlan>, inputs: &[Size], own: Size) -> u
                 input.bytes.saturating_sub(entries).saturating_mul(2)
             }
         }
-    } else if operator.is::<AggregateExec>() {
-        own.bytes.min(input.bytes)
+    } else if let Some(aggregate) = operator.downcast_ref::<AggregateExec>() {
+        // A row of the input has a group in each grouping set.
+        if aggregate.group_expr().has_grouping_set() { own.bytes } else { own.bytes.min(input.bytes) }
     } else if operator.is::<PartitionedWindowExec>() {
         input.bytes
     } else {

@@ -74,19 +74,22 @@ async fn a_point_statement_that_computes_for_long_goes_to_the_others() {
     assert_eq!(answer, ["200"]);
     // In small batches, between which its tasks can stop.
     server.run("SET datafusion.execution.batch_size = 4").await.unwrap();
-    // It holds the slot of the others once it has computed for long, so that one of them waits for it.
-    let slow = server.start(SLOW_ROWS);
-    let record = server.running(|record| record.sql == SLOW_ROWS && record.busy_us > 100_000).await;
-    let point = Instant::now();
-    assert_eq!(server.rows("SELECT count(*) FROM t WHERE s = 'aaabbbc7'").await, ["1"]);
-    let point = point.elapsed();
-    let other = server.start("SELECT * FROM generate_series(1, 2)");
-    while server.engine.queued() == 0 {
-        assert!(!slow.is_finished(), "the slow statement ended after {point:?}: {record:?}");
+    let record = |sql: &str| server.engine.statements().into_iter().find(|record| record.sql == sql);
+    let endless = server.start(super::limits::ENDLESS);
+    server.running(|record| record.sql == super::limits::ENDLESS).await;
+    // Once it has computed for long it waits for the slot of the others, as all of them do.
+    let first = "SELECT * FROM generate_series(1, 2)";
+    let (before, slow) = (server.start(first), server.start(SLOW_ROWS));
+    let waits = |sql| record(sql).is_some_and(|record| record.state == StatementState::Queued);
+    while record(SLOW_ROWS).is_none_or(|record| record.restarts == 0) || !waits(SLOW_ROWS) || !waits(first) {
+        assert!(!slow.is_finished(), "{:?}", record(SLOW_ROWS));
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    slow.await.unwrap().unwrap();
-    other.await.unwrap().unwrap();
+    assert_eq!(server.rows("SELECT count(*) FROM t WHERE s = 'aaabbbc7'").await, ["1"], "its slot is free");
+    endless.abort();
+    before.await.unwrap().unwrap();
+    let rows = slow.await.unwrap().unwrap();
+    assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 200);
     drop(server);
     cpu.shutdown_background();
     planning.shutdown_background();
@@ -125,7 +128,7 @@ fn joins(count: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn planning_stops_at_its_limits_and_delays_nobody() {
+async fn planning_stops_at_its_limits() {
     let server = Server::with(|o| {
         o.planning_slots = 1;
         o.planning_timeout = Duration::from_millis(20);
@@ -135,21 +138,55 @@ async fn planning_stops_at_its_limits_and_delays_nobody() {
     let many = joins(150);
     server.run(&format!("PREPARE many AS {many}")).await.unwrap();
     let [first, second] = [server.start(&many), server.start("EXECUTE many")];
-    let begun = Instant::now();
-    for _ in 0..20 {
-        assert_eq!(server.rows("SELECT count(*) FROM t").await, ["10"]);
-    }
-    let others = begun.elapsed();
     for planning in [first, second] {
         let error = planning.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
         assert!(error.message().contains("query.planning_timeout"), "{error}");
     }
-    assert!(others < begun.elapsed(), "twenty statements took {others:?}, two plans {:?}", begun.elapsed());
     assert_eq!(server.rows(&joins(3)).await, ["10"]);
     server.run("SET statement_timeout = '5ms'").await.unwrap();
     let error = server.batches(&many).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeadlineExceeded, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn planning_for_long_delays_nobody() {
+    let server = Server::with(|o| o.planning_slots = 1);
+    server.run("CREATE TABLE t AS SELECT value AS k FROM generate_series(1, 10)").await.unwrap();
+    let many = joins(600);
+    let plans = [server.start(&many), server.start(&many)];
+    let planning = || {
+        let of_plans = server.engine.statements().into_iter().filter(|record| record.sql == many);
+        of_plans.filter(|record| record.state == StatementState::Planning).count()
+    };
+    while planning() < plans.len() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for _ in 0..20 {
+        assert_eq!(server.rows("SELECT count(*) FROM t").await, ["10"]);
+    }
+    assert_eq!(planning(), plans.len(), "twenty statements are answered while one is planned and another waits for it");
+    plans.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_rows_of_many_do_not_make_a_point_statement() {
+    let server = Server::new();
+    server.run("CREATE TABLE t AS SELECT value AS k, value % 7 AS g FROM generate_series(1, 200000)").await.unwrap();
+    let is_point = async |sql: &str| {
+        let plan = server.rows(&format!("EXPLAIN {sql}")).await;
+        plan.iter().any(|row| row.contains("; a point statement"))
+    };
+    assert!(is_point("SELECT k FROM t WHERE k = 7").await);
+    assert!(is_point("SELECT g, count(*) FROM t WHERE k <= 500 GROUP BY g").await);
+    for sql in [
+        "SELECT k FROM t ORDER BY g LIMIT 1",
+        "SELECT DISTINCT g FROM t",
+        // 500 rows, and a group of most of them in each of 512 grouping sets.
+        "SELECT count(*) FROM t WHERE k <= 500 GROUP BY CUBE (k, g, k + 1, k + 2, k + 3, k + 4, k + 5, k + 6, k + 7)",
+    ] {
+        assert!(!is_point(sql).await, "{sql}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
