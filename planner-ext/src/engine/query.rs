@@ -212,7 +212,7 @@ impl Admitted {
             ticket.memory().wait_until_released().await;
             let again = plan_physical(&self.engine, ticket, &self.planned, PlanMemory::Full).await?;
             let demand = Demand::from_plan(&again.plan, ticket.memory().limit_bytes() as u64)?;
-            self.demand = Arc::new(demand.as_no_point());
+            self.demand = Arc::new(demand.without_point_slot());
             self.slot = acquire_slot(&self.engine, ticket, Arc::clone(&self.demand)).await?;
             return Ok(Some(again));
         };

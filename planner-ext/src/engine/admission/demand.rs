@@ -147,7 +147,7 @@ impl Demand {
     }
 
     /// That of a statement which looked like a point statement and is none.
-    pub(in crate::engine) fn as_no_point(self) -> Self {
+    pub(in crate::engine) fn without_point_slot(self) -> Self {
         Self { is_point: false, ..self }
     }
 

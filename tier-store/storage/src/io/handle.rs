@@ -68,7 +68,7 @@ pub(crate) struct Completer {
 /// The two ends of a new queued operation.
 pub(crate) fn handle_pair(stats: &Arc<IoStats>, class: Class, direction: Direction) -> (ReadHandle, Completer) {
     stats.in_flight.fetch_add(1, Ordering::SeqCst);
-    if class.is_demand() {
+    if is_demand(class, direction) {
         stats.demand.begin();
     }
     let slot = Arc::new(Slot {
@@ -80,6 +80,12 @@ pub(crate) fn handle_pair(stats: &Arc<IoStats>, class: Class, direction: Directi
         stats: Arc::clone(stats),
     });
     (ReadHandle { slot: Arc::clone(&slot) }, Completer { slot })
+}
+
+/// Whether a statement waits for what is read; what is written for it, such as a repaired chunk, says nothing of how fast its
+/// home is read.
+fn is_demand(class: Class, direction: Direction) -> bool {
+    direction == Direction::Read && class.is_demand()
 }
 
 impl Slot {
@@ -126,7 +132,7 @@ impl Slot {
 impl Slot {
     /// Counts the end of the operation: with its number of bytes, or `None` when it was withdrawn or failed.
     fn count_finished(&self, bytes: Option<usize>) {
-        if self.class.is_demand() {
+        if is_demand(self.class, self.direction) {
             self.stats.demand.end(bytes);
         }
         self.stats.in_flight.fetch_sub(1, Ordering::SeqCst);
@@ -279,6 +285,16 @@ mod tests {
         assert_eq!((in_flight(&stats), account.used_bytes()), (1, 10));
         completer.complete(AlignedBuffer::copy_of(&[1], 64));
         assert_eq!((in_flight(&stats), account.used_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn only_reads_are_what_statements_ask_for() {
+        let stats = Arc::new(IoStats::default());
+        for (direction, bytes) in [(Direction::Write, 0), (Direction::Read, 1)] {
+            let (_handle, completer) = handle_pair(&stats, Class::Needed, direction);
+            completer.complete(AlignedBuffer::copy_of(&[1], 64));
+            assert_eq!(stats.demand.sums().bytes, bytes, "{direction:?}");
+        }
     }
 
     #[test]
