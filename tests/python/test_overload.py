@@ -112,7 +112,7 @@ def answer(connection, sql):
             for batch in cursor.fetch_record_batch():
                 rows += batch.num_rows
                 if rows <= FEW_ROWS:
-                    few += [tuple(row.values()) for row in batch.to_pylist()]
+                    few += zip(*(column.to_pylist() for column in batch.columns))
             if rows == 1:
                 return few[0][0]
             return sorted(few, key=repr) if rows <= FEW_ROWS else rows

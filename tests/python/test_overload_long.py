@@ -77,7 +77,7 @@ def is_clear(error):
 
 #: Why a statement was refused: its wait in the queue was too long or the queue full; the server stopped it to stay within its
 #: memory; query memory did not suffice or one of its values would be too large.
-CAUSES = ("waited", "stopped", "too large")
+CAUSES = ("waited", "stopped", "too large", "other")
 
 
 def cause(error):
@@ -85,7 +85,9 @@ def cause(error):
     text = str(error)
     if "stopped the statement" in text:
         return "stopped"
-    return "waited" if "is busy" in text or "wait; try again" in text or "waited" in text else "too large"
+    if "the server is busy" in text or "the statement waited" in text:
+        return "waited"
+    return "too large" if "would make" in text or "memory" in text else "other"
 
 
 class Load:

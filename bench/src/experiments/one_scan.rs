@@ -106,13 +106,19 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         }
         let target = if is_ours { Target::below(1.02, 1.0) } else { Target::OPEN };
         let what = &format!("hot statements after a scan, {name}");
-        bench.add(Finding { sides: (name, "before"), what, values: &measured.ratios, target, params });
+        bench.add(Finding { sides: (name, "before"), what, values: &measured.ratios, target, params: params.clone() });
         let what = &format!("hot statements after a load, {name}");
-        let (target, params) = (Target::OPEN, load_params);
-        bench.add(Finding { sides: (name, "before"), what, values: &measured.load_ratios, target, params });
+        let target = Target::OPEN;
+        bench.add(Finding {
+            sides: (name, "before"),
+            what,
+            values: &measured.load_ratios,
+            target,
+            params: load_params,
+        });
         let evicted = [measured.evicted_bytes / measured.hot_bytes.max(1.0)];
         let what = &format!("hot bytes evicted by the scan, {name}");
-        let (target, params) = (if is_ours { Target::below(0.0, 0.0) } else { Target::OPEN }, params_of(measured));
+        let target = if is_ours { Target::below(0.0, 0.0) } else { Target::OPEN };
         bench.add(Finding { sides: (name, "hot bytes"), what, values: &evicted, target, params });
     }
     let ratios: Vec<f64> = selective.scan_ms.iter().zip(&default.scan_ms).map(|(on, off)| on / off).collect();

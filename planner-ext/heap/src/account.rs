@@ -17,7 +17,17 @@ pub struct HeapAccount {
     /// Two numbers, so that they change together: in the lowest [`WORKER_BITS`] bits the threads that work for the account
     /// now, above them the microseconds of work that has ended, less the times at which work under way began.
     work: AtomicI64,
+    /// Microseconds of work that has ended in which its threads had no processor, as far as that is measured.
+    without_processor_us: AtomicI64,
+    /// Nanoseconds for which the calling thread has had a processor; where it is set, that is measured.
+    processor_time: OnceLock<fn() -> u64>,
     should_stop: OnceLock<StopCheck>,
+}
+
+/// When work began for which the time on processors is measured.
+pub(crate) struct Begun {
+    us: i64,
+    processor_ns: u64,
 }
 
 /// Says whether work for an account has to stop.
@@ -80,12 +90,32 @@ impl HeapAccount {
         Duration::from_micros(u64::try_from(busy_us).unwrap_or(0))
     }
 
-    pub(crate) fn begin_work(&self) {
-        self.work.fetch_sub((now_us() << WORKER_BITS).wrapping_sub(1), Ordering::Relaxed);
+    /// Measures from now on for how long threads that work for the account have a processor, by `processor_time`: nanoseconds
+    /// of the calling thread. That takes half a microsecond for each turn of a task.
+    pub fn measure_processor_time(&self, processor_time: fn() -> u64) {
+        let _ = self.processor_time.set(processor_time);
     }
 
-    pub(crate) fn end_work(&self) {
-        self.work.fetch_add((now_us() << WORKER_BITS).wrapping_sub(1), Ordering::Relaxed);
+    /// [`Self::busy_time`] without that in which other threads had the processor, as far as it was measured; work under way
+    /// counts as it is.
+    pub fn processor_time(&self) -> Duration {
+        let without_us = self.without_processor_us.load(Ordering::Relaxed);
+        self.busy_time().saturating_sub(Duration::from_micros(u64::try_from(without_us).unwrap_or(0)))
+    }
+
+    pub(crate) fn begin_work(&self) -> Option<Begun> {
+        let us = now_us();
+        self.work.fetch_sub((us << WORKER_BITS).wrapping_sub(1), Ordering::Relaxed);
+        self.processor_time.get().map(|processor_time| Begun { us, processor_ns: processor_time() })
+    }
+
+    pub(crate) fn end_work(&self, begun: Option<Begun>) {
+        let us = now_us();
+        if let (Some(begun), Some(processor_time)) = (begun, self.processor_time.get()) {
+            let processor_us = (processor_time().saturating_sub(begun.processor_ns) / 1_000) as i64;
+            self.without_processor_us.fetch_add((us - begun.us - processor_us).max(0), Ordering::Relaxed);
+        }
+        self.work.fetch_add((us << WORKER_BITS).wrapping_sub(1), Ordering::Relaxed);
     }
 
     /// Takes off bytes that now belong to someone else; what the account does not have, it cannot lose.

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::account::HeapAccount;
+use crate::account::{Begun, HeapAccount};
 
 /// A thread adds to its account once it has allocated or freed this much, so that threads seldom share a cache line.
 const UNREPORTED_BYTES: i64 = 64 << 10;
@@ -110,6 +110,7 @@ pub(crate) struct WorkingFor<'a> {
     account: &'a Arc<HeapAccount>,
     /// False where the thread worked for the account already.
     is_first: bool,
+    begun: Option<Begun>,
 }
 
 impl<'a> WorkingFor<'a> {
@@ -118,10 +119,8 @@ impl<'a> WorkingFor<'a> {
             report(thread);
             let earlier = thread.account.replace(Arc::as_ptr(account));
             let is_first = !std::ptr::eq(earlier, Arc::as_ptr(account));
-            if is_first {
-                account.begin_work();
-            }
-            Self { earlier, account, is_first }
+            let begun = if is_first { account.begin_work() } else { None };
+            Self { earlier, account, is_first, begun }
         })
     }
 }
@@ -133,7 +132,7 @@ impl Drop for WorkingFor<'_> {
             thread.account.set(self.earlier);
         });
         if self.is_first {
-            self.account.end_work();
+            self.account.end_work(self.begun.take());
         }
     }
 }
@@ -266,5 +265,22 @@ mod tests {
         pause();
         assert!(poll(&mut future).is_ready());
         assert!(account.busy_time() - busy < outside.elapsed() / 2, "{account:?}");
+    }
+
+    #[test]
+    fn time_without_a_processor_is_left_out_once_it_is_measured() {
+        // The clock of a thread that has no processor.
+        fn stopped() -> u64 {
+            7
+        }
+        let pause = || std::thread::sleep(Duration::from_millis(20));
+        let account = HeapAccount::new();
+        account.charge_call(pause);
+        assert_eq!(account.processor_time(), account.busy_time());
+        let before = account.processor_time();
+        account.measure_processor_time(stopped);
+        account.charge_call(pause);
+        assert!(account.busy_time() >= before + Duration::from_millis(20), "{account:?}");
+        assert_eq!(account.processor_time(), before);
     }
 }

@@ -21,6 +21,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
 use terrace_scan::spilling_join::SpillingHashJoinExec;
+use terrace_tier_store::clock::thread_cpu_ns;
 use terrace_tier_store::table::row_bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
@@ -36,7 +37,7 @@ use super::tasks::{AbortOnDrop, join_error};
 use super::transaction::Running;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A statement that computes longer is no point statement.
+/// A statement that has a processor for longer is no point statement.
 const POINT_TIME: Duration = Duration::from_millis(50);
 /// Nor is one that reads more.
 const POINT_READ_BYTES: u64 = 1 << 20;
@@ -165,7 +166,8 @@ async fn admit(
             prepared.check_parameters(parameters.as_ref())?;
             let slot = acquire_slot(engine, ticket, Demand::point()).await?;
             let schema = computed.schema();
-            let batch = demoting(ticket, &slot, engine.blocking(move || computed.compute())).await?;
+            let compute = engine.blocking(move || computed.compute());
+            let batch = demoting(&slot, computes_for_long(ticket), compute).await?;
             results.start(schema)?;
             results.send(batch, ticket, &slot).await?;
             return Ok(None);
@@ -198,9 +200,10 @@ impl Admitted {
         ticket: &Ticket,
         results: &mut ResultSender,
     ) -> Result<Option<Executable>> {
+        let reads_much = reads_much(|| ticket.scans().cold_bytes());
         let few_rows = tokio::select! {
             biased;
-            few_rows = demoting(ticket, &self.slot, self.few_rows(plan)) => match few_rows {
+            few_rows = demoting(&self.slot, reads_much, self.few_rows(plan)) => match few_rows {
                 Err(error) if is_out_of_memory(&error) => None,
                 few_rows => few_rows?,
             },
@@ -208,6 +211,7 @@ impl Admitted {
         };
         let Some((schema, batches)) = few_rows else {
             self.slot.free();
+            ticket.set_state(StatementState::Planning);
             ticket.count_restart();
             ticket.memory().wait_until_released().await;
             let again = plan_physical(&self.engine, ticket, &self.planned, PlanMemory::Full).await?;
@@ -307,13 +311,12 @@ fn has_joins_or_sorts(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 }
 
 /// Returns once a statement has computed for longer than a point statement may; the time that planning took does not count.
-fn computes_for_long(ticket: &Ticket) -> impl Future<Output = ()> + '_ {
+async fn computes_for_long(ticket: &Ticket) {
     let heap = ticket.memory().heap();
-    let planned = heap.busy_time();
-    async move {
-        while heap.busy_time().saturating_sub(planned) <= POINT_TIME {
-            tokio::time::sleep(POINT_CHECK).await;
-        }
+    heap.measure_processor_time(thread_cpu_ns);
+    let planned = heap.processor_time();
+    while heap.processor_time().saturating_sub(planned) <= POINT_TIME {
+        tokio::time::sleep(POINT_CHECK).await;
     }
 }
 
@@ -324,19 +327,12 @@ async fn reads_much(read_bytes: impl Fn() -> u64) {
     }
 }
 
-/// Does `work`, and takes the slot of a point statement away from it once it has used more than such a one may.
-async fn demoting<T>(ticket: &Ticket, slot: &ExecutionSlot, work: impl Future<Output = T>) -> T {
+/// Does `work`, and takes the slot of a point statement away from it once it has `exceeded` what such a one may use.
+async fn demoting<T>(slot: &ExecutionSlot, exceeded: impl Future<Output = ()>, work: impl Future<Output = T>) -> T {
     if !slot.is_point() {
         return work.await;
     }
     tokio::pin!(work);
-    let computes = computes_for_long(ticket);
-    let exceeded = async {
-        tokio::select! {
-            () = computes => (),
-            () = reads_much(|| ticket.scans().cold_bytes()) => (),
-        }
-    };
     tokio::select! {
         biased;
         done = &mut work => done,

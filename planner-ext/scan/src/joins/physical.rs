@@ -148,12 +148,15 @@ fn estimate_unary(plan: &dyn ExecutionPlan, rows: Option<f64>, input: &Estimate)
         if !group_by.has_grouping_set() {
             return Some(input.grouped(keys, columns));
         }
-        // DataFusion counts one group for each row; here are the groups of all grouping sets.
+        // DataFusion expects no more groups than rows; but each grouping set has its own.
         let groups_of = |is_left_out: &Vec<bool>| {
             let keys = keys.iter().zip(is_left_out).filter(|(_, is_left_out)| !**is_left_out);
-            input.grouped(keys.map(|(key, _)| *key).collect(), columns).rows
+            keys.map(|(key, _)| key.distinct).product::<f64>().min(input.rows)
         };
-        return Some(Estimate::unknown(group_by.groups().iter().map(groups_of).sum(), columns));
+        let rows = group_by.groups().iter().map(groups_of).sum();
+        let mut values = keys;
+        values.resize(columns, Values::unknown(rows));
+        return Some(Estimate { rows, base_rows: rows, columns: values });
     }
     let filter = plan.downcast_ref::<FilterExec>();
     let mut values = projected(&input.columns, filter.and_then(|filter| filter.projection().as_deref()));

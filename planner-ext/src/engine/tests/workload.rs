@@ -75,11 +75,18 @@ async fn a_point_statement_that_computes_for_long_goes_to_the_others() {
     // In small batches, between which its tasks can stop.
     server.run("SET datafusion.execution.batch_size = 4").await.unwrap();
     let record = |sql: &str| server.engine.statements().into_iter().find(|record| record.sql == sql);
-    let endless = server.start(super::limits::ENDLESS);
+    // In sessions of their own, so that it is the slot that they wait for.
+    let start = |sql: &'static str| {
+        let session = server.engine.open_session("other");
+        tokio::spawn(async move {
+            session.prepare(sql).await?.query(None).await?.stream.try_collect::<Vec<_>>().await.map_err(Error::from)
+        })
+    };
+    let endless = start(super::limits::ENDLESS);
     server.running(|record| record.sql == super::limits::ENDLESS).await;
     // Once it has computed for long it waits for the slot of the others, as all of them do.
     let first = "SELECT * FROM generate_series(1, 2)";
-    let (before, slow) = (server.start(first), server.start(SLOW_ROWS));
+    let (before, slow) = (start(first), server.start(SLOW_ROWS));
     let waits = |sql| record(sql).is_some_and(|record| record.state == StatementState::Queued);
     while record(SLOW_ROWS).is_none_or(|record| record.restarts == 0) || !waits(SLOW_ROWS) || !waits(first) {
         assert!(!slow.is_finished(), "{:?}", record(SLOW_ROWS));
@@ -151,7 +158,11 @@ async fn planning_stops_at_its_limits() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn planning_for_long_delays_nobody() {
-    let server = Server::with(|o| o.planning_slots = 1);
+    let server = Server::with(|o| {
+        o.planning_slots = 1;
+        o.planning_timeout = Duration::from_secs(600);
+        o.queue_timeout = Duration::from_secs(600);
+    });
     server.run("CREATE TABLE t AS SELECT value AS k FROM generate_series(1, 10)").await.unwrap();
     let many = joins(600);
     let plans = [server.start(&many), server.start(&many)];
@@ -160,6 +171,7 @@ async fn planning_for_long_delays_nobody() {
         of_plans.filter(|record| record.state == StatementState::Planning).count()
     };
     while planning() < plans.len() {
+        assert!(plans.iter().all(|plan| !plan.is_finished()), "{:?}", server.engine.statements());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     for _ in 0..20 {
