@@ -55,6 +55,32 @@ async fn what_does_not_fit_is_refused_with_the_operator_and_its_memory() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_statement_has_spilled_goes_with_it() {
+    let server = Server::with(|o| o.query_memory_bytes = 16 << 20);
+    let sql = "SELECT value, count(*) FROM generate_series(1, 100000000) GROUP BY value ORDER BY 2, 1";
+    let spilled = async |is_meant: fn(u64) -> bool| {
+        let wait = async {
+            while !is_meant(server.engine.spilled_bytes()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(60), wait).await;
+        assert!(waited.is_ok(), "{} bytes are spilled", server.engine.spilled_bytes());
+    };
+    for is_dropped in [true, false] {
+        let task = server.start(sql);
+        spilled(|bytes| bytes > 0).await;
+        let running = server.running(|record| record.sql == sql).await;
+        if is_dropped {
+            task.abort();
+        } else {
+            assert!(server.engine.cancel(&running.id));
+        }
+        spilled(|bytes| bytes == 0).await;
+    }
+}
+
 /// DataFusion plans an element of `array_agg` as `nth_value`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_element_of_array_agg_stands_beside_nth_value() {

@@ -52,30 +52,6 @@ async fn a_dropped_or_cancelled_query_frees_its_memory() {
     assert_eq!(server.engine.counters().ended(StatementKind::Query, Outcome::Cancelled), 2);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_statement_has_spilled_goes_with_it() {
-    let server = Server::with(|o| o.query_memory_bytes = 16 << 20);
-    let sql = "SELECT value, count(*) FROM generate_series(1, 100000000) GROUP BY value ORDER BY 2, 1";
-    let spilled = async |is_meant: fn(u64) -> bool| {
-        let begun = Instant::now();
-        while !is_meant(server.engine.spilled_bytes()) {
-            assert!(begun.elapsed() < 3 * STOPPED_WITHIN, "{} bytes are spilled", server.engine.spilled_bytes());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    for is_dropped in [true, false] {
-        let task = server.start(sql);
-        spilled(|bytes| bytes > 0).await;
-        let running = server.running(|record| record.sql == sql).await;
-        if is_dropped {
-            task.abort();
-        } else {
-            assert!(server.engine.cancel(&running.id));
-        }
-        spilled(|bytes| bytes == 0).await;
-    }
-}
-
 /// Time for a statement to start or stop, on a machine that does much else. The joins below would run for minutes.
 const STOPPED_WITHIN: Duration = Duration::from_secs(20);
 
