@@ -193,7 +193,7 @@ struct Admitted {
 impl Admitted {
     /// Executes a point statement. It sends nothing before all of its rows are known, so that one that turns out to be none
     /// can start again among the others: its tasks cannot go on there. Then it gives its slot back, waits for one of theirs
-    /// like everybody, and this returns a new plan, as a plan cannot be executed twice.
+    /// like everybody (unless it reads system tables only), and this returns a new plan, as a plan cannot be executed twice.
     async fn execute_as_point(
         &mut self,
         plan: Executable,
@@ -210,14 +210,22 @@ impl Admitted {
             () = computes_for_long(ticket) => None,
         };
         let Some((schema, batches)) = few_rows else {
-            self.slot.free();
-            ticket.set_state(StatementState::Planning);
             ticket.count_restart();
+            // Whoever looks what the server does must not wait for it.
+            let waits = !self.demand.is_about_system();
+            if waits {
+                self.slot.free();
+                ticket.set_state(StatementState::Planning);
+            } else {
+                self.slot.demote();
+            }
             ticket.memory().wait_until_released().await;
             let again = plan_physical(&self.engine, ticket, &self.planned, PlanMemory::Full).await?;
-            let demand = Demand::from_plan(&again.plan, ticket.memory().limit_bytes() as u64)?;
-            self.demand = Arc::new(demand.without_point_slot());
-            self.slot = acquire_slot(&self.engine, ticket, Arc::clone(&self.demand)).await?;
+            if waits {
+                let demand = Demand::from_plan(&again.plan, ticket.memory().limit_bytes() as u64)?;
+                self.demand = Arc::new(demand.without_point_slot());
+                self.slot = acquire_slot(&self.engine, ticket, Arc::clone(&self.demand)).await?;
+            }
             return Ok(Some(again));
         };
         results.start(schema)?;

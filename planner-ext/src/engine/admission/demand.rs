@@ -37,6 +37,8 @@ const SORT_MERGE_BYTES: u64 = 10 << 20;
 pub(in crate::engine) struct Demand {
     operators: Mutex<Vec<OperatorDemand>>,
     is_point: bool,
+    /// Whether all that it reads are tables of the schema `system`.
+    is_about_system: bool,
     /// Whether the statement does not begin without it, even if no other one executes.
     is_required: bool,
 }
@@ -106,9 +108,13 @@ impl Demand {
         let mut pipelines: Vec<Pipeline> = Vec::new();
         let (mut all_rows, mut all_rows_bytes) = (0_u64, 0_u64);
         let mut is_known = true;
+        let (mut leaves, mut system_tables) = (0, 0);
         visit_sizes(plan, &mut |operator, inputs, own| {
             // Only tables of the schema `system` are streams; they are small, but how small is not known.
-            let is_leaf = inputs.is_empty() && !operator.is::<StreamingTableExec>();
+            let is_system_table = operator.is::<StreamingTableExec>();
+            leaves += usize::from(inputs.is_empty());
+            system_tables += usize::from(is_system_table);
+            let is_leaf = inputs.is_empty() && !is_system_table;
             is_known &= own.rows.is_some() || !is_leaf && !is_join(operator);
             let own_rows = own.rows.unwrap_or(0);
             all_rows = all_rows.saturating_add(own_rows);
@@ -141,9 +147,9 @@ impl Demand {
         })?;
         pipelines.into_iter().for_each(|pipeline| pipeline.end(&mut operators));
         operators.retain(|operator| matches!(&operator.progress, Progress::Planned(plan) if plan.metrics().is_some()));
-        let demand = Self { operators: Mutex::new(operators), is_point: false, is_required: false };
         let is_point = is_known && all_rows <= POINT_ROWS && all_rows_bytes <= POINT_BYTES;
-        Ok(Self { is_point, ..demand })
+        let is_about_system = leaves == system_tables && leaves > 0;
+        Ok(Self { operators: Mutex::new(operators), is_point, is_about_system, is_required: false })
     }
 
     /// That of a statement which looked like a point statement and is none.
@@ -205,6 +211,11 @@ impl Demand {
     /// Whether it is that of a point statement.
     pub(in crate::engine) fn is_point(&self) -> bool {
         self.is_point
+    }
+
+    /// Whether all that the statement reads are tables of the schema `system`.
+    pub(in crate::engine) fn is_about_system(&self) -> bool {
+        self.is_about_system
     }
 
     /// Whether the statement does not begin without it, even if no other one executes.
