@@ -20,6 +20,7 @@ import time
 
 import pyarrow
 import pytest
+from adbc_driver_flightsql import DatabaseOptions
 
 import control_group
 from server import Server, terrace
@@ -34,6 +35,10 @@ ONLY = os.environ.get("TERRACE_TEST_ONLY")
 #: or two alone share the processors, and as many may wait.
 LAST_ANSWER_SECONDS = 900
 BATCH_BYTES = 200 << 20
+#: Clients that ingest at once: the driver holds several copies of what it sends.
+INGESTS = 10
+#: By default the driver itself refuses to send so much at once.
+LARGE_MESSAGES = {DatabaseOptions.WITH_MAX_MSG_SIZE.value: str(2 * BATCH_BYTES)}
 #: States of statements that have not ended.
 ACTIVE = ("planning", "queued", "running", "stalled")
 
@@ -100,8 +105,11 @@ class Load:
         self.seconds = collections.defaultdict(list)
         self.outcomes = collections.defaultdict(collections.Counter)
         self.wrong = []
+        #: An error of each kind that has none of the usual causes.
+        self.others = {}
         self.tables = itertools.count()
         # Shared: the driver keeps the rows of an ingest that was refused.
+        self.ingests = threading.BoundedSemaphore(INGESTS)
         self.batch = pyarrow.record_batch({"n": pyarrow.array(range(BATCH_BYTES // 8), pyarrow.int64())})
 
     def record(self, name, outcome, since, detail=None):
@@ -109,6 +117,8 @@ class Load:
             self.outcomes[name][outcome] += 1
             if outcome == "right":
                 self.seconds[name].append(time.monotonic() - since)
+            if outcome == "other":
+                self.others[name] = str(detail)[:300]
             if outcome == "wrong":
                 self.wrong.append((name, repr(detail)[:500]))
 
@@ -132,7 +142,7 @@ class Load:
 
     def run(self, name, draw, since):
         sql = {query: sql for query, sql, _ in QUERIES}.get(name, POINT)
-        with self.server.connect() as connection:
+        with self.server.connect(db_kwargs=LARGE_MESSAGES) as connection:
             if name in self.expected:
                 return self.judge(name, answer(connection, sql), self.expected[name], since)
             with connection.cursor() as cursor:
@@ -145,7 +155,8 @@ class Load:
         rows = pyarrow.RecordBatchReader.from_batches(self.batch.schema, [self.batch, self.batch])
         count = self.batch.num_rows
         try:
-            cursor.adbc_ingest(table, rows, mode="create")
+            with self.ingests:
+                cursor.adbc_ingest(table, rows, mode="create")
             cursor.execute(f"SELECT count(*), sum(n) FROM {table}")
             found = cursor.fetchone()
             assert found == (2 * count, count * (count - 1)), found
@@ -201,7 +212,7 @@ class Load:
             counts = self.outcomes[name]
             refused = "".join(f"{counts[name]:>10}" for name in CAUSES)
             lines.append(f"{name:<22}{counts['right']:>8}{counts['wrong']:>7}{median:>8.2f} s{p99:>8.2f} s{'':>10}{refused}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"other, {name}: {error}" for name, error in sorted(self.others.items()))])
 
 
 @pytest.mark.deep
