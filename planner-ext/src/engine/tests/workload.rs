@@ -65,11 +65,12 @@ fn slow_look() -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_point_statement_that_computes_for_long_goes_to_the_others() {
-    let threads = |name: &str| {
+    let threads = |name: &str, count| {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(1).thread_name(name).enable_all().build().unwrap()
+        builder.worker_threads(count).thread_name(name).enable_all().build().unwrap()
     };
-    let (cpu, planning) = (threads("cpu"), threads("planning"));
+    // One to compute, one to look at the time.
+    let (cpu, planning) = (threads("cpu", 1), threads("planning", 2));
     let server = Server::with(|o| {
         o.cpu = cpu.handle().clone();
         o.planning = planning.handle().clone();
