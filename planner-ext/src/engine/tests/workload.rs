@@ -60,7 +60,7 @@ const SLOW_ROWS: &str =
 fn slow_look() -> String {
     let look = "SELECT sum(length(regexp_replace(repeat(kind || 'aaabbbc', 100000), '(a+)(b*)c', 'x', 'g'))) AS n \
                 FROM system.queries";
-    format!("SELECT max(n) FROM ({})", vec![look; 10].join(" UNION ALL "))
+    format!("SELECT max(n) FROM ({})", [look; 10].join(" UNION ALL "))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
