@@ -91,7 +91,7 @@ impl HeapAccount {
     }
 
     /// Measures from now on for how long threads that work for the account have a processor, by `processor_time`: nanoseconds
-    /// of the calling thread. That takes half a microsecond for each turn of a task.
+    /// of the calling thread. That costs two system calls for each turn of a task.
     pub fn measure_processor_time(&self, processor_time: fn() -> u64) {
         let _ = self.processor_time.set(processor_time);
     }
