@@ -8,11 +8,14 @@
 //!                                                              |
 //!                                                              `-> aligned memory -> Bodies -> put
 //! ```
+//!
+//! Arrow's arrays of a message refer to its body, so a body of rows to store counts as received as long as an array does.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use arrow::buffer::Buffer;
 use arrow_flight::FlightData;
+use arrow_ipc::{MessageHeader, root_as_message};
 use bytes::{Buf, Bytes};
 use futures::stream;
 use http_body::Frame;
@@ -33,24 +36,57 @@ const WITH_LENGTH: usize = 2;
 /// The field `data_body` of a `FlightData`: its number, 1000, and its type.
 pub(crate) const BODY_KEY: usize = 1000 << 3 | WITH_LENGTH;
 
+/// Bytes of rows from which on the message counts as received until they are stored. The store keeps smaller ones while it
+/// waits for more, and copies those that lie in an allocation of this size (`without_large_allocations`).
+pub const LARGE_BODY_BYTES: usize = 4 << 20;
+
 /// Bodies of messages that the gRPC layer has not delivered yet, in their order.
 #[derive(Clone, Default)]
 pub(crate) struct Bodies(Arc<Mutex<VecDeque<TakenBody>>>);
 
 struct TakenBody {
-    body: Option<Bytes>,
-    /// The bytes of the whole message, and of what came with its end.
+    body: Option<AlignedBytes>,
+    /// The bytes of the whole message.
     received: Received,
+}
+
+/// A body that counts as received until its last reader is gone.
+struct ReceivedBody {
+    body: AlignedBytes,
+    _received: Received,
+}
+
+impl AsRef<[u8]> for ReceivedBody {
+    fn as_ref(&self) -> &[u8] {
+        self.body.as_ref()
+    }
 }
 
 impl Bodies {
     /// Puts the next body back into its message, which counts as received no longer.
     pub(crate) fn restore(&self, message: FlightData) -> FlightData {
-        let Some(TakenBody { body, received }) = self.0.lock().pop_front() else { return message };
-        drop(received);
-        match body {
-            Some(data_body) => FlightData { data_body, ..message },
+        let taken = self.0.lock().pop_front();
+        match taken.and_then(|taken| taken.body) {
+            Some(body) => FlightData { data_body: body.into(), ..message },
             None => message,
+        }
+    }
+
+    /// Like [`Bodies::restore`], but rows of [`LARGE_BODY_BYTES`] or more count as received until they have no reader.
+    pub(crate) fn restore_rows(&self, message: FlightData) -> FlightData {
+        // The decoder keeps a dictionary until the end of the stream, and nobody may wait for that.
+        let header = root_as_message(&message.data_header);
+        if header.map_or(true, |header| header.header_type() != MessageHeader::RecordBatch) {
+            return self.restore(message);
+        }
+        let taken = self.0.lock().pop_front();
+        match taken {
+            Some(TakenBody { body: Some(body), received }) if body.len() >= LARGE_BODY_BYTES => {
+                let body = ReceivedBody { body, _received: received };
+                FlightData { data_body: Bytes::from_owner(body), ..message }
+            }
+            Some(TakenBody { body: Some(body), .. }) => FlightData { data_body: body.into(), ..message },
+            _ => message,
         }
     }
 }
@@ -138,12 +174,12 @@ impl Reader {
         if !self.message.read(&mut self.input, PREFIX_BYTES + length)? {
             return Ok(None);
         }
-        let received = self.received.split_off();
+        let received = self.received.end_message_before(self.input.len());
         self.counted = self.input.is_empty();
         let Message { mut head, body, .. } = std::mem::take(&mut self.message);
         let length = (head.len() - PREFIX_BYTES) as u32;
         head.get_mut(1..PREFIX_BYTES).unwrap_or_default().copy_from_slice(&length.to_be_bytes());
-        self.bodies.0.lock().push_back(TakenBody { body: body.map(Bytes::from), received });
+        self.bodies.0.lock().push_back(TakenBody { body, received });
         Ok(Some(head.into()))
     }
 }
@@ -248,13 +284,14 @@ impl Message {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use arrow_flight::{decode::FlightRecordBatchStream, encode::FlightDataEncoderBuilder, error::FlightError};
     use futures::{TryStreamExt, executor::block_on};
     use http_body_util::BodyExt;
     use proptest::prelude::*;
     use prost::Message as _;
 
     use super::*;
-    use crate::receive::ReceiveBudget;
+    use crate::{metrics::FlightMetrics, receive::ReceiveBudget};
 
     fn framed(message: &[u8]) -> Vec<u8> {
         [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
@@ -294,6 +331,36 @@ mod tests {
         assert_eq!(messages.unwrap_err().code(), tonic::Code::OutOfRange);
         let (seen, _) = read_upload(&bytes[..60], 13, 1000);
         assert_eq!(seen.unwrap_err().code(), tonic::Code::Internal);
+    }
+
+    #[tokio::test]
+    async fn rows_count_as_received_until_they_have_no_reader() {
+        let metrics = Arc::<FlightMetrics>::default();
+        let budget = ReceiveBudget::new(1 << 20, Arc::clone(&metrics));
+        for (count, is_large) in [(LARGE_BODY_BYTES / 8, true), (1_000, false)] {
+            let rows = crate::tests::numbers(0, count);
+            let encoder = FlightDataEncoderBuilder::new().with_max_flight_data_size(usize::MAX);
+            let messages: Vec<_> = encoder.build(stream::iter([Ok(rows.clone())])).try_collect().await.unwrap();
+            let bytes: Vec<u8> = messages.iter().flat_map(|message| framed(&message.encode_to_vec())).collect();
+            for counts in [true, false] {
+                let upload = Body::new(http_body_util::Full::new(Bytes::from(bytes.clone())));
+                let (rest, bodies) = take_bodies(upload, 64 << 20, budget.stream(), None);
+                let decoder = tonic_prost::ProstCodec::<FlightData, FlightData>::raw_decoder(Default::default());
+                let messages = tonic::Streaming::new_request(decoder, rest, None, Some(64 << 20));
+                let messages = messages.map_err(|status| FlightError::Tonic(Box::new(status)));
+                let messages =
+                    messages.map_ok(move |m| if counts { bodies.restore_rows(m) } else { bodies.restore(m) });
+                let mut batches: Vec<_> =
+                    FlightRecordBatchStream::new_from_flight_data(messages).try_collect().await.unwrap();
+                assert_eq!(batches, std::slice::from_ref(&rows));
+                let slice = batches.remove(0).slice(900, 10);
+                let received = metrics.received_bytes();
+                assert_eq!(received >= LARGE_BODY_BYTES as u64, counts && is_large, "{received}");
+                assert_eq!(received > 0, counts && is_large, "{received}");
+                drop(slice);
+                assert_eq!(metrics.received_bytes(), 0);
+            }
+        }
     }
 
     proptest! {

@@ -74,6 +74,7 @@ mod ticket;
 mod types;
 mod upload;
 
+pub use bodies::LARGE_BODY_BYTES;
 pub use connection::Peer;
 pub use engine::*;
 pub use error::Error;

@@ -14,12 +14,13 @@ use arrow_flight::{
     error::FlightError,
     sql::{Any, Command, DoPutPreparedStatementResult, DoPutUpdateResult},
 };
-use futures::{Stream, StreamExt, stream, stream::BoxStream};
+use futures::{Stream, StreamExt, TryStreamExt, stream, stream::BoxStream};
 use prost::Message;
 use terrace_ipc::{Inflater, Limits, check_expanded};
 use tonic::Status;
 
 use crate::{
+    bodies::Bodies,
     engine::{BatchStream, EngineError, ErrorKind},
     error, ingest,
     metrics::{Observation, Operation},
@@ -174,14 +175,23 @@ fn limits(core: &Core, is_parameters: bool) -> Limits {
     Limits { message_bytes, expanded_bytes, account: core.engine.message_memory() }
 }
 
+/// What a client sends.
+pub(crate) struct Put<Messages> {
+    /// Its first message.
+    pub(crate) first: FlightData,
+    /// The others, without their bodies.
+    pub(crate) rest: Messages,
+    pub(crate) bodies: Bodies,
+}
+
 /// Runs the command in the first message of a stream.
 pub(crate) async fn dispatch(
     core: &Core,
     call: &Call,
-    first: FlightData,
-    rest: impl Stream<Item = Result<FlightData, Status>> + Send + 'static,
+    put: Put<impl Stream<Item = Result<FlightData, Status>> + Send + 'static>,
     observation: &mut Observation,
 ) -> Result<PutResult, Status> {
+    let Put { first, rest, bodies } = put;
     let descriptor = first
         .flight_descriptor
         .as_ref()
@@ -190,7 +200,9 @@ pub(crate) async fn dispatch(
     let command = Command::try_from(any).map_err(|e| error::malformed("command", e))?;
     let is_parameters =
         matches!(command, Command::CommandPreparedStatementUpdate(_) | Command::CommandPreparedStatementQuery(_));
-    let stream = PutStream::new(first, rest, limits(core, is_parameters));
+    // Parameters have a limit of their own, and are kept while their statement waits.
+    let restore = move |message| if is_parameters { bodies.restore(message) } else { bodies.restore_rows(message) };
+    let stream = PutStream::new(first, rest.map_ok(restore), limits(core, is_parameters));
     let rows = match command {
         Command::CommandStatementUpdate(update) => {
             observation.rename(Operation::StatementUpdate);
@@ -232,7 +244,7 @@ mod tests {
     use arrow::array::{ArrayRef, Int64Array, NullArray};
     use arrow_flight::encode::FlightDataEncoderBuilder;
     use arrow_ipc::{CompressionType, writer::IpcWriteOptions};
-    use futures::{TryStreamExt, executor::block_on};
+    use futures::executor::block_on;
     use proptest::prelude::*;
 
     use super::*;

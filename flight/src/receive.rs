@@ -1,15 +1,18 @@
 //! The memory of request messages that are being received, over all streams.
 //!
 //! A message is collected whole before it is decoded, so a client that sends a large one, slowly or not, makes the server
-//! hold its bytes. Each stream takes the bytes of a frame from one budget before it keeps them, and gives them back when
-//! the message is decoded, from when on its rows belong to the engine. While the budget is used up, a stream does not read
-//! on, and HTTP/2 flow control holds its client back.
+//! hold its bytes. Each stream takes the bytes of a frame from one budget before it keeps them. A message gives its bytes
+//! back when it is decoded; a large one of rows to store only when the last of them is copied or in a file, as the rows lie
+//! in the message itself ([`crate::bodies`]). While the budget is used up, a stream does not read on, and HTTP/2 flow control holds
+//! its client back.
 //!
-//! - **A lone large message always passes.** The stream that has waited longest may go on beyond the budget until it has
-//!   given its message back. So what all streams hold is at most the budget, one message, and [`FREE_BYTES`] per stream.
-//! - **Streams do not wait for a silent client.** When the stream that may go on receives nothing for [`IDLE`], the right
+//! - **A lone large message always passes.** The message that has waited longest may go on beyond the budget until its bytes
+//!   are given back. So what all streams hold is at most the budget, one message, and [`FREE_BYTES`] per message.
+//! - **Streams do not wait for a silent client.** When the message that may go on receives nothing for [`IDLE`], the right
 //!   passes to the next one, and what it has received stays beyond the budget. That also ends a deadlock: streams of one
 //!   connection share its window, and those that wait may have filled it, so that nothing arrives on the one that goes on.
+//! - **They do wait for the engine.** A message that is whole keeps the right until its rows are stored: the engine stores
+//!   them without more messages, so this ends.
 //! - **Small messages never wait**: statements and tickets pass while uploads have used up the budget.
 //! - A stream that is dropped gives back what it holds and leaves the queue. A client that sends half of a message and then
 //!   nothing is dropped after a time, so that others do not wait for it.
@@ -72,24 +75,37 @@ pub(crate) struct ReceiveBudget {
 struct State {
     bytes: u64,
     beyond: Option<Beyond>,
-    /// Streams that wait, the first the longest.
+    /// Messages that wait, the first the longest.
     waiting: VecDeque<Waiting>,
-    /// Number of streams so far.
-    streams: u64,
+    /// Number of messages so far.
+    messages: u64,
+}
+
+impl State {
+    fn next_message(&mut self) -> MessageId {
+        self.messages += 1;
+        MessageId(self.messages)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct StreamId(u64);
+struct MessageId(u64);
 
-/// The stream that may go on beyond the budget.
+/// The message that may go on beyond the budget.
 struct Beyond {
-    stream: StreamId,
-    /// When it took bytes.
-    latest: Instant,
+    message: MessageId,
+    /// When it took bytes; `None` once it is whole.
+    latest: Option<Instant>,
+}
+
+impl Beyond {
+    fn new(message: MessageId) -> Self {
+        Self { message, latest: Some(Instant::now()) }
+    }
 }
 
 struct Waiting {
-    stream: StreamId,
+    message: MessageId,
     bytes: u64,
     /// Sent when the bytes are taken.
     taken: oneshot::Sender<()>,
@@ -102,9 +118,8 @@ impl ReceiveBudget {
 
     /// What a new stream holds: nothing yet.
     pub(crate) fn stream(self: &Arc<Self>) -> Received {
-        let mut state = self.state.lock();
-        state.streams += 1;
-        Received { budget: Arc::clone(self), stream: StreamId(state.streams), bytes: 0 }
+        let message = self.state.lock().next_message();
+        Received { budget: Arc::clone(self), message, bytes: 0 }
     }
 
     fn add(&self, state: &mut State, bytes: u64) {
@@ -117,23 +132,24 @@ impl ReceiveBudget {
         self.metrics.set_received_bytes(state.bytes);
     }
 
-    /// Passes on the right to go on beyond the budget if its stream has received nothing for a time.
+    /// Passes on the right to go on beyond the budget if its message is not whole and has received nothing for a time.
     fn pass_on(&self) {
         let mut state = self.state.lock();
-        if state.beyond.as_ref().is_some_and(|beyond| beyond.latest.elapsed() >= IDLE) {
+        let latest = state.beyond.as_ref().and_then(|beyond| beyond.latest);
+        if latest.is_some_and(|latest| latest.elapsed() >= IDLE) {
             state.beyond = None;
             self.serve(&mut state);
         }
     }
 
-    /// Takes bytes for as many waiting streams as the budget allows.
+    /// Takes bytes for as many waiting messages as the budget allows.
     fn serve(&self, state: &mut State) {
         while let Some(first) = state.waiting.front() {
             if state.bytes.saturating_add(first.bytes) > self.max_bytes {
                 if state.beyond.is_some() {
                     return;
                 }
-                state.beyond = Some(Beyond { stream: first.stream, latest: Instant::now() });
+                state.beyond = Some(Beyond::new(first.message));
             }
             let Some(first) = state.waiting.pop_front() else { return };
             self.add(state, first.bytes);
@@ -143,10 +159,10 @@ impl ReceiveBudget {
     }
 }
 
-/// Bytes that one stream holds of the budget; given back when dropped.
+/// Bytes that one message holds of the budget; given back when dropped.
 pub(crate) struct Received {
     budget: Arc<ReceiveBudget>,
-    stream: StreamId,
+    message: MessageId,
     bytes: u64,
 }
 
@@ -170,8 +186,8 @@ impl Received {
         let mut state = budget.state.lock();
         let mut goes_on = state.waiting.is_empty() && state.bytes.saturating_add(bytes) <= budget.max_bytes;
         goes_on |= self.bytes.saturating_add(bytes) <= FREE_BYTES;
-        if let Some(beyond) = state.beyond.as_mut().filter(|beyond| beyond.stream == self.stream) {
-            beyond.latest = Instant::now();
+        if let Some(beyond) = state.beyond.as_mut().filter(|beyond| beyond.message == self.message) {
+            beyond.latest = Some(Instant::now());
             goes_on = true;
         }
         if goes_on {
@@ -179,15 +195,26 @@ impl Received {
             return None;
         }
         let (taken, told) = oneshot::channel();
-        state.waiting.push_back(Waiting { stream: self.stream, bytes, taken });
+        state.waiting.push_back(Waiting { message: self.message, bytes, taken });
         budget.serve(&mut state);
         Some(told)
     }
 
-    /// Moves all bytes to a part of their own, such as a whole message.
-    pub(crate) fn split_off(&mut self) -> Self {
-        let bytes = std::mem::take(&mut self.bytes);
-        Self { budget: Arc::clone(&self.budget), stream: self.stream, bytes }
+    /// Ends the message, which is whole, and begins the next one of its stream; returns the bytes of the whole one. Gives
+    /// back the last `rest` of the bytes, which belong to the next one, until somebody asks for that.
+    pub(crate) fn end_message_before(&mut self, rest: usize) -> Self {
+        let mut state = self.budget.state.lock();
+        let rest = self.bytes.min(rest as u64);
+        self.bytes -= rest;
+        self.budget.give_back(&mut state, rest);
+        self.budget.serve(&mut state);
+        let next = state.next_message();
+        if let Some(beyond) = state.beyond.as_mut().filter(|beyond| beyond.message == self.message) {
+            beyond.latest = None;
+        }
+        drop(state);
+        let message = std::mem::replace(&mut self.message, next);
+        Self { budget: Arc::clone(&self.budget), message, bytes: std::mem::take(&mut self.bytes) }
     }
 }
 
@@ -195,18 +222,18 @@ impl Drop for Received {
     fn drop(&mut self) {
         let mut state = self.budget.state.lock();
         self.budget.give_back(&mut state, self.bytes);
-        if state.beyond.as_ref().is_some_and(|beyond| beyond.stream == self.stream) {
+        if state.beyond.as_ref().is_some_and(|beyond| beyond.message == self.message) {
             state.beyond = None;
         }
         self.budget.serve(&mut state);
     }
 }
 
-/// A stream that waits, and may be dropped meanwhile.
+/// A message that waits, and may be dropped meanwhile.
 struct Wait<'a> {
     received: &'a Received,
     bytes: u64,
-    /// Whether the bytes are the stream's now.
+    /// Whether the bytes are the message's now.
     ended: bool,
 }
 
@@ -218,7 +245,7 @@ impl Drop for Wait<'_> {
         let budget = &self.received.budget;
         let mut state = budget.state.lock();
         let waiting = state.waiting.len();
-        state.waiting.retain(|waiting| waiting.stream != self.received.stream);
+        state.waiting.retain(|waiting| waiting.message != self.received.message);
         if state.waiting.len() == waiting {
             // Taken already, but not noticed.
             budget.give_back(&mut state, self.bytes);
@@ -255,7 +282,7 @@ mod tests {
         let mut third_takes = Box::pin(third.take(HALF));
         assert!(second_takes.as_mut().now_or_never().is_none() && third_takes.as_mut().now_or_never().is_none());
         small.take(1000).await;
-        drop(first.split_off());
+        drop(first.end_message_before(0));
         second_takes.await;
         assert!(third_takes.as_mut().now_or_never().is_none(), "one goes on beyond the budget at a time");
         drop(held);
@@ -300,6 +327,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_whole_keeps_the_right_until_it_is_stored() {
+        let (budget, metrics) = budget();
+        let [mut held, mut upload, mut next] = [(); 3].map(|()| budget.stream());
+        held.take(2 * HALF).await;
+        upload.take(HALF).await;
+        let first = upload.end_message_before(0);
+        // The next message of the stream waits like any other.
+        let mut second_takes = Box::pin(upload.take(HALF));
+        let mut next_takes = Box::pin(next.take(HALF));
+        assert!(timeout(2 * IDLE, futures::future::select(&mut second_takes, &mut next_takes)).await.is_err());
+        assert_eq!(metrics.received_bytes(), MAX + HALF as u64);
+        drop(first);
+        second_takes.await;
+        assert!(next_takes.as_mut().now_or_never().is_none(), "one goes on beyond the budget at a time");
+        drop(upload.end_message_before(0));
+        next_takes.await;
+        assert_eq!(metrics.received_peak_bytes(), MAX + HALF as u64);
+    }
+
+    #[tokio::test]
+    async fn the_beginning_of_the_next_message_is_given_back() {
+        let (budget, metrics) = budget();
+        let mut upload = budget.stream();
+        upload.take(1000).await;
+        let whole = upload.end_message_before(300);
+        assert_eq!(metrics.received_bytes(), 700);
+        drop(whole);
+        assert_eq!(metrics.received_bytes(), 0);
+    }
+
+    #[tokio::test]
     async fn a_client_that_sends_half_of_a_message_gets_an_error() {
         let (budget, metrics) = budget();
         let half = stream::iter([Ok::<_, Status>(Frame::data(Bytes::from_static(b"half")))]).chain(stream::pending());
@@ -327,7 +385,7 @@ mod tests {
                         stream.take(random.random_range(1..HALF / 2)).await;
                         tokio::task::yield_now().await;
                     }
-                    drop(stream.split_off());
+                    drop(stream.end_message_before(0));
                 }
             });
             tasks.push(task);

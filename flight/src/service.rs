@@ -35,7 +35,7 @@ use crate::{
     metrics::{FlightMetrics, Observation, Operation},
     options::FlightOptions,
     proto::{CloseSessionResult, CloseSessionStatus},
-    put,
+    put::{self, Put},
     receive::ReceiveBudget,
     schema::{ViewTypes, schema_bytes},
     session::{Session, Sessions},
@@ -170,15 +170,15 @@ impl Service {
         request: Request<Streaming<FlightData>>,
         observation: &mut Observation,
     ) -> Result<PutResult, Status> {
-        let (metadata, extensions, messages) = request.into_parts();
+        let (metadata, extensions, mut messages) = request.into_parts();
         let call = self.core.admit(&metadata, &extensions).await?;
         let bodies = extensions.get::<Bodies>().cloned().unwrap_or_default();
-        let mut messages = messages.map(move |message| message.map(|message| bodies.restore(message)));
         let first =
             messages.next().await.transpose()?.ok_or_else(|| {
                 Status::invalid_argument("the stream is empty: its first message must name a command")
             })?;
-        put::dispatch(&self.core, &call, first, messages, observation).await
+        let put = Put { first: bodies.restore(first), rest: messages, bodies };
+        put::dispatch(&self.core, &call, put, observation).await
     }
 
     async fn run_action(

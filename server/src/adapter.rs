@@ -13,6 +13,10 @@ use terrace_flight::{EngineError, EngineResult, SessionId, StatementId, Transact
 use terrace_planner_ext as planner;
 use terrace_planner_ext::ErrorKind;
 use terrace_planner_ext::engine::{CATALOG, ColumnNotes, Engine, EntryKind, IngestMode, IngestRequest, Prepared};
+use terrace_tier_store::tier::codec;
+
+// A client waits while a large message is kept, so the store copies what it keeps of each of them.
+const _: () = assert!(codec::LARGE_ALLOCATION_BYTES <= flight::LARGE_BODY_BYTES);
 
 /// The planner's engine as an engine of the Flight service.
 pub struct FlightEngine(Arc<Engine>);

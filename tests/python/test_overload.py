@@ -9,8 +9,11 @@ import contextlib
 import threading
 import time
 
+import pyarrow
 import pytest
+from adbc_driver_flightsql import DatabaseOptions
 
+from helpers import eventually
 from server import Server, terrace
 
 LIMIT_BYTES = 1 << 30
@@ -223,3 +226,52 @@ def test_statements_that_nobody_fetches(server, method, step):
             assert answer(other, POINT) == point
     with server.connect() as connection:
         assert answer(connection, "SELECT count(*) FROM (SELECT DISTINCT * FROM lineitem)") == answer(connection, ROWS)
+
+
+@pytest.mark.parametrize("clients, batch_bytes", [(6, 64 << 20), pytest.param(10, 200 << 20, marks=pytest.mark.deep)])
+def test_large_batches_of_many_clients_are_stored(server, clients, batch_bytes):
+    """Together they are larger than memory: each waits for its turn, and none is stopped."""
+    # By default the driver itself refuses to send so much at once.
+    options = {DatabaseOptions.WITH_MAX_MSG_SIZE.value: str(2 * batch_bytes)}
+    batch = pyarrow.record_batch({"n": pyarrow.array(range(batch_bytes // 8), pyarrow.int64())})
+    expected = (2 * batch.num_rows, batch.num_rows * (batch.num_rows - 1))
+    found = {}
+
+    def ingest(table):
+        try:
+            with server.connect(db_kwargs=options) as connection, connection.cursor() as cursor:
+                rows = pyarrow.RecordBatchReader.from_batches(batch.schema, [batch, batch])
+                cursor.adbc_ingest(table, rows, mode="create")
+                cursor.execute(f"SELECT count(*), sum(n) FROM {table}")
+                found[table] = cursor.fetchone()
+        except Exception as error:  # noqa: BLE001 - compared below
+            found[table] = error
+
+    threads = [threading.Thread(target=ingest, args=(f"ingested_{number}",), daemon=True) for number in range(clients)]
+    with within_the_limit(server):
+        [thread.start() for thread in threads]
+        deadline = time.monotonic() + SECONDS
+        [thread.join(max(0, deadline - time.monotonic())) for thread in threads]
+        assert found == {f"ingested_{number}": expected for number in range(clients)}
+    for table in found:
+        server.query(f"DROP TABLE {table}")
+
+
+def test_cursors_that_nobody_reads_stop_nobody(server):
+    """More than there are places, each of a result that does not fit into what is sent ahead."""
+    stalled = "SELECT count(*) FROM system.queries WHERE state = 'stalled'"
+    with within_the_limit(server), contextlib.ExitStack() as held:
+        readers = []
+        for _ in range(CLIENTS):
+            cursor = held.enter_context(held.enter_context(server.connect()).cursor())
+            cursor.execute("SELECT * FROM lineitem")
+            reader = cursor.fetch_record_batch()
+            readers.append((next(reader).num_rows, reader))
+        with server.connect() as other:
+            eventually(lambda: answer(other, stalled) == len(readers))
+            assert answer(other, f"SELECT count(*) FROM (SELECT DISTINCT * FROM lineitem WHERE l_orderkey < {KEYS // 8})") > 0
+            assert answer(other, POINT) is not None
+            rows = answer(other, ROWS)
+        # Those that are read after all are whole.
+        for first, reader in readers[::8]:
+            assert first + sum(batch.num_rows for batch in reader) == rows

@@ -16,12 +16,13 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use terrace_scan::sink::IngestWriter;
 use terrace_sql::{SYSTEM_SCHEMA, StatementKind};
 use terrace_tier_store::table::{Table, TableDefinition, TableName, TableOptions, row_bytes};
+use terrace_tier_store::tier::codec;
 
 use super::catalog::Snapshot;
 use super::registry::Ticket;
@@ -135,11 +136,15 @@ async fn ingest(
             new
         }
     };
+    let definition = target.definition();
+    // A sort keeps rows until all are there, and the columns that defaults compute are computed in partitions, which join batches.
+    let keeps_rows =
+        !definition.options.cluster_by.is_empty() || definition.columns.iter().any(|c| c.default.is_some());
+    let rows = if keeps_rows { copied(rows) } else { rows };
     let source = OneStream { schema: Arc::clone(&schema), rows: Mutex::new(Some(rows)) };
     let table = StreamingTable::try_new(schema, vec![Arc::new(source)])?;
     let input = LogicalPlanBuilder::scan("rows", provider_as_source(Arc::new(table)), None)?.build()?;
     // Checks all columns before the first row is requested.
-    let definition = target.definition();
     let filled = defaults::add_missing_columns(snapshot.template(), input.clone(), &definition)?;
     let creates = matches!(target, LoadTarget::New { .. });
     let fits = RowAdapter::new(&name.to_string(), filled.schema().as_arrow(), &definition.schema);
@@ -254,6 +259,23 @@ pub(super) fn sort_by_cluster_columns(plan: LogicalPlan, options: &TableOptions)
         return Ok(plan);
     }
     Ok(LogicalPlanBuilder::from(plan).sort(order)?.build()?)
+}
+
+/// The rows, of large messages in copies of their parts: clients wait while a message is kept, and this plan keeps rows while it
+/// waits for more.
+fn copied(rows: RowStream) -> RowStream {
+    let parts = |batch: RecordBatch| {
+        let bytes = row_bytes(&batch) / batch.num_rows().max(1) as u64;
+        let most = codec::LARGE_ALLOCATION_BYTES as u64 / bytes.max(1);
+        let rows = if codec::has_large_allocations(&batch) { most.max(1) as usize } else { batch.num_rows().max(1) };
+        let starts = (0..batch.num_rows()).step_by(rows);
+        let part = move |start: usize| {
+            let part = batch.slice(start, rows.min(batch.num_rows() - start));
+            Ok(codec::without_large_allocations(&part)?)
+        };
+        futures::stream::iter(starts.map(part))
+    };
+    rows.map_ok(parts).try_flatten().boxed()
 }
 
 /// A client's stream as the one partition of a table; it can be read once.

@@ -15,6 +15,7 @@
 //! - [`value_bounds`]: functions that would make very large values
 //! - [`zeros`]: zeros, infinities and NaN
 //! - [`columns`]: columns that clients declare and ingest
+//! - [`uploads`]: bulk ingests of large messages
 //! - [`files`]: files as tables and loaded into tables
 //! - [`arrow_files`]: foreign Arrow files
 //! - [`placement`]: placement rules
@@ -82,6 +83,7 @@ mod plan_cache;
 mod reads;
 mod result_types;
 mod source_text;
+mod uploads;
 mod value_bounds;
 mod workload;
 mod zeros;

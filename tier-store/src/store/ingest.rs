@@ -6,9 +6,10 @@
 //! drop         -> files removed, charges given back
 //! ```
 //!
-//! Memory is bounded: a chunk ends at [`CHUNK_BYTES`] too, and the workers of all ingests share a limit
-//! ([`terrace_storage::table::IngestMemory`]), at which `write` waits. Rows keep their order. Without workers (`ingest_threads` is 0,
-//! or no thread can be started) the thread that calls `write` does their work.
+//! Memory is bounded: a chunk ends at [`CHUNK_BYTES`] too, and all ingests share a limit
+//! ([`terrace_storage::table::IngestMemory`]), at which `write` waits. Rows that wait until their chunk is full count too; while
+//! ingests keep much of them, chunks are smaller. Rows keep their order. Without workers (`ingest_threads` is 0, or no thread can
+//! be started) the thread that calls `write` does their work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use arrow::datatypes::{FieldRef, Schema};
 use parking_lot::Mutex;
 use terrace_model::{ChunkId, ColumnId, Error, Result, TierId};
 use terrace_storage::io::{Class, FileBytes};
-use terrace_storage::table::ingest_memory::MemoryShare;
+use terrace_storage::table::ingest_memory::{MemoryShare, WaitingRows};
 use terrace_storage::table::mark::{ChunkMarks, MarkedRows};
 use terrace_storage::table::statistics::StatisticsBuilder;
 use terrace_storage::table::{Chunk, ChunkStatistics, DeltaRows, Segment, Table, WrittenFile, column, row_bytes};
@@ -82,6 +83,7 @@ pub struct Ingest {
     pending: Vec<RecordBatch>,
     pending_rows: usize,
     pending_bytes: u64,
+    pending_memory: WaitingRows,
     rows: u64,
     jobs: Option<SyncSender<Job>>,
     results: Receiver<(ChunkId, Result<SealedChunk>)>,
@@ -114,6 +116,7 @@ impl Ingest {
             std::thread::Builder::new().name(format!("terrace-ingest-{n}")).spawn(work).ok()
         });
         let workers = workers.collect();
+        let pending_memory = store.core().ingest_memory.waiting_rows();
         Self {
             store,
             table,
@@ -121,6 +124,7 @@ impl Ingest {
             pending: Vec::new(),
             pending_rows: 0,
             pending_bytes: 0,
+            pending_memory,
             rows: 0,
             jobs: Some(jobs),
             results,
@@ -150,6 +154,7 @@ impl Ingest {
         self.rows += batch.num_rows() as u64;
         let row_bytes = (row_bytes(&batch) / batch.num_rows().max(1) as u64).max(1);
         let mut offset = 0;
+        let mut last_bytes = 0;
         while offset < batch.num_rows() {
             let room = (CHUNK_BYTES.saturating_sub(self.pending_bytes) / row_bytes) as usize;
             let take = (chunk_rows - self.pending_rows).min(batch.num_rows() - offset).min(room);
@@ -160,13 +165,26 @@ impl Ingest {
             let take = take.max(1);
             self.pending.push(batch.slice(offset, take));
             self.pending_rows += take;
-            self.pending_bytes += take as u64 * row_bytes;
+            last_bytes = take as u64 * row_bytes;
+            self.pending_bytes += last_bytes;
             offset += take;
             if self.pending_rows == chunk_rows {
                 self.dispatch()?;
             }
         }
-        Ok(())
+        self.keep_pending(last_bytes)
+    }
+
+    /// Keeps the pending rows until there are more, or writes them when ingests keep too many. The last part, of about
+    /// `last_bytes`, has just come.
+    fn keep_pending(&mut self, last_bytes: u64) -> Result<()> {
+        if let Some(last) = self.pending.last_mut()
+            && codec::has_large_allocations(last)
+        {
+            *last = codec::without_large_allocations(last)?;
+            self.pending_bytes = self.pending_bytes.saturating_sub(last_bytes) + row_bytes(last);
+        }
+        if self.pending_memory.keep(self.pending_bytes) { Ok(()) } else { self.dispatch() }
     }
 
     fn dispatch(&mut self) -> Result<()> {
@@ -176,7 +194,7 @@ impl Ingest {
             codec::CompressionRule::Raw => WORK_HALVES,
             _ => COMPRESSED_WORK_HALVES,
         };
-        let memory = self.store.core().ingest_memory.take(bytes.saturating_mul(halves) / 2);
+        let memory = self.pending_memory.take_share(bytes.saturating_mul(halves) / 2);
         let job = Job { id: self.table.allocate_chunk(), batches: std::mem::take(&mut self.pending), _memory: memory };
         self.pending_rows = 0;
         self.dispatched += 1;
@@ -220,6 +238,7 @@ impl Ingest {
             delta = match self.store.delta_rows(&table, &self.pending) {
                 Err(Error::BudgetExceeded { .. }) => None,
                 done => {
+                    self.pending_memory.keep(0);
                     self.pending_rows = 0;
                     self.pending_bytes = 0;
                     done?

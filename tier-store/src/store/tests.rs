@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringViewArray, cast::AsArray};
+use arrow::buffer::ScalarBuffer;
 use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, UnionMode};
 use terrace_model::Error;
@@ -220,6 +221,68 @@ fn objects_are_listed_by_kind() {
     let found: Vec<_> = store.objects("view").unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(found, ["public.a", "public.b"]);
     assert!(store.remove_object("view", "public.a").unwrap() && !store.remove_object("view", "public.a").unwrap());
+}
+
+#[test]
+fn rows_that_wait_for_their_chunk_keep_no_large_allocation() {
+    let folder = tempfile::tempdir().unwrap();
+    // Without threads of its own, an ingest has written a chunk when it has taken the rows.
+    let store = Store::open(StoreOptions { ingest_threads: 0, ..StoreOptions::new(folder.path()) }).unwrap();
+    let mut numbers = definition("numbers");
+    numbers.options.chunk_rows = 65_536;
+    let mut ingest = store.ingest_new(numbers, false).unwrap();
+    // Of the large batch ten chunks are full, and the rest waits with the small one.
+    for (rows, is_kept) in [(0..700_000_i64, false), (700_000..710_000, true)] {
+        let texts = StringViewArray::new_null(rows.clone().count());
+        let keys = ScalarBuffer::from_iter(rows);
+        let buffer = keys.inner().clone();
+        let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::new(keys, None)), Arc::new(texts)];
+        ingest.write(RecordBatch::try_new(Arc::clone(ingest.table().schema()), columns).unwrap()).unwrap();
+        assert_eq!(buffer.strong_count() > 1, is_kept);
+    }
+    assert!(store.ingest_memory().used_bytes() >= 54_640 * 8);
+    assert_eq!(ingest.finish().unwrap(), 710_000);
+    assert_eq!(store.ingest_memory().used_bytes(), 0);
+    let table = store.table(&TableName::new("public", "numbers")).unwrap();
+    let chunks: Vec<u32> = table.version().chunks.iter().map(|entry| entry.chunk.rows).collect();
+    assert_eq!(chunks, [[65_536; 10].as_slice(), &[54_640]].concat());
+    assert_eq!(keys(&store, &table), (0..710_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn many_ingests_keep_few_waiting_rows() {
+    const INGESTS: usize = 6;
+    const BUDGET_BYTES: u64 = 64 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let options =
+        StoreOptions { ingest_budget_bytes: BUDGET_BYTES, ingest_threads: 0, ..StoreOptions::new(folder.path()) };
+    let store = Store::open(options).unwrap();
+    let open = |number| {
+        let mut definition = definition(&format!("t{number}"));
+        definition.options.chunk_rows = 65_536;
+        store.ingest_new(definition, false).unwrap()
+    };
+    let mut ingests: Vec<_> = (0..INGESTS).map(open).collect();
+    let part = |part: i64| {
+        let texts = StringViewArray::from_iter_values((0..1_000).map(|row| format!("{row:>1000}")));
+        let keys = Int64Array::from_iter_values(part * 1_000..(part + 1) * 1_000);
+        RecordBatch::try_new(rows(0..0).schema(), vec![Arc::new(keys), Arc::new(texts)]).unwrap()
+    };
+    let mut most = 0;
+    for number in 0..30 {
+        ingests.iter_mut().for_each(|ingest| ingest.write(part(number)).unwrap());
+        most = most.max(store.ingest_memory().used_bytes());
+    }
+    assert!((BUDGET_BYTES / 4..=BUDGET_BYTES).contains(&most), "{most}");
+    for (number, ingest) in ingests.into_iter().enumerate() {
+        assert_eq!(ingest.finish().unwrap(), 30_000);
+        let table = store.table(&TableName::new("public", format!("t{number}"))).unwrap();
+        let chunks: Vec<u32> = table.version().chunks.iter().map(|entry| entry.chunk.rows).collect();
+        // Without the others it would be one chunk.
+        assert!(chunks.len() > 1 && chunks.iter().rev().skip(1).all(|rows| *rows >= 5_000), "{chunks:?}");
+        assert_eq!(keys(&store, &table), (0..30_000).collect::<Vec<_>>());
+    }
+    assert_eq!(store.ingest_memory().used_bytes(), 0);
 }
 
 #[test]

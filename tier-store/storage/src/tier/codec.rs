@@ -53,7 +53,10 @@ use crate::io::{QUANTUM_BYTES, let_others_run};
 use crate::table::SegmentHome;
 
 pub use compact::normalize_column;
-pub use compact::{PAGE_ROWS, long_bytes, normalize, slice_column};
+pub use compact::{
+    LARGE_ALLOCATION_BYTES, PAGE_ROWS, has_large_allocations, long_bytes, normalize, slice_column,
+    without_large_allocations,
+};
 pub use compressed::{Compressed, decompressed, decompressed_bytes, image_bytes};
 pub use compression::Compression;
 pub use compression_rule::{CompressionRule, DecompressionRates, Rates};

@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, ByteView, GenericByteViewArray, MutableArrayData, RecordBatch, RecordBatchOptions,
-    make_array,
+    Array, ArrayData, ArrayRef, AsArray, ByteView, GenericByteViewArray, MutableArrayData, RecordBatch,
+    RecordBatchOptions, make_array,
 };
-use arrow::buffer::{Buffer, ScalarBuffer};
+use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::{BinaryViewType, ByteViewType, DataType, Field, FieldRef, Fields, Schema, StringViewType};
 use terrace_model::{Error, Result};
 
@@ -101,6 +101,63 @@ fn compacted(array: &ArrayRef) -> ArrayRef {
     }
 }
 
+/// Bytes of an allocation from which on [`without_large_allocations`] copies the rows that lie in it.
+pub const LARGE_ALLOCATION_BYTES: usize = 4 << 20;
+
+/// Returns the rows of `batch` in buffers of their own where they lie in an allocation of [`LARGE_ALLOCATION_BYTES`] or more,
+/// such as the message that brought them, so that rows that wait do not keep it.
+///
+/// # Errors
+/// Those of Arrow's arrays.
+pub fn without_large_allocations(batch: &RecordBatch) -> Result<RecordBatch> {
+    let column = |column: &ArrayRef| match has_large_allocation(&column.to_data()) {
+        true => copied(column),
+        false => Ok(Arc::clone(column)),
+    };
+    let columns = batch.columns().iter().map(column).collect::<Result<Vec<_>>>()?;
+    rebuilt(batch, batch.schema(), columns)
+}
+
+/// Whether some rows lie in an allocation of [`LARGE_ALLOCATION_BYTES`] or more.
+pub fn has_large_allocations(batch: &RecordBatch) -> bool {
+    batch.columns().iter().any(|column| has_large_allocation(&column.to_data()))
+}
+
+fn has_large_allocation(data: &ArrayData) -> bool {
+    let nulls = data.nulls().map(|nulls| nulls.buffer());
+    data.buffers().iter().chain(nulls).any(|buffer| buffer.capacity() >= LARGE_ALLOCATION_BYTES)
+        || data.child_data().iter().any(has_large_allocation)
+}
+
+/// Copies an array, and in nested types the texts that its views refer to.
+fn copied(array: &ArrayRef) -> Result<ArrayRef> {
+    match array.data_type() {
+        DataType::Utf8View => Ok(copied_views(array.as_string_view())),
+        DataType::BinaryView => Ok(copied_views(array.as_binary_view())),
+        _ => {
+            let data = array.to_data();
+            let mut copy = MutableArrayData::new(vec![&data], false, data.len());
+            copy.try_extend(0, 0, data.len())?;
+            let data = copy.freeze();
+            if !contains_views(data.data_type()) {
+                return Ok(make_array(data));
+            }
+            let children = data.child_data().iter().map(|child| Ok(copied(&make_array(child.clone()))?.to_data()));
+            let children = children.collect::<Result<Vec<_>>>()?;
+            Ok(make_array(data.into_builder().child_data(children).build()?))
+        }
+    }
+}
+
+fn copied_views<T: ByteViewType>(array: &GenericByteViewArray<T>) -> ArrayRef {
+    // Arrow copies the texts, but shares the bitmap of nulls, and views that hold all of their texts.
+    let (views, buffers, nulls) = array.gc().into_parts();
+    let views = ScalarBuffer::from(views.to_vec());
+    let nulls = nulls.map(|nulls| NullBuffer::from_iter(nulls.iter()));
+    // SAFETY: views, buffers and nulls are those of a valid array.
+    Arc::new(unsafe { GenericByteViewArray::<T>::new_unchecked(views, buffers, nulls) })
+}
+
 fn is_view(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8View | DataType::BinaryView)
 }
@@ -112,6 +169,8 @@ fn contains_views(data_type: &DataType) -> bool {
             contains_views(f.data_type())
         }
         D::Struct(fields) => fields.iter().any(|f| contains_views(f.data_type())),
+        D::Union(fields, _) => fields.iter().any(|(_, f)| contains_views(f.data_type())),
+        D::RunEndEncoded(_, values) => contains_views(values.data_type()),
         other => is_view(other),
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use arrow::array::*;
 use arrow::buffer::Buffer;
 use arrow::datatypes::*;
-use arrow_ipc::reader::FileReader;
+use arrow_ipc::reader::{FileReader, StreamDecoder};
+use arrow_ipc::writer::StreamWriter;
 use proptest::prelude::*;
 use rand::distr::{Alphanumeric, SampleString};
 use rand::rngs::StdRng;
@@ -340,6 +341,46 @@ fn slices_of_views_keep_their_pages_only() {
     let other: ArrayRef =
         Arc::new(StringViewArray::from_iter_values((0..20_000).map(|_| "one buffer, shared by all rows")));
     assert_eq!(&slice_column(&other, 9_000, 10), &other.slice(9_000, 10));
+}
+
+/// Adds a column of a type that clients may send and no table has.
+fn with_runs_of_views(batch: RecordBatch) -> RecordBatch {
+    let texts = StringViewArray::from_iter_values((0..batch.num_rows()).map(|n| format!("text {n} of some length")));
+    let ends = Int32Array::from_iter_values(1..=batch.num_rows() as i32);
+    let runs = RunArray::<Int32Type>::try_new(&ends, &texts).unwrap();
+    let fields: Vec<_> = batch
+        .schema_ref()
+        .fields()
+        .iter()
+        .cloned()
+        .chain([Arc::new(Field::new("runs", runs.data_type().clone(), true))])
+        .collect();
+    let columns = batch.columns().iter().cloned().chain([Arc::new(runs) as ArrayRef]).collect();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
+}
+
+#[test]
+fn rows_of_all_types_leave_a_large_allocation() {
+    for (seed, nulls) in [(1, 0.0), (2, 0.3), (3, 1.0)] {
+        let batch = with_runs_of_views(batch_of_all_types(seed, 500, nulls));
+        let mut writer = StreamWriter::try_new(Vec::new(), batch.schema_ref()).unwrap();
+        writer.write(&batch).unwrap();
+        let mut message = writer.into_inner().unwrap();
+        message.resize(message.len() + LARGE_ALLOCATION_BYTES, 0);
+        let message = Buffer::from(message);
+        let read = StreamDecoder::new().decode(&mut message.clone()).unwrap().unwrap();
+        assert!(message.strong_count() > batch.num_columns() / 2);
+        let slice = read.slice(100, 300);
+        drop(read);
+        let own = without_large_allocations(&slice).unwrap();
+        assert_eq!((&own, &own), (&slice, &batch.slice(100, 300)));
+        drop(slice);
+        assert_eq!(message.strong_count(), 1);
+        own.columns().iter().for_each(|column| column.to_data().validate_full().unwrap());
+        // What lies in small ones stays where it is.
+        let same = without_large_allocations(&own).unwrap();
+        assert!(own.columns().iter().zip(same.columns()).all(|(a, b)| Arc::ptr_eq(a, b)));
+    }
 }
 
 #[test]
