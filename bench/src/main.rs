@@ -10,6 +10,7 @@
 //! - [`error`]: errors of this crate
 //! - [`experiments`]: one experiment or group per file, with its figure
 //! - [`heat_map`]: heat maps as SVG
+//! - [`look_ups`]: look-ups of a row at random times over Flight SQL
 //! - [`order_line`]: ORDER_LINE of CH-benCHmark and its hot lines
 //! - [`plot`]: line plots as SVG
 //! - [`report`]: results as one HTML page
@@ -35,6 +36,7 @@ mod environment;
 mod error;
 mod experiments;
 mod heat_map;
+mod look_ups;
 mod order_line;
 mod plot;
 mod report;

@@ -130,6 +130,11 @@ impl Server {
         Ok(())
     }
 
+    /// Its metrics, in the Prometheus text format.
+    pub fn metrics(&self) -> Result<String> {
+        Ok(HttpConnection::to(&self.http_addr).text("/metrics")?)
+    }
+
     /// Bytes that lie on a tier.
     pub fn placed_bytes(&self, tier: &str) -> Result<f64> {
         self.number(&format!("SELECT placed_bytes FROM system.tiers WHERE tier = '{tier}'"))

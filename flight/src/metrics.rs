@@ -173,7 +173,7 @@ impl FlightMetrics {
         self.stalled.load(Relaxed)
     }
 
-    /// Bytes of request messages that are being received or wait to be decoded.
+    /// Bytes of request messages that are being received, wait to be decoded, or hold rows that wait to be stored.
     pub fn received_bytes(&self) -> u64 {
         self.received_bytes.load(Relaxed)
     }

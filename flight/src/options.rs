@@ -11,7 +11,7 @@ pub struct FlightOptions {
     pub users: Option<Arc<Users>>,
     /// Largest message accepted from a client, in bytes. One ingested record batch is one message.
     pub max_message_bytes: usize,
-    /// Bytes of messages that are being received, over all clients. Once they are used up, clients wait, except with small
+    /// Bytes of messages that are being received or hold rows that wait to be stored, over all clients. Once they are used up, clients wait, except with small
     /// messages, and one client at a time may send a message to its end, so that no message is too large for the budget.
     pub max_received_bytes: u64,
     /// Largest list of headers accepted with a call, in bytes. JDBC sends unknown URL parameters as headers.

@@ -32,10 +32,10 @@ use tonic::{Status, body::Body};
 
 use crate::{metrics::FlightMetrics, stall::in_words};
 
-/// Bytes that a stream holds without waiting.
+/// Bytes that a message holds without waiting.
 const FREE_BYTES: u64 = 64 << 10;
 
-/// Time after which the right to go on beyond the budget passes from a stream that receives nothing to the next one.
+/// Time after which the right to go on beyond the budget passes from a message that receives nothing to the next one.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// A request whose bytes count as received until the gRPC layer has read its end. A client that sends half of it and then

@@ -48,6 +48,27 @@ impl HttpConnection {
     /// # Errors
     /// [`Error::Unreachable`]; [`Error::Server`] with the server's message when it refuses.
     pub fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
+        let (status, answer) = self.ask(method, path, body)?;
+        let value: Option<Value> = serde_json::from_str(&answer).ok();
+        match (status, value) {
+            (200..=299, Some(value)) => Ok(value),
+            (status, value) => Err(refusal(status, &answer, value.as_ref())),
+        }
+    }
+
+    /// Gets a text, such as the metrics.
+    ///
+    /// # Errors
+    /// As [`HttpConnection::request`].
+    pub fn text(&self, path: &str) -> Result<String> {
+        match self.ask("GET", path, None)? {
+            (200..=299, answer) => Ok(answer),
+            (status, answer) => Err(refusal(status, &answer, serde_json::from_str(&answer).ok().as_ref())),
+        }
+    }
+
+    /// Sends a request; returns status and body of the answer.
+    fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String)> {
         let mut request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
         if let Some(user) = &self.user {
             let login = format!("{user}:{}", self.password.as_deref().unwrap_or_default());
@@ -55,16 +76,7 @@ impl HttpConnection {
             request = request.header(header::AUTHORIZATION, format!("Basic {login}"));
         }
         let body = body.map(Value::to_string).unwrap_or_default();
-        let (status, answer) = exchange(&self.http_addr, &self.tls, request.body(body), None)?;
-        let value: Option<Value> = serde_json::from_str(&answer).ok();
-        match (status, value) {
-            (200..=299, Some(value)) => Ok(value),
-            (status, value) => {
-                let detail = value.as_ref().and_then(|v| v.get("detail")?.as_str());
-                let message = detail.map_or_else(|| format!("the server answered {status}: {answer}"), str::to_owned);
-                Err(Error::Server { code: status.to_string(), message })
-            }
-        }
+        exchange(&self.http_addr, &self.tls, request.body(body), None)
     }
 
     /// Calls `visit` with every item of a paged list.
@@ -84,6 +96,13 @@ impl HttpConnection {
             }
         }
     }
+}
+
+/// The error for an answer of the server that is none of success, with the detail that its JSON names.
+fn refusal(status: u16, answer: &str, value: Option<&Value>) -> Error {
+    let detail = value.and_then(|value| value.get("detail")?.as_str());
+    let message = detail.map_or_else(|| format!("the server answered {status}: {answer}"), str::to_owned);
+    Error::Server { code: status.to_string(), message }
 }
 
 /// Sends one request; returns status and body of the answer. Without `timeout`, only connecting has a limit.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use terrace_access::Owner;
 use terrace_planner_ext::engine::{Engine, EngineOptions, FileAccess, MiningMode, MiningOptions, pool_file};
+use terrace_tier_store::io::Depth;
 use terrace_tier_store::placement::{HysteresisOptions, MergeKind, TieringMode};
 use terrace_tier_store::store::{CompressionChoice, NvmOptions, ReadGapChoice};
 use terrace_tier_store::tier::codec;
@@ -201,6 +202,7 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> Result<StoreOptions> {
             .map_or(ReadGapChoice::Auto, |gap| ReadGapChoice::Fixed(gap.resolve(ReadGap::MOST))),
         io_budget_bytes: plan.io_bytes,
         io_rules: config.io.rules()?,
+        io_beside_points_bytes: config.io.beside_points.resolve(Depth::BESIDE_POINTS),
         delta_budget_bytes: plan.delta_bytes,
         ingest_budget_bytes: plan.ingest_bytes,
         filter_budget_bytes: plan.filter_bytes,

@@ -461,7 +461,7 @@ pub fn storage(out: &mut Exposition, store: &Store) {
     out.gauge("terrace_delta_budget_bytes", "Limit of rows inserted but not yet sealed.", delta.limit_bytes() as f64);
     let ingest = store.ingest_memory();
     let used = ingest.used_bytes() as f64;
-    out.gauge("terrace_ingest_used_bytes", "Memory of bulk ingests' rows on their way into files.", used);
+    out.gauge("terrace_ingest_used_bytes", "Memory of bulk ingests' rows that are written into files or wait for more rows of their chunk.", used);
     out.gauge("terrace_ingest_budget_bytes", "Limit of the memory of bulk ingests' rows.", ingest.limit_bytes() as f64);
     let filters = store.filters();
     let used = filters.account().used_bytes() as f64;
@@ -541,7 +541,7 @@ pub fn flight(out: &mut Exposition, metrics: &FlightMetrics) {
     out.gauges("terrace_flight_active_calls", "Calls under way.", series(|s| s.active as f64));
     let help = "Memory of planned queries, prepared statements and parameters that sessions keep, an estimate.";
     out.gauge("terrace_flight_kept_bytes", help, metrics.kept_bytes() as f64);
-    let help = "Bytes of requests that are being received or wait to be decoded.";
+    let help = "Bytes of requests that are being received, wait to be decoded, or hold rows that wait to be stored.";
     out.gauge("terrace_flight_received_bytes", help, metrics.received_bytes() as f64);
     let help = "Statements that ended because their client did not read the rows.";
     out.counter("terrace_flight_stalled_total", help, metrics.stalled() as f64);

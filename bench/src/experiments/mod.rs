@@ -13,6 +13,7 @@
 //! - [`hybrid_storage`]: TPC-H over a slow disk, in the four set-ups of the paper
 //! - [`io`]: cold scans and random reads
 //! - [`keys`]: cost of primary keys
+//! - [`look_up_latency`]: look-ups at a client beside cold scans
 //! - [`memory`]: resident memory of a server
 //! - [`memory_limit`]: TPC-H in little memory
 //! - [`mixed_clients`]: short statements beside heavy sorts
@@ -51,6 +52,7 @@ mod heat_maps;
 mod hybrid_storage;
 mod io;
 mod keys;
+mod look_up_latency;
 mod memory;
 mod memory_limit;
 mod mixed_clients;
@@ -165,6 +167,8 @@ pub const ALL: &[Experiment] = &[
         .about("random reads of 4 and 16 KiB by the store's I/O engine, against raw ones at the same depth"),
     experiment("point-latency", "S1", io::points_beside_scans)
         .about("reads of a page beside four streams of large reads, by the bytes of these that run at once"),
+    experiment("look-up-latency", "S1", look_up_latency::run)
+        .about("look-ups of a row at a client, 20 a second, beside four cold scans, by the bytes of these that run at once; S2"),
     experiment("access-methods", "-", access::run)
         .about("reads by direct reads, io_uring, maps, page cache; less memory; slowed disk; against a raw io_uring"),
     experiment("counters", "P9", counters::run)

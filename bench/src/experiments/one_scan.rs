@@ -24,7 +24,7 @@ const HOT: [&str; 3] = [
     "SELECT count(*) FROM orders WHERE o_totalprice < 100000 AND o_orderdate < DATE '1995-01-01'",
 ];
 /// Reads all columns of a table; `max` alone would be answered by statistics.
-const COLD: &str = "SELECT sum(l_orderkey % 7), sum(l_partkey % 7), sum(l_suppkey % 7), sum(l_linenumber % 7), sum(l_quantity), \
+pub(super) const COLD: &str = "SELECT sum(l_orderkey % 7), sum(l_partkey % 7), sum(l_suppkey % 7), sum(l_linenumber % 7), sum(l_quantity), \
                     sum(l_extendedprice), sum(l_discount), sum(l_tax), count(DISTINCT l_returnflag), \
                     count(DISTINCT l_linestatus), count(DISTINCT l_shipdate), count(DISTINCT l_commitdate), \
                     count(DISTINCT l_receiptdate), sum(length(l_shipinstruct)), sum(length(l_shipmode)), \

@@ -1,29 +1,23 @@
 //! Look-ups of a row, 20 a second at random times, beside background work: OPTIMIZE, backups and moves, one after the other
 //! (S3).
 //!
-//! A look-up is due whether or not earlier ones have been answered, and its latency counts from then.
+//! They come over one connection.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-use rand_distr::{Distribution, Exp};
 use serde_json::json;
-use terrace_server::client::{Client, Connection};
 
 use crate::bench::{Bench, Finding, Target};
 use crate::data::{StoreClone, folder_bytes};
 use crate::error::{Error, Result};
+use crate::look_ups::{LookUps, RATE};
 use crate::row::Sample;
 use crate::server::Server;
 use crate::statistics::{median, percentile};
 
-const RATE: f64 = 20.0;
 const SECONDS: u64 = 30;
 const QUICK_SECONDS: u64 = 4;
-/// Rows of `part` per scale.
-const PARTS: f64 = 200_000.0;
 
 /// Measures phases without and with upkeep in turn.
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -37,19 +31,19 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let server = Server::start(&store.path(), &arguments)?;
     let backups = StoreClone::empty(bench.scratch("upkeep-latency"))?;
     let duration = Duration::from_secs(if bench.quick { QUICK_SECONDS } else { SECONDS });
-    let parts = (PARTS * scale) as u64;
+    let look_ups = |seed| LookUps { url: server.url(), scale, seed, connections: 1 };
     let seed = bench.seed;
     let mut ratios = Vec::new();
     let mut medians = Vec::new();
     let mut params = json!({});
-    points(server.url(), parts, seed, Duration::from_secs(2))?;
+    look_ups(seed).run(Duration::from_secs(2))?;
     while bench.wants_another_round(ratios.len()) {
         let round = ratios.len() as u64;
-        let alone = points(server.url(), parts, seed + round, duration)?;
+        let alone = look_ups(seed + round).run(duration)?;
         let work = Upkeep::default();
         let beside = std::thread::scope(|scope| {
             let upkeep = scope.spawn(|| work.run(&server, &backups.path()));
-            let beside = points(server.url(), parts, seed + round, duration);
+            let beside = look_ups(seed + round).run(duration);
             work.is_over.store(true, Ordering::SeqCst);
             let done = upkeep.join().map_err(|_| Error::failed("the thread of the upkeep panicked"))?;
             done.and(beside)
@@ -109,32 +103,4 @@ impl Upkeep {
         }
         Ok(())
     }
-}
-
-/// Latencies in milliseconds of look-ups that come at random times.
-fn points(url: &str, parts: u64, seed: u64, duration: Duration) -> Result<Vec<f64>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(Error::io("cannot start a runtime"))?;
-    let gap = Exp::new(RATE).map_err(|error| Error::failed(error.to_string()))?;
-    runtime.block_on(async {
-        let connection = Connection::to(url);
-        let mut client = Client::connect(&connection).await?;
-        let mut random = StdRng::seed_from_u64(seed);
-        let start = Instant::now();
-        let mut due = Duration::ZERO;
-        let mut waits = Vec::new();
-        loop {
-            due += Duration::from_secs_f64(gap.sample(&mut random));
-            if due > duration {
-                return Ok(waits);
-            }
-            tokio::time::sleep(due.saturating_sub(start.elapsed())).await;
-            let key = random.random_range(1..=parts);
-            let rows = client.query(&format!("SELECT p_name FROM part WHERE p_partkey = {key}")).await?;
-            if rows.iter().map(|batch| batch.num_rows()).sum::<usize>() != 1 {
-                return Err(Error::failed(format!("part {key} is not found")));
-            }
-            waits.push((start.elapsed().saturating_sub(due)).as_secs_f64() * 1e3);
-        }
-    })
 }

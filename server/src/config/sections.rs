@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use terrace_planner_ext::engine::{AdmissionPolicy, DEFAULT_GROUP, MiningMode, WorkloadGroup};
-use terrace_tier_store::io::{Class, IoRules, Turns};
+use terrace_tier_store::io::{Class, Depth, IoRules, Turns};
 use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
 use terrace_tier_store::tier::codec::Form;
 
@@ -278,6 +278,9 @@ section! {
         /// The least urgent class whose reads placement learns from: `prefetch` (all that statements read of tables), `needed`
         /// or `point`. Reads of other classes from the home count as no heat, and bring nothing into memory.
         pub admit: AdmittedReads = AdmittedReads::Prefetch,
+        /// Bytes of other reads and writes that the disk gets at once while reads of class `point` come, and for a second after; at
+        /// least 256KiB. A point waits for what the disk has accepted; a disk that has little to do at once gives less bandwidth.
+        pub beside_points: Size = Size::Bytes(Depth::BESIDE_POINTS),
     }
 }
 

@@ -62,6 +62,8 @@ impl Config {
             "tiering.merge_top_percent must be above 0 and at most 100"
         } else if self.tiers.rate_limits().iter().any(|(_, rate)| matches!(rate, Size::Percent(_))) {
             "rate_limit of a tier is bytes per second, such as 100MiB, not a percentage"
+        } else if matches!(self.io.beside_points, Size::Percent(_)) {
+            "io.beside_points is bytes, such as 1MiB, not a percentage"
         } else if matches!(self.query.spill_limit, Size::Percent(_)) {
             "query.spill_limit is bytes, such as 64GiB, not a percentage"
         } else if !(0.0..=100.0).contains(&self.query.spill_tier_percent) {

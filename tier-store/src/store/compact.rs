@@ -235,12 +235,28 @@ fn cold_bytes(chunk: &Chunk) -> u64 {
 
 /// Starts the background task, which compacts one group at a time, and reads and writes at most `bytes_per_s` at home.
 pub(super) fn start(core: Arc<Core>, bytes_per_s: u64) -> Background {
-    // Chunks whose compaction failed are not tried again until the next start.
-    let mut skip: HashSet<(TableId, ChunkId)> = HashSet::new();
-    Background::start("terrace-compactor", move || {
-        let bytes = compact_one_group(&core, &mut skip);
-        Duration::from_micros(bytes.saturating_mul(1_000_000) / bytes_per_s.max(1)).max(PAUSE)
-    })
+    let mut compactor = Compactor::new(core, bytes_per_s);
+    Background::start("terrace-compactor", move || compactor.step())
+}
+
+/// Compacts all tables, group by group.
+struct Compactor {
+    core: Arc<Core>,
+    bytes_per_s: u64,
+    /// Chunks whose compaction failed are not tried again until the next start.
+    skip: HashSet<(TableId, ChunkId)>,
+}
+
+impl Compactor {
+    fn new(core: Arc<Core>, bytes_per_s: u64) -> Self {
+        Self { core, bytes_per_s, skip: HashSet::new() }
+    }
+
+    /// Compacts a group; returns the pause that the bytes read and written for it take at the rate.
+    fn step(&mut self) -> Duration {
+        let bytes = compact_one_group(&self.core, &mut self.skip);
+        Duration::from_micros(bytes.saturating_mul(1_000_000) / self.bytes_per_s.max(1)).max(PAUSE)
+    }
 }
 
 /// Compacts one group of the first table that has one; returns the bytes read and written at home.

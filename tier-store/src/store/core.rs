@@ -539,3 +539,6 @@ impl TieringHost for Core {
         self.catalog.get(Space::Meta, CALIBRATION_KEY)?.map(|bytes| parse(&bytes)).transpose()
     }
 }
+
+#[cfg(test)]
+mod tests;

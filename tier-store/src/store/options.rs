@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use terrace_model::clock::{Clock, SystemClock};
 use terrace_placement::{Calibration, TieringOptions};
-use terrace_storage::io::{BlockIo, FileSystem, IoRules, RealFiles};
+use terrace_storage::io::{BlockIo, Depth, FileSystem, IoRules, RealFiles};
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::tier::codec::{Compression, CompressionRule, Form, Rates};
 use terrace_storage::tier::nvm::{Limiter, NvmBacking};
@@ -99,6 +99,8 @@ pub struct StoreOptions {
     pub io: Option<Arc<dyn BlockIo>>,
     /// The order in which it serves reads.
     pub io_rules: IoRules,
+    /// Bytes of other reads and writes that run at once while reads of class `point` come ([`Depth::beside_points`]).
+    pub io_beside_points_bytes: u64,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
     /// Threads of one bulk ingest that encode and write; 0: the thread that supplies the rows does it.
@@ -132,6 +134,7 @@ impl StoreOptions {
             files: Arc::new(RealFiles),
             io: None,
             io_rules: IoRules::default(),
+            io_beside_points_bytes: Depth::BESIDE_POINTS,
             clock: Arc::new(SystemClock::default()),
             // One more than the machine has cores: one of them waits for the disk.
             ingest_threads: std::thread::available_parallelism().map_or(2, usize::from) + 1,

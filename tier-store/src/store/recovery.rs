@@ -127,6 +127,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
     let dir = options.data_dir.as_path();
     let io = options.io.clone().unwrap_or_else(best_engine);
     io.set_rules(options.io_rules);
+    io.depth().set_beside_points(options.io_beside_points_bytes);
     let io_account = Account::new("cold reads", options.io_budget_bytes);
     let stored = Account::new("ssd", options.ssd_budget_bytes.unwrap_or(u64::MAX));
     let files = Arc::clone(&options.files);

@@ -10,8 +10,10 @@ use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use terrace_model::Pattern;
+use terrace_model::clock::{Clock, ManualClock};
 use terrace_placement::TieringHost;
 use terrace_placement::heat::{Heat, SegmentKey};
+use terrace_storage::io::Class;
 use terrace_storage::migrate::{Outcome, Relocation, try_move};
 use terrace_storage::table::ChunkAdmission;
 use terrace_storage::tier::codec::Form;
@@ -318,4 +320,39 @@ fn what_compaction_reads_is_no_demand_of_statements() {
     assert_eq!(core.io.stats().demand.sums(), of_statements);
     core.read_keys(&chunk, &[0], true).unwrap();
     assert!(core.io.stats().demand.sums().bytes > of_statements.bytes);
+}
+
+/// On a clock that moves by the pauses of the background task, what it reads in class `upkeep` never exceeds its rate.
+#[test]
+fn background_compaction_reads_no_more_than_its_rate() {
+    const BYTES_PER_S: u64 = 1_000;
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut definition = definition("t");
+    definition.options.admission = ChunkAdmission::Ssd;
+    let table = store.create_table(definition).unwrap();
+    for start in (0..12_000).step_by(1_000) {
+        store.insert(&table, &[rows(start..start + 1_000)]).unwrap();
+        store.seal(&table).unwrap();
+        delete(&store, &table, &(start..start + 300).collect::<Vec<_>>());
+    }
+    let read_bytes = || store.core().io.stats().class_reads(Class::Upkeep).sums().bytes;
+    let groups = || store.compactions().groups.load(Ordering::Relaxed);
+    let read_before = read_bytes();
+    let clock = ManualClock::default();
+    let mut compactor = Compactor::new(Arc::clone(&store.core), BYTES_PER_S);
+    let mut done = 0;
+    loop {
+        clock.sleep(compactor.step());
+        if groups() == done {
+            break;
+        }
+        done = groups();
+        let bytes = read_bytes() - read_before;
+        let most_bytes = BYTES_PER_S * clock.now_us() / 1_000_000;
+        assert!(bytes <= most_bytes, "{done} groups: {bytes} bytes read, {most_bytes} allowed");
+        assert!(bytes > done * BYTES_PER_S, "the shortest pauses alone would keep to the rate");
+    }
+    // Four full chunks of rows are a group: five chunks, five, and two.
+    assert_eq!((done, store.compactions().chunks_in.load(Ordering::Relaxed)), (3, 12));
 }

@@ -50,3 +50,20 @@ impl Default for Depth {
         Self { bytes: AtomicU64::new(8 << 20), beside_points: AtomicU64::new(Self::BESIDE_POINTS) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beside_points_there_is_a_piece_at_least_and_no_more_than_without() {
+        let depth = Depth::default();
+        assert_eq!((depth.beside_points(), depth.bytes()), (1 << 20, 8 << 20));
+        depth.set_beside_points(0);
+        assert_eq!(depth.beside_points(), 256 << 10);
+        depth.set_beside_points(4 << 20);
+        assert_eq!(depth.beside_points(), 4 << 20);
+        depth.set(0);
+        assert_eq!((depth.beside_points(), depth.bytes()), (Depth::LEAST, Depth::LEAST));
+    }
+}

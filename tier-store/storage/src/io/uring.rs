@@ -63,6 +63,20 @@ struct Shared {
 }
 
 impl Shared {
+    fn new() -> Result<Self> {
+        // SAFETY: plain system call without pointers.
+        let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if wake < 0 {
+            return Err(Error::io("set up", "io_uring", &std::io::Error::last_os_error()));
+        }
+        // SAFETY: the descriptor was just created and has no other owner.
+        let wake = unsafe { OwnedFd::from_raw_fd(wake) };
+        let queue = Mutex::default();
+        let stats = Arc::default();
+        let pool = Arc::default();
+        Ok(Self { queue, wake, stats, pool, depth: Depth::default() })
+    }
+
     fn signal(&self) {
         let one = 1u64.to_ne_bytes();
         // SAFETY: writes 8 bytes from a live array to a descriptor this object owns. EAGAIN means it is set already.
@@ -132,17 +146,7 @@ impl UringEngine {
     #[allow(clippy::disallowed_methods)]
     pub fn start() -> Result<Self> {
         let refused = |e: std::io::Error| Error::io("set up", "io_uring", &e);
-        // SAFETY: plain system call without pointers.
-        let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if wake < 0 {
-            return Err(refused(std::io::Error::last_os_error()));
-        }
-        // SAFETY: the descriptor was just created and has no other owner.
-        let wake = unsafe { OwnedFd::from_raw_fd(wake) };
-        let queue = Mutex::default();
-        let stats = Arc::default();
-        let pool = Arc::default();
-        let shared = Arc::new(Shared { queue, wake, stats, pool, depth: Depth::default() });
+        let shared = Arc::new(Shared::new()?);
         let (ready, started) = sync_channel(1);
         let worker = Arc::clone(&shared);
         // A ring with a single issuer belongs to the thread that sets it up.
@@ -573,3 +577,6 @@ impl Operation {
         Some((start, self.next))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! What the engine gives the kernel at once, beside points and without them. The tests take the steps of its thread
+//! themselves, so no time decides.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use super::super::simulated::memory_file;
+use super::*;
+
+const MIB: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+/// The worker without its thread; `None` where the kernel refuses io_uring.
+fn worker() -> Option<Worker> {
+    match set_up_ring() {
+        Ok(ring) => Some(Worker::new(ring, Arc::new(Shared::new().unwrap()))),
+        Err(error) => {
+            println!("not run: {error}");
+            None
+        }
+    }
+}
+
+fn file() -> Arc<IoFile> {
+    Arc::new(memory_file(Path::new("/in/memory"), &vec![7_u8; 32 * MIB]).unwrap())
+}
+
+/// Asks for a read at the start of each of some pieces of a file.
+fn ask(worker: &Worker, class: Class, file: &Arc<IoFile>, count: usize, bytes: usize) -> Vec<ReadHandle> {
+    let shared = &worker.shared;
+    let read = |number: usize| {
+        let window = ((number * bytes) as u64, bytes);
+        let (handles, request) = Request::new(class, &shared.stats, &shared.pool, file, &[window]);
+        shared.submit(class.into(), request);
+        handles
+    };
+    (0..count).flat_map(read).collect()
+}
+
+/// The most that the kernel had at once.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Most {
+    /// Bytes of all but points.
+    bytes: u64,
+    /// Bytes of one of their pieces.
+    piece_bytes: u64,
+}
+
+/// Serves all that waits.
+fn serve(worker: &mut Worker) -> Most {
+    let mut most = Most::default();
+    loop {
+        worker.issue();
+        if worker.slots.iter().all(|slot| slot.piece.is_none()) {
+            return most;
+        }
+        most.bytes = most.bytes.max(worker.running_bytes(false));
+        let pieces = worker.running(false).map(|piece| (piece.end - piece.start) as u64);
+        most.piece_bytes = most.piece_bytes.max(pieces.max().unwrap_or(0));
+        if let Err(error) = worker.ring.submit_and_wait(1) {
+            assert!(is_retryable(&error), "{error}");
+        }
+        worker.reap();
+    }
+}
+
+fn expect_points(worker: &Worker, until_us: u64) {
+    worker.shared.queue.lock().points_until_us = until_us;
+}
+
+fn now_us(worker: &Worker) -> u64 {
+    worker.shared.stats.clock.now_us()
+}
+
+#[test]
+fn while_points_come_others_have_fewer_bytes_at_once() {
+    let Some(mut worker) = worker() else { return };
+    let file = file();
+    let mut served = |points_until_us: u64, beside_bytes: u64| {
+        worker.shared.depth.set_beside_points(beside_bytes);
+        let reads = ask(&worker, Class::Prefetch, &file, 32, MIB);
+        expect_points(&worker, points_until_us);
+        let most = serve(&mut worker);
+        assert!(reads.into_iter().all(|read| read.wait().is_ok_and(|bytes| bytes.as_slice().len() == MIB)));
+        most
+    };
+    let without = Most { bytes: 8 << 20, piece_bytes: 1 << 20 };
+    let beside = |bytes| Most { bytes, piece_bytes: 256 << 10 };
+    assert_eq!(served(0, Depth::BESIDE_POINTS), without, "no point ever came");
+    assert_eq!(served(1, Depth::BESIDE_POINTS), without, "the last one came long ago");
+    assert_eq!(served(u64::MAX, Depth::BESIDE_POINTS), beside(1 << 20), "one came in the last second");
+    assert_eq!(served(u64::MAX, 512 << 10), beside(512 << 10));
+    assert_eq!(served(u64::MAX, 64 << 20), beside(8 << 20), "never more than without points");
+}
+
+#[test]
+fn a_point_is_expected_for_a_second_after_the_last_one() {
+    let Some(mut worker) = worker() else { return };
+    let file = file();
+    let reads = ask(&worker, Class::Needed, &file, 4, PAGE);
+    assert!(!worker.points_come() && worker.shared.queue.lock().points_until_us == 0, "these are no points");
+    let before_us = now_us(&worker);
+    let points = ask(&worker, Class::Point, &file, 1, PAGE);
+    let until_us = worker.shared.queue.lock().points_until_us;
+    let second_us = Duration::from_secs(1).as_micros() as u64;
+    assert!((before_us + second_us..=now_us(&worker) + second_us).contains(&until_us));
+    expect_points(&worker, u64::MAX);
+    assert!(worker.points_come());
+    let past_us = now_us(&worker);
+    expect_points(&worker, past_us);
+    assert!(!worker.points_come());
+    serve(&mut worker);
+    assert!(reads.into_iter().chain(points).all(|read| read.wait().is_ok()));
+}
+
+#[test]
+fn points_overtake_a_read_that_has_begun_and_stop_nobody() {
+    let Some(mut worker) = worker() else { return };
+    let file = file();
+    let large = ask(&worker, Class::Prefetch, &file, 4, 8 * MIB);
+    expect_points(&worker, u64::MAX);
+    worker.issue();
+    assert_eq!((worker.running_bytes(true), worker.running_bytes(false)), (0, Depth::BESIDE_POINTS));
+    // More of them than the kernel gets at once: others keep some of the pieces.
+    let points = ask(&worker, Class::Point, &file, 2 * DEPTH, PAGE);
+    expect_points(&worker, u64::MAX);
+    worker.issue();
+    assert_eq!((worker.running(true).count(), worker.running_bytes(false)), (MOST_POINTS, Depth::BESIDE_POINTS));
+    serve(&mut worker);
+    assert!(large.into_iter().chain(points).all(|read| read.wait().is_ok()));
+}
