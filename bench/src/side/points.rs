@@ -68,7 +68,7 @@ pub(super) fn run(engine: &Arc<dyn BlockIo>, files: &[(PathBuf, u64)], load: &Lo
 
 /// Reads pieces at random places until the end; returns their bytes.
 fn read_ahead(engine: &Arc<dyn BlockIo>, files: &[Arc<IoFile>], seed: u64, has_ended: &AtomicBool) -> Result<u64> {
-    let intent = Intent { class: Class::Prefetch, statement: StatementId::next() };
+    let intent = Intent { statement: StatementId::next(), ..Class::Prefetch.into() };
     let mut random = StdRng::seed_from_u64(seed);
     let mut running = FuturesUnordered::new();
     let mut bytes = 0;
@@ -93,7 +93,7 @@ fn read_points(engine: &Arc<dyn BlockIo>, files: &[Arc<IoFile>], load: &Load, st
         std::thread::sleep(length);
         return Ok(Vec::new());
     };
-    let intent = Intent { class, statement: StatementId::next() };
+    let intent = Intent { statement: StatementId::next(), ..class.into() };
     let mut random = StdRng::seed_from_u64(99);
     let mut due = Duration::ZERO;
     std::thread::scope(|scope| {

@@ -217,7 +217,7 @@ impl StatementSpill {
         if let Some(file) = disk.as_ref() {
             return Ok(Arc::clone(file));
         }
-        let intent = Intent { class: Class::Spill, statement: self.statement };
+        let intent = Intent { statement: self.statement, ..Class::Spill.into() };
         let number = self.space.next.fetch_add(1, Ordering::Relaxed);
         let path = self.space.folder.join(format!("spill-{number}"));
         let file = StatementFile::create(&path, &self.space.io, intent)?;

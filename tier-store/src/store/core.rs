@@ -23,7 +23,7 @@ use terrace_placement::{
 use terrace_storage::catalog::records::{decode, encode};
 use terrace_storage::catalog::{CALIBRATION_KEY, Catalog, Commit, HYSTERESIS_KEY, Space, TableRecord, key};
 use terrace_storage::heat::AccessTotals;
-use terrace_storage::io::{BlockIo, Class, ReadingStatements};
+use terrace_storage::io::{BlockIo, Class, ColumnLevels, ReadingStatements};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::table::{Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableVersion};
@@ -94,6 +94,8 @@ pub struct Core {
     pub(super) io_account: Arc<Account>,
     /// The statements that read ahead, which share the account.
     pub(super) reading_statements: Arc<ReadingStatements>,
+    /// The levels at which running statements read columns at random.
+    pub(super) column_levels: Arc<ColumnLevels>,
     pub(super) delta: Arc<Account>,
     pub(super) filters: FilterPool,
     pub(super) access_totals: Arc<AccessTotals>,

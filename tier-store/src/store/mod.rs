@@ -84,7 +84,7 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use terrace_model::{Account, MarkId, Result, TableName, TierId};
 use terrace_placement::{EpochRecord, MergeOptions, MoveRecord, TierCost, Tiering, TieringHost, TieringOptions};
 use terrace_storage::catalog::{Commit, Space};
-use terrace_storage::io::{BlockIo, ReadingStatements};
+use terrace_storage::io::{BlockIo, ColumnLevels, ReadingStatements};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::{
     Alteration, Arrangement, Chunk, ChunkEntry, DeltaRows, FilterPool, IngestMemory, NewRule, Rule, RuleChoice, Table,
@@ -397,6 +397,11 @@ impl Store {
     /// The statements that read ahead, which share that account.
     pub fn reading_statements(&self) -> &Arc<ReadingStatements> {
         &self.core.reading_statements
+    }
+
+    /// The levels at which running statements read columns at random.
+    pub fn column_levels(&self) -> &Arc<ColumnLevels> {
+        &self.core.column_levels
     }
 
     /// Cost of reads on each tier, the home last: typical values until measured.

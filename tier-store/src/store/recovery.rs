@@ -167,6 +167,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         io,
         io_account,
         reading_statements: Arc::default(),
+        column_levels: Arc::default(),
     })
 }
 

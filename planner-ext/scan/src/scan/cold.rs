@@ -95,7 +95,8 @@ impl ColdPart {
     /// [`Admission::Guaranteed`]).
     pub(super) fn read(self, admission: Admission) -> Result<Result<ChunkRead, Self>> {
         let home = self.spec.source.store.home();
-        let purpose = ReadPurpose { admission, statement: self.spec.statement, is_short: self.spec.is_short() };
+        let level = self.spec.level.best(self.spec.source.column_ids(&self.missing));
+        let purpose = ReadPurpose { admission, statement: self.spec.statement, level, is_short: self.spec.is_short() };
         let read = home.read_rows(&self.chunk, &self.missing, self.wanted(), purpose).map_err(store_error)?;
         let Some(read) = read else { return Ok(Err(self)) };
         self.spec.asked_bytes.fetch_add(read.charged_bytes(), Ordering::Relaxed);

@@ -31,6 +31,7 @@ use datafusion::physical_plan::projection::{ProjectionExec, all_alias_free_colum
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions};
 use parking_lot::Mutex;
+use terrace_tier_store::io::Level;
 use terrace_tier_store::table::Chunk;
 
 use super::expected_reads::StatementScans;
@@ -89,6 +90,9 @@ pub struct ScanConfig {
     pub ordering: Option<LexOrdering>,
     /// Output partitions.
     pub partitions: usize,
+    /// The level of the scan in its plan; none before the plan is complete, and where the scan has no filters and reads whole
+    /// columns.
+    pub level: Level,
 }
 
 impl ScanConfig {
@@ -120,6 +124,7 @@ impl ScanConfig {
             order,
             ordering,
             partitions: 1,
+            level: Level::NONE,
         };
         config.add_filters(filters);
         config.partitions = config.useful_partitions(target_partitions.max(1));
@@ -163,6 +168,11 @@ impl ScanConfig {
             }
         }
         columns
+    }
+
+    /// Whether the scan leaves out rows, so that it may read a part of a column.
+    pub(super) fn has_filters(&self) -> bool {
+        !self.filters.is_empty() || !self.dynamic.is_empty()
     }
 
     /// The present residency of the segments to read.
@@ -312,6 +322,18 @@ impl TierScanExec {
         Ok(Arc::new(Self::try_new(config)?))
     }
 
+    /// Like this scan, but at a level of its plan, which changes none of its properties.
+    pub(super) fn at_level(&self, level: Level) -> Self {
+        Self {
+            config: ScanConfig { level, ..self.config.clone() },
+            schema: Arc::clone(&self.schema),
+            properties: Arc::clone(&self.properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+            statistics: self.statistics.clone(),
+            executions: Mutex::default(),
+        }
+    }
+
     /// Like this scan, but for other columns of a source with the same rows.
     pub(super) fn narrowed(&self, source: Arc<ScanSource>, projection: Vec<usize>) -> Result<Self> {
         Self::try_new(ScanConfig { source, projection, ..self.config.clone() })
@@ -375,6 +397,7 @@ impl TierScanExec {
             output: config.projection.iter().filter_map(position).collect(),
             source: Arc::clone(&config.source),
             statement: scans.id(),
+            level: config.source.begin_reads(config.level, &columns),
             asked_bytes: AtomicU64::new(0),
             columns,
             schema: Arc::clone(&self.schema),

@@ -25,6 +25,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use terrace_tier_store::heat::Sample;
+use terrace_tier_store::io::Level;
 use terrace_tier_store::table::{Chunk, TableVersion};
 use terrace_tier_store::tier::ssd::Admission;
 
@@ -60,6 +61,8 @@ pub struct FetchExec {
     /// Columns of the table to fetch.
     columns: Vec<usize>,
     outputs: Vec<Origin>,
+    /// Its level in its plan; none before the plan is complete.
+    level: Level,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -75,7 +78,22 @@ impl FetchExec {
         outputs: Vec<Origin>,
         properties: Arc<PlanProperties>,
     ) -> Self {
-        Self { input, source, position, columns, outputs, properties, metrics: ExecutionPlanMetricsSet::new() }
+        let metrics = ExecutionPlanMetricsSet::new();
+        Self { input, source, position, columns, outputs, level: Level::NONE, properties, metrics }
+    }
+
+    /// Like this node, but at a level of its plan.
+    pub(super) fn at_level(&self, level: Level) -> Self {
+        Self {
+            input: Arc::clone(&self.input),
+            source: Arc::clone(&self.source),
+            position: self.position,
+            columns: self.columns.clone(),
+            outputs: self.outputs.clone(),
+            level,
+            properties: Arc::clone(&self.properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
     }
 
     /// The segments that rows may be fetched from: chunks, each with the position of a column.
@@ -107,6 +125,7 @@ impl FetchExec {
         ScanSpec {
             source: Arc::clone(&self.source),
             statement: scans.id(),
+            level: self.source.begin_reads(self.level, &self.columns),
             asked_bytes: AtomicU64::new(0),
             columns: self.columns.clone(),
             output: (0..self.columns.len()).collect(),
@@ -127,7 +146,7 @@ impl DisplayAs for FetchExec {
         let columns = self.names().join(", ");
         match t {
             DisplayFormatType::TreeRender => writeln!(f, "table={table}\ncolumns={columns}"),
-            _ => write!(f, "FetchExec: table={table}, columns=[{columns}], by position"),
+            _ => write!(f, "FetchExec: table={table}, columns=[{columns}], by position at {}", self.level),
         }
     }
 }
@@ -167,9 +186,7 @@ impl ExecutionPlan for FetchExec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let [input] = <[_; 1]>::try_from(children)
             .or_else(|children| internal_err!("FetchExec with {} children", children.len()))?;
-        let source = Arc::clone(&self.source);
-        let properties = Arc::clone(&self.properties);
-        Ok(Arc::new(Self::new(input, source, self.columns.clone(), self.position, self.outputs.clone(), properties)))
+        Ok(Arc::new(Self { input, ..self.at_level(self.level) }))
     }
 
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {

@@ -13,6 +13,7 @@
 //! - `lane`: chunks of a queue by their state, and how far it reads ahead
 //! - `late`: late materialisation: reads the filters' columns first, if that pays
 //! - `late_fetch`: ORDER BY .. LIMIT reads wide columns only of the rows that are left
+//! - `levels`: gives the operators of a plan that read at random their levels
 //! - `like`: LIKE with several pieces of text
 //! - `membership`: a run-time filter on one integer column as a bitmap or Bloom filter
 //! - `metrics`: the metrics that EXPLAIN ANALYZE shows
@@ -49,6 +50,7 @@ mod keys;
 mod lane;
 mod late;
 mod late_fetch;
+mod levels;
 mod like;
 mod membership;
 mod metrics;
@@ -81,6 +83,7 @@ use datafusion::prelude::SessionConfig;
 pub use exec::{ScanConfig, ScanOrder, TierScanExec};
 pub use expected_reads::StatementScans;
 pub use fetch::FetchExec;
+pub use levels::blocks_on;
 use pushdown::CheckedPushdown;
 pub use rows::{RowFilter, may_have};
 pub use source::ScanSource;
@@ -103,6 +106,8 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     }
     rules.push(Arc::new(keys::JoinKeysRule));
     rules.push(Arc::new(crate::decimal::DecimalRule));
+    // Last, when the plan has all its operators.
+    rules.push(Arc::new(levels::LevelRule));
     rules
 }
 

@@ -17,7 +17,7 @@ use datafusion::common::Result;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use terrace_tier_store::heat::{Pattern, Sample};
-use terrace_tier_store::io::{ReadShare, StatementId};
+use terrace_tier_store::io::{OperatorLevel, ReadShare, StatementId};
 use terrace_tier_store::placement::ExpectedRead;
 use terrace_tier_store::table::Chunk;
 use terrace_tier_store::tier::ssd::Admission;
@@ -46,6 +46,8 @@ pub(super) struct ScanSpec {
     pub source: Arc<ScanSource>,
     /// The statement whose reads these are.
     pub statement: StatementId,
+    /// The level at which it reads at random; counted until the execution ends, fails or is dropped.
+    pub level: OperatorLevel,
     /// Bytes that it has asked the home for, as they are charged.
     pub asked_bytes: AtomicU64,
     /// Table columns to read: those of the output first.

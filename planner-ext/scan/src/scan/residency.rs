@@ -12,7 +12,7 @@
 use std::fmt;
 
 use datafusion::execution::memory_pool::human_readable_size;
-use terrace_tier_store::io::Class;
+use terrace_tier_store::io::{Class, Level};
 use terrace_tier_store::placement::TierCost;
 use terrace_tier_store::tier::TierKind;
 
@@ -29,6 +29,7 @@ pub(super) struct Residency {
     tiers: Vec<TierShare>,
     rows: u64,
     filters_first: bool,
+    level: Level,
     /// Chunks of which some columns lie at home only.
     cold_chunks: u64,
 }
@@ -65,9 +66,9 @@ impl Residency {
             }
             cold_chunks += u64::from(is_cold);
         }
-        let filters = !config.filters.is_empty() || !config.dynamic.is_empty();
-        let filters_first = filters && config.order == ScanOrder::Stealing;
-        Self { tiers, rows: config.items().map(|item| source.live_rows(item)).sum(), filters_first, cold_chunks }
+        let rows = config.items().map(|item| source.live_rows(item)).sum();
+        let filters_first = config.has_filters() && config.order == ScanOrder::Stealing;
+        Self { tiers, rows, filters_first, level: config.level, cold_chunks }
     }
 
     /// The class that most reads from the home will have, which hold so many bytes in all: those of a scan that needs few bytes
@@ -96,6 +97,9 @@ impl fmt::Display for Residency {
             write!(f, "{before}{}: {} segments, {size}, ", share.name, share.segments)?;
             if number + 1 == self.tiers.len() {
                 write!(f, "fetched as {}", self.read_class(share.bytes).name())?;
+                if self.level != Level::NONE {
+                    write!(f, " at {}", self.level)?;
+                }
                 f.write_str(if self.filters_first { ", filters first" } else { "" })?;
             } else {
                 f.write_str("in place")?;

@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use terrace_tier_store::Store;
-use terrace_tier_store::table::{ChunkEntry, DeltaRows, Table, TableVersion};
+use terrace_tier_store::io::{Level, OperatorLevel};
+use terrace_tier_store::table::{ChunkEntry, ColumnId, DeltaRows, Table, TableVersion};
 use terrace_tier_store::tier::TierId;
 
 use super::statistics::KnownValues;
@@ -53,6 +54,17 @@ impl ScanSource {
     /// True for the column of row positions, which is stored nowhere.
     pub(super) fn is_row_column(&self, column: usize) -> bool {
         column >= self.table.schema().fields().len()
+    }
+
+    /// The ids of columns; that of row positions has none.
+    pub(super) fn column_ids(&self, columns: &[usize]) -> impl Iterator<Item = ColumnId> {
+        let known = &self.table.definition().columns;
+        columns.iter().filter_map(move |column| known.get(*column)).map(|column| column.id)
+    }
+
+    /// Counts an operator that reads columns at random, if it has a level, until what this returns is dropped.
+    pub(super) fn begin_reads(&self, level: Level, columns: &[usize]) -> OperatorLevel {
+        self.store.column_levels().begin(level, self.table.id(), self.column_ids(columns))
     }
 
     /// Reports that `bytes` of a segment are read in place on `tier`, so that an emulated device can delay the read.

@@ -12,14 +12,15 @@
 use std::sync::Arc;
 
 use datafusion::error::Result;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
-use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 use parking_lot::Mutex;
 use terrace_scan::joins::{ENTRY_BYTES, Size, visit_sizes};
+use terrace_scan::scan::blocks_on;
 use terrace_scan::spilling_join::SpillingHashJoinExec;
 
 use crate::engine::windows::PartitionedWindowExec;
@@ -239,13 +240,7 @@ fn is_join(operator: &Arc<dyn ExecutionPlan>) -> bool {
 
 /// Whether an operator takes all rows of the input at `place` before it passes on its own.
 fn keeps_input(operator: &Arc<dyn ExecutionPlan>, place: usize) -> bool {
-    if is_join(operator) {
-        return place == 0;
-    }
-    let aggregates_all = |aggregate: &AggregateExec| *aggregate.input_order_mode() == InputOrderMode::Linear;
-    operator.is::<SortExec>()
-        || operator.is::<PartitionedWindowExec>()
-        || operator.downcast_ref::<AggregateExec>().is_some_and(aggregates_all)
+    operator.is::<PartitionedWindowExec>() || blocks_on(operator, place)
 }
 
 /// What an operator reserves besides, however few rows it has.

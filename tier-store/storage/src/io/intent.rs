@@ -1,5 +1,6 @@
-//! What a read or a write is for: its class, and the statement that asked for it.
+//! What a read or a write is for: its class, and the statement and the operator that asked for it.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The purpose of a read or a write, from the most urgent to the least.
@@ -71,18 +72,44 @@ impl StatementId {
     }
 }
 
-/// What a read or a write is for.
+/// The level of the operator that reads, in the plan of its statement (rule 2 of hStorage-DB): 0 for the lowest operator of
+/// those that work at the same time. The lower one is better, as the operators above wait for its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Level(u16);
+
+impl Level {
+    /// That of sequential reads, of writes and of what belongs to no operator: behind all others.
+    pub const NONE: Self = Self(u16::MAX);
+
+    /// So many operators above the lowest.
+    pub fn new(number: usize) -> Self {
+        Self(number.min(usize::from(u16::MAX - 1)) as u16)
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NONE => f.write_str("no level"),
+            Self(number) => write!(f, "level {number}"),
+        }
+    }
+}
+
+/// What a read or a write is for. Its bytes are those of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Intent {
     /// How urgent it is.
     pub class: Class,
     /// Whose it is.
     pub statement: StatementId,
+    /// The level of the operator that reads at random.
+    pub level: Level,
 }
 
 impl From<Class> for Intent {
-    /// A read or a write that belongs to no statement.
+    /// A read or a write that belongs to no statement and to no operator.
     fn from(class: Class) -> Self {
-        Self { class, statement: StatementId::NONE }
+        Self { class, statement: StatementId::NONE, level: Level::NONE }
     }
 }

@@ -15,6 +15,7 @@
 //! - [`files`]: the file layer, real and simulated
 //! - [`handle`]: the future of a read or a write
 //! - [`intent`]: what a read or a write is for
+//! - `levels`: the levels at which running statements read columns at random
 //! - [`pool`]: reuses the memory of finished reads
 //! - [`priority`]: priorities of background threads
 //! - `queue`: the order of what waits for the device
@@ -35,6 +36,7 @@ pub mod file_bytes;
 pub mod files;
 pub mod handle;
 pub mod intent;
+mod levels;
 pub mod pool;
 mod priority;
 mod queue;
@@ -63,7 +65,8 @@ pub use depth::Depth;
 pub use file_bytes::FileBytes;
 pub use files::{FileSystem, RealFiles, SimulatedFiles};
 pub use handle::ReadHandle;
-pub use intent::{Class, Intent, StatementId};
+pub use intent::{Class, Intent, Level, StatementId};
+pub use levels::{ColumnLevels, OperatorLevel};
 pub use pool::BufferPool;
 pub use priority::{Priority, lower_priority};
 pub(crate) use priority::{QUANTUM_BYTES, let_others_run};
@@ -233,8 +236,8 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
         self.read_as(Class::Needed.into(), file, offset, len)
     }
 
-    /// Like [`BlockIo::read`], but for a purpose: when reads wait for the device, more urgent ones go first, and those of
-    /// different statements take turns.
+    /// Like [`BlockIo::read`], but for a purpose: when reads wait for the device, more urgent ones go first, those of
+    /// different statements take turns, and in a statement those of lower operators go first.
     fn read_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, len: usize) -> ReadHandle {
         self.read_windows(intent, file, &[(offset, len)]).pop().unwrap_or_else(ReadHandle::cancelled)
     }

@@ -6,10 +6,13 @@
 //! - *The rules* ([`IoRules`]) may give a class the place of another one, or several the same.
 //! - *In a class* statements take turns by bytes: the next read is of the statement for which the fewest bytes were read
 //!   since it began to wait (start-time fair queuing), so that one that asks for much delays others by one read.
+//! - *In a statement* reads of a better [`Level`] go first, and so does the statement with the better one when it is the turn
+//!   of several. No level keeps a read waiting: the better reads of its own statement end, and another statement goes before
+//!   it for its level once at most, as each turn puts those that begin to wait later behind those that wait.
 
 use std::collections::VecDeque;
 
-use super::intent::{Class, Intent, StatementId};
+use super::intent::{Class, Intent, Level, StatementId};
 use super::rules::IoRules;
 
 /// A class earns one byte for so many bytes that are read for more urgent ones.
@@ -38,7 +41,16 @@ struct ClassQueue<T> {
 struct StatementQueue<T> {
     statement: StatementId,
     served_bytes: u64,
-    waiting: VecDeque<(u64, T)>,
+    /// By level, and in a level as they came.
+    waiting: VecDeque<Waiting<T>>,
+}
+
+/// A read that waits.
+#[derive(Debug)]
+struct Waiting<T> {
+    level: Level,
+    bytes: u64,
+    item: T,
 }
 
 impl<T> Default for ReadQueue<T> {
@@ -54,16 +66,17 @@ impl<T> Default for ClassQueue<T> {
 }
 
 impl<T> ClassQueue<T> {
-    fn push(&mut self, statement: StatementId, bytes: u64, item: T) {
+    fn push(&mut self, statement: StatementId, read: Waiting<T>) {
         match self.statements.iter_mut().find(|known| known.statement == statement) {
             Some(known) => {
                 known.served_bytes = known.served_bytes.max(self.served_bytes);
-                known.waiting.push_back((bytes, item));
+                let behind = known.waiting.partition_point(|other| other.level <= read.level);
+                known.waiting.insert(behind, read);
             }
             None => {
                 // What it read before it waited does not count.
                 let served_bytes = self.served_bytes;
-                self.statements.push(StatementQueue { statement, served_bytes, waiting: [(bytes, item)].into() });
+                self.statements.push(StatementQueue { statement, served_bytes, waiting: [read].into() });
             }
         }
     }
@@ -71,20 +84,23 @@ impl<T> ClassQueue<T> {
     /// The place of the statement whose turn it is, and the bytes of its first read.
     fn next(&self) -> Option<(usize, u64)> {
         let waiting = self.statements.iter().enumerate();
-        let waiting = waiting.filter_map(|(place, queue)| Some((place, queue.served_bytes, queue.waiting.front()?.0)));
-        waiting.min_by_key(|(_, served_bytes, _)| *served_bytes).map(|(place, _, bytes)| (place, bytes))
+        let waiting = waiting.filter_map(|(place, queue)| Some((place, queue.served_bytes, queue.waiting.front()?)));
+        let next = waiting.min_by_key(|(_, served_bytes, first)| (*served_bytes, first.level));
+        next.map(|(place, _, first)| (place, first.bytes))
     }
 
-    fn pop(&mut self) -> Option<(u64, T)> {
+    fn pop(&mut self) -> Option<Waiting<T>> {
         let (place, bytes) = self.next()?;
         let queue = self.statements.get_mut(place)?;
-        self.served_bytes = queue.served_bytes;
+        // A byte more, so that statements that begin to wait from now on are behind those whose turn it is as well, whatever
+        // their levels.
+        self.served_bytes = queue.served_bytes + 1;
         queue.served_bytes += bytes;
         self.take(place, 0)
     }
 
     /// Removes a read of a statement.
-    fn take(&mut self, place: usize, number: usize) -> Option<(u64, T)> {
+    fn take(&mut self, place: usize, number: usize) -> Option<Waiting<T>> {
         let queue = self.statements.get_mut(place)?;
         let taken = queue.waiting.remove(number);
         let served_bytes = self.served_bytes;
@@ -116,23 +132,24 @@ impl<T> ReadQueue<T> {
     }
 
     fn push_at(&mut self, place: Intent, bytes: u64, item: T) {
-        self.class_mut(place.class).push(place.statement, bytes, item);
+        self.class_mut(place.class).push(place.statement, Waiting { level: place.level, bytes, item });
     }
 
     fn class_mut(&mut self, class: Class) -> &mut ClassQueue<T> {
         class.entry_in(self.classes.each_mut())
     }
 
-    /// Moves a read that waits in a less urgent class to the end of the statement's in this one. False if there is none.
+    /// Moves a read that waits in a less urgent class behind those of the same level and statement in this one. False if there
+    /// is none.
     pub(crate) fn raise(&mut self, intent: Intent, is_it: impl Fn(&T) -> bool) -> bool {
         let place = self.rules.queued(intent);
         for class in Class::ALL.into_iter().filter(|class| *class > place.class) {
             let queue = self.class_mut(class);
             let found = queue.statements.iter().enumerate().find_map(|(number, statement)| {
-                Some((number, statement.waiting.iter().position(|(_, item)| is_it(item))?))
+                Some((number, statement.waiting.iter().position(|read| is_it(&read.item))?))
             });
-            if let Some((bytes, item)) = found.and_then(|(statement, number)| queue.take(statement, number)) {
-                self.push_at(place, bytes, item);
+            if let Some(read) = found.and_then(|(statement, number)| queue.take(statement, number)) {
+                self.push_at(place, read.bytes, read.item);
                 return true;
             }
         }
@@ -156,7 +173,7 @@ impl<T> ReadQueue<T> {
     /// Removes the first read of [`Class::Point`]. It counts for no other class: an engine that takes points by themselves
     /// takes the others by [`Self::pop_other`].
     pub(crate) fn pop_point(&mut self) -> Option<T> {
-        self.class_mut(Class::Point).pop().map(|(_, item)| item)
+        self.class_mut(Class::Point).pop().map(|read| read.item)
     }
 
     /// Removes the next read that is none of [`Class::Point`].
@@ -180,10 +197,10 @@ impl<T> ReadQueue<T> {
         let place = find(&has_earned).or_else(|| find(&waits))?;
         let queue = self.classes.get_mut(place)?;
         let earned_bytes = queue.earned_bytes;
-        let (bytes, item) = queue.pop()?;
-        queue.earned_bytes = queue.earned_bytes.min(earned_bytes).saturating_sub(bytes);
-        self.earn(place, bytes);
-        Some(item)
+        let read = queue.pop()?;
+        queue.earned_bytes = queue.earned_bytes.min(earned_bytes).saturating_sub(read.bytes);
+        self.earn(place, read.bytes);
+        Some(read.item)
     }
 
     /// Lets the classes that wait behind the one at `place` earn their part of what was read for it.
@@ -201,7 +218,7 @@ impl<T> ReadQueue<T> {
             for statement in 0..class.statements.len() {
                 let len = class.statements.get(statement)?.waiting.len();
                 if place < len {
-                    return class.take(statement, place).map(|(_, item)| item);
+                    return class.take(statement, place).map(|read| read.item);
                 }
                 place -= len;
             }
@@ -221,7 +238,11 @@ mod tests {
     fn intent(class: Class, statement: usize) -> Intent {
         static STATEMENTS: OnceLock<[StatementId; 2]> = OnceLock::new();
         let [first, second] = STATEMENTS.get_or_init(|| [StatementId::next(), StatementId::next()]);
-        Intent { class, statement: [StatementId::NONE, *first, *second][statement] }
+        Intent { statement: [StatementId::NONE, *first, *second][statement], ..class.into() }
+    }
+
+    fn at_level(level: usize, statement: StatementId) -> Intent {
+        Intent { class: Class::Needed, statement, level: Level::new(level) }
     }
 
     #[test]
@@ -285,6 +306,41 @@ mod tests {
         }
         assert_eq!(turns, [0, 20, 20]);
         assert_eq!(waiting.len(), 21);
+    }
+
+    #[test]
+    fn in_a_statement_the_lower_operator_reads_first() {
+        let mut waiting = ReadQueue::default();
+        let statement = StatementId::next();
+        let ask = |waiting: &mut ReadQueue<usize>| {
+            waiting.push(Intent { statement, ..Class::Needed.into() }, 4096, 0);
+            for (number, level) in [2, 0, 2, 0].into_iter().enumerate() {
+                waiting.push(at_level(level, statement), 4096, number + 1);
+            }
+            std::iter::from_fn(|| waiting.pop()).collect::<Vec<_>>()
+        };
+        assert_eq!(ask(&mut waiting), [2, 4, 1, 3, 0]);
+        waiting.set_rules(IoRules::new(IoRules::DEFAULT_ORDER, Turns::Arrival).unwrap());
+        assert_eq!(ask(&mut waiting), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_level_decides_only_between_statements_whose_turn_it_is() {
+        let [first, second] = [StatementId::next(), StatementId::next()];
+        let mut waiting = ReadQueue::default();
+        (0..2).for_each(|number| waiting.push(at_level(2, first), 4096, ("high", number)));
+        (0..3).for_each(|number| waiting.push(at_level(1, second), 4096, ("low", number)));
+        let order: Vec<_> = std::iter::from_fn(|| waiting.pop()).collect();
+        assert_eq!(order, [("low", 0), ("high", 0), ("low", 1), ("high", 1), ("low", 2)]);
+        // A better class still goes first, and new statements of better levels keep nobody waiting.
+        waiting.push(at_level(5, first), 4096, ("waits", 0));
+        waiting.push(intent(Class::Point, 2), 4096, ("point", 0));
+        let mut served = Vec::new();
+        for number in 0..4 {
+            waiting.push(at_level(0, StatementId::next()), 4096, ("new", number));
+            served.extend(waiting.pop());
+        }
+        assert_eq!(served, [("point", 0), ("new", 0), ("new", 1), ("waits", 0)]);
     }
 
     #[test]

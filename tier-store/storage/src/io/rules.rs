@@ -5,12 +5,12 @@
 
 use terrace_model::{Error, Result};
 
-use super::intent::{Class, Intent, StatementId};
+use super::intent::{Class, Intent};
 
 /// Which of the reads of a rank is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Turns {
-    /// That of the statement which has had the fewest bytes.
+    /// That of the statement which has had the fewest bytes, and of its reads the one of the lowest operator.
     #[default]
     Statement,
     /// The one that came first.
@@ -109,11 +109,11 @@ impl IoRules {
 
     /// The place in the queue of a read with this intent.
     pub(super) fn queued(&self, intent: Intent) -> Intent {
-        let statement = match self.turns {
-            Turns::Statement => intent.statement,
-            Turns::Arrival => StatementId::NONE,
-        };
-        Intent { class: intent.class.entry_in(self.places), statement }
+        let class = intent.class.entry_in(self.places);
+        match self.turns {
+            Turns::Statement => Intent { class, ..intent },
+            Turns::Arrival => class.into(),
+        }
     }
 }
 

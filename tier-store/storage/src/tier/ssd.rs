@@ -43,7 +43,7 @@ use super::codec::{self, Part, PartOptions};
 use super::home::{Home, HomeCounters, HomeTier};
 use crate::io::device::describe_device;
 use crate::io::files::create_folders;
-use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileSystem, Intent, IoFile, StatementId};
+use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileSystem, Intent, IoFile, Level, StatementId};
 use crate::table::{Chunk, ChunkFile, Segment, SegmentHome};
 
 /// Says whether a cold read may be refused when the I/O account is full.
@@ -88,6 +88,8 @@ pub struct ReadPurpose {
     pub admission: Admission,
     /// The statement that reads.
     pub statement: StatementId,
+    /// The level of the operator that reads, if it reads at random.
+    pub level: Level,
     /// Whether the scan has asked for little so far: its small reads are then of [`Class::Point`].
     pub is_short: bool,
 }
@@ -95,11 +97,19 @@ pub struct ReadPurpose {
 impl From<Admission> for ReadPurpose {
     /// A read that belongs to no statement.
     fn from(admission: Admission) -> Self {
-        Self { admission, statement: StatementId::NONE, is_short: false }
+        Self { admission, statement: StatementId::NONE, level: Level::NONE, is_short: false }
     }
 }
 
 impl ReadPurpose {
+    /// The intent of a read of so many bytes, for all rows of its columns or some. One of whole columns is sequential unless
+    /// it is a point, so it has no level.
+    fn intent(self, bytes: u64, is_part: bool) -> Intent {
+        let class = self.class(bytes, is_part);
+        let level = if is_part || class == Class::Point { self.level } else { Level::NONE };
+        Intent { class, statement: self.statement, level }
+    }
+
     /// The class of a read of so many bytes, for all rows of its columns or some.
     fn class(self, bytes: u64, is_part: bool) -> Class {
         match self.admission {
@@ -320,8 +330,8 @@ impl Home for SsdTier {
         // Upkeep gives the lock back before it submits, so that its low priority delays no statement.
         let mut known = (!admission.is_upkeep()).then_some(known);
         let planned = group_neighbours(planned, &self.gap);
-        let class = purpose.class(planned.iter().map(|group| group_bytes(group)).sum(), wanted.is_some());
-        let intent = Intent { class, statement: purpose.statement };
+        let intent = purpose.intent(planned.iter().map(|group| group_bytes(group)).sum(), wanted.is_some());
+        let class = intent.class;
         // What others read ahead is needed now.
         if class <= Class::Needed {
             // Whole columns: none of them is a point, however few bytes this reader adds.

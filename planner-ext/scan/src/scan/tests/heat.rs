@@ -40,10 +40,10 @@ fn accesses(fixture: &Fixture) -> Vec<u64> {
 }
 
 /// Rows and chunk rows of a table that is large enough for columns to be fetched.
-const LARGE: (usize, u32) = (400_000, 50_000);
+pub(super) const LARGE: (usize, u32) = (400_000, 50_000);
 
 /// Selects rows of the first chunk in an order unrelated to that of the table, so few that `f` is fetched.
-const SCATTERED: &str =
+pub(super) const SCATTERED: &str =
     "SELECT f FROM t ORDER BY CASE WHEN k < 50000 THEN (k * 7919) % 99991 ELSE 1000000 END, k LIMIT 20";
 
 /// Like the query above, but in the order of the table and with fewer rows.

@@ -3,6 +3,7 @@
 //! - `behaviour`: the segments that a scan reads, its metrics and its plans
 //! - `filters`: membership filters
 //! - `heat`: access counters and expected reads
+//! - `levels`: levels of operators
 //! - `oracle`: random tables and queries
 //! - `statistics`: statistics for the planner
 #![allow(clippy::disallowed_methods, reason = "tests wait for real threads")]
@@ -11,6 +12,7 @@
 mod behaviour;
 mod filters;
 mod heat;
+mod levels;
 mod oracle;
 mod statistics;
 

@@ -65,6 +65,22 @@ fn blocking() -> Arc<dyn BlockIo> {
 }
 
 #[test]
+fn points_and_reads_of_some_rows_have_the_level_of_their_operator() {
+    let level = Level::new(2);
+    let statement = StatementId::next();
+    let intent = |admission, is_short, bytes, is_part| {
+        ReadPurpose { admission, statement, level, is_short }.intent(bytes, is_part)
+    };
+    let point = Intent { class: Class::Point, statement, level };
+    assert_eq!(intent(Admission::Prefetch, true, 4096, false), point);
+    for admission in [Admission::Prefetch, Admission::Guaranteed] {
+        assert_eq!(intent(admission, false, 1 << 20, true), Intent { class: Class::Needed, ..point });
+        assert_eq!(intent(admission, false, 1 << 20, false).level, Level::NONE, "whole columns");
+    }
+    assert_eq!(ReadPurpose::from(Admission::Upkeep).intent(4096, true), Intent::from(Class::Upkeep));
+}
+
+#[test]
 fn a_chunk_is_read_back_from_its_file() {
     let rough = Faults { short_rate: 0.5, interrupt_rate: 0.3, reorder: true, ..Faults::default() };
     for io in [blocking(), Arc::new(SimulatedEngine::start(3, rough)), crate::io::best_engine()] {
