@@ -461,7 +461,11 @@ pub fn storage(out: &mut Exposition, store: &Store) {
     out.gauge("terrace_delta_budget_bytes", "Limit of rows inserted but not yet sealed.", delta.limit_bytes() as f64);
     let ingest = store.ingest_memory();
     let used = ingest.used_bytes() as f64;
-    out.gauge("terrace_ingest_used_bytes", "Memory of bulk ingests' rows that are written into files or wait for more rows of their chunk.", used);
+    out.gauge(
+        "terrace_ingest_used_bytes",
+        "Memory of bulk ingests' rows that are written into files or wait for more rows of their chunk.",
+        used,
+    );
     out.gauge("terrace_ingest_budget_bytes", "Limit of the memory of bulk ingests' rows.", ingest.limit_bytes() as f64);
     let filters = store.filters();
     let used = filters.account().used_bytes() as f64;

@@ -19,6 +19,7 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
+use terrace_heap::HeapAccount;
 use terrace_scan::sink::IngestWriter;
 use terrace_sql::{SYSTEM_SCHEMA, StatementKind};
 use terrace_tier_store::table::{Table, TableDefinition, TableName, TableOptions, row_bytes};
@@ -140,7 +141,7 @@ async fn ingest(
     // A sort keeps rows until all are there, and the columns that defaults compute are computed in partitions, which join batches.
     let keeps_rows =
         !definition.options.cluster_by.is_empty() || definition.columns.iter().any(|c| c.default.is_some());
-    let rows = if keeps_rows { copied(rows) } else { rows };
+    let rows = if keeps_rows { copied(uncharged(rows)) } else { uncharged(rows) };
     let source = OneStream { schema: Arc::clone(&schema), rows: Mutex::new(Some(rows)) };
     let table = StreamingTable::try_new(schema, vec![Arc::new(source)])?;
     let input = LogicalPlanBuilder::scan("rows", provider_as_source(Arc::new(table)), None)?.build()?;
@@ -259,6 +260,12 @@ pub(super) fn sort_by_cluster_columns(plan: LogicalPlan, options: &TableOptions)
         return Ok(plan);
     }
     Ok(LogicalPlanBuilder::from(plan).sort(order)?.build()?)
+}
+
+/// The rows, whose messages are charged to no statement, as the network counts what it receives. It allocates a message when its
+/// first bytes come, which may wait for the memory of other uploads then.
+fn uncharged(mut rows: RowStream) -> RowStream {
+    futures::stream::poll_fn(move |context| HeapAccount::uncharged(|| rows.poll_next_unpin(context))).boxed()
 }
 
 /// The rows, of large messages in copies of their parts: clients wait while a message is kept, and this plan keeps rows while it
