@@ -197,6 +197,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_taken_over_is_credited_when_it_is_freed_or_released() {
+        let account = HeapAccount::new();
+        let [freed, released] = [2, 3].map(mebibytes);
+        account.take_over(5 * MIB);
+        account.charge_call(|| drop(freed));
+        assert_eq!((account.bytes(), account.peak_bytes()), (3 * MIB, 5 * MIB));
+        account.release(3 * MIB);
+        drop(released);
+        assert_eq!(account.bytes(), 0);
+    }
+
+    #[test]
     fn what_is_uncharged_belongs_to_nobody() {
         let account = HeapAccount::new();
         let held = account.charge_call(|| (mebibytes(1), HeapAccount::uncharged(|| mebibytes(8)), mebibytes(2)));

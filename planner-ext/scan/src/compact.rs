@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, GenericByteViewArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions, make_array,
-};
-use arrow::compute::concat;
+use arrow::array::{Array, ArrayRef, AsArray, GenericByteViewArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{ByteViewType, DataType};
+use arrow::error::ArrowError;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::error::Result;
+use terrace_tier_store::tier::codec;
 
 /// Bytes kept, as a share of the bytes of the rows, from which on a batch or column is copied: three halves.
 const COPIED_FROM: Share = Share { kept: 3, used: 2 };
@@ -88,42 +87,7 @@ fn list_bytes<O: OffsetSizeTrait>(offsets: &[O], values: &ArrayRef) -> usize {
 
 /// Copies an array into buffers of its size.
 fn copy(array: &ArrayRef) -> Result<ArrayRef> {
-    let rows = match array.data_type() {
-        DataType::Utf8View => return copy_views(array.as_string_view()),
-        DataType::BinaryView => return copy_views(array.as_binary_view()),
-        // Arrow returns a lone array as it is.
-        _ => concat(&[array.as_ref(), array.slice(0, 0).as_ref()])?,
-    };
-    with_own_views(rows)
-}
-
-/// Copies the views, and the texts that they refer to.
-fn copy_views<T: ByteViewType>(views: &GenericByteViewArray<T>) -> Result<ArrayRef> {
-    let own = views.gc();
-    match own.data_buffers().is_empty() {
-        // Where all texts lie within their views, Arrow drops the pages of texts and copies nothing.
-        true => Ok(concat(&[&own, &own.slice(0, 0)])?),
-        false => Ok(Arc::new(own)),
-    }
-}
-
-/// Copies views within lists and structs, which keep the pages of their texts when the lists are copied.
-fn with_own_views(array: ArrayRef) -> Result<ArrayRef> {
-    let data = array.to_data();
-    if data.child_data().is_empty() {
-        return Ok(array);
-    }
-    let children = data.child_data().iter().map(|child| {
-        let child = make_array(child.clone());
-        let own = match child.data_type() {
-            DataType::Utf8View => copy_views(child.as_string_view())?,
-            DataType::BinaryView => copy_views(child.as_binary_view())?,
-            _ => with_own_views(child)?,
-        };
-        Ok(own.to_data())
-    });
-    let children = children.collect::<Result<Vec<_>>>()?;
-    Ok(make_array(data.into_builder().child_data(children).build()?))
+    codec::copied(array).map_err(|error| ArrowError::from_external_error(Box::new(error)).into())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::task::Poll;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -138,10 +139,12 @@ async fn ingest(
         }
     };
     let definition = target.definition();
-    // A sort keeps rows until all are there, and the columns that defaults compute are computed in partitions, which join batches.
-    let keeps_rows =
-        !definition.options.cluster_by.is_empty() || definition.columns.iter().any(|c| c.default.is_some());
-    let rows = if keeps_rows { copied(uncharged(rows)) } else { uncharged(rows) };
+    let rows = taken_over(Arc::clone(ticket.memory().heap()), rows);
+    // A sort keeps rows until all are there, and columns that defaults compute are computed in partitions, which join batches.
+    let mut columns = definition.columns.iter().zip(definition.schema.fields());
+    let computes = columns.any(|(c, field)| c.default.is_some() && schema.field_with_name(field.name()).is_err());
+    let keeps_rows = !definition.options.cluster_by.is_empty() || computes;
+    let rows = if keeps_rows { copied(rows) } else { rows };
     let source = OneStream { schema: Arc::clone(&schema), rows: Mutex::new(Some(rows)) };
     let table = StreamingTable::try_new(schema, vec![Arc::new(source)])?;
     let input = LogicalPlanBuilder::scan("rows", provider_as_source(Arc::new(table)), None)?.build()?;
@@ -201,7 +204,16 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
     let planned = Planned::new(input.snapshot, plan, input.target);
     let rows = run::execute(engine, ticket, &planned, PlanMemory::for_load(&definition.options)).await?;
     let store = Arc::clone(&engine.store);
-    let adapter = RowAdapter::new(&definition.name.to_string(), &rows.schema(), &definition.schema)?;
+    let schema = rows.schema();
+    let adapter = RowAdapter::new(&definition.name.to_string(), &schema, &definition.schema)?;
+    // What is converted is in no account until it is written, so large batches are converted part by part.
+    let rows = match adapter.converts(&schema) {
+        true => {
+            let rows = rows.map_ok(|batch| futures::stream::iter(parts(batch).map(Ok))).try_flatten();
+            Box::pin(RecordBatchStreamAdapter::new(schema, rows)) as SendableRecordBatchStream
+        }
+        false => rows,
+    };
     let mut pending_commit = None;
     let mut writer = match target {
         LoadTarget::Existing(table, transaction) => {
@@ -262,27 +274,32 @@ pub(super) fn sort_by_cluster_columns(plan: LogicalPlan, options: &TableOptions)
     Ok(LogicalPlanBuilder::from(plan).sort(order)?.build()?)
 }
 
-/// The rows, whose messages are charged to no statement, as the network counts what it receives. It allocates a message when its
-/// first bytes come, which may wait for the memory of other uploads then.
-fn uncharged(mut rows: RowStream) -> RowStream {
-    futures::stream::poll_fn(move |context| HeapAccount::uncharged(|| rows.poll_next_unpin(context))).boxed()
+/// The rows, which are charged to an account once they are there: the network counts what it receives. It allocates a message when
+/// its first bytes come, and the others may wait then for the memory of other uploads.
+fn taken_over(account: Arc<HeapAccount>, mut rows: RowStream) -> RowStream {
+    futures::stream::poll_fn(move |context| {
+        let polled = HeapAccount::uncharged(|| rows.poll_next_unpin(context));
+        if let Poll::Ready(Some(Ok(batch))) = &polled {
+            account.take_over(row_bytes(batch));
+        }
+        polled
+    })
+    .boxed()
 }
 
-/// The rows, of large messages in copies of their parts: clients wait while a message is kept, and this plan keeps rows while it
-/// waits for more.
+/// The rows, copied out of large messages part by part: clients wait while a message is kept, and this plan keeps rows while it waits
+/// for more.
 fn copied(rows: RowStream) -> RowStream {
-    let parts = |batch: RecordBatch| {
-        let bytes = row_bytes(&batch) / batch.num_rows().max(1) as u64;
-        let most = codec::LARGE_ALLOCATION_BYTES as u64 / bytes.max(1);
-        let rows = if codec::has_large_allocations(&batch) { most.max(1) as usize } else { batch.num_rows().max(1) };
-        let starts = (0..batch.num_rows()).step_by(rows);
-        let part = move |start: usize| {
-            let part = batch.slice(start, rows.min(batch.num_rows() - start));
-            Ok(codec::without_large_allocations(&part)?)
-        };
-        futures::stream::iter(starts.map(part))
-    };
-    rows.map_ok(parts).try_flatten().boxed()
+    let copy = |part: RecordBatch| codec::without_large_allocations(&part).map_err(Error::from);
+    rows.map_ok(move |batch| futures::stream::iter(parts(batch).map(copy))).try_flatten().boxed()
+}
+
+/// The rows of a batch, cut where they are larger than messages that may be kept ([`codec::LARGE_ALLOCATION_BYTES`]).
+fn parts(batch: RecordBatch) -> impl Iterator<Item = RecordBatch> + Send {
+    let all = batch.num_rows();
+    let cuts = row_bytes(&batch) / codec::LARGE_ALLOCATION_BYTES as u64 + 1;
+    let rows = all.div_ceil(cuts as usize).max(1);
+    (0..all).step_by(rows).map(move |start| batch.slice(start, rows.min(all - start)))
 }
 
 /// A client's stream as the one partition of a table; it can be read once.

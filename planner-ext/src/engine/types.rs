@@ -163,6 +163,14 @@ impl RowAdapter {
         Err(Error::invalid(format!("rows do not fit table '{table}': {}", problems.join("; "))))
     }
 
+    /// Whether it makes columns of rows with the columns `incoming`: of another type, or null.
+    pub(crate) fn converts(&self, incoming: &Schema) -> bool {
+        let same = |source: &Option<usize>, field: &FieldRef| {
+            source.is_some_and(|index| incoming.field(index).data_type() == field.data_type())
+        };
+        !self.sources.iter().zip(self.target.fields()).all(|(source, field)| same(source, field))
+    }
+
     /// Converts a batch. Values out of range are errors, never nulls.
     pub(crate) fn adapt(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let mut columns = Vec::with_capacity(self.sources.len());

@@ -83,6 +83,8 @@ fn a_bad_value_names_its_key_and_its_source() {
     assert!(error.contains("io.admit") && error.contains("`prefetch`"), "{error}");
     let error = load("", &[], &["io.beside_points=5%"]).unwrap_err().to_string();
     assert!(error.contains("io.beside_points is bytes"), "{error}");
+    let error = load("", &[], &["io.beside_points=100KiB"]).unwrap_err().to_string();
+    assert!(error.contains("io.beside_points must be at least 256KiB"), "{error}");
     let error = load("", &[], &["tiering.merge=sometimes"]).unwrap_err().to_string();
     assert!(error.contains("tiering.merge") && error.contains("`selective`"), "{error}");
     for (key, values) in [

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use terrace_tier_store::io::Depth;
+
 use super::Config;
 use super::sections::is_group_name;
 use crate::error::{Error, Result};
@@ -64,6 +66,8 @@ impl Config {
             "rate_limit of a tier is bytes per second, such as 100MiB, not a percentage"
         } else if matches!(self.io.beside_points, Size::Percent(_)) {
             "io.beside_points is bytes, such as 1MiB, not a percentage"
+        } else if self.io.beside_points.resolve(0) < Depth::LEAST_BESIDE_POINTS {
+            "io.beside_points must be at least 256KiB"
         } else if matches!(self.query.spill_limit, Size::Percent(_)) {
             "query.spill_limit is bytes, such as 64GiB, not a percentage"
         } else if !(0.0..=100.0).contains(&self.query.spill_tier_percent) {

@@ -98,7 +98,7 @@ impl fmt::Display for Residency {
             if number + 1 == self.tiers.len() {
                 write!(f, "fetched as {}", self.read_class(share.bytes).name())?;
                 if self.level != Level::NONE {
-                    write!(f, " at {}", self.level)?;
+                    write!(f, ", at random at {}", self.level)?;
                 }
                 f.write_str(if self.filters_first { ", filters first" } else { "" })?;
             } else {

@@ -16,7 +16,8 @@ impl Depth {
     pub const LEAST: u64 = 2 << 20;
     /// Default of [`Self::beside_points`]: measured, docs/design/io-queue.md.
     pub const BESIDE_POINTS: u64 = 1 << 20;
-    const LEAST_BESIDE_POINTS: u64 = 256 << 10;
+    /// Least of them, a piece.
+    pub const LEAST_BESIDE_POINTS: u64 = 256 << 10;
     /// Greatest depth: no device needs more.
     pub const MOST: u64 = 32 << 20;
 

@@ -26,11 +26,12 @@ impl ColumnLevels {
         columns: impl IntoIterator<Item = ColumnId>,
     ) -> OperatorLevel {
         let columns: Vec<ColumnId> = columns.into_iter().filter(|_| level != Level::NONE).collect();
-        let mut operators = self.0.lock();
-        for column in &columns {
-            *operators.entry((table, *column)).or_default().entry(level).or_default() += 1;
+        if !columns.is_empty() {
+            let mut operators = self.0.lock();
+            for column in &columns {
+                *operators.entry((table, *column)).or_default().entry(level).or_default() += 1;
+            }
         }
-        drop(operators);
         OperatorLevel { all: Arc::clone(self), level, table, columns }
     }
 }
@@ -59,6 +60,9 @@ impl OperatorLevel {
 
 impl Drop for OperatorLevel {
     fn drop(&mut self) {
+        if self.columns.is_empty() {
+            return;
+        }
         let mut operators = self.all.0.lock();
         for column in &self.columns {
             let key = (self.table, *column);

@@ -69,7 +69,13 @@ impl<T> ClassQueue<T> {
     fn push(&mut self, statement: StatementId, read: Waiting<T>) {
         match self.statements.iter_mut().find(|known| known.statement == statement) {
             Some(known) => {
-                known.served_bytes = known.served_bytes.max(self.served_bytes);
+                // One that waits keeps its turn.
+                if known.waiting.is_empty() {
+                    // One that waits keeps its turn.
+                    if known.waiting.is_empty() {
+                        known.served_bytes = known.served_bytes.max(self.served_bytes);
+                    }
+                }
                 let behind = known.waiting.partition_point(|other| other.level <= read.level);
                 known.waiting.insert(behind, read);
             }
@@ -338,6 +344,7 @@ mod tests {
         let mut served = Vec::new();
         for number in 0..4 {
             waiting.push(at_level(0, StatementId::next()), 4096, ("new", number));
+            waiting.push(at_level(5, first), 4096, ("waits", number + 1));
             served.extend(waiting.pop());
         }
         assert_eq!(served, [("point", 0), ("new", 0), ("new", 1), ("waits", 0)]);

@@ -54,7 +54,7 @@ use crate::table::SegmentHome;
 
 pub use compact::normalize_column;
 pub use compact::{
-    LARGE_ALLOCATION_BYTES, PAGE_ROWS, has_large_allocations, long_bytes, normalize, slice_column,
+    LARGE_ALLOCATION_BYTES, PAGE_ROWS, copied, has_large_allocations, long_bytes, normalize, slice_column,
     without_large_allocations,
 };
 pub use compressed::{Compressed, decompressed, decompressed_bytes, image_bytes};

@@ -102,8 +102,8 @@ impl From<Admission> for ReadPurpose {
 }
 
 impl ReadPurpose {
-    /// The intent of a read of so many bytes, for all rows of its columns or some. One of whole columns is sequential unless
-    /// it is a point, so it has no level.
+    /// The intent of a read of so many bytes, for all rows of its columns or for some of them. One for all rows is sequential
+    /// unless it is a point, so it has no level.
     fn intent(self, bytes: u64, is_part: bool) -> Intent {
         let class = self.class(bytes, is_part);
         let level = if is_part || class == Class::Point { self.level } else { Level::NONE };

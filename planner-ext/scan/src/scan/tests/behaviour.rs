@@ -472,7 +472,7 @@ async fn a_plan_says_how_each_tier_is_read_and_small_tables_stay_on_one_core() {
     let (plan, _) = run(&fixture.session(2), "SELECT s FROM t WHERE k > 5").await;
     let found = datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
     assert!(
-        found.contains("ssd: 4 segments") && found.contains("fetched as point at level 0, filters first]"),
+        found.contains("ssd: 4 segments") && found.contains("fetched as point, at random at level 0, filters first]"),
         "{found}"
     );
     // A scan of several megabytes reads ahead.

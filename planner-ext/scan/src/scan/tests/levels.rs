@@ -1,5 +1,7 @@
 //! The levels of operators: the example of the papers, DataFusion's operators, plans of queries, and how long a level counts.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
@@ -17,7 +19,11 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use futures::StreamExt;
-use terrace_tier_store::io::Level;
+use parking_lot::Mutex;
+use terrace_tier_store::Error;
+use terrace_tier_store::io::{
+    AlignedBuffer, BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, Level, ReadHandle, best_engine,
+};
 use terrace_tier_store::table::{TableDefinition, TableName};
 
 use super::heat::{LARGE, SCATTERED};
@@ -172,4 +178,72 @@ async fn a_level_counts_until_its_scan_ends_fails_or_is_dropped() {
     let failed = collect(Arc::clone(&plan), Arc::new(task.with_session_config(config))).await;
     assert!(failed.is_err());
     assert_eq!(best(&table, 1), alone(), "it has failed");
+}
+
+/// An engine that notes the intents of what it reads.
+#[derive(Debug)]
+struct Noting {
+    inner: Arc<dyn BlockIo>,
+    intents: Mutex<Vec<Intent>>,
+}
+
+impl BlockIo for Noting {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<IoFile>, Error> {
+        self.inner.open(path)
+    }
+
+    fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        self.intents.lock().push(intent);
+        self.inner.read_windows(intent, file, windows)
+    }
+
+    fn write_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, bytes: AlignedBuffer) -> ReadHandle {
+        self.inner.write_as(intent, file, offset, bytes)
+    }
+
+    fn raise(&self, intent: Intent, handle: &ReadHandle) {
+        self.inner.raise(intent, handle);
+    }
+
+    fn rules(&self) -> IoRules {
+        self.inner.rules()
+    }
+
+    fn set_rules(&self, rules: IoRules) {
+        self.inner.set_rules(rules);
+    }
+
+    fn stats(&self) -> &IoStats {
+        self.inner.stats()
+    }
+
+    fn pool(&self) -> &Arc<BufferPool> {
+        self.inner.pool()
+    }
+
+    fn depth(&self) -> &Depth {
+        self.inner.depth()
+    }
+}
+
+#[tokio::test]
+async fn reads_at_random_bring_their_level_to_the_disk() {
+    let io = Arc::new(Noting { inner: best_engine(), intents: Mutex::default() });
+    let engine = Arc::clone(&io) as Arc<dyn BlockIo>;
+    let fixture = Fixture::with(&mut Rng(21), LARGE.0, LARGE.1, 0, |options| options.io = Some(engine));
+    let context = fixture.session(1);
+    let mut levels = async |sql: &str| {
+        io.intents.lock().clear();
+        run(&context, sql).await;
+        let intents = io.intents.lock();
+        assert!(!intents.is_empty(), "{sql}");
+        intents.iter().map(|intent| intent.level).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(levels("SELECT sum(i) FROM t").await, [Level::NONE].into(), "whole columns");
+    let found = levels(SCATTERED).await;
+    assert!(found.iter().any(|level| (Level::new(1)..Level::NONE).contains(level)), "{found:?}");
 }

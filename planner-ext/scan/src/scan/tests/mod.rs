@@ -110,12 +110,26 @@ impl Fixture {
 
     /// Like `new`, but columns that are read may come into memory at once.
     pub fn merging(rng: &mut Rng, count: usize, chunk_rows: u32, delta: usize, merge: MergeKind) -> Self {
+        Self::with(rng, count, chunk_rows, delta, |options| {
+            (options.tiering.merge.kind, options.tiering.merge.top_percent) = (merge, 100.0);
+            options.epoch_interval = (merge != MergeKind::Never).then_some(std::time::Duration::from_secs(3600));
+        })
+    }
+
+    fn with(
+        rng: &mut Rng,
+        count: usize,
+        chunk_rows: u32,
+        delta: usize,
+        change: impl FnOnce(&mut StoreOptions),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = StoreOptions::new(dir.path());
         options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes: 64 << 20, limiter: None });
         options.io_budget_bytes = 1 << 20;
-        (options.tiering.merge.kind, options.tiering.merge.top_percent) = (merge, 100.0);
-        options.epoch_interval = (merge != MergeKind::Never).then_some(std::time::Duration::from_secs(3600));
+        options.tiering.merge.kind = MergeKind::Never;
+        options.epoch_interval = None;
+        change(&mut options);
         let store = Store::open(options).unwrap();
         let mut definition = TableDefinition::new(TableName::new("public", "t"), schema());
         definition.options.chunk_rows = chunk_rows;

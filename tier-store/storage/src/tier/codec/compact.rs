@@ -129,8 +129,11 @@ fn has_large_allocation(data: &ArrayData) -> bool {
         || data.child_data().iter().any(has_large_allocation)
 }
 
-/// Copies an array, and in nested types the texts that its views refer to.
-fn copied(array: &ArrayRef) -> Result<ArrayRef> {
+/// Copies the rows of an array, and the texts that its views refer to, in nested types too, into buffers of their own.
+///
+/// # Errors
+/// Those of Arrow's arrays.
+pub fn copied(array: &ArrayRef) -> Result<ArrayRef> {
     match array.data_type() {
         DataType::Utf8View => Ok(copied_views(array.as_string_view())),
         DataType::BinaryView => Ok(copied_views(array.as_binary_view())),
@@ -142,7 +145,11 @@ fn copied(array: &ArrayRef) -> Result<ArrayRef> {
             if !contains_views(data.data_type()) {
                 return Ok(make_array(data));
             }
-            let children = data.child_data().iter().map(|child| Ok(copied(&make_array(child.clone()))?.to_data()));
+            // They were copied, but for the texts.
+            let children = data.child_data().iter().map(|child| match contains_views(child.data_type()) {
+                true => Ok(copied(&make_array(child.clone()))?.to_data()),
+                false => Ok(child.clone()),
+            });
             let children = children.collect::<Result<Vec<_>>>()?;
             Ok(make_array(data.into_builder().child_data(children).build()?))
         }
