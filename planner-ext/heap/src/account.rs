@@ -123,11 +123,6 @@ impl HeapAccount {
         self.add(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// Adds bytes that others have allocated, and that work for this account frees or [releases](Self::release).
-    pub fn take_over(&self, bytes: u64) {
-        self.add(i64::try_from(bytes).unwrap_or(i64::MAX));
-    }
-
     /// Takes off bytes that now belong to someone else; what the account does not have, it cannot lose.
     pub fn release(&self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);

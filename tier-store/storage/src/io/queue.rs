@@ -71,10 +71,7 @@ impl<T> ClassQueue<T> {
             Some(known) => {
                 // One that waits keeps its turn.
                 if known.waiting.is_empty() {
-                    // One that waits keeps its turn.
-                    if known.waiting.is_empty() {
-                        known.served_bytes = known.served_bytes.max(self.served_bytes);
-                    }
+                    known.served_bytes = known.served_bytes.max(self.served_bytes);
                 }
                 let behind = known.waiting.partition_point(|other| other.level <= read.level);
                 known.waiting.insert(behind, read);
