@@ -236,7 +236,7 @@ async fn reads_at_random_bring_their_level_to_the_disk() {
     let engine = Arc::clone(&io) as Arc<dyn BlockIo>;
     let fixture = Fixture::with(&mut Rng(21), LARGE.0, LARGE.1, 0, |options| options.io = Some(engine));
     let context = fixture.session(1);
-    let mut levels = async |sql: &str| {
+    let levels = async |sql: &str| {
         io.intents.lock().clear();
         run(&context, sql).await;
         let intents = io.intents.lock();
