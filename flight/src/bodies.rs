@@ -306,7 +306,7 @@ mod tests {
         let upload = || {
             let frames: Vec<_> = bytes.chunks(step).map(|part| Ok(Frame::data(Bytes::copy_from_slice(part)))).collect();
             let body = Body::new(StreamBody::new(stream::iter::<Vec<Result<_, Status>>>(frames)));
-            take_bodies(body, max, ReceiveBudget::new(1 << 20, Arc::default()).stream(), None)
+            take_bodies(body, max, ReceiveBudget::new(1 << 20, Arc::default(), Arc::default()).stream(), None)
         };
         let seen = block_on(upload().0.collect()).map(|seen| seen.to_bytes().to_vec());
         let (rest, bodies) = upload();
@@ -336,7 +336,7 @@ mod tests {
     #[tokio::test]
     async fn rows_count_as_received_until_they_have_no_reader() {
         let metrics = Arc::<FlightMetrics>::default();
-        let budget = ReceiveBudget::new(1 << 20, Arc::clone(&metrics));
+        let budget = ReceiveBudget::new(1 << 20, Arc::clone(&metrics), Arc::default());
         for (count, is_large) in [(LARGE_BODY_BYTES / 8, true), (1_000, false)] {
             let rows = crate::tests::numbers(0, count);
             let encoder = FlightDataEncoderBuilder::new().with_max_flight_data_size(usize::MAX);

@@ -1,6 +1,9 @@
 //! Options of the service. Every limit bounds memory that a client can make the server hold.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use terrace_access::Users;
 
@@ -14,6 +17,8 @@ pub struct FlightOptions {
     /// Bytes of messages that are being received or hold rows that wait to be stored, over all clients. Once they are used up, clients wait, except with small
     /// messages, and one client at a time may send a message to its end, so that no message is too large for the budget.
     pub max_received_bytes: u64,
+    /// Set by the owner of the service while the memory of the process is short: large messages are received slowly then.
+    pub memory_short: Arc<AtomicBool>,
     /// Largest list of headers accepted with a call, in bytes. JDBC sends unknown URL parameters as headers.
     pub max_header_list_bytes: u32,
     /// Size of a message to a client, in bytes, that the server aims at; a single larger row is sent whole.
@@ -49,6 +54,7 @@ impl Default for FlightOptions {
             users: None,
             max_message_bytes: 256 << 20,
             max_received_bytes: 256 << 20,
+            memory_short: Arc::default(),
             max_header_list_bytes: 64 << 10,
             target_message_bytes: 2 << 20,
             ticket_ttl: Duration::from_secs(600),

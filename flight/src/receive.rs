@@ -11,13 +11,23 @@
 //! - **Streams do not wait for a silent client.** When the message that may go on receives nothing for [`IDLE`], the right
 //!   passes to the next one, and what it has received stays beyond the budget. That also ends a deadlock: streams of one
 //!   connection share its window, and those that wait may have filled it, so that nothing arrives on the one that goes on.
+//! - **They wait while the memory of the process is short**, in all for [`PATIENCE`] for each message, and from then on for
+//!   [`LOOK`] before each frame: statements grow beyond what was planned for them, and whoever stops them then must not be
+//!   overtaken by a message that fills hundreds of megabytes in a moment.
 //! - **They do wait for the engine.** A message that is whole keeps the right until its rows are stored: the engine stores
 //!   them without more messages, so this ends.
 //! - **Small messages never wait**: statements and tickets pass while uploads have used up the budget.
 //! - A stream that is dropped gives back what it holds and leaves the queue. A client that sends half of a message and then
 //!   nothing is dropped after a time, so that others do not wait for it.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::stream;
@@ -37,6 +47,12 @@ const FREE_BYTES: u64 = 64 << 10;
 
 /// Time after which the right to go on beyond the budget passes from a message that receives nothing to the next one.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// Time between two looks whether memory is short.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a message waits for memory before it goes on slowly.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A request whose bytes count as received until the gRPC layer has read its end. A client that sends half of it and then
 /// nothing for `stall_timeout` gets an error.
@@ -68,6 +84,7 @@ pub(crate) async fn next_frame(request: &mut Body, timeout: Option<Duration>) ->
 pub(crate) struct ReceiveBudget {
     max_bytes: u64,
     metrics: Arc<FlightMetrics>,
+    memory_short: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -112,14 +129,14 @@ struct Waiting {
 }
 
 impl ReceiveBudget {
-    pub(crate) fn new(max_bytes: u64, metrics: Arc<FlightMetrics>) -> Arc<Self> {
-        Arc::new(Self { max_bytes, metrics, state: Mutex::default() })
+    pub(crate) fn new(max_bytes: u64, metrics: Arc<FlightMetrics>, memory_short: Arc<AtomicBool>) -> Arc<Self> {
+        Arc::new(Self { max_bytes, metrics, memory_short, state: Mutex::default() })
     }
 
     /// What a new stream holds: nothing yet.
     pub(crate) fn stream(self: &Arc<Self>) -> Received {
         let message = self.state.lock().next_message();
-        Received { budget: Arc::clone(self), message, bytes: 0 }
+        Received { budget: Arc::clone(self), message, bytes: 0, waited: Duration::ZERO }
     }
 
     fn add(&self, state: &mut State, bytes: u64) {
@@ -139,6 +156,14 @@ impl ReceiveBudget {
         if latest.is_some_and(|latest| latest.elapsed() >= IDLE) {
             state.beyond = None;
             self.serve(&mut state);
+        }
+    }
+
+    /// Keeps the right to go on beyond the budget for a message, if it has it: it is not its client that is silent.
+    fn keep_right(&self, message: MessageId) {
+        let mut state = self.state.lock();
+        if let Some(beyond) = state.beyond.as_mut().filter(|beyond| beyond.message == message) {
+            beyond.latest = Some(Instant::now());
         }
     }
 
@@ -164,12 +189,22 @@ pub(crate) struct Received {
     budget: Arc<ReceiveBudget>,
     message: MessageId,
     bytes: u64,
+    /// Time for which it has waited for memory.
+    waited: Duration,
 }
 
 impl Received {
-    /// Takes more bytes; waits while there are none.
+    /// Takes more bytes; waits while there are none, and while memory is short.
     pub(crate) async fn take(&mut self, bytes: usize) {
         let bytes = bytes as u64;
+        while self.bytes.saturating_add(bytes) > FREE_BYTES && self.budget.memory_short.load(Ordering::Relaxed) {
+            tokio::time::sleep(LOOK).await;
+            self.budget.keep_right(self.message);
+            self.waited += LOOK;
+            if self.waited > PATIENCE {
+                break;
+            }
+        }
         if let Some(mut taken) = self.try_take(bytes) {
             let mut wait = Wait { received: self, bytes, ended: false };
             while timeout(IDLE, &mut taken).await.is_err() {
@@ -214,7 +249,8 @@ impl Received {
         }
         drop(state);
         let message = std::mem::replace(&mut self.message, next);
-        Self { budget: Arc::clone(&self.budget), message, bytes: std::mem::take(&mut self.bytes) }
+        self.waited = Duration::ZERO;
+        Self { budget: Arc::clone(&self.budget), message, bytes: std::mem::take(&mut self.bytes), waited: self.waited }
     }
 }
 
@@ -267,7 +303,7 @@ mod tests {
 
     fn budget() -> (Arc<ReceiveBudget>, Arc<FlightMetrics>) {
         let metrics = Arc::<FlightMetrics>::default();
-        (ReceiveBudget::new(MAX, metrics.clone()), metrics)
+        (ReceiveBudget::new(MAX, metrics.clone(), Arc::default()), metrics)
     }
 
     #[tokio::test]
@@ -344,6 +380,27 @@ mod tests {
         drop(upload.end_message_before(0));
         next_takes.await;
         assert_eq!(metrics.received_peak_bytes(), MAX + HALF as u64);
+    }
+
+    #[tokio::test]
+    async fn large_messages_wait_while_memory_is_short() {
+        let memory_short = Arc::new(AtomicBool::new(true));
+        let metrics = Arc::<FlightMetrics>::default();
+        let budget = ReceiveBudget::new(MAX, metrics.clone(), Arc::clone(&memory_short));
+        let [mut small, mut large, mut late] = [(); 3].map(|()| budget.stream());
+        small.take(FREE_BYTES as usize).await;
+        let mut large_takes = Box::pin(large.take(HALF));
+        assert!(timeout(3 * LOOK, &mut large_takes).await.is_err());
+        assert_eq!(metrics.received_bytes(), FREE_BYTES);
+        memory_short.store(false, Ordering::Relaxed);
+        large_takes.await;
+        // One that has waited for long goes on, slowly.
+        memory_short.store(true, Ordering::Relaxed);
+        late.waited = PATIENCE;
+        let start = Instant::now();
+        late.take(HALF / 4).await;
+        late.take(HALF / 4).await;
+        assert!(start.elapsed() >= 2 * LOOK);
     }
 
     #[tokio::test]

@@ -192,7 +192,7 @@ mod tests {
     fn received(upload: Body, step: usize) -> (Vec<FlightData>, Vec<RecordBatch>) {
         let bytes = block_on(upload.collect()).unwrap().to_bytes();
         let frames = bytes.chunks(step).map(|part| Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(part))));
-        let received = ReceiveBudget::new(1 << 30, Arc::default()).stream();
+        let received = ReceiveBudget::new(1 << 30, Arc::default(), Arc::default()).stream();
         let body = Body::new(StreamBody::new(stream::iter(frames.collect::<Vec<_>>())));
         let (rest, bodies) = bodies::take_bodies(body, 1 << 30, received, None);
         let decoder = tonic_prost::ProstCodec::<FlightData, FlightData>::raw_decoder(Default::default());

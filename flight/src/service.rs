@@ -70,7 +70,7 @@ impl Core {
         let kept = Kept::new(options.max_kept_bytes_per_session, options.max_kept_bytes, metrics.clone());
         let tickets = Arc::new(Tickets::new(options.ticket_ttl, options.max_tickets, Arc::new(kept)));
         let sessions = Sessions::new(engine.clone(), tickets.clone(), metrics.clone(), &options);
-        let receiving = ReceiveBudget::new(options.max_received_bytes, metrics.clone());
+        let receiving = ReceiveBudget::new(options.max_received_bytes, metrics.clone(), options.memory_short.clone());
         Self { engine, options, sessions, tickets, metrics, receiving, draining: AtomicBool::new(false) }
     }
 

@@ -15,7 +15,7 @@
 //!   nothing stops that on the way.
 //! - From a sixteenth of the limit below the next mark on, or half of what the largest statement holds if that is more, the DRAM tier yields what is missing: a copy of a segment saves
 //!   time, a statement that is stopped has no answer. It takes segments again when as much again has been free for
-//!   [`YIELD_TIME`].
+//!   [`YIELD_TIME`]. Large messages of clients are received slowly meanwhile.
 //! - From [`FREE_PERCENT`] below the limit on, but at least [`LEAST_FREE_BYTES`], and a third of what the largest statement
 //!   holds, as a table of groups that grows is copied into another one, statements are stopped with an error that says so,
 //!   the largest first, until those that stop hold what is missing; the others wait before they read further rows, until
@@ -23,7 +23,7 @@
 //!   [`PATIENCE`], and only if memory is still short. For [`YIELD_PATIENCE`] after the tier was asked for memory none is
 //!   stopped in the first half of what is kept for that table, also where the tier has none to give.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -85,12 +85,14 @@ pub struct WatchFigures {
     limit_bytes: u64,
     resident_bytes: AtomicU64,
     stopped_statements: AtomicU64,
+    short: Arc<AtomicBool>,
 }
 
 impl WatchFigures {
     /// Figures before the first look.
     pub fn new(limit_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { limit_bytes, resident_bytes: AtomicU64::new(0), stopped_statements: AtomicU64::new(0) })
+        let (resident_bytes, stopped_statements) = Default::default();
+        Arc::new(Self { limit_bytes, resident_bytes, stopped_statements, short: Arc::default() })
     }
 
     /// Memory that the process may use.
@@ -101,6 +103,11 @@ impl WatchFigures {
     /// Memory of the process that is not of files, as last seen.
     pub fn resident_bytes(&self) -> u64 {
         self.resident_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether so much is in use that the DRAM tier yields.
+    pub fn short(&self) -> &Arc<AtomicBool> {
+        &self.short
     }
 
     /// Statements stopped so far to free memory.
@@ -184,6 +191,7 @@ impl Shared {
             if let Some(is_paused) = due.paused {
                 engine.set_paused(is_paused);
             }
+            self.figures.short.store(matches!(due.yielding, Some(Yielding::Bytes(_))), Ordering::Relaxed);
             match due.yielding {
                 Some(Yielding::Bytes(bytes)) => engine.store().tiering().yield_memory(bytes),
                 Some(Yielding::End) => engine.store().tiering().end_yielding(),

@@ -107,6 +107,7 @@ impl Server {
             users: Some(Arc::clone(self.engine().users())),
             drain_timeout: self.config.grace.0,
             max_received_bytes: (self.instance.plan.reserve_bytes / 3).max(32 << 20),
+            memory_short: Arc::clone(self.instance.memory_use().short()),
             max_kept_bytes_per_session: (query_bytes / 16).max(16 << 20),
             max_kept_bytes: (query_bytes / 4).max(32 << 20),
             stall_timeout: Some(self.config.query.stall_timeout.0).filter(|timeout| !timeout.is_zero()),

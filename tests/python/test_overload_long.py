@@ -81,8 +81,8 @@ def is_clear(error):
 
 
 #: Why a statement was refused: its wait in the queue was too long or the queue full; the server stopped it to stay within its
-#: memory; query memory did not suffice or one of its values would be too large.
-CAUSES = ("waited", "stopped", "too large", "other")
+#: memory; sessions kept too many planned and prepared statements; query memory did not suffice or one of its values would be too large.
+CAUSES = ("waited", "stopped", "kept", "too large", "other")
 
 
 def cause(error):
@@ -92,6 +92,8 @@ def cause(error):
         return "stopped"
     if "the server is busy" in text or "the statement waited" in text:
         return "waited"
+    if "all sessions together hold" in text or "the session holds" in text:
+        return "kept"
     return "too large" if "would make" in text or "memory" in text else "other"
 
 
