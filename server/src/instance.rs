@@ -81,7 +81,7 @@ impl Instance {
             planning: start_threads("terrace-plan", threads + config.query.point_slots)?,
         };
         let engine = Engine::new(store, engine_options(config, &plan, threads, &runtimes))?;
-        let watch = MemoryWatch::start(&engine, plan.limit.bytes)?;
+        let watch = MemoryWatch::start(&engine, plan.limit.bytes, plan.limit.group.clone())?;
         Ok(Self { engine, plan, watch, runtimes: Some(runtimes) })
     }
 

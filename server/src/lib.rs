@@ -13,6 +13,7 @@
 //! - [`cli`]: the command line
 //! - [`client`]: the Flight SQL client
 //! - [`config`]: the configuration
+//! - [`control_group`]: what the kernel charges to the control group of this process
 //! - [`demo`]: `terrace demo`
 //! - [`error`]: errors of this crate
 //! - [`health`]: `terrace health`
@@ -45,7 +46,7 @@ pub mod calibrate;
 pub mod cli;
 pub mod client;
 pub mod config;
-
+pub mod control_group;
 pub mod demo;
 pub mod error;
 pub mod health;

@@ -7,6 +7,7 @@
 use std::path::{Component, Path};
 
 use crate::config::Config;
+use crate::control_group::ControlGroup;
 use crate::error::{Error, Result};
 use crate::units::{Size, human_bytes};
 
@@ -21,6 +22,8 @@ pub struct Limit {
     pub bytes: u64,
     /// "this machine", or the control group's file.
     pub source: String,
+    /// The control group whose limit it is.
+    pub group: Option<ControlGroup>,
 }
 
 /// How the limit is divided; all in bytes.
@@ -57,7 +60,7 @@ impl Limit {
         let machine = read(&root.join("proc/meminfo")).and_then(|text| parse_meminfo(&text)).unwrap_or(u64::MAX);
         let groups = read(&root.join("proc/self/cgroup")).unwrap_or_default();
         let mount = root.join("sys/fs/cgroup");
-        let mut limit = Self { bytes: machine, source: "this machine".to_owned() };
+        let mut limit = Self { bytes: machine, source: "this machine".to_owned(), group: None };
         for line in groups.lines() {
             let mut parts = line.splitn(3, ':').skip(1);
             let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { continue };
@@ -82,9 +85,11 @@ fn tightest(mount: &Path, group: &str, file: &str) -> Option<Limit> {
     inside
         .ancestors()
         .filter_map(|step| {
-            let path = mount.join(step).join(file);
+            let folder = mount.join(step);
+            let path = folder.join(file);
             let bytes = read(&path)?.trim().parse::<u64>().ok()?;
-            Some(Limit { bytes, source: format!("control group {}", path.display()) })
+            let source = format!("control group {}", path.display());
+            Some(Limit { bytes, source, group: Some(ControlGroup::at(folder)) })
         })
         .min_by_key(|limit| limit.bytes)
 }
@@ -103,7 +108,7 @@ impl MemoryPlan {
     pub fn new(config: &Config, detected: Limit) -> Result<Self> {
         let memory = &config.memory;
         let limit = match memory.limit {
-            Some(size) => Limit { bytes: size.resolve(detected.bytes), source: "memory.limit".to_owned() },
+            Some(size) => Limit { bytes: size.resolve(detected.bytes), source: "memory.limit".to_owned(), group: None },
             None => detected.clone(),
         };
         if limit.bytes > detected.bytes {
@@ -221,13 +226,14 @@ mod tests {
     }
 
     fn gib(limit: u64) -> Limit {
-        Limit { bytes: limit * GIB, source: "test".to_owned() }
+        Limit { bytes: limit * GIB, source: "test".to_owned(), group: None }
     }
 
     #[test]
     fn the_tightest_control_group_counts() {
         let meminfo = ("proc/meminfo", "MemTotal:       25165824 kB\nMemFree: 1 kB\n");
-        assert_eq!(machine(&[meminfo]), Limit { bytes: 24 * GIB, source: "this machine".to_owned() });
+        let whole = Limit { bytes: 24 * GIB, source: "this machine".to_owned(), group: None };
+        assert_eq!(machine(&[meminfo]), whole);
 
         let v2 = machine(&[
             meminfo,
@@ -251,6 +257,7 @@ mod tests {
             ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n"),
         ]);
         assert_eq!(unlimited.bytes, 24 * GIB);
+        assert!(v1.group.is_some() && v2.group.is_some() && unlimited.group.is_none());
     }
 
     #[test]

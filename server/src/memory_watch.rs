@@ -2,7 +2,7 @@
 //!
 //! The parts of the [`MemoryPlan`](crate::memory::MemoryPlan) bound what the server knows of. States of some aggregates,
 //! results of functions, plans and freed memory that the allocator keeps belong to no part, so a thread compares resident
-//! memory with the limit of the plan:
+//! memory, and what the kernel charges to the control group besides, with the limit of the plan:
 //!
 //! - Query memory counts what statements have held far beyond what their operators reserve for a quarter of a second.
 //! - From [`PRESSURE_PERCENT`] of the limit on, the allocator returns freed memory to the system at once, also what idle
@@ -33,6 +33,7 @@ use terrace_planner_ext::engine::{Engine, StatementRecord, StopOrder};
 use terrace_planner_ext::{Error as StatementError, ErrorKind};
 
 use crate::allocator;
+use crate::control_group::ControlGroup;
 use crate::error::{Error, Result};
 use crate::units::human_bytes;
 
@@ -65,6 +66,8 @@ const YIELD_PATIENCE: Duration = Duration::from_millis(200);
 const AMPLE_PERCENT: u64 = 70;
 /// How long memory has to be free before the DRAM tier takes segments again.
 const YIELD_TIME: Duration = Duration::from_secs(2);
+/// Time between two looks at the memory of the kernel, which reads a file that it has to put together.
+const KERNEL_EVERY: Duration = Duration::from_millis(100);
 /// Memory that processors can fill in a microsecond; it decides how soon to look again.
 const FILLED_BYTES_PER_US: u64 = 16_000;
 /// Characters of a statement that the log shows.
@@ -123,18 +126,19 @@ struct Shared {
 }
 
 impl MemoryWatch {
-    /// Starts to watch for the statements of `engine`.
+    /// Starts to watch for the statements of `engine`; `group` is the control group whose limit it is.
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub fn start(engine: &Arc<Engine>, limit_bytes: u64) -> Result<Self> {
+    pub fn start(engine: &Arc<Engine>, limit_bytes: u64, group: Option<ControlGroup>) -> Result<Self> {
         let figures = WatchFigures::new(limit_bytes);
         let shared = Arc::new(Shared { figures, ended: Mutex::new(false), wake: Condvar::new() });
         let engine = Arc::downgrade(engine);
         let watched = Arc::clone(&shared);
+        let kernel = KernelMemory { group, bytes: 0, since_look: KERNEL_EVERY };
         let thread = std::thread::Builder::new()
             .name("terrace-memory".to_owned())
-            .spawn(move || watched.run(&engine))
+            .spawn(move || watched.run(&engine, kernel))
             .map_err(|e| Error::System(format!("cannot start the thread that watches memory: {e}")))?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -157,14 +161,16 @@ impl Drop for MemoryWatch {
 }
 
 impl Shared {
-    fn run(&self, engine: &Weak<Engine>) {
+    fn run(&self, engine: &Weak<Engine>, mut kernel: KernelMemory) {
         let mut reaction = Reaction::default();
         let limit_bytes = self.figures.limit_bytes;
+        let mut wait = LONGEST;
         loop {
             let resident_bytes = resident_bytes().unwrap_or(0);
             self.figures.resident_bytes.store(resident_bytes, Ordering::Relaxed);
+            let resident_bytes = resident_bytes + kernel.bytes_after(wait);
             let Some(engine) = engine.upgrade() else { return };
-            let wait = wait_for(resident_bytes, limit_bytes);
+            wait = wait_for(resident_bytes, limit_bytes);
             engine.count_unreserved();
             engine.give_tiers_room(resident_bytes < share(limit_bytes, AMPLE_PERCENT));
             let memory = Memory {
@@ -229,9 +235,30 @@ impl Shared {
     }
 }
 
+/// What the kernel charges to the control group beyond the pages of processes and files.
+struct KernelMemory {
+    group: Option<ControlGroup>,
+    /// As last seen.
+    bytes: u64,
+    since_look: Duration,
+}
+
+impl KernelMemory {
+    /// How much it is, as of a moment ago; `time` has passed since the last call.
+    fn bytes_after(&mut self, time: Duration) -> u64 {
+        self.since_look += time;
+        if self.since_look >= KERNEL_EVERY {
+            self.since_look = Duration::ZERO;
+            self.bytes = self.group.as_ref().and_then(ControlGroup::kernel_bytes).unwrap_or(0);
+        }
+        self.bytes
+    }
+}
+
 /// Memory as it is now.
 #[derive(Debug, Clone, Copy)]
 struct Memory {
+    /// With that of the kernel.
     resident_bytes: u64,
     limit_bytes: u64,
     /// What all statements hold.
