@@ -76,7 +76,10 @@ def test_a_load_gets_the_room_of_what_nobody_reads_and_only_that(tmp_path):
         assert in_dram(server, "a") == 2
         numbers(server, ROWS // 4, "c", texts=False)
         eventually(lambda: in_dram(server, "b") == 0)
-        reasons = server.query("select table_name, reason from system.moves where reason like 'memory pressure%'").to_pylist()
+        moves = "select table_name, reason from system.moves where reason like 'memory pressure%'"
+        # A move is recorded when it has been made.
+        eventually(lambda: server.query(moves).num_rows > 0)
+        reasons = server.query(moves).to_pylist()
         assert {row["table_name"] for row in reasons} == {"b"} and "a load needs" in reasons[0]["reason"]
         numbers(server, ROWS // 4, "d", texts=False)
         assert (in_dram(server, "a"), in_dram(server, "d")) == (2, 2)

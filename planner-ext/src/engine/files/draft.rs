@@ -10,10 +10,11 @@ use async_trait::async_trait;
 use datafusion::object_store::{self, MultipartUpload, PutPayload, PutResult, UploadPart};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
+use terrace_heap::HeapAccount;
 
 use super::opened::{Folder, errno_error};
 use super::store::{blocking, to_store_error};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 const CREATE_FILE: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -54,6 +55,8 @@ pub(super) struct Draft {
     file: Arc<File>,
     replace: bool,
     is_done: bool,
+    /// The account of the statement that writes it, which says whether the statement has to stop.
+    account: Option<Arc<HeapAccount>>,
 }
 
 impl Draft {
@@ -65,7 +68,8 @@ impl Draft {
             match openat(&output_path.folder, &temporary, CREATE_FILE, Mode::from_raw_mode(0o666)) {
                 Ok(file) => {
                     let file = Arc::new(File::from(file));
-                    return Ok(Self { output_path, temporary, file, replace, is_done: false });
+                    let account = HeapAccount::current();
+                    return Ok(Self { output_path, temporary, file, replace, is_done: false, account });
                 }
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(errno_error("write", &output_path.shown, error)),
@@ -81,6 +85,11 @@ impl Draft {
     /// Gives the file its final name, atomically.
     pub(super) fn finish(mut self) -> Result<()> {
         let OutputPath { folder, name, shown } = &self.output_path;
+        // Where a statement stops, the task that writes may see the rows end before it is stopped itself, as if these were all.
+        if self.account.as_ref().is_some_and(|account| account.should_stop() == Some(true)) {
+            let message = format!("the statement ended before '{}' was complete", shown.display());
+            return Err(Error::new(ErrorKind::Cancelled, message));
+        }
         let renamed = if self.replace {
             renameat(folder, &self.temporary, folder, name)
         } else {

@@ -1,9 +1,11 @@
 #![allow(clippy::unwrap_used)]
 use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use datafusion::object_store::path::Path as ObjectPath;
 use datafusion::object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use futures::TryStreamExt;
+use terrace_heap::HeapAccount;
 
 use super::*;
 
@@ -201,6 +203,31 @@ fn a_name_that_was_taken_meanwhile_is_not_replaced_and_nothing_is_left() {
     let mut names: Vec<_> = std::fs::read_dir(world.path("users")).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["a.csv", "b.csv"]);
+}
+
+/// The task that writes a file may outlive the one that gives it rows, and then it finishes what it has.
+#[test]
+fn a_statement_that_stops_gives_no_file_its_name() {
+    let world = World::new();
+    let path = world.path("users/b.csv");
+    let object = ObjectPath::from_absolute_path(&path).unwrap();
+    let store = CheckedFiles::new(Arc::clone(&world.access), false);
+    let account = HeapAccount::new();
+    let stops = Arc::new(AtomicBool::new(false));
+    let check = Arc::clone(&stops);
+    account.set_stop_check(move || check.load(Ordering::Relaxed));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let upload = || runtime.block_on(account.charge(store.put_multipart(&object))).unwrap();
+    let mut finished = upload();
+    let mut stopped = upload();
+    runtime.block_on(finished.complete()).unwrap();
+    assert!(path.exists());
+    std::fs::remove_file(&path).unwrap();
+    stops.store(true, Ordering::Relaxed);
+    let error = runtime.block_on(stopped.complete()).unwrap_err().to_string();
+    assert!(error.contains("the statement ended before"), "{error}");
+    let names: Vec<_> = std::fs::read_dir(world.path("users")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["a.csv"]);
 }
 
 #[test]
