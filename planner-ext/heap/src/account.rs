@@ -72,6 +72,11 @@ impl HeapAccount {
         self.should_stop.get().map(|check| (check.0)())
     }
 
+    /// Whether the work of this thread has to stop.
+    pub fn current_should_stop() -> bool {
+        current().and_then(|account| account.should_stop()).unwrap_or(false)
+    }
+
     /// Bytes allocated and not freed, to within 64 KiB for each thread that works for the account.
     pub fn bytes(&self) -> u64 {
         u64::try_from(self.bytes.load(Ordering::Relaxed)).unwrap_or(0)

@@ -43,7 +43,7 @@ pub(super) fn in_steps(
     }
     let mut results = Parts::default();
     for step in steps {
-        if should_stop() {
+        if HeapAccount::current_should_stop() {
             return exec_err!("the statement has to stop");
         }
         let part = |arg: &ColumnarValue| match arg {
@@ -70,11 +70,6 @@ pub(super) fn steps(rows: usize, bytes: u64) -> Vec<Range<usize>> {
     }
     let step = usize::try_from(rows as u64 * STEP_BYTES / bytes).unwrap_or(rows).max(1);
     (0..rows).step_by(step).map(|start| start..rows.min(start + step)).collect()
-}
-
-/// Whether the statement that this thread works for has to stop.
-pub(super) fn should_stop() -> bool {
-    HeapAccount::current().and_then(|account| account.should_stop()).unwrap_or(false)
 }
 
 /// The bytes of the values of an array; a text that several rows refer to counts for each.

@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Int64Type};
 use datafusion::functions::regex::regexpcount::regexp_count_func;
 
 use super::argument::{Argument, elements, text_bytes};
-use super::in_steps::{array_bytes, should_stop, steps};
+use super::in_steps::{array_bytes, steps};
 use super::result_sizes::ELEMENT_TEXT_BYTES;
 
 /// How often `replace` finds `from`.
@@ -51,7 +51,7 @@ pub(super) fn count_pattern(
         let counts = regexp_count_func(&arguments.iter().map(part).collect::<Vec<_>>()).ok()?;
         let counts = counts.as_primitive_opt::<Int64Type>().filter(|counts| counts.len() == step.len())?;
         found.extend(counts);
-        if should_stop() {
+        if HeapAccount::current_should_stop() {
             return None;
         }
     }

@@ -68,6 +68,7 @@ use parking_lot::Mutex;
 use terrace_heap::HeapAccount;
 
 use super::QueryMemory;
+use crate::error::{Error, ErrorKind};
 
 /// Bytes that a small operator may hold, so that it has room for one batch.
 const ONE_BATCH_BYTES: usize = 8 << 20;
@@ -538,6 +539,13 @@ impl fmt::Display for StatementPool {
     }
 }
 
+/// The error of an operator that asks for memory while its statement has to stop. Not that of query memory that does not
+/// suffice: for that one operators spill, and statements start again.
+fn stopped(consumer: &MemoryConsumer, asked: usize) -> DataFusionError {
+    let message = format!("{} asked for {asked} bytes; the statement has to stop", consumer.name());
+    Error::new(ErrorKind::Cancelled, message).into()
+}
+
 impl MemoryPool for StatementPool {
     fn name(&self) -> &str {
         "statement"
@@ -591,6 +599,9 @@ impl MemoryPool for StatementPool {
 
     fn try_grow(&self, reservation: &MemoryReservation, asked: usize) -> Result<()> {
         let consumer = reservation.consumer();
+        if HeapAccount::current_should_stop() {
+            return Err(stopped(consumer, asked));
+        }
         let mut operators = self.operators.lock();
         let additional = operators.counted_growth(consumer, asked);
         self.release(operators.take_emitted(consumer));

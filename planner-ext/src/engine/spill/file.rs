@@ -379,6 +379,10 @@ struct FileWriter(Arc<FileState>);
 
 impl Write for FileWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        // An operator that a stopping statement refuses memory spills instead.
+        if HeapAccount::current_should_stop() {
+            return Err(std::io::Error::other("the statement has to stop"));
+        }
         let spill = &self.0.spill;
         spill.reserve(bytes.len() as u64)?;
         let before = self.0.len();

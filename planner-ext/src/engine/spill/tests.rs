@@ -115,6 +115,25 @@ async fn what_is_spilled_is_read_back_by_the_engine_and_goes() {
 }
 
 #[tokio::test]
+async fn a_statement_that_has_to_stop_spills_no_more() {
+    let setup = setup(ENOUGH, |_| ());
+    let spill = setup.space.for_statement(StatementId::next());
+    let file = create(&spill);
+    let mut writer = file.open_writer().unwrap();
+    let heap = HeapAccount::new();
+    let stops = Arc::new(AtomicBool::new(false));
+    let check = Arc::clone(&stops);
+    heap.set_stop_check(move || check.load(Ordering::Relaxed));
+    heap.charge_call(|| writer.write_all(&pattern(100))).unwrap();
+    stops.store(true, Ordering::Relaxed);
+    let error = heap.charge_call(|| writer.write_all(&pattern(100))).unwrap_err();
+    assert_eq!(error.to_string(), "the statement has to stop");
+    assert_eq!(setup.space.used_bytes(), 100);
+    drop((writer, file));
+    setup.check_idle().await;
+}
+
+#[tokio::test]
 async fn a_reader_follows_the_writer() {
     let setup = setup(ENOUGH, |_| ());
     let spill = setup.space.for_statement(StatementId::next());

@@ -302,3 +302,22 @@ fn what_a_statement_allocates_far_beyond_its_reservations_counts() {
     assert_eq!(memory.used_bytes(), 0);
     drop((rows, rest));
 }
+
+/// An operator that took this refusal for too little memory would spill, and its statement would start again.
+#[test]
+fn a_statement_that_has_to_stop_asks_in_vain() {
+    let (memory, pool) = pool();
+    let join = operator(&pool, "HashJoinInput", false);
+    let heap = HeapAccount::new();
+    let stops = Arc::new(AtomicBool::new(false));
+    let check = Arc::clone(&stops);
+    heap.set_stop_check(move || check.load(Ordering::Relaxed));
+    heap.charge_call(|| join.try_grow(100)).unwrap();
+    stops.store(true, Ordering::Relaxed);
+    let error = heap.charge_call(|| join.try_grow(100)).unwrap_err();
+    assert!(error.to_string().contains("HashJoinInput asked for 100 bytes; the statement has to stop"), "{error}");
+    assert!(!matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)), "{error:?}");
+    assert_eq!(memory.used_bytes(), 100);
+    // Others go on.
+    join.try_grow(100).unwrap();
+}
