@@ -7,6 +7,7 @@ use arrow::compute::cast;
 use arrow::compute::kernels::cmp::not_distinct;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::functions::regex::regexpcount::regexp_count_func;
+use terrace_heap::HeapAccount;
 
 use super::argument::{Argument, elements, text_bytes};
 use super::in_steps::{array_bytes, steps};
