@@ -66,7 +66,9 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let mut rounds: Vec<[Measured; BESIDE_BYTES.len()]> = Vec::new();
     while bench.wants_another_round(rounds.len()) {
         let mut round: [Measured; BESIDE_BYTES.len()] = Default::default();
-        for (measured, beside_bytes) in round.iter_mut().zip(BESIDE_BYTES) {
+        let mut servers: Vec<_> = round.iter_mut().zip(BESIDE_BYTES).collect();
+        servers.rotate_left(rounds.len() % BESIDE_BYTES.len());
+        for (measured, beside_bytes) in servers {
             *measured = measure(bench, &data, beside_bytes, bench.seed + rounds.len() as u64, duration)?;
             for (name, phase) in [("alone", &measured.alone), ("scans", &measured.scans), ("both", &measured.both)] {
                 bench.record(&format!("{} beside points", kib(beside_bytes)), name, phase.sample());
@@ -90,13 +92,17 @@ fn measure(bench: &Bench, data: &Dataset, beside_bytes: u64, seed: u64, duration
     let settings = [threads.as_str(), &beside, "tiering.enabled=false", "tiering.merge=never"];
     arguments.extend(settings.iter().flat_map(|setting| ["--set", *setting]));
     let server = Server::start(&store.path(), &arguments)?;
-    let look_ups = LookUps { url: server.url(), scale: data.scale, seed, connections: CONNECTIONS };
+    // Each phase looks up other keys, so that none finds what another one has read.
+    let look_ups = |phase: u64| {
+        let seed = seed.wrapping_mul(3).wrapping_add(phase);
+        LookUps { url: server.url(), scale: data.scale, seed, connections: CONNECTIONS }
+    };
     // Opens the files.
-    look_ups.run(PAUSE)?;
-    let alone = run_phase(&server, Load { scans: 0, look_ups: Some(look_ups) }, duration)?;
+    look_ups(0).run(PAUSE)?;
+    let alone = run_phase(&server, Load { scans: 0, look_ups: Some(look_ups(1)) }, duration)?;
     std::thread::sleep(PAUSE);
     let scans = run_phase(&server, Load { scans: SCANS, look_ups: None }, duration)?;
-    let both = run_phase(&server, Load { scans: SCANS, look_ups: Some(look_ups) }, duration)?;
+    let both = run_phase(&server, Load { scans: SCANS, look_ups: Some(look_ups(2)) }, duration)?;
     server.stop()?;
     let measured = Measured { alone, scans, both };
     measured.show(beside_bytes);
