@@ -69,7 +69,7 @@ import adbc_driver_flightsql.dbapi as flight_sql
 cursor = flight_sql.connect(sys.argv[1]).cursor()
 cursor.execute("SELECT * FROM lineitem ORDER BY l_comment")
 next(iter(cursor.fetch_record_batch()))
-os._exit(1)
+os._exit(7)
 """
 
 
@@ -199,7 +199,10 @@ class Load:
         self.stop.wait(20)
 
     def gone_in_the_middle(self, cursor, draw):
-        subprocess.run([sys.executable, "-c", DIES, f"grpc://{self.server.flight}"], capture_output=True, timeout=LAST_ANSWER_SECONDS)
+        arguments = [sys.executable, "-c", DIES, f"grpc://{self.server.flight}"]
+        died = subprocess.run(arguments, capture_output=True, text=True, timeout=LAST_ANSWER_SECONDS)
+        if died.returncode != 7:
+            raise RuntimeError(died.stderr[-2_000:])
 
     def idle(self, cursor, draw):
         cursor.execute("SELECT 1")
@@ -253,6 +256,8 @@ def test_ten_times_the_clients_that_are_admitted(tmp_path, capsys):
             if not ONLY:
                 never = [name for name in WEIGHTS if not load.outcomes[name]]
                 assert never == [], "too little time for each kind of statement"
+                heavy = {name: load.outcomes[name]["right"] for name in load.expected if name != "point"}
+                assert sum(heavy.values()) > 0, "no statement that needs much memory was answered"
                 points = load.outcomes["point"]
                 assert sum(points[name] for name in CAUSES) <= points["right"] / 50, "point statements have slots of their own"
             # Nothing is left of it.

@@ -24,6 +24,7 @@
 //! - [`points_beside_upkeep`]: look-ups beside background work
 //! - [`queries`]: rounds of the 22 queries
 //! - [`read_gaps`]: holes that are read through
+//! - [`read_levels`]: reads by the levels of their operators
 //! - [`restart`]: restart of a server
 //! - [`round_trips`]: smallest statements over one connection
 //! - [`simulation`]: policies on virtual time
@@ -63,6 +64,7 @@ mod peers;
 mod points_beside_upkeep;
 mod queries;
 mod read_gaps;
+mod read_levels;
 mod restart;
 mod round_trips;
 mod simulation;
@@ -159,6 +161,8 @@ pub const ALL: &[Experiment] = &[
         .about("TPC-H Q18 that spills: its temporary rows on disk against all of them on the fastest tier"),
     experiment("one-scan", "S6", one_scan::run)
         .about("hot statements after one scan of a cold table of 4 times the DRAM, against before; LRU beside them"),
+    experiment("read-levels", "-", read_levels::run)
+        .about("4 streams that read the same columns at several levels of their plans: reads by level against whatever the level"),
     experiment("hybrid-storage", "-", hybrid_storage::run)
         .about("seven queries of TPC-H and a stream with refreshes on a slow disk, 70 % in DRAM: by meaning, LRU, all slow, all fast"),
     experiment("cold-scan", "P7", io::cold_scan)

@@ -32,7 +32,7 @@ use super::ingest::sort_by_cluster_columns;
 use super::insert::{bind_many, name_null_column};
 use super::parameters::stored_placeholder;
 use super::plan::table_name;
-use super::query::is_out_of_memory;
+use super::query::may_start_again;
 use super::registry::Ticket;
 use super::run;
 use super::run::PlanMemory;
@@ -326,7 +326,7 @@ async fn collect(
             Ok::<_, CollectError>(collected)
         };
         match collected.await {
-            Err(CollectError::Plan(error)) if memory != PlanMemory::Least && is_out_of_memory(&error) => {
+            Err(CollectError::Plan(error)) if memory != PlanMemory::Least && may_start_again(ticket, &error) => {
                 memory = PlanMemory::Least;
                 ticket.count_restart();
                 ticket.memory().wait_until_released().await;

@@ -204,7 +204,7 @@ impl Admitted {
         let few_rows = tokio::select! {
             biased;
             few_rows = demoting(&self.slot, reads_much, self.few_rows(plan)) => match few_rows {
-                Err(error) if is_out_of_memory(&error) => None,
+                Err(error) if may_start_again(ticket, &error) => None,
                 few_rows => few_rows?,
             },
             () = computes_for_long(ticket) => None,
@@ -279,7 +279,7 @@ impl Admitted {
         let has_joins_or_sorts = has_joins_or_sorts(&plan.plan)?;
         ticket.memory().take_crowded_out();
         let error = match self.open(plan).await {
-            Err(error) if is_out_of_memory(&error) => error,
+            Err(error) if may_start_again(ticket, &error) => error,
             opened => return opened.map_err(Into::into),
         };
         let was_crowded_out = ticket.memory().take_crowded_out();
@@ -304,9 +304,10 @@ impl Admitted {
     }
 }
 
-/// Whether an error says that query memory does not suffice.
-pub(super) fn is_out_of_memory(error: &DataFusionError) -> bool {
-    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+/// Whether a statement that failed with an error may start again with more memory. One that has to stop may not: some operators
+/// say of any memory that they are refused that there was too little (DataFusion 55 aggregates/grouped_hash_stream.rs `spill`).
+pub(super) fn may_start_again(ticket: &Ticket, error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) && ticket.interrupt().check().is_ok()
 }
 
 /// Whether a plan has a hash join or a sort without a limit.

@@ -27,6 +27,7 @@ pub(super) fn columns() -> ColumnList<Row> {
         .text("turns", |(_, rules)| {
             let turns = match rules.turns() {
                 Turns::Statement => "statement",
+                Turns::Bytes => "bytes",
                 Turns::Arrival => "arrival",
             };
             turns.to_owned()

@@ -273,7 +273,8 @@ section! {
         /// The classes of reads, the most urgent first, with `>` between ranks and `=` between classes of one rank; `point` is
         /// among the first. Points overtake what waits where they have a rank of their own.
         pub order: String = IoRules::DEFAULT_ORDER.to_owned(),
-        /// Which read of a rank is next: that of the `statement` with the fewest bytes so far, or the first `arrival`.
+        /// Which read of a rank is next: that of the `statement` with the fewest bytes so far, of its lowest operator; the same by `bytes` alone; or
+        /// the first `arrival`.
         pub turns: ReadTurns = ReadTurns::Statement,
         /// The least urgent class whose reads placement learns from: `prefetch` (all that statements read of tables), `needed`
         /// or `point`. Reads of other classes from the home count as no heat, and bring nothing into memory.
@@ -292,6 +293,7 @@ impl IoConfig {
     pub fn rules(&self) -> Result<IoRules> {
         let turns = match self.turns {
             ReadTurns::Statement => Turns::Statement,
+            ReadTurns::Bytes => Turns::Bytes,
             ReadTurns::Arrival => Turns::Arrival,
         };
         let rules = IoRules::new(&self.order, turns).map_err(|error| Error::Config(format!("io.order: {error}")))?;
@@ -320,9 +322,11 @@ pub enum AdmittedReads {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReadTurns {
-    /// That of the statement with the fewest bytes so far.
+    /// That of the statement with the fewest bytes so far, and of its reads the one of the lowest operator.
     #[default]
     Statement,
+    /// The same, and of its reads the one that came first.
+    Bytes,
     /// The one that came first.
     Arrival,
 }

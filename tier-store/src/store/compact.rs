@@ -33,7 +33,7 @@ use super::background::Background;
 use super::core::Core;
 use super::draft::Draft;
 use super::write::{ArrangedRows, without_deleted};
-use crate::store::ingest::CHUNK_BYTES;
+use crate::store::ingest::{CHUNK_BYTES, ChunkOrigin};
 
 /// Most rows of a group, in full chunks.
 const GROUP_CHUNKS: u64 = 4;
@@ -173,7 +173,7 @@ impl Core {
         let parents: Vec<ChunkId> = group.iter().map(|entry| entry.chunk.id).collect();
         let tier = |column: usize| tiers.get(column).copied().flatten();
         let arranged = ArrangedRows { rows: &all, marks: &marks, chunk_rows: &chunk_rows };
-        let sealed = self.write_derived_chunks(table, &arranged, &parents, &tier)?;
+        let sealed = self.write_derived_chunks(table, &arranged, ChunkOrigin::replaced(&parents), &tier)?;
         drop(all);
         self.sync_names(&sealed)?;
         let inherited = InheritedHeat::from_group(group);

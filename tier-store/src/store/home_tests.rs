@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use terrace_model::{ChunkId, TableId};
-use terrace_storage::io::{AlignedBuffer, Class};
+use terrace_storage::io::{AlignedBuffer, Intent};
 use terrace_storage::migrate::{Outcome, Relocation, try_move};
 use terrace_storage::table::ChunkAdmission;
 use terrace_storage::tier::HomeTier;
@@ -77,9 +77,9 @@ impl Home for Counting {
     fn load_file(&self, chunk: &Chunk) -> Result<AlignedBuffer> {
         self.home.load_file(chunk)
     }
-    fn write_chunk(&self, table: TableId, chunk: ChunkId, class: Class, file: &AlignedBuffer) -> Result<PathBuf> {
+    fn write_chunk(&self, table: TableId, chunk: ChunkId, intent: Intent, file: &AlignedBuffer) -> Result<PathBuf> {
         self.written.fetch_add(1, Ordering::Relaxed);
-        self.home.write_chunk(table, chunk, class, file)
+        self.home.write_chunk(table, chunk, intent, file)
     }
     fn sync_names(&self, table: TableId) -> Result<()> {
         self.home.sync_names(table)

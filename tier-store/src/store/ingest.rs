@@ -21,7 +21,7 @@ use arrow::compute::concat;
 use arrow::datatypes::{FieldRef, Schema};
 use parking_lot::Mutex;
 use terrace_model::{ChunkId, ColumnId, Error, Result, TierId};
-use terrace_storage::io::{Class, FileBytes};
+use terrace_storage::io::{Class, FileBytes, Intent, StatementId};
 use terrace_storage::table::ingest_memory::{MemoryShare, WaitingRows};
 use terrace_storage::table::mark::{ChunkMarks, MarkedRows};
 use terrace_storage::table::statistics::StatisticsBuilder;
@@ -53,8 +53,32 @@ impl NewRows {
     }
 }
 
+/// Where the rows of a new chunk come from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChunkOrigin<'a> {
+    /// The chunks whose rows it takes over.
+    parents: &'a [ChunkId],
+    /// What the write of its file is for.
+    intent: Intent,
+}
+
+impl ChunkOrigin<'static> {
+    /// A client that stores rows: its writes take turns with those of other clients.
+    pub(crate) fn new_writer() -> Self {
+        Self { parents: &[], intent: Intent { statement: StatementId::next(), ..Class::Write.into() } }
+    }
+}
+
+impl<'a> ChunkOrigin<'a> {
+    /// Chunks that are replaced: no statement waits for the write.
+    pub(crate) fn replaced(parents: &'a [ChunkId]) -> Self {
+        Self { parents, intent: Class::Upkeep.into() }
+    }
+}
+
 struct Job {
     id: ChunkId,
+    origin: ChunkOrigin<'static>,
     batches: Vec<RecordBatch>,
     _memory: MemoryShare,
 }
@@ -80,6 +104,7 @@ pub struct Ingest {
     store: Arc<Store>,
     table: Arc<Table>,
     target: Target,
+    origin: ChunkOrigin<'static>,
     pending: Vec<RecordBatch>,
     pending_rows: usize,
     pending_bytes: u64,
@@ -121,6 +146,7 @@ impl Ingest {
             store,
             table,
             target,
+            origin: ChunkOrigin::new_writer(),
             pending: Vec::new(),
             pending_rows: 0,
             pending_bytes: 0,
@@ -195,7 +221,8 @@ impl Ingest {
             _ => COMPRESSED_WORK_HALVES,
         };
         let memory = self.pending_memory.take_share(bytes.saturating_mul(halves) / 2);
-        let job = Job { id: self.table.allocate_chunk(), batches: std::mem::take(&mut self.pending), _memory: memory };
+        let batches = std::mem::take(&mut self.pending);
+        let job = Job { id: self.table.allocate_chunk(), origin: self.origin, batches, _memory: memory };
         self.pending_rows = 0;
         self.dispatched += 1;
         match &self.jobs {
@@ -286,18 +313,17 @@ fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sende
 }
 
 fn write_job(core: &Core, table: &Table, job: Job) -> Result<SealedChunk> {
-    let Job { id, batches, _memory } = job;
-    write_chunk(core, table, id, &[], batches.into(), &|_| core.admission(table))
+    let Job { id, origin, batches, _memory } = job;
+    write_chunk(core, table, id, origin, batches.into(), &|_| core.admission(table))
 }
 
-/// Writes one chunk, which takes over rows of the chunks `parents`: file and fsync, bounds, and a copy of each column
-/// on the tier that `tier` returns for it, if rules allow it and while it has room. Bits of marks get no copy: queries
+/// Writes one chunk, whose rows come from `origin`: file and fsync, bounds, and a copy of each column on the tier that `tier` returns for it, if rules allow it and while it has room. Bits of marks get no copy: queries
 /// do not read them.
 pub(crate) fn write_chunk(
     core: &Core,
     table: &Table,
     id: ChunkId,
-    parents: &[ChunkId],
+    origin: ChunkOrigin<'_>,
     rows: MarkedRows,
     tier: &dyn Fn(usize) -> Option<TierId>,
 ) -> Result<SealedChunk> {
@@ -313,14 +339,13 @@ pub(crate) fn write_chunk(
         codec::write_file(&batch, core.compression_rule(), |bytes| FileBytes::with_capacity(core.io.pool(), bytes))?;
     drop(batch);
     let file = encoded.bytes.into_buffer();
-    let class = if parents.is_empty() { Class::Write } else { Class::Upkeep };
-    let path = core.home.write_chunk(table.id(), id, class, &file)?;
+    let path = core.home.write_chunk(table.id(), id, origin.intent, &file)?;
     let file = file.as_slice();
     let written = WrittenFile { path, bytes: file.len() as u64, segments: Segment::of_file(ids, encoded.homes) };
     let chunk = Chunk::new(table.id(), id, rows, Arc::clone(table.schema()), written);
     let chunk = chunk.with_added_marks(marks.constants);
     chunk.mark_for_deletion(&core.home);
-    core.admit(&chunk, file, &core.starting_tiers(table, &statistics, rows, parents, tier))?;
+    core.admit(&chunk, file, &core.starting_tiers(table, &statistics, rows, origin.parents, tier))?;
     Ok(SealedChunk { chunk: Arc::new(chunk), statistics })
 }
 

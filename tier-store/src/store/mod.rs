@@ -34,6 +34,7 @@
 //! - `format_tests`: tests with stores of earlier format versions
 //! - `maintenance_tests`: tests of check, heal, backup and rebuild
 //! - `read_gap_tests`: tests of reads on devices of several speeds
+//! - `write_intent_tests`: tests of what the writes of chunk files are for
 //! - `tests`: tests of inserting, sealing and reopening
 
 mod alter;
@@ -76,6 +77,8 @@ mod transaction;
 mod unique;
 mod usage;
 mod write;
+#[cfg(test)]
+mod write_intent_tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -25,7 +25,7 @@ use super::commit::TableWrites;
 use super::core::Core;
 use super::draft::Draft;
 use super::unique;
-use crate::store::ingest::{SealedChunk, write_chunk};
+use crate::store::ingest::{ChunkOrigin, SealedChunk, write_chunk};
 
 /// Rows in the order in which they are written, and their division into chunks.
 pub(super) struct ArrangedRows<'a> {
@@ -198,16 +198,16 @@ impl Core {
         let all = concat_batches(table.schema(), batches)?;
         let chunk_rows = Arrangement::in_current_order(all.num_rows(), table.options().chunk_rows).chunk_rows;
         let rows = ArrangedRows { rows: &all, marks: &[], chunk_rows: &chunk_rows };
-        self.write_derived_chunks(table, &rows, &[], &|_| self.admission(table))
+        self.write_derived_chunks(table, &rows, ChunkOrigin::new_writer(), &|_| self.admission(table))
     }
 
-    /// Like [`Core::write_chunks`], but for rows that come from the chunks `parents`. Each column starts on the tier
-    /// that `tier` gives, if rules allow it and the tier has room.
+    /// Like [`Core::write_chunks`], but for rows that come from `origin`. Each column starts on the tier that `tier`
+    /// gives, if rules allow it and the tier has room.
     pub(super) fn write_derived_chunks(
         &self,
         table: &Table,
         arranged: &ArrangedRows<'_>,
-        parents: &[ChunkId],
+        origin: ChunkOrigin<'_>,
         tier: &dyn Fn(usize) -> Option<TierId>,
     ) -> Result<Vec<SealedChunk>> {
         let mut first = 0;
@@ -217,7 +217,7 @@ impl Core {
             first += len;
             let marks = arranged.marks.iter().map(|(mark, bits)| (*mark, bits.slice(start, len))).collect();
             let part = MarkedRows { batches: vec![arranged.rows.slice(start, len)], marks };
-            write_chunk(self, table, table.allocate_chunk(), parents, part, tier)
+            write_chunk(self, table, table.allocate_chunk(), origin, part, tier)
         });
         sealed.collect()
     }

@@ -39,6 +39,45 @@ async fn waits_for_reads_have_the_class_of_the_read_that_ended_them() {
     assert!(fetch.contains("io_wait_point=") || fetch.contains("io_wait_needed="), "{fetch}");
 }
 
+/// Else slow reads of a few statements would hold all the slots that look-ups have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_point_statement_that_reads_much_leaves_its_slot() {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let disk = SimulatedEngine::start(0, Faults { latency: Duration::from_millis(100), ..Faults::default() });
+    let options = StoreOptions {
+        io: Some(Arc::new(disk)),
+        io_budget_bytes: 1 << 20,
+        ..StoreOptions::new(dir.path().join("data"))
+    };
+    let server = Server::over(Store::open(options).unwrap(), dir, |o| {
+        o.max_running = 1;
+        o.point_slots = 1;
+    });
+    let columns = (1..=8).map(|number| format!("value * {} % 1000000007 AS c{number}", 7919 * number));
+    let columns = columns.collect::<Vec<_>>().join(", ");
+    let rows = format!("SELECT {columns} FROM generate_series(1, 90000)");
+    server.run(&format!("CREATE TABLE t WITH (chunk_rows = 5000, admission = 'ssd') AS {rows}")).await.unwrap();
+    server.run("CREATE TABLE small AS SELECT value AS k FROM generate_series(1, 10)").await.unwrap();
+    let others = server.start(super::limits::ENDLESS);
+    server.running(|record| record.sql == super::limits::ENDLESS).await;
+    // Few rows, of 5.8 MB.
+    let large = "SELECT sum(c1 % 7 + c2 % 7 + c3 % 7 + c4 % 7 + c5 % 7 + c6 % 7 + c7 % 7 + c8 % 7) FROM t";
+    let task = server.start(large);
+    let record = || server.engine.statements().into_iter().find(|record| record.sql == large);
+    while record().is_none_or(|record| record.cold_bytes <= 1 << 20) {
+        assert!(!task.is_finished(), "{:?}", record());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let session = server.engine.open_session("other");
+    let small = session.prepare("SELECT count(*) FROM small WHERE k < 3").await.unwrap();
+    let small = small.query(None).await.unwrap().stream.try_collect::<Vec<_>>().await.unwrap();
+    assert_eq!(row_texts(&small), ["2"]);
+    assert!(!task.is_finished(), "the point statement waited for the other one");
+    others.abort();
+    task.await.unwrap().unwrap();
+    assert_eq!(record().unwrap().restarts, 0, "its computation was short");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rules_of_the_queue_are_a_table() {
     let rules = "SELECT class, rank, overtakes, turns, admits FROM system.io_rules";

@@ -316,10 +316,12 @@ fn what_compaction_reads_is_no_demand_of_statements() {
     assert_eq!((done.chunks_in, done.chunks_out), (6, 1));
     assert!(done.read_bytes > 0 && core.io.stats().read_bytes() >= read_before + done.read_bytes, "{done:?}");
     let chunk = Arc::clone(&table.version().chunks.first().unwrap().chunk);
+    let accesses = || chunk.columns().iter().map(|segment| segment.counters.snapshot()).collect::<Vec<_>>();
+    let inherited = accesses();
     store.columns(&chunk, &[0]).unwrap();
-    assert_eq!(core.io.stats().demand.sums(), of_statements);
+    assert_eq!((core.io.stats().demand.sums(), accesses()), (of_statements, inherited.clone()));
     core.read_keys(&chunk, &[0], true).unwrap();
-    assert!(core.io.stats().demand.sums().bytes > of_statements.bytes);
+    assert!(core.io.stats().demand.sums().bytes > of_statements.bytes && accesses() != inherited);
 }
 
 /// On a clock that moves by the pauses of the background task, what it reads in class `upkeep` never exceeds its rate.

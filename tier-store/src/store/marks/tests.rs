@@ -12,6 +12,7 @@ use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use terrace_placement::EpochRequest;
+use terrace_storage::io::Class;
 use terrace_storage::table::{Alteration, NewRule, RuleKind, RuleRows, TableVersion};
 use terrace_test_support::depth::by_depth;
 use terrace_test_support::seeds::{SeedReport, seeds};
@@ -379,17 +380,21 @@ fn what_would_lose_rows_is_refused() {
     assert_eq!(store.rearrange(&table, group, &|_| Ok(good.clone())).unwrap().chunks_out, 3);
 }
 
+/// Gives each row of a chunk of 64 a bit: whether it fulfils the mark.
+fn mark_each_row(mark: MarkId) -> impl Fn(&RecordBatch) -> Result<Arrangement> {
+    move |batch| {
+        let keys = keys_of(batch.column(0));
+        let bits = keys.iter().map(|key| Some(fulfils(mark, *key))).collect();
+        Ok(Arrangement { marks: vec![(mark, bits)], ..Arrangement::in_current_order(keys.len(), 64) })
+    }
+}
+
 /// Bits are segments like others: they are checked, healed, moved and counted, and have a name in reports.
 #[test]
 fn bits_are_segments() {
     let dir = tempfile::tempdir().unwrap();
     let (store, table, mark) = four_chunks(dir.path());
-    let some = |batch: &RecordBatch| {
-        let keys = keys_of(batch.column(0));
-        let bits = keys.iter().map(|key| Some(fulfils(mark, *key))).collect();
-        Ok(Arrangement { marks: vec![(mark, bits)], ..Arrangement::in_current_order(keys.len(), 64) })
-    };
-    store.rearrange(&table, &table.version().chunks, &some).unwrap();
+    store.rearrange(&table, &table.version().chunks, &mark_each_row(mark)).unwrap();
     let version = table.version();
     let chunk = &version.chunks[1].chunk;
     let position = chunk.mark_position(mark).unwrap();
@@ -439,6 +444,36 @@ fn bits_are_segments() {
     store.forget_marks(&table, &[mark]).unwrap();
     assert_eq!((dram.used_bytes(), chunk.marked(mark)), (used - held, Marked::Some), "the old version keeps its own");
     assert!(known(&table).iter().all(|(_, marks)| marks.is_empty()));
+}
+
+/// Making bits reads the columns of a condition, and compactions read the bits: all of it is upkeep.
+#[test]
+fn what_bits_read_is_no_demand_of_statements_and_heats_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, table, mark) = four_chunks(dir.path());
+    store.rearrange(&table, &table.version().chunks, &mark_each_row(mark)).unwrap();
+    let version = table.version();
+    let segments = || version.chunks.iter().flat_map(|entry| entry.chunk.segments.iter());
+    segments().for_each(|segment| segment.resident.store(None));
+    let accesses = || segments().map(|segment| segment.counters.snapshot()).collect::<Vec<_>>();
+    let stats = store.core().io.stats();
+    let reads = || Class::ALL.map(|class| stats.class_reads(class).sums().operations());
+    let upkeep = || stats.class_reads(Class::Upkeep).sums().bytes;
+    let before = (accesses(), stats.demand.sums(), reads());
+    let steps: [&dyn Fn(); 3] = [
+        &|| drop(evaluate_mark(&store, &version, mark).unwrap()),
+        &|| drop(store.mark_bits(&version.chunks[1].chunk, mark).unwrap()),
+        &|| drop(store.core().known_marks(&version.chunks).unwrap()),
+    ];
+    for (number, step) in steps.into_iter().enumerate() {
+        let read_before = upkeep();
+        step();
+        assert!(upkeep() > read_before, "step {number} read cold bytes");
+    }
+    assert_eq!((accesses(), stats.demand.sums()), (before.0, before.1));
+    let others =
+        |reads: [u64; Class::ALL.len()]| Class::ALL.into_iter().zip(reads).filter(|(c, _)| *c != Class::Upkeep);
+    assert!(others(reads()).eq(others(before.2)), "{:?}", reads());
 }
 
 /// Chunks without rows of a view inherit only the reads that were not scans of the view.

@@ -323,8 +323,10 @@ mod tests {
             std::iter::from_fn(|| waiting.pop()).collect::<Vec<_>>()
         };
         assert_eq!(ask(&mut waiting), [2, 4, 1, 3, 0]);
-        waiting.set_rules(IoRules::new(IoRules::DEFAULT_ORDER, Turns::Arrival).unwrap());
-        assert_eq!(ask(&mut waiting), [0, 1, 2, 3, 4]);
+        for turns in [Turns::Bytes, Turns::Arrival] {
+            waiting.set_rules(IoRules::new(IoRules::DEFAULT_ORDER, turns).unwrap());
+            assert_eq!(ask(&mut waiting), [0, 1, 2, 3, 4], "{turns:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use terrace_model::{Error, Result};
 
-use super::intent::{Class, Intent};
+use super::intent::{Class, Intent, Level};
 
 /// Which of the reads of a rank is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -13,6 +13,8 @@ pub enum Turns {
     /// That of the statement which has had the fewest bytes, and of its reads the one of the lowest operator.
     #[default]
     Statement,
+    /// That of the statement which has had the fewest bytes, and of its reads the one that came first, whatever their levels.
+    Bytes,
     /// The one that came first.
     Arrival,
 }
@@ -112,6 +114,7 @@ impl IoRules {
         let class = intent.class.entry_in(self.places);
         match self.turns {
             Turns::Statement => Intent { class, ..intent },
+            Turns::Bytes => Intent { class, level: Level::NONE, ..intent },
             Turns::Arrival => class.into(),
         }
     }

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU64;
 use terrace_model::{Account, ChunkId, Result, TableId};
 
 use super::ssd::{Admission, ColdRead, ReadColumn, ReadGap, ReadPurpose, SsdTier, StoredFile};
-use crate::io::{AlignedBuffer, Class};
+use crate::io::{AlignedBuffer, Intent};
 use crate::table::Chunk;
 
 /// The home as moves and placement see it.
@@ -79,13 +79,13 @@ pub trait Home: HomeTier + fmt::Debug {
     /// [`Error::Io`](terrace_model::Error::Io) for a file that is missing or cannot be read.
     fn load_file(&self, chunk: &Chunk) -> Result<AlignedBuffer>;
 
-    /// Writes a chunk's file as a write of a class, and returns its path once its bytes are durable; its name is durable after
+    /// Writes a chunk's file for a purpose, and returns its path once its bytes are durable; its name is durable after
     /// [`Self::sync_names`]. A failure leaves nothing behind.
     ///
     /// # Errors
     /// [`Error::BudgetExceeded`](terrace_model::Error::BudgetExceeded) when the account is full,
     /// [`Error::Io`](terrace_model::Error::Io) when the disk is, or fails.
-    fn write_chunk(&self, table: TableId, chunk: ChunkId, class: Class, file: &AlignedBuffer) -> Result<PathBuf>;
+    fn write_chunk(&self, table: TableId, chunk: ChunkId, intent: Intent, file: &AlignedBuffer) -> Result<PathBuf>;
 
     /// Makes the names of a table's files durable: callers do so before the commit that refers to them.
     fn sync_names(&self, table: TableId) -> Result<()>;

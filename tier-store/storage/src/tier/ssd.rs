@@ -213,8 +213,8 @@ impl SsdTier {
     }
 
     /// Writes a file; its bytes are durable on return.
-    fn write(&self, path: &Path, class: Class, file: &AlignedBuffer) -> Result<()> {
-        self.files.write_through(self.io.as_ref(), class.into(), path, file)
+    fn write(&self, path: &Path, intent: Intent, file: &AlignedBuffer) -> Result<()> {
+        self.files.write_through(self.io.as_ref(), intent, path, file)
     }
 
     /// Opens a file for cold reads.
@@ -396,12 +396,12 @@ impl Home for SsdTier {
         self.io.read_as(Class::Upkeep.into(), &file, 0, len).wait()
     }
 
-    fn write_chunk(&self, table: TableId, chunk: ChunkId, class: Class, file: &AlignedBuffer) -> Result<PathBuf> {
+    fn write_chunk(&self, table: TableId, chunk: ChunkId, intent: Intent, file: &AlignedBuffer) -> Result<PathBuf> {
         let bytes = file.as_slice().len() as u64;
         let charge = self.stored.try_charge(bytes)?;
         let path = self.file_name(table, chunk);
         let _folder = self.keep_folder(path.parent().unwrap_or(&self.dir))?;
-        files::replace(self.files.as_ref(), &path, |temporary| self.write(temporary, class, file))?;
+        files::replace(self.files.as_ref(), &path, |temporary| self.write(temporary, intent, file))?;
         self.charges.lock().insert(path.clone(), charge);
         self.counters.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(path)
@@ -415,7 +415,8 @@ impl Home for SsdTier {
         let bytes = AlignedBuffer::copy_of(bytes, BLOCK_BYTES)?;
         // One at a time, as all write beside the file. Readers wait for it, so it is urgent.
         let _guard = self.replacing.write();
-        files::replace(self.files.as_ref(), &chunk.path, |temporary| self.write(temporary, Class::Needed, &bytes))?;
+        let intent = Intent::from(Class::Needed);
+        files::replace(self.files.as_ref(), &chunk.path, |temporary| self.write(temporary, intent, &bytes))?;
         self.sync_names(chunk.table)?;
         chunk.file.store(None);
         Ok(())

@@ -41,7 +41,7 @@ fn setup(io: Arc<dyn BlockIo>, io_budget: u64) -> Setup {
 
 fn write(tier: &SsdTier, id: ChunkId, batch: &RecordBatch) -> Arc<Chunk> {
     let encoded = codec::encode_chunk(batch).unwrap();
-    let path = tier.write_chunk(TableId(7), id, Class::Write, &file(&encoded)).unwrap();
+    let path = tier.write_chunk(TableId(7), id, Class::Write.into(), &file(&encoded)).unwrap();
     chunk_at(id, batch, path, encoded)
 }
 
@@ -382,7 +382,7 @@ fn compressed_columns_are_read_too() {
         let columns = [Arc::new(Int64Array::from_iter(numbers)) as ArrayRef, Arc::clone(batch.column(1))];
         let batch = RecordBatch::try_new(batch.schema(), columns.into()).unwrap();
         let encoded = codec::encode_chunk_as(&batch, codec::CompressionRule::Always(compression)).unwrap();
-        let path = tier.write_chunk(TableId(7), ChunkId(8), Class::Write, &file(&encoded)).unwrap();
+        let path = tier.write_chunk(TableId(7), ChunkId(8), Class::Write.into(), &file(&encoded)).unwrap();
         let chunk = chunk_at(ChunkId(8), &batch, path, encoded);
         let compressions = chunk.segments.iter().map(|segment| segment.home.encoding.compression());
         assert_eq!(compressions.collect::<Vec<_>>(), [None, Some(compression)]);
@@ -506,13 +506,14 @@ fn a_write_that_fails_leaves_nothing() {
     let before = tier.account().used_bytes();
     tier.account().set_limit_bytes(before + 100);
     assert!(matches!(
-        tier.write_chunk(TableId(8), ChunkId(1), Class::Write, &file(&encoded)),
+        tier.write_chunk(TableId(8), ChunkId(1), Class::Write.into(), &file(&encoded)),
         Err(Error::BudgetExceeded { .. })
     ));
     tier.account().set_limit_bytes(u64::MAX);
     // A file has the name of the table's folder.
     std::fs::write(dir.path().join("chunks/t8"), "in the way").unwrap();
-    assert!(matches!(tier.write_chunk(TableId(8), ChunkId(1), Class::Write, &file(&encoded)), Err(Error::Io { .. })));
+    let in_the_way = tier.write_chunk(TableId(8), ChunkId(1), Class::Write.into(), &file(&encoded));
+    assert!(matches!(in_the_way, Err(Error::Io { .. })));
     assert_eq!(tier.account().used_bytes(), before);
     assert!(tier.list().unwrap().iter().all(|file| !file.unfinished));
 }

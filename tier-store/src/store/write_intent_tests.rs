@@ -1,0 +1,138 @@
+//! What the writes of chunk files are for: those of clients take turns, those of compactions and backups are upkeep.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tempfile::TempDir;
+use terrace_model::Result;
+use terrace_storage::io::{
+    AlignedBuffer, BLOCK_BYTES, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle,
+    StatementId, best_engine,
+};
+use terrace_storage::table::Table;
+
+use super::tests::{definition, rows};
+use super::{Store, StoreOptions};
+
+/// An engine that notes what its writes are for.
+#[derive(Debug)]
+struct Noting {
+    inner: Arc<dyn BlockIo>,
+    writes: Mutex<HashSet<(Class, StatementId)>>,
+}
+
+impl BlockIo for Noting {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<IoFile>> {
+        self.inner.open(path)
+    }
+
+    fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        self.inner.read_windows(intent, file, windows)
+    }
+
+    fn write_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, bytes: AlignedBuffer) -> ReadHandle {
+        self.writes.lock().insert((intent.class, intent.statement));
+        self.inner.write_as(intent, file, offset, bytes)
+    }
+
+    fn raise(&self, intent: Intent, handle: &ReadHandle) {
+        self.inner.raise(intent, handle);
+    }
+
+    fn rules(&self) -> IoRules {
+        self.inner.rules()
+    }
+
+    fn set_rules(&self, rules: IoRules) {
+        self.inner.set_rules(rules);
+    }
+
+    fn stats(&self) -> &IoStats {
+        self.inner.stats()
+    }
+
+    fn pool(&self) -> &Arc<BufferPool> {
+        self.inner.pool()
+    }
+
+    fn depth(&self) -> &Depth {
+        self.inner.depth()
+    }
+}
+
+/// A store with an empty table whose chunks have up to 65,536 rows. It lies on a disk, in the build folder: smaller files and
+/// those in memory are not written through the engine.
+fn open() -> (TempDir, Arc<Store>, Arc<Table>, Arc<Noting>) {
+    let dir = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
+    let io = Arc::new(Noting { inner: best_engine(), writes: Mutex::default() });
+    let engine = Some(Arc::clone(&io) as Arc<dyn BlockIo>);
+    let store = Store::open(StoreOptions { io: engine, ..StoreOptions::new(dir.path().join("data")) }).unwrap();
+    let mut definition = definition("t");
+    definition.options.chunk_rows = 65_536;
+    let table = store.create_table(definition).unwrap();
+    (dir, store, table, io)
+}
+
+fn ingest(store: &Arc<Store>, table: &Arc<Table>, keys: Range<i64>) {
+    let mut ingest = store.ingest(table);
+    ingest.write(rows(keys)).unwrap();
+    ingest.finish().unwrap();
+}
+
+#[test]
+fn each_writer_has_a_statement_and_upkeep_has_none() {
+    let (dir, store, table, io) = open();
+    let noted = || std::mem::take(&mut *io.writes.lock());
+    let mut writers = HashSet::new();
+    ingest(&store, &table, 0..90_000);
+    assert_eq!(table.version().chunks.len(), 2);
+    writers.insert(noted());
+    ingest(&store, &table, 100_000..120_000);
+    writers.insert(noted());
+    store.insert(&table, &[rows(200_000..220_000)]).unwrap();
+    store.seal(&table).unwrap();
+    writers.insert(noted());
+    assert_eq!(writers.len(), 3, "{writers:?}");
+    let is_writer =
+        |(class, statement): &(Class, StatementId)| *class == Class::Write && *statement != StatementId::NONE;
+    assert!(writers.iter().all(|noted| noted.len() == 1 && noted.iter().all(is_writer)), "{writers:?}");
+    let upkeep = HashSet::from([(Class::Upkeep, StatementId::NONE)]);
+    assert!(store.optimize(&table).unwrap().chunks_out > 0);
+    assert_eq!(noted(), upkeep);
+    store.backup(&dir.path().join("backup"), &mut |_| true).unwrap();
+    assert_eq!(noted(), upkeep);
+}
+
+#[test]
+fn ingests_count_as_writes_and_compactions_and_backups_as_upkeep() {
+    let (dir, store, table, io) = open();
+    let written = || [Class::Write, Class::Upkeep].map(|class| io.stats().class_writes(class).sums().bytes);
+    // The rest of a file, less than a block, is written without the engine.
+    let stored = || {
+        let files = table.version().chunks.iter().map(|entry| entry.chunk.file_bytes).collect::<Vec<_>>();
+        assert!(files.iter().all(|bytes| *bytes > 256 << 10), "{files:?}");
+        files.iter().map(|bytes| bytes - bytes % BLOCK_BYTES as u64).sum::<u64>()
+    };
+    assert_eq!(written(), [0, 0]);
+    ingest(&store, &table, 0..20_000);
+    ingest(&store, &table, 20_000..40_000);
+    let ingested = stored();
+    assert_eq!(written(), [ingested, 0]);
+    let done = store.optimize(&table).unwrap();
+    assert_eq!((done.chunks_in, done.chunks_out), (2, 1));
+    let compacted = stored();
+    assert_eq!(written(), [ingested, compacted]);
+    store.backup(&dir.path().join("backup"), &mut |_| true).unwrap();
+    assert_eq!(written(), [ingested, 2 * compacted]);
+    let others = Class::ALL.into_iter().filter(|class| ![Class::Write, Class::Upkeep].contains(class));
+    assert!(others.into_iter().all(|class| io.stats().class_writes(class).sums().bytes == 0));
+}
