@@ -317,8 +317,8 @@ fn write_job(core: &Core, table: &Table, job: Job) -> Result<SealedChunk> {
     write_chunk(core, table, id, origin, batches.into(), &|_| core.admission(table))
 }
 
-/// Writes one chunk, whose rows come from `origin`: file and fsync, bounds, and a copy of each column on the tier that `tier` returns for it, if rules allow it and while it has room. Bits of marks get no copy: queries
-/// do not read them.
+/// Writes one chunk, whose rows come from `origin`: file and fsync, bounds, and a copy of each column on the tier that
+/// `tier` returns for it, if rules allow it and while it has room. Bits of marks get no copy: queries do not read them.
 pub(crate) fn write_chunk(
     core: &Core,
     table: &Table,

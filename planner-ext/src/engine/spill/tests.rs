@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use datafusion::common::DataFusionError;
@@ -15,6 +15,8 @@ use terrace_tier_store::StoreOptions;
 use terrace_tier_store::clock::ManualClock;
 use terrace_tier_store::io::best_engine;
 use terrace_tier_store::io::simulated::{Faults, SimulatedEngine};
+use terrace_tier_store::store::NvmOptions;
+use terrace_tier_store::tier::nvm::NvmBacking;
 
 use super::file::PIECE_BYTES;
 use super::*;
@@ -256,6 +258,104 @@ async fn a_tier_with_room_takes_its_share_and_gives_it_back() {
     assert!(read(&file).await == pattern(6 << 20));
     drop((writer, file));
     setup.check_idle().await;
+}
+
+#[tokio::test]
+async fn nvm_takes_the_pieces_that_dram_has_no_room_for() {
+    let limits = SpillLimits { tier_share: 0.5, ..ENOUGH };
+    let setup = setup(limits, |options| {
+        options.dram_budget_bytes = 2 * MIB;
+        options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes: 4 * MIB, limiter: None });
+    });
+    let [dram, nvm] = [0, 1].map(|tier| Arc::clone(setup.store.memory_tiers()[tier].account()));
+    let charged = || [dram.used_bytes(), nvm.used_bytes()];
+    let written = || setup.store.io().stats().class_writes(Class::Spill).sums().bytes;
+    let spill = setup.space.for_statement(StatementId::next());
+    let write = |bytes: u64| {
+        let file = create(&spill);
+        let mut writer = file.open_writer().unwrap();
+        writer.write_all(&pattern(bytes as usize)).unwrap();
+        writer.finish().unwrap();
+        file
+    };
+    let first = write(MIB);
+    assert_eq!(charged(), [MIB, 0]);
+    let second = write(MIB);
+    assert_eq!(charged(), [MIB, MIB], "DRAM has lent its share");
+    let third = write(2 * MIB);
+    assert_eq!((charged(), setup.space.tier_bytes()), ([MIB, 2 * MIB], 3 * MIB), "so has NVM");
+    while written() < MIB {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(written(), MIB, "the disk has the rest");
+    assert!(read(&first).await == pattern(1 << 20) && read(&second).await == pattern(1 << 20));
+    drop((first, second));
+    assert_eq!(charged(), [0, MIB]);
+    // DRAM takes none while there is little memory, nor while others have all of it.
+    setup.space.leave_tiers(false);
+    let while_short = write(MIB);
+    assert_eq!(charged(), [0, 2 * MIB]);
+    setup.space.leave_tiers(true);
+    let while_ample = write(MIB);
+    assert_eq!(charged(), [MIB, 2 * MIB]);
+    drop((while_short, while_ample));
+    let others = dram.try_charge(2 * MIB).unwrap();
+    let beside = write(MIB);
+    assert_eq!((charged(), setup.space.tier_bytes()), ([2 * MIB, 2 * MIB], 2 * MIB));
+    drop(others);
+    // What NVM wants back goes to the disk, not to DRAM.
+    assert!(nvm.recall(MIB));
+    setup.leave_tiers_until(|| nvm.used_bytes() == MIB);
+    assert_eq!(charged(), [0, MIB]);
+    assert!(read(&third).await == pattern(2 << 20) && read(&beside).await == pattern(1 << 20));
+    drop((third, beside));
+    setup.check_idle().await;
+}
+
+/// A writer on a thread of its own, while the disk serves nothing.
+#[test]
+fn a_writer_waits_only_when_too_many_of_its_writes_run() {
+    const PIECES: usize = 40;
+    let piece = pattern(PIECE_BYTES);
+    // Half of the budget of reads takes pieces besides those of the reserve.
+    for (budget_pieces, passing) in [(0, RUNNING_WRITES), (8, RUNNING_WRITES + 4)] {
+        let engine = Arc::new(SimulatedEngine::start(1, Faults::default()));
+        let setup = setup(ENOUGH, |options| {
+            options.io = Some(engine.clone());
+            options.io_budget_bytes = (budget_pieces * PIECE_BYTES) as u64;
+        });
+        let in_flight = || setup.store.io().stats().in_flight.load(Ordering::SeqCst);
+        let spill = setup.space.for_statement(StatementId::next());
+        let file = create(&spill);
+        let passed = AtomicUsize::new(0);
+        engine.pause();
+        let seen = std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let mut writer = file.open_writer().unwrap();
+                for _ in 0..PIECES {
+                    writer.write_all(&piece).unwrap();
+                    passed.fetch_add(1, Ordering::SeqCst);
+                }
+                writer.finish().unwrap();
+            });
+            let mut tries = 0;
+            while in_flight() <= passing as u64 && tries < 10_000_000 {
+                std::thread::yield_now();
+                tries += 1;
+            }
+            // A writer that does not wait has time to go on.
+            (0..100_000).for_each(|_| std::thread::yield_now());
+            let seen = (passed.load(Ordering::SeqCst), in_flight());
+            engine.resume();
+            seen
+        });
+        assert_eq!(seen, (passing, passing as u64 + 1), "the last one waits");
+        assert_eq!(passed.load(Ordering::SeqCst), PIECES);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert!(runtime.block_on(read(&file)) == piece.repeat(PIECES));
+        drop(file);
+        runtime.block_on(setup.check_idle());
+    }
 }
 
 #[tokio::test]

@@ -37,6 +37,9 @@ async fn waits_for_reads_have_the_class_of_the_read_that_ended_them() {
     let fetched = server.rows("EXPLAIN ANALYZE SELECT * FROM t ORDER BY n % 99991, k LIMIT 5").await.join("\n");
     let fetch = fetched.lines().find(|line| line.contains("FetchExec")).unwrap_or_else(|| panic!("{fetched}"));
     assert!(fetch.contains("io_wait_point=") || fetch.contains("io_wait_needed="), "{fetch}");
+    let read = "SELECT class FROM system.io WHERE class IN ('point', 'prefetch') AND reads > 0 AND bytes >= reads \
+                AND wait_p50_us > 0 AND wait_p50_us <= wait_p99_us";
+    assert_eq!(server.rows(read).await, ["point", "prefetch"]);
 }
 
 /// Else slow reads of a few statements would hold all the slots that look-ups have.

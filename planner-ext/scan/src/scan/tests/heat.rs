@@ -13,7 +13,7 @@ use super::{Fixture, Rng, lines, metric, run};
 use crate::scan::expected_reads::StatementScans;
 
 /// The task context of one statement, as in the engine.
-fn surroundings(context: &SessionContext, batch_rows: usize) -> Arc<TaskContext> {
+pub(super) fn surroundings(context: &SessionContext, batch_rows: usize) -> Arc<TaskContext> {
     let task = TaskContext::from(&context.state());
     let scans = Arc::new(StatementScans::default());
     let config = task.session_config().clone().with_batch_size(batch_rows).with_extension(scans);

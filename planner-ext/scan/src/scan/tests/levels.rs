@@ -26,7 +26,7 @@ use terrace_tier_store::io::{
 };
 use terrace_tier_store::table::{TableDefinition, TableName};
 
-use super::heat::{LARGE, SCATTERED};
+use super::heat::{LARGE, SCATTERED, surroundings};
 use super::{Fixture, Rng, run, scans};
 use crate::scan::expected_reads::StatementScans;
 use crate::scan::levels::LevelRule;
@@ -180,11 +180,12 @@ async fn a_level_counts_until_its_scan_ends_fails_or_is_dropped() {
     assert_eq!(best(&table, 1), alone(), "it has failed");
 }
 
-/// An engine that notes the intents of what it reads.
+/// An engine that notes what it reads.
 #[derive(Debug)]
-struct Noting {
-    inner: Arc<dyn BlockIo>,
-    intents: Mutex<Vec<Intent>>,
+pub(super) struct Noting {
+    pub(super) inner: Arc<dyn BlockIo>,
+    /// The intent and the bytes of each read.
+    pub(super) reads: Mutex<Vec<(Intent, usize)>>,
 }
 
 impl BlockIo for Noting {
@@ -197,7 +198,7 @@ impl BlockIo for Noting {
     }
 
     fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        self.intents.lock().push(intent);
+        self.reads.lock().push((intent, windows.iter().map(|(_, len)| len).sum()));
         self.inner.read_windows(intent, file, windows)
     }
 
@@ -232,16 +233,21 @@ impl BlockIo for Noting {
 
 #[tokio::test]
 async fn reads_at_random_bring_their_level_to_the_disk() {
-    let io = Arc::new(Noting { inner: best_engine(), intents: Mutex::default() });
+    let io = Arc::new(Noting { inner: best_engine(), reads: Mutex::default() });
     let engine = Arc::clone(&io) as Arc<dyn BlockIo>;
     let fixture = Fixture::with(&mut Rng(21), LARGE.0, LARGE.1, 0, |options| options.io = Some(engine));
     let context = fixture.session(1);
     let levels = async |sql: &str| {
-        io.intents.lock().clear();
-        run(&context, sql).await;
-        let intents = io.intents.lock();
-        assert!(!intents.is_empty(), "{sql}");
-        intents.iter().map(|intent| intent.level).collect::<BTreeSet<_>>()
+        let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+        let task = surroundings(&context, 8192);
+        let statement = task.session_config().get_extension::<StatementScans>().unwrap().id();
+        io.reads.lock().clear();
+        collect(plan, task).await.unwrap();
+        let reads = io.reads.lock();
+        assert!(!reads.is_empty(), "{sql}");
+        let is_own = |(intent, bytes): &(Intent, usize)| intent.statement == statement && *bytes > 0;
+        assert!(reads.iter().all(is_own), "{sql}: {reads:?}");
+        reads.iter().map(|(intent, _)| intent.level).collect::<BTreeSet<_>>()
     };
     assert_eq!(levels("SELECT sum(i) FROM t").await, [Level::NONE].into(), "whole columns");
     let found = levels(SCATTERED).await;

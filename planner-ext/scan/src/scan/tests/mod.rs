@@ -5,6 +5,7 @@
 //! - `heat`: access counters and expected reads
 //! - `levels`: levels of operators
 //! - `oracle`: random tables and queries
+//! - `shares`: what a statement reads ahead while another one reads
 //! - `statistics`: statistics for the planner
 #![allow(clippy::disallowed_methods, reason = "tests wait for real threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -14,6 +15,7 @@ mod filters;
 mod heat;
 mod levels;
 mod oracle;
+mod shares;
 mod statistics;
 
 use std::sync::Arc;
