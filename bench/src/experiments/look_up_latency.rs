@@ -92,7 +92,7 @@ fn measure(bench: &Bench, data: &Dataset, beside_bytes: u64, seed: u64, duration
     let settings = [threads.as_str(), &beside, "tiering.enabled=false", "tiering.merge=never"];
     arguments.extend(settings.iter().flat_map(|setting| ["--set", *setting]));
     let server = Server::start(&store.path(), &arguments)?;
-    // Each phase looks up other keys, so that none finds what another one has read.
+    // Each phase draws its keys anew, so that hardly any finds what another one has read.
     let look_ups = |phase: u64| {
         let seed = seed.wrapping_mul(3).wrapping_add(phase);
         LookUps { url: server.url(), scale: data.scale, seed, connections: CONNECTIONS }

@@ -326,7 +326,9 @@ async fn collect(
             Ok::<_, CollectError>(collected)
         };
         match collected.await {
-            Err(CollectError::Plan(error)) if memory != PlanMemory::Least && may_start_again(ticket, &error) => {
+            Err(CollectError::Plan(error))
+                if memory != PlanMemory::Least && may_start_again(&ticket.interrupt(), &error) =>
+            {
                 memory = PlanMemory::Least;
                 ticket.count_restart();
                 ticket.memory().wait_until_released().await;

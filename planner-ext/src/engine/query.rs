@@ -29,6 +29,7 @@ use tokio_util::sync::DropGuard;
 use super::Engine;
 use super::admission::{Demand, ExecutionSlot};
 use super::execute::Outline;
+use super::interrupt::Interrupt;
 use super::memory::credited;
 use super::registry::{StatementState, Ticket};
 use super::run::{Executable, PlanMemory, acquire_slot, plan_physical};
@@ -204,7 +205,7 @@ impl Admitted {
         let few_rows = tokio::select! {
             biased;
             few_rows = demoting(&self.slot, reads_much, self.few_rows(plan)) => match few_rows {
-                Err(error) if may_start_again(ticket, &error) => None,
+                Err(error) if may_start_again(&ticket.interrupt(), &error) => None,
                 few_rows => few_rows?,
             },
             () = computes_for_long(ticket) => None,
@@ -279,7 +280,7 @@ impl Admitted {
         let has_joins_or_sorts = has_joins_or_sorts(&plan.plan)?;
         ticket.memory().take_crowded_out();
         let error = match self.open(plan).await {
-            Err(error) if may_start_again(ticket, &error) => error,
+            Err(error) if may_start_again(&ticket.interrupt(), &error) => error,
             opened => return opened.map_err(Into::into),
         };
         let was_crowded_out = ticket.memory().take_crowded_out();
@@ -306,8 +307,8 @@ impl Admitted {
 
 /// Whether a statement that failed with an error may start again with more memory. One that has to stop may not: some operators
 /// say of any memory that they are refused that there was too little (DataFusion 55 aggregates/grouped_hash_stream.rs `spill`).
-pub(super) fn may_start_again(ticket: &Ticket, error: &DataFusionError) -> bool {
-    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) && ticket.interrupt().check().is_ok()
+pub(super) fn may_start_again(interrupt: &Interrupt, error: &DataFusionError) -> bool {
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) && interrupt.check().is_ok()
 }
 
 /// Whether a plan has a hash join or a sort without a limit.
@@ -449,6 +450,16 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+
+    #[test]
+    fn a_statement_that_has_to_stop_does_not_start_again() {
+        let interrupt = Interrupt::new(None, Arc::default());
+        let little = DataFusionError::ResourcesExhausted("too little".into()).context("while it sorted");
+        assert!(may_start_again(&interrupt, &little));
+        assert!(!may_start_again(&interrupt, &DataFusionError::Execution("no such row".into())));
+        interrupt.cancel();
+        assert!(!may_start_again(&interrupt, &little));
+    }
 
     #[tokio::test]
     async fn more_than_a_mebibyte_of_the_home_is_much() {

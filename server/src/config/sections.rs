@@ -273,8 +273,8 @@ section! {
         /// The classes of reads, the most urgent first, with `>` between ranks and `=` between classes of one rank; `point` is
         /// among the first. Points overtake what waits where they have a rank of their own.
         pub order: String = IoRules::DEFAULT_ORDER.to_owned(),
-        /// Which read of a rank is next: that of the `statement` with the fewest bytes so far, of its lowest operator; the same by `bytes` alone; or
-        /// the first `arrival`.
+        /// Which read of a rank is next: that of the `statement` with the fewest bytes so far, of its lowest operator; the same by `bytes`, in which
+        /// levels of operators do not count; or the first `arrival`.
         pub turns: ReadTurns = ReadTurns::Statement,
         /// The least urgent class whose reads placement learns from: `prefetch` (all that statements read of tables), `needed`
         /// or `point`. Reads of other classes from the home count as no heat, and bring nothing into memory.

@@ -63,7 +63,7 @@ pub(crate) struct ChunkOrigin<'a> {
 }
 
 impl ChunkOrigin<'static> {
-    /// A client that stores rows: its writes take turns with those of other clients.
+    /// Rows that clients stored, by an ingest, a statement or a seal: its writes take turns with those of other clients.
     pub(crate) fn new_writer() -> Self {
         Self { parents: &[], intent: Intent { statement: StatementId::next(), ..Class::Write.into() } }
     }

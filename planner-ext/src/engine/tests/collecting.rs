@@ -81,14 +81,13 @@ async fn what_a_statement_has_spilled_goes_with_it() {
     }
 }
 
-/// Operators that spill are refused memory all the time; a statement that has to stop does not start again for it.
+/// Operators that spill are refused memory all the time; the last refusals are those of a statement that has to stop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_that_spills_stops_with_the_reason() {
     let server = Server::with(|o| o.query_memory_bytes = 16 << 20);
     for sql in [
-        "SELECT value, count(*) FROM generate_series(1, 100000000) GROUP BY CUBE (value, value % 7, value % 11)",
+        "SELECT value, count(*) FROM generate_series(1, 100000000) GROUP BY CUBE (value, value % 7) ORDER BY 1",
         "SELECT value % 1000 AS v, value FROM generate_series(1, 100000000) ORDER BY v, value",
-        "CREATE TABLE t AS SELECT value % 1000 AS v, value FROM generate_series(1, 100000000) ORDER BY v, value",
     ] {
         let task = server.start(sql);
         while server.engine.spilled_bytes() == 0 {
@@ -97,15 +96,19 @@ async fn a_statement_that_spills_stops_with_the_reason() {
         }
         let order = StopOrder { needed_bytes: 1, least_bytes: 1, counts_stopping: true, unreserved: false };
         let reason = |_: &StatementRecord| Error::new(ErrorKind::ResourceExhausted, "memory is short");
-        assert_eq!(server.engine.stop_largest(order, reason).len(), 1, "{sql}");
+        let stopped = server.engine.stop_largest(order, reason);
+        assert_eq!(stopped.iter().map(|record| record.sql.as_str()).collect::<Vec<_>>(), [sql]);
         let error = task.await.unwrap().unwrap_err();
         assert_eq!((error.kind(), error.message()), (ErrorKind::ResourceExhausted, "memory is short"), "{sql}");
         let record = server.engine.statements().into_iter().find(|record| record.sql == sql).unwrap();
-        assert_eq!(record.restarts, 0, "{sql}");
-        while server.engine.stopping() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert_eq!(server.engine.spilled_bytes(), 0, "{sql}");
+        assert_eq!(record.restarts, stopped[0].restarts, "{sql}");
+        // Its tasks may still be at work.
+        let gone = async {
+            while server.engine.spilled_bytes() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(60), gone).await.is_ok(), "{sql}");
     }
 }
 

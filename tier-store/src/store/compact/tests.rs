@@ -321,7 +321,11 @@ fn what_compaction_reads_is_no_demand_of_statements() {
     store.columns(&chunk, &[0]).unwrap();
     assert_eq!((core.io.stats().demand.sums(), accesses()), (of_statements, inherited.clone()));
     core.read_keys(&chunk, &[0], true).unwrap();
-    assert!(core.io.stats().demand.sums().bytes > of_statements.bytes && accesses() != inherited);
+    assert_ne!(accesses(), inherited);
+    // A read is counted soon after its reader has the bytes.
+    while core.io.stats().demand.sums().bytes == of_statements.bytes {
+        std::thread::yield_now();
+    }
 }
 
 /// On a clock that moves by the pauses of the background task, what it reads in class `upkeep` never exceeds its rate.
