@@ -46,7 +46,7 @@ async fn waits_for_reads_have_the_class_of_the_read_that_ended_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_point_statement_that_reads_much_leaves_its_slot() {
     let dir = Arc::new(tempfile::tempdir().unwrap());
-    let disk = SimulatedEngine::start(0, Faults { latency: Duration::from_millis(100), ..Faults::default() });
+    let disk = SimulatedEngine::start(0, Faults { latency: Duration::from_millis(25), ..Faults::default() });
     let options = StoreOptions {
         io: Some(Arc::new(disk)),
         io_budget_bytes: 1 << 20,
