@@ -12,7 +12,7 @@
 //!   passes to the next one, and what it has received stays beyond the budget. That also ends a deadlock: streams of one
 //!   connection share its window, and those that wait may have filled it, so that nothing arrives on the one that goes on.
 //! - **They wait while the memory of the process is short**, in all for [`PATIENCE`] for each message, and from then on for
-//!   [`LOOK`] before each frame: statements grow beyond what was planned for them, and whoever stops them then must not be
+//!   [`LOOK`] before each [`SLOW_BYTES`]: statements grow beyond what was planned for them, and whoever stops them then must not be
 //!   overtaken by a message that fills hundreds of megabytes in a moment.
 //! - **They do wait for the engine.** A message that is whole keeps the right until its rows are stored: the engine stores
 //!   them without more messages, so this ends.
@@ -53,6 +53,9 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// How long a message waits for memory before it goes on slowly.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes after which a message that goes on slowly waits again.
+const SLOW_BYTES: u64 = 256 << 10;
 
 /// A request whose bytes count as received until the gRPC layer has read its end. A client that sends half of it and then
 /// nothing for `stall_timeout` gets an error.
@@ -197,11 +200,16 @@ impl Received {
     /// Takes more bytes; waits while there are none, and while memory is short.
     pub(crate) async fn take(&mut self, bytes: usize) {
         let bytes = bytes as u64;
-        while self.bytes.saturating_add(bytes) > FREE_BYTES && self.budget.memory_short.load(Ordering::Relaxed) {
+        let total = self.bytes.saturating_add(bytes);
+        while total > FREE_BYTES && self.budget.memory_short.load(Ordering::Relaxed) {
+            let is_slow = self.waited >= PATIENCE;
+            if is_slow && self.bytes / SLOW_BYTES == total / SLOW_BYTES {
+                break;
+            }
             tokio::time::sleep(LOOK).await;
             self.budget.keep_right(self.message);
             self.waited += LOOK;
-            if self.waited > PATIENCE {
+            if is_slow {
                 break;
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use libmimalloc_sys::{mi_collect, mi_option_set, mi_option_t};
+use libmimalloc_sys::{mi_collect, mi_option_get, mi_option_set, mi_option_t};
 
 /// How long freed memory is kept for reuse, in milliseconds, instead of one second. The system clears each page that it
 /// has to provide again, and on a host that takes free pages back from its guest, a page costs many times that.
@@ -45,17 +45,30 @@ fn keep_freed_memory(keep: bool) {
     }
 }
 
-/// Returns freed memory of all threads to the system, as far as whole pages of the allocator are free.
+/// Returns freed memory of all threads to the system, as far as whole pages of the allocator are free. Not for several threads
+/// at once.
 pub fn return_freed_memory() {
-    // SAFETY: collects freed pages; any thread may call it at any time.
-    unsafe { mi_collect(true) };
+    // What was freed while freed memory was kept is noted to be returned later, and mimalloc looks at these notes only where
+    // the delay is not 0 (mimalloc 3 arena.c `mi_arenas_try_purge`).
+    // SAFETY: reads and sets a number that the allocator reads, and collects freed pages; any thread may do so at any time.
+    unsafe {
+        let returns_at_once = mi_option_get(PURGE_DELAY) == 0;
+        if returns_at_once {
+            mi_option_set(PURGE_DELAY, 1);
+        }
+        mi_collect(true);
+        if returns_at_once {
+            mi_option_set(PURGE_DELAY, 0);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use libmimalloc_sys::mi_option_get;
+    use libmimalloc_sys::{mi_free, mi_malloc};
 
     use super::*;
+    use crate::memory_watch::resident_bytes;
 
     #[test]
     fn the_kernel_gives_no_huge_pages_while_memory_is_short() {
@@ -77,7 +90,21 @@ mod tests {
         assert_eq!(delay(), 1000);
         keep_freed_memory(true);
         assert_eq!(delay(), KEPT_MS);
+        // Freed while freed memory is kept.
+        const BYTES: usize = 512 << 20;
+        // SAFETY: writes to the bytes that were allocated, and frees them once.
+        unsafe {
+            let bytes = mi_malloc(BYTES);
+            assert!(!bytes.is_null());
+            bytes.cast::<u8>().write_bytes(1, BYTES);
+            mi_free(bytes);
+        }
+        let kept = resident_bytes().unwrap_or(0);
         keep_freed_memory(false);
         assert_eq!(delay(), 0);
+        return_freed_memory();
+        assert_eq!(delay(), 0);
+        let left = resident_bytes().unwrap_or(0);
+        assert!(left + (BYTES as u64) / 2 < kept, "{left} of {kept} bytes are resident");
     }
 }

@@ -429,7 +429,7 @@ fn out_of_memory(record: &StatementRecord, resident_bytes: u64, limit_bytes: u64
 }
 
 /// Memory of this process that the kernel cannot take back: anonymous and shared memory, not pages of files.
-fn resident_bytes() -> Option<u64> {
+pub(crate) fn resident_bytes() -> Option<u64> {
     parse_status(&std::fs::read_to_string("/proc/self/status").ok()?)
 }
 
