@@ -406,8 +406,8 @@ mod tests {
         memory_short.store(true, Ordering::Relaxed);
         late.waited = PATIENCE;
         let start = Instant::now();
-        late.take(HALF / 4).await;
-        late.take(HALF / 4).await;
+        late.take(SLOW_BYTES as usize).await;
+        late.take(SLOW_BYTES as usize).await;
         assert!(start.elapsed() >= 2 * LOOK);
     }
 
