@@ -662,8 +662,8 @@ async fn a_query_that_others_crowd_out_starts_again_with_their_memory() {
     // How much it needs is not known before it runs.
     let crowded = "SELECT cardinality(array_agg(value)) FROM generate_series(1, 1500000)";
     let waiting = server.start(crowded);
-    server.running(|record| record.sql == crowded).await;
-    while record(crowded).restarts == 0 || record(crowded).state != StatementState::Queued {
+    let waits = |record: StatementRecord| record.restarts > 0 && record.state == StatementState::Queued;
+    while !server.engine.statements().into_iter().any(|record| record.sql == crowded && waits(record)) {
         assert!(!waiting.is_finished(), "{:?}", record(crowded));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -48,11 +48,11 @@ const TIME_LIMIT: Duration = Duration::from_secs(1);
 /// those of a solution's bound; others make it less close. `None` when the programme has no answer.
 pub fn certify(instance: &Instance, prices: &[f64]) -> Option<f64> {
     // A fault of the other solver must not end the epoch whose answer it was asked about.
-    catch_unwind(AssertUnwindSafe(|| certify_with(instance, prices, ALONE))).ok()?
+    catch_unwind(AssertUnwindSafe(|| certify_with(instance, prices, ALONE, TIME_LIMIT))).ok()?
 }
 
-/// Like [`certify`]; `alone` segments at most have a class for each.
-pub(super) fn certify_with(instance: &Instance, prices: &[f64], alone: usize) -> Option<f64> {
+/// Like [`certify`]; `alone` segments at most have a class for each. `None`, too, when the programme takes longer than `time_limit`.
+pub(super) fn certify_with(instance: &Instance, prices: &[f64], alone: usize, time_limit: Duration) -> Option<f64> {
     let priced = Priced { instance, prices };
     let Classes { least_reduced, classes } = priced.classes(alone)?;
     let limited = || instance.capacities.iter().zip(0..).filter(|(capacity, _)| capacity.is_finite());
@@ -96,7 +96,7 @@ pub(super) fn certify_with(instance: &Instance, prices: &[f64], alone: usize) ->
             problem.add_constraint(most, ComparisonOp::Ge, capacity / largest);
         }
     }
-    problem.set_time_limit(TIME_LIMIT);
+    problem.set_time_limit(time_limit);
     let outcome = problem.solve().ok()?;
     let optimum = outcome.solution().filter(|_| outcome.is_optimal())?.objective();
     // No part of the programme is below 0.

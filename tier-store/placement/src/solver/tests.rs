@@ -174,7 +174,8 @@ fn the_certified_bound_is_a_bound_of_the_linear_relaxation_and_close_to_it() {
         let wrong = solution.prices.iter().map(|price| price * rng.random_range(0.0..3.0)).collect();
         for prices in [solution.bound_prices.clone(), vec![0.0; instance.capacities.len()], wrong] {
             let alone = if case % 4 == 0 { 1_000 } else { 0 };
-            let bound = certificate::certify_with(&instance, &prices, alone).unwrap();
+            let bound =
+                certificate::certify_with(&instance, &prices, alone, std::time::Duration::from_secs(60)).unwrap();
             let case = format!("case {case}: {bound} against {optimum} at {prices:?}");
             assert!(bound <= optimum + 1e-7 * optimum.max(1e-3), "{case}");
             let own = dual::value(&instance, &prices);
