@@ -28,7 +28,9 @@ use terrace_model::{Error, Result};
 
 use super::queue::ReadQueue;
 use super::request::{Direction, PIECE_BYTES, Request, is_retryable};
-use super::{AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
+use super::{
+    AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle, shorten_turns,
+};
 
 /// The largest piece while points come.
 const PIECE_BESIDE_POINTS_BYTES: usize = 256 << 10;
@@ -153,6 +155,7 @@ impl UringEngine {
         let work = move || match set_up_ring() {
             Ok(ring) => {
                 let _ = ready.send(Ok(()));
+                shorten_turns();
                 Worker::new(ring, worker).run();
             }
             Err(error) => {

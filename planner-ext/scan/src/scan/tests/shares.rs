@@ -7,7 +7,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use terrace_tier_store::io::simulated::{Faults, SimulatedEngine};
-use terrace_tier_store::io::{BlockIo, StatementId};
+use terrace_tier_store::io::{BlockIo, Depth, StatementId};
 
 use super::heat::surroundings;
 use super::levels::Noting;
@@ -35,6 +35,8 @@ async fn a_statement_reads_no_further_than_its_share_once_another_one_reads() {
     let lengths = || fixture.version.chunks.iter().map(|entry| entry.chunk.segments[COLUMN].home.len);
     let budget_bytes = ROOM * lengths().max().unwrap();
     fixture.store.io_account().set_limit_bytes(budget_bytes);
+    // The budget bounds what is read ahead, not the window, which follows the depth that calibration measured.
+    fixture.store.io().depth().set(Depth::MOST);
     // A statement reads on while it has less than half, so it may have one chunk more.
     let half = (budget_bytes / 2).div_ceil(lengths().min().unwrap()) as usize;
     let context = fixture.session(1);
