@@ -117,7 +117,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             params: load_params,
         });
         let kept = |evicted_bytes: f64| [1.0 - evicted_bytes / measured.hot_bytes.max(1.0)];
-        let sides = (name, "hot bytes before");
+        let sides = (*name, "hot bytes before");
         let what = &format!("hot bytes kept in memory through the scan, {name}");
         let target = if is_ours { Target::above(1.0, 1.0) } else { Target::OPEN };
         let values = &kept(measured.evicted_bytes);
