@@ -107,7 +107,7 @@ pub fn point_reads(bench: &mut Bench) -> Result<()> {
 }
 
 /// Bytes of large reads that run beside small ones.
-const BESIDE_MIB: [u64; 4] = [1, 2, 4, 8];
+const BESIDE_KIB: [u64; 4] = [512, 1024, 2048, 8192];
 
 /// Small reads beside four streams of large ones, by how many bytes of these run at once.
 pub fn points_beside_scans(bench: &mut Bench) -> Result<()> {
@@ -116,17 +116,17 @@ pub fn points_beside_scans(bench: &mut Bench) -> Result<()> {
     let folder = largest_folder(&data.store().join("ssd"))?;
     let mut engine = Child::start("store I/O engine", &SideSpec::Engine { folder })?;
     let ms = if bench.quick { 1_000 } else { 20_000 };
-    let op = |class: &str, streams: u64, mib: u64| format!("points {class} beside {streams} of {} {ms}", mib << 20);
+    let op = |class: &str, streams: u64, kib: u64| format!("points {class} beside {streams} of {} {ms}", kib << 10);
     // As it was before points were a class: those that are needed go first, behind all that was submitted.
-    let kinds = [("needed", 8)].into_iter().chain(BESIDE_MIB.map(|mib| ("point", mib))).collect::<Vec<_>>();
+    let kinds = [("needed", 8192)].into_iter().chain(BESIDE_KIB.map(|kib| ("point", kib))).collect::<Vec<_>>();
     let (mut alone, mut scans, mut both) = (Vec::new(), vec![Vec::new(); kinds.len()], vec![Vec::new(); kinds.len()]);
     while bench.wants_another_round(alone.len()) {
-        alone.push(bench.ask(&mut engine, &op("point", 0, 8))?);
-        for (((class, mib), scans), both) in kinds.iter().zip(&mut scans).zip(&mut both) {
+        alone.push(bench.ask(&mut engine, &op("point", 0, 8192))?);
+        for (((class, kib), scans), both) in kinds.iter().zip(&mut scans).zip(&mut both) {
             // Points are expected for a second after the last one.
             std::thread::sleep(Duration::from_secs(1));
-            scans.push(bench.ask(&mut engine, &op("none", 4, 8))?);
-            both.push(bench.ask(&mut engine, &op(class, 4, *mib))?);
+            scans.push(bench.ask(&mut engine, &op("none", 4, 8192))?);
+            both.push(bench.ask(&mut engine, &op(class, 4, *kib))?);
         }
     }
     let speed = |sample: &Sample| megabytes_per_s(sample, "bytes");
@@ -135,13 +135,13 @@ pub fn points_beside_scans(bench: &mut Bench) -> Result<()> {
     };
     let p99 = |sample: &Sample| sample.value("p99_ms");
     let of = |samples: &[Sample], figure: fn(&Sample) -> f64| median(&samples.iter().map(figure).collect::<Vec<_>>());
-    for (((class, mib), scans), samples) in kinds.iter().zip(&scans).zip(&both) {
+    for (((class, kib), scans), samples) in kinds.iter().zip(&scans).zip(&both) {
         let params = json!({
-            "scale": scale, "class": class, "beside_bytes": mib << 20, "ms": ms, "points_per_s": 20, "streams": 4,
+            "scale": scale, "class": class, "beside_bytes": kib << 10, "ms": ms, "points_per_s": 20, "streams": 4,
             "p50_ms": of(samples, |s| s.value("p50_ms")), "p99_ms": of(samples, p99), "p99_ms_alone": of(&alone, p99),
             "megabytes_per_s": of(samples, speed), "megabytes_per_s_alone": of(scans, speed),
         });
-        let what = format!("{class}, {mib} MiB of others");
+        let what = format!("{class}, {kib} KiB of others");
         let mut add = |sides, what: &str, values: &[f64], target| {
             bench.add(Finding { sides, what, values, target, params: params.clone() });
         };

@@ -2,9 +2,13 @@
 
 use std::cell::Cell;
 
-/// The priority of a background thread.
+/// The priority of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
+    /// For the thread that gives reads to the device and takes them from it, a few microseconds at a time: when it wakes up it
+    /// preempts others at once (`SCHED_FIFO`, or else the best nice value). With the priority of others it may wait for the timer's
+    /// next tick where all processors are busy (4 ms at 250 Hz), and so do points. It takes a privilege.
+    Device,
     /// For work that a user waits for now and then: where all processors are busy it gets a tenth of one.
     Planning,
     /// For work that no user waits for (`SCHED_IDLE`): it gets the idle time only. A thread that wakes up preempts it at once,
@@ -12,9 +16,8 @@ pub enum Priority {
     Moving,
 }
 
+const DEVICE_NICE: libc::c_int = -20;
 const PLANNING_NICE: libc::c_int = 10;
-/// The least that the scheduler takes.
-const SHORT_TURN_NS: u64 = 100_000;
 /// A thread processes this many bytes between two calls of [`let_others_run`].
 pub(crate) const QUANTUM_BYTES: usize = 256 << 10;
 
@@ -23,46 +26,36 @@ thread_local! {
     static YIELDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lowers the priority of the calling thread, for as long as it lives: raising it again takes a privilege.
-pub fn lower_priority(to: Priority) {
-    // SAFETY: plain system calls that read one number; on Linux they concern the calling thread alone.
-    let answer = unsafe {
-        match to {
-            Priority::Planning => libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, PLANNING_NICE),
-            Priority::Moving => libc::sched_setscheduler(0, libc::SCHED_IDLE, &libc::sched_param { sched_priority: 0 }),
-        }
+/// Sets the priority of the calling thread, for as long as it lives: raising one that was lowered takes a privilege.
+pub fn set_priority(to: Priority) {
+    let answer = match to {
+        Priority::Device => set_policy(libc::SCHED_FIFO, 1).or_else(|_| set_nice(DEVICE_NICE)),
+        Priority::Planning => set_nice(PLANNING_NICE),
+        Priority::Moving => set_policy(libc::SCHED_IDLE, 0),
     };
     YIELDS.set(to == Priority::Moving);
-    if answer != 0 {
-        tracing::debug!(error = %std::io::Error::last_os_error(), "cannot lower the priority of a background thread");
+    match answer {
+        Ok(()) => {}
+        Err(error) if to == Priority::Device => tracing::info!(
+            %error,
+            "reads have the priority of other work, so point reads may wait milliseconds for a busy processor; the limit rtprio 1 or nice -20, or CAP_SYS_NICE, gives them a better one"
+        ),
+        Err(error) => tracing::debug!(%error, "cannot lower the priority of a background thread"),
     }
 }
 
-/// Gives the calling thread short turns of the processor, for work that comes often and takes microseconds. From Linux 6.12 on
-/// such a thread preempts one with longer turns as soon as it wakes up; else, where all processors are busy, it may wait for
-/// the timer's next tick (4 ms at 250 Hz). It gets no larger part of the processor. Older kernels ignore it.
-pub(crate) fn shorten_turns() {
-    let answer = scheduling().and_then(|mut attributes| {
-        attributes.sched_runtime = SHORT_TURN_NS;
-        // SAFETY: the call concerns the calling thread, and reads as many bytes of a live structure as that says it has.
-        succeeded(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) })
-    });
-    if let Err(error) = answer {
-        tracing::debug!(%error, "cannot shorten the turns of a thread");
-    }
+fn set_policy(policy: libc::c_int, priority: libc::c_int) -> std::io::Result<()> {
+    let priority = libc::sched_param { sched_priority: priority };
+    // SAFETY: a plain system call that reads one number; on Linux it concerns the calling thread alone.
+    succeeded(unsafe { libc::sched_setscheduler(0, policy, &priority) })
 }
 
-/// How the scheduler treats the calling thread.
-fn scheduling() -> std::io::Result<libc::sched_attr> {
-    // SAFETY: the structure consists of numbers, for which zeros are valid.
-    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-    let size = size_of::<libc::sched_attr>();
-    // SAFETY: the call concerns the calling thread, and writes at most `size` bytes of a live structure.
-    succeeded(unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) })?;
-    Ok(attributes)
+fn set_nice(nice: libc::c_int) -> std::io::Result<()> {
+    // SAFETY: plain system calls; on Linux they concern the calling thread alone.
+    succeeded(unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, nice) })
 }
 
-fn succeeded(answer: libc::c_long) -> std::io::Result<()> {
+fn succeeded(answer: libc::c_int) -> std::io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
@@ -80,14 +73,35 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    /// The policy of the calling thread and its nice value.
+    fn scheduling() -> (libc::c_int, libc::c_int) {
+        // SAFETY: plain system calls that concern the calling thread.
+        unsafe { (libc::sched_getscheduler(0), libc::getpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t)) }
+    }
+
     #[test]
-    fn short_turns_change_nothing_else() {
-        let before = scheduling().unwrap();
-        shorten_turns();
-        let after = scheduling().unwrap();
-        assert_eq!((after.sched_policy, after.sched_nice), (before.sched_policy, before.sched_nice));
-        // Older kernels have no lengths of turns.
-        let expected = if before.sched_runtime == 0 { 0 } else { SHORT_TURN_NS };
-        assert_eq!(after.sched_runtime, expected);
+    fn a_thread_gets_the_priority_that_its_process_may_have() {
+        let with = |priority| {
+            std::thread::scope(|scope| {
+                let changed = scope.spawn(move || {
+                    set_priority(priority);
+                    scheduling()
+                });
+                changed.join().unwrap()
+            })
+        };
+        let (policy, nice) = scheduling();
+        assert_eq!(with(Priority::Planning), (policy, PLANNING_NICE.max(nice)));
+        assert_eq!(with(Priority::Moving).0, libc::SCHED_IDLE);
+        let allowed = [(libc::SCHED_FIFO, nice), (policy, DEVICE_NICE), (policy, nice)];
+        let device = with(Priority::Device);
+        assert!(allowed.contains(&device), "{device:?}");
+        assert!(device != (policy, nice) || !may_raise(), "{device:?}");
+        assert_eq!(scheduling(), (policy, nice), "the threads alone have changed");
+    }
+
+    /// Whether a thread of this process may have a better nice value.
+    fn may_raise() -> bool {
+        std::thread::spawn(|| set_nice(DEVICE_NICE).is_ok()).join().unwrap()
     }
 }

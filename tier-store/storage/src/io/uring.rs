@@ -29,7 +29,8 @@ use terrace_model::{Error, Result};
 use super::queue::ReadQueue;
 use super::request::{Direction, PIECE_BYTES, Request, is_retryable};
 use super::{
-    AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle, shorten_turns,
+    AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, Priority, ReadHandle,
+    set_priority,
 };
 
 /// The largest piece while points come.
@@ -155,7 +156,7 @@ impl UringEngine {
         let work = move || match set_up_ring() {
             Ok(ring) => {
                 let _ = ready.send(Ok(()));
-                shorten_turns();
+                set_priority(Priority::Device);
                 Worker::new(ring, worker).run();
             }
             Err(error) => {
