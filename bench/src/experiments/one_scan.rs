@@ -49,6 +49,9 @@ struct Measured {
     ratios: Vec<f64>,
     /// The same after the load to that before it.
     load_ratios: Vec<f64>,
+    /// Hot bytes that are still in memory after the scan, and after the load, as shares of those before.
+    kept: Vec<f64>,
+    load_kept: Vec<f64>,
     scan_ms: Vec<f64>,
     load_ms: Vec<f64>,
     evicted_bytes: f64,
@@ -116,14 +119,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             target,
             params: load_params,
         });
-        let kept = |evicted_bytes: f64| [1.0 - evicted_bytes / measured.hot_bytes.max(1.0)];
         let sides = (*name, "hot bytes before");
         let what = &format!("hot bytes kept in memory through the scan, {name}");
         let target = if is_ours { Target::above(1.0, 1.0) } else { Target::OPEN };
-        let values = &kept(measured.evicted_bytes);
-        bench.add(Finding { sides, what, values, target, params: params.clone() });
+        bench.add(Finding { sides, what, values: &measured.kept, target, params: params.clone() });
         let what = &format!("hot bytes kept in memory through the load, {name}");
-        bench.add(Finding { sides, what, values: &kept(measured.load_evicted_bytes), target: Target::OPEN, params });
+        bench.add(Finding { sides, what, values: &measured.load_kept, target: Target::OPEN, params });
     }
     let ratios: Vec<f64> = selective.scan_ms.iter().zip(&default.scan_ms).map(|(on, off)| on / off).collect();
     let what = "the scan, with admission on to off";
@@ -172,6 +173,8 @@ fn measure(
     server.stop()?;
     found.ratios.push(after_ms / before_ms);
     found.load_ratios.push(after_load_ms / after_ms);
+    found.kept.push(1.0 - evicted_bytes / hot_bytes.max(1.0));
+    found.load_kept.push(1.0 - load_evicted_bytes / hot_bytes_before_load.max(1.0));
     found.scan_ms.push(scan.ms);
     found.load_ms.push(load.ms);
     found.evicted_bytes = found.evicted_bytes.max(evicted_bytes);

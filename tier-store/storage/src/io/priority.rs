@@ -5,9 +5,10 @@ use std::cell::Cell;
 /// The priority of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// For the thread that gives reads to the device and takes them from it, a few microseconds at a time: when it wakes up it
-    /// preempts others at once (`SCHED_FIFO`, or else the best nice value). With the priority of others it may wait for the timer's
-    /// next tick where all processors are busy (4 ms at 250 Hz), and so do points. It takes a privilege.
+    /// For the thread that gives reads to the device and takes them from it, for less than a tenth of a millisecond at a time: when it wakes up
+    /// it preempts others (`SCHED_FIFO`), or mostly does (the best nice value, where that is refused). With the priority of others it waits for
+    /// the timer's next tick now and then where all processors are busy (4 ms at 250 Hz), and so do points. It takes a privilege. Threads that
+    /// the kernel or this thread starts do not inherit it.
     Device,
     /// For work that a user waits for now and then: where all processors are busy it gets a tenth of one.
     Planning,
@@ -29,7 +30,9 @@ thread_local! {
 /// Sets the priority of the calling thread, for as long as it lives: raising one that was lowered takes a privilege.
 pub fn set_priority(to: Priority) {
     let answer = match to {
-        Priority::Device => set_policy(libc::SCHED_FIFO, 1).or_else(|_| set_nice(DEVICE_NICE)),
+        Priority::Device => {
+            set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1).or_else(|_| set_nice(DEVICE_NICE))
+        }
         Priority::Planning => set_nice(PLANNING_NICE),
         Priority::Moving => set_policy(libc::SCHED_IDLE, 0),
     };
@@ -94,7 +97,7 @@ mod tests {
         let (policy, nice) = scheduling();
         assert_eq!(with(Priority::Planning), (policy, PLANNING_NICE.max(nice)));
         assert_eq!(with(Priority::Moving).0, libc::SCHED_IDLE);
-        let better = [(libc::SCHED_FIFO, nice), (policy, DEVICE_NICE)];
+        let better = [(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, nice), (policy, DEVICE_NICE)];
         let may_be_better = on_another_thread(|| set_nice(DEVICE_NICE).is_ok());
         let device = with(Priority::Device);
         assert!(better.contains(&device) || (device == (policy, nice) && !may_be_better), "{device:?}");
