@@ -104,16 +104,28 @@ impl Server {
 
     /// The first value of a query's first row, as a number; `NaN` where there is none.
     pub fn number(&self, sql: &str) -> Result<f64> {
+        let columns = self.columns(sql)?;
+        Ok(columns.first().and_then(|values| values.first()).copied().unwrap_or(f64::NAN))
+    }
+
+    /// The columns of a query's rows, as numbers; `NaN` for NULL.
+    pub fn columns(&self, sql: &str) -> Result<Vec<Vec<f64>>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(Error::io("cannot start a runtime"))?;
         let batches = runtime.block_on(async {
             let connection = Connection::to(&self.url);
             Client::connect(&connection).await?.query(sql).await
         })?;
-        let Some(batch) = batches.iter().find(|batch| batch.num_rows() > 0) else { return Ok(f64::NAN) };
-        let values = arrow::compute::cast(batch.column(0), &DataType::Float64)?;
-        let values = values.as_any().downcast_ref::<Float64Array>();
-        Ok(values.filter(|values| values.is_valid(0)).map_or(f64::NAN, |values| values.value(0)))
+        let mut columns = Vec::new();
+        for batch in &batches {
+            columns.resize(batch.num_columns(), Vec::new());
+            for (numbers, values) in columns.iter_mut().zip(batch.columns()) {
+                let values = arrow::compute::cast(values, &DataType::Float64)?;
+                let values = values.as_any().downcast_ref::<Float64Array>().into_iter().flatten();
+                numbers.extend(values.map(|value| value.unwrap_or(f64::NAN)));
+            }
+        }
+        Ok(columns)
     }
 
     /// Runs one epoch to its end.

@@ -1,8 +1,13 @@
 """What was acknowledged survives `kill -9`; what was not is absent or whole."""
 
+import threading
+import time
+
 import pytest
 
 from kill_test import run_kills
+from server import Server
+from test_load import metric
 
 SEED = 7
 KILLS = 20
@@ -19,3 +24,28 @@ def test_twenty_kills_lose_and_invent_nothing(tmp_path):
     print(exercised)
     for kind in ("insert", "ingest", "load", "create", "drop", "epoch"):
         assert exercised[kind] > 0, f"{kind} was not exercised: {exercised}"
+
+
+def test_what_a_killed_server_has_spilled_is_gone(tmp_path):
+    options = ["--set", "memory.query=48MB", "--set", "query.spill_tier_percent=0"]
+    sort = "select count(*) as n, sum(r) as r from (select row_number() over (order by s) as r from t)"
+    with Server(tmp_path / "data", *options) as server:
+        server.query("create table t as select concat(md5(cast(value as varchar)), value) as s from generate_series(1, 3000000)")
+
+        def sort_until_killed():
+            with pytest.raises(Exception):
+                while True:
+                    server.query(sort)
+
+        sorting = threading.Thread(target=sort_until_killed)
+        sorting.start()
+        deadline = time.monotonic() + 60
+        while metric(server, "terrace_query_spilled_bytes") < 30e6:
+            assert time.monotonic() < deadline, "nothing was spilled"
+        server.kill()
+        sorting.join()
+    assert not [path for path in (tmp_path / "data" / "spill").rglob("*") if path.is_file()]
+    with Server(tmp_path / "data", *options) as server:
+        assert metric(server, "terrace_query_spilled_bytes") == 0
+        assert server.query(sort).to_pylist() == [{"n": 3_000_000, "r": 3_000_000 * 3_000_001 // 2}]
+        assert metric(server, "terrace_query_spilled_bytes") == 0

@@ -25,6 +25,7 @@
 //! - [`queries`]: rounds of the 22 queries
 //! - [`read_gaps`]: holes that are read through
 //! - [`read_levels`]: reads by the levels of their operators
+//! - [`replayed_streams`]: recorded streams on virtual time
 //! - [`restart`]: restart of a server
 //! - [`round_trips`]: smallest statements over one connection
 //! - [`simulation`]: policies on virtual time
@@ -65,6 +66,7 @@ mod points_beside_upkeep;
 mod queries;
 mod read_gaps;
 mod read_levels;
+mod replayed_streams;
 mod restart;
 mod round_trips;
 mod simulation;
@@ -185,6 +187,8 @@ pub const ALL: &[Experiment] = &[
         .about("moves between all tiers, against memcpy and raw reads; queries beside moves, against without"),
     experiment("simulation", "-", simulation::run)
         .about("placement on virtual time: reading time of every policy and workload, against a clairvoyant's"),
+    experiment("replayed-streams", "-", replayed_streams::run)
+        .about("the reads of four streams of TPC-H, recorded on a server, on virtual time under every policy"),
     experiment("ingest", "P15", writes::ingest)
         .about("durable bulk ingest by DoPut into a server, against a raw write + fsync of the same bytes"),
     experiment("insert-rates", "-", writes::insert_rates)

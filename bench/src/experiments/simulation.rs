@@ -23,19 +23,7 @@ const QUICK_EPOCHS: u32 = 60;
 pub fn run(bench: &mut Bench) -> Result<()> {
     let epochs = if bench.quick { QUICK_EPOCHS } else { EPOCHS };
     for scenario in Scenario::ALL {
-        println!(
-            "  {:<13}{:<10}{:>9}{:>10}{:>8}{:>11}{:>7}{:>10}{:>9}{:>10}",
-            scenario.name(),
-            "policy",
-            "regret %",
-            "to fixed",
-            "moves",
-            "MB moved",
-            "flips",
-            "unearned",
-            "merged",
-            "epochs/s"
-        );
+        head(scenario.name());
         let mut all: Vec<(PolicyKind, Vec<f64>)> = Vec::new();
         for policy in PolicyKind::ALL {
             let mut ratios = Vec::new();
@@ -46,7 +34,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
                 let start = Instant::now();
                 let outcome = terrace_simulate::run(&course, policy).map_err(fault)?;
                 let seconds = start.elapsed().as_secs_f64();
-                record(bench, scenario, policy.name(), &outcome, seconds);
+                record(bench, scenario.name(), policy.name(), &outcome, seconds);
                 if seed == 1 {
                     line(policy.name(), &outcome, f64::from(epochs) / seconds);
                 }
@@ -54,7 +42,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             }
             all.push((policy, ratios));
         }
-        add(bench, scenario, epochs, &all);
+        add(bench, scenario.name(), epochs, &all);
         merging(bench, scenario, epochs, &all)?;
     }
     Ok(())
@@ -71,7 +59,7 @@ fn merging(bench: &mut Bench, scenario: Scenario, epochs: u32, all: &[(PolicyKin
             let start = Instant::now();
             let outcome = terrace_simulate::run_merging(&course, *policy, kind).map_err(fault)?;
             let seconds = start.elapsed().as_secs_f64();
-            record(bench, scenario, &format!("{} merge {name}", policy.name()), &outcome, seconds);
+            record(bench, scenario.name(), &format!("{} merge {name}", policy.name()), &outcome, seconds);
             if seed == 1 {
                 line(&format!("+{name}"), &outcome, f64::from(epochs) / seconds);
             }
@@ -91,7 +79,16 @@ fn merging(bench: &mut Bench, scenario: Scenario, epochs: u32, all: &[(PolicyKin
     Ok(())
 }
 
-fn line(policy: &str, outcome: &Outcome, rate: f64) {
+/// Prints the names of the figures of [`line`].
+pub(super) fn head(name: &str) {
+    println!(
+        "  {name:<13}{:<10}{:>9}{:>10}{:>8}{:>11}{:>7}{:>10}{:>9}{:>10}",
+        "policy", "regret %", "to fixed", "moves", "MB moved", "flips", "unearned", "merged", "epochs/s"
+    );
+}
+
+/// Prints the outcome of a policy, and the epochs that a second simulated.
+pub(super) fn line(policy: &str, outcome: &Outcome, rate: f64) {
     println!(
         "  {:<13}{:<10}{:>9.1}{:>10.1}{:>8}{:>11.1}{:>7}{:>10}{:>9}{rate:>10.0}",
         "",
@@ -106,7 +103,8 @@ fn line(policy: &str, outcome: &Outcome, rate: f64) {
     );
 }
 
-fn record(bench: &mut Bench, scenario: Scenario, policy: &str, outcome: &Outcome, seconds: f64) {
+/// Records the outcome of a policy.
+pub(super) fn record(bench: &mut Bench, scenario: &str, policy: &str, outcome: &Outcome, seconds: f64) {
     let sample = Sample::new(seconds * 1e3)
         .with("regret", outcome.regret())
         .with("regret_to_fixed", outcome.regret_to_fixed())
@@ -116,23 +114,24 @@ fn record(bench: &mut Bench, scenario: Scenario, policy: &str, outcome: &Outcome
         .with("unearned_flips", outcome.unearned_flips as f64)
         .with("promoted", outcome.promoted as f64)
         .with("made_room", outcome.made_room as f64);
-    bench.record(policy, scenario.name(), sample);
+    bench.record(policy, scenario, sample);
 }
 
 /// Adds the row; each seed is a run.
-fn add(bench: &mut Bench, scenario: Scenario, epochs: u32, all: &[(PolicyKind, Vec<f64>)]) {
+pub(super) fn add(bench: &mut Bench, scenario: &str, epochs: u32, all: &[(PolicyKind, Vec<f64>)]) {
     let Some((optimal, others)) = all.split_first() else { return };
     let Some(best) = others.iter().min_by(|a, b| median(&a.1).total_cmp(&median(&b.1))) else { return };
     let values: Vec<f64> = optimal.1.iter().zip(&best.1).map(|(ours, theirs)| ours / theirs).collect();
     bench.add(Finding {
         sides: (optimal.0.name(), best.0.name()),
-        what: &format!("{}, against {}", scenario.name(), best.0.name()),
+        what: &format!("{scenario}, against {}", best.0.name()),
         values: &values,
         target: AGAINST_OTHERS,
-        params: json!({ "epochs": epochs, "scenario": scenario.name() }),
+        params: json!({ "epochs": epochs, "scenario": scenario }),
     });
 }
 
-fn fault(error: terrace_tier_store::Error) -> Error {
+/// A fault of the simulation.
+pub(super) fn fault(error: terrace_tier_store::Error) -> Error {
     Error::failed(error.to_string())
 }

@@ -4,6 +4,8 @@
 
 use std::path::PathBuf;
 
+use terrace_tier_store::io::{Class, IoRules, Turns};
+
 use super::*;
 use crate::units::Size;
 
@@ -85,6 +87,12 @@ fn a_bad_value_names_its_key_and_its_source() {
     assert!(error.contains("io.beside_points is bytes"), "{error}");
     let error = load("", &[], &["io.beside_points=100KiB"]).unwrap_err().to_string();
     assert!(error.contains("io.beside_points must be at least 256KiB"), "{error}");
+    let order = "point > spill > needed > prefetch > write > upkeep";
+    let order_flag = format!("io.order={order}");
+    let flags = [order_flag.as_str(), "io.turns=bytes", "io.admit=needed", "io.beside_points=1MiB"];
+    let config = load("", &[], &flags).unwrap();
+    let rules = IoRules::new(order, Turns::Bytes).unwrap().with_admission_up_to(Class::Needed);
+    assert_eq!((config.io.rules().unwrap(), config.io.beside_points.resolve(0)), (rules, 1 << 20));
     let error = load("", &[], &["tiering.merge=sometimes"]).unwrap_err().to_string();
     assert!(error.contains("tiering.merge") && error.contains("`selective`"), "{error}");
     for (key, values) in [

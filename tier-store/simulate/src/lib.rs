@@ -1,7 +1,7 @@
-//! Placement on virtual time: the real tiering loop over simulated devices and seeded workloads.
+//! Placement on virtual time: the real tiering loop over simulated devices, with seeded or recorded reads.
 //!
 //! ```text
-//!   Scenario, seed -> Course (reads and events of every epoch, and their cost under the best placement)
+//!   Scenario, seed or Recording -> Course (reads and events of every epoch, and their cost under the best placement)
 //!   Course, policy -> World (chunks, tiers, a home, a clock) -> Tiering::run_epoch, again and again -> Outcome
 //! ```
 //!
@@ -14,6 +14,7 @@
 //! - [`course`]: the reads of a run, and their cost at best
 //! - [`merging`]: reads one by one, with merging between epochs
 //! - [`outcome`]: runs a policy over a course and sums up
+//! - [`recording`]: reads that a server has counted
 //! - [`scenario`]: the workloads
 //! - [`mod@trace`]: renders a run as text
 //! - [`world`]: the simulated store
@@ -21,12 +22,14 @@
 mod course;
 mod merging;
 mod outcome;
+mod recording;
 mod scenario;
 mod trace;
 mod world;
 
 pub use course::Course;
 pub use outcome::{FLIP_EPOCHS, FLIP_FACTOR, Outcome, run, run_merging};
+pub use recording::Recording;
 pub use scenario::Scenario;
 pub use trace::trace;
 

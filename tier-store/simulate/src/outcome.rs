@@ -20,7 +20,7 @@ use terrace_storage::table::Chunk;
 use super::course::{Course, reading_us};
 use super::merging::read_one_by_one;
 use super::scenario::Event;
-use super::world::{COLUMNS, ROWS, SEGMENTS, World};
+use super::world::{COLUMNS, World};
 
 /// Virtual time between two epochs.
 pub(super) const INTERVAL: Duration = Duration::from_secs(60);
@@ -101,7 +101,7 @@ pub(super) fn run_with(
     merge: MergeKind,
     mut show: impl FnMut(&Step<'_>),
 ) -> Result<Outcome> {
-    let world = World::new()?;
+    let world = World::new(&course.shape)?;
     let host: Arc<dyn TieringHost> = Arc::clone(&world) as _;
     let clock: Arc<ManualClock> = Arc::clone(&world.clock);
     let merge_options = MergeOptions { kind: merge, ..MergeOptions::default() };
@@ -129,7 +129,7 @@ pub(super) fn run_with(
     let mut outcome = Outcome::default();
     let mut flips = Flips::default();
     for (epoch, reads) in (0..).zip(&course.reads) {
-        for (tier, event) in course.scenario.events(epoch) {
+        for (tier, event) in course.events(epoch) {
             match event {
                 Event::Lost(lost) => world.lose(tier, lost),
                 Event::Fails(fails) => world.fail(tier, fails),
@@ -141,7 +141,7 @@ pub(super) fn run_with(
             true => read_one_by_one(&world, &tiering, course, epoch)?,
             false => read_all(&world, reads),
         };
-        *scan.pending_chunks.lock() = course.scenario.pending_chunks(epoch);
+        *scan.pending_chunks.lock() = course.scenario.map_or(0..0, |scenario| scenario.pending_chunks(epoch));
         let request = EpochRequest { dry_run: false, reason: "interval".into(), is_paced: true };
         let report = tiering.run_epoch(request)?;
         let (turned, unearned) = flips.note(&world, &tiering, &report);
@@ -183,7 +183,7 @@ fn read_all(world: &World, reads: &[u32]) -> f64 {
 pub(super) fn scan(world: &World, at: usize, scans: u32) {
     let segment = world.segment(at).and_then(|(chunk, column)| chunk.segments.get(column));
     let Some(segment) = segment else { return };
-    (0..scans).for_each(|_| segment.counters.record(Pattern::Sequential, ROWS.into()));
+    (0..scans).for_each(|_| segment.counters.record(Pattern::Sequential, world.rows(at).into()));
 }
 
 /// A running scan.
@@ -196,9 +196,9 @@ struct Scan {
 impl ExpectedReadSource for Scan {
     fn report(&self, note: &mut dyn FnMut(&Chunk, usize, ExpectedRead)) {
         let chunks = self.pending_chunks.lock().clone();
-        for at in chunks.start * COLUMNS.len()..chunks.end * COLUMNS.len() {
+        for at in chunks.start * self.world.columns()..chunks.end * self.world.columns() {
             if let Some((chunk, column)) = self.world.segment(at) {
-                note(chunk, column, ExpectedRead { pattern: Pattern::Sequential, values: ROWS.into() });
+                note(chunk, column, ExpectedRead { pattern: Pattern::Sequential, values: self.world.rows(at).into() });
             }
         }
     }
@@ -227,8 +227,8 @@ impl Flips {
         let rank = |name: &str| super::world::TIERS.iter().position(|tier| *tier == name);
         for record in report.moves.iter().filter(|record| record.status == MoveStatus::Done) {
             let Some(column) = COLUMNS.iter().position(|name| *name == record.column) else { continue };
-            let at = record.chunk as usize * COLUMNS.len() + column;
-            let Some((chunk, column)) = world.segment(at).filter(|_| at < SEGMENTS) else { continue };
+            let at = record.chunk as usize * world.columns() + column;
+            let Some((chunk, column)) = world.segment(at) else { continue };
             let Some(segment) = chunk.segments.get(column) else { continue };
             let heat = f64::from(tiering.heat(&SegmentKey::for_segment(chunk, segment)).total());
             let up = rank(&record.to) < rank(&record.from);

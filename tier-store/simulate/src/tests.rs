@@ -238,6 +238,22 @@ fn a_set_that_turned_hot_comes_back_before_the_next_epoch() {
     assert!(selective.promoted > 0 && selective.reading_us < never.reading_us, "{selective:?} {never:?}");
 }
 
+#[test]
+fn recorded_reads_are_replayed_under_every_policy() {
+    // One segment in eight is read again and again, and one of the others in each epoch.
+    let scans = |epoch: u32| (0..64).map(|at| if at % 8 == 0 { 4 } else { u32::from(at == epoch % 64) }).collect();
+    let bytes = (0..64).map(|at| (1 << 20) + at % 3 * 8192).collect();
+    let recording = Recording { bytes, scans: (0..40).map(scans).collect() };
+    let outcome = |policy| run(&Course::recorded(recording.clone()).unwrap(), policy).unwrap();
+    for policy in PolicyKind::ALL {
+        let outcome = outcome(policy);
+        assert!(outcome.epochs == 30 && outcome.regret() >= 0.0, "{policy:?}: {outcome:?}");
+    }
+    let [optimal, chunk] = [PolicyKind::Optimal, PolicyKind::Chunk].map(outcome);
+    assert!(optimal.regret() < 0.3 && optimal.reading_us <= chunk.reading_us, "{optimal:?} {chunk:?}");
+    assert_eq!(outcome(PolicyKind::Optimal), optimal);
+}
+
 /// For a look at all figures: `cargo test --release -p terrace-simulate --lib figures -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints only"]

@@ -15,7 +15,7 @@ pub fn trace(course: &Course, policy: PolicyKind) -> Result<String> {
     let mut text = format!(
         "{}, seed {}, policy {}: where the {} columns of {} chunks lie (D dram, n nvm, . ssd), time of the reads\nof each \
          epoch and the lowest possible time. Epochs without moves are left out.\n\n",
-        course.scenario.name(),
+        course.name(),
         course.seed,
         policy.name(),
         COLUMNS.len(),
@@ -38,8 +38,10 @@ pub fn trace(course: &Course, policy: PolicyKind) -> Result<String> {
 
 /// Renders one epoch; empty when nothing happened.
 fn render_step(course: &Course, step: &Step<'_>) -> String {
-    let mut text =
-        course.scenario.event_text(step.epoch).map_or_else(String::new, |event| format!("      -- {event} --\n"));
+    let mut text = course
+        .scenario
+        .and_then(|scenario| scenario.event_text(step.epoch))
+        .map_or_else(String::new, |event| format!("      -- {event} --\n"));
     if step.report.moves.is_empty() {
         return text;
     }

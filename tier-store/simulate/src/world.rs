@@ -1,5 +1,6 @@
 //! A store of one table on simulated devices: its tiers and its home take virtual time and can be lost.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,20 +21,48 @@ use terrace_storage::tier::dram::DramTier;
 use terrace_storage::tier::ssd::ReadColumn;
 use terrace_storage::tier::{HomeTier, MemoryTier, MemoryTiers, SegmentBytes, codec};
 
-/// Chunks of the table.
+/// Chunks of the table for drawn reads.
 pub(super) const CHUNKS: usize = 40;
 /// Its columns; the first is twice as wide as the second.
 pub(super) const COLUMNS: [&str; 2] = ["wide", "narrow"];
-/// Segments, in the order of chunks and then columns.
+/// Its segments, in the order of chunks and then columns.
 pub(super) const SEGMENTS: usize = CHUNKS * COLUMNS.len();
-/// Rows of a chunk.
-pub(super) const ROWS: u32 = 1000;
+/// Rows of its chunks.
+const ROWS: u32 = 1000;
 /// Names of the tiers, the home last.
 pub(super) const TIERS: [&str; 3] = ["dram", "nvm", "ssd"];
 /// Budgets of the memory tiers, as shares of all bytes.
 const SHARES: [f64; 2] = [0.2, 0.2];
 /// Real bytes that one simulated byte stands for.
 const SCALE: f64 = 128.0;
+
+/// Bytes of a value of the first column.
+const WIDE_BYTES: f64 = 8.0;
+
+/// The segments of a table: chunks with so many rows, and with the first of [`COLUMNS`].
+#[derive(Debug, Clone)]
+pub(super) struct Shape {
+    rows: Vec<u32>,
+    columns: usize,
+}
+
+impl Shape {
+    /// The table for drawn reads.
+    pub(super) fn drawn() -> Self {
+        Self { rows: vec![ROWS; CHUNKS], columns: COLUMNS.len() }
+    }
+
+    /// A chunk of one column for each recorded segment, for which so many bytes stand.
+    pub(super) fn recorded(bytes: &[u64]) -> Self {
+        let rows = |bytes: &u64| ((*bytes as f64 / SCALE / WIDE_BYTES) as u32).max(1);
+        Self { rows: bytes.iter().map(rows).collect(), columns: 1 }
+    }
+
+    /// Number of segments.
+    pub(super) fn segments(&self) -> usize {
+        self.rows.len() * self.columns
+    }
+}
 
 /// The cost profile of a simulated tier.
 fn cost(kind: TierKind) -> TierCost {
@@ -165,23 +194,37 @@ pub(super) struct World {
     budgets: Vec<u64>,
     home: SimulatedHome,
     chunks: Arc<[ChunkEntry]>,
+    columns: usize,
     statistics: Arc<TableStatistics>,
 }
 
 impl World {
     /// Makes a store with all segments at home; budgets are shares of all bytes.
-    pub(super) fn new() -> Result<Arc<Self>> {
+    pub(super) fn new(shape: &Shape) -> Result<Arc<Self>> {
         let clock = Arc::new(ManualClock::default());
-        let (batch, encoded) = file()?;
-        let bytes = encoded.bytes.len() as u64;
-        let chunk = |id: u64, homes: Vec<SegmentHome>| {
+        let schema = rows(0, shape.columns)?.schema();
+        let mut file = Vec::new();
+        // Chunks with equally many rows have the same bytes.
+        let mut known: HashMap<u32, (Vec<SegmentHome>, u64)> = HashMap::new();
+        let mut chunks = Vec::with_capacity(shape.rows.len());
+        for (id, count) in (0..).zip(&shape.rows) {
+            let (homes, bytes) = match known.get(count) {
+                Some(known) => known.clone(),
+                None => {
+                    let mut encoded = codec::encode_chunk(&rows(*count, shape.columns)?)?;
+                    encoded.homes.iter_mut().for_each(|home| home.offset += file.len() as u64);
+                    let bytes = encoded.bytes.len() as u64;
+                    file.extend(encoded.bytes);
+                    known.entry(*count).or_insert((encoded.homes, bytes)).clone()
+                }
+            };
             let segments = Segment::of_file((0..).map(ColumnId), homes);
-            let file = WrittenFile { path: PathBuf::new(), bytes, segments };
-            let chunk = Chunk::new(TableId(1), ChunkId(id), ROWS, batch.schema(), file);
-            ChunkEntry { chunk: Arc::new(chunk), deletions: None, place: id }
-        };
-        let chunks: Arc<[ChunkEntry]> = (0..CHUNKS as u64).map(|id| chunk(id, encoded.homes.clone())).collect();
-        let definition = TableDefinition::new(TableName::new("public", "t"), batch.schema());
+            let written = WrittenFile { path: PathBuf::new(), bytes, segments };
+            let chunk = Chunk::new(TableId(1), ChunkId(id), *count, Arc::clone(&schema), written);
+            chunks.push(ChunkEntry { chunk: Arc::new(chunk), deletions: None, place: id });
+        }
+        let chunks: Arc<[ChunkEntry]> = chunks.into();
+        let definition = TableDefinition::new(TableName::new("public", "t"), schema);
         let devices: Vec<_> = TIERS
             .into_iter()
             .zip([TierKind::Dram, TierKind::Nvm, TierKind::Ssd])
@@ -197,14 +240,30 @@ impl World {
             });
         let tiers = Arc::new(tiers.collect());
         let device = devices.last().cloned().ok_or_else(|| Error::Invalid("a world needs a home".into()))?;
-        let home = SimulatedHome { device, account: Account::new("ssd", u64::MAX), file: encoded.bytes };
+        let home = SimulatedHome { device, account: Account::new("ssd", u64::MAX), file };
         let statistics = Arc::new(TableStatistics::empty(&definition));
-        Ok(Arc::new(Self { clock, devices, tiers, budgets, home, chunks, statistics }))
+        let columns = shape.columns;
+        Ok(Arc::new(Self { clock, devices, tiers, budgets, home, chunks, columns, statistics }))
     }
 
     /// The chunk of a segment, and the position of its column.
     pub(super) fn segment(&self, at: usize) -> Option<(&Arc<Chunk>, usize)> {
-        Some((&self.chunks.get(at / COLUMNS.len())?.chunk, at % COLUMNS.len()))
+        Some((&self.chunks.get(at / self.columns)?.chunk, at % self.columns))
+    }
+
+    /// Rows of a segment.
+    pub(super) fn rows(&self, at: usize) -> u32 {
+        self.segment(at).map_or(0, |(chunk, _)| chunk.rows)
+    }
+
+    /// Columns of a chunk.
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// Number of segments.
+    pub(super) fn segments(&self) -> usize {
+        self.chunks.len() * self.columns
     }
 
     /// Position of the tier of a segment.
@@ -263,7 +322,7 @@ impl World {
         device.lost.store(lost, Ordering::Relaxed);
         let Some(memory) = self.tiers.get(tier) else { return };
         memory.account().set_limit_bytes(if lost { 0 } else { self.budgets.get(tier).copied().unwrap_or(0) });
-        for at in (0..SEGMENTS).filter(|at| lost && self.place(*at) == tier) {
+        for at in (0..self.segments()).filter(|at| lost && self.place(*at) == tier) {
             if let Some(segment) = self.segment(at).and_then(|(chunk, column)| chunk.segments.get(column)) {
                 segment.resident.store(None);
             }
@@ -271,15 +330,12 @@ impl World {
     }
 }
 
-/// The file of every chunk: values that fill their width.
-fn file() -> Result<(RecordBatch, codec::EncodedChunk)> {
+/// Rows of a chunk: values that fill their width.
+fn rows(count: u32, columns: usize) -> Result<RecordBatch> {
     let mixed = |n: u32| (i64::from(n) + 1).wrapping_mul(0x5851_F42D_4C95_7F2D);
-    let wide: ArrayRef = Arc::new(Int64Array::from_iter_values((0..ROWS).map(mixed)));
-    let narrow: ArrayRef = Arc::new(Int32Array::from_iter_values((0..ROWS).map(|n| (mixed(n) >> 32) as i32)));
-    let [first, second] = COLUMNS;
-    let batch = RecordBatch::try_from_iter([(first, wide), (second, narrow)])?;
-    let encoded = codec::encode_chunk(&batch)?;
-    Ok((batch, encoded))
+    let wide: ArrayRef = Arc::new(Int64Array::from_iter_values((0..count).map(mixed)));
+    let narrow: ArrayRef = Arc::new(Int32Array::from_iter_values((0..count).map(|n| (mixed(n) >> 32) as i32)));
+    Ok(RecordBatch::try_from_iter(COLUMNS.into_iter().zip([wide, narrow]).take(columns))?)
 }
 
 impl TieringHost for World {

@@ -361,3 +361,28 @@ impl Engine {
         table.version().chunks.iter().any(|entry| entry.chunk.marked(mark) == Marked::Unknown)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use terrace_tier_store::clock::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn a_background_run_keeps_to_its_rate_and_ends_for_a_statement() {
+        let runner = HotViewRunner::default();
+        let clock = ManualClock::default();
+        let background = RunPurpose::Background { bytes_per_s: 1 << 20 };
+        assert!(background.may_go_on(&runner, &clock, 3 << 20));
+        assert_eq!(clock.now_us(), 3_000_000);
+        let statement = RunPurpose::Statement(Arc::default());
+        assert!(statement.may_go_on(&runner, &clock, 3 << 20));
+        let waiting = WaitingStatement::new(&runner.waiting);
+        assert!(!background.may_go_on(&runner, &clock, 3 << 20), "it ends at once");
+        drop(waiting);
+        assert!(background.may_go_on(&runner, &clock, 0));
+        runner.stop();
+        assert!(!background.may_go_on(&runner, &clock, 0) && !statement.may_go_on(&runner, &clock, 0));
+        assert_eq!(clock.now_us(), 3_000_000, "a statement's run has no rate");
+    }
+}
