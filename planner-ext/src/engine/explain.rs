@@ -1,6 +1,8 @@
-//! The memory that a query is expected to need, as the last row of EXPLAIN and EXPLAIN ANALYZE.
+//! Rows that EXPLAIN and EXPLAIN ANALYZE have at their end: the memory that a query is expected to need, and what it has
+//! spilled.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::SchemaRef;
@@ -11,11 +13,13 @@ use futures::StreamExt;
 use terrace_tier_store::units::human_bytes;
 
 use super::admission::Demand;
+use super::spill::StatementSpill;
 use super::stream_exec::StreamExec;
 use crate::error::Result;
 
-/// Value of the column `plan_type`.
-const PLAN_TYPE: &str = "memory_demand";
+/// Values of the column `plan_type`.
+const DEMAND: &str = "memory_demand";
+const SPILLED: &str = "spilled_rows";
 
 /// The query that an EXPLAIN explains in one of the formats that are read by people.
 pub(super) fn explained_query(plan: &LogicalPlan) -> Option<&Arc<LogicalPlan>> {
@@ -29,8 +33,13 @@ pub(super) fn explained_query(plan: &LogicalPlan) -> Option<&Arc<LogicalPlan>> {
     }
 }
 
-/// Adds the row to the plan of an EXPLAIN.
-pub(super) fn with_demand(plan: Arc<dyn ExecutionPlan>, demand: &Demand, limit_bytes: u64) -> Arc<dyn ExecutionPlan> {
+/// Adds the rows to the plan of an EXPLAIN: the demand and, after EXPLAIN ANALYZE has run a query that spilled, its `spill`.
+pub(super) fn with_demand(
+    plan: Arc<dyn ExecutionPlan>,
+    demand: &Demand,
+    limit_bytes: u64,
+    spill: Option<Arc<StatementSpill>>,
+) -> Arc<dyn ExecutionPlan> {
     let text = format!(
         "{} weighted by time, at most {} of {} of query memory{}",
         human_bytes(demand.weighted_bytes()),
@@ -40,13 +49,27 @@ pub(super) fn with_demand(plan: Arc<dyn ExecutionPlan>, demand: &Demand, limit_b
     );
     let schema = plan.schema();
     let add_row = move |rows: datafusion::execution::SendableRecordBatchStream, _: &_| {
-        let row = row(&schema, &text).map_err(Into::into);
-        rows.chain(futures::stream::once(std::future::ready(row))).boxed()
+        let demand = row(&schema, DEMAND, &text).map_err(Into::into);
+        let (schema, spill) = (Arc::clone(&schema), spill.clone());
+        // The query has ended when this row is asked for.
+        let spilled = futures::stream::iter(spill).filter_map(move |spill| {
+            let text = (spill.spilled_bytes() > 0).then(|| spilled_text(&spill));
+            std::future::ready(text.map(|text| row(&schema, SPILLED, &text).map_err(Into::into)))
+        });
+        rows.chain(futures::stream::once(std::future::ready(demand))).chain(spilled).boxed()
     };
     Arc::new(StreamExec::new("MemoryDemandExec", plan, add_row))
 }
 
-fn row(schema: &SchemaRef, text: &str) -> Result<RecordBatch> {
-    let columns = [PLAN_TYPE, text].map(|text| Arc::new(StringArray::from(vec![text])) as _);
+fn spilled_text(spill: &StatementSpill) -> String {
+    let waited = Duration::from_micros(spill.wait_us());
+    format!(
+        "{} written; operators waited {waited:.1?} for writes and reads of class spill",
+        human_bytes(spill.spilled_bytes())
+    )
+}
+
+fn row(schema: &SchemaRef, plan_type: &str, text: &str) -> Result<RecordBatch> {
+    let columns = [plan_type, text].map(|text| Arc::new(StringArray::from(vec![text])) as _);
     Ok(RecordBatch::try_new(Arc::clone(schema), columns.into())?)
 }

@@ -125,12 +125,13 @@ pub(super) async fn plan_physical(
     let interrupt = ticket.interrupt();
     let planned = planned.clone();
     let may_take_long = may_take_long(ticket.sql(), Some(&planned.plan));
+    let spill = matches!(planned.plan, LogicalPlan::Analyze(_)).then(|| Arc::clone(ticket.spill()));
     let limit_bytes = ticket.memory().limit_bytes() as u64;
     let work = async move {
         let Operators { plan, rows } = physical_plan(&state, &interrupt, &planned).await?;
         let demand = explained_demand(&state, &interrupt, &planned, &plan, limit_bytes).await?;
         let plan = match demand {
-            Some(demand) => with_demand(plan, &demand, limit_bytes),
+            Some(demand) => with_demand(plan, &demand, limit_bytes, spill),
             None => plan,
         };
         Ok(Operators { plan, rows })

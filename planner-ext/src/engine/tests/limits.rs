@@ -477,6 +477,9 @@ async fn windows_over_sorted_rows_free_texts_that_were_returned() {
     let record = server.engine.statements().into_iter().find(|record| record.sql == numbered).unwrap();
     assert!(record.memory.allocated_peak < 110_000_000 && record.spilled_bytes > 100_000_000, "{record:?}");
     assert!(record.read_waits.spill_us > 0, "{record:?}");
+    let explained = server.rows(&format!("EXPLAIN ANALYZE {numbered}")).await;
+    let spilled = explained.last().unwrap();
+    assert!(spilled.starts_with("spilled_rows|") && spilled.contains("MiB written; operators waited"), "{spilled}");
     // The text is passed on, is a key of the order, of the partitions, and part of a key.
     server.run(&create("t", 200_000)).await.unwrap();
     for window in [
