@@ -79,7 +79,7 @@ fn merging(bench: &mut Bench, scenario: Scenario, epochs: u32, all: &[(PolicyKin
     Ok(())
 }
 
-/// Prints the names of the figures of [`line`].
+/// Prints the names of the figures of [`line()`].
 pub(super) fn head(name: &str) {
     println!(
         "  {name:<13}{:<10}{:>9}{:>10}{:>8}{:>11}{:>7}{:>10}{:>9}{:>10}",
