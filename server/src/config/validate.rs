@@ -65,7 +65,7 @@ impl Config {
         } else if self.tiers.rate_limits().iter().any(|(_, rate)| matches!(rate, Size::Percent(_))) {
             "rate_limit of a tier is bytes per second, such as 100MiB, not a percentage"
         } else if matches!(self.io.beside_points, Size::Percent(_)) {
-            "io.beside_points is bytes, such as 512KiB, not a percentage"
+            "io.beside_points is bytes, such as 1MiB, not a percentage"
         } else if self.io.beside_points.resolve(0) < Depth::LEAST_BESIDE_POINTS {
             "io.beside_points must be at least 256KiB"
         } else if matches!(self.query.spill_limit, Size::Percent(_)) {

@@ -28,10 +28,7 @@ use terrace_model::{Error, Result};
 
 use super::queue::ReadQueue;
 use super::request::{Direction, PIECE_BYTES, Request, is_retryable};
-use super::{
-    AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, Priority, ReadHandle,
-    set_priority,
-};
+use super::{AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 
 /// The largest piece while points come.
 const PIECE_BESIDE_POINTS_BYTES: usize = 256 << 10;
@@ -156,7 +153,6 @@ impl UringEngine {
         let work = move || match set_up_ring() {
             Ok(ring) => {
                 let _ = ready.send(Ok(()));
-                set_priority(Priority::Device);
                 Worker::new(ring, worker).run();
             }
             Err(error) => {

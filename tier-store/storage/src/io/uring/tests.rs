@@ -89,8 +89,8 @@ fn while_points_come_others_have_fewer_bytes_at_once() {
     let beside = |bytes| Most { bytes, piece_bytes: 256 << 10 };
     assert_eq!(served(0, Depth::BESIDE_POINTS), without, "no point ever came");
     assert_eq!(served(1, Depth::BESIDE_POINTS), without, "the last one came long ago");
-    assert_eq!(served(u64::MAX, Depth::BESIDE_POINTS), beside(512 << 10), "one came in the last second");
-    assert_eq!(served(u64::MAX, 1 << 20), beside(1 << 20));
+    assert_eq!(served(u64::MAX, Depth::BESIDE_POINTS), beside(1 << 20), "one came in the last second");
+    assert_eq!(served(u64::MAX, 512 << 10), beside(512 << 10));
     assert_eq!(served(u64::MAX, 64 << 20), beside(8 << 20), "never more than without points");
 }
 
