@@ -35,6 +35,12 @@ def analyzed(server, sql):
     return tuple(int(re.search(rf"{name}=(\d+)", text)[1]) for name in ("chunks_cold", "chunks_pruned_membership"))
 
 
+def began_anew(server, sql):
+    """Whether a run of the statement was no point statement after all, and read its chunks twice."""
+    text = sql.replace("'", "''")
+    return server.query(f"SELECT sum(restarts) AS n FROM system.queries WHERE sql = '{text}'").to_pylist()[0]["n"] > 0
+
+
 @pytest.fixture
 def server(tmp_path):
     with Server(tmp_path / "data", "--dram-budget", "0", "--set", "memory.filters=8MiB", "--set", "tiering.enabled=false") as server:
@@ -47,7 +53,7 @@ def test_a_value_of_an_unclustered_column_costs_a_chunk_the_third_time(server):
     for column, value in [("k", 4711), ("s", "'text 815'")]:
         sql = f"SELECT x FROM t WHERE {column} = {value}"
         reads = [analyzed(server, sql) for _ in range(3)]
-        assert reads[0] == reads[1] == (CHUNKS, 0)
+        assert reads[0] == reads[1] == (CHUNKS, 0) or began_anew(server, f"EXPLAIN ANALYZE {sql}"), reads
         assert reads[2][0] <= 3 and sum(reads[2]) == CHUNKS, reads
     # A filter answers for every value, not only for the one it was built for.
     cold, excluded = analyzed(server, "SELECT x FROM t WHERE k IN (39999, 7, 20000)")
@@ -63,13 +69,13 @@ def test_a_value_of_an_unclustered_column_costs_a_chunk_the_third_time(server):
 
 def test_parameters_of_prepared_statements_are_values(server):
     with server.connect() as connection, connection.cursor() as cursor:
-        pruned = []
+        sql, pruned = "SELECT x, k FROM t WHERE k = ?", []
         for k in [4711, 4712, 4713, 4714]:
-            cursor.execute("SELECT x, k FROM t WHERE k = ?", (k,))
+            cursor.execute(sql, (k,))
             assert [row[1] for row in cursor.fetchall()] == [k]
             pruned.append(metric(server, "terrace_filter_pruned_chunks_total"))
     # Each has another chunk, so some get their second read in vain later.
-    assert pruned[1] == 0 and pruned[2] >= CHUNKS - 5 and pruned[3] >= 2 * (CHUNKS - 5), pruned
+    assert (pruned[1] == 0 or began_anew(server, sql)) and pruned[2] >= CHUNKS - 5 and pruned[3] >= 2 * (CHUNKS - 5), pruned
 
 
 def test_a_join_with_few_keys_reads_few_chunks(server):

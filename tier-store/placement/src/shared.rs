@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use terrace_model::clock::Clock;
 use terrace_model::{Error, Result};
-use terrace_storage::io::{Priority, lower_priority};
+use terrace_storage::io::{Priority, set_priority};
 
 use super::controller::{Controller, Interruptible, WakeUp};
 use super::epoch::{EpochPlan, Inputs};
@@ -57,7 +57,7 @@ impl Shared {
 
     /// Runs epochs of the loop until it is stopped.
     pub(super) fn run_loop(&self) {
-        lower_priority(Priority::Planning);
+        set_priority(Priority::Planning);
         loop {
             let wanted = match self.controller.wait() {
                 WakeUp::Stop => return,

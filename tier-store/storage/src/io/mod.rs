@@ -17,7 +17,7 @@
 //! - [`intent`]: what a read or a write is for
 //! - `levels`: the levels at which running statements read columns at random
 //! - [`pool`]: reuses the memory of finished reads
-//! - [`priority`]: priorities of background threads
+//! - [`priority`]: priorities of threads
 //! - `queue`: the order of what waits for the device
 //! - [`request`]: a read or a write as the engines see it
 //! - [`rules`]: the order in which classes are served
@@ -68,7 +68,7 @@ pub use handle::ReadHandle;
 pub use intent::{Class, Intent, Level, StatementId};
 pub use levels::{ColumnLevels, OperatorLevel};
 pub use pool::BufferPool;
-pub use priority::{Priority, lower_priority};
+pub use priority::{Priority, set_priority};
 pub(crate) use priority::{QUANTUM_BYTES, let_others_run};
 pub use rules::{IoRules, Turns};
 pub use shares::{ReadAhead, ReadShare, ReadingStatements};

@@ -1,10 +1,15 @@
-//! Priorities of background threads.
+//! Priorities of threads.
 
 use std::cell::Cell;
 
-/// The priority of a background thread.
+/// The priority of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
+    /// For the thread that gives reads to the device and takes them from it, for less than a tenth of a millisecond at a
+    /// time: the best nice value, with which it mostly preempts others when it wakes up. With the priority of others it waits
+    /// for the timer's next tick now and then where all processors are busy (4 ms at 250 Hz), and so do points. It takes a
+    /// privilege (`CAP_SYS_NICE`, or the limit `nice` of -20).
+    Device,
     /// For work that a user waits for now and then: where all processors are busy it gets a tenth of one.
     Planning,
     /// For work that no user waits for (`SCHED_IDLE`): it gets the idle time only. A thread that wakes up preempts it at once,
@@ -12,6 +17,7 @@ pub enum Priority {
     Moving,
 }
 
+const DEVICE_NICE: libc::c_int = -20;
 const PLANNING_NICE: libc::c_int = 10;
 /// A thread processes this many bytes between two calls of [`let_others_run`].
 pub(crate) const QUANTUM_BYTES: usize = 256 << 10;
@@ -21,19 +27,37 @@ thread_local! {
     static YIELDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lowers the priority of the calling thread, for as long as it lives: raising it again takes a privilege.
-pub fn lower_priority(to: Priority) {
-    // SAFETY: plain system calls that read one number; on Linux they concern the calling thread alone.
-    let answer = unsafe {
-        match to {
-            Priority::Planning => libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, PLANNING_NICE),
-            Priority::Moving => libc::sched_setscheduler(0, libc::SCHED_IDLE, &libc::sched_param { sched_priority: 0 }),
-        }
+/// Sets the priority of the calling thread, for as long as it lives: raising one that was lowered takes a privilege.
+pub fn set_priority(to: Priority) {
+    let answer = match to {
+        Priority::Device => set_nice(DEVICE_NICE),
+        Priority::Planning => set_nice(PLANNING_NICE),
+        Priority::Moving => set_policy(libc::SCHED_IDLE, 0),
     };
     YIELDS.set(to == Priority::Moving);
-    if answer != 0 {
-        tracing::debug!(error = %std::io::Error::last_os_error(), "cannot lower the priority of a background thread");
+    match answer {
+        Ok(()) => {}
+        Err(error) if to == Priority::Device => tracing::info!(
+            %error,
+            "reads have the priority of other work, so point reads may wait milliseconds for a busy processor; CAP_SYS_NICE, or the limit nice of -20, gives them a better one"
+        ),
+        Err(error) => tracing::debug!(%error, "cannot lower the priority of a background thread"),
     }
+}
+
+fn set_policy(policy: libc::c_int, priority: libc::c_int) -> std::io::Result<()> {
+    let priority = libc::sched_param { sched_priority: priority };
+    // SAFETY: a plain system call that reads one number; on Linux it concerns the calling thread alone.
+    succeeded(unsafe { libc::sched_setscheduler(0, policy, &priority) })
+}
+
+fn set_nice(nice: libc::c_int) -> std::io::Result<()> {
+    // SAFETY: plain system calls; on Linux they concern the calling thread alone.
+    succeeded(unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t, nice) })
+}
+
+fn succeeded(answer: libc::c_int) -> std::io::Result<()> {
+    if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 /// Yields the processor on a thread of [`Priority::Moving`]; long work calls this between two quanta. The scheduler would let
@@ -42,5 +66,37 @@ pub fn lower_priority(to: Priority) {
 pub(crate) fn let_others_run() {
     if YIELDS.get() {
         std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// The policy of the calling thread and its nice value.
+    fn scheduling() -> (libc::c_int, libc::c_int) {
+        // SAFETY: plain system calls that concern the calling thread.
+        unsafe { (libc::sched_getscheduler(0), libc::getpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t)) }
+    }
+
+    fn on_another_thread<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| scope.spawn(act).join().unwrap())
+    }
+
+    #[test]
+    fn a_thread_gets_the_priority_that_its_process_may_have() {
+        let with = |priority| {
+            on_another_thread(move || {
+                set_priority(priority);
+                scheduling()
+            })
+        };
+        let (policy, nice) = scheduling();
+        assert_eq!(with(Priority::Planning), (policy, PLANNING_NICE.max(nice)));
+        assert_eq!(with(Priority::Moving).0, libc::SCHED_IDLE);
+        let may_be_better = on_another_thread(|| set_nice(DEVICE_NICE).is_ok());
+        assert_eq!(with(Priority::Device), (policy, if may_be_better { DEVICE_NICE } else { nice }));
+        assert_eq!(scheduling(), (policy, nice), "the threads alone have changed");
     }
 }

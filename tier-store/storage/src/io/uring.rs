@@ -28,7 +28,10 @@ use terrace_model::{Error, Result};
 
 use super::queue::ReadQueue;
 use super::request::{Direction, PIECE_BYTES, Request, is_retryable};
-use super::{AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
+use super::{
+    AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, Priority, ReadHandle,
+    set_priority,
+};
 
 /// The largest piece while points come.
 const PIECE_BESIDE_POINTS_BYTES: usize = 256 << 10;
@@ -153,6 +156,7 @@ impl UringEngine {
         let work = move || match set_up_ring() {
             Ok(ring) => {
                 let _ = ready.send(Ok(()));
+                set_priority(Priority::Device);
                 Worker::new(ring, worker).run();
             }
             Err(error) => {

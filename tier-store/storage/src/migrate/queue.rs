@@ -24,7 +24,7 @@ use terrace_model::clock::Clock;
 use super::device_rate::{DeviceRates, RateLimiter};
 use super::health::Health;
 use super::mover::{Outcome, Relocation, try_move, try_promote};
-use crate::io::{Priority, let_others_run, lower_priority};
+use crate::io::{Priority, let_others_run, set_priority};
 use crate::tier::ssd::ReadColumn;
 use crate::tier::{HomeTier, MemoryTier};
 use admission::Admitted;
@@ -150,7 +150,7 @@ impl MoveQueue<'_> {
                 let thread = std::thread::Builder::new().name("terrace-mover".into());
                 let body = move || {
                     if background {
-                        lower_priority(Priority::Moving);
+                        set_priority(Priority::Moving);
                     }
                     work();
                 };
