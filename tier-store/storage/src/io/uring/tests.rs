@@ -130,3 +130,21 @@ fn points_overtake_a_read_that_has_begun_and_stop_nobody() {
     serve(&mut worker);
     assert!(large.into_iter().chain(points).all(|read| read.wait().is_ok()));
 }
+
+#[test]
+fn a_raised_read_goes_to_the_kernel_before_those_of_its_old_class() {
+    let Some(mut worker) = worker() else { return };
+    let engine = UringEngine { shared: Arc::clone(&worker.shared), thread: None };
+    let file = file();
+    let reads = ask(&worker, Class::Prefetch, &file, 4, MIB);
+    engine.raise(Class::Needed.into(), &reads[2]);
+    // Of others than points the kernel has one read at once.
+    expect_points(&worker, u64::MAX);
+    worker.issue();
+    let running: Vec<Piece> = worker.running(false).collect();
+    let first_byte = |piece: &Piece| worker.operations[piece.operation].as_ref().unwrap().request.first_byte();
+    assert_eq!(running.len() * PIECE_BESIDE_POINTS_BYTES, MIB);
+    assert!(running.iter().all(|piece| first_byte(piece) == 2 * MIB as u64));
+    serve(&mut worker);
+    assert!(reads.into_iter().all(|read| read.wait().is_ok()));
+}

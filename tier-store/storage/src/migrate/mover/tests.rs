@@ -106,6 +106,38 @@ fn full_tiers_exchange_segments(executor: MoveExecutor) {
     assert_eq!(run(&[relocation(&b, 0, SSD, NVM)]), [Verdict::Skipped("cancelled".into())]);
 }
 
+#[test]
+fn a_move_has_temporary_data_make_room() {
+    let home = FakeHome::default();
+    let tiers = tiers(8192, 8192);
+    let chunk = home.add(1, 1);
+    let dram = tiers[0].account();
+    let stored = (dram.try_lend(8192, 8192).unwrap(), dram.try_charge(8192).unwrap());
+    let queue = MoveQueue {
+        tiers: &tiers,
+        home: &home,
+        health: &Health::default(),
+        clock: &SystemClock::default(),
+        cancel: &AtomicBool::new(false),
+        rates: &[],
+        patience: Duration::from_secs(60),
+        executor: MoveExecutor::Caller,
+        urgent: false,
+    };
+    let mut verdicts = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while dram.take_recalled() == 0 {
+                std::thread::yield_now();
+            }
+            drop(stored);
+        });
+        queue.run(&[relocation(&chunk, 0, SSD, DRAM)], |_, verdict| verdicts.push(verdict));
+    });
+    assert!(matches!(verdicts[..], [Verdict::Done { .. }]), "{verdicts:?}");
+    assert_eq!((dram.lent_bytes(), used(&tiers)[0]), (0, tiers[0].charged_bytes(chunk.segments[0].bytes() as usize)));
+}
+
 /// A home whose reads block the executor's thread until all other moves have ended.
 struct Stuck {
     home: FakeHome,
