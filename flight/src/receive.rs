@@ -11,7 +11,7 @@
 //! - **Streams do not wait for a silent client.** When the message that may go on receives nothing for [`IDLE`], the right
 //!   passes to the next one, and what it has received stays beyond the budget. That also ends a deadlock: streams of one
 //!   connection share its window, and those that wait may have filled it, so that nothing arrives on the one that goes on.
-//! - **They wait while the memory of the process is short**, in all for [`PATIENCE`] for each message, and from then on for
+//! - **They wait while the memory of the process is short**, in all for [`PATIENCE`] for each stream, and from then on for
 //!   [`LOOK`] before each [`SLOW_BYTES`]: statements grow beyond what was planned for them, and whoever stops them then must not be
 //!   overtaken by a message that fills hundreds of megabytes in a moment.
 //! - **They do wait for the engine.** A message that is whole keeps the right until its rows are stored: the engine stores
@@ -51,7 +51,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Time between two looks whether memory is short.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long a message waits for memory before it goes on slowly.
+/// How long a stream waits for memory before it goes on slowly.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Bytes after which a message that goes on slowly waits again.
@@ -192,7 +192,7 @@ pub(crate) struct Received {
     budget: Arc<ReceiveBudget>,
     message: MessageId,
     bytes: u64,
-    /// Time for which it has waited for memory.
+    /// Time for which it and the messages before it on its stream have waited for memory.
     waited: Duration,
 }
 
@@ -257,8 +257,12 @@ impl Received {
         }
         drop(state);
         let message = std::mem::replace(&mut self.message, next);
-        self.waited = Duration::ZERO;
-        Self { budget: Arc::clone(&self.budget), message, bytes: std::mem::take(&mut self.bytes), waited: self.waited }
+        Self {
+            budget: Arc::clone(&self.budget),
+            message,
+            bytes: std::mem::take(&mut self.bytes),
+            waited: Duration::ZERO,
+        }
     }
 }
 

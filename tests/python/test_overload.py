@@ -278,3 +278,38 @@ def test_cursors_that_nobody_reads_stop_nobody(server):
         # Those that are read after all are whole.
         for first, reader in readers[::8]:
             assert first + sum(batch.num_rows for batch in reader) == rows
+
+
+def test_a_refused_statement_says_when_to_try_again(tmp_path):
+    # A quarter of an hour, or until it is cancelled.
+    sql = "SELECT sum(a.value * b.value % 7) FROM range(1, 1000000) AS a, range(1, 1000000) AS b"
+    known = f"FROM system.queries WHERE sql = '{sql}' AND state IN ('running', 'queued')"
+    errors = collections.deque()
+
+    def run(server):
+        with server.connect() as connection, connection.cursor() as cursor:
+            try:
+                cursor.execute(sql)
+                cursor.fetchall()
+            except Exception as error:  # noqa: BLE001 - the test judges it
+                errors.append(error)
+
+    def states():
+        return sorted(row["state"] for row in server.query(f"SELECT state {known}").to_pylist())
+
+    with Server(tmp_path / "data", "--set", "query.max_running=1", "--set", "query.max_queued=1") as server:
+        clients = [threading.Thread(target=run, args=(server,)) for _ in range(2)]
+        for client in clients:
+            client.start()
+        eventually(lambda: states() == ["queued", "running"])
+        run(server)
+        refusal = errors.pop()
+        assert refused(refusal), refusal
+        # An `Any` of google.rpc.RetryInfo whose delay is a second.
+        details = dict(refusal.details)[b"grpc-status-details-bin"]
+        assert details.endswith(b"type.googleapis.com/google.rpc.RetryInfo\x12\x04\n\x02\x08\x01"), details
+        for row in server.query(f"SELECT id {known}").to_pylist():
+            server.query(f"CANCEL QUERY '{row['id']}'")
+        for client in clients:
+            client.join()
+        assert ["cancelled" in str(error) for error in errors] == [True, True], errors

@@ -10,8 +10,9 @@
 //! For a lowered budget an epoch under way is cancelled, because its remaining plan is for the old budget. A load evicts
 //! only segments without a read within the last `payback_epochs` epochs, and only those that an epoch has observed.
 //!
-//! For running statements the DRAM tier yields memory: it cancels an epoch under way, too, gives up to half of its budget,
-//! and takes nothing until [`Shared::end_yielding`]. What a statement reserves does not count all that it needs: a table of
+//! For running statements the DRAM tier yields memory: it cancels an epoch under way, too, and takes nothing until
+//! [`Shared::end_yielding`]. The copies of chunks that are no part of a table yet go first, all of them if need be; then up
+//! to half of the budget. What a statement reserves does not count all that it needs: a table of
 //! groups that grows is copied into one of twice the size. A copy in memory saves time; without it the statement ends.
 
 use std::collections::{BTreeMap, HashMap};
@@ -260,10 +261,12 @@ impl Shared {
     pub(super) fn relieve(&self, tier: TierId, need: Need) -> Result<Option<EpochReport>> {
         let host = self.host()?;
         let Some(index) = tier_index(host.as_ref(), tier) else { return Ok(None) };
-        if let (Need::Memory(_), Some(tier)) = (need, host.memory_tiers().get(usize::from(tier.0)))
-            && !self.begin_yielding(tier.account())
-        {
-            return Ok(None);
+        if let (Need::Memory(wanted), Some(memory)) = (need, host.memory_tiers().get(usize::from(tier.0))) {
+            let has_some = self.begin_yielding(memory.account());
+            // Nobody reads what is no part of a table yet.
+            if host.drop_unpublished(tier, wanted) >= wanted || !has_some {
+                return Ok(None);
+            }
         }
         let mut last_epoch = match need {
             Need::Budget | Need::Memory(_) => self.controller.lock_epoch(),

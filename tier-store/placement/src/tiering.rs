@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use terrace_model::clock::Clock;
 use terrace_model::units::Size;
-use terrace_model::{Account, Error, Result, TableId, TieringMode};
+use terrace_model::{Account, Error, Result, TableId, TierId, TieringMode};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::{ChunkEntry, Rules, TableStatistics};
 use terrace_storage::tier::codec::Form;
@@ -66,6 +66,10 @@ pub trait TieringHost: Send + Sync {
     /// counters of the row `reset` begin at 0.
     fn set_memory_tiers(&self, _tiers: MemoryTiers, _rows: &[u8], _reset: Option<u8>) -> Result<()> {
         Err(Error::Unsupported("changing the memory tiers".into()))
+    }
+    /// Drops copies on a memory tier that belong to no table yet, until so many bytes are free; returns the bytes.
+    fn drop_unpublished(&self, _tier: TierId, _wanted_bytes: u64) -> u64 {
+        0
     }
     /// The form of copies in memory, where a segment has it.
     fn form(&self) -> Form {

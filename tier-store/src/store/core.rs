@@ -35,6 +35,7 @@ use super::commit::Publications;
 use super::compact::CompactionCounters;
 use super::description::Descriptions;
 use super::retry::Retry;
+use super::unpublished::UnpublishedChunks;
 
 /// Epochs kept in the log.
 const KEPT_EPOCHS: u64 = 1000;
@@ -105,6 +106,7 @@ pub struct Core {
     pub(super) seal: SealRule,
     pub(crate) ingest_threads: usize,
     pub(crate) ingest_memory: Arc<IngestMemory>,
+    pub(super) unpublished: UnpublishedChunks,
     /// Receives the tiers on which new chunks find no room.
     pub(super) pressure: OnceLock<Arc<Pressure>>,
     /// Compression of new files; unset, and so none, until the device is calibrated.
@@ -401,6 +403,10 @@ impl TieringHost for Core {
         before.iter().filter(is_gone).for_each(|tier| tier.index().set(None));
         self.access_totals.rearrange(rows, reset);
         Ok(())
+    }
+
+    fn drop_unpublished(&self, tier: TierId, wanted_bytes: u64) -> u64 {
+        self.unpublished.drop_copies(tier, wanted_bytes)
     }
 
     fn form(&self) -> Form {

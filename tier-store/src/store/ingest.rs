@@ -346,7 +346,9 @@ pub(crate) fn write_chunk(
     let chunk = chunk.with_added_marks(marks.constants);
     chunk.mark_for_deletion(&core.home);
     core.admit(&chunk, file, &core.starting_tiers(table, &statistics, rows, origin.parents, tier))?;
-    Ok(SealedChunk { chunk: Arc::new(chunk), statistics })
+    let chunk = Arc::new(chunk);
+    core.unpublished.add(&chunk);
+    Ok(SealedChunk { chunk, statistics })
 }
 
 /// Makes the batch that goes to the file, and its statistics. Concatenates, analyses and narrows one column after the

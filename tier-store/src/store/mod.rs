@@ -13,6 +13,7 @@
 //! - `commit`: makes changes of one or several tables durable and visible together
 //! - `ingest`: bulk ingest of rows into chunk files
 //! - `transaction`: changes that only their owner sees until they are committed
+//! - `unpublished`: chunks that are no part of a table yet
 //! - `unique`: enforces primary keys
 //! - `alter`: ALTER of a table that keeps its chunk files
 //! - `fold`: merges many small delta entries
@@ -75,6 +76,7 @@ mod rules;
 mod tests;
 mod transaction;
 mod unique;
+mod unpublished;
 mod usage;
 mod write;
 #[cfg(test)]

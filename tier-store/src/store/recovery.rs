@@ -36,6 +36,7 @@ use super::core::Core;
 use super::description::Descriptions;
 use super::options::{ReadGapChoice, StoreOptions};
 use super::retry::Retry;
+use super::unpublished::UnpublishedChunks;
 
 /// The file of the catalog in a data directory, and in a backup.
 pub const CATALOG_FILE: &str = "catalog.redb";
@@ -158,6 +159,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         publications: Mutex::default(),
         retry: Retry::default(),
         compactions: CompactionCounters::default(),
+        unpublished: UnpublishedChunks::default(),
         ddl: Mutex::new(()),
         marks: Mutex::new(()),
         next_table: AtomicU64::new(next_table),
