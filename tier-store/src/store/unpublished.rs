@@ -53,7 +53,10 @@ mod tests {
     #[test]
     fn copies_of_an_ingest_that_waits_go_when_memory_is_short() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(StoreOptions::new(dir.path().join("data"))).unwrap();
+        // With the thread that relieves, and no epoch while the test runs.
+        let interval = Some(Duration::from_secs(3600));
+        let options = StoreOptions { epoch_interval: interval, ..StoreOptions::new(dir.path().join("data")) };
+        let store = Store::open(options).unwrap();
         let table = store.create_table(definition("t")).unwrap();
         let used_bytes = || store.memory_tiers()[0].account().used_bytes();
         let mut ingest = store.ingest(&table);
