@@ -15,7 +15,7 @@ use terrace_storage::io::{AlignedBuffer, BlockIo, BufferPool, Depth, Intent, IoF
 use terrace_storage::table::TableDefinition;
 use terrace_storage::tier::ssd::{Admission, ReadGap};
 
-use super::{ReadGapChoice, Store, StoreOptions};
+use super::{CompressionChoice, ReadGapChoice, Store, StoreOptions};
 
 /// An engine that serves one request after another, each in `request_us` and the time of its bytes.
 #[derive(Debug)]
@@ -79,6 +79,10 @@ impl BlockIo for Timed {
 }
 
 fn open(dir: &Path, speed: Speed, read_gap: ReadGapChoice) -> (Arc<Store>, Arc<Timed>) {
+    open_with(speed, StoreOptions { read_gap, ..StoreOptions::new(dir) })
+}
+
+fn open_with(speed: Speed, options: StoreOptions) -> (Arc<Store>, Arc<Timed>) {
     let Speed { request_us, bytes_per_us } = speed;
     let clock = Arc::new(ManualClock::default());
     let io = Arc::new(Timed {
@@ -90,8 +94,7 @@ fn open(dir: &Path, speed: Speed, read_gap: ReadGapChoice) -> (Arc<Store>, Arc<T
         requests: AtomicU64::default(),
     });
     let engine = Some(Arc::clone(&io) as _);
-    let dram_budget_bytes = 0;
-    let options = StoreOptions { io: engine, clock, read_gap, dram_budget_bytes, ..StoreOptions::new(dir) };
+    let options = StoreOptions { io: engine, clock, dram_budget_bytes: 0, ..options };
     (Store::open(options).unwrap(), io)
 }
 
@@ -125,6 +128,18 @@ fn the_distance_follows_the_device() {
     assert!((3_000..=9_000).contains(&fast), "{fast}");
     assert_eq!(gap(DISK, ReadGapChoice::Fixed(40_000)), 40_000);
     assert_eq!(gap(DISK, ReadGapChoice::default()), ReadGap::USUAL);
+}
+
+/// Spilled rows follow the files.
+#[test]
+fn files_are_compressed_where_the_device_is_slow() {
+    let compresses = |device: Speed, compression: CompressionChoice| {
+        let dir = tempfile::tempdir().unwrap();
+        open_with(device, StoreOptions { compression, ..StoreOptions::new(dir.path()) }).0.compresses_files()
+    };
+    let choices = [CompressionChoice::Auto, CompressionChoice::None];
+    assert_eq!(choices.map(|choice| compresses(DISK, choice)), [true, false]);
+    assert_eq!(choices.map(|choice| compresses(FAST, choice)), [false, false]);
 }
 
 /// Reads every 9,000th row of a column: as pages on a fast device, as one request on a disk with an arm, and each is quicker

@@ -260,11 +260,20 @@ struct Slot {
     piece: Option<Piece>,
 }
 
+/// Pieces that the kernel has.
+#[derive(Default)]
+struct Running {
+    pieces: usize,
+    bytes: usize,
+}
+
 struct Worker {
     ring: IoUring,
     shared: Arc<Shared>,
     operations: Vec<Option<Operation>>,
     slots: Vec<Slot>,
+    points: Running,
+    others: Running,
     /// Operations whose pieces are not all submitted yet: one, and above it a point that overtakes it.
     issuing: Vec<usize>,
     polling: bool,
@@ -274,7 +283,8 @@ impl Worker {
     fn new(ring: IoUring, shared: Arc<Shared>) -> Self {
         let operations = std::iter::repeat_with(|| None).take(DEPTH + MOST_ISSUING - 1).collect();
         let slots = std::iter::repeat_with(Slot::default).take(DEPTH).collect();
-        Self { ring, shared, operations, slots, issuing: Vec::new(), polling: false }
+        let (points, others) = Default::default();
+        Self { ring, shared, operations, slots, points, others, issuing: Vec::new(), polling: false }
     }
 
     fn run(mut self) {
@@ -357,14 +367,14 @@ impl Worker {
             return top;
         }
         let depth = &self.shared.depth;
-        let has_room = self.running_bytes(true) < depth.bytes() && self.running(true).count() < MOST_POINTS;
+        let has_room = (self.points.bytes as u64) < depth.bytes() && self.points.pieces < MOST_POINTS;
         if has_room && let Some(point) = self.start_next(ReadQueue::pop_point, true) {
             self.issuing.push(point);
             return Some(point);
         }
         let depth = &self.shared.depth;
         let most_bytes = if beside_points { depth.beside_points() } else { depth.bytes() };
-        if self.running_bytes(false) >= most_bytes {
+        if self.others.bytes as u64 >= most_bytes {
             return None;
         }
         top.or_else(|| {
@@ -372,18 +382,6 @@ impl Worker {
             self.issuing.push(next);
             Some(next)
         })
-    }
-
-    /// Pieces that the kernel has, of points or of others.
-    fn running(&self, of_points: bool) -> impl Iterator<Item = Piece> {
-        let is_point = |piece: &Piece| {
-            self.operations.get(piece.operation).and_then(Option::as_ref).is_some_and(|operation| operation.is_point)
-        };
-        self.slots.iter().filter_map(|slot| slot.piece).filter(move |piece| is_point(piece) == of_points)
-    }
-
-    fn running_bytes(&self, of_points: bool) -> u64 {
-        self.running(of_points).map(|piece| (piece.end - piece.start) as u64).sum()
     }
 
     /// Takes the next request that a handle still waits for, and allocates its buffer.
@@ -432,6 +430,9 @@ impl Worker {
         let entry = entry.user_data(stamp);
         slot.piece = Some(piece);
         operation.running_pieces += 1;
+        let running = if operation.is_point { &mut self.points } else { &mut self.others };
+        running.pieces += 1;
+        running.bytes += piece.end - piece.start;
         // SAFETY: buffer and file belong to the operation, which is kept until the completion was taken (or leaked, see
         // `leak_running`).
         if !unsafe { self.push(&entry) } {
@@ -484,19 +485,26 @@ impl Worker {
     }
 
     fn resubmit(&mut self, index: usize, piece: Piece) {
-        if let Some(operation) = self.operations.get_mut(piece.operation).and_then(Option::as_mut) {
-            operation.running_pieces -= 1;
-        }
+        self.take_piece(index);
         self.submit(index, piece);
     }
 
+    /// Takes the piece of a slot, which the kernel has no longer.
+    fn take_piece(&mut self, index: usize) -> Option<Piece> {
+        let piece = self.slots.get_mut(index)?.piece.take()?;
+        let operation = self.operations.get_mut(piece.operation)?.as_mut()?;
+        operation.running_pieces -= 1;
+        let running = if operation.is_point { &mut self.points } else { &mut self.others };
+        running.pieces -= 1;
+        running.bytes -= piece.end - piece.start;
+        Some(piece)
+    }
+
     fn end_piece(&mut self, index: usize, error: Option<std::io::Error>) {
-        let Some(piece) = self.slots.get_mut(index).and_then(|slot| slot.piece.take()) else { return };
-        if let Some(operation) = self.operations.get_mut(piece.operation).and_then(Option::as_mut) {
-            operation.running_pieces -= 1;
-            if let Some(error) = error {
-                operation.failed = Some(operation.request.failed(&error));
-            }
+        let Some(piece) = self.take_piece(index) else { return };
+        let operation = self.operations.get_mut(piece.operation).and_then(Option::as_mut);
+        if let (Some(operation), Some(error)) = (operation, error) {
+            operation.failed = Some(operation.request.failed(&error));
         }
         self.finish_if_idle(piece.operation);
     }

@@ -47,17 +47,27 @@ struct Most {
     piece_bytes: u64,
 }
 
+/// Pieces that the kernel has, of points or of others.
+fn pieces(worker: &Worker, of_points: bool) -> impl Iterator<Item = Piece> {
+    let is_point =
+        |piece: &Piece| worker.operations[piece.operation].as_ref().is_some_and(|operation| operation.is_point);
+    worker.slots.iter().filter_map(|slot| slot.piece).filter(move |piece| is_point(piece) == of_points)
+}
+
 /// Serves all that waits.
 fn serve(worker: &mut Worker) -> Most {
     let mut most = Most::default();
     loop {
         worker.issue();
         if worker.slots.iter().all(|slot| slot.piece.is_none()) {
+            assert_eq!((worker.points.bytes, worker.others.bytes), (0, 0));
             return most;
         }
-        most.bytes = most.bytes.max(worker.running_bytes(false));
-        let pieces = worker.running(false).map(|piece| (piece.end - piece.start) as u64);
-        most.piece_bytes = most.piece_bytes.max(pieces.max().unwrap_or(0));
+        let others: Vec<u64> = pieces(worker, false).map(|piece| (piece.end - piece.start) as u64).collect();
+        assert_eq!((others.len(), others.iter().sum()), (worker.others.pieces, worker.others.bytes as u64));
+        assert_eq!(pieces(worker, true).count(), worker.points.pieces);
+        most.bytes = most.bytes.max(others.iter().sum());
+        most.piece_bytes = most.piece_bytes.max(others.into_iter().max().unwrap_or(0));
         if let Err(error) = worker.ring.submit_and_wait(1) {
             assert!(is_retryable(&error), "{error}");
         }
@@ -121,12 +131,12 @@ fn points_overtake_a_read_that_has_begun_and_stop_nobody() {
     let large = ask(&worker, Class::Prefetch, &file, 4, 8 * MIB);
     expect_points(&worker, u64::MAX);
     worker.issue();
-    assert_eq!((worker.running_bytes(true), worker.running_bytes(false)), (0, Depth::BESIDE_POINTS));
+    assert_eq!((worker.points.bytes, worker.others.bytes as u64), (0, Depth::BESIDE_POINTS));
     // More of them than the kernel gets at once: others keep some of the pieces.
     let points = ask(&worker, Class::Point, &file, 2 * DEPTH, PAGE);
     expect_points(&worker, u64::MAX);
     worker.issue();
-    assert_eq!((worker.running(true).count(), worker.running_bytes(false)), (MOST_POINTS, Depth::BESIDE_POINTS));
+    assert_eq!((worker.points.pieces, worker.others.bytes as u64), (MOST_POINTS, Depth::BESIDE_POINTS));
     serve(&mut worker);
     assert!(large.into_iter().chain(points).all(|read| read.wait().is_ok()));
 }
@@ -141,7 +151,7 @@ fn a_raised_read_goes_to_the_kernel_before_those_of_its_old_class() {
     // Of others than points the kernel has one read at once.
     expect_points(&worker, u64::MAX);
     worker.issue();
-    let running: Vec<Piece> = worker.running(false).collect();
+    let running: Vec<Piece> = pieces(&worker, false).collect();
     let first_byte = |piece: &Piece| worker.operations[piece.operation].as_ref().unwrap().request.first_byte();
     assert_eq!(running.len() * PIECE_BESIDE_POINTS_BYTES, MIB);
     assert!(running.iter().all(|piece| first_byte(piece) == 2 * MIB as u64));
