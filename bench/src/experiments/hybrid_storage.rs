@@ -158,48 +158,67 @@ fn measure(
     }
     let mut times = Times::new();
     for query in &queries {
-        let before = bytes_by_class(&server)?;
+        let before = mix_so_far(&server)?;
         let answers = streams::run(server.url(), &[vec![query.clone()]])?;
         check(&answers.all, expected)?;
-        let after = bytes_by_class(&server)?;
-        let mut sample = Sample::new(answers.ms);
-        let mut mix = String::new();
-        for ((class, before), after) in CLASSES.iter().zip(before).zip(after) {
-            let [read, written] = [after[0] - before[0], after[1] - before[1]];
-            sample = sample.with(&format!("{class}_read_bytes"), read).with(&format!("{class}_written_bytes"), written);
-            if read + written > 0.0 {
-                mix += &format!("   {class} {:.0}", read / 1e6);
-                mix += &if written > 0.0 { format!(" + {:.0}", written / 1e6) } else { String::new() };
-            }
-        }
-        println!("  {:<16}{:<24}{:>9.1} s   MB read + written:{mix}", set_up.name, query.name, answers.ms / 1e3);
-        bench.record(set_up.name, &query.name, sample);
+        record(bench, (set_up.name, &query.name), answers.ms, [before, mix_so_far(&server)?]);
         times.insert(query.name.clone(), answers.ms);
     }
     for (group, names) in GROUPS {
         times.insert(group.to_owned(), names.iter().filter_map(|name| times.get(*name)).sum());
     }
     let stream = [refresh_inserts(), Statement::tpch(), refresh_deletes()].concat();
+    let before = mix_so_far(&server)?;
     let answers = streams::run(server.url(), &[stream])?;
     // Refreshed rows change what queries find, alike on each server.
     let changed: Vec<Answer> =
         answers.all.into_iter().map(|answer| Answer { name: format!("{STREAM} {}", answer.name), ..answer }).collect();
     check(&changed, expected)?;
-    println!("  {:<16}{STREAM:<24}{:>9.1} s", set_up.name, answers.ms / 1e3);
-    bench.record(set_up.name, STREAM, Sample::new(answers.ms));
+    record(bench, (set_up.name, STREAM), answers.ms, [before, mix_so_far(&server)?]);
     times.insert(STREAM.to_owned(), answers.ms);
     server.stop()?;
     Ok(times)
 }
 
-/// Bytes read and written so far, by [`CLASSES`].
-fn bytes_by_class(server: &Server) -> Result<[[f64; 2]; CLASSES.len()]> {
-    let mut bytes = [[0.0; 2]; CLASSES.len()];
-    for (class, [read, written]) in CLASSES.iter().zip(&mut bytes) {
-        *read = server.number(&format!("SELECT bytes FROM system.io WHERE class = '{class}'"))?;
-        *written = server.number(&format!("SELECT written_bytes FROM system.io WHERE class = '{class}'"))?;
+/// Requests and bytes of one class.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mix {
+    reads: f64,
+    read_bytes: f64,
+    writes: f64,
+    written_bytes: f64,
+}
+
+/// Requests and bytes so far, by [`CLASSES`].
+fn mix_so_far(server: &Server) -> Result<[Mix; CLASSES.len()]> {
+    let mut mixes = [Mix::default(); CLASSES.len()];
+    for (class, mix) in CLASSES.iter().zip(&mut mixes) {
+        let sql = format!("SELECT reads, bytes, writes, written_bytes FROM system.io WHERE class = '{class}'");
+        let columns = server.columns(&sql)?;
+        let value = |at: usize| columns.get(at).and_then(|values| values.first()).copied().unwrap_or(f64::NAN);
+        *mix = Mix { reads: value(0), read_bytes: value(1), writes: value(2), written_bytes: value(3) };
     }
-    Ok(bytes)
+    Ok(mixes)
+}
+
+/// Shows and keeps the time of what a set-up ran, and its requests by class (hStorage-DB and Hetero-DB, figure 11).
+fn record(bench: &mut Bench, (set_up, what): (&str, &str), ms: f64, [before, after]: [[Mix; CLASSES.len()]; 2]) {
+    let mut sample = Sample::new(ms);
+    let mut shown = String::new();
+    for ((class, before), after) in CLASSES.iter().zip(before).zip(after) {
+        for (name, requests, bytes) in [
+            ("read", after.reads - before.reads, after.read_bytes - before.read_bytes),
+            ("written", after.writes - before.writes, after.written_bytes - before.written_bytes),
+        ] {
+            sample = sample.with(&format!("{class}_{name}_requests"), requests);
+            sample = sample.with(&format!("{class}_{name}_bytes"), bytes);
+            if requests > 0.0 {
+                shown += &format!("   {class} {name} {requests:.0}: {:.0} MB", bytes / 1e6);
+            }
+        }
+    }
+    println!("  {set_up:<16}{what:<24}{:>9.1} s{shown}", ms / 1e3);
+    bench.record(set_up, what, sample);
 }
 
 /// Fails when a statement failed, or returned another number of rows than on the first server.

@@ -8,6 +8,7 @@ use crate::bench::{Bench, Finding, Target};
 use crate::cgroup::Cgroup;
 use crate::child::Child;
 use crate::error::{Error, Result};
+use crate::plot::{self, Axis, Series};
 use crate::row::Sample;
 use crate::side::SideSpec;
 use crate::statistics::median;
@@ -107,7 +108,7 @@ pub fn point_reads(bench: &mut Bench) -> Result<()> {
 }
 
 /// Bytes of large reads that run beside small ones.
-const BESIDE_KIB: [u64; 4] = [512, 1024, 2048, 8192];
+const BESIDE_KIB: [u64; 6] = [256, 512, 1024, 2048, 4096, 8192];
 
 /// Small reads beside four streams of large ones, by how many bytes of these run at once.
 pub fn points_beside_scans(bench: &mut Bench) -> Result<()> {
@@ -135,12 +136,25 @@ pub fn points_beside_scans(bench: &mut Bench) -> Result<()> {
     };
     let p99 = |sample: &Sample| sample.value("p99_ms");
     let of = |samples: &[Sample], figure: fn(&Sample) -> f64| median(&samples.iter().map(figure).collect::<Vec<_>>());
+    let (mut waits, mut speeds) = (Vec::new(), Vec::new());
     for (((class, kib), scans), samples) in kinds.iter().zip(&scans).zip(&both) {
         let params = json!({
             "scale": scale, "class": class, "beside_bytes": kib << 10, "ms": ms, "points_per_s": 20, "streams": 4,
             "p50_ms": of(samples, |s| s.value("p50_ms")), "p99_ms": of(samples, p99), "p99_ms_alone": of(&alone, p99),
             "megabytes_per_s": of(samples, speed), "megabytes_per_s_alone": of(scans, speed),
         });
+        println!(
+            "  {class:<8}{kib:>6} KiB of others   p50, p99 {:>7.2} {:>7.2} ms, alone {:>6.2} ms   streams {:>6.0} MB/s, alone {:>6.0} MB/s",
+            of(samples, |s| s.value("p50_ms")),
+            of(samples, p99),
+            of(&alone, p99),
+            of(samples, speed),
+            of(scans, speed),
+        );
+        if *class == "point" {
+            waits.push((*kib as f64, of(samples, p99)));
+            speeds.push((*kib as f64, of(samples, speed)));
+        }
         let what = format!("{class}, {kib} KiB of others");
         let mut add = |sides, what: &str, values: &[f64], target| {
             bench.add(Finding { sides, what, values, target, params: params.clone() });
@@ -149,6 +163,11 @@ pub fn points_beside_scans(bench: &mut Bench) -> Result<()> {
         add(sides, &what, &ratios(samples, &alone, p99), Target::OPEN);
         let sides = ("speed of four streams beside small reads", "without them");
         add(sides, &what, &ratios(samples, scans, speed), Target::OPEN);
+    }
+    let x = Axis::logarithmic("KiB of others that run beside points");
+    for (y, name, points) in [("ms", "p99 of points", waits), ("MB/s", "four streams", speeds)] {
+        let series = [Series::measured(name, points)];
+        bench.draw(&format!("{name} by what runs beside points"), plot::svg(&x, &Axis::linear(y), &series));
     }
     Ok(())
 }

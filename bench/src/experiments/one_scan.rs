@@ -4,12 +4,15 @@
 //!
 //! The servers change what is in memory at epochs only, as they do by default; or take columns in between epochs, too, that are
 //! worth more than what has to make room for them (`tiering.merge = "selective"`: admission is on); or as an LRU cache does. An epoch
-//! ends the scan and the load, so that what it learned from them can push hot columns out.
+//! ends the scan and the load, so that what it learned from them can push hot columns out. One more server is neither scanned nor
+//! loaded: times are shares of what its hot statements take at the same time. How long the scan itself takes is measured on new servers.
+
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::bench::{Bench, Finding, Target};
-use crate::data::StoreClone;
+use crate::data::{Dataset, StoreClone};
 use crate::error::{Error, Result};
 use crate::row::Sample;
 use crate::server::Server;
@@ -35,7 +38,9 @@ const HOT_BYTES: &str =
     "SELECT coalesce(sum(bytes), 0) FROM system.segments WHERE tier = 'dram' AND table_name = 'orders'";
 /// Rounds of the hot statements before an epoch, and measured.
 const WARM: usize = 10;
-const MEASURED: usize = 15;
+const MEASURED: usize = 30;
+/// Scans with admission on, and with it off.
+const SCANS: usize = 3;
 /// Name in rows, and the settings; the last one is there to compare with.
 const SIDES: [(&str, &[&str]); 3] = [
     ("default", &[]),
@@ -43,9 +48,12 @@ const SIDES: [(&str, &[&str]); 3] = [
     ("LRU", &["tiering.policy=lru", "tiering.merge=always"]),
 ];
 
+/// Nobody scans or loads here: what its hot statements take tells a drift of the machine from a loss.
+const UNTOUCHED: (&str, &[&str]) = ("untouched", &[]);
+
 #[derive(Default)]
 struct Measured {
-    /// Time of the hot statements after the scan to that before it.
+    /// Time of the hot statements after the scan to that before it, each as a share of that on a server that nobody scans.
     ratios: Vec<f64>,
     /// The same after the load to that before it.
     load_ratios: Vec<f64>,
@@ -66,12 +74,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let data = bench.dataset(scale)?;
     let dram_bytes = (DRAM_BYTES * scale) as u64;
     let mut found: [Measured; 3] = Default::default();
+    let mut scan_ratios = Vec::new();
     let mut rounds = 0;
     while bench.wants_another_round(rounds) {
-        for ((name, settings), found) in SIDES.iter().zip(&mut found) {
-            let store = data.clone_store()?;
-            measure(bench, name, settings, &store, dram_bytes, found)?;
-        }
+        measure(bench, &data, dram_bytes, &mut found)?;
+        let [off, on] = scans_in_turn(bench, &data, dram_bytes)?;
+        scan_ratios.push(median(&on) / median(&off));
         rounds += 1;
     }
     let threads = bench.threads;
@@ -126,70 +134,151 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         let what = &format!("hot bytes kept in memory through the load, {name}");
         bench.add(Finding { sides, what, values: &measured.load_kept, target: Target::OPEN, params });
     }
-    let ratios: Vec<f64> = selective.scan_ms.iter().zip(&default.scan_ms).map(|(on, off)| on / off).collect();
     let what = "the scan, with admission on to off";
     let target = Target::below(1.02, 1.0);
-    bench.add(Finding { sides: (SIDES[1].0, SIDES[0].0), what, values: &ratios, target, params: params_of(selective) });
+    bench.add(Finding {
+        sides: (SIDES[1].0, SIDES[0].0),
+        what,
+        values: &scan_ratios,
+        target,
+        params: params_of(selective),
+    });
     Ok(())
 }
 
-fn measure(
-    bench: &mut Bench,
-    name: &str,
-    settings: &[&str],
-    store: &StoreClone,
-    dram_bytes: u64,
-    found: &mut Measured,
-) -> Result<()> {
-    let threads = format!("query.threads={}", bench.threads);
-    let dram = dram_bytes.to_string();
-    let mut arguments = vec!["--dram-budget", &dram, "--set", &threads, "--set", "tiering.interval=1h"];
-    arguments.extend(settings.iter().flat_map(|setting| ["--set", *setting]));
-    let server = Server::start(&store.path(), &arguments)?;
+/// One round: all servers live at the same time, and those that are compared take turns, so that a drift of the machine meets all.
+fn measure(bench: &mut Bench, data: &Dataset, dram_bytes: u64, found: &mut [Measured; 3]) -> Result<()> {
+    let sides = SIDES.iter().copied().chain([UNTOUCHED]);
+    let running: Vec<Running> =
+        sides.map(|(_, settings)| Running::start(bench, data, settings, dram_bytes)).collect::<Result<_>>()?;
     for _ in 0..3 {
-        hot(&server, WARM)?;
-        server.run_epoch()?;
+        for one in &running {
+            hot(&one.server, WARM)?;
+            one.server.run_epoch()?;
+        }
     }
-    let before_ms = median(&hot(&server, MEASURED)?);
-    let hot_bytes = server.number(HOT_BYTES)?;
-    let read = "SELECT coalesce(sum(cold_bytes), 0) FROM system.queries";
-    let read_before = server.number(read)?;
-    let scan = streams::run(server.url(), &[vec![Statement::new("scan", COLD)]])?;
-    let cold_bytes = server.number(read)? - read_before;
-    // What was read comes into memory in the background.
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    server.run_epoch()?;
-    let evicted_bytes = hot_bytes - server.number(HOT_BYTES)?;
-    let after_ms = median(&hot(&server, MEASURED)?);
-    let hot_bytes_before_load = server.number(HOT_BYTES)?;
-    let load = streams::run(server.url(), &[vec![Statement::new("load", LOAD)]])?;
-    if let Some(error) = load.all.iter().find_map(|answer| answer.rows.as_ref().err()) {
-        return Err(Error::failed(format!("the load failed: {error}")));
+    let before_ms = hot_in_turn(&running)?;
+    let scanned = phase(&running, "scan", COLD)?;
+    let loaded = phase(&running, "load", LOAD)?;
+    for (place, ((name, _), found)) in SIDES.iter().zip(found.iter_mut()).enumerate() {
+        let untouched = |ms: &[f64]| ms.last().copied().unwrap_or(f64::NAN);
+        let to_untouched = |ms: &[f64]| ms[place] / untouched(ms);
+        let (scan, load) = (&scanned[place], &loaded[place]);
+        let after_ms = scanned.iter().map(|done| done.hot_ms).collect::<Vec<_>>();
+        let after_load_ms = loaded.iter().map(|done| done.hot_ms).collect::<Vec<_>>();
+        found.ratios.push(to_untouched(&after_ms) / to_untouched(&before_ms));
+        found.load_ratios.push(to_untouched(&after_load_ms) / to_untouched(&after_ms));
+        found.kept.push(1.0 - scan.evicted_bytes / scan.hot_bytes.max(1.0));
+        found.load_kept.push(1.0 - load.evicted_bytes / load.hot_bytes.max(1.0));
+        found.scan_ms.push(scan.ms);
+        found.load_ms.push(load.ms);
+        found.evicted_bytes = found.evicted_bytes.max(scan.evicted_bytes);
+        found.load_evicted_bytes = found.load_evicted_bytes.max(load.evicted_bytes);
+        (found.hot_bytes, found.cold_bytes) = (scan.hot_bytes, scan.cold_bytes);
+        let sample = Sample::new(scan.ms)
+            .with("hot_before_ms", before_ms[place])
+            .with("hot_after_ms", after_ms[place])
+            .with("untouched_before_ms", untouched(&before_ms))
+            .with("untouched_after_ms", untouched(&after_ms))
+            .with("hot_bytes", scan.hot_bytes)
+            .with("evicted_hot_bytes", scan.evicted_bytes)
+            .with("hot_after_load_ms", after_load_ms[place])
+            .with("load_ms", load.ms)
+            .with("evicted_hot_bytes_load", load.evicted_bytes);
+        bench.record(name, "scan", sample);
     }
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    server.run_epoch()?;
-    let load_evicted_bytes = hot_bytes_before_load - server.number(HOT_BYTES)?;
-    let after_load_ms = median(&hot(&server, MEASURED)?);
-    server.stop()?;
-    found.ratios.push(after_ms / before_ms);
-    found.load_ratios.push(after_load_ms / after_ms);
-    found.kept.push(1.0 - evicted_bytes / hot_bytes.max(1.0));
-    found.load_kept.push(1.0 - load_evicted_bytes / hot_bytes_before_load.max(1.0));
-    found.scan_ms.push(scan.ms);
-    found.load_ms.push(load.ms);
-    found.evicted_bytes = found.evicted_bytes.max(evicted_bytes);
-    found.load_evicted_bytes = found.load_evicted_bytes.max(load_evicted_bytes);
-    (found.hot_bytes, found.cold_bytes) = (hot_bytes, cold_bytes);
-    let sample = Sample::new(scan.ms)
-        .with("hot_before_ms", before_ms)
-        .with("hot_after_ms", after_ms)
-        .with("hot_bytes", hot_bytes)
-        .with("evicted_hot_bytes", evicted_bytes)
-        .with("hot_after_load_ms", after_load_ms)
-        .with("load_ms", load.ms)
-        .with("evicted_hot_bytes_load", load_evicted_bytes);
-    bench.record(name, "scan", sample);
+    for one in running {
+        one.server.stop()?;
+    }
     Ok(())
+}
+
+/// A server, and then its data.
+struct Running {
+    server: Server,
+    _store: StoreClone,
+}
+
+impl Running {
+    fn start(bench: &Bench, data: &Dataset, settings: &[&str], dram_bytes: u64) -> Result<Self> {
+        let store = data.clone_store()?;
+        let threads = format!("query.threads={}", bench.threads);
+        let dram = dram_bytes.to_string();
+        let mut arguments = vec!["--dram-budget", &dram, "--set", &threads, "--set", "tiering.interval=1h"];
+        arguments.extend(settings.iter().flat_map(|setting| ["--set", *setting]));
+        Ok(Self { server: Server::start(&store.path(), &arguments)?, _store: store })
+    }
+}
+
+/// What a server did in one phase.
+#[derive(Debug, Clone, Default)]
+struct Done {
+    /// Time of the statement of the phase.
+    ms: f64,
+    /// Bytes that it read from disk.
+    cold_bytes: f64,
+    /// Bytes of the hot columns in memory before it, and those of them that left.
+    hot_bytes: f64,
+    evicted_bytes: f64,
+    /// Time of the hot statements afterwards.
+    hot_ms: f64,
+}
+
+/// Runs a statement on all servers but the last one, which stays untouched, and an epoch on all; then the hot statements in turn.
+fn phase(running: &[Running], name: &str, sql: &str) -> Result<Vec<Done>> {
+    let read = "SELECT coalesce(sum(cold_bytes), 0) FROM system.queries";
+    let mut done = vec![Done::default(); running.len()];
+    for (place, (one, done)) in running.iter().zip(&mut done).enumerate() {
+        done.hot_bytes = one.server.number(HOT_BYTES)?;
+        if place + 1 == running.len() {
+            continue;
+        }
+        let read_before = one.server.number(read)?;
+        let answers = streams::run(one.server.url(), &[vec![Statement::new(name, sql)]])?;
+        if let Some(error) = answers.all.iter().find_map(|answer| answer.rows.as_ref().err()) {
+            return Err(Error::failed(format!("the {name} failed: {error}")));
+        }
+        done.ms = answers.ms;
+        done.cold_bytes = one.server.number(read)? - read_before;
+    }
+    // What was read comes into memory in the background.
+    std::thread::sleep(Duration::from_secs(3));
+    for (one, done) in running.iter().zip(&mut done) {
+        one.server.run_epoch()?;
+        done.evicted_bytes = done.hot_bytes - one.server.number(HOT_BYTES)?;
+    }
+    for (done, ms) in done.iter_mut().zip(hot_in_turn(running)?) {
+        done.hot_ms = ms;
+    }
+    Ok(done)
+}
+
+/// Median time of the hot statements on each server.
+fn hot_in_turn(running: &[Running]) -> Result<Vec<f64>> {
+    let mut times = vec![Vec::new(); running.len()];
+    for _ in 0..MEASURED {
+        for (one, times) in running.iter().zip(&mut times) {
+            times.extend(hot(&one.server, 1)?);
+        }
+    }
+    Ok(times.iter().map(|times| median(times)).collect())
+}
+
+/// Times of a cold scan on new servers, with admission off and on in turn.
+fn scans_in_turn(bench: &Bench, data: &Dataset, dram_bytes: u64) -> Result<[Vec<f64>; 2]> {
+    let mut times = [Vec::new(), Vec::new()];
+    for turn in 0..SCANS {
+        for step in 0..2 {
+            let place = (turn + step) % 2;
+            let one = Running::start(bench, data, SIDES[place].1, dram_bytes)?;
+            hot(&one.server, 2)?;
+            one.server.run_epoch()?;
+            let answers = streams::run(one.server.url(), &[vec![Statement::new("scan", COLD)]])?;
+            times[place].push(answers.ms);
+            one.server.stop()?;
+        }
+    }
+    Ok(times)
 }
 
 /// Times of rounds of the hot statements.
