@@ -1,10 +1,13 @@
 //! For whom a call is made.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// Name of the user where a server is open and the client gave none.
 pub const ANONYMOUS: &str = "anonymous";
 
 /// For whom a call is made, and how that was shown. Two that are equal may share a session.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     /// Name of the user.
     pub user: String,
@@ -16,7 +19,7 @@ pub struct Principal {
 }
 
 /// What showed who a caller is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Proof {
     /// Nothing is to be shown: a program that has the engine inside.
     Inside,
@@ -31,7 +34,33 @@ pub(crate) enum Proof {
     Certificate { version: String },
     /// A token, by its fingerprint, of a user whose rights and password then had this version.
     Token { fingerprint: String, version: String },
+    /// A token of an issuer (JWT) with the name of a user whose rights and password then had this version; empty for the user of
+    /// the configuration.
+    Jwt { version: String, expiry: Expiry },
 }
+
+/// When a JWT ends; the same for all clones of a principal. It makes no difference between principals: who shows a renewed token
+/// goes on in the same session.
+#[derive(Debug, Clone)]
+pub(crate) struct Expiry(Arc<AtomicU64>);
+
+impl Expiry {
+    pub(crate) fn new(unix_us: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(unix_us)))
+    }
+
+    pub(crate) fn unix_us(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl PartialEq for Expiry {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Expiry {}
 
 impl Principal {
     /// Whoever calls an open server; everything is allowed as long as it is open.
@@ -45,7 +74,14 @@ impl Principal {
         Self { proof: Proof::Inside, ..Self::anonymous(user) }
     }
 
+    /// Lets it go on as long as an equal one that was shown later, where that ends later.
+    pub fn renew(&self, later: &Self) {
+        if let (Proof::Jwt { expiry: own, .. }, Proof::Jwt { expiry: later, .. }) = (&self.proof, &later.proof) {
+            own.0.fetch_max(later.unix_us(), Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn has_token(&self) -> bool {
-        matches!(self.proof, Proof::Token { .. })
+        matches!(self.proof, Proof::Token { .. } | Proof::Jwt { .. })
     }
 }

@@ -3,10 +3,12 @@
 //! Whoever may change users is a superuser: the user of the configuration, users made so, and everybody while there is no
 //! user at all. Others may change their own password, and their tokens. One superuser always remains, so that a server that
 //! has been closed is not opened by a statement. Who shows a token changes nothing of this: what it may do would outlast it.
+//!
+//! - `federated`: users who show a token of an issuer (JWT)
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -15,11 +17,14 @@ use terrace_model::clock::Clock;
 use tokio::sync::{Semaphore, watch};
 
 use crate::error::{AccessError, LoginError, Result};
+use crate::issuer::Issuer;
 use crate::principal::{Principal, Proof};
 use crate::record::{Records, TOKEN, TokenRecord, USER, UserRecord, load, store, token_key};
 use crate::remembered::Remembered;
 use crate::secret::{new_token, random_secret, token_fingerprint};
 use crate::{password, record};
+
+mod federated;
 
 /// Bytes of the longest name.
 const LONGEST_NAME: usize = 63;
@@ -134,6 +139,8 @@ pub struct Users {
     waiting: AtomicUsize,
     /// Changes that wait, or are made.
     waiting_changes: AtomicUsize,
+    /// The issuer whose tokens are taken, if there is one.
+    issuer: OnceLock<Arc<Issuer>>,
 }
 
 impl std::fmt::Debug for Users {
@@ -162,6 +169,7 @@ impl Users {
             checks: Arc::new(Semaphore::new(CHECKS)),
             waiting: AtomicUsize::new(0),
             waiting_changes: AtomicUsize::new(0),
+            issuer: OnceLock::new(),
         }))
     }
 
@@ -263,6 +271,10 @@ impl Users {
             Proof::None => self.is_open(),
             Proof::Password { version } => {
                 self.state.read().users.get(&principal.user).is_some_and(|user| user.version == *version)
+            }
+            Proof::Jwt { expiry, .. } => {
+                expiry.unix_us() > self.clock.unix_us()
+                    && self.federated(&principal.user, expiry.unix_us()).is_some_and(|now| now == *principal)
             }
             Proof::Certificate { .. } => self.check_certified(&principal.user).is_some_and(|now| now == *principal),
             Proof::Token { fingerprint, .. } => {

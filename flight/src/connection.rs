@@ -4,7 +4,6 @@
 //! the calls on it, and its drop closes the connection's sessions.
 
 use std::{
-    collections::HashMap,
     io,
     net::IpAddr,
     pin::Pin,
@@ -45,8 +44,8 @@ pub(crate) struct Connection {
     core: Arc<Core>,
     /// Its client.
     pub(crate) peer: Peer,
-    /// Sessions by principal: a proxy may send calls of several users over one connection.
-    sessions: Mutex<HashMap<Principal, Arc<Session>>>,
+    /// Sessions, one of each principal: a proxy may send calls of several users over one connection.
+    sessions: Mutex<Vec<Arc<Session>>>,
 }
 
 impl Connection {
@@ -58,20 +57,21 @@ impl Connection {
     /// The session of a principal on this connection; the first call opens it.
     pub(crate) fn session(&self, sessions: &Sessions, principal: Principal) -> Result<Arc<Session>, Status> {
         let mut own = self.sessions.lock();
-        if let Some(session) = own.get(&principal) {
+        if let Some(session) = own.iter().find(|session| session.principal == principal).cloned() {
             if session.has_ended() {
-                own.remove(&principal);
+                own.retain(|other| !Arc::ptr_eq(other, &session));
                 return Err(sessions.ended());
             }
+            session.principal.renew(&principal);
             session.touch();
-            return Ok(session.clone());
+            return Ok(session);
         }
-        let is_outdated = |known: &&Principal| known.user == principal.user && !sessions.is_current(known);
-        if let Some(outdated) = own.keys().find(is_outdated).cloned() {
+        let is_outdated = |session: &Arc<Session>| {
+            session.principal.user == principal.user && !sessions.is_current(&session.principal)
+        };
+        if let Some(place) = own.iter().position(is_outdated) {
             // Its client hears that it ended, and that its transaction did.
-            if let Some(session) = own.remove(&outdated) {
-                sessions.close(&session);
-            }
+            sessions.close(&own.remove(place));
             return Err(sessions.ended());
         }
         if own.len() >= MOST_USERS {
@@ -79,21 +79,23 @@ impl Connection {
                 "{MOST_USERS} users have sessions on this connection, which is the limit: close some sessions, or open another connection"
             )));
         }
-        let session = sessions.open(principal.clone(), self.peer.address)?;
-        own.insert(principal, session.clone());
+        let session = sessions.open(principal, self.peer.address)?;
+        own.push(session.clone());
         Ok(session)
     }
 
     /// Removes the session of a principal; a later call opens a new one.
     pub(crate) fn take_session(&self, principal: &Principal) -> Option<Arc<Session>> {
-        self.sessions.lock().remove(principal)
+        let mut own = self.sessions.lock();
+        let place = own.iter().position(|session| session.principal == *principal)?;
+        Some(own.remove(place))
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.core.metrics.add_connections(-1);
-        for session in self.sessions.get_mut().values() {
+        for session in self.sessions.get_mut().iter() {
             self.core.sessions.close(session);
         }
     }

@@ -12,6 +12,7 @@
 //!
 //! - [`action`]: actions: prepared statements, transactions, cancelling, session options
 //! - [`auth`]: credentials and users
+//! - [`bearer`]: tokens that callers show
 //! - [`bodies`]: bodies of uploaded messages in aligned memory
 //! - [`connection`]: one client connection and its sessions
 //! - [`encode`]: batches to Flight messages
@@ -43,6 +44,7 @@
 
 mod action;
 mod auth;
+mod bearer;
 mod bodies;
 mod connection;
 mod encode;
@@ -74,6 +76,7 @@ mod ticket;
 mod types;
 mod upload;
 
+pub use bearer::{BearerError, check_bearer};
 pub use bodies::LARGE_BODY_BYTES;
 pub use connection::Peer;
 pub use engine::*;

@@ -17,11 +17,12 @@ use std::{
 
 use parking_lot::Mutex;
 use terrace_access::{LoginError, Users};
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use tonic::{Code, Extensions, Status, metadata::MetadataMap};
 
 use crate::{
     auth::Credentials,
+    bearer::{BearerError, check_bearer},
     connection::Connection,
     engine::{Engine, Principal, SessionId},
     error,
@@ -82,6 +83,8 @@ pub(crate) struct Sessions {
     max_sessions: usize,
     by_token: Mutex<HashMap<String, Arc<Session>>>,
     all: Mutex<HashMap<SessionId, Weak<Session>>>,
+    /// Told when a session begins that ends at a known time.
+    expiring: Notify,
 }
 
 impl Sessions {
@@ -101,6 +104,7 @@ impl Sessions {
             max_sessions: options.max_sessions,
             by_token: Mutex::default(),
             all: Mutex::default(),
+            expiring: Notify::new(),
         }
     }
 
@@ -163,8 +167,14 @@ impl Sessions {
                 ))
             }
             Credentials::Bearer(token) => {
-                let unknown = || Status::unauthenticated("the token is unknown or expired: log in again");
-                users.check_token(token).ok_or_else(unknown)
+                let checked = check_bearer(users, &self.logins, address(extensions), token).await;
+                checked.map_err(|error| match error {
+                    BearerError::Wrong => Status::unauthenticated("the token is unknown or expired: log in again"),
+                    BearerError::Later { retry_after } => {
+                        let message = "too many wrong tokens came from this address, or wait for keys of their issuer";
+                        error::retry_later(Code::ResourceExhausted, message, retry_after)
+                    }
+                })
             }
             Credentials::Basic { user, password } => {
                 let address = address(extensions);
@@ -224,6 +234,9 @@ impl Sessions {
             has_ended: AtomicBool::new(false),
         });
         self.all.lock().insert(id, Arc::downgrade(&session));
+        if self.time_left(&session).is_some() {
+            self.expiring.notify_one();
+        }
         Ok(session)
     }
 
@@ -254,6 +267,19 @@ impl Sessions {
         }
         session.touch();
         Some(session)
+    }
+
+    /// Time until a session ends by itself, with what its client showed; `None`: it does not, or a change of users tells.
+    fn time_left(&self, session: &Session) -> Option<Duration> {
+        self.users.as_ref()?.time_left(&session.principal)
+    }
+
+    /// Time until the first session or token expires; `None`: none will.
+    fn next_expiry(&self) -> Option<Duration> {
+        let open: Vec<Arc<Session>> = self.all.lock().values().filter_map(Weak::upgrade).collect();
+        let of_sessions = open.iter().filter_map(|session| self.time_left(session)).min();
+        let of_tokens = self.users.as_ref().and_then(|users| users.next_expiry());
+        of_sessions.into_iter().chain(of_tokens).min()
     }
 
     fn is_expired(&self, session: &Session) -> bool {
@@ -308,7 +334,7 @@ impl Sessions {
         let mut changes = self.users.as_ref().map(|users| users.changes());
         loop {
             let mut pause = self.ttl.map_or(LONGEST, |ttl| (ttl / 4).clamp(Duration::from_millis(100), LONGEST));
-            if let Some(expiry) = self.users.as_ref().and_then(|users| users.next_expiry()) {
+            if let Some(expiry) = self.next_expiry() {
                 pause = pause.min(expiry);
             }
             let change = async {
@@ -323,6 +349,7 @@ impl Sessions {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = change => {}
+                () = self.expiring.notified() => {}
             }
             while self.close_expired() {
                 tokio::time::sleep(AFTER_CHANGE).await;

@@ -170,7 +170,9 @@ fn file_access(config: &Config) -> FileAccess {
     let write_roots = roots(&config.files.write_roots);
     let mut protected: Vec<PathBuf> = config.files.protected.as_deref().map_or_else(Vec::new, listed);
     protected.extend(config.tiers.nvm.path.as_deref().map(pool_file));
-    protected.extend([&config.tls.cert, &config.tls.key, &config.tls.client_ca].into_iter().flatten().cloned());
+    let (tls, oidc) = (&config.tls, &config.oidc);
+    let named = [&tls.cert, &tls.key, &tls.client_ca, &oidc.keys_file, &oidc.ca];
+    protected.extend(named.into_iter().flatten().cloned());
     FileAccess::new(read_roots, write_roots, protected)
         .with_set_roots(config.files.read_roots.is_some(), config.files.write_roots.is_some())
 }

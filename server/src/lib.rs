@@ -27,6 +27,7 @@
 //! - [`metrics`]: Prometheus metrics
 //! - [`moves`]: `terrace moves`
 //! - [`network`]: connections, with and without TLS
+//! - `oidc`: the issuer of tokens: where its keys come from
 //! - [`placement`]: `terrace placement`
 //! - [`serve`]: start and stop of a server
 //! - [`sql`]: `terrace sql`
@@ -60,6 +61,7 @@ pub mod memory_watch;
 pub mod metrics;
 pub mod moves;
 pub mod network;
+mod oidc;
 pub mod placement;
 pub mod serve;
 pub mod sql;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
+use terrace_access::Issuer;
 use terrace_flight::{FlightMetrics, OperationSnapshot};
 use terrace_planner_ext::engine::{
     DURATION_BUCKETS_US, Engine, MiningCounters, Outcome, RunCounters, StatementKind, StatementState,
@@ -583,6 +584,9 @@ pub fn network(out: &mut Exposition, figures: &NetworkFigures) {
     out.counter("terrace_network_failed_logins_total", help, figures.logins.failed() as f64);
     let help = "Attempts to log in that were refused because of many wrong ones from the same address.";
     out.counter("terrace_network_refused_logins_total", help, figures.logins.refused() as f64);
+    if let Some(issuer) = &figures.issuer {
+        oidc(out, issuer);
+    }
     let Some(tls) = &figures.tls else { return };
     let help = "TLS handshakes that failed or took too long.";
     out.counters("terrace_tls_failed_handshakes_total", help, by_listener(ListenerFigures::failed_handshakes));
@@ -593,6 +597,19 @@ pub fn network(out: &mut Exposition, figures: &NetworkFigures) {
     out.counter("terrace_tls_failed_reloads_total", help, tls.failed_reloads() as f64);
     let help = "1 while the newest TLS files cannot be used, so that earlier ones are.";
     out.gauge("terrace_tls_outdated", help, f64::from(u8::from(tls.is_outdated())));
+}
+
+/// Keys of the issuer whose tokens are taken.
+fn oidc(out: &mut Exposition, issuer: &Issuer) {
+    out.counter(
+        "terrace_oidc_key_fetches_total",
+        "Fetches of the issuer's keys that brought some.",
+        issuer.fetches() as f64,
+    );
+    let help = "Fetches of the issuer's keys that failed, or brought none of use.";
+    out.counter("terrace_oidc_failed_key_fetches_total", help, issuer.failed_fetches() as f64);
+    let help = "1 when the last fetch of the issuer's keys failed, so that earlier ones are in use, or none.";
+    out.gauge("terrace_oidc_outdated", help, f64::from(u8::from(issuer.is_outdated())));
 }
 
 /// Resident memory of this process, in bytes; 0 where `/proc` is missing.

@@ -26,6 +26,7 @@ use crate::http::{self, AppState, ServerInfo};
 use crate::instance::Instance;
 use crate::memory::MemoryPlan;
 use crate::network::{Limits, Listener, NetworkFigures, Protocol, ServerTls, TlsOptions, check_exposure};
+use crate::oidc::Oidc;
 use crate::terminal::{self, errln, outln};
 use crate::units::human_bytes;
 
@@ -55,7 +56,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Listen`] for a port in use, or an address beyond loopback without users or TLS; [`Error::File`] for
-    /// certificates that cannot be used; and errors of [`Instance::open`].
+    /// certificates and keys of an issuer that cannot be used; and errors of [`Instance::open`].
     pub fn start(config: Config) -> Result<Self> {
         if config.password.is_some() {
             check_exposure(&config, true)?;
@@ -80,7 +81,11 @@ impl Server {
                 .map(|addr| Listener::bind(&network, addr, "http.health_addr"))
                 .transpose()?,
         };
+        let oidc = Oidc::load(&config.oidc, &network)?;
         let instance = Instance::open(&config)?;
+        if let Some(oidc) = &oidc {
+            instance.engine.users().trust(Arc::clone(&oidc.issuer));
+        }
         // Which users there are, the catalog knows.
         check_exposure(&config, !instance.engine.users().is_open())?;
         let mut server = Self {
@@ -94,11 +99,11 @@ impl Server {
             stop: CancellationToken::new(),
             tasks: Vec::new(),
         };
-        server.spawn(listeners);
+        server.spawn(listeners, oidc);
         Ok(server)
     }
 
-    fn spawn(&mut self, listeners: Listeners) {
+    fn spawn(&mut self, listeners: Listeners, oidc: Option<Oidc>) {
         let Some(network) = &self.network else { return };
         // Listeners and connections live on this runtime.
         let _inside = network.enter();
@@ -131,7 +136,12 @@ impl Server {
             ("health", health.as_ref().map(Listener::figures)),
         ];
         let listeners = named.into_iter().filter_map(|(name, figures)| Some((name, figures?))).collect();
-        let network_figures = NetworkFigures { listeners, tls: self.tls.clone(), logins: service.logins() };
+        let network_figures = NetworkFigures {
+            listeners,
+            tls: self.tls.clone(),
+            logins: service.logins(),
+            issuer: oidc.as_ref().map(|oidc| Arc::clone(&oidc.issuer)),
+        };
         let memory = self.instance.memory_use();
         let state = AppState::new(Arc::clone(self.engine()), service.metrics(), info, memory, network_figures);
         let limits = |connections| Limits { connections, handshake: self.config.tls.handshake_timeout.0 };
@@ -164,6 +174,9 @@ impl Server {
         }
         if let Some(tls) = &self.tls {
             tasks.push(network.spawn(Arc::clone(tls).keep_current(self.stop.clone())));
+        }
+        if let Some(oidc) = oidc {
+            tasks.push(network.spawn(oidc.keep_current(self.stop.clone())));
         }
         self.tasks = tasks;
     }

@@ -5,6 +5,7 @@ use terrace_model::clock::ManualClock;
 use terrace_model::error::ErrorKind;
 
 use super::*;
+use crate::issuer::tests::{RSA_TOKEN, rsa_issuer};
 use crate::record::MemoryRecords;
 
 const PASSWORD: &str = "correct horse";
@@ -212,4 +213,34 @@ async fn checks_of_passwords_are_bounded() {
     }
     assert!(busy > 0 && busy <= 20, "{busy}");
     assert!(server.users.log_in("ann", PASSWORD).await.is_ok());
+}
+
+#[tokio::test]
+async fn tokens_of_an_issuer_stand_for_users_who_exist() {
+    let server = Server::new(Some("owner"));
+    let users = &server.users;
+    server.clock.advance(Duration::from_secs(1_000));
+    assert!(!users.takes_jwt(RSA_TOKEN) && users.find_jwt(RSA_TOKEN).is_none());
+    users.trust(rsa_issuer(Arc::clone(&server.clock)));
+    assert!(users.takes_jwt(RSA_TOKEN) && !users.takes_jwt("terrace_abc") && !users.takes_jwt("a.b.c.d"));
+    assert_eq!(users.log_in_by_jwt(RSA_TOKEN).await, Err(LoginError::Wrong), "there is no ann");
+    let owner = users.log_in("owner", "geheim").await.unwrap();
+    users.create_user(&owner, &new_user("ann", true)).unwrap();
+    let ann = users.log_in_by_jwt(RSA_TOKEN).await.unwrap();
+    assert!(ann.user == "ann" && ann.is_superuser && !ann.is_read_only && users.is_current(&ann));
+    assert_eq!(users.find_jwt(RSA_TOKEN), Some(ann.clone()));
+    assert_eq!(users.log_in_by_jwt("a.b.c").await, Err(LoginError::Wrong));
+    assert_eq!(kind(users.create_user(&ann, &new_user("eve", false))), ErrorKind::PermissionDenied);
+    assert_eq!(users.time_left(&ann), Some(Duration::from_secs(1_005)));
+    assert_eq!(users.time_left(&owner), None);
+
+    server.clock.advance(Duration::from_secs(1_005));
+    assert!(!users.is_current(&ann) && users.find_jwt(RSA_TOKEN).is_none());
+    let renewed = users.federated("ann", 3_000_000_000).unwrap();
+    assert_eq!(renewed, ann);
+    ann.renew(&renewed);
+    assert!(users.is_current(&ann), "a renewed token goes on in the same session");
+    let change = UserChange { password: Some("battery staple".to_owned()), is_superuser: None };
+    users.alter_user(&owner, "ann", &change).unwrap();
+    assert!(!users.is_current(&ann));
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use terrace_access::{JwtAlgorithms, JwtRules};
 use terrace_planner_ext::engine::{AdmissionPolicy, DEFAULT_GROUP, MiningMode, WorkloadGroup};
 use terrace_tier_store::io::{Class, Depth, IoRules, Turns};
 use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
@@ -58,6 +59,8 @@ section! {
         pub files: FilesConfig = FilesConfig::default(),
         /// TLS of both ports.
         pub tls: TlsConfig = TlsConfig::default(),
+        /// Logins by tokens of an OpenID Connect issuer.
+        pub oidc: OidcConfig = OidcConfig::default(),
         /// Arrow Flight SQL.
         pub flight: FlightConfig = FlightConfig::default(),
         /// HTTP: admin API, metrics, cockpit.
@@ -120,6 +123,59 @@ section! {
         pub client_users: bool = false,
         /// Time limit of a handshake, and of the first bytes of a client of Flight after it.
         pub handshake_timeout: Span = Span(Duration::from_secs(10)),
+    }
+}
+
+section! {
+    /// Logins by tokens (JWT) of an OpenID Connect issuer, at both ports, as `Authorization: Bearer`. A token names a user, who
+    /// must exist here.
+    pub struct OidcConfig {
+        /// The issuer, exactly as its tokens name it (`iss`), such as `https://login.example/realms/main`. With it, its tokens
+        /// are taken. Its keys are fetched by `/.well-known/openid-configuration` below it.
+        pub issuer: Option<String> = None,
+        /// What the tokens must be for (`aud`). Only with `issuer`.
+        pub audience: Option<String> = None,
+        /// Algorithms by which tokens may be signed, with `,` between them: RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384,
+        /// EdDSA.
+        pub algorithms: String = "RS256, ES256".to_owned(),
+        /// The claim with the name of the user. Choose one that users cannot change themselves at the issuer.
+        pub user_claim: String = "sub".to_owned(),
+        /// What is put before the name in the claim to make that of the user, such as `sso-`.
+        pub user_prefix: String = String::new(),
+        /// File with the keys of the issuer, as a JSON Web Key Set, in place of those that it publishes; read again when it changes.
+        pub keys_file: Option<PathBuf> = None,
+        /// File with the certificates of the authorities to trust for the issuer, in PEM form. Default: those of this machine.
+        pub ca: Option<PathBuf> = None,
+    }
+}
+
+impl OidcConfig {
+    /// Which tokens are right; `None` without an issuer.
+    ///
+    /// # Errors
+    /// When the settings do not fit together.
+    pub fn rules(&self) -> Result<Option<JwtRules>> {
+        let wrong = |what: &str| Err(Error::Config(what.to_owned()));
+        let algorithms = JwtAlgorithms::parse(&self.algorithms);
+        let algorithms = algorithms.map_err(|error| Error::Config(format!("oidc.algorithms: {error}")))?;
+        let (issuer, audience) = match (&self.issuer, &self.audience) {
+            (Some(issuer), Some(audience)) if !issuer.is_empty() && !audience.is_empty() => (issuer, audience),
+            (None, None) if self.keys_file.is_some() || self.ca.is_some() => {
+                return wrong("oidc.keys_file and oidc.ca are of no use without oidc.issuer and oidc.audience");
+            }
+            (None, None) => return Ok(None),
+            _ => return wrong("oidc.issuer and oidc.audience belong together: set both, or neither"),
+        };
+        if self.user_claim.is_empty() {
+            return wrong("oidc.user_claim is empty: name the claim with the user's name, such as sub");
+        }
+        Ok(Some(JwtRules {
+            issuer: issuer.clone(),
+            audience: audience.clone(),
+            algorithms,
+            user_claim: self.user_claim.clone(),
+            user_prefix: self.user_prefix.clone(),
+        }))
     }
 }
 
@@ -499,10 +555,11 @@ fn default_groups() -> BTreeMap<String, WorkloadGroupConfig> {
 }
 
 /// Sections in the order in which they are printed, with their documentation.
-pub(super) const SECTIONS: [(&str, Docs); 15] = [
+pub(super) const SECTIONS: [(&str, Docs); 16] = [
     ("", Config::DOCS),
     ("files", FilesConfig::DOCS),
     ("tls", TlsConfig::DOCS),
+    ("oidc", OidcConfig::DOCS),
     ("flight", FlightConfig::DOCS),
     ("http", HttpConfig::DOCS),
     ("memory", MemoryConfig::DOCS),

@@ -93,6 +93,18 @@ fn a_bad_value_names_its_key_and_its_source() {
     let config = load("", &[], &flags).unwrap();
     let rules = IoRules::new(order, Turns::Bytes).unwrap().with_admission_up_to(Class::Needed);
     assert_eq!((config.io.rules().unwrap(), config.io.beside_points.resolve(0)), (rules, 1 << 20));
+    for (flags, says) in [
+        (vec!["oidc.issuer=https://login.example"], "oidc.audience"),
+        (vec!["oidc.audience=terrace"], "oidc.issuer"),
+        (vec!["oidc.keys_file=keys.json"], "oidc.issuer"),
+        (vec!["oidc.algorithms=RS256,HS256"], "'HS256' is no algorithm of public keys"),
+        (vec!["oidc.algorithms=none"], "'none'"),
+        (vec!["oidc.algorithms="], "no algorithm"),
+        (vec!["oidc.issuer=https://a", "oidc.audience=b", "oidc.user_claim="], "oidc.user_claim"),
+    ] {
+        let error = load("", &[], &flags).unwrap_err().to_string();
+        assert!(error.contains("oidc.") && error.contains(says), "{flags:?}: {error}");
+    }
     let error = load("", &[], &["tiering.merge=sometimes"]).unwrap_err().to_string();
     assert!(error.contains("tiering.merge") && error.contains("`selective`"), "{error}");
     for (key, values) in [

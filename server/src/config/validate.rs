@@ -13,6 +13,7 @@ impl Config {
     /// Returns the configuration if its values are in range and fit together.
     pub(super) fn checked(self) -> Result<Self> {
         self.io.rules()?;
+        self.oidc.rules()?;
         let wrong = if self.user.is_some() != self.password.is_some() {
             "user and password belong together: set both (TERRACE_USER, TERRACE_PASSWORD) or neither"
         } else if self.password.as_deref() == Some("") {

@@ -16,7 +16,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use base64::Engine as _;
 use terrace_access::{LoginError, Principal, Users};
-use terrace_flight::{Logins, Peer, TooManyLogins};
+use terrace_flight::{BearerError, Logins, Peer, TooManyLogins, check_bearer};
 
 use super::problem::{Problem, Result};
 use super::state::{AppState, ServerInfo};
@@ -51,15 +51,21 @@ async fn authenticate(users: &Users, logins: &Logins, peer: &Peer, given: Option
         return users.check_certified(name).ok_or_else(Problem::unauthorized);
     }
     let (scheme, value) = given.and_then(|given| given.split_once(' ')).ok_or_else(Problem::unauthorized)?;
+    let busy = |detail, retry_after| Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).with_retry_after(retry_after);
     if scheme.eq_ignore_ascii_case("bearer") {
-        return users.check_token(value.trim()).ok_or_else(Problem::unauthorized);
+        let checked = check_bearer(users, logins, peer.address, value.trim()).await;
+        return checked.map_err(|error| match error {
+            BearerError::Wrong => Problem::unauthorized(),
+            BearerError::Later { retry_after } => {
+                busy("too many wrong tokens came from this address, or wait for keys of their issuer", retry_after)
+            }
+        });
     }
     let decoded = base64::engine::general_purpose::STANDARD.decode(value.trim()).ok();
     let decoded =
         decoded.filter(|_| scheme.eq_ignore_ascii_case("basic")).and_then(|bytes| String::from_utf8(bytes).ok());
     let (user, password) =
         decoded.as_deref().and_then(|decoded| decoded.split_once(':')).ok_or_else(Problem::unauthorized)?;
-    let busy = |detail, retry_after| Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).with_retry_after(retry_after);
     logins.wait(peer.address, user).await.map_err(|TooManyLogins { retry_after }| {
         busy("too many wrong passwords came from this address", retry_after)
     })?;

@@ -28,6 +28,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use terrace_access::Issuer;
 use terrace_flight::Logins;
 
 pub(crate) use accepted::Accepted;
@@ -47,4 +48,6 @@ pub struct NetworkFigures {
     pub(crate) tls: Option<Arc<ServerTls>>,
     /// Wrong passwords of both ports.
     pub(crate) logins: Arc<Logins>,
+    /// The issuer whose tokens are taken; `None` without one.
+    pub(crate) issuer: Option<Arc<Issuer>>,
 }
