@@ -1,7 +1,8 @@
 //! The io_uring engine, on a thread of its own.
 //!
 //! The thread owns the ring and every buffer of a running read or write. It sleeps in `submit_and_wait`; a request or the
-//! end of the engine wakes it through an eventfd that the ring polls. Operations above 1.5 MiB become several pieces; at most
+//! end of the engine wakes it through an eventfd that the ring polls. A thread that is awake looks at the queue once more before
+//! it sleeps, so it needs no signal. Operations above 1.5 MiB become several pieces; at most
 //! [`DEPTH`] pieces and about [`Depth::bytes`] run at once, what waits to be read has no memory yet. Completions carry slot and
 //! generation, so one can never be taken for another.
 //!
@@ -53,6 +54,10 @@ struct Queue {
     waiting: ReadQueue<Request>,
     /// Until when points are expected, on the clock of the statistics.
     points_until_us: u64,
+    /// The thread sleeps, or is about to: who adds requests has to wake it.
+    asleep: bool,
+    /// Requests came while the thread was awake, so it looks again before it sleeps.
+    arrived: bool,
     stopped: bool,
 }
 
@@ -110,16 +115,27 @@ impl Shared {
         // Reads may wait because enough of them run; the thread then looks again when one ends, which is too late for a point.
         let is_point = queue.waiting.is_point(intent);
         let is_first_point = is_point && !queue.waiting.has_point();
-        let must_signal = is_first_point || queue.waiting.len() == 0;
+        let is_news = is_first_point || queue.waiting.len() == 0;
         requests.for_each(|request| queue.waiting.push(intent, request.len as u64, request));
         if is_point {
             queue.points_until_us = self.stats.clock.now_us() + POINTS_COME_US;
         }
-        drop(queue);
         // A queue that was not empty has been signalled already, and the thread has not emptied it yet.
+        let must_signal = is_news && queue.asleep;
+        queue.arrived |= is_news;
+        queue.asleep &= !is_news;
+        drop(queue);
         if must_signal {
             self.signal();
         }
+    }
+
+    /// Called before the thread sleeps: true when requests came since the last call, so that it has to look at the queue once more.
+    fn has_news(&self) -> bool {
+        let mut queue = self.queue.lock();
+        let arrived = std::mem::take(&mut queue.arrived);
+        queue.asleep = !arrived;
+        arrived
     }
 }
 
@@ -307,6 +323,9 @@ impl Worker {
             }
         } else {
             self.issue();
+            while self.shared.has_news() {
+                self.issue();
+            }
         }
         if !self.polling {
             let poll = opcode::PollAdd::new(types::Fd(self.shared.wake.as_raw_fd()), libc::POLLIN as u32);
@@ -323,6 +342,7 @@ impl Worker {
                 return false;
             }
         }
+        self.shared.queue.lock().asleep = false;
         self.reap();
         true
     }
