@@ -161,7 +161,7 @@ fn measure(
         let before = mix_so_far(&server)?;
         let answers = streams::run(server.url(), &[vec![query.clone()]])?;
         check(&answers.all, expected)?;
-        record(bench, (set_up.name, &query.name), answers.ms, [before, mix_so_far(&server)?]);
+        record(bench, set_up, &query.name, answers.ms, [before, mix_so_far(&server)?]);
         times.insert(query.name.clone(), answers.ms);
     }
     for (group, names) in GROUPS {
@@ -174,7 +174,7 @@ fn measure(
     let changed: Vec<Answer> =
         answers.all.into_iter().map(|answer| Answer { name: format!("{STREAM} {}", answer.name), ..answer }).collect();
     check(&changed, expected)?;
-    record(bench, (set_up.name, STREAM), answers.ms, [before, mix_so_far(&server)?]);
+    record(bench, set_up, STREAM, answers.ms, [before, mix_so_far(&server)?]);
     times.insert(STREAM.to_owned(), answers.ms);
     server.stop()?;
     Ok(times)
@@ -202,7 +202,7 @@ fn mix_so_far(server: &Server) -> Result<[Mix; CLASSES.len()]> {
 }
 
 /// Shows and keeps the time of what a set-up ran, and its requests by class (hStorage-DB and Hetero-DB, figure 11).
-fn record(bench: &mut Bench, (set_up, what): (&str, &str), ms: f64, [before, after]: [[Mix; CLASSES.len()]; 2]) {
+fn record(bench: &mut Bench, set_up: &SetUp, what: &str, ms: f64, [before, after]: [[Mix; CLASSES.len()]; 2]) {
     let mut sample = Sample::new(ms);
     let mut shown = String::new();
     for ((class, before), after) in CLASSES.iter().zip(before).zip(after) {
@@ -217,8 +217,8 @@ fn record(bench: &mut Bench, (set_up, what): (&str, &str), ms: f64, [before, aft
             }
         }
     }
-    println!("  {set_up:<16}{what:<24}{:>9.1} s{shown}", ms / 1e3);
-    bench.record(set_up, what, sample);
+    println!("  {:<16}{what:<24}{:>9.1} s{shown}", set_up.name, ms / 1e3);
+    bench.record(set_up.name, what, sample);
 }
 
 /// Fails when a statement failed, or returned another number of rows than on the first server.
