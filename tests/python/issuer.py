@@ -59,6 +59,7 @@ class Issuer:
 
     SECRET = "secret of the client"
     SUBJECT_TOKEN = "a token of another system"
+    REFRESH_TOKEN = "a token to get the next one with"
 
     def __init__(self, folder):
         self.keys = [Key(folder, "one")]
@@ -95,12 +96,15 @@ class Issuer:
                 grant = form.get("grant_type", "")
                 if grant == "client_credentials":
                     user = form.get("client_id") if form.get("client_secret") == issuer.SECRET else None
+                elif grant == "refresh_token":
+                    user = "ann" if form.get("refresh_token") == issuer.REFRESH_TOKEN else None
                 else:
                     user = "ann" if form.get("subject_token") == issuer.SUBJECT_TOKEN else None
                 if user is None:
                     self.answer({"error": "invalid_client"}, 401)
                     return
                 self.answer({"access_token": issuer.token(user), "token_type": "Bearer", "expires_in": issuer.lifetime_s,
+                             "refresh_token": issuer.REFRESH_TOKEN,
                              "issued_token_type": "urn:ietf:params:oauth:token-type:access_token"})
 
             def log_message(self, *_):

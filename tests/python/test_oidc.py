@@ -147,10 +147,10 @@ def test_clients_log_in_at_the_issuer_by_themselves(tmp_path, issuer):
         common = {
             DatabaseOptions.TLS_ROOT_CERTS.value: ours.ca.read_text(),
             DatabaseOptions.OAUTH_TOKEN_URI.value: f"{issuer.url}/token",
-            DatabaseOptions.OAUTH_CLIENT_ID.value: "ann",
         }
         credentials = {
             DatabaseOptions.OAUTH_FLOW.value: OAuthFlowType.CLIENT_CREDENTIALS.value,
+            DatabaseOptions.OAUTH_CLIENT_ID.value: "ann",
             DatabaseOptions.OAUTH_CLIENT_SECRET.value: issuer.SECRET,
         }
         exchange = {
