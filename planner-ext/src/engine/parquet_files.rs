@@ -25,6 +25,8 @@ use crate::error::{Error, Result};
 const MAGIC: &[u8; 4] = b"PAR1";
 /// The length of the metadata, and the magic.
 const TAIL_BYTES: u64 = 8;
+/// A column takes more bytes of the metadata than this: it has at least a place, a type, a name and sizes.
+const LEAST_COLUMN_BYTES: u64 = 12;
 /// Most levels of nesting in metadata.
 const MOST_DEPTH: usize = 32;
 /// Most files that are remembered as valid; beyond it, all are forgotten and checked anew.
@@ -91,14 +93,20 @@ pub fn check_parquet(file: &File) -> Result<(), String> {
     let start = end
         .checked_sub(length)
         .ok_or_else(|| format!("its footer gives {length} bytes for its metadata, too many for the file"))?;
+    let most_columns = length / LEAST_COLUMN_BYTES;
     let mut columns = Vec::new();
+    let mut are_too_many = false;
     ThriftWalker::new(&read_range(file, start, length)?).walk(&mut |path, value| {
         match (path, value) {
+            ([4, 1], None) if columns.len() as u64 == most_columns => are_too_many = true,
             ([4, 1], None) => columns.push(ColumnRanges::default()),
             (_, None) => {}
             (path, Some(value)) => columns.last_mut().map_or((), |column| column.set_field(path, value)),
         };
     })?;
+    if are_too_many {
+        return Err("its metadata have more columns than bytes for them".to_owned());
+    }
     let mut left = len;
     for column in columns {
         let outside = || "a column lies outside of the file".to_owned();
@@ -362,6 +370,13 @@ mod tests {
         check_parquet(&column(10, 4)).unwrap();
         assert!(check_parquet(&column(60, 4)).unwrap_err().contains("outside"));
         assert!(check_parquet(&column(4, 60)).unwrap_err().contains("outside"));
+    }
+
+    #[test]
+    fn columns_without_bytes_take_no_memory() {
+        // Field 4, one row group: field 1, 2,000 columns without a field.
+        let metadata = [&[0x49, 0x1c, 0x19, 0xfc, 0xd0, 0x0f][..], &[0; 2_000], &[0, 0]].concat();
+        assert!(check_parquet(&with_metadata(&metadata)).unwrap_err().contains("more columns"));
     }
 
     proptest! {
