@@ -177,14 +177,11 @@ impl Server {
 
     /// Runs one statement.
     pub fn statement(&self, sql: &str) -> Result<()> {
-        let output = command(&self.program)
-            .args(["sql", "--url", &self.url, "--format", "csv", sql])
-            .output()
-            .map_err(Error::path("start", &self.program))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        Err(Error::failed(format!("'{sql}' failed: {}", String::from_utf8_lossy(&output.stderr).trim())))
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(Error::io("cannot start a runtime"))?;
+        let connection = Connection::to(&self.url);
+        let done = runtime.block_on(async { Client::connect(&connection).await?.run(sql).await });
+        done.map(drop).map_err(|error| Error::failed(format!("'{sql}' failed: {error}")))
     }
 
     /// Stops the server by SIGTERM, as a supervisor does, and waits for its end.
