@@ -91,17 +91,15 @@ fn is_demand(class: Class, direction: Direction) -> bool {
 impl Slot {
     fn finish(&self, result: Result<AlignedBuffer>) {
         let bytes = result.as_ref().ok().map(|bytes| bytes.as_slice().len());
-        let mut has_reader = true;
         let mut inner = self.inner.lock();
         let leftover = match std::mem::replace(&mut inner.phase, Phase::Gone) {
             Phase::Queued | Phase::Running => {
+                // Who sees the result, or that nothing is in flight, must find it recorded.
+                self.record(bytes.unwrap_or_default());
                 inner.phase = Phase::Done(result);
                 None
             }
-            Phase::Abandoned => {
-                has_reader = false;
-                Some(result)
-            }
+            Phase::Abandoned => Some(result),
             finished @ (Phase::Done(_) | Phase::Gone) => {
                 inner.phase = finished;
                 return;
@@ -114,22 +112,25 @@ impl Slot {
         drop(leftover);
         drop(kept);
         self.count_finished(bytes);
-        if let Some(bytes) = bytes.filter(|bytes| has_reader && *bytes > 0) {
-            let wait_us = self.stats.clock.now_us().saturating_sub(self.since_us);
-            let sums = match self.direction {
-                Direction::Read => self.stats.class_reads(self.class),
-                Direction::Write => self.stats.class_writes(self.class),
-            };
-            sums.record(bytes as u64, wait_us);
-        }
         self.ready.notify_all();
         if let Some(waker) = waker {
             waker.wake();
         }
     }
-}
 
-impl Slot {
+    /// Records the bytes that a handle gets, and how long it waited for them.
+    fn record(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let wait_us = self.stats.clock.now_us().saturating_sub(self.since_us);
+        let sums = match self.direction {
+            Direction::Read => self.stats.class_reads(self.class),
+            Direction::Write => self.stats.class_writes(self.class),
+        };
+        sums.record(bytes as u64, wait_us);
+    }
+
     /// Counts the end of the operation: with its number of bytes, or `None` when it was withdrawn or failed.
     fn count_finished(&self, bytes: Option<usize>) {
         if is_demand(self.class, self.direction) {
@@ -295,6 +296,25 @@ mod tests {
             completer.complete(AlignedBuffer::copy_of(&[1], 64));
             assert_eq!(stats.demand.sums().bytes, bytes, "{direction:?}");
         }
+    }
+
+    /// Looks at the statistics when it is dropped: after the result is there, before the end is counted.
+    struct Look(Arc<IoStats>, Arc<Mutex<u64>>);
+
+    impl Drop for Look {
+        fn drop(&mut self) {
+            *self.1.lock() = self.0.class_writes(Class::Spill).sums().bytes;
+        }
+    }
+
+    #[test]
+    fn bytes_are_recorded_before_anybody_sees_the_end() {
+        let (stats, seen) = (Arc::new(IoStats::default()), Arc::default());
+        let (handle, completer) = handle_pair(&stats, Class::Spill, Direction::Write);
+        handle.keep(Arc::new(Look(Arc::clone(&stats), Arc::clone(&seen))));
+        completer.complete(AlignedBuffer::copy_of(&[1], 64));
+        assert_eq!(*seen.lock(), 1);
+        assert!(handle.is_ready());
     }
 
     #[test]
