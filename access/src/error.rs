@@ -1,13 +1,15 @@
-//! Errors of changes of users and tokens, and of logins. None holds a secret.
+//! Errors of changes of users, tokens and rights, and of logins. None holds a secret.
 
 use std::time::Duration;
 
 use terrace_model::error::ErrorKind;
 
-/// Result of a change of users and tokens.
+use crate::right::Securable;
+
+/// Result of a change of users, tokens and rights.
 pub type Result<T, E = AccessError> = std::result::Result<T, E>;
 
-/// Why a change of users or tokens was refused.
+/// Why a change of users, tokens or rights was refused.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AccessError {
     /// A name that cannot be one.
@@ -15,7 +17,7 @@ pub enum AccessError {
         "'{name}' cannot be the name of a {kind}: it must have 1 to 63 bytes, without ':', '/' and control characters"
     )]
     BadName {
-        /// "user" or "token".
+        /// "user", "role" or "token".
         kind: &'static str,
         /// The name.
         name: String,
@@ -26,7 +28,7 @@ pub enum AccessError {
     /// The name is taken.
     #[error("{kind} '{name}' already exists")]
     Exists {
-        /// "user" or "token".
+        /// "user", "role" or "token".
         kind: &'static str,
         /// The name.
         name: String,
@@ -34,7 +36,7 @@ pub enum AccessError {
     /// There is no such user or token.
     #[error("{kind} '{name}' does not exist")]
     Missing {
-        /// "user" or "token".
+        /// "user", "role" or "token".
         kind: &'static str,
         /// The name.
         name: String,
@@ -48,16 +50,51 @@ pub enum AccessError {
     /// The caller lacks the right.
     #[error("{0}")]
     Denied(&'static str),
+    /// The caller may not give rights on this object away.
+    #[error("permission denied for {0}: only its owner and superusers give rights on it, and its ownership, away")]
+    NotOwner(Securable),
+    /// A name that stands for everybody.
+    #[error("'public' stands for everybody; it is no name of a user or role")]
+    Reserved,
+    /// A right that cannot be held on such an object.
+    #[error("{right} is no right on a {kind}; there are {known}")]
+    NotApplicable {
+        /// The right.
+        right: &'static str,
+        /// Kind of the object.
+        kind: &'static str,
+        /// The rights that there are.
+        known: String,
+    },
+    /// A role would be a member of itself.
+    #[error("role '{role}' is a member of '{member}' already, directly or through others")]
+    Circle {
+        /// The role.
+        role: String,
+        /// Its member to be.
+        member: String,
+    },
+    /// Roles in roles in roles, too far.
+    #[error("roles in roles would be more than {0} deep")]
+    TooDeep(usize),
+    /// A user or role that owns something.
+    #[error("'{name}' cannot be dropped: it owns {objects}; give that to another with ALTER .. OWNER TO, or drop it first")]
+    Owns {
+        /// The user or role.
+        name: String,
+        /// What it owns.
+        objects: String,
+    },
     /// Too many users, or tokens of a user.
     #[error("there are {most} {kind}s, which is the limit; drop some first")]
     TooMany {
-        /// "user" or "token".
+        /// "user", "role" or "token".
         kind: &'static str,
         /// The limit.
         most: usize,
     },
     /// Many changes wait for each other.
-    #[error("too many changes of users and tokens are being made; try again later")]
+    #[error("too many changes of users, tokens and rights are being made; try again later")]
     Busy,
     /// The password cannot be hashed.
     #[error("the password cannot be hashed: {0}")]
@@ -65,7 +102,7 @@ pub enum AccessError {
     /// What is stored cannot be read.
     #[error("what the catalog holds of {kind} '{name}' cannot be read: {message}")]
     BadRecord {
-        /// "user" or "token".
+        /// "user", "role" or "token".
         kind: &'static str,
         /// Its key.
         name: String,
@@ -81,12 +118,16 @@ impl AccessError {
     /// Its kind, by what the caller can do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::BadName { .. } | Self::BadPassword => ErrorKind::InvalidArgument,
+            Self::BadName { .. } | Self::BadPassword | Self::Reserved | Self::NotApplicable { .. } => {
+                ErrorKind::InvalidArgument
+            }
             Self::Exists { .. } => ErrorKind::AlreadyExists,
             Self::Missing { .. } => ErrorKind::NotFound,
-            Self::Configured(_) | Self::LastSuperuser(_) => ErrorKind::FailedPrecondition,
-            Self::Denied(_) => ErrorKind::PermissionDenied,
-            Self::TooMany { .. } | Self::Busy => ErrorKind::ResourceExhausted,
+            Self::Configured(_) | Self::LastSuperuser(_) | Self::Circle { .. } | Self::Owns { .. } => {
+                ErrorKind::FailedPrecondition
+            }
+            Self::Denied(_) | Self::NotOwner(_) => ErrorKind::PermissionDenied,
+            Self::TooMany { .. } | Self::TooDeep(_) | Self::Busy => ErrorKind::ResourceExhausted,
             Self::Hash(_) => ErrorKind::Internal,
             Self::BadRecord { .. } => ErrorKind::DataLoss,
             Self::Catalog(error) => error.kind(),

@@ -1,21 +1,26 @@
-//! Who may use a server: users with passwords, tokens, and tokens of an issuer (JWT).
+//! Who may use a server, and what for: users with passwords, tokens, tokens of an issuer (JWT), roles and rights.
 //!
 //! [`Users`] keeps them in memory and in the catalog ([`Records`]). Flight and HTTP ask it for whom a call is made; SQL
 //! statements and the command line change it. A server without any user is open to everybody who reaches it.
 //!
+//! - `authority`: what a user may do
 //! - `error`: errors of changes and of logins
+//! - `grants`: roles, members, owners and grants at one moment
 //! - `issuer`: the issuer whose tokens are taken: its keys, and tokens that were right
 //! - `jwk`: the public keys of an issuer
 //! - `jwt`: which tokens of an issuer are right, and whom they name
 //! - `password`: hashes of passwords
 //! - `principal`: for whom a call is made
-//! - `record`: what is stored of users and tokens
+//! - `record`: what is stored of users, tokens and rights
+//! - `right`: rights, and what they are held on
 //! - `secret`: random secrets, and their fingerprints
 //! - `remembered`: passwords that were right a moment ago
 //! - `signatures`: signatures of JWT
-//! - `users`: all users and tokens of a server
+//! - `users`: all users, tokens and rights of a server
 
+mod authority;
 mod error;
+mod grants;
 mod issuer;
 mod jwk;
 mod jwt;
@@ -23,14 +28,20 @@ mod password;
 mod principal;
 mod record;
 mod remembered;
+mod right;
 mod secret;
 mod signatures;
 mod users;
 
+pub use authority::Authority;
 pub use error::{AccessError, LoginError, Result};
+pub use grants::PUBLIC;
 pub use issuer::{Issuer, KeyFetch, KeySource};
 pub use jwt::{JwtAlgorithms, JwtRules};
 pub use principal::{ANONYMOUS, Principal};
 pub use record::{MemoryRecords, Records};
+pub use right::{Right, Securable};
 pub use secret::random_secret;
-pub use users::{NewToken, NewUser, Owner, Token, User, UserChange, Users};
+pub use users::{
+    Granted, Granting, NewToken, NewUser, Owner, Role, Token, User, UserChange, Users, WhichRights,
+};

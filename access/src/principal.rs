@@ -11,7 +11,7 @@ pub const ANONYMOUS: &str = "anonymous";
 pub struct Principal {
     /// Name of the user.
     pub user: String,
-    /// Whether the user may make, change and drop users.
+    /// Whether the user may do everything, such as make, change and drop users.
     pub is_superuser: bool,
     /// Whether all changes are refused: the token is for reading only.
     pub is_read_only: bool,
@@ -78,6 +78,14 @@ impl Principal {
     pub fn renew(&self, later: &Self) {
         if let (Proof::Jwt { expiry: own, .. }, Proof::Jwt { expiry: later, .. }) = (&self.proof, &later.proof) {
             own.0.fetch_max(later.unix_us(), Ordering::Relaxed);
+        }
+    }
+
+    /// Who owns what the caller makes; `None` where the caller showed nothing.
+    pub fn owner_name(&self) -> Option<&str> {
+        match self.proof {
+            Proof::Inside | Proof::None => None,
+            _ => Some(&self.user),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is stored of users and tokens: JSON under a kind and a name. No record holds a secret.
+//! What is stored of users, tokens, roles and rights: JSON under a kind and a name. No record holds a secret.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use terrace_model::Result as StoreResult;
 
 use crate::error::{AccessError, Result};
+use crate::right::{Right, Securable};
 
 /// Where records are kept: the catalog.
 pub trait Records: Send + Sync {
@@ -55,6 +56,13 @@ pub(crate) const USER: &str = "user";
 /// Kind of the records of tokens; their names are `user/token`.
 pub(crate) const TOKEN: &str = "token";
 
+/// Kind of the records of roles; their names are those of the roles.
+pub(crate) const ROLE: &str = "role";
+/// Kind of the records of members of roles; their names are those of the members.
+pub(crate) const MEMBER: &str = "role_member";
+/// Kind of the records of owners and grants; see [`Securable`] for their names.
+pub(crate) const OBJECT_RIGHTS: &str = "object_rights";
+
 /// A user.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct UserRecord {
@@ -87,6 +95,57 @@ impl TokenRecord {
     pub(crate) fn key(&self) -> String {
         token_key(&self.user, &self.name)
     }
+}
+
+/// A role.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RoleRecord {
+    pub(crate) made_unix_us: u64,
+}
+
+/// The roles of a user or role.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct MemberRecord {
+    pub(crate) roles: Vec<GrantedRole>,
+}
+
+/// A role that somebody is a member of.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct GrantedRole {
+    pub(crate) role: String,
+    /// Who granted it.
+    pub(crate) by: String,
+    pub(crate) made_unix_us: u64,
+}
+
+/// Owner and grants of an object.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ObjectRecord {
+    pub(crate) object: Securable,
+    /// `None`: it was made before rights were, or while the server was open.
+    pub(crate) owner: Option<String>,
+    pub(crate) grants: Vec<GrantRecord>,
+}
+
+impl ObjectRecord {
+    pub(crate) fn new(object: Securable) -> Self {
+        Self { object, owner: None, grants: Vec::new() }
+    }
+
+    /// Whether it says nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.owner.is_none() && self.grants.is_empty()
+    }
+}
+
+/// A granted right.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct GrantRecord {
+    pub(crate) grantee: String,
+    pub(crate) right: Right,
+    /// Who granted it.
+    pub(crate) by: String,
+    pub(crate) made_unix_us: u64,
 }
 
 /// The name of the record of a token.

@@ -1,13 +1,14 @@
-//! All users and tokens of a server.
+//! All users, tokens and rights of a server.
 //!
 //! Whoever may change users is a superuser: the user of the configuration, users made so, and everybody while there is no
 //! user at all. Others may change their own password, and their tokens. One superuser always remains, so that a server that
 //! has been closed is not opened by a statement. Who shows a token changes nothing of this: what it may do would outlast it.
 //!
 //! - `federated`: users who show a token of an issuer (JWT)
+//! - `granting`: roles, owners and grants
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ use subtle::ConstantTimeEq;
 use terrace_model::clock::Clock;
 use tokio::sync::{Semaphore, watch};
 
+use crate::authority::Authority;
 use crate::error::{AccessError, LoginError, Result};
+use crate::grants::Grants;
 use crate::issuer::Issuer;
 use crate::principal::{Principal, Proof};
 use crate::record::{Records, TOKEN, TokenRecord, USER, UserRecord, load, store, token_key};
@@ -25,6 +28,9 @@ use crate::secret::{new_token, random_secret, token_fingerprint};
 use crate::{password, record};
 
 mod federated;
+mod granting;
+
+pub use granting::{Granted, Granting, Role, WhichRights};
 
 /// Bytes of the longest name.
 const LONGEST_NAME: usize = 63;
@@ -129,6 +135,11 @@ pub struct Users {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
     state: RwLock<State>,
+    /// Roles, owners and grants.
+    grants: RwLock<Arc<Grants>>,
+    /// What users who are no superusers may do, by name, until rights change.
+    authorities: Mutex<HashMap<String, Authority>>,
+    rights_version: AtomicU64,
     /// Held by a change from its checks to its end.
     changing: Mutex<()>,
     /// Told after every change.
@@ -158,11 +169,15 @@ impl Users {
         let mut state = State { users: load(&*records, USER)?, ..State::default() };
         let tokens: BTreeMap<String, TokenRecord> = load(&*records, TOKEN)?;
         tokens.into_values().for_each(|token| state.add_token(token));
+        let grants = Grants::load(&*records)?;
         Ok(Arc::new(Self {
             owner,
             records,
             clock,
             state: RwLock::new(state),
+            grants: RwLock::new(Arc::new(grants)),
+            authorities: Mutex::default(),
+            rights_version: AtomicU64::new(0),
             changing: Mutex::default(),
             changes: watch::Sender::new(()),
             remembered: Remembered::default(),
@@ -337,14 +352,9 @@ impl Users {
         by.authorize()?;
         check_name("user", &new.name)?;
         self.refuse_owner(&new.name)?;
-        {
-            let state = self.state.read();
-            if state.users.contains_key(&new.name) {
-                return Err(AccessError::Exists { kind: "user", name: new.name.clone() });
-            }
-            if state.users.len() >= MOST_USERS {
-                return Err(AccessError::TooMany { kind: "user", most: MOST_USERS });
-            }
+        self.refuse_taken(&new.name)?;
+        if self.state.read().users.len() >= MOST_USERS {
+            return Err(AccessError::TooMany { kind: "user", most: MOST_USERS });
         }
         if self.is_open() && !new.is_superuser {
             return Err(AccessError::LastSuperuser(
@@ -385,20 +395,21 @@ impl Users {
         self.put_user(name, user)
     }
 
-    /// Drops a user with all tokens.
+    /// Drops a user with all tokens, and all grants to the user.
     ///
     /// # Errors
-    /// For a missing user, a caller without the right, and the last superuser.
+    /// For a missing user, a caller without the right, the last superuser, and one who owns something.
     pub fn drop_user(&self, by: &Principal, name: &str) -> Result<()> {
         let _change = self.change(by)?;
         by.authorize()?;
         self.refuse_owner(name)?;
         self.user(name)?;
         self.refuse_last_superuser(name)?;
+        self.forget_grantee(name)?;
         // First the user: without it its tokens count for nothing.
         self.records.remove(USER, name)?;
         self.state.write().users.remove(name);
-        self.changes.send_replace(());
+        self.note_rights_changed();
         tracing::info!(user = name, by = by.user, "user dropped");
         let keys: Vec<String> = self.state.read().tokens_of(name).map(TokenRecord::key).collect();
         for key in keys {
@@ -492,7 +503,7 @@ impl Users {
     fn put_user(&self, name: &str, user: UserRecord) -> Result<()> {
         store(&*self.records, record::USER, name, &user)?;
         self.state.write().users.insert(name.to_owned(), user);
-        self.changes.send_replace(());
+        self.note_rights_changed();
         tracing::info!(user = name, "user made or changed");
         Ok(())
     }

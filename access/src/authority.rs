@@ -1,0 +1,118 @@
+//! What a user may do: the answers to 'may this one do that, there?'.
+//!
+//! An [`Authority`] holds the grants of one moment. [`crate::Users::authority`] makes it; that of a superuser takes no memory.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use terrace_model::TableName;
+
+use crate::grants::{Grants, PUBLIC};
+use crate::right::{Right, Securable};
+
+/// The schema whose names everybody may see, as in PostgreSQL.
+const PUBLIC_SCHEMA: &str = PUBLIC;
+
+/// What a user may do.
+#[derive(Debug, Clone)]
+pub struct Authority(Option<Arc<Limited>>);
+
+/// The rights of one who is no superuser.
+#[derive(Debug)]
+struct Limited {
+    user: String,
+    /// The names whose rights the user has: the own one, the roles, PUBLIC.
+    holders: BTreeSet<String>,
+    grants: Arc<Grants>,
+}
+
+impl Authority {
+    /// Everything is allowed.
+    pub const EVERYTHING: Self = Self(None);
+
+    /// The rights of a user or role that is no superuser.
+    pub(crate) fn limited(user: &str, grants: Arc<Grants>) -> Self {
+        let holders = grants.holders(user);
+        Self(Some(Arc::new(Limited { user: user.to_owned(), holders, grants })))
+    }
+
+    /// Whether everything is allowed.
+    pub fn is_unlimited(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether what belongs to this user is shown: it is the own name, or everything is allowed.
+    pub fn is_self(&self, user: &str) -> bool {
+        self.0.as_ref().is_none_or(|limited| limited.user == user)
+    }
+
+    /// Whether the rights of this name are held: it is the own one, a role or PUBLIC, or everything is allowed.
+    pub fn holds(&self, name: &str) -> bool {
+        self.0.as_ref().is_none_or(|limited| limited.holders.contains(name))
+    }
+
+    /// Whether the right is held on the object or on what holds it, or one of these is owned.
+    pub fn may(&self, right: Right, object: &Securable) -> bool {
+        self.may_any(object, |held| held == right)
+    }
+
+    /// [`Authority::may`] on a table, view, external or system table.
+    pub fn may_on_table(&self, right: Right, name: &TableName) -> bool {
+        self.is_unlimited() || self.may(right, &Securable::Table(name.clone()))
+    }
+
+    /// Whether the right is held on the server.
+    pub fn may_on_server(&self, right: Right) -> bool {
+        self.is_unlimited() || self.may(right, &Securable::Server)
+    }
+
+    /// Whether the object or what holds it is owned.
+    pub fn owns(&self, object: &Securable) -> bool {
+        self.may_any(object, |_| false)
+    }
+
+    /// [`Authority::owns`] of a table or view.
+    pub fn owns_table(&self, name: &TableName) -> bool {
+        self.is_unlimited() || self.owns(&Securable::Table(name.clone()))
+    }
+
+    /// Whether lists show a table: some right on its rows is held.
+    pub fn sees_table(&self, name: &TableName) -> bool {
+        self.is_unlimited() || self.may_any(&Securable::Table(name.clone()), Right::is_on_rows)
+    }
+
+    /// Whether figures of a table are shown: its rows may be read, or all may be watched.
+    pub fn sees_figures(&self, name: &TableName) -> bool {
+        self.may_on_table(Right::Select, name) || self.may_on_server(Right::Monitor)
+    }
+
+    /// Whether lists show a schema: some right is held on it, or on something in it.
+    pub fn sees_schema(&self, schema: &str) -> bool {
+        let Some(limited) = &self.0 else { return true };
+        let first = Securable::Table(TableName::new(schema, ""));
+        let in_schema = limited.grants.objects.range(first..);
+        let mut in_schema = in_schema.take_while(|(object, _)| object.schema() == Some(schema));
+        self.sees_names_in(schema) || in_schema.any(|(object, _)| self.may_any(object, |_| true))
+    }
+
+    /// Whether it may be known which names there are in a schema.
+    pub fn sees_names_in(&self, schema: &str) -> bool {
+        schema == PUBLIC_SCHEMA || self.may_any(&Securable::Schema(schema.to_owned()), |_| true)
+    }
+
+    /// Whether a right that `is_wanted` is held on the object or on what holds it, or one of these is owned.
+    fn may_any(&self, object: &Securable, is_wanted: impl Fn(Right) -> bool) -> bool {
+        let Some(limited) = &self.0 else { return true };
+        let mut next = Some(object.clone());
+        while let Some(object) = next {
+            let owner = limited.grants.owner(&object);
+            if owner.is_some_and(|owner| limited.holders.contains(owner))
+                || limited.grants.grants(&object, &limited.holders, &is_wanted)
+            {
+                return true;
+            }
+            next = object.parent();
+        }
+        false
+    }
+}

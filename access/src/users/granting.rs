@@ -1,0 +1,525 @@
+//! Roles, owners and grants: their changes, and what follows from them for a user.
+//!
+//! Superusers make and drop roles, and say who is a member. Rights on an object are given away by its owner, by the owner of its
+//! schema and by superusers. As with users, who shows a token changes nothing of this.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use terrace_model::TableName;
+
+use super::{Users, check_name};
+use crate::authority::Authority;
+use crate::error::{AccessError, Result};
+use crate::grants::{Grants, MOST_DEPTH, PUBLIC};
+use crate::principal::Principal;
+use crate::record::{
+    GrantRecord, GrantedRole, MEMBER, MemberRecord, OBJECT_RIGHTS, ObjectRecord, ROLE, RoleRecord, store,
+};
+use crate::right::{Right, Securable};
+
+/// Most roles.
+const MOST_ROLES: usize = 10_000;
+/// Most roles that one user or role is a direct member of.
+const MOST_MEMBERSHIPS: usize = 1_000;
+/// Most grants on one object.
+const MOST_GRANTS: usize = 10_000;
+/// Objects that an error names.
+const SHOWN_OBJECTS: usize = 10;
+
+/// Rights of a GRANT or REVOKE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WhichRights {
+    /// All that can be held on the object.
+    All,
+    /// These.
+    These(Vec<Right>),
+}
+
+impl WhichRights {
+    fn on(&self, object: &Securable) -> Result<Vec<Right>> {
+        let Self::These(rights) = self else { return Ok(Right::all_on(object).collect()) };
+        match rights.iter().find(|right| !right.applies_to(object)) {
+            Some(wrong) => {
+                let known: Vec<&str> = Right::all_on(object).map(Right::name).collect();
+                let (right, kind) = (wrong.name(), object.kind());
+                Err(AccessError::NotApplicable { right, kind, known: known.join(", ") })
+            }
+            None => Ok(rights.clone()),
+        }
+    }
+}
+
+/// A GRANT or REVOKE of rights.
+#[derive(Debug, Clone)]
+pub struct Granting {
+    /// The rights.
+    pub rights: WhichRights,
+    /// The objects on which they are held; they exist.
+    pub objects: Vec<Securable>,
+    /// Users, roles, and [`PUBLIC`].
+    pub grantees: Vec<String>,
+}
+
+/// A role, as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Role {
+    /// Its name.
+    pub name: String,
+    /// When it was made, in microseconds since the Unix epoch.
+    pub made_unix_us: u64,
+    /// Users and roles that are direct members.
+    pub members: Vec<String>,
+}
+
+/// A right that somebody holds, as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Granted {
+    /// Who holds it.
+    pub grantee: String,
+    /// On what.
+    pub object: Securable,
+    /// The right; `None`: the grantee owns the object.
+    pub right: Option<Right>,
+    /// Who granted it.
+    pub by: Option<String>,
+    /// When, in microseconds since the Unix epoch.
+    pub made_unix_us: Option<u64>,
+}
+
+impl Users {
+    /// What a caller may do now.
+    pub fn authority(&self, principal: &Principal) -> Authority {
+        if principal.is_superuser { Authority::EVERYTHING } else { self.limited(&principal.user) }
+    }
+
+    /// The rights of the owner of an object, with which a view is read. An object without an owner was made when everything was
+    /// allowed.
+    pub fn owner_authority(&self, object: &Securable) -> Authority {
+        let grants = self.grants_now();
+        let Some(owner) = grants.owner(object) else { return Authority::EVERYTHING };
+        let is_configured = self.owner.as_ref().is_some_and(|configured| configured.name == owner);
+        let is_superuser = || self.state.read().users.get(owner).is_some_and(|user| user.is_superuser);
+        if is_configured || is_superuser() { Authority::EVERYTHING } else { self.limited(owner) }
+    }
+
+    fn limited(&self, name: &str) -> Authority {
+        let mut known = self.authorities.lock();
+        if let Some(authority) = known.get(name) {
+            return authority.clone();
+        }
+        let authority = Authority::limited(name, self.grants_now());
+        known.insert(name.to_owned(), authority.clone());
+        authority
+    }
+
+    /// Incremented by each change on which rights depend.
+    pub fn rights_version(&self) -> u64 {
+        self.rights_version.load(Ordering::Acquire)
+    }
+
+    /// Makes a role.
+    ///
+    /// # Errors
+    /// For a bad or taken name, and for a caller who is no superuser.
+    pub fn create_role(&self, by: &Principal, name: &str) -> Result<()> {
+        let _change = self.change(by)?;
+        by.authorize()?;
+        check_name("role", name)?;
+        self.refuse_taken(name)?;
+        let mut grants = self.copied_grants();
+        if grants.roles.len() >= MOST_ROLES {
+            return Err(AccessError::TooMany { kind: "role", most: MOST_ROLES });
+        }
+        let role = RoleRecord { made_unix_us: self.clock.unix_us() };
+        store(&*self.records, ROLE, name, &role)?;
+        grants.roles.insert(name.to_owned(), role);
+        self.publish(grants);
+        tracing::info!(role = name, by = by.user, "role made");
+        Ok(())
+    }
+
+    /// Drops a role, with all grants to it.
+    ///
+    /// # Errors
+    /// For a missing role, one that owns something, and for a caller who is no superuser.
+    pub fn drop_role(&self, by: &Principal, name: &str) -> Result<()> {
+        let _change = self.change(by)?;
+        by.authorize()?;
+        if !self.grants_now().roles.contains_key(name) {
+            return Err(AccessError::Missing { kind: "role", name: name.to_owned() });
+        }
+        self.forget_grantee(name)?;
+        // Last: whoever has its name later starts with nothing.
+        self.records.remove(ROLE, name)?;
+        let mut grants = self.copied_grants();
+        grants.roles.remove(name);
+        self.publish(grants);
+        tracing::info!(role = name, by = by.user, "role dropped");
+        Ok(())
+    }
+
+    /// Takes away all grants to a user or role, and all memberships.
+    ///
+    /// # Errors
+    /// Where it owns something.
+    pub(super) fn forget_grantee(&self, name: &str) -> Result<()> {
+        let mut grants = self.copied_grants();
+        let owned: Vec<String> = grants.owned_by(name).map(ToString::to_string).collect();
+        if let Some(shown) = owned.get(..owned.len().min(SHOWN_OBJECTS)).filter(|shown| !shown.is_empty()) {
+            let more = match owned.len() - shown.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let objects = format!("{}{more}", shown.join(", "));
+            return Err(AccessError::Owns { name: name.to_owned(), objects });
+        }
+        let held = |record: &ObjectRecord| record.grants.iter().any(|grant| grant.grantee == name);
+        let objects = grants.objects.values().filter(|record| held(record)).map(|record| record.object.clone());
+        for object in objects.collect::<Vec<_>>() {
+            self.update_object(&mut grants, &object, |record| record.grants.retain(|grant| grant.grantee != name))?;
+        }
+        let has_role = |record: &MemberRecord| record.roles.iter().any(|granted| granted.role == name);
+        let members = grants.members.iter().filter(|(member, record)| *member == name || has_role(record));
+        for member in members.map(|(member, _)| member.clone()).collect::<Vec<_>>() {
+            let is_gone = member == name;
+            self.update_member(&mut grants, &member, |roles| {
+                roles.retain(|granted| !is_gone && granted.role != name);
+                Ok(())
+            })?;
+        }
+        self.publish(grants);
+        Ok(())
+    }
+
+    /// Makes users and roles members of roles.
+    ///
+    /// # Errors
+    /// For missing names, for a role that would be a member of itself, and for a caller who is no superuser.
+    pub fn grant_roles(&self, by: &Principal, roles: &[String], grantees: &[String]) -> Result<()> {
+        let _change = self.change(by)?;
+        by.authorize()?;
+        self.check_roles(roles, grantees)?;
+        let mut grants = self.copied_grants();
+        for grantee in grantees {
+            for role in roles {
+                match grants.depth_with(role, grantee) {
+                    None => return Err(AccessError::Circle { role: grantee.clone(), member: role.clone() }),
+                    Some(depth) if depth > MOST_DEPTH => return Err(AccessError::TooDeep(MOST_DEPTH)),
+                    Some(_) => {}
+                }
+                let granted =
+                    GrantedRole { role: role.clone(), by: by.user.clone(), made_unix_us: self.clock.unix_us() };
+                self.update_member(&mut grants, grantee, |known| {
+                    if known.iter().any(|known| known.role == *role) {
+                        return Ok(());
+                    }
+                    if known.len() >= MOST_MEMBERSHIPS {
+                        return Err(AccessError::TooMany { kind: "role of a member", most: MOST_MEMBERSHIPS });
+                    }
+                    known.push(granted);
+                    Ok(())
+                })?;
+            }
+        }
+        self.publish(grants);
+        tracing::info!(?roles, ?grantees, by = by.user, "roles granted");
+        Ok(())
+    }
+
+    /// Ends memberships; those that do not exist are passed over.
+    ///
+    /// # Errors
+    /// For missing names, and for a caller who is no superuser.
+    pub fn revoke_roles(&self, by: &Principal, roles: &[String], grantees: &[String]) -> Result<()> {
+        let _change = self.change(by)?;
+        by.authorize()?;
+        self.check_roles(roles, grantees)?;
+        let mut grants = self.copied_grants();
+        for grantee in grantees {
+            self.update_member(&mut grants, grantee, |known| {
+                known.retain(|known| !roles.contains(&known.role));
+                Ok(())
+            })?;
+        }
+        self.publish(grants);
+        tracing::info!(?roles, ?grantees, by = by.user, "roles revoked");
+        Ok(())
+    }
+
+    /// Refuses names of roles that are none, and grantees that are nobody.
+    fn check_roles(&self, roles: &[String], grantees: &[String]) -> Result<()> {
+        let grants = self.grants_now();
+        if let Some(missing) = roles.iter().find(|role| !grants.roles.contains_key(*role)) {
+            return Err(AccessError::Missing { kind: "role", name: missing.clone() });
+        }
+        if grantees.iter().any(|grantee| grantee == PUBLIC) {
+            return Err(AccessError::Reserved);
+        }
+        grantees.iter().try_for_each(|grantee| self.check_grantee(grantee))
+    }
+
+    fn check_grantee(&self, name: &str) -> Result<()> {
+        if name == PUBLIC || self.is_known(name) {
+            return Ok(());
+        }
+        Err(AccessError::Missing { kind: "user or role", name: name.to_owned() })
+    }
+
+    /// Whether a user or role has this name.
+    fn is_known(&self, name: &str) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.name == name)
+            || self.state.read().users.contains_key(name)
+            || self.grants_now().roles.contains_key(name)
+    }
+
+    /// Refuses a name that a user or role has, or that stands for everybody.
+    pub(super) fn refuse_taken(&self, name: &str) -> Result<()> {
+        if name == PUBLIC {
+            return Err(AccessError::Reserved);
+        }
+        if self.grants_now().roles.contains_key(name) {
+            return Err(AccessError::Exists { kind: "role", name: name.to_owned() });
+        }
+        if self.is_known(name) {
+            return Err(AccessError::Exists { kind: "user", name: name.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Grants rights.
+    ///
+    /// # Errors
+    /// For missing grantees, rights that the objects do not know, and a caller who may not give them away.
+    pub fn grant(&self, by: &Principal, order: &Granting) -> Result<()> {
+        self.change_grants(by, order, |record, grantee, right| {
+            let is_held = |grant: &GrantRecord| grant.right == right && grant.grantee == grantee;
+            if record.grants.iter().any(is_held) {
+                return Ok(());
+            }
+            if record.grants.len() >= MOST_GRANTS {
+                return Err(AccessError::TooMany { kind: "grant on an object", most: MOST_GRANTS });
+            }
+            let made_unix_us = self.clock.unix_us();
+            record.grants.push(GrantRecord { grantee: grantee.to_owned(), right, by: by.user.clone(), made_unix_us });
+            Ok(())
+        })?;
+        tracing::info!(?order, by = by.user, "rights granted");
+        Ok(())
+    }
+
+    /// Revokes rights, whoever granted them; those that are not held are passed over.
+    ///
+    /// # Errors
+    /// Those of [`Users::grant`].
+    pub fn revoke(&self, by: &Principal, order: &Granting) -> Result<()> {
+        self.change_grants(by, order, |record, grantee, right| {
+            record.grants.retain(|grant| grant.right != right || grant.grantee != grantee);
+            Ok(())
+        })?;
+        tracing::info!(?order, by = by.user, "rights revoked");
+        Ok(())
+    }
+
+    fn change_grants(
+        &self,
+        by: &Principal,
+        order: &Granting,
+        change: impl Fn(&mut ObjectRecord, &str, Right) -> Result<()>,
+    ) -> Result<()> {
+        let _change = self.change(by)?;
+        order.objects.iter().try_for_each(|object| self.authorize_giving(by, object))?;
+        order.grantees.iter().try_for_each(|grantee| self.check_grantee(grantee))?;
+        let rights = order.objects.iter().map(|object| order.rights.on(object)).collect::<Result<Vec<_>>>()?;
+        let mut grants = self.copied_grants();
+        for (object, rights) in order.objects.iter().zip(rights) {
+            let mut record = grants.objects.get(object).cloned().unwrap_or_else(|| ObjectRecord::new(object.clone()));
+            for grantee in &order.grantees {
+                rights.iter().try_for_each(|right| change(&mut record, grantee, *right))?;
+            }
+            self.update_object(&mut grants, object, |known| *known = record)?;
+        }
+        self.publish(grants);
+        Ok(())
+    }
+
+    /// Refuses whoever may not give rights on an object away.
+    fn authorize_giving(&self, by: &Principal, object: &Securable) -> Result<()> {
+        if by.has_token() {
+            return by.authorize();
+        }
+        if self.authority(by).owns(object) { Ok(()) } else { Err(AccessError::NotOwner(object.clone())) }
+    }
+
+    /// Gives an object to another owner.
+    ///
+    /// # Errors
+    /// For a missing user or role, and for a caller who does not own the object, or is no member of the new owner.
+    pub fn give(&self, by: &Principal, object: &Securable, owner: &str) -> Result<()> {
+        let _change = self.change(by)?;
+        self.authorize_giving(by, object)?;
+        if owner == PUBLIC {
+            return Err(AccessError::Reserved);
+        }
+        self.check_grantee(owner)?;
+        if !self.authority(by).holds(owner) {
+            return Err(AccessError::Denied("an owner who is no superuser gives things only to own roles"));
+        }
+        let mut grants = self.copied_grants();
+        self.update_object(&mut grants, object, |record| record.owner = Some(owner.to_owned()))?;
+        self.publish(grants);
+        tracing::info!(%object, owner, by = by.user, "owner changed");
+        Ok(())
+    }
+
+    /// Notes who made an object that was not there before. Grants on an earlier one of its name count no more.
+    ///
+    /// # Errors
+    /// When the record cannot be written; the object then has no owner.
+    pub fn note_made(&self, by: &Principal, object: &Securable) -> Result<()> {
+        let owner = by.owner_name().map(str::to_owned);
+        self.replace_object(object, |record| *record = ObjectRecord { owner, ..ObjectRecord::new(object.clone()) })
+    }
+
+    /// Forgets owner and grants of an object that was dropped.
+    ///
+    /// # Errors
+    /// When the record cannot be removed.
+    pub fn forget(&self, object: &Securable) -> Result<()> {
+        self.replace_object(object, |record| *record = ObjectRecord::new(object.clone()))
+    }
+
+    /// Takes owner and grants of a table to its new name.
+    ///
+    /// # Errors
+    /// When the records cannot be written; the table then has no owner.
+    pub fn note_renamed(&self, from: &TableName, to: &TableName) -> Result<()> {
+        if from == to {
+            return Ok(());
+        }
+        let from = Securable::Table(from.clone());
+        let to = Securable::Table(to.clone());
+        let moved = self.grants_now().objects.get(&from).cloned();
+        self.replace_object(&to, |record| {
+            *record = match moved {
+                Some(moved) => ObjectRecord { object: to.clone(), ..moved },
+                None => ObjectRecord::new(to.clone()),
+            };
+        })?;
+        self.forget(&from)
+    }
+
+    fn replace_object(&self, object: &Securable, update: impl FnOnce(&mut ObjectRecord)) -> Result<()> {
+        let _lock = self.changing.lock();
+        let mut grants = self.copied_grants();
+        if self.update_object(&mut grants, object, update)? {
+            self.publish(grants);
+        }
+        Ok(())
+    }
+
+    /// Owner and grants of an object, changed and stored; false where there was nothing and is nothing.
+    fn update_object(
+        &self,
+        grants: &mut Grants,
+        object: &Securable,
+        update: impl FnOnce(&mut ObjectRecord),
+    ) -> Result<bool> {
+        let known = grants.objects.get(object).cloned();
+        let had_some = known.is_some();
+        let mut record = known.unwrap_or_else(|| ObjectRecord::new(object.clone()));
+        update(&mut record);
+        match record.is_empty() {
+            true if had_some => {
+                self.records.remove(OBJECT_RIGHTS, &object.key())?;
+                grants.objects.remove(object);
+            }
+            true => {}
+            false => {
+                store(&*self.records, OBJECT_RIGHTS, &object.key(), &record)?;
+                grants.objects.insert(object.clone(), record);
+            }
+        }
+        Ok(had_some || grants.objects.contains_key(object))
+    }
+
+    fn update_member(
+        &self,
+        grants: &mut Grants,
+        member: &str,
+        update: impl FnOnce(&mut Vec<GrantedRole>) -> Result<()>,
+    ) -> Result<()> {
+        let mut record = grants.members.get(member).cloned().unwrap_or_default();
+        update(&mut record.roles)?;
+        if record.roles.is_empty() {
+            self.records.remove(MEMBER, member)?;
+            grants.members.remove(member);
+        } else {
+            store(&*self.records, MEMBER, member, &record)?;
+            grants.members.insert(member.to_owned(), record);
+        }
+        Ok(())
+    }
+
+    fn grants_now(&self) -> Arc<Grants> {
+        Arc::clone(&self.grants.read())
+    }
+
+    fn copied_grants(&self) -> Grants {
+        self.grants_now().as_ref().clone()
+    }
+
+    /// Lets changed grants count from now on.
+    fn publish(&self, grants: Grants) {
+        *self.grants.write() = Arc::new(grants);
+        self.note_rights_changed();
+    }
+
+    /// Tells that rights may be others.
+    pub(super) fn note_rights_changed(&self) {
+        self.authorities.lock().clear();
+        self.rights_version.fetch_add(1, Ordering::AcqRel);
+        self.changes.send_replace(());
+    }
+
+    /// All roles, by name.
+    pub fn roles(&self) -> Vec<Role> {
+        let grants = self.grants_now();
+        let role = |(name, record): (&String, &RoleRecord)| {
+            let members = grants.members.keys().filter(|member| grants.roles_of(member).any(|role| role == name));
+            Role { name: name.clone(), made_unix_us: record.made_unix_us, members: members.cloned().collect() }
+        };
+        grants.roles.iter().map(role).collect()
+    }
+
+    /// All owners and grants, by object.
+    pub fn grants(&self) -> Vec<Granted> {
+        let grants = self.grants_now();
+        let rows = grants.objects.values().flat_map(|record| {
+            let owner = record.owner.iter().map(|owner| Granted {
+                grantee: owner.clone(),
+                object: record.object.clone(),
+                right: None,
+                by: None,
+                made_unix_us: None,
+            });
+            let granted = record.grants.iter().map(|grant| Granted {
+                grantee: grant.grantee.clone(),
+                object: record.object.clone(),
+                right: Some(grant.right),
+                by: Some(grant.by.clone()),
+                made_unix_us: Some(grant.made_unix_us),
+            });
+            owner.chain(granted)
+        });
+        rows.collect()
+    }
+
+    /// The owner of an object, if it has one.
+    pub fn owner_of(&self, object: &Securable) -> Option<String> {
+        self.grants_now().owner(object).map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! Who holds which right, after each change of roles, owners and grants.
+
+#![allow(clippy::unwrap_used)]
+use terrace_model::clock::ManualClock;
+use terrace_model::error::ErrorKind;
+
+use super::*;
+use crate::principal::Proof;
+use crate::record::MemoryRecords;
+use crate::users::{NewUser, Owner};
+
+const PASSWORD: &str = "correct horse";
+
+struct Server {
+    records: Arc<MemoryRecords>,
+    users: Arc<Users>,
+    root: Principal,
+}
+
+impl Server {
+    /// With the users ann, bob and eve, who are no superusers.
+    fn new() -> Self {
+        let records = Arc::new(MemoryRecords::default());
+        let users = Self::open(&records);
+        let root = Principal {
+            user: "root".to_owned(),
+            is_superuser: true,
+            is_read_only: false,
+            proof: Proof::Configuration,
+        };
+        for name in ["ann", "bob", "eve"] {
+            let user = NewUser { name: name.to_owned(), password: PASSWORD.to_owned(), is_superuser: false };
+            users.create_user(&root, &user).unwrap();
+        }
+        Self { records, users, root }
+    }
+
+    fn open(records: &Arc<MemoryRecords>) -> Arc<Users> {
+        let owner = Owner { name: "root".to_owned(), password: "geheim".to_owned() };
+        Users::open(Arc::clone(records) as _, Some(owner), Arc::new(ManualClock::default())).unwrap()
+    }
+
+    fn principal(&self, name: &str) -> Principal {
+        self.users.check_certified(name).unwrap()
+    }
+
+    fn authority(&self, name: &str) -> Authority {
+        self.users.authority(&self.principal(name))
+    }
+
+    fn grant(&self, right: Right, object: Securable, grantee: &str) {
+        self.users.grant(&self.root, &order(right, object, grantee)).unwrap();
+    }
+
+    fn revoke(&self, right: Right, object: Securable, grantee: &str) {
+        self.users.revoke(&self.root, &order(right, object, grantee)).unwrap();
+    }
+
+    fn roles(&self, names: &[&str]) {
+        names.iter().for_each(|name| self.users.create_role(&self.root, name).unwrap());
+    }
+
+    fn join(&self, role: &str, member: &str) -> Result<()> {
+        self.users.grant_roles(&self.root, &[role.to_owned()], &[member.to_owned()])
+    }
+}
+
+fn order(right: Right, object: Securable, grantee: &str) -> Granting {
+    Granting { rights: WhichRights::These(vec![right]), objects: vec![object], grantees: vec![grantee.to_owned()] }
+}
+
+fn table(schema: &str, name: &str) -> Securable {
+    Securable::Table(TableName::new(schema, name))
+}
+
+fn schema(name: &str) -> Securable {
+    Securable::Schema(name.to_owned())
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
+    result.unwrap_err().kind()
+}
+
+#[test]
+fn whoever_asks_walks_up_the_names() {
+    let server = Server::new();
+    let (orders, bills) = (table("shop", "orders"), table("shop", "bills"));
+    let held = |right, object: &Securable| server.authority("ann").may(right, object);
+    assert!(!held(Right::Select, &orders));
+    server.grant(Right::Select, orders.clone(), "ann");
+    assert!(held(Right::Select, &orders) && !held(Right::Insert, &orders) && !held(Right::Select, &bills));
+    server.grant(Right::Insert, schema("shop"), "ann");
+    assert!(held(Right::Insert, &orders) && held(Right::Insert, &bills) && !held(Right::Insert, &table("x", "y")));
+    server.grant(Right::Delete, Securable::Database, "ann");
+    assert!(held(Right::Delete, &table("x", "y")) && held(Right::Delete, &schema("x")));
+    assert!(!held(Right::Monitor, &Securable::Server) && !server.authority("bob").may(Right::Select, &orders));
+    server.revoke(Right::Select, orders.clone(), "ann");
+    assert!(!held(Right::Select, &orders));
+}
+
+#[test]
+fn roles_hand_their_rights_on_and_public_is_everybody() {
+    let server = Server::new();
+    server.roles(&["readers", "staff"]);
+    server.grant(Right::Select, table("a", "t"), "readers");
+    server.join("readers", "staff").unwrap();
+    server.join("staff", "ann").unwrap();
+    let may = |name: &str| server.authority(name).may(Right::Select, &table("a", "t"));
+    assert!(may("ann") && !may("bob"));
+    server.users.revoke_roles(&server.root, &["readers".to_owned()], &["staff".to_owned()]).unwrap();
+    assert!(!may("ann"));
+    server.grant(Right::Select, table("a", "t"), PUBLIC);
+    assert!(may("ann") && may("bob"));
+    let roles = server.users.roles();
+    assert_eq!(roles.iter().map(|role| (role.name.as_str(), role.members.join(","))).collect::<Vec<_>>(), [
+        ("readers", String::new()),
+        ("staff", "ann".to_owned())
+    ]);
+}
+
+#[test]
+fn roles_in_roles_end_somewhere() {
+    let server = Server::new();
+    server.roles(&["a", "b", "c"]);
+    server.join("a", "b").unwrap();
+    server.join("b", "c").unwrap();
+    for (role, member) in [("c", "a"), ("a", "a"), ("b", "a")] {
+        let error = server.join(role, member).unwrap_err();
+        assert!(error.kind() == ErrorKind::FailedPrecondition && error.to_string().contains("member of"), "{error}");
+    }
+    let names: Vec<String> = (0..=MOST_DEPTH + 1).map(|i| format!("r{i}")).collect();
+    server.roles(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let joined: Vec<_> = names.windows(2).map(|pair| server.join(&pair[0], &pair[1])).collect();
+    assert!(joined[..MOST_DEPTH].iter().all(|joined| joined.is_ok()));
+    assert_eq!(kind(joined[MOST_DEPTH].clone()), ErrorKind::ResourceExhausted);
+}
+
+#[test]
+fn users_and_roles_share_their_names() {
+    let server = Server::new();
+    server.roles(&["readers"]);
+    let user = |name: &str| NewUser { name: name.to_owned(), password: PASSWORD.to_owned(), is_superuser: false };
+    assert_eq!(kind(server.users.create_user(&server.root, &user("readers"))), ErrorKind::AlreadyExists);
+    assert_eq!(kind(server.users.create_role(&server.root, "ann")), ErrorKind::AlreadyExists);
+    assert_eq!(kind(server.users.create_role(&server.root, "root")), ErrorKind::AlreadyExists);
+    for made in [server.users.create_user(&server.root, &user(PUBLIC)), server.users.create_role(&server.root, PUBLIC)] {
+        assert_eq!(kind(made), ErrorKind::InvalidArgument);
+    }
+    assert_eq!(kind(server.join("readers", PUBLIC)), ErrorKind::InvalidArgument);
+    assert_eq!(kind(server.join("readers", "nobody")), ErrorKind::NotFound);
+    assert_eq!(kind(server.join("ann", "bob")), ErrorKind::NotFound);
+}
+
+#[test]
+fn owners_may_do_everything_and_give_rights_away() {
+    let server = Server::new();
+    let ann = server.principal("ann");
+    let (mine, other) = (table("a", "mine"), table("a", "other"));
+    server.users.note_made(&ann, &mine).unwrap();
+    assert!(server.authority("ann").owns(&mine) && server.authority("ann").may(Right::Truncate, &mine));
+    server.users.grant(&ann, &order(Right::Select, mine.clone(), "bob")).unwrap();
+    assert!(server.authority("bob").may(Right::Select, &mine) && !server.authority("bob").owns(&mine));
+    assert_eq!(kind(server.users.grant(&ann, &order(Right::Select, other.clone(), "bob"))), ErrorKind::PermissionDenied);
+    let bob = server.principal("bob");
+    assert_eq!(kind(server.users.grant(&bob, &order(Right::Select, mine.clone(), "eve"))), ErrorKind::PermissionDenied);
+    assert_eq!(kind(server.users.give(&ann, &mine, "bob")), ErrorKind::PermissionDenied, "no role of hers");
+    server.users.note_made(&ann, &schema("hers")).unwrap();
+    assert!(server.authority("ann").owns(&table("hers", "t")), "what lies in her schema");
+    server.users.give(&server.root, &mine, "bob").unwrap();
+    assert!(server.authority("bob").owns(&mine) && !server.authority("ann").owns(&mine));
+    server.users.note_made(&Principal::inside("x"), &mine).unwrap();
+    assert_eq!(server.users.owner_of(&mine), None, "made anew, by nobody");
+    assert!(!server.authority("bob").may(Right::Select, &mine), "grants on the earlier one are gone");
+}
+
+#[test]
+fn renamed_objects_keep_their_rights_and_dropped_ones_leave_none() {
+    let server = Server::new();
+    let ann = server.principal("ann");
+    server.users.note_made(&ann, &table("a", "old")).unwrap();
+    server.grant(Right::Select, table("a", "old"), "bob");
+    server.users.note_renamed(&TableName::new("a", "old"), &TableName::new("a", "new")).unwrap();
+    assert!(server.authority("bob").may(Right::Select, &table("a", "new")));
+    assert!(!server.authority("bob").may(Right::Select, &table("a", "old")));
+    assert!(server.authority("ann").owns(&table("a", "new")));
+    server.users.forget(&table("a", "new")).unwrap();
+    assert_eq!(server.users.grants(), []);
+}
+
+#[test]
+fn who_owns_something_stays_and_who_goes_leaves_no_grants() {
+    let server = Server::new();
+    server.roles(&["readers"]);
+    server.join("readers", "ann").unwrap();
+    server.users.note_made(&server.principal("ann"), &table("a", "t")).unwrap();
+    let error = server.users.drop_user(&server.root, "ann").unwrap_err();
+    assert!(error.kind() == ErrorKind::FailedPrecondition && error.to_string().contains("table a.t"), "{error}");
+    server.users.give(&server.root, &table("a", "t"), "readers").unwrap();
+    assert!(server.users.drop_role(&server.root, "readers").is_err());
+    server.users.give(&server.root, &table("a", "t"), "root").unwrap();
+    server.grant(Right::Select, table("a", "t"), "ann");
+    server.grant(Right::Select, table("a", "t"), "readers");
+    server.users.drop_user(&server.root, "ann").unwrap();
+    server.users.drop_role(&server.root, "readers").unwrap();
+    let left = server.users.grants();
+    assert!(left.iter().all(|granted| granted.grantee == "root"), "{left:?}");
+    let user = NewUser { name: "ann".to_owned(), password: PASSWORD.to_owned(), is_superuser: false };
+    server.users.create_user(&server.root, &user).unwrap();
+    assert!(!server.authority("ann").may(Right::Select, &table("a", "t")), "another ann");
+}
+
+#[test]
+fn rights_survive_a_restart_and_each_change_is_told() {
+    let server = Server::new();
+    let mut changes = server.users.changes();
+    changes.mark_unchanged();
+    let before = server.users.rights_version();
+    server.roles(&["readers"]);
+    server.join("readers", "ann").unwrap();
+    server.grant(Right::Select, table("a.b", "c"), "readers");
+    assert!(changes.has_changed().unwrap() && server.users.rights_version() > before);
+    let again = Server::open(&server.records);
+    let ann = again.authority(&server.principal("ann"));
+    assert!(ann.may(Right::Select, &table("a.b", "c")) && !ann.may(Right::Select, &table("a", "b.c")));
+    assert_eq!(again.grants(), server.users.grants());
+}
+
+#[test]
+fn rights_fit_their_objects_and_tokens_give_none_away() {
+    let server = Server::new();
+    for (right, object) in [
+        (Right::Monitor, table("a", "t")),
+        (Right::Usage, table("a", "t")),
+        (Right::Select, Securable::Server),
+        (Right::Backup, Securable::Database),
+    ] {
+        let error = server.users.grant(&server.root, &order(right, object, "ann")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    }
+    let all = Granting {
+        rights: WhichRights::All,
+        objects: vec![schema("a")],
+        grantees: vec!["ann".to_owned()],
+    };
+    server.users.grant(&server.root, &all).unwrap();
+    assert!(server.authority("ann").may(Right::Create, &schema("a")) && !server.authority("ann").owns(&schema("a")));
+    let new = crate::users::NewToken { name: "t".to_owned(), user: "root".to_owned(), is_read_only: false, valid_for: None };
+    let (token, _) = server.users.create_token(&server.root, &new).unwrap();
+    let bearer = server.users.check_token(&token).unwrap();
+    assert_eq!(kind(server.users.grant(&bearer, &all)), ErrorKind::PermissionDenied);
+    assert_eq!(kind(server.users.create_role(&bearer, "more")), ErrorKind::PermissionDenied);
+}
+
+#[test]
+fn lists_show_what_one_may_see() {
+    let server = Server::new();
+    server.grant(Right::Insert, table("a", "t"), "ann");
+    server.grant(Right::Usage, schema("b"), "ann");
+    let ann = server.authority("ann");
+    assert!(ann.sees_table(&TableName::new("a", "t")) && !ann.sees_table(&TableName::new("a", "u")));
+    assert!(ann.sees_schema("a") && ann.sees_schema("b") && ann.sees_schema("public") && !ann.sees_schema("c"));
+    assert!(ann.sees_names_in("b") && !ann.sees_names_in("a"));
+    assert!(!ann.sees_figures(&TableName::new("a", "t")), "only whoever reads it");
+    server.grant(Right::Monitor, Securable::Server, "ann");
+    let ann = server.authority("ann");
+    assert!(ann.sees_figures(&TableName::new("a", "t")) && !ann.sees_table(&TableName::new("a", "u")));
+    assert!(Authority::EVERYTHING.sees_schema("c") && server.users.authority(&server.root).is_unlimited());
+}
