@@ -127,7 +127,7 @@ fn command(command: AccessCommand) -> Command {
 }
 
 /// A name; what stands in single quotes is none, and may be a password.
-fn name(parser: &mut Parser<'_>) -> Result<String, ParserError> {
+pub(crate) fn name(parser: &mut Parser<'_>) -> Result<String, ParserError> {
     match parser.peek_token_ref().token {
         Token::Word(_) => Ok(normalized(&parser.parse_identifier()?)),
         _ => parser.expected("a name", parser.peek_token()),

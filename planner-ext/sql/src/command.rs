@@ -4,10 +4,11 @@ use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
 use datafusion::sql::sqlparser::ast::{AlterTable, Expr};
 
 use crate::access::{AccessCommand, CreateToken};
+use crate::grant::GrantCommand;
 use crate::hot_view::HotViewCommand;
 use crate::kind::{Privilege, StatementKind};
 use crate::names::NameParts;
-use crate::objects::{ObjectRef, named_by};
+use crate::objects::{ObjectRef, named_by, only_written_by};
 use crate::prepare::PrepareCommand;
 use crate::rewrite::Change;
 use crate::rule::RuleCommand;
@@ -88,6 +89,8 @@ pub enum Action {
     Access(AccessCommand),
     /// CREATE TOKEN, which returns rows.
     CreateToken(CreateToken),
+    /// GRANT, REVOKE, CREATE and DROP ROLE, and ALTER .. OWNER TO.
+    Grant(GrantCommand),
 }
 
 /// A statement of DataFusion's grammar that the planner plans; the engine adds `extras`.
@@ -97,6 +100,13 @@ pub struct PlannerStatement {
     pub statement: SqlStatement,
     /// Clauses that the planner does not support.
     pub extras: Extras,
+}
+
+impl PlannerStatement {
+    /// The relations that it writes or makes, and does not read.
+    pub fn only_written(&self) -> Vec<NameParts> {
+        only_written_by(&self.statement)
+    }
 }
 
 /// UPDATE, DELETE, MERGE, or EXPLAIN of one.

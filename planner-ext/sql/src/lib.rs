@@ -15,6 +15,7 @@
 //! - [`tiering_commands`]: queries and orders on placement, commands to the tiering loop
 //! - [`hot_view`]: statements on hot views
 //! - [`access`]: statements on users and tokens
+//! - [`grant`]: statements on roles, rights and owners
 //! - [`view_options`]: options of hot views
 //!
 //! What a command consists of:
@@ -36,6 +37,7 @@ pub mod ast_nodes;
 pub mod command;
 pub mod defaults;
 pub mod dialect;
+pub mod grant;
 pub mod hot_view;
 pub mod kind;
 pub mod names;

@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::command::{Action, CommentOn, DropCommand, DropKind};
+use crate::grant::{GrantCommand, GrantObjects, OwnedObject};
 use crate::hot_view::HotViewCommand;
 use crate::rewrite::Change;
 use crate::tiering_commands::PlacementStatement;
@@ -73,6 +74,7 @@ pub(crate) fn named_by(action: &Action) -> Vec<ObjectRef> {
         Action::Rule(command) => found.add(ObjectKind::Relation, &command.table, Use::Define),
         Action::HotView(command) => found.add_hot_view(command),
         Action::Placement(statement) => found.add_placement(statement),
+        Action::Grant(command) => found.add_grant(command),
         Action::Prepare(_)
         | Action::Transaction(_)
         | Action::Tiering(_)
@@ -81,6 +83,16 @@ pub(crate) fn named_by(action: &Action) -> Vec<ObjectRef> {
         | Action::CreateToken(_) => {}
     }
     found.0
+}
+
+/// The relations that a statement writes or makes, and does not read.
+pub(crate) fn only_written_by(statement: &SqlStatement) -> Vec<NameParts> {
+    let mut found = Objects::default();
+    found.add_statement(statement);
+    let relations = found.0.into_iter().filter(|object| object.kind == ObjectKind::Relation);
+    let (read, written): (Vec<_>, Vec<_>) = relations.partition(|object| object.usage == Use::Read);
+    let is_read = |name: &NameParts| read.iter().any(|object| object.name == *name);
+    written.into_iter().map(|object| object.name).filter(|name| !is_read(name)).collect()
 }
 
 #[derive(Default)]
@@ -202,6 +214,29 @@ impl Objects {
                 self.add(ObjectKind::HotView, name, Use::Define);
             }
         }
+    }
+
+    fn add_grant(&mut self, command: &GrantCommand) {
+        match command {
+            GrantCommand::Rights { objects: GrantObjects::Tables(names), .. } => {
+                self.add_all(ObjectKind::Relation, names, Use::Define);
+            }
+            GrantCommand::Rights { objects: GrantObjects::Schemas(names) | GrantObjects::TablesIn(names), .. } => {
+                names.iter().for_each(|name| self.add_schema_name(name));
+            }
+            GrantCommand::Owner { object: OwnedObject::Relation { name, .. }, .. } => {
+                self.add(ObjectKind::Relation, name, Use::Define);
+            }
+            GrantCommand::Owner { object: OwnedObject::Schema(name), .. } => self.add_schema_name(name),
+            GrantCommand::Rights { objects: GrantObjects::Database | GrantObjects::Server, .. }
+            | GrantCommand::CreateRole { .. }
+            | GrantCommand::DropRole { .. }
+            | GrantCommand::Roles { .. } => {}
+        }
+    }
+
+    fn add_schema_name(&mut self, name: &str) {
+        self.add(ObjectKind::Schema, &NameParts { schema: None, name: name.to_owned() }, Use::Define);
     }
 
     fn add_placement(&mut self, statement: &PlacementStatement) {

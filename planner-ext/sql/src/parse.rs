@@ -25,7 +25,7 @@ use crate::command::{
 use crate::dialect::{self, tokenize};
 use crate::rewrite::Change;
 use crate::secrets::{names_user, without_secrets};
-use crate::{NameParts, StatementKind, access, hot_view, normalized, prepare, rule, tiering_commands};
+use crate::{NameParts, StatementKind, access, grant, hot_view, normalized, prepare, rule, tiering_commands};
 
 /// Parses exactly one statement.
 ///
@@ -61,6 +61,9 @@ pub fn parse(sql: &str) -> Result<Command> {
         return Err(Error::invalid(
             "CREATE USER and ALTER USER are statements of their own, not a part of another one",
         ));
+    }
+    if grant::is_grant(&first) {
+        return grant::parse(tokens);
     }
     parse_tokens(tokens, sql)
 }
@@ -451,6 +454,7 @@ fn refuse_unsupported(ast: &Ast) -> Result<()> {
         Ast::AlterSchema(_) => "ALTER SCHEMA is not supported; make another one with CREATE SCHEMA",
         Ast::CreateFunction(_) | Ast::DropFunction(_) => "functions of your own are not supported",
         Ast::CreateIndex(_) => "indexes are not supported; cluster the table with WITH (cluster_by = 'column')",
+        Ast::Grant(_) | Ast::Revoke(_) | Ast::CreateRole(_) => "GRANT, REVOKE and CREATE ROLE are statements of their own",
         Ast::CreateDatabase { .. } => "there is one catalog, 'terrace'; use CREATE SCHEMA",
         _ => return Ok(()),
     };

@@ -182,6 +182,37 @@ impl Change {
         }
     }
 
+    /// Whether it needs values of its target: it has a condition, or computes new values of them.
+    pub fn reads_target(&self) -> bool {
+        let is_constant = |assignment: &Assignment| {
+            matches!(assignment.value, Expr::Value(_)) || is_default(&assignment.value)
+        };
+        match &self.kind {
+            ChangeKind::Update(update) => {
+                let Update { from, selection, limit, assignments, .. } = update.as_ref();
+                from.is_some() || selection.is_some() || limit.is_some() || !assignments.iter().all(is_constant)
+            }
+            ChangeKind::Delete(delete) => {
+                delete.using.is_some() || delete.selection.is_some() || delete.limit.is_some()
+            }
+            ChangeKind::Merge(_) => true,
+        }
+    }
+
+    /// What it may do to rows of its target.
+    pub fn effects(&self) -> Vec<MergeEffect> {
+        let effect = |action: &MergeAction| match action {
+            MergeAction::Update(_) => MergeEffect::Update,
+            MergeAction::Insert(_) => MergeEffect::Insert,
+            MergeAction::Delete { .. } => MergeEffect::Delete,
+        };
+        match &self.kind {
+            ChangeKind::Update(_) => vec![MergeEffect::Update],
+            ChangeKind::Delete(_) => vec![MergeEffect::Delete],
+            ChangeKind::Merge(merge) => merge.clauses.iter().map(|clause| effect(&clause.action)).collect(),
+        }
+    }
+
     /// Rewrites the statement to a query, given the table's columns.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Who holds which right, after each change of roles, owners and grants.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use terrace_model::clock::ManualClock;
 use terrace_model::error::ErrorKind;
 

@@ -1,0 +1,362 @@
+//! Statements on roles, rights and owners.
+//!
+//! ```text
+//!   CREATE ROLE name                                       DROP ROLE [IF EXISTS] name
+//!   GRANT  role, ..  TO   grantee, ..                      REVOKE role, .. FROM grantee, ..
+//!   GRANT  rights ON objects TO   grantee, ..              rights  = ALL [PRIVILEGES] | SELECT, INSERT, READ FILES, ..
+//!   REVOKE rights ON objects FROM grantee, ..              objects = [TABLE] name, .. | ALL TABLES IN SCHEMA name, ..
+//!                                                                  | SCHEMA name, .. | DATABASE terrace | SERVER
+//!   ALTER TABLE | VIEW | SCHEMA name OWNER TO name         grantee = user | role | PUBLIC
+//! ```
+
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use terrace_error::{Error, Result};
+
+use crate::access::name;
+use crate::command::{Action, Command};
+use crate::rule::{is_word, take_word};
+use crate::{CATALOG, NameParts, dialect};
+
+/// Rights of two words, by the first one.
+const FILES: [(&str, &str); 2] = [("read", "READ FILES"), ("write", "WRITE FILES")];
+
+/// A parsed statement on roles, rights or owners.
+#[derive(Debug, Clone)]
+pub enum GrantCommand {
+    /// CREATE ROLE.
+    CreateRole {
+        /// Its name.
+        name: String,
+    },
+    /// DROP ROLE.
+    DropRole {
+        /// Its name.
+        name: String,
+        /// Whether to pass over a role that does not exist.
+        if_exists: bool,
+    },
+    /// GRANT and REVOKE of roles.
+    Roles {
+        /// GRANT, or REVOKE.
+        grants: bool,
+        /// The roles.
+        roles: Vec<String>,
+        /// Users and roles that become members, or are no members any more.
+        grantees: Vec<String>,
+    },
+    /// GRANT and REVOKE of rights.
+    Rights {
+        /// GRANT, or REVOKE.
+        grants: bool,
+        /// The rights in upper case; empty: ALL.
+        rights: Vec<String>,
+        /// On what.
+        objects: GrantObjects,
+        /// Users, roles, `public`.
+        grantees: Vec<String>,
+    },
+    /// ALTER .. OWNER TO.
+    Owner {
+        /// What gets another owner.
+        object: OwnedObject,
+        /// The user or role.
+        owner: String,
+    },
+}
+
+/// Objects of a GRANT or REVOKE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GrantObjects {
+    /// Tables, views, external and system tables.
+    Tables(Vec<NameParts>),
+    /// All tables that the schemas have now.
+    TablesIn(Vec<String>),
+    /// Schemas, with all that is in them.
+    Schemas(Vec<String>),
+    /// The database, with all schemas.
+    Database,
+    /// The server.
+    Server,
+}
+
+/// An object whose owner changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnedObject {
+    /// A table, view or external table.
+    Relation {
+        /// Its name.
+        name: NameParts,
+        /// Whether to pass over one that does not exist.
+        if_exists: bool,
+    },
+    /// A schema.
+    Schema(String),
+}
+
+/// Whether a statement is one of this file; `tokens` holds no white space.
+pub(crate) fn is_grant(tokens: &[&Token]) -> bool {
+    let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(token, word));
+    match () {
+        () if is(0, "grant") || is(0, "revoke") => true,
+        () if is(0, "create") || is(0, "drop") => is(1, "role"),
+        () if is(0, "alter") && ["table", "view", "schema"].iter().any(|kind| is(1, kind)) => {
+            let mut at = if is(2, "if") && is(3, "exists") { 5 } else { 3 };
+            while matches!(tokens.get(at), Some(Token::Period)) {
+                at += 2;
+            }
+            is(at, "owner") && is(at + 1, "to")
+        }
+        () => false,
+    }
+}
+
+/// Parses a statement that [`is_grant`] recognised.
+pub(crate) fn parse(tokens: Vec<TokenWithSpan>) -> Result<Command> {
+    let mut parser = dialect::parser(tokens);
+    let (parsed, form) = match () {
+        () if take_word(&mut parser, "grant") => {
+            (grant(&mut parser, "to"), "GRANT rights ON objects TO names, or GRANT roles TO names")
+        }
+        () if take_word(&mut parser, "revoke") => {
+            (grant(&mut parser, "from"), "REVOKE rights ON objects FROM names, or REVOKE roles FROM names")
+        }
+        () if take_word(&mut parser, "create") => (create_role(&mut parser), "CREATE ROLE name"),
+        () if take_word(&mut parser, "drop") => (drop_role(&mut parser), "DROP ROLE [IF EXISTS] name"),
+        () => (owner(&mut parser), "ALTER TABLE | VIEW | SCHEMA name OWNER TO name"),
+    };
+    let command = parsed.map_err(|error| Error::invalid(format!("SQL syntax: {error}; write {form}")))??;
+    let _ = parser.consume_token(&Token::SemiColon);
+    match &parser.peek_token_ref().token {
+        Token::EOF => Ok(Command::ddl(Action::Grant(command))),
+        other => Err(Error::invalid(format!("SQL syntax: '{other}' is not expected; write {form}"))),
+    }
+}
+
+type Parsed<T> = std::result::Result<Result<T>, ParserError>;
+
+fn expect_word(parser: &mut Parser<'_>, word: &str) -> std::result::Result<(), ParserError> {
+    match take_word(parser, word) {
+        true => Ok(()),
+        false => parser.expected(&word.to_uppercase(), parser.peek_token()),
+    }
+}
+
+fn create_role(parser: &mut Parser<'_>) -> Parsed<GrantCommand> {
+    expect_word(parser, "role")?;
+    let name = name(parser)?;
+    if take_word(parser, "with") || matches!(parser.peek_token_ref().token, Token::Word(_)) {
+        return Ok(Err(Error::unimplemented("a role has no properties; one who logs in is made with CREATE USER")));
+    }
+    Ok(Ok(GrantCommand::CreateRole { name }))
+}
+
+fn drop_role(parser: &mut Parser<'_>) -> Parsed<GrantCommand> {
+    expect_word(parser, "role")?;
+    let if_exists = take_word(parser, "if");
+    if if_exists {
+        expect_word(parser, "exists")?;
+    }
+    Ok(Ok(GrantCommand::DropRole { name: name(parser)?, if_exists }))
+}
+
+fn names(parser: &mut Parser<'_>) -> std::result::Result<Vec<String>, ParserError> {
+    parser.parse_comma_separated(name)
+}
+
+/// A right or role of a list: its name, and its words as a right.
+struct Item {
+    name: String,
+    right: String,
+}
+
+fn item(parser: &mut Parser<'_>) -> std::result::Result<Item, ParserError> {
+    let files = FILES.iter().find(|(word, _)| is_word(&parser.peek_token_ref().token, word));
+    let name = name(parser)?;
+    let right = match files {
+        Some((_, right)) if take_word(parser, "files") => (*right).to_owned(),
+        _ => name.to_uppercase(),
+    };
+    Ok(Item { name, right })
+}
+
+/// What follows GRANT or REVOKE; `direction` is TO or FROM.
+fn grant(parser: &mut Parser<'_>, direction: &str) -> Parsed<GrantCommand> {
+    let grants = direction == "to";
+    let mut rights = Vec::new();
+    let mut roles = Vec::new();
+    if take_word(parser, "all") {
+        let _ = take_word(parser, "privileges");
+    } else {
+        for Item { name, right } in parser.parse_comma_separated(item)? {
+            roles.push(name);
+            rights.push(right);
+        }
+        if matches!(parser.peek_token_ref().token, Token::LParen) {
+            return Ok(Err(Error::unimplemented("rights on columns are not supported; use a view with these columns")));
+        }
+        if take_word(parser, "option") {
+            return Ok(Err(no_options()));
+        }
+        if take_word(parser, direction) {
+            let grantees = names(parser)?;
+            return Ok(refuse_options(parser, GrantCommand::Roles { grants, roles, grantees }));
+        }
+    }
+    expect_word(parser, "on")?;
+    let objects = match objects(parser)? {
+        Ok(objects) => objects,
+        Err(error) => return Ok(Err(error)),
+    };
+    expect_word(parser, direction)?;
+    let grantees = names(parser)?;
+    Ok(refuse_options(parser, GrantCommand::Rights { grants, rights, objects, grantees }))
+}
+
+fn no_options() -> Error {
+    Error::unimplemented("GRANT OPTION, ADMIN OPTION and GRANTED BY are not supported; owners and superusers grant")
+}
+
+/// Takes CASCADE and RESTRICT, which mean the same, as no grant depends on another one; refuses options.
+fn refuse_options(parser: &mut Parser<'_>, command: GrantCommand) -> Result<GrantCommand> {
+    if take_word(parser, "with") || take_word(parser, "granted") {
+        return Err(no_options());
+    }
+    let _ = take_word(parser, "cascade") || take_word(parser, "restrict");
+    Ok(command)
+}
+
+fn objects(parser: &mut Parser<'_>) -> Parsed<GrantObjects> {
+    if take_word(parser, "server") {
+        return Ok(Ok(GrantObjects::Server));
+    }
+    if take_word(parser, "database") {
+        let name = name(parser)?;
+        return Ok(match name == CATALOG {
+            true => Ok(GrantObjects::Database),
+            false => Err(Error::invalid(format!("database '{name}' does not exist; the only one is '{CATALOG}'"))),
+        });
+    }
+    if take_word(parser, "schema") {
+        return Ok(schemas(parser)?.map(GrantObjects::Schemas));
+    }
+    if is_word(&parser.peek_token_ref().token, "all") {
+        for word in ["all", "tables", "in", "schema"] {
+            expect_word(parser, word)?;
+        }
+        return Ok(schemas(parser)?.map(GrantObjects::TablesIn));
+    }
+    let _ = take_word(parser, "table");
+    let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
+    Ok(names.iter().map(NameParts::new).collect::<Result<_>>().map(GrantObjects::Tables))
+}
+
+fn schemas(parser: &mut Parser<'_>) -> Parsed<Vec<String>> {
+    let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
+    let schema = |name| match NameParts::new(name)? {
+        NameParts { schema: None, name } => Ok(name),
+        NameParts { schema: Some(catalog), name } if catalog == CATALOG => Ok(name),
+        NameParts { schema: Some(other), name } => {
+            Err(Error::invalid(format!("'{other}.{name}' is not a name of a schema")))
+        }
+    };
+    Ok(names.iter().map(schema).collect())
+}
+
+/// ALTER .. OWNER TO.
+fn owner(parser: &mut Parser<'_>) -> Parsed<GrantCommand> {
+    expect_word(parser, "alter")?;
+    let is_schema = take_word(parser, "schema");
+    let _ = is_schema || take_word(parser, "table") || take_word(parser, "view");
+    let if_exists = take_word(parser, "if") && take_word(parser, "exists");
+    let object = match is_schema {
+        true => schemas(parser)?.map(|mut names| OwnedObject::Schema(names.pop().unwrap_or_default())),
+        false => {
+            let name = NameParts::new(&parser.parse_object_name(false)?);
+            name.map(|name| OwnedObject::Relation { name, if_exists })
+        }
+    };
+    expect_word(parser, "owner")?;
+    expect_word(parser, "to")?;
+    let owner = name(parser)?;
+    Ok(object.map(|object| GrantCommand::Owner { object, owner }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use terrace_error::ErrorKind;
+
+    use super::*;
+
+    fn parsed(sql: &str) -> String {
+        match crate::parse(sql).unwrap().action {
+            Action::Grant(GrantCommand::Rights { grants, rights, objects, grantees }) => {
+                let verb = if grants { "grant" } else { "revoke" };
+                let objects = match objects {
+                    GrantObjects::Tables(names) => {
+                        let name = |name: &NameParts| format!("{}.{}", name.schema.as_deref().unwrap_or("-"), name.name);
+                        names.iter().map(name).collect::<Vec<_>>().join(" ")
+                    }
+                    other => format!("{other:?}"),
+                };
+                format!("{verb} {} on {objects}: {}", rights.join(","), grantees.join(","))
+            }
+            Action::Grant(GrantCommand::Roles { grants, roles, grantees }) => {
+                format!("{grants} {}: {}", roles.join(","), grantees.join(","))
+            }
+            Action::Grant(other) => format!("{other:?}"),
+            other => format!("another: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn statements_are_told_apart() {
+        for (sql, want) in [
+            ("GRANT SELECT, insert ON t, s.\"U\" TO Ann, PUBLIC;", "grant SELECT,INSERT on -.t s.U: ann,public"),
+            ("grant all privileges on table terrace.s.t to ann", "grant  on s.t: ann"),
+            ("grant all on all tables in schema s to ann", "grant  on TablesIn([\"s\"]): ann"),
+            ("grant usage, create on schema s, terrace.r to ann", "grant USAGE,CREATE on Schemas([\"s\", \"r\"]): ann"),
+            ("grant select on database terrace to ann", "grant SELECT on Database: ann"),
+            ("grant read files, WRITE FILES, monitor on server to ann", "grant READ FILES,WRITE FILES,MONITOR on Server: ann"),
+            ("revoke delete on t from ann cascade", "revoke DELETE on -.t: ann"),
+            ("grant readers, \"Staff\" to ann, bob", "true readers,Staff: ann,bob"),
+            ("revoke readers from ann", "false readers: ann"),
+            ("grant read to ann", "true read: ann"),
+            ("create role Readers", "CreateRole { name: \"readers\" }"),
+            ("drop role if exists readers", "DropRole { name: \"readers\", if_exists: true }"),
+            (
+                "alter view s.v owner to ann",
+                "Owner { object: Relation { name: NameParts { schema: Some(\"s\"), name: \"v\" }, if_exists: false }, \
+                 owner: \"ann\" }",
+            ),
+            ("alter schema s owner to readers", "Owner { object: Schema(\"s\"), owner: \"readers\" }"),
+        ] {
+            assert_eq!(parsed(sql), want, "{sql}");
+        }
+        assert!(parsed("alter table t rename column owner to holder").starts_with("another: Alter"));
+    }
+
+    #[test]
+    fn refusals_say_what_to_write() {
+        for (sql, kind, words) in [
+            ("grant select (a) on t to ann", ErrorKind::Unimplemented, "columns"),
+            ("grant select on t to ann with grant option", ErrorKind::Unimplemented, "GRANT OPTION"),
+            ("grant readers to ann with admin option", ErrorKind::Unimplemented, "ADMIN OPTION"),
+            ("revoke grant option for select on t from ann", ErrorKind::Unimplemented, "GRANT OPTION"),
+            ("create role readers login", ErrorKind::Unimplemented, "CREATE USER"),
+            ("grant select on database other to ann", ErrorKind::InvalidArgument, "'terrace'"),
+            ("grant select on t", ErrorKind::InvalidArgument, "write GRANT"),
+            ("grant select on t to", ErrorKind::InvalidArgument, "write GRANT"),
+            ("revoke select on t to ann", ErrorKind::InvalidArgument, "write REVOKE"),
+            ("grant all to ann", ErrorKind::InvalidArgument, "write GRANT"),
+            ("grant select on t to ann and bob", ErrorKind::InvalidArgument, "'and'"),
+            ("create role", ErrorKind::InvalidArgument, "CREATE ROLE name"),
+            ("alter table t owner to", ErrorKind::InvalidArgument, "OWNER TO"),
+        ] {
+            let error = crate::parse(sql).unwrap_err();
+            assert_eq!(error.kind(), kind, "{sql}: {error}");
+            assert!(error.message().contains(words), "{sql}: {error}");
+        }
+    }
+}
