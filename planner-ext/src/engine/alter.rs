@@ -23,7 +23,8 @@ use super::catalog::{Object, Snapshot};
 use super::ddl::{apply_options, check_schema, refuse_system, refuse_view_or_external, short_name};
 use super::execute::{Execute, Execution};
 use super::types::{check_column_name, stored_schema};
-use super::{Engine, defaults};
+use super::users::access_error;
+use super::{Engine, defaults, rights};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// The changes of a statement, and the definition after the last of them.
@@ -73,6 +74,11 @@ async fn alter_table(execution: &Execution<'_>, alter: &AlterTable) -> Result<u6
     let parts = NameParts::new(&alter.name)?;
     let name = parts.resolve(snapshot.default_schema());
     refuse_system(&name)?;
+    let checked = rights::check_owner(&snapshot, &name);
+    if rights::passes_over(alter.if_exists, &checked) {
+        return Ok(0);
+    }
+    checked?;
     let Some(definition) = snapshot.definition(&parts)? else {
         let views = &snapshot.objects().views;
         let external = &snapshot.objects().external;
@@ -107,10 +113,12 @@ async fn alter_table(execution: &Execution<'_>, alter: &AlterTable) -> Result<u6
         refuse_broken(&broken, &hot_views, &name)?;
     }
     let worker = Arc::clone(engine);
+    let renamed = after.name.clone();
     let list = changes.list;
     engine
         .blocking(move || {
             worker.store.alter_table(&name, &list)?;
+            worker.users.note_renamed(&name, &renamed).map_err(access_error)?;
             broken.iter().try_for_each(|view| worker.remove_view(view).map(drop))?;
             hot_views.iter().try_for_each(|view| worker.hot_views.remove(view))?;
             Ok(0)
@@ -296,6 +304,11 @@ async fn comment_on(execution: &Execution<'_>, command: &CommentOn) -> Result<u6
     let snapshot = execution.session().snapshot()?;
     let name = command.object.resolve(snapshot.default_schema());
     refuse_system(&name)?;
+    let checked = rights::check_owner(&snapshot, &name);
+    if rights::passes_over(command.if_exists, &checked) {
+        return Ok(0);
+    }
+    checked?;
     let worker = Arc::clone(engine);
     let command = command.clone();
     let is_table = snapshot.definition(&command.object)?.is_some();

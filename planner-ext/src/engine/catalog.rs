@@ -11,8 +11,8 @@ mod name_resolver;
 mod objects;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
@@ -22,6 +22,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::Statement as SqlStatement;
 use parking_lot::Mutex;
+use terrace_access::{Authority, Principal, Right};
 use terrace_scan::TierTable;
 use terrace_sql::NameParts;
 use terrace_sql::rewrite::HiddenNames;
@@ -35,14 +36,22 @@ use super::analysis::analysed;
 use super::recursion::RecursiveTerms;
 use super::{
     ColumnNotes, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults, duplicate_columns, functions,
-    information,
+    information, rights,
 };
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::system::{Live, SystemTable};
 
 impl Engine {
-    /// Makes a snapshot for one statement; in a transaction, of the table versions that the transaction sees.
-    pub(super) fn snapshot(&self, config: SessionConfig, transaction: Option<Versions>) -> Result<Arc<Snapshot>> {
+    /// Makes a snapshot for one statement of `principal`; in a transaction, of the table versions that the transaction sees.
+    pub(super) fn snapshot(
+        &self,
+        config: SessionConfig,
+        principal: &Principal,
+        transaction: Option<Versions>,
+    ) -> Result<Arc<Snapshot>> {
+        // First: rights that change meanwhile make the snapshot stale.
+        let rights_version = self.users.rights_version();
+        let authority = self.users.authority(principal);
         let mut template = self.base_state.clone();
         *template.config_mut() = config;
         functions::configure(&mut template)?;
@@ -53,6 +62,7 @@ impl Engine {
         let live = Live {
             store: Arc::clone(&self.store),
             users: Arc::clone(&self.users),
+            viewer: authority.clone(),
             statements: Arc::new(move || registry.statements()),
             workload_groups: Arc::new(move || admission.group_records(&groups)),
             hot_views: self.hot_views.clone(),
@@ -68,6 +78,9 @@ impl Engine {
             store: Arc::clone(&self.store),
             live,
             template,
+            authority,
+            rights_version,
+            only_written: OnceLock::new(),
             schema_version,
             tiers_changed_unix_us,
             pins: Mutex::default(),
@@ -84,6 +97,11 @@ pub(super) struct Snapshot {
     live: Live,
     /// Functions, rules and options; its catalog list is not used.
     template: SessionState,
+    /// What whoever sends the statement may do.
+    authority: Authority,
+    rights_version: u64,
+    /// Relations that the statement writes or makes and does not read, which it may name without the right to.
+    only_written: OnceLock<Vec<TableName>>,
     schema_version: u64,
     /// The last change of the set of tiers, whose names scans know.
     tiers_changed_unix_us: u64,
@@ -123,6 +141,7 @@ impl Snapshot {
     pub(super) fn is_current(&self) -> bool {
         !self.in_transaction
             && self.schema_version == self.store.schema_version()
+            && self.rights_version == self.live.users.rights_version()
             && self.tiers_changed_unix_us == self.store.tiering().tiers_changed_unix_us()
             && !self.reads_files.load(Ordering::Relaxed)
             && self.pins.lock().values().all(|pin| pin.table.version().number == pin.version)
@@ -135,6 +154,33 @@ impl Snapshot {
 
     pub(super) fn objects(&self) -> &Objects {
         &self.objects
+    }
+
+    /// What whoever sends the statement may do.
+    pub(super) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// Notes which relations the statement writes or makes and does not read.
+    pub(super) fn note_only_written(&self, names: &[NameParts]) {
+        self.only_written.get_or_init(|| names.iter().map(|name| name.resolve(self.default_schema())).collect());
+    }
+
+    fn is_only_written(&self, name: &TableName) -> bool {
+        self.only_written.get().is_some_and(|names| names.contains(name))
+    }
+
+    /// Whether there is a table, view, system or external table of this name, whoever may see it.
+    pub(super) fn has(&self, name: &TableName) -> bool {
+        match name.schema.as_str() {
+            SYSTEM_SCHEMA => SystemTable::names().any(|known| known == name.name),
+            INFORMATION_SCHEMA => information::NAMES.contains(&name.name.as_str()),
+            _ => {
+                self.store.table(name).is_ok()
+                    || self.objects.views.contains_key(name)
+                    || self.objects.external.contains_key(name)
+            }
+        }
     }
 
     /// Schema of names without one.
@@ -190,11 +236,14 @@ impl Snapshot {
         self.objects.external.contains_key(name)
     }
 
-    /// The table of the store with this name, to be changed.
+    /// The table of the store with this name, to be changed by whoever holds `rights` on it.
     ///
     /// # Errors
-    /// For system tables, views, external tables and unknown names.
-    pub(super) fn writable(&self, name: &TableName) -> Result<Arc<TierTable>> {
+    /// For system tables, views, external tables and unknown names, and where a right is not held.
+    pub(super) fn writable(&self, name: &TableName, rights: &[Right]) -> Result<Arc<TierTable>> {
+        if name.schema != SYSTEM_SCHEMA && name.schema != INFORMATION_SCHEMA {
+            rights::check_table(self, name, rights)?;
+        }
         if let Some(table) = self.pinned(name)? {
             return Ok(table);
         }
@@ -209,8 +258,10 @@ impl Snapshot {
         }
     }
 
+    /// The schemas that one may see.
     pub(super) fn schema_names(&self) -> Vec<String> {
-        let mut names: BTreeSet<String> = self.objects.schemas.clone();
+        let schemas = self.objects.schemas.iter().filter(|schema| self.authority.sees_schema(schema));
+        let mut names: BTreeSet<String> = schemas.cloned().collect();
         names.insert(SYSTEM_SCHEMA.to_owned());
         names.insert(INFORMATION_SCHEMA.to_owned());
         names.into_iter().collect()
@@ -220,7 +271,23 @@ impl Snapshot {
         self.store.tables()
     }
 
+    /// The tables, views, system and external tables of a schema that one may see.
     pub(super) fn names_in(&self, schema: &str) -> Vec<String> {
+        let mut names = self.all_names_in(schema);
+        names.retain(|name| self.lists(&TableName::new(schema, name.as_str())));
+        names
+    }
+
+    /// Whether lists show a relation to whoever sends the statement.
+    pub(super) fn lists(&self, name: &TableName) -> bool {
+        match name.schema.as_str() {
+            SYSTEM_SCHEMA | INFORMATION_SCHEMA => rights::may_read(&self.authority, name),
+            _ => self.authority.sees_table(name),
+        }
+    }
+
+    /// The tables, views, system and external tables of a schema, whoever may see them.
+    pub(super) fn all_names_in(&self, schema: &str) -> Vec<String> {
         if schema == SYSTEM_SCHEMA {
             return SystemTable::names().map(str::to_owned).collect();
         }
@@ -301,6 +368,9 @@ impl Snapshot {
             objects: Arc::clone(&self.objects),
             live: self.live.clone(),
             template: self.template.clone(),
+            authority: Authority::EVERYTHING,
+            rights_version: self.rights_version,
+            only_written: OnceLock::new(),
             schema_version: self.schema_version,
             tiers_changed_unix_us: self.tiers_changed_unix_us,
             in_transaction: self.in_transaction,
@@ -315,7 +385,10 @@ impl Snapshot {
         });
         let mut broken = Vec::new();
         for view in self.objects.views.keys() {
-            let plannable = async |snapshot: &Arc<Self>| snapshot.provider(view).await.is_ok();
+            let plannable = async |snapshot: &Arc<Self>| {
+                let resolver = NameResolver::unlimited(snapshot);
+                resolver.provider(view).await.is_ok()
+            };
             if plannable(self).await && !plannable(&changed).await {
                 broken.push(view.clone());
             }
@@ -331,11 +404,19 @@ impl Snapshot {
         NameResolver::new(self).provider(name).await
     }
 
-    /// All tables, views, system and external tables.
+    /// Like [`Self::provider`], also for a relation that lists show and whose rows may not be read.
+    pub(super) async fn shown(self: &Arc<Self>, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
+        match self.authority.sees_table(name) && name.schema != SYSTEM_SCHEMA && name.schema != INFORMATION_SCHEMA {
+            true => NameResolver::unlimited(self).provider(name).await,
+            false => self.provider(name).await,
+        }
+    }
+
+    /// All tables, views, system and external tables that one may see.
     pub(super) async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>> {
-        let resolver = NameResolver::new(self);
+        let resolver = NameResolver::unlimited(self);
         let mut entries = Vec::new();
-        for table in self.store.tables() {
+        for table in self.store.tables().into_iter().filter(|table| self.lists(table.name())) {
             let definition = table.definition();
             let notes = definition.columns.iter();
             let notes = notes.map(|c| ColumnNotes { default: c.default.clone(), comment: c.comment.clone() });
@@ -352,7 +433,7 @@ impl Snapshot {
         }
         let views = self.objects.views.values().map(|view| (view, EntryKind::View));
         let external = self.objects.external.values().map(|external| (external, EntryKind::External));
-        for (object, kind) in views.chain(external) {
+        for (object, kind) in views.chain(external).filter(|(object, _)| self.lists(&object.name)) {
             // A view or external table that cannot be planned or opened now is listed without columns.
             let columns = match resolver.provider(&object.name).await {
                 Ok(Some(provider)) => provider.schema(),
@@ -381,7 +462,7 @@ impl Snapshot {
             key_enforced: false,
             comment: None,
         };
-        for name in SystemTable::names() {
+        for name in SystemTable::names().filter(|name| self.lists(&TableName::new(SYSTEM_SCHEMA, *name))) {
             if let Some(table) = SystemTable::open(name, self.live.clone()) {
                 entries.push(system(SYSTEM_SCHEMA, name, table.schema()));
             }

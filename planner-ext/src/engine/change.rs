@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
 use futures::StreamExt;
 use roaring::RoaringTreemap;
+use terrace_access::Right;
 use terrace_scan::sink::IngestWriter;
 use terrace_sql::command::{ChangeStatement, TruncateCommand};
 use terrace_sql::defaults::default_expr;
@@ -34,11 +35,11 @@ use super::parameters::stored_placeholder;
 use super::plan::table_name;
 use super::query::may_start_again;
 use super::registry::Ticket;
-use super::run;
 use super::run::PlanMemory;
 use super::statement::{Planned, Prepared};
 use super::transaction::{Attempt, Transaction};
 use super::types::with_columns;
+use super::{rights, run};
 use crate::error::{Error, ErrorKind, ROW_COLUMN, Result};
 
 /// Most attempts of a statement that commits by itself and meets conflicting commits.
@@ -64,10 +65,20 @@ impl Execute for ChangeStatement {
     }
 }
 
+/// The rights on its target that a change needs.
+fn needed_rights(change: &Change) -> Vec<Right> {
+    let effects = change.effects().into_iter().map(|effect| match effect {
+        MergeEffect::Insert => Right::Insert,
+        MergeEffect::Update => Right::Update,
+        MergeEffect::Delete => Right::Delete,
+    });
+    effects.chain(change.reads_target().then_some(Right::Select)).collect()
+}
+
 /// Plans the query of a change on `snapshot`, or EXPLAIN of it.
 async fn plan_change(snapshot: Arc<Snapshot>, change: &Change, explain: Option<&ExplainStatement>) -> Result<Planned> {
     let name = change.target.resolve(snapshot.default_schema());
-    let provider = snapshot.writable(&name)?;
+    let provider = snapshot.writable(&name, &needed_rights(change))?;
     let schema = provider.table().schema();
     let columns = schema.fields().iter().zip(&provider.table().definition().columns).map(|(field, column)| {
         let default = default_expr(column.default.as_deref())?;
@@ -161,9 +172,11 @@ pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Res
     let WriteOp::Insert(op) = &dml.op else { return Ok(None) };
     let name = table_name(&dml.table_name, snapshot.default_schema())?;
     if snapshot.is_external(&name) {
+        rights::check_table(snapshot, &name, &[Right::Insert])?;
+        rights::check_server(snapshot.authority(), Right::WriteFiles)?;
         return Ok(None);
     }
-    let provider = snapshot.writable(&name)?;
+    let provider = snapshot.writable(&name, &[Right::Insert])?;
     if *op != InsertOp::Append {
         return Err(Error::unimplemented(format!("{op} is not supported; use CREATE OR REPLACE TABLE .. AS SELECT")));
     }
@@ -461,7 +474,7 @@ async fn truncate(command: &TruncateCommand, execution: &Execution<'_>, transact
     let mut changes = Vec::new();
     let names = command.names.iter().map(|name| name.resolve(snapshot.default_schema()));
     for name in names.collect::<BTreeSet<TableName>>() {
-        match snapshot.writable(&name) {
+        match snapshot.writable(&name, &[Right::Truncate]) {
             Err(error) if command.if_exists && error.kind() == ErrorKind::NotFound => {}
             provider => {
                 let provider = provider?;

@@ -15,6 +15,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{
     CreateCatalogSchema, CreateExternalTable, CreateMemoryTable, CreateView, DdlStatement, LogicalPlan,
 };
+use terrace_access::Securable;
 use terrace_sql::command::{DropCommand, DropKind, Extras};
 use terrace_sql::rewrite::TARGET_SCHEMA;
 use terrace_sql::source_text::{self, DefaultTexts};
@@ -33,7 +34,7 @@ use super::registry::{StatementState, Ticket};
 use super::session::Session;
 use super::statement::Planned;
 use super::types::stored_schema;
-use super::{Engine, defaults};
+use super::{Engine, defaults, rights};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// Applies the options of `WITH (...)` of CREATE TABLE; returns the comment among them.
@@ -95,18 +96,15 @@ pub(super) fn refuse_system(name: &TableName) -> Result<()> {
     Ok(())
 }
 
-/// Refuses schemas that do not exist or belong to the system.
+/// Refuses schemas that do not exist or belong to the system, and those in which the statement may make nothing.
 pub(super) fn check_schema(snapshot: &Snapshot, schema: &str) -> Result<()> {
     if schema == SYSTEM_SCHEMA || schema == INFORMATION_SCHEMA {
         return Err(Error::new(ErrorKind::PermissionDenied, format!("schema '{schema}' belongs to the system")));
     }
     if !snapshot.objects().schemas.contains(schema) {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            format!("schema '{schema}' does not exist; make it with CREATE SCHEMA {schema}"),
-        ));
+        return Err(rights::missing_schema(schema));
     }
-    Ok(())
+    rights::check_create(snapshot, schema)
 }
 
 /// Refuses a name that a view or an external table has.
@@ -177,20 +175,27 @@ pub(super) async fn create_table(
         }
     }
     let replace = create.or_replace;
+    rights::check_owner(&planned.snapshot, &name)?;
+    let maker = session.principal().clone();
     if !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(empty) if !empty.produce_one_row) {
         drop(name_lock);
         let plan = create.input.as_ref().clone();
         let input = Planned::new(Arc::clone(&planned.snapshot), plan, None);
-        return load(engine, ticket, input, LoadTarget::New { definition, replace }).await;
+        return load(engine, ticket, input, LoadTarget::New { definition, replace, maker }).await;
     }
     ticket.set_state(StatementState::Running);
-    let store = Arc::clone(&engine.store);
+    let engine = Arc::clone(engine);
+    let is_new = engine.store.table(&name).is_err();
+    let worker = Arc::clone(&engine);
     engine
         .blocking(move || {
             if replace {
-                store.ingest_new(definition, true)?.finish()?;
+                worker.store.ingest_new(definition, true)?.finish()?;
             } else {
-                store.create_table(definition)?;
+                worker.store.create_table(definition)?;
+            }
+            if is_new {
+                worker.note_made(&maker, &Securable::Table(name))?;
             }
             Ok(0)
         })
@@ -240,17 +245,15 @@ pub(super) async fn create_object(
     sql: &str,
 ) -> Result<u64> {
     match ddl {
-        DdlStatement::CreateView(create) => {
-            create_view(session.engine(), planned, create, extras.if_not_exists, sql).await
-        }
-        DdlStatement::CreateExternalTable(create) => create_external(session.engine(), planned, create, sql).await,
-        DdlStatement::CreateCatalogSchema(create) => create_schema(session.engine(), create).await,
+        DdlStatement::CreateView(create) => create_view(session, planned, create, extras.if_not_exists, sql).await,
+        DdlStatement::CreateExternalTable(create) => create_external(session, planned, create, sql).await,
+        DdlStatement::CreateCatalogSchema(create) => create_schema(session, planned, create).await,
         _ => Err(Error::unimplemented("the statement is not supported")),
     }
 }
 
 async fn create_view(
-    engine: &Arc<Engine>,
+    session: &Session,
     planned: &Planned,
     create: &CreateView,
     if_not_exists: bool,
@@ -272,6 +275,7 @@ async fn create_view(
     if refers_to(snapshot, &object, &name)? {
         return Err(Error::invalid(format!("view '{}' would refer to itself", short_name(&name))));
     }
+    let engine = session.engine();
     let _name_lock = engine.name_lock.lock().await;
     if engine.store.table(&name).is_ok() {
         return Err(Error::new(
@@ -286,8 +290,20 @@ async fn create_view(
     if objects.views.contains_key(&name) && !create.or_replace {
         return if if_not_exists { Ok(0) } else { Err(already_exists("view", &name)) };
     }
+    rights::check_owner(snapshot, &name)?;
+    let is_new = !objects.views.contains_key(&name);
+    let maker = session.principal().clone();
     let writer = Arc::clone(engine);
-    engine.blocking(move || writer.put_view(&object).map(|()| 0)).await
+    let put = move || {
+        let view = Securable::Table(name);
+        // Before the text counts: it is read with the rights of the owner.
+        match is_new {
+            true => writer.note_made(&maker, &view)?,
+            false => writer.note_replaced(&maker, &view)?,
+        }
+        writer.put_view(&object).map(|()| 0)
+    };
+    engine.blocking(put).await
 }
 
 /// Whether the text of a view names `wanted`, directly or through other views.
@@ -309,7 +325,7 @@ fn refers_to(snapshot: &Arc<Snapshot>, view: &Object, wanted: &TableName) -> Res
 }
 
 async fn create_external(
-    engine: &Arc<Engine>,
+    session: &Session,
     planned: &Planned,
     create: &CreateExternalTable,
     sql: &str,
@@ -324,6 +340,7 @@ async fn create_external(
     for location in &mut absolute.locations {
         *location = absolute_location(location)?;
     }
+    let engine = session.engine();
     let _name_lock = engine.name_lock.lock().await;
     if engine.store.table(&name).is_ok() || engine.objects()?.views.contains_key(&name) {
         return Err(Error::new(
@@ -339,11 +356,21 @@ async fn create_external(
             return Err(already_exists("external table", &name));
         }
     }
+    rights::check_owner(snapshot, &name)?;
     open_external(&snapshot.state(), &absolute).await?;
     // Absolute locations do not depend on the folder in which the server is started.
-    let object = snapshot.object(name, source_text::with_locations_replaced(sql, &absolute.locations)?);
+    let object = snapshot.object(name.clone(), source_text::with_locations_replaced(sql, &absolute.locations)?);
+    let is_new = !engine.objects()?.external.contains_key(&name);
+    let maker = session.principal().clone();
     let writer = Arc::clone(engine);
-    engine.blocking(move || writer.put_external(&object).map(|()| 0)).await
+    let put = move || {
+        writer.put_external(&object)?;
+        if is_new {
+            writer.note_made(&maker, &Securable::Table(name))?;
+        }
+        Ok(0)
+    };
+    engine.blocking(put).await
 }
 
 /// Converts a location, which may be a URL of a local file, to an absolute path; refuses other object stores.
@@ -408,20 +435,28 @@ pub(super) async fn open_external(
     Ok(provider)
 }
 
-async fn create_schema(engine: &Arc<Engine>, create: &CreateCatalogSchema) -> Result<u64> {
+async fn create_schema(session: &Session, planned: &Planned, create: &CreateCatalogSchema) -> Result<u64> {
     let name = create.schema_name.strip_prefix("terrace.").unwrap_or(&create.schema_name).to_owned();
     if name.is_empty() || name.contains('.') || name == TARGET_SCHEMA {
         return Err(Error::invalid(format!("'{}' is not a name for a schema", create.schema_name)));
     }
+    rights::check_create_schema(&planned.snapshot)?;
+    let engine = session.engine();
     let _name_lock = engine.name_lock.lock().await;
-    if engine.schemas()?.contains(&name) {
+    let is_system = [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&name.as_str());
+    if is_system || engine.objects()?.schemas.contains(&name) {
         if create.if_not_exists {
             return Ok(0);
         }
         return Err(Error::new(ErrorKind::AlreadyExists, format!("schema '{name}' already exists")));
     }
+    let maker = session.principal().clone();
     let writer = Arc::clone(engine);
-    engine.blocking(move || writer.put_schema(&name).map(|()| 0)).await
+    let put = move || {
+        writer.put_schema(&name)?;
+        writer.note_made(&maker, &Securable::Schema(name)).map(|()| 0)
+    };
+    engine.blocking(put).await
 }
 
 impl Execute for DropCommand {
@@ -437,6 +472,15 @@ async fn drop_objects(session: &Session, command: &DropCommand) -> Result<u64> {
         let snapshot = session.snapshot()?;
         let default = snapshot.default_schema().to_owned();
         let name = parts.resolve(&default);
+        let checked = match command.kind {
+            DropKind::Schema if !snapshot.objects().schemas.contains(&parts.name) => Ok(()),
+            DropKind::Schema => rights::check_schema_owner(&snapshot, &parts.name),
+            DropKind::Table | DropKind::View => rights::check_owner(&snapshot, &name),
+        };
+        if rights::passes_over(command.if_exists, &checked) {
+            continue;
+        }
+        checked?;
         let hot_views = engine.hot_views.names_for_table(&name)?;
         if command.kind == DropKind::Table && command.restrict {
             refuse_broken(&[], &hot_views, &name)?;
@@ -488,7 +532,8 @@ fn drop_table(engine: &Engine, name: &TableName) -> Result<()> {
     for view in engine.hot_views.names_for_table(name)? {
         engine.hot_views.remove(&view)?;
     }
-    Ok(engine.store.drop_table(name)?)
+    engine.store.drop_table(name)?;
+    engine.forget_rights(&Securable::Table(name.clone()))
 }
 
 fn drop_schema(engine: &Engine, name: &str, command: &DropCommand) -> Result<()> {

@@ -2,11 +2,12 @@
 //!
 //! A statement with rows has an [`Outline`] of them before it runs; [`super::run`] executes it. A statement with a count
 //! does its work in [`Execute::run`]. Both come behind one gate, [`Running::enter`](super::transaction::Running::enter),
-//! which refuses what READ ONLY transactions may not do.
+//! which refuses what READ ONLY transactions may not do, and behind the checks of [`rights`](super::rights).
 
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use terrace_access::Right;
 use terrace_sql::command::{Action, CancelCommand};
 use terrace_sql::hot_view::HotViewCommand;
 
@@ -17,7 +18,7 @@ use super::session::Session;
 use super::statement::{Planned, Prepared};
 use super::transaction::Transaction;
 use super::users::refuse_read_only;
-use super::{Engine, views};
+use super::{Engine, rights, views};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The session and the transaction that plan a statement.
@@ -103,7 +104,8 @@ impl Execute for Action {
             | Self::HotView(_)
             | Self::Tiering(_)
             | Self::Cancel(_)
-            | Self::Access(_) => Ok(Outline::Count),
+            | Self::Access(_)
+            | Self::Grant(_) => Ok(Outline::Count),
             Self::CreateToken(statement) => statement.plan(planning).await,
         }
     }
@@ -127,6 +129,7 @@ impl Execute for Action {
             Self::Cancel(statement) => statement.run(execution).await,
             Self::Access(statement) => statement.run(execution).await,
             Self::CreateToken(statement) => statement.run(execution).await,
+            Self::Grant(statement) => statement.run(execution).await,
         }
     }
 }
@@ -136,15 +139,34 @@ impl Execute for CancelCommand {
     async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
         refuse_read_only(execution.session())?;
         let Self { statement } = self;
+        check_cancel(execution, statement)?;
         if statement == execution.ticket.id() || !execution.engine().cancel(statement) {
-            let message = format!(
-                "no statement '{statement}' is running; SELECT id, sql FROM system.queries WHERE state IN ('planning', \
-                 'queued', 'running', 'stalled') lists those that are"
-            );
-            return Err(Error::new(ErrorKind::NotFound, message));
+            return Err(not_running(statement));
         }
         Ok(1)
     }
+}
+
+/// Refuses to cancel statements of others, unless that right is held.
+fn check_cancel(execution: &Execution<'_>, statement: &str) -> Result<()> {
+    let session = execution.session();
+    let authority = execution.engine().users().authority(session.principal());
+    let is_own = |user: &str| user == session.user();
+    if authority.may_on_server(Right::Cancel) || execution.engine().registry.user(statement).is_none_or(|u| is_own(&u)) {
+        return Ok(());
+    }
+    match authority.may_on_server(Right::Monitor) {
+        true => rights::check_server(&authority, Right::Cancel),
+        false => Err(not_running(statement)),
+    }
+}
+
+fn not_running(statement: &str) -> Error {
+    let message = format!(
+        "no statement '{statement}' is running; SELECT id, sql FROM system.queries WHERE state IN ('planning', \
+         'queued', 'running', 'stalled') lists those that are"
+    );
+    Error::new(ErrorKind::NotFound, message)
 }
 
 impl Execute for HotViewCommand {

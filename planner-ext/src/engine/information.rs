@@ -100,7 +100,10 @@ async fn rows(snapshot: &Arc<Snapshot>, name: &str) -> Result<RecordBatch> {
     match name {
         "schemata" => schemata().batch(&snapshot.schema_names()),
         "tables" => tables().batch(&snapshot.listed_objects()),
-        "views" => views().batch(&snapshot.objects().views.values().collect::<Vec<_>>()),
+        "views" => {
+            let shown = snapshot.objects().views.values().filter(|view| snapshot.lists(&view.name));
+            views().batch(&shown.collect::<Vec<_>>())
+        }
         "table_constraints" => {
             let mut keys = key_rows(&snapshot.entries().await?);
             keys.retain(|key| key.position == 1);
@@ -271,20 +274,20 @@ fn numeric(data_type: &DataType) -> Option<(u64, u64, Option<u64>)> {
 }
 
 impl Snapshot {
-    /// Lists all tables, views, system and external tables without planning or opening them.
+    /// Lists the tables, views, system and external tables that one may see, without planning or opening them.
     fn listed_objects(&self) -> Vec<ListedObject> {
         let mut listed_objects = Vec::new();
         let mut add = |schema: &str, name: &str, kind, comment: Option<String>| {
             listed_objects.push(ListedObject { schema: schema.to_owned(), name: name.to_owned(), kind, comment });
         };
-        for table in self.tables() {
+        for table in self.tables().iter().filter(|table| self.lists(table.name())) {
             let name = table.name();
             add(&name.schema, &name.name, EntryKind::Table, table.definition().comment.clone());
         }
-        for view in self.objects().views.values() {
+        for view in self.objects().views.values().filter(|view| self.lists(&view.name)) {
             add(&view.name.schema, &view.name.name, EntryKind::View, view.comment.clone());
         }
-        for external in self.objects().external.values() {
+        for external in self.objects().external.values().filter(|external| self.lists(&external.name)) {
             add(&external.name.schema, &external.name.name, EntryKind::External, external.comment.clone());
         }
         for schema in [SYSTEM_SCHEMA, INFORMATION_SCHEMA] {

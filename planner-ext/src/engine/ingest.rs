@@ -20,6 +20,7 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
+use terrace_access::{Principal, Right, Securable};
 use terrace_heap::HeapAccount;
 use terrace_scan::sink::IngestWriter;
 use terrace_sql::{SYSTEM_SCHEMA, StatementKind};
@@ -33,7 +34,7 @@ use super::session::Session;
 use super::statement::Planned;
 use super::transaction::{Running, Transaction};
 use super::types::{RowAdapter, stored_schema};
-use super::{Engine, ddl, defaults, run};
+use super::{Engine, ddl, defaults, rights, run};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// Rows from a client, in batches.
@@ -72,6 +73,8 @@ pub(super) enum LoadTarget {
     New {
         definition: TableDefinition,
         replace: bool,
+        /// Who makes it.
+        maker: Principal,
     },
 }
 
@@ -127,10 +130,11 @@ async fn ingest(
     let snapshot = session.snapshot_in(transaction.as_ref())?;
     let default = snapshot.default_schema().to_owned();
     let name = TableName::new(request.schema.clone().unwrap_or(default), request.table.clone());
-    let target = match ingest_target(engine, &snapshot, &name, &request, &schema)? {
+    let target = match ingest_target(session, &snapshot, &name, &request, &schema)? {
         // A transaction writes to the table that it reads.
         LoadTarget::Existing(..) if transaction.is_some() => {
-            LoadTarget::Existing(Arc::clone(snapshot.writable(&name)?.table()), transaction.clone())
+            let table = snapshot.writable(&name, &[Right::Insert])?;
+            LoadTarget::Existing(Arc::clone(table.table()), transaction.clone())
         }
         LoadTarget::Existing(table, _) => LoadTarget::Existing(table, None),
         new => {
@@ -165,16 +169,25 @@ async fn ingest(
 }
 
 fn ingest_target(
-    engine: &Engine,
+    session: &Session,
     snapshot: &Snapshot,
     name: &TableName,
     request: &IngestRequest,
     schema: &SchemaRef,
 ) -> Result<LoadTarget> {
-    let existing = engine.store.table(name).ok();
+    let existing = session.engine().store.table(name).ok();
+    match request.mode {
+        IngestMode::Append => rights::check_table(snapshot, name, &[Right::Insert])?,
+        IngestMode::CreateAppend if existing.is_some() => rights::check_table(snapshot, name, &[Right::Insert])?,
+        IngestMode::Replace => rights::check_owner(snapshot, name)?,
+        IngestMode::CreateAppend | IngestMode::Create => {}
+    }
     let already_exists = || Error::new(ErrorKind::AlreadyExists, format!("table '{name}' already exists"));
     match (existing, request.mode) {
-        (Some(_), IngestMode::Create) => return Err(already_exists()),
+        (Some(_), IngestMode::Create) => {
+            ddl::check_schema(snapshot, &name.schema)?;
+            return Err(already_exists());
+        }
         (Some(table), IngestMode::Append | IngestMode::CreateAppend) => return Ok(LoadTarget::Existing(table, None)),
         (None, IngestMode::Append) => {
             ddl::refuse_view_or_external(snapshot.objects(), name)?;
@@ -188,7 +201,8 @@ fn ingest_target(
     let mut definition = TableDefinition::new(name.clone(), stored_schema(schema, &[])?);
     definition.comment = ddl::apply_options(&mut definition.options, &pairs)?;
     definition.check()?;
-    Ok(LoadTarget::New { definition, replace: request.mode == IngestMode::Replace })
+    let maker = session.principal().clone();
+    Ok(LoadTarget::New { definition, replace: request.mode == IngestMode::Replace, maker })
 }
 
 /// Runs `input` and stores its rows. Waits for an execution slot first.
@@ -214,13 +228,19 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
         }
         false => rows,
     };
+    let maker = match &target {
+        LoadTarget::New { maker, .. } => Some(maker.clone()),
+        LoadTarget::Existing(..) => None,
+    };
     let mut pending_commit = None;
     let mut writer = match target {
         LoadTarget::Existing(table, transaction) => {
             pending_commit = transaction.map(|transaction| (transaction, Arc::clone(&table)));
             IngestWriter::start(move || Ok(store.ingest(&table)))
         }
-        LoadTarget::New { definition, replace } => IngestWriter::start(move || store.ingest_new(definition, replace)),
+        LoadTarget::New { definition, replace, .. } => {
+            IngestWriter::start(move || store.ingest_new(definition, replace))
+        }
     };
     let adapt = |batch: &RecordBatch| {
         let bytes = row_bytes(batch);
@@ -245,10 +265,21 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
         attempt.keep();
         return Ok(count);
     }
-    // Another statement may have made a view of this name meanwhile.
+    // Another statement may have made a table or view of this name meanwhile.
     let _name_lock = engine.name_lock.lock().await;
     ddl::refuse_view_or_external(engine.objects()?.as_ref(), &definition.name)?;
-    writer.finish().await
+    let Some(maker) = maker else { return writer.finish().await };
+    let table = Securable::Table(definition.name.clone());
+    let is_new = engine.store.table(&definition.name).is_err();
+    if !is_new && !engine.users.authority(&maker).owns(&table) {
+        return Err(rights::denied(format!("table {}", ddl::short_name(&definition.name))));
+    }
+    let count = writer.finish().await?;
+    if is_new {
+        let worker = Arc::clone(engine);
+        engine.blocking(move || worker.note_made(&maker, &table)).await?;
+    }
+    Ok(count)
 }
 
 /// Sorts by the table's `cluster_by` columns.

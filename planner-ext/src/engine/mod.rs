@@ -12,6 +12,8 @@
 //! - [`plan`]: plans queries and the other statements of DataFusion's grammar
 //! - [`session`]: users and the options of their statements
 //! - [`users`]: statements on users and tokens
+//! - [`grants`]: statements on roles, rights and owners
+//! - [`rights`]: what a statement may do
 //! - [`base_config`]: options that every session starts with
 //! - [`prepare`]: PREPARE, EXECUTE and DEALLOCATE
 //! - [`statement`]: prepared statements and their plans
@@ -19,6 +21,7 @@
 //! - [`parameters`]: binds one row of parameters
 //! - [`insert`]: binds many rows of parameters of an INSERT
 //! - [`catalog`]: one snapshot of tables, views and files per statement
+//! - [`write_only`]: tables that a statement may write and not read
 //! - [`analysis`]: analyses plans, which decides the types of their columns
 //! - [`types`]: column types that tables store, and casts of rows to them
 //! - [`functions`]: functions that differ from DataFusion's
@@ -91,6 +94,7 @@ mod execute;
 mod explain;
 mod files;
 mod functions;
+mod grants;
 mod information;
 mod ingest;
 mod insert;
@@ -107,6 +111,7 @@ mod prepare;
 mod query;
 mod recursion;
 mod registry;
+mod rights;
 mod rule;
 mod run;
 mod session;
@@ -129,6 +134,7 @@ pub(crate) mod views_off;
 pub(crate) mod views_on;
 mod windows;
 mod workload;
+mod write_only;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -615,17 +621,6 @@ impl Engine {
     /// While memory is short, a statement begins only if it is a point statement or no other one executes.
     pub fn set_memory_short(&self, is_short: bool) {
         self.admission.set_memory_short(is_short);
-    }
-
-    /// All tables, views, system and external tables.
-    pub async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>> {
-        let engine = Arc::clone(self);
-        self.on_cpu(async move { engine.snapshot(engine.base_state.config().clone(), None)?.entries().await }).await
-    }
-
-    /// Names of all schemas, `system` and `information_schema` included.
-    pub fn schemas(&self) -> Result<Vec<String>> {
-        Ok(self.snapshot(self.base_state.config().clone(), None)?.schema_names())
     }
 
     /// Refuses new statements, waits up to `grace` for running ones, cancels those left and waits for their end.

@@ -8,13 +8,17 @@ use terrace_sql::command::OptimizeCommand;
 
 use super::execute::{Execute, Execution};
 use super::registry::StatementState;
+use super::rights;
 use crate::error::{Result, missing_table};
 
 impl Execute for OptimizeCommand {
     /// Compacts all chunks of a table that gain by it. Returns the number of deleted rows whose bytes were freed.
     async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
         let engine = execution.engine();
-        let name = self.table.resolve(execution.session().snapshot()?.default_schema());
+        let snapshot = execution.session().snapshot()?;
+        let name = self.table.resolve(snapshot.default_schema());
+        rights::check_steering(&snapshot, &name)?;
+        drop(snapshot);
         let table = engine.store.table(&name).map_err(|_| missing_table(&name.to_string()))?;
         execution.ticket.set_state(StatementState::Running);
         let store = Arc::clone(&engine.store);

@@ -5,7 +5,8 @@
 //! sessions of a user with equal options. The operators of a statement are planned each time: they hold what belongs to
 //! one execution.
 //!
-//! A plan is used again only while every table has the version that it was made with ([`IsCurrent`]). Queries whose answer
+//! A plan is used again only while every table has the version that it was made with, and nobody's rights have changed
+//! ([`IsCurrent`]). Queries whose answer
 //! depends on more than tables are not kept ([`is_repeatable`]).
 
 use std::collections::{BTreeMap, HashMap};
@@ -29,6 +30,8 @@ pub(super) const MOST_LITERAL_BYTES: usize = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct PlanKey {
     pub(super) user: String,
+    /// Whether the user reads everything: a program with the engine inside may use the name of one who does not.
+    pub(super) is_superuser: bool,
     /// All options of a session that has set some; empty: the defaults.
     pub(super) options: Arc<BTreeMap<String, Option<String>>>,
     pub(super) sql: Arc<str>,

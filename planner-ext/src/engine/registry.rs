@@ -327,6 +327,11 @@ impl Registry {
         found.inspect(|l| l.interrupt.cancel()).is_some()
     }
 
+    /// The user of a running statement; `None` when none has this id.
+    pub(super) fn user(&self, id: &str) -> Option<String> {
+        self.running.lock().get(id).map(|statement| statement.user.clone())
+    }
+
     /// Whether a statement of a session has not ended.
     pub(super) fn runs_in(&self, session: &str) -> bool {
         self.running.lock().values().any(|statement| statement.session == session)

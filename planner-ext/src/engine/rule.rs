@@ -20,9 +20,9 @@ use terrace_tier_store::table::{
     TableDefinition, TableName, TableVersion,
 };
 
-use super::Engine;
 use super::ddl::{refuse_system, short_name};
 use super::execute::{Execute, Execution};
+use super::{Engine, rights};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// A placement rule, as written in the statement or request.
@@ -42,6 +42,11 @@ impl Execute for RuleCommand {
         let snapshot = execution.session().snapshot()?;
         let name = self.table.resolve(snapshot.default_schema());
         refuse_system(&name)?;
+        let checked = rights::check_steering(&snapshot, &name);
+        if rights::passes_over(self.if_exists, &checked) {
+            return Ok(0);
+        }
+        checked?;
         let objects = snapshot.objects();
         if objects.views.contains_key(&name) || objects.external.contains_key(&name) {
             return Err(Error::invalid(format!(

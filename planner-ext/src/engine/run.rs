@@ -17,7 +17,6 @@ use terrace_sql::StatementKind;
 use terrace_sql::command::Action;
 use terrace_tier_store::table::TableOptions;
 
-use super::Engine;
 use super::admission::{Applicant, Demand, ExecutionSlot};
 use super::even_sorts::with_even_sorts;
 use super::execute::{Execute, Execution};
@@ -30,6 +29,7 @@ use super::statement::{Planned, Prepared};
 use super::tasks::{AbortOnDrop, join_error};
 use super::transaction::Running;
 use super::windows::{with_copied_texts, with_partitioned_windows};
+use super::{Engine, rights};
 use crate::error::Result;
 
 /// The least memory for each of several sorts of one statement.
@@ -250,9 +250,10 @@ async fn run_update(prepared: &Arc<Prepared>, ticket: &Ticket, parameters: Optio
     let transaction = prepared.transaction()?;
     let _running = Running::enter(prepared.session(), transaction.as_ref(), prepared.command().privilege())?;
     let action = &prepared.command().action;
+    rights::authorize(prepared.session(), action)?;
     let execution = |transaction| Execution { prepared, ticket, parameters, transaction };
-    // Users are no part of what a transaction sees.
-    let is_ddl = prepared.kind() == StatementKind::Ddl && !matches!(action, Action::Access(_));
+    // Users and rights are no part of what a transaction sees.
+    let is_ddl = prepared.kind() == StatementKind::Ddl && !matches!(action, Action::Access(_) | Action::Grant(_));
     if let Some(transaction) = transaction.as_ref().filter(|_| is_ddl) {
         transaction.allow_ddl()?;
         let done = action.run(&execution(None)).await;

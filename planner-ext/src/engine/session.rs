@@ -14,13 +14,13 @@ use terrace_sql::prepare::NamedStatement;
 use terrace_sql::secrets::without_secrets;
 use terrace_sql::{CATALOG, DEFAULT_SCHEMA, StatementKind};
 
-use super::Engine;
 use super::catalog::Snapshot;
 use super::functions::SessionUser;
 use super::plan_cache::PlanKey;
 use super::registry::{NewStatement, Ticket};
 use super::statement::{CachedQuery, Prepared};
 use super::transaction::Transaction;
+use super::{Engine, Entry};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Options a user may set. A name that ends with a dot or an underscore allows all that begin with it.
@@ -140,7 +140,12 @@ impl Session {
         let options_set = self.options_set.lock();
         let is_wanted = SessionOptions::from_config(self.config.lock().options()).plan_cache;
         let options = || Arc::clone(&options_set.of_plans);
-        let key = || PlanKey { user: self.user().to_owned(), options: options(), sql: Arc::clone(sql) };
+        let key = || PlanKey {
+            user: self.user().to_owned(),
+            is_superuser: self.principal.is_superuser,
+            options: options(),
+            sql: Arc::clone(sql),
+        };
         is_wanted.then(|| PlanPlace { key: key(), settings: self.settings() })
     }
 
@@ -162,7 +167,18 @@ impl Session {
     pub(super) fn snapshot_in(&self, transaction: Option<&Arc<Transaction>>) -> Result<Arc<Snapshot>> {
         let config = self.config.lock().clone();
         let versions = transaction.map(|t| t.versions()).transpose()?;
-        self.engine.snapshot(config, versions)
+        self.engine.snapshot(config, &self.principal, versions)
+    }
+
+    /// All tables, views, system and external tables that its user may see.
+    pub async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>> {
+        let session = Arc::clone(self);
+        self.engine.on_cpu(async move { session.snapshot()?.entries().await }).await
+    }
+
+    /// Names of the schemas that its user may see, `system` and `information_schema` included.
+    pub fn schemas(&self) -> Result<Vec<String>> {
+        Ok(self.snapshot()?.schema_names())
     }
 
     /// Longest time for which its transactions stay open without a statement; `None`: as the server allows.
@@ -245,7 +261,7 @@ impl Session {
         if full == "terrace.workload_group" {
             self.engine.groups.find(&new, self.user())?;
         }
-        if full == "datafusion.catalog.default_schema" && !self.engine.schemas()?.contains(&new) {
+        if full == "datafusion.catalog.default_schema" && !self.schemas()?.contains(&new) {
             return Err(Error::new(ErrorKind::NotFound, format!("schema '{new}' does not exist")));
         }
         let mut options_set = self.options_set.lock();

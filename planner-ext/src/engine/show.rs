@@ -7,11 +7,13 @@ use datafusion::sql::parser::Statement as SqlStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr, ObjectName, SetExpr, ShowStatementFilter, ShowStatementFilterPosition, ShowStatementOptions, Statement as Ast,
 };
+use terrace_access::Right;
 use terrace_sql::ast_nodes::{and, parse_query};
 use terrace_sql::{CATALOG, NameParts, qualified, quoted_name, quoted_text};
 use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, TableOptions};
 
 use super::catalog::Snapshot;
+use super::rights;
 use crate::error::{Error, Result, missing_table};
 
 /// Rewrites a SHOW or DESCRIBE to a query; leaves other statements unchanged.
@@ -115,7 +117,7 @@ fn filter(options: &ShowStatementOptions, column: &str) -> Result<String> {
 /// The condition that selects the columns of a table or view, which must exist.
 async fn table_condition(snapshot: &Arc<Snapshot>, name: &ObjectName) -> Result<String> {
     let name = NameParts::new(name)?.resolve(snapshot.default_schema());
-    if snapshot.provider(&name).await?.is_none() {
+    if snapshot.shown(&name).await?.is_none() {
         return Err(missing_table(&name.to_string()));
     }
     Ok(format!("table_schema = {} AND table_name = {}", quoted_text(&name.schema), quoted_text(&name.name)))
@@ -124,6 +126,7 @@ async fn table_condition(snapshot: &Arc<Snapshot>, name: &ObjectName) -> Result<
 fn show_create(snapshot: &Snapshot, name: &ObjectName) -> Result<String> {
     let parts = NameParts::new(name)?;
     let name = parts.resolve(snapshot.default_schema());
+    rights::check_table(snapshot, &name, &[Right::Select])?;
     let objects = snapshot.objects();
     let text = match (snapshot.definition(&parts)?, objects.views.get(&name).or_else(|| objects.external.get(&name))) {
         (Some(definition), _) => {

@@ -26,7 +26,7 @@ use super::prepare::{expand, may_take_long};
 use super::session::Session;
 use super::tasks::run_on;
 use super::transaction::Transaction;
-use super::{planning, query, rows_affected_schema, run};
+use super::{planning, query, rights, rows_affected_schema, run};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A statement ready to run.
@@ -167,6 +167,7 @@ impl Prepared {
                 // EXECUTE: the session decides which statement its text means.
                 let is_named = matches!(parsed.action, Action::Prepare(_));
                 let command = expand(&session, parsed, &sql)?;
+                rights::authorize(&session, &command.action)?;
                 let planning = Planning { session: &session, transaction: transaction.as_ref() };
                 let outline = command.action.plan(&planning).await?;
                 Ok((command, outline, is_named))
@@ -382,6 +383,7 @@ impl Prepared {
             let prepared = Arc::clone(self);
             let transaction = transaction.cloned();
             async move {
+                rights::authorize(&prepared.session, &prepared.command.action)?;
                 let planning = Planning { session: &prepared.session, transaction: transaction.as_ref() };
                 prepared.command.action.plan(&planning).await
             }

@@ -20,6 +20,7 @@
 //! - [`arrow_files`]: foreign Arrow files
 //! - [`placement`]: placement rules
 //! - [`plan_cache`]: plans of earlier queries
+//! - [`rights`]: who may do what
 //! - [`forms`]: forms of columns in memory
 //! - `reads`: reads of the home tier
 //! - [`credulous`]: a faulty check of hot views
@@ -82,6 +83,7 @@ mod placement;
 mod plan_cache;
 mod reads;
 mod result_types;
+mod rights;
 mod source_text;
 mod uploads;
 mod value_bounds;
@@ -549,7 +551,7 @@ async fn system_tables_show_what_is_there() {
         );
         assert_eq!(server.rows(&waits).await, ["6"], "{operations}");
     }
-    let entries = server.engine.entries().await.unwrap();
+    let entries = server.session.entries().await.unwrap();
     assert!(entries.iter().all(|e| !e.columns.fields().is_empty()));
     assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 18);
     assert!(server.rows("SHOW TABLES").await.iter().any(|r| r.contains("public|t|")));

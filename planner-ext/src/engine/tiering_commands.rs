@@ -8,6 +8,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use terrace_scan::scan::{FetchExec, TierScanExec};
+use terrace_access::Principal;
 use terrace_sql::NameParts;
 use terrace_sql::rule::ScopeOrder;
 use terrace_sql::tiering_commands::{PlacementStatement, TieringCommand, explained_query};
@@ -22,7 +23,7 @@ use super::computed_rows::ComputedRows;
 use super::ddl::refuse_system;
 use super::execute::{Execute, Execution, Outline, Planning};
 use super::plan::plan_query;
-use super::{Engine, views};
+use super::{Engine, rights, views};
 use crate::error::{Result, missing_table};
 use crate::system::explanations::{self, QueryCostRow};
 use crate::system::moves;
@@ -57,7 +58,7 @@ impl Execute for PlacementStatement {
         let store = Arc::clone(engine.store());
         let rows = match self {
             Self::Explain { table, scope } => {
-                let (name, scope) = engine.named_scope(&snapshot, table, scope)?;
+                let (name, scope) = engine.named_scope(&snapshot, table, scope, rights::check_figures)?;
                 let rows = move || Ok(store.tiering().explain(&name, &scope)?);
                 ComputedRows::new(explanations::segment_columns(), rows)
             }
@@ -73,11 +74,11 @@ impl Execute for PlacementStatement {
                 ComputedRows::new(moves::columns(), move || Ok(run_epoch(&store, dry_run, "sql")?.moves))
             }
             Self::BringBack { table, scope, tier } => {
-                let (table, scope) = engine.named_scope(&snapshot, table, scope)?;
+                let (table, scope) = engine.named_scope(&snapshot, table, scope, rights::check_steering)?;
                 order_rows(store, Order::BringBack { table, scope, tier: tier.clone() })
             }
             Self::WarmUp { table, scope } => {
-                let (table, scope) = engine.named_scope(&snapshot, table, scope)?;
+                let (table, scope) = engine.named_scope(&snapshot, table, scope, rights::check_steering)?;
                 order_rows(store, Order::WarmUp { table, scope })
             }
             Self::RollBack(epoch) => order_rows(store, Order::RollBack { epoch: *epoch }),
@@ -114,10 +115,17 @@ async fn segments_read_by(snapshot: &Arc<Snapshot>, statement: SqlStatement) -> 
 }
 
 impl Engine {
-    /// Resolves a scope of the table that a statement names.
-    fn named_scope(&self, snapshot: &Snapshot, table: &NameParts, scope: &ScopeOrder) -> Result<(String, Scope)> {
+    /// Resolves a scope of the table that a statement names, after `check` of its rights.
+    fn named_scope(
+        &self,
+        snapshot: &Snapshot,
+        table: &NameParts,
+        scope: &ScopeOrder,
+        check: fn(&Snapshot, &TableName) -> Result<()>,
+    ) -> Result<(String, Scope)> {
         let name = table.resolve(snapshot.default_schema());
         refuse_system(&name)?;
+        check(snapshot, &name)?;
         Ok((name.to_string(), self.placement_scope(&name, scope)?))
     }
 
@@ -139,13 +147,13 @@ impl Engine {
         self.blocking(move || Ok(store.tiering().explain(&name, &scope)?)).await
     }
 
-    /// Reports the segments that a query would read, and their tiers.
+    /// Reports the segments that a query of `principal` would read, and their tiers.
     ///
     /// # Errors
     /// The errors of planning the query.
-    pub async fn explain_query_placement(self: &Arc<Self>, sql: &str, user: &str) -> Result<QueryCost> {
+    pub async fn explain_query_placement(self: &Arc<Self>, sql: &str, principal: Principal) -> Result<QueryCost> {
         let statement = explained_query(sql)?;
-        let session = self.open_session(user);
+        let session = self.open_session_for(principal);
         let snapshot = session.snapshot();
         self.close_session(session.id());
         let snapshot = snapshot?;

@@ -2,7 +2,7 @@
 //!
 //! A table is a list of columns and a function that yields batches. The function runs on a blocking thread and produces
 //! batches only as they are consumed; filters on the table's schema and name are passed to it, so that a query on one
-//! table does not visit all.
+//! table does not visit all. Each table says who may read it, and those for everybody show each reader what it may see.
 //!
 //! - `calibration`: `system.calibration` and `system.tier_costs`
 //! - `chunks`: `system.chunks`
@@ -10,6 +10,7 @@
 //! - `columns`: `system.columns`
 //! - `epochs`: `system.epochs`
 //! - `explanations`: answers of EXPLAIN about placement: segments, query costs, outcomes of orders
+//! - `grants`: `system.grants`
 //! - `hot_view_proposals`: `system.hot_view_proposals`
 //! - `hot_views`: `system.hot_views`
 //! - `io`: `system.io`
@@ -17,6 +18,7 @@
 //! - `moves`: `system.moves`
 //! - `placement_rules`: `system.placement_rules`
 //! - `queries`: `system.queries`
+//! - `roles`: `system.roles`
 //! - `segments`: `system.segments`
 //! - `tables`: `system.tables`
 //! - `tiers`: `system.tiers`
@@ -30,6 +32,7 @@ mod column_list;
 mod columns;
 mod epochs;
 pub(crate) mod explanations;
+mod grants;
 pub(crate) mod hot_view_proposals;
 pub(crate) mod hot_views;
 mod io;
@@ -37,6 +40,7 @@ mod io_rules;
 pub(crate) mod moves;
 mod placement_rules;
 mod queries;
+mod roles;
 mod segments;
 mod tables;
 mod tiers;
@@ -58,7 +62,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPu
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use terrace_access::Users;
+use terrace_access::{Authority, Users};
 use terrace_tier_store::Store;
 use terrace_tier_store::table::{Table, TableName};
 
@@ -74,6 +78,8 @@ use crate::error::Result;
 pub(crate) struct Live {
     pub(crate) store: Arc<Store>,
     pub(crate) users: Arc<Users>,
+    /// What whoever reads may do: the tables show what that lets see.
+    pub(crate) viewer: Authority,
     pub(crate) statements: Arc<dyn Fn() -> Vec<StatementRecord> + Send + Sync>,
     pub(crate) workload_groups: Arc<dyn Fn() -> Vec<WorkloadGroupRecord> + Send + Sync>,
     pub(crate) hot_views: EngineViews,
@@ -105,10 +111,10 @@ impl NameFilter {
         names
     }
 
-    /// The tables of the store with matching names.
+    /// The tables of the store with matching names whose figures one may see.
     fn tables(&self, live: &Live) -> Vec<Arc<Table>> {
         let mut tables = live.store.tables();
-        tables.retain(|t| self.matches(t.name()));
+        tables.retain(|t| self.matches(t.name()) && live.viewer.sees_figures(t.name()));
         tables
     }
 
@@ -133,28 +139,40 @@ fn equality(filter: &Expr) -> Option<(&str, String)> {
 /// Rows of a table.
 pub(crate) type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 type Rows = fn(Live, NameFilter) -> Result<Batches>;
-/// Name, schema and rows of a table.
-type TableEntry = (&'static str, fn() -> SchemaRef, Rows);
+/// Who may read a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    /// Everybody: its rows are those that one may see.
+    All,
+    /// Whoever may watch the server, or was granted SELECT on it.
+    Monitors,
+}
+use Readers::{All, Monitors};
 
-const TABLES: [TableEntry; 18] = [
-    ("calibration", || calibration::columns().schema(), calibration::rows),
-    ("chunks", || chunks::columns().schema(), chunks::rows),
-    ("columns", || columns::columns().schema(), columns::rows),
-    ("epochs", || epochs::columns().schema(), epochs::rows),
-    ("hot_view_proposals", hot_view_proposals::schema, views::proposal_rows),
-    ("hot_views", hot_views::schema, views::hot_view_rows),
-    ("io", || io::columns().schema(), io::rows),
-    ("io_rules", || io_rules::columns().schema(), io_rules::rows),
-    ("moves", || moves::columns().schema(), moves::rows),
-    ("placement_rules", || placement_rules::columns().schema(), placement_rules::rows),
-    ("queries", || queries::columns().schema(), queries::rows),
-    ("segments", || segments::columns().schema(), segments::rows),
-    ("tables", || tables::columns().schema(), tables::rows),
-    ("tier_costs", || calibration::cost_columns().schema(), calibration::cost_rows),
-    ("tiers", || tiers::columns().schema(), tiers::rows),
-    ("tokens", || tokens::columns().schema(), tokens::rows),
-    ("users", || users::columns().schema(), users::rows),
-    ("workload_groups", || workload_groups::columns().schema(), workload_groups::rows),
+/// Name, schema, readers and rows of a table.
+type TableEntry = (&'static str, fn() -> SchemaRef, Readers, Rows);
+
+const TABLES: [TableEntry; 20] = [
+    ("calibration", || calibration::columns().schema(), Monitors, calibration::rows),
+    ("chunks", || chunks::columns().schema(), All, chunks::rows),
+    ("columns", || columns::columns().schema(), All, columns::rows),
+    ("epochs", || epochs::columns().schema(), Monitors, epochs::rows),
+    ("grants", || grants::columns().schema(), All, grants::rows),
+    ("hot_view_proposals", hot_view_proposals::schema, Monitors, views::proposal_rows),
+    ("hot_views", hot_views::schema, All, views::hot_view_rows),
+    ("io", || io::columns().schema(), Monitors, io::rows),
+    ("io_rules", || io_rules::columns().schema(), Monitors, io_rules::rows),
+    ("moves", || moves::columns().schema(), All, moves::rows),
+    ("placement_rules", || placement_rules::columns().schema(), All, placement_rules::rows),
+    ("queries", || queries::columns().schema(), All, queries::rows),
+    ("roles", || roles::columns().schema(), All, roles::rows),
+    ("segments", || segments::columns().schema(), All, segments::rows),
+    ("tables", || tables::columns().schema(), All, tables::rows),
+    ("tier_costs", || calibration::cost_columns().schema(), Monitors, calibration::cost_rows),
+    ("tiers", || tiers::columns().schema(), Monitors, tiers::rows),
+    ("tokens", || tokens::columns().schema(), All, tokens::rows),
+    ("users", || users::columns().schema(), All, users::rows),
+    ("workload_groups", || workload_groups::columns().schema(), Monitors, workload_groups::rows),
 ];
 
 /// A table of schema `system`.
@@ -179,9 +197,14 @@ impl SystemTable {
         TABLES.into_iter().map(|(name, ..)| name)
     }
 
+    /// Whether everybody may read the table `name`.
+    pub(crate) fn is_for_everybody(name: &str) -> bool {
+        TABLES.iter().any(|(known, _, readers, _)| *known == name && *readers == All)
+    }
+
     /// The table `name`, if there is one.
     pub(crate) fn open(name: &str, live: Live) -> Option<Self> {
-        let (name, schema, rows) = TABLES.into_iter().find(|(known, ..)| *known == name)?;
+        let (name, schema, _, rows) = TABLES.into_iter().find(|(known, ..)| *known == name)?;
         Some(Self { name, schema: schema(), rows: Arc::new(move |names| rows(live.clone(), names)) })
     }
 }

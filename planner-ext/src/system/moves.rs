@@ -2,6 +2,7 @@
 //! aggregated to one row for each direction.
 
 use terrace_tier_store::placement::MoveRecord;
+use terrace_tier_store::table::TableName;
 
 use super::{Batches, ColumnList, Live, NameFilter};
 use crate::error::Result;
@@ -37,7 +38,16 @@ pub(crate) fn columns() -> ColumnList<MoveRecord> {
 }
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
-    Ok(columns().batches(live.store.moves(LIMIT)?.into_iter()))
+    let mut moves = live.store.moves(LIMIT)?;
+    if !live.viewer.is_unlimited() {
+        moves.retain(|m| live.viewer.sees_figures(&table_name(&m.table)));
+    }
+    Ok(columns().batches(moves.into_iter()))
+}
+
+fn table_name(name: &str) -> TableName {
+    let (schema, name) = split(name);
+    TableName::new(schema, name)
 }
 
 /// Schema and name of a table's full name.

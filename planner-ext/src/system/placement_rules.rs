@@ -41,6 +41,6 @@ pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
         let bytes_by_kind = [bytes_on(TierKind::Dram), bytes_on(TierKind::Nvm), bytes_on(TierKind::Ssd)];
         Row { status, bytes_by_kind }
     };
-    let statuses = live.store.rule_statuses(&|name| names.matches(name));
+    let statuses = live.store.rule_statuses(&|name| names.matches(name) && live.viewer.sees_figures(name));
     Ok(columns().batches(statuses.into_iter().map(row)))
 }

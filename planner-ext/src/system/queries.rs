@@ -1,4 +1,6 @@
-//! `system.queries`: running statements, then ended ones, newest first.
+//! `system.queries`: running statements, then ended ones, newest first; the own ones, and with MONITOR all.
+
+use terrace_access::Right;
 
 use super::{Batches, ColumnList, Live, NameFilter};
 use crate::engine::StatementRecord;
@@ -38,5 +40,9 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
 }
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
-    Ok(columns().batches((live.statements)().into_iter()))
+    let mut statements = (live.statements)();
+    if !live.viewer.may_on_server(Right::Monitor) {
+        statements.retain(|statement| live.viewer.is_self(&statement.user));
+    }
+    Ok(columns().batches(statements.into_iter()))
 }

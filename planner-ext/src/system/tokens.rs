@@ -1,4 +1,4 @@
-//! `system.tokens`: one row per token, and the row that CREATE TOKEN returns.
+//! `system.tokens`: one row per token, which superusers and its user see, and the row that CREATE TOKEN returns.
 
 use terrace_access::Token;
 
@@ -25,5 +25,7 @@ pub(crate) fn made_columns() -> ColumnList<MadeToken> {
 }
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
-    Ok(columns().batches(live.users.tokens().into_iter()))
+    let mut tokens = live.users.tokens();
+    tokens.retain(|token| live.viewer.is_self(&token.user));
+    Ok(columns().batches(tokens.into_iter()))
 }

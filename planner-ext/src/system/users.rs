@@ -1,4 +1,4 @@
-//! `system.users`: one row per user, the one of the configuration first.
+//! `system.users`: one row per user, the one of the configuration first; superusers see all, others themselves.
 
 use terrace_access::User;
 
@@ -14,5 +14,7 @@ pub(super) fn columns() -> ColumnList<User> {
 }
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
-    Ok(columns().batches(live.users.users().into_iter()))
+    let mut users = live.users.users();
+    users.retain(|user| live.viewer.is_self(&user.name));
+    Ok(columns().batches(users.into_iter()))
 }

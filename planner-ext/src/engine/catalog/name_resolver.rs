@@ -11,13 +11,15 @@ use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use futures::future::BoxFuture;
+use terrace_access::{Authority, Securable};
 use terrace_sql::command::{Action, PlannerStatement};
 use terrace_sql::rewrite::HiddenNames;
 use terrace_tier_store::table::TableName;
 
 use super::{Object, Snapshot};
 use crate::engine::analysis::analysed;
-use crate::engine::{CATALOG, INFORMATION_SCHEMA, SYSTEM_SCHEMA, information};
+use crate::engine::write_only::WriteOnly;
+use crate::engine::{CATALOG, INFORMATION_SCHEMA, SYSTEM_SCHEMA, information, rights};
 use crate::error::{Error, ErrorKind, Result};
 use crate::system::SystemTable;
 
@@ -25,6 +27,8 @@ use crate::system::SystemTable;
 #[derive(Debug, Clone)]
 pub(super) struct NameResolver {
     snapshot: Arc<Snapshot>,
+    /// The rights with which relations are read: those of the statement, and within a view those of its owner.
+    authority: Authority,
     /// Views and external tables being planned, outermost first.
     expanding: Vec<TableName>,
     /// The table that the planned statement changes, which is found in a hidden schema and has row positions.
@@ -33,7 +37,13 @@ pub(super) struct NameResolver {
 
 impl NameResolver {
     pub(super) fn new(snapshot: &Arc<Snapshot>) -> Self {
-        Self { snapshot: Arc::clone(snapshot), expanding: Vec::new(), target: None }
+        let authority = snapshot.authority.clone();
+        Self { snapshot: Arc::clone(snapshot), authority, expanding: Vec::new(), target: None }
+    }
+
+    /// Resolves all names, whoever may read them, for what shows no rows.
+    pub(super) fn unlimited(snapshot: &Arc<Snapshot>) -> Self {
+        Self { authority: Authority::EVERYTHING, ..Self::new(snapshot) }
     }
 
     /// Resolves names for a change of `target`, under whose hidden name the statement reads it.
@@ -56,6 +66,22 @@ impl NameResolver {
             let table = snapshot.pinned(target)?.map(|table| table.with_positions(&hidden.row));
             return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
         }
+        if !rights::may_read(&self.authority, name) {
+            if self.expanding.is_empty() && snapshot.is_only_written(name) {
+                let found = self.find(name).await?;
+                return Ok(found.map(|table| Arc::new(WriteOnly::new(table, name.clone())) as Arc<dyn TableProvider>));
+            }
+            return match rights::refused(snapshot, &self.authority, name) {
+                missing if missing.kind() == ErrorKind::NotFound => Ok(None),
+                denied => Err(denied),
+            };
+        }
+        self.find(name).await
+    }
+
+    /// The relation of that name, whoever may read it.
+    async fn find(&self, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
+        let snapshot = &self.snapshot;
         if name.schema == SYSTEM_SCHEMA {
             let table = SystemTable::open(&name.name, snapshot.live.clone());
             return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
@@ -115,6 +141,7 @@ impl NameResolver {
         let mut inner = self.clone();
         inner.expanding.push(object.name.clone());
         inner.target = None;
+        inner.authority = self.snapshot.live.users.owner_authority(&Securable::Table(object.name.clone()));
         let mut state = inner.state();
         let options = state.config_mut().options_mut();
         options.catalog.default_schema = object.default_schema.clone();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use terrace_access::Securable;
 use terrace_tier_store::Store;
 use terrace_tier_store::table::TableName;
 
@@ -86,11 +87,17 @@ impl Engine {
     }
 
     pub(in crate::engine) fn remove_view(&self, name: &TableName) -> Result<bool> {
-        Ok(self.store.remove_object(VIEWS, &name.to_string())?)
+        self.remove(VIEWS, name)
     }
 
     pub(in crate::engine) fn remove_external(&self, name: &TableName) -> Result<bool> {
-        Ok(self.store.remove_object(EXTERNAL, &name.to_string())?)
+        self.remove(EXTERNAL, name)
+    }
+
+    fn remove(&self, kind: &str, name: &TableName) -> Result<bool> {
+        let found = self.store.remove_object(kind, &name.to_string())?;
+        self.forget_rights(&Securable::Table(name.clone()))?;
+        Ok(found)
     }
 
     pub(in crate::engine) fn put_schema(&self, name: &str) -> Result<()> {
@@ -98,7 +105,9 @@ impl Engine {
     }
 
     pub(in crate::engine) fn remove_schema(&self, name: &str) -> Result<bool> {
-        Ok(self.store.remove_object(SCHEMAS, name)?)
+        let found = self.store.remove_object(SCHEMAS, name)?;
+        self.forget_rights(&Securable::Schema(name.to_owned()))?;
+        Ok(found)
     }
 
     /// Returns views, external tables and schemas; reads them again when the catalog changed.

@@ -24,7 +24,7 @@ use crate::engine::ddl::{refuse_system, short_name};
 use crate::engine::plan::check_plan;
 use crate::engine::registry::{StatementState, Ticket};
 use crate::engine::session::Session;
-use crate::engine::{defaults, show};
+use crate::engine::{defaults, rights, show};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// The error of a hot view that does not exist.
@@ -60,12 +60,8 @@ pub(in crate::engine) async fn run(session: &Session, ticket: &Ticket, command: 
             stored
         }
         HotViewCommand::Drop { names, if_exists } => {
-            let names: Vec<_> = names.iter().map(|name| name.resolve(snapshot.default_schema())).collect();
-            if let Some(unknown) = names.iter().find(|name| views.get(name).is_none()).filter(|_| !*if_exists) {
-                return Err(missing(unknown));
-            }
-            let found: Vec<Arc<Definition>> =
-                names.iter().filter_map(|name| views.get(name)).map(|status| Arc::clone(&status.definition)).collect();
+            let found = names.iter().filter_map(|name| find_view(session, &snapshot, name, *if_exists).transpose());
+            let found: Vec<Arc<Definition>> = found.collect::<Result<_>>()?;
             let remove = move || {
                 found.iter().try_for_each(|view| writer.remove(&view.name).map(drop))?;
                 let tables: BTreeSet<&TableName> = found.iter().map(|view| &view.table).collect();
@@ -88,7 +84,8 @@ pub(in crate::engine) async fn run(session: &Session, ticket: &Ticket, command: 
     }
 }
 
-/// Finds a view by its name; `None` when it does not exist and the statement says IF EXISTS.
+/// Finds a view by its name, of a table whose placement may be steered; `None` when it does not exist and the statement says IF
+/// EXISTS.
 fn find_view(
     session: &Session,
     snapshot: &Snapshot,
@@ -97,9 +94,14 @@ fn find_view(
 ) -> Result<Option<Arc<Definition>>> {
     let name = name.resolve(snapshot.default_schema());
     match session.engine().hot_views.views.current()?.get(&name) {
-        Some(status) => Ok(Some(Arc::clone(&status.definition))),
-        None if if_exists => Ok(None),
-        None => Err(missing(&name)),
+        Some(status) if rights::may_steer(snapshot.authority(), &status.definition.table) => {
+            Ok(Some(Arc::clone(&status.definition)))
+        }
+        Some(status) if snapshot.authority().sees_figures(&status.definition.table) => {
+            Err(rights::denied(format!("hot view {}", short_name(&name))))
+        }
+        _ if if_exists => Ok(None),
+        _ => Err(missing(&name)),
     }
 }
 
@@ -144,6 +146,7 @@ fn definition(
     let name = create.name.resolve(snapshot.default_schema());
     let table = create.table.resolve(snapshot.default_schema());
     refuse_system(&table)?;
+    rights::check_steering(snapshot, &table)?;
     let objects = snapshot.objects();
     if objects.views.contains_key(&table) || objects.external.contains_key(&table) {
         return Err(Error::invalid(format!(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use terrace_scan::hot_views::ViewTally;
+use terrace_tier_store::table::TableName;
 use terrace_tier_store::tier::TierKind;
 use terrace_views::{Coverage, Definition, Proposal, PublishedView, Status};
 
@@ -48,7 +49,8 @@ impl Row {
 /// Rows of `system.hot_views`.
 pub(crate) fn hot_view_rows(live: Live, names: NameFilter) -> Result<Batches> {
     let views = live.hot_views.views.current()?;
-    let found: Vec<Status> = views.iter().filter(|status| names.matches(&status.definition.table)).cloned().collect();
+    let is_shown = |table: &TableName| names.matches(table) && live.viewer.sees_figures(table);
+    let found: Vec<Status> = views.iter().filter(|status| is_shown(&status.definition.table)).cloned().collect();
     let found = found.into_iter().map(move |status| Row::new(&live, status));
     Ok(in_batches(found, hot_views::schema(), |rows: &[Row]| {
         let definition = |row: &Row| Arc::clone(&row.status.definition);
