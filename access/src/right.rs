@@ -28,7 +28,7 @@ pub enum Right {
     Create,
     /// Steers the tiering loop, and the placement of tables of others.
     Tiering,
-    /// Makes backups, and checks the store.
+    /// Makes backups.
     Backup,
     /// Reads files of the server.
     ReadFiles,

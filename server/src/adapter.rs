@@ -153,13 +153,13 @@ impl flight::Engine for FlightEngine {
         Ok(vec![CATALOG.to_owned()])
     }
 
-    fn schemas(&self, _session: &SessionId) -> EngineResult<Vec<(String, String)>> {
-        Ok(self.0.schemas().map_err(error)?.into_iter().map(|schema| (CATALOG.to_owned(), schema)).collect())
+    fn schemas(&self, session: &SessionId) -> EngineResult<Vec<(String, String)>> {
+        Ok(self.session(session)?.schemas().map_err(error)?.into_iter().map(|schema| (CATALOG.to_owned(), schema)).collect())
     }
 
-    fn tables<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, EngineResult<Vec<flight::TableEntry>>> {
+    fn tables<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, EngineResult<Vec<flight::TableEntry>>> {
         Box::pin(async move {
-            let entries = self.0.entries().await.map_err(error)?;
+            let entries = self.session(session)?.entries().await.map_err(error)?;
             let table = |entry: planner::engine::Entry| flight::TableEntry {
                 catalog: CATALOG.to_owned(),
                 schema: entry.schema,

@@ -147,32 +147,31 @@ enum Readers {
     /// Whoever may watch the server, or was granted SELECT on it.
     Monitors,
 }
-use Readers::{All, Monitors};
 
 /// Name, schema, readers and rows of a table.
 type TableEntry = (&'static str, fn() -> SchemaRef, Readers, Rows);
 
 const TABLES: [TableEntry; 20] = [
-    ("calibration", || calibration::columns().schema(), Monitors, calibration::rows),
-    ("chunks", || chunks::columns().schema(), All, chunks::rows),
-    ("columns", || columns::columns().schema(), All, columns::rows),
-    ("epochs", || epochs::columns().schema(), Monitors, epochs::rows),
-    ("grants", || grants::columns().schema(), All, grants::rows),
-    ("hot_view_proposals", hot_view_proposals::schema, Monitors, views::proposal_rows),
-    ("hot_views", hot_views::schema, All, views::hot_view_rows),
-    ("io", || io::columns().schema(), Monitors, io::rows),
-    ("io_rules", || io_rules::columns().schema(), Monitors, io_rules::rows),
-    ("moves", || moves::columns().schema(), All, moves::rows),
-    ("placement_rules", || placement_rules::columns().schema(), All, placement_rules::rows),
-    ("queries", || queries::columns().schema(), All, queries::rows),
-    ("roles", || roles::columns().schema(), All, roles::rows),
-    ("segments", || segments::columns().schema(), All, segments::rows),
-    ("tables", || tables::columns().schema(), All, tables::rows),
-    ("tier_costs", || calibration::cost_columns().schema(), Monitors, calibration::cost_rows),
-    ("tiers", || tiers::columns().schema(), Monitors, tiers::rows),
-    ("tokens", || tokens::columns().schema(), All, tokens::rows),
-    ("users", || users::columns().schema(), All, users::rows),
-    ("workload_groups", || workload_groups::columns().schema(), Monitors, workload_groups::rows),
+    ("calibration", || calibration::columns().schema(), Readers::Monitors, calibration::rows),
+    ("chunks", || chunks::columns().schema(), Readers::All, chunks::rows),
+    ("columns", || columns::columns().schema(), Readers::All, columns::rows),
+    ("epochs", || epochs::columns().schema(), Readers::Monitors, epochs::rows),
+    ("grants", || grants::columns().schema(), Readers::All, grants::rows),
+    ("hot_view_proposals", hot_view_proposals::schema, Readers::Monitors, views::proposal_rows),
+    ("hot_views", hot_views::schema, Readers::All, views::hot_view_rows),
+    ("io", || io::columns().schema(), Readers::Monitors, io::rows),
+    ("io_rules", || io_rules::columns().schema(), Readers::Monitors, io_rules::rows),
+    ("moves", || moves::columns().schema(), Readers::All, moves::rows),
+    ("placement_rules", || placement_rules::columns().schema(), Readers::All, placement_rules::rows),
+    ("queries", || queries::columns().schema(), Readers::All, queries::rows),
+    ("roles", || roles::columns().schema(), Readers::All, roles::rows),
+    ("segments", || segments::columns().schema(), Readers::All, segments::rows),
+    ("tables", || tables::columns().schema(), Readers::All, tables::rows),
+    ("tier_costs", || calibration::cost_columns().schema(), Readers::Monitors, calibration::cost_rows),
+    ("tiers", || tiers::columns().schema(), Readers::Monitors, tiers::rows),
+    ("tokens", || tokens::columns().schema(), Readers::All, tokens::rows),
+    ("users", || users::columns().schema(), Readers::All, users::rows),
+    ("workload_groups", || workload_groups::columns().schema(), Readers::Monitors, workload_groups::rows),
 ];
 
 /// A table of schema `system`.
@@ -199,7 +198,7 @@ impl SystemTable {
 
     /// Whether everybody may read the table `name`.
     pub(crate) fn is_for_everybody(name: &str) -> bool {
-        TABLES.iter().any(|(known, _, readers, _)| *known == name && *readers == All)
+        TABLES.iter().any(|(known, _, readers, _)| *known == name && *readers == Readers::All)
     }
 
     /// The table `name`, if there is one.

@@ -1,6 +1,7 @@
 //! `system.moves`: one row per move of a segment, newest epoch first, each with its reason. Moves between epochs are
 //! aggregated to one row for each direction.
 
+use terrace_access::{Authority, Right};
 use terrace_tier_store::placement::MoveRecord;
 use terrace_tier_store::table::TableName;
 
@@ -40,14 +41,16 @@ pub(crate) fn columns() -> ColumnList<MoveRecord> {
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     let mut moves = live.store.moves(LIMIT)?;
     if !live.viewer.is_unlimited() {
-        moves.retain(|m| live.viewer.sees_figures(&table_name(&m.table)));
+        moves.retain(|m| is_shown(&live.viewer, &m.table));
     }
     Ok(columns().batches(moves.into_iter()))
 }
 
-fn table_name(name: &str) -> TableName {
-    let (schema, name) = split(name);
-    TableName::new(schema, name)
+/// Whether moves of a table are shown. Where more points than one are in its name, that may belong to several tables.
+fn is_shown(viewer: &Authority, table: &str) -> bool {
+    let (schema, name) = split(table);
+    viewer.may_on_server(Right::Monitor)
+        || !name.contains('.') && viewer.sees_figures(&TableName::new(schema, name))
 }
 
 /// Schema and name of a table's full name.

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
+use terrace_access::Principal;
 use terrace_tier_store::placement::{Explanation, QueryCost};
 use utoipa::ToSchema;
 
@@ -62,8 +63,9 @@ pub async fn table(
 )]
 pub async fn query(
     State(state): State<Arc<AppState>>,
+    Extension(caller): Extension<Principal>,
     request: std::result::Result<Json<ExplainQuery>, JsonRejection>,
 ) -> Result<Json<QueryCost>> {
     let Json(request) = request?;
-    Ok(Json(state.engine.explain_query_placement(&request.sql, "http").await?))
+    Ok(Json(state.engine.explain_query_placement(&request.sql, caller).await?))
 }

@@ -1,7 +1,7 @@
 //! Authorisation: HTTP Basic or a token for the API, and no state change on behalf of a foreign page.
 //!
-//! - `/healthz`, `/readyz` and `/metrics` are open: supervisors and scrapers have no password, and the series name no
-//!   values of any row. All other paths need credentials once the server has users.
+//! - `/healthz` and `/readyz` are open: supervisors have no password. All other paths need credentials once the server has
+//!   users, and most of them a right: see [`super::rights`].
 //! - A server on loopback answers only to loopback names in `Host`, so a page that rebinds its DNS name reads nothing.
 //! - Wrong passwords are answered ever later: see [`terrace_flight::Logins`].
 //! - A state change needs an `Origin` equal to `Host` when a browser sends one, and `POST` and `PUT` need
@@ -22,23 +22,25 @@ use super::problem::{Problem, Result};
 use super::state::{AppState, ServerInfo};
 
 /// Paths that need no credentials.
-pub(super) const OPEN: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+pub(super) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Middleware in front of every route.
-pub async fn guard(State(state): State<Arc<AppState>>, request: Request, next: Next) -> Result<Response> {
-    let (method, path, headers) = (request.method(), request.uri().path(), request.headers());
-    check_host(&state.info, headers)?;
-    if !OPEN.contains(&path) {
+pub async fn guard(State(state): State<Arc<AppState>>, mut request: Request, next: Next) -> Result<Response> {
+    check_host(&state.info, request.headers())?;
+    if !OPEN.contains(&request.uri().path()) {
         let unknown = Peer::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let peer = request.extensions().get::<Peer>().unwrap_or(&unknown);
-        let given = text(headers, header::AUTHORIZATION);
+        let given = text(request.headers(), header::AUTHORIZATION);
         let caller = authenticate(state.users(), &state.network.logins, peer, given).await?;
-        if caller.is_read_only && !is_reading(method) {
+        if caller.is_read_only && !is_reading(request.method()) {
             let detail = "the token of this request is READ ONLY: it may read, and change nothing";
             return Err(Problem::new(StatusCode::FORBIDDEN, detail));
         }
+        let authority = state.users().authority(&caller);
+        request.extensions_mut().insert(authority);
+        request.extensions_mut().insert(caller);
     }
-    check_change(method, headers)?;
+    check_change(request.method(), request.headers())?;
     Ok(next.run(request).await)
 }
 

@@ -29,6 +29,7 @@
 //! - [`placement`]: placement rules
 //! - [`problem`]: errors as `application/problem+json`
 //! - [`queries`]: statements: list, cancel
+//! - [`rights`]: what each route needs
 //! - [`routes`]: the list of routes
 //! - [`service`]: serves connections, within limits of time and size
 //! - [`state`]: state that handlers share
@@ -54,6 +55,7 @@ mod page;
 mod placement;
 mod problem;
 mod queries;
+mod rights;
 mod routes;
 mod service;
 mod state;

@@ -5,7 +5,6 @@ use utoipa::ToSchema as _;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, OpenApi, Ref, ResponseBuilder};
 
-use super::guard;
 use super::problem::ProblemBody;
 use super::routes::documented;
 
@@ -41,7 +40,8 @@ pub async fn document() -> Json<OpenApi> {
 }
 
 fn build() -> OpenApi {
-    let mut document = documented().into_openapi();
+    let routes = documented();
+    let mut document = routes.router.get_openapi().clone();
     if let Some(components) = &mut document.components {
         let description = "Needed when the server has TERRACE_USER and TERRACE_PASSWORD";
         let basic = HttpBuilder::new().scheme(HttpAuthScheme::Basic).description(Some(description)).build();
@@ -54,7 +54,7 @@ fn build() -> OpenApi {
         let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
         for operation in operations.into_iter().flatten() {
             operation.responses.responses.insert("default".into(), Ref::from_response_name(PROBLEM).into());
-            if guard::OPEN.contains(&path.as_str()) {
+            if routes.is_open(path) {
                 operation.security = Some(Vec::new());
             }
         }

@@ -1,4 +1,4 @@
-//! The list of routes, from which both the router and the OpenAPI document are built.
+//! The list of routes with what each needs, from which both the router and the OpenAPI document are built.
 
 use std::sync::Arc;
 
@@ -6,11 +6,12 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::routing::get;
 use axum::{Router, middleware};
+use terrace_access::Right;
 use utoipa::OpenApi;
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::problem::Problem;
+use super::rights::{MONITOR, Need, RouteRights, Routes};
 use super::state::AppState;
 use super::{
     advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, io, maintenance, metrics, moves,
@@ -20,49 +21,53 @@ use super::{
 /// Bytes of the largest request body that is read.
 const BODY_LIMIT_BYTES: usize = 64 << 10;
 
-/// Every route of the server, with its document.
-pub(super) fn documented() -> OpenApiRouter<Arc<AppState>> {
-    OpenApiRouter::with_openapi(openapi::Document::openapi())
-        .routes(routes!(cockpit::page))
-        .routes(routes!(health::alive))
-        .routes(routes!(health::ready))
-        .routes(routes!(metrics::all))
-        .routes(routes!(metrics::segments))
-        .routes(routes!(openapi::document))
-        .routes(routes!(health::server))
-        .routes(routes!(tiers::list, tiers::add))
-        .routes(routes!(tiers::one, tiers::change, tiers::drop_one))
-        .routes(routes!(tables::list))
-        .routes(routes!(tables::segments))
-        .routes(routes!(heatmap::map))
-        .routes(routes!(placement::list, placement::make, placement::clear))
-        .routes(routes!(placement::drop_one))
-        .routes(routes!(placement::all))
-        .routes(routes!(explain::table))
-        .routes(routes!(control::change_table))
-        .routes(routes!(placement::unpin))
-        .routes(routes!(orders::bring_back))
-        .routes(routes!(orders::warm_up))
-        .routes(routes!(explain::query))
-        .routes(routes!(calibration::show, calibration::measure))
-        .routes(routes!(io::show))
-        .routes(routes!(advisor::advise))
-        .routes(routes!(control::show, control::change))
-        .routes(routes!(orders::roll_back))
-        .routes(routes!(epochs::list, epochs::run))
-        .routes(routes!(epochs::cancel))
-        .routes(routes!(moves::list))
-        .routes(routes!(moves::export))
-        .routes(routes!(maintenance::check))
-        .routes(routes!(maintenance::backup))
-        .routes(routes!(maintenance::usage))
-        .routes(routes!(queries::list))
-        .routes(routes!(queries::one, queries::cancel))
+/// Every route of the server, with its document and what it needs.
+pub(super) fn documented() -> Routes {
+    let open = RouteRights::reads(Need::Open);
+    let login = RouteRights::reads(Need::Login);
+    let steering = MONITOR.changes(Right::Tiering);
+    let watching = MONITOR.changes(Right::Monitor);
+    Routes::new(openapi::Document::openapi())
+        .with(login, routes!(cockpit::page))
+        .with(open, routes!(health::alive))
+        .with(open, routes!(health::ready))
+        .with(MONITOR, routes!(metrics::all))
+        .with(MONITOR, routes!(metrics::segments))
+        .with(login, routes!(openapi::document))
+        .with(MONITOR, routes!(health::server))
+        .with(MONITOR, routes!(tiers::list, tiers::add))
+        .with(steering.superusers_delete(), routes!(tiers::one, tiers::change, tiers::drop_one))
+        .with(MONITOR, routes!(tables::list))
+        .with(MONITOR, routes!(tables::segments))
+        .with(MONITOR, routes!(heatmap::map))
+        .with(steering, routes!(placement::list, placement::make, placement::clear))
+        .with(steering, routes!(placement::drop_one))
+        .with(MONITOR, routes!(placement::all))
+        .with(watching, routes!(explain::table))
+        .with(steering, routes!(control::change_table))
+        .with(steering, routes!(placement::unpin))
+        .with(steering, routes!(orders::bring_back))
+        .with(steering, routes!(orders::warm_up))
+        .with(watching, routes!(explain::query))
+        .with(MONITOR, routes!(calibration::show, calibration::measure))
+        .with(MONITOR, routes!(io::show))
+        .with(MONITOR, routes!(advisor::advise))
+        .with(steering, routes!(control::show, control::change))
+        .with(steering, routes!(orders::roll_back))
+        .with(steering, routes!(epochs::list, epochs::run))
+        .with(steering, routes!(epochs::cancel))
+        .with(MONITOR, routes!(moves::list))
+        .with(MONITOR, routes!(moves::export))
+        .with(MONITOR, routes!(maintenance::check))
+        .with(MONITOR.changes(Right::Backup), routes!(maintenance::backup))
+        .with(MONITOR, routes!(maintenance::usage))
+        .with(MONITOR, routes!(queries::list))
+        .with(MONITOR.changes(Right::Cancel), routes!(queries::one, queries::cancel))
 }
 
 /// The whole HTTP service.
 pub fn router(state: Arc<AppState>) -> Router {
-    let (router, _) = documented().split_for_parts();
+    let (router, _) = documented().router.split_for_parts();
     router
         .fallback(|uri: Uri| async move { Problem::not_found("path", uri.path()) })
         .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
