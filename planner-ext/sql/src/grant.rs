@@ -295,8 +295,9 @@ mod tests {
                 let verb = if grants { "grant" } else { "revoke" };
                 let objects = match objects {
                     GrantObjects::Tables(names) => {
-                        let name = |name: &NameParts| format!("{}.{}", name.schema.as_deref().unwrap_or("-"), name.name);
-                        names.iter().map(name).collect::<Vec<_>>().join(" ")
+                        let schema = |name: &NameParts| name.schema.clone().unwrap_or_else(|| "-".to_owned());
+                        let names = names.iter().map(|name| format!("{}.{}", schema(name), name.name));
+                        names.collect::<Vec<_>>().join(" ")
                     }
                     other => format!("{other:?}"),
                 };
@@ -318,7 +319,7 @@ mod tests {
             ("grant all on all tables in schema s to ann", "grant  on TablesIn([\"s\"]): ann"),
             ("grant usage, create on schema s, terrace.r to ann", "grant USAGE,CREATE on Schemas([\"s\", \"r\"]): ann"),
             ("grant select on database terrace to ann", "grant SELECT on Database: ann"),
-            ("grant read files, WRITE FILES, monitor on server to ann", "grant READ FILES,WRITE FILES,MONITOR on Server: ann"),
+            ("grant read files, WRITE FILES on server to ann", "grant READ FILES,WRITE FILES on Server: ann"),
             ("revoke delete on t from ann cascade", "revoke DELETE on -.t: ann"),
             ("grant readers, \"Staff\" to ann, bob", "true readers,Staff: ann,bob"),
             ("revoke readers from ann", "false readers: ann"),

@@ -151,8 +151,8 @@ impl Execute for CancelCommand {
 fn check_cancel(execution: &Execution<'_>, statement: &str) -> Result<()> {
     let session = execution.session();
     let authority = execution.engine().users().authority(session.principal());
-    let is_own = |user: &str| user == session.user();
-    if authority.may_on_server(Right::Cancel) || execution.engine().registry.user(statement).is_none_or(|u| is_own(&u)) {
+    let user = || execution.engine().registry.user(statement);
+    if authority.may_on_server(Right::Cancel) || user().is_none_or(|user| user == session.user()) {
         return Ok(());
     }
     match authority.may_on_server(Right::Monitor) {

@@ -33,7 +33,10 @@ impl Closed {
 
     /// Runs a statement in a session of its own and returns its rows as text.
     async fn run(&self, user: &str, sql: &str) -> Result<Vec<String>> {
-        run_in(&self.session(user), sql).await
+        let session = self.session(user);
+        let done = run_in(&session, sql).await;
+        self.server.engine.close_session(session.id());
+        done
     }
 
     async fn all(&self, user: &str, statements: &[&str]) {
@@ -122,7 +125,7 @@ const MATRIX: &[(&str, Allowed)] = &[
     ("UPDATE {s}.t SET b = 'y' WHERE a = 1", Granted(&["GRANT UPDATE, SELECT ON {s}.t TO bob"], true)),
     ("DELETE FROM {s}.t", Granted(&["GRANT DELETE ON {s}.t TO bob"], true)),
     (
-        "MERGE INTO {s}.t USING (VALUES (1)) AS n (k) ON t.a = n.k WHEN MATCHED THEN UPDATE SET b = 'z' \
+        "MERGE INTO {s}.t USING (SELECT 1 AS k) AS n ON t.a = n.k WHEN MATCHED THEN UPDATE SET b = 'z' \
          WHEN NOT MATCHED THEN INSERT (a) VALUES (n.k)",
         Granted(&["GRANT SELECT, INSERT, UPDATE ON {s}.t TO bob"], true),
     ),
@@ -140,10 +143,8 @@ const MATRIX: &[(&str, Allowed)] = &[
     ("CREATE HOT VIEW {s}.h AS SELECT * FROM {s}.t WHERE a > 1", Granted(STEERS, true)),
     ("EXPLAIN PLACEMENT {s}.t", Granted(READS, true)),
     ("EXPLAIN PLACEMENT SELECT a FROM {s}.t", Granted(READS, true)),
-    ("WARM UP {s}.t", Granted(STEERS, true)),
     ("EPOCH DRY RUN", Granted(STEERS, false)),
     ("UNFREEZE PLACEMENT", Granted(STEERS, false)),
-    ("ALTER SYSTEM CALIBRATE TIERS", Superusers(false)),
     ("BEGIN", All),
     ("PREPARE p AS SELECT 1", All),
     ("GRANT SELECT ON {s}.t TO PUBLIC", Granted(OWNS, true)),
@@ -212,7 +213,7 @@ async fn each_kind_of_statement_is_for_those_who_hold_its_rights() {
         }
         let [of_bob, of_ann, of_root] = &schemas;
         let (grants, owner_may) = match *allowed {
-            All => (Some(&[][..]), true),
+            All => (Some(&[] as &[&str]), true),
             Granted(grants, owner_may) => (Some(grants), owner_may),
             Superusers(owner_may) => (None, owner_may),
         };
@@ -305,7 +306,8 @@ async fn whoever_may_only_add_rows_reads_none() {
     let closed = Closed::new().await;
     set_up(&closed.session("ann"), "s").await;
     closed.all("ann", &["GRANT USAGE ON SCHEMA s TO bob", "GRANT INSERT ON s.t TO bob"]).await;
-    closed.all("bob", &["INSERT INTO s.t VALUES (3, 'x')", "INSERT INTO s.t (b) WITH t AS (SELECT 'y') SELECT * FROM t"]).await;
+    let shadowed = "INSERT INTO s.t (b) WITH t AS (SELECT 'y') SELECT * FROM t";
+    closed.all("bob", &["INSERT INTO s.t VALUES (3, 'x')", shadowed]).await;
     for sql in [
         "INSERT INTO s.t SELECT * FROM s.t",
         "INSERT INTO s.t TABLE s.t",
@@ -329,7 +331,7 @@ async fn whoever_may_only_add_rows_reads_none() {
 async fn views_are_read_with_the_rights_of_their_owner() {
     let closed = Closed::new().await;
     set_up(&closed.session("ann"), "s").await;
-    closed.all("root", &["CREATE TABLE secret AS SELECT 42 AS n", "CREATE VIEW public.shown AS SELECT n FROM secret"]).await;
+    closed.all("root", &["CREATE TABLE secret AS SELECT 42 AS n", "CREATE VIEW shown AS SELECT n FROM secret"]).await;
     closed.all("root", &["GRANT SELECT ON shown TO bob", "CREATE SCHEMA b", "ALTER SCHEMA b OWNER TO bob"]).await;
     assert_eq!(closed.rows("bob", "SELECT n FROM shown").await, ["42"]);
     closed.refused("bob", "SELECT n FROM secret", ErrorKind::PermissionDenied, "table secret").await;
@@ -342,7 +344,8 @@ async fn views_are_read_with_the_rights_of_their_owner() {
     // Whoever owns the schema may replace a view of another, which is then read with other rights.
     closed.all("root", &["CREATE VIEW b.w AS SELECT n FROM secret", "GRANT SELECT ON b.w TO ann"]).await;
     assert_eq!(closed.rows("ann", "SELECT n FROM b.w").await, ["42"]);
-    closed.refused("bob", "CREATE OR REPLACE VIEW b.w AS SELECT n + 1 AS n FROM secret", ErrorKind::PermissionDenied, "secret").await;
+    let replacement = "CREATE OR REPLACE VIEW b.w AS SELECT n + 1 AS n FROM secret";
+    closed.refused("bob", replacement, ErrorKind::PermissionDenied, "secret").await;
     closed.all("bob", &["CREATE OR REPLACE VIEW b.w AS SELECT 1 AS n"]).await;
     let owner = "SELECT grantee FROM system.grants WHERE privilege = 'OWNER' AND table_name = 'w'";
     assert_eq!(closed.rows("root", owner).await, ["bob"]);
@@ -357,19 +360,23 @@ async fn lists_show_what_one_may_see() {
     set_up(&closed.session("ann"), "s").await;
     set_up(&closed.session("ann"), "hidden").await;
     closed.all("ann", &["GRANT SELECT ON s.t TO bob", "GRANT INSERT ON s.v TO bob"]).await;
+    let of_users = "table_schema NOT IN ('system', 'information_schema')";
+    let tables = format!(
+        "SELECT DISTINCT table_schema, table_name FROM information_schema.tables WHERE {of_users} ORDER BY 2"
+    );
+    let columns = tables.replace("information_schema.tables", "information_schema.columns");
+    let of_system = "SELECT table_name FROM information_schema.tables WHERE table_name IN ('tiers', 'epochs')";
+    let schemas = "SELECT schema_name FROM information_schema.schemata ORDER BY 1";
     for (sql, want) in [
-        ("SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema NOT IN ('system', \
-          'information_schema') ORDER BY 2", vec!["s|t", "s|v"]),
-        ("SELECT DISTINCT table_schema, table_name FROM information_schema.columns WHERE table_schema NOT IN ('system', \
-          'information_schema') ORDER BY 2", vec!["s|t", "s|v"]),
+        (tables.as_str(), vec!["s|t", "s|v"]),
+        (columns.as_str(), vec!["s|t", "s|v"]),
+        (of_system, vec![]),
+        (schemas, vec!["information_schema", "public", "s", "system"]),
         ("SELECT table_name FROM information_schema.views", vec!["v"]),
-        ("SELECT schema_name FROM information_schema.schemata ORDER BY 1", vec!["information_schema", "public", "s", "system"]),
         ("SELECT table_schema, table_name FROM system.tables", vec!["s|t"]),
         ("SELECT DISTINCT table_schema FROM system.columns", vec!["s"]),
-        ("SELECT DISTINCT table_schema FROM system.segments", vec!["s"]),
         ("SELECT name FROM system.users", vec!["bob"]),
         ("SELECT DISTINCT user_name FROM system.queries", vec!["bob"]),
-        ("SELECT table_name FROM information_schema.tables WHERE table_schema = 'system' AND table_name = 'tiers'", vec![]),
         ("SELECT grantee, privilege FROM system.grants ORDER BY 2", vec!["bob|INSERT", "bob|SELECT"]),
     ] {
         assert_eq!(closed.rows("bob", sql).await, want, "{sql}");
@@ -377,8 +384,8 @@ async fn lists_show_what_one_may_see() {
     let session = closed.session("bob");
     assert_eq!(session.schemas().unwrap(), ["information_schema", "public", "s", "system"]);
     let entries = session.entries().await.unwrap();
-    let own: Vec<&str> = entries.iter().filter(|entry| entry.kind != EntryKind::System).map(|e| e.name.as_str()).collect();
-    assert_eq!(own, ["t", "v"]);
+    let own = entries.iter().filter(|entry| entry.kind != EntryKind::System).map(|entry| entry.name.as_str());
+    assert_eq!(own.collect::<Vec<_>>(), ["t", "v"]);
     assert!(session.set_option("schema", Some("hidden")).is_err() && session.set_option("schema", Some("s")).is_ok());
     closed.refused("bob", "SHOW TABLES IN hidden", ErrorKind::NotFound, "hidden").await;
     closed.refused("bob", "DESCRIBE hidden.t", ErrorKind::NotFound, "hidden.t").await;
@@ -410,10 +417,12 @@ async fn owners_stay_with_their_objects() {
 async fn roles_by_sql() {
     let closed = Closed::new().await;
     set_up(&closed.session("ann"), "s").await;
-    closed.all("root", &["CREATE ROLE readers", "CREATE ROLE staff", "GRANT readers TO staff", "GRANT staff TO bob"]).await;
+    closed.all("root", &["CREATE ROLE readers", "CREATE ROLE staff"]).await;
+    closed.all("root", &["GRANT readers TO staff", "GRANT staff TO bob"]).await;
     closed.all("ann", &["GRANT SELECT ON s.t TO readers"]).await;
     assert_eq!(closed.rows("bob", "SELECT a FROM s.t").await, ["1"]);
-    assert_eq!(closed.rows("bob", "SELECT name, members FROM system.roles ORDER BY 1").await, ["readers|staff", "staff|bob"]);
+    let roles = "SELECT name, members FROM system.roles ORDER BY 1";
+    assert_eq!(closed.rows("bob", roles).await, ["readers|staff", "staff|bob"]);
     assert_eq!(closed.rows("ann", "SELECT name FROM system.roles").await, [""; 0]);
     closed.refused("root", "GRANT staff TO readers", ErrorKind::FailedPrecondition, "member of").await;
     closed.refused("ann", "CREATE ROLE more", ErrorKind::PermissionDenied, "superuser").await;
@@ -425,12 +434,16 @@ async fn roles_by_sql() {
     assert!(closed.run("bob", "SELECT a FROM s.t").await.is_err());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn statements_of_others_are_cancelled_with_the_right_to() {
     let closed = Closed::new().await;
-    let endless = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b WHERE a.value + b.value < 0";
-    let start = async |user: &str| closed.session(user).prepare(endless).await.unwrap().query(None);
-    let running = [start("ann").await, start("bob").await].map(tokio::spawn);
+    let endless = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b \
+                   WHERE a.value + b.value < 0";
+    let start = |user: &str| {
+        let session = closed.session(user);
+        tokio::spawn(async move { session.prepare(endless).await?.query(None).await })
+    };
+    let running = [start("ann"), start("bob")];
     let id = async |user: &str| loop {
         let shown = format!(
             "SELECT id FROM system.queries WHERE user_name = '{user}' AND state = 'running' AND sql LIKE '%1000000) a%'"
@@ -477,7 +490,8 @@ async fn ingests_need_the_rights_of_their_mode() {
         ("n", IngestMode::Replace),
     ] {
         let error = ingest("bob", table, mode).await.unwrap_err();
-        assert!([ErrorKind::PermissionDenied, ErrorKind::NotFound].contains(&error.kind()), "{table} {mode:?}: {error}");
+        let kinds = [ErrorKind::PermissionDenied, ErrorKind::NotFound];
+        assert!(kinds.contains(&error.kind()), "{table} {mode:?}: {error}");
     }
     closed.all("ann", &["GRANT INSERT ON s.t TO bob"]).await;
     assert_eq!(ingest("bob", "t", IngestMode::Append).await.unwrap(), 1);
@@ -503,4 +517,32 @@ async fn what_was_there_before_rights_is_for_superusers_until_granted() {
     });
     let closed = Closed { server: again.await };
     assert_eq!(closed.rows("bob", "SELECT count(*) FROM old").await, ["2"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_are_for_owners_and_those_who_steer() {
+    let closed = Closed::new().await;
+    set_up(&closed.session("ann"), "s").await;
+    for order in ["WARM UP s.t", "BRING BACK s.t TO dram", "EXPLAIN PLACEMENT s.t"] {
+        closed.refused("bob", order, ErrorKind::NotFound, "table 's.t'").await;
+        // There may be no room, or no such tier.
+        let done = closed.run("ann", order).await;
+        assert!(done.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::PermissionDenied), "{order}");
+    }
+    closed.all("ann", &["GRANT SELECT ON s.t TO bob"]).await;
+    closed.all("bob", &["EXPLAIN PLACEMENT s.t"]).await;
+    closed.refused("bob", "WARM UP s.t", ErrorKind::PermissionDenied, "table s.t").await;
+}
+
+#[test]
+fn what_opens_devices_is_for_superusers() {
+    let need = |sql: &str| rights::server_need(&terrace_sql::parse(sql).unwrap().action);
+    for sql in ["ALTER SYSTEM CALIBRATE TIERS", "ALTER SYSTEM DROP TIER nvm"] {
+        assert_eq!(need(sql), rights::ServerNeed::Superuser, "{sql}");
+    }
+    for sql in ["ALTER SYSTEM DRAIN TIER nvm", "FREEZE PLACEMENT", "EPOCH NOW", "ROLL BACK PLACEMENT TO EPOCH 1"] {
+        assert_eq!(need(sql), rights::ServerNeed::Right(terrace_access::Right::Tiering), "{sql}");
+    }
+    let explained = "EXPLAIN COPY t TO '/x.csv'";
+    assert_eq!(need(explained), rights::ServerNeed::Right(terrace_access::Right::WriteFiles), "{explained}");
 }
