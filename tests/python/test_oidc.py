@@ -41,7 +41,8 @@ def serve(folder, issuer, *arguments, **others):
 
 
 def metric(server, name):
-    return float(re.search(rf"^{name} (\S+)$", curl(server, "/metrics")[1], re.M).group(1))
+    shown = curl(server, "/metrics", "-u", ":".join(ADMIN))[1]
+    return float(re.search(rf"^{name} (\S+)$", shown, re.M).group(1))
 
 
 def bearer(token):
@@ -53,7 +54,10 @@ def test_a_token_of_the_issuer_is_a_login_at_both_ports(tmp_path, issuer):
         token = issuer.token("ann")
         assert refusal(server, WHO, token=token)[0] == "UNAUTHENTICATED", "there is no ann: nobody is made by a token"
         run(server, f"CREATE USER ann PASSWORD '{PASSWORD}'", *ADMIN)
+        run(server, "GRANT CREATE ON SCHEMA public TO ann", *ADMIN)
         assert run(server, WHO, token=token) == [("ann",)]
+        assert curl(server, "/api/v1/tiers", *bearer(token))[0] == 403
+        run(server, "GRANT MONITOR ON SERVER TO ann", *ADMIN)
         assert curl(server, "/api/v1/tiers", *bearer(token))[0] == 200
         assert "by a token" in refusal(server, "ALTER USER ann PASSWORD 'battery staple'", token=token)[1]
         [(own, *_)] = run(server, "CREATE TOKEN job", "ann", PASSWORD)
@@ -62,6 +66,7 @@ def test_a_token_of_the_issuer_is_a_login_at_both_ports(tmp_path, issuer):
             execute(cursor, "CREATE TABLE t (a BIGINT)")
             execute(cursor, "BEGIN")
             execute(cursor, "INSERT INTO t VALUES (1)")
+            run(server, "ALTER TABLE t OWNER TO admin", *ADMIN)
             run(server, "DROP USER ann", *ADMIN)
             assert error_of(lambda: execute(cursor, "COMMIT")).status_code.name == "UNAUTHENTICATED"
         assert curl(server, "/api/v1/tiers", *bearer(token))[0] == 401
@@ -120,6 +125,7 @@ def test_new_keys_are_fetched_but_not_at_will(tmp_path, issuer):
 def test_what_a_token_opened_ends_with_it(tmp_path, issuer):
     with serve(tmp_path, issuer) as server:
         run(server, f"CREATE USER ann PASSWORD '{PASSWORD}'", *ADMIN)
+        run(server, "GRANT CREATE ON SCHEMA public TO ann", *ADMIN)
         short = issuer.token("ann", lifetime_s=10)
         endless = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b WHERE a.value + b.value < 0"
         state = "SELECT state FROM system.queries WHERE user_name = 'ann' AND kind = 'query' AND sql LIKE 'SELECT count%'"
@@ -169,6 +175,7 @@ def test_clients_log_in_at_the_issuer_by_themselves(tmp_path, issuer):
                                 db_kwargs={DatabaseOptions.TLS_ROOT_CERTS.value: ours.ca.read_text(), **admin}) as connection:
             with connection.cursor() as cursor:
                 execute(cursor, f"CREATE USER ann PASSWORD '{PASSWORD}'")
+                execute(cursor, "GRANT CREATE ON SCHEMA public TO ann")
         for flow in (credentials, exchange):
             assert ask(flow) == [("ann",)]
         wrong = {**credentials, DatabaseOptions.OAUTH_CLIENT_SECRET.value: "guess"}

@@ -84,8 +84,9 @@ def test_users_change_themselves_and_superusers_all(tmp_path):
     with Server(tmp_path / "data", env=owner) as server:
         ann, bob = ("ann", PASSWORD), ("bob", PASSWORD)
         run(server, f"CREATE USER bob WITH PASSWORD '{PASSWORD}'", *ann)
-        assert run(server, "SELECT name, is_superuser, is_configured FROM system.users", *bob) == [
-            ("owner", True, True), ("ann", True, False), ("bob", False, False)]
+        listed = "SELECT name, is_superuser, is_configured FROM system.users"
+        assert run(server, listed, *ann) == [("owner", True, True), ("ann", True, False), ("bob", False, False)]
+        assert run(server, listed, *bob) == [("bob", False, False)]
         for sql in ("CREATE USER eve PASSWORD 'correct horse'", "DROP USER ann", "ALTER USER bob SUPERUSER",
                     "ALTER USER ann PASSWORD 'correct horse'", "CREATE TOKEN t FOR ann"):
             assert "superuser" in refusal(server, sql, *bob)[1], sql
@@ -99,10 +100,13 @@ def test_users_change_themselves_and_superusers_all(tmp_path):
             error = error_of(lambda: execute(cursor, "SELECT 1"))
             assert error.status_code.name == "UNAUTHENTICATED" and "log in again" in str(error), error
         bob = ("bob", "battery staple")
+        run(server, "GRANT CREATE ON SCHEMA public TO bob", *ann)
         with connect(server, *bob) as connection, connection.cursor() as cursor:
             execute(cursor, "CREATE TABLE t (a BIGINT)")
             execute(cursor, "BEGIN")
             execute(cursor, "INSERT INTO t VALUES (1)")
+            assert "owns table public.t" in refusal(server, "DROP USER bob", *ann)[1]
+            run(server, "ALTER TABLE t OWNER TO ann", *ann)
             run(server, "DROP USER bob", *ann)
             assert error_of(lambda: execute(cursor, "COMMIT")).status_code.name == "UNAUTHENTICATED"
         assert run(server, "SELECT count(*) FROM t", *ann) == [(0,)], "its transaction is rolled back"

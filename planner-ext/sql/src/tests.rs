@@ -132,6 +132,12 @@ fn definitions_define() {
         ("drop hot view if exists v, s.w;", "define hot view v, define hot view s.w"),
         ("alter hot view v refresh", "define hot view v"),
         ("alter hot view v set (budget = 'none')", "define hot view v"),
+        ("grant select on s.t, u to ann", "define s.t, define u"),
+        ("revoke all on schema s from ann", "define schema s"),
+        ("alter schema s owner to ann", "define schema s"),
+        ("alter view v owner to ann", "define v"),
+        ("create role readers", ""),
+        ("grant readers to ann", ""),
     ];
     check(StatementKind::Ddl, Privilege::Define, false, &statements);
 }

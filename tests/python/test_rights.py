@@ -1,0 +1,142 @@
+"""Roles and rights, with real clients: ADBC and curl."""
+
+import adbc_driver_manager
+import pyarrow
+import pytest
+
+from helpers import error_of, execute
+from server import Server
+from test_users import PASSWORD, connect, curl, make_user, refusal, run
+
+ROOT, ANN, BOB = ("root", PASSWORD), ("ann", PASSWORD), ("bob", PASSWORD)
+JSON = ("-H", "Content-Type: application/json")
+
+
+@pytest.fixture
+def server(tmp_path):
+    make_user(tmp_path / "data", "create", "root")
+    with Server(tmp_path / "data") as server:
+        for name in ("ann", "bob"):
+            run(server, f"CREATE USER {name} PASSWORD '{PASSWORD}'", *ROOT)
+        run(server, "GRANT CREATE ON DATABASE terrace TO ann", *ROOT)
+        run(server, "CREATE SCHEMA shop", *ANN)
+        run(server, "CREATE TABLE shop.orders AS SELECT 1 AS id, 'pear' AS what", *ANN)
+        run(server, "CREATE TABLE shop.bills AS SELECT 1 AS id", *ANN)
+        yield server
+
+
+def status(error):
+    return error.status_code.name
+
+
+def denied(action):
+    error = error_of(action)
+    assert status(error) in ("UNAUTHORIZED", "NOT_FOUND"), error
+    return str(error)
+
+
+def test_a_revoke_acts_on_the_next_call(server):
+    query = "SELECT what FROM shop.orders WHERE id = ?"
+    run(server, "GRANT SELECT ON shop.orders TO bob", *ANN)
+    with connect(server, *BOB) as connection, connection.cursor() as cursor, connection.cursor() as other:
+        assert execute(cursor, query, (1,)) == [("pear",)]
+        cursor.adbc_prepare(query)
+        assert execute(cursor, query, (1,)) == [("pear",)]
+        execute(other, "BEGIN")
+        assert execute(other, "SELECT count(*) FROM shop.orders") == [(1,)]
+        run(server, "REVOKE SELECT ON shop.orders FROM bob", *ANN)
+        assert "shop.orders" in denied(lambda: execute(other, "SELECT count(*) FROM shop.orders"))
+        execute(other, "ROLLBACK")
+        denied(lambda: execute(cursor, query, (1,)))
+        run(server, "GRANT USAGE ON SCHEMA shop TO bob", *ANN)
+        assert "permission denied for table shop.orders" in denied(lambda: execute(cursor, query, (1,)))
+        run(server, "CREATE ROLE clerks", *ROOT)
+        run(server, "GRANT clerks TO bob", *ROOT)
+        run(server, "GRANT SELECT, INSERT ON shop.orders TO clerks", *ANN)
+        assert execute(cursor, query, (1,)) == [("pear",)], "the session goes on"
+        run(server, "REVOKE clerks FROM bob", *ROOT)
+        denied(lambda: execute(cursor, query, (1,)))
+
+
+def test_metadata_shows_what_one_may_see(server):
+    run(server, "GRANT SELECT ON shop.orders TO bob", *ANN)
+    run(server, "CREATE SCHEMA hidden", *ANN)
+    with connect(server, *BOB) as connection, connection.cursor() as cursor:
+        [catalog] = connection.adbc_get_objects(depth="tables").read_all().to_pylist()
+        schemas = {schema["db_schema_name"]: schema["db_schema_tables"] for schema in catalog["catalog_db_schemas"]}
+        assert "hidden" not in schemas
+        assert [table["table_name"] for table in schemas["shop"]] == ["orders"]
+        assert connection.adbc_get_table_schema("orders", db_schema_filter="shop").names == ["id", "what"]
+        with pytest.raises(adbc_driver_manager.Error):
+            connection.adbc_get_table_schema("bills", db_schema_filter="shop")
+        shown = [row[2] for row in execute(cursor, "SHOW TABLES") if row[1] == "shop"]
+        assert shown == ["orders"]
+        assert execute(cursor, "SELECT table_name FROM system.tables") == [("orders",)]
+        assert execute(cursor, "SELECT DISTINCT user_name FROM system.queries") == [("bob",)]
+        assert execute(cursor, "SELECT name FROM system.users") == [("bob",)]
+        denied(lambda: execute(cursor, "SELECT * FROM system.tiers"))
+        run(server, "GRANT MONITOR ON SERVER TO bob", *ROOT)
+        assert execute(cursor, "SELECT count(*) FROM system.tables") == [(2,)]
+        assert len(execute(cursor, "SELECT DISTINCT user_name FROM system.queries")) > 1
+        assert execute(cursor, "SELECT count(*) > 0 FROM system.tiers") == [(True,)]
+    held = run(server, "SELECT grantee, object_kind, table_name, privilege, granted_by FROM system.grants WHERE grantee = 'bob' "
+                       "ORDER BY privilege", *ROOT)
+    assert held == [("bob", "server", None, "MONITOR", "root"), ("bob", "table", "orders", "SELECT", "ann")]
+
+
+def test_views_show_what_their_owner_may_read(server):
+    run(server, "CREATE VIEW shop.fruit AS SELECT what FROM shop.orders", *ANN)
+    run(server, "GRANT SELECT ON shop.fruit TO PUBLIC", *ANN)
+    assert run(server, "SELECT what FROM shop.fruit", *BOB) == [("pear",)]
+    assert "shop.orders" in refusal(server, "SELECT what FROM shop.orders", *BOB)[1]
+    run(server, "ALTER VIEW shop.fruit OWNER TO bob", *ROOT)
+    assert "cannot be planned" in refusal(server, "SELECT what FROM shop.fruit", *ANN)[1]
+
+
+def test_rows_go_in_with_the_right_to_and_not_without(server):
+    rows = pyarrow.table({"id": pyarrow.array([2], pyarrow.int64()), "what": ["plum"]})
+    with connect(server, *BOB) as connection, connection.cursor() as cursor:
+        for mode in ("append", "create_append", "replace", "create"):
+            with pytest.raises(adbc_driver_manager.Error):
+                cursor.adbc_ingest("orders", rows, mode=mode, db_schema_name="shop")
+        run(server, "GRANT INSERT ON shop.orders TO bob", *ANN)
+        cursor.adbc_ingest("orders", rows, mode="append", db_schema_name="shop")
+        execute(cursor, "INSERT INTO shop.orders VALUES (3, 'fig')")
+        denied(lambda: execute(cursor, "INSERT INTO shop.orders SELECT * FROM shop.orders"))
+        denied(lambda: execute(cursor, "SELECT * FROM shop.orders"))
+        denied(lambda: execute(cursor, "DELETE FROM shop.orders"))
+    assert run(server, "SELECT count(*) FROM shop.orders", *ANN) == [(3,)]
+
+
+def test_requests_over_http_need_their_rights(server):
+    login = ("-u", f"bob:{PASSWORD}")
+    post = (*login, "-X", "POST", *JSON, "-d", "{}")
+    assert curl(server, "/healthz")[0] == 200 and curl(server, "/metrics")[0] == 401
+    assert curl(server, "/", *login)[0] == 200 and curl(server, "/api/v1/openapi.json", *login)[0] == 200
+    for path in ("/metrics", "/metrics/segments", "/api/v1/tables", "/api/v1/queries", "/api/v1/tables/shop.orders/heatmap"):
+        code, text = curl(server, path, *login)
+        assert code == 403 and "MONITOR ON SERVER" in text, (path, text)
+    run(server, "GRANT MONITOR ON SERVER TO bob", *ROOT)
+    assert curl(server, "/metrics", *login)[0] == curl(server, "/api/v1/tables", *login)[0] == 200
+    code, text = curl(server, "/api/v1/epochs", *post)
+    assert code == 403 and "TIERING ON SERVER" in text
+    assert curl(server, "/api/v1/backup", *post)[0] == curl(server, "/api/v1/check", *post)[0] == 403
+    sql = ("-d", '{"sql": "select * from shop.orders"}')
+    assert curl(server, "/api/v1/explain-placement", *login, "-X", "POST", *JSON, *sql)[0] in (403, 404), "it reads the table"
+    run(server, "GRANT TIERING ON SERVER TO bob", *ROOT)
+    assert curl(server, "/api/v1/epochs", *post)[0] == 200
+    assert curl(server, "/api/v1/check", *post)[0] == 403, "for superusers"
+    assert curl(server, "/api/v1/check", "-u", f"root:{PASSWORD}", "-X", "POST", *JSON, "-d", "{}")[0] == 200
+
+
+def test_rights_survive_a_restart(tmp_path):
+    make_user(tmp_path / "data", "create", "root")
+    with Server(tmp_path / "data") as server:
+        run(server, f"CREATE USER bob PASSWORD '{PASSWORD}'", *ROOT)
+        run(server, "CREATE TABLE t AS SELECT 1 AS a", *ROOT)
+        assert "permission denied for table t" in refusal(server, "SELECT * FROM t", *BOB)[1]
+        run(server, "GRANT SELECT ON t TO bob", *ROOT)
+        assert server.stop() == 0
+    with Server(tmp_path / "data") as server:
+        assert run(server, "SELECT * FROM t", *BOB) == [(1,)]
+        assert "permission denied" in refusal(server, "DROP TABLE t", *BOB)[1]
