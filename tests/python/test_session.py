@@ -93,7 +93,9 @@ def http_status(server, user, password):
 
 
 def metric(server, name):
-    with urllib.request.urlopen(f"http://{server.http}/metrics") as answer:
+    # Where the server has users, this is one.
+    login = {"Authorization": "Basic " + base64.b64encode(b"ada:secret").decode()}
+    with urllib.request.urlopen(urllib.request.Request(f"http://{server.http}/metrics", headers=login)) as answer:
         return float(re.search(rf"^{name} (\S+)$", answer.read().decode(), re.M).group(1))
 
 
