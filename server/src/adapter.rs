@@ -154,7 +154,8 @@ impl flight::Engine for FlightEngine {
     }
 
     fn schemas(&self, session: &SessionId) -> EngineResult<Vec<(String, String)>> {
-        Ok(self.session(session)?.schemas().map_err(error)?.into_iter().map(|schema| (CATALOG.to_owned(), schema)).collect())
+        let schemas = self.session(session)?.schemas().map_err(error)?;
+        Ok(schemas.into_iter().map(|schema| (CATALOG.to_owned(), schema)).collect())
     }
 
     fn tables<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, EngineResult<Vec<flight::TableEntry>>> {

@@ -454,7 +454,9 @@ fn refuse_unsupported(ast: &Ast) -> Result<()> {
         Ast::AlterSchema(_) => "ALTER SCHEMA is not supported; make another one with CREATE SCHEMA",
         Ast::CreateFunction(_) | Ast::DropFunction(_) => "functions of your own are not supported",
         Ast::CreateIndex(_) => "indexes are not supported; cluster the table with WITH (cluster_by = 'column')",
-        Ast::Grant(_) | Ast::Revoke(_) | Ast::CreateRole(_) => "GRANT, REVOKE and CREATE ROLE are statements of their own",
+        Ast::Grant(_) | Ast::Revoke(_) | Ast::CreateRole(_) => {
+            "GRANT, REVOKE and CREATE ROLE are statements of their own, not a part of another one"
+        }
         Ast::CreateDatabase { .. } => "there is one catalog, 'terrace'; use CREATE SCHEMA",
         _ => return Ok(()),
     };

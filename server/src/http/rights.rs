@@ -66,7 +66,7 @@ impl RouteRights {
         let authority = || request.extensions().get::<Authority>().ok_or_else(Problem::unauthorized);
         let missing = match self.need(request.method()) {
             Need::Open => return Ok(()),
-            Need::Login => return authority().map(drop),
+            Need::Login => return authority().map(|_| ()),
             Need::Right(right) if authority()?.may_on_server(right) => return Ok(()),
             Need::Superuser if authority()?.is_unlimited() => return Ok(()),
             Need::Right(right) => format!("needs {} ON SERVER", right.name()),

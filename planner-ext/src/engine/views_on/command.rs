@@ -10,6 +10,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::{LogicalPlan, TableScan};
 use datafusion::sql::parser::Statement as SqlStatement;
+use terrace_access::Authority;
 use terrace_scan::TierTable;
 use terrace_sql::NameParts;
 use terrace_sql::hot_view::{CreateHotView, HotViewCommand};
@@ -224,7 +225,7 @@ pub(in crate::engine) async fn explain_query(
     let mut found = Vec::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {
-            found.extend(check_scan(&views, scan, same_zone)?);
+            found.extend(check_scan(&views, scan, same_zone, snapshot.authority())?);
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
@@ -233,9 +234,17 @@ pub(in crate::engine) async fn explain_query(
 
 /// Checks a scan against every hot view of its table: whether its filter implies the view's condition, and how much of
 /// the table the view's mark covers.
-fn check_scan(views: &Views, scan: &TableScan, same_zone: bool) -> datafusion::common::Result<Vec<Checked>> {
+fn check_scan(
+    views: &Views,
+    scan: &TableScan,
+    same_zone: bool,
+    authority: &Authority,
+) -> datafusion::common::Result<Vec<Checked>> {
     let provider = source_as_provider(&scan.source)?;
     let Some(table) = provider.downcast_ref::<TierTable>() else { return Ok(Vec::new()) };
+    if !authority.sees_figures(table.table().name()) {
+        return Ok(Vec::new());
+    }
     let filter = Filter::for_scan(&scan.filters, &table.table().definition().schema)?;
     let filtered = scan.filters.iter().flat_map(|filter| filter.column_refs());
     let read = scan.projected_schema.fields().iter().map(|field| field.name().as_str());
