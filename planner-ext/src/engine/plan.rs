@@ -26,7 +26,9 @@ use crate::error::{Error, ErrorKind, Result};
 impl Execute for PlannerStatement {
     async fn plan(&self, planning: &Planning<'_>) -> Result<Outline> {
         let snapshot = planning.snapshot()?;
-        snapshot.note_only_written(&self.only_written());
+        if !snapshot.authority().is_unlimited() {
+            snapshot.note_only_written(&self.only_written());
+        }
         let mut plan = plan_query(&snapshot, self.statement.clone()).await?;
         if matches!(self.statement, SqlStatement::Explain(_)) {
             plan = explained_insert(plan);

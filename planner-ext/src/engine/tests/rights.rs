@@ -1,10 +1,11 @@
 //! Who may do what: each kind of statement for superusers, owners, those who were granted the right, others, and everybody on an
 //! open server; and what follows when rights change.
 
-use terrace_access::{NewUser, Owner, Principal};
+use terrace_access::{NewUser, Owner, Principal, Right};
 use terrace_sql::command::Action;
 
 use super::*;
+use crate::engine::rights::{ServerNeed, server_need};
 
 const PASSWORD: &str = "correct horse";
 
@@ -536,13 +537,13 @@ async fn orders_are_for_owners_and_those_who_steer() {
 
 #[test]
 fn what_opens_devices_is_for_superusers() {
-    let need = |sql: &str| rights::server_need(&terrace_sql::parse(sql).unwrap().action);
+    let need = |sql: &str| server_need(&terrace_sql::parse(sql).unwrap().action);
     for sql in ["ALTER SYSTEM CALIBRATE TIERS", "ALTER SYSTEM DROP TIER nvm"] {
-        assert_eq!(need(sql), rights::ServerNeed::Superuser, "{sql}");
+        assert_eq!(need(sql), ServerNeed::Superuser, "{sql}");
     }
     for sql in ["ALTER SYSTEM DRAIN TIER nvm", "FREEZE PLACEMENT", "EPOCH NOW", "ROLL BACK PLACEMENT TO EPOCH 1"] {
-        assert_eq!(need(sql), rights::ServerNeed::Right(terrace_access::Right::Tiering), "{sql}");
+        assert_eq!(need(sql), ServerNeed::Right(Right::Tiering), "{sql}");
     }
     let explained = "EXPLAIN COPY t TO '/x.csv'";
-    assert_eq!(need(explained), rights::ServerNeed::Right(terrace_access::Right::WriteFiles), "{explained}");
+    assert_eq!(need(explained), ServerNeed::Right(Right::WriteFiles), "{explained}");
 }
