@@ -114,6 +114,9 @@ def prometheus(server, tmp_path_factory):
     assert '"terrace:8080"' in text and "/etc/terrace/ca.crt" in text
     text = text.replace("terrace:8080", server.http.removeprefix("https://")).replace("15s", "1s")
     text = text.replace("/etc/terrace/ca.crt", str(server.ca))
+    # This server has no users, and takes any password.
+    (folder / "password").write_text("any")
+    text = text.replace("/run/secrets/terrace_password", str(folder / "password"))
     (folder / "prometheus.yml").write_text(text)
     (folder / "alerts.yml").write_text((PROMETHEUS / "alerts.yml").read_text())
     port = free_port()
