@@ -7,10 +7,11 @@ use datafusion::common::TableReference;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, WriteOp};
 use datafusion::sql::parser::Statement as SqlStatement;
-use datafusion::sql::sqlparser::ast::Statement as Ast;
+use datafusion::sql::sqlparser::ast::{Insert, Statement as Ast, TableObject};
 use futures::StreamExt;
+use terrace_access::Right;
 use terrace_sql::command::{Action, PlannerStatement};
-use terrace_sql::{CATALOG, DEFAULT_SCHEMA, parse};
+use terrace_sql::{CATALOG, DEFAULT_SCHEMA, NameParts, parse};
 use terrace_tier_store::table::TableName;
 
 use super::catalog::{Object, Snapshot};
@@ -20,7 +21,7 @@ use super::plan_cache::is_repeatable;
 use super::registry::Ticket;
 use super::run::{PlanMemory, acquire_slot, execute, unknown_demand};
 use super::statement::Planned;
-use super::{Engine, copy, ddl, defaults, show};
+use super::{Engine, copy, ddl, defaults, rights, show};
 use crate::error::{Error, ErrorKind, Result};
 
 impl Execute for PlannerStatement {
@@ -28,6 +29,7 @@ impl Execute for PlannerStatement {
         let snapshot = planning.snapshot()?;
         if !snapshot.authority().is_unlimited() {
             snapshot.note_only_written(&self.only_written());
+            check_insert(&snapshot, &self.statement)?;
         }
         let mut plan = plan_query(&snapshot, self.statement.clone()).await?;
         if matches!(self.statement, SqlStatement::Explain(_)) {
@@ -65,6 +67,18 @@ impl Execute for PlannerStatement {
             _ => write_files(execution, planned).await,
         }
     }
+}
+
+/// Refuses an INSERT before its columns are looked up: errors about them tell what the table has.
+fn check_insert(snapshot: &Snapshot, statement: &SqlStatement) -> Result<()> {
+    let ast = match statement {
+        SqlStatement::Explain(explain) => return check_insert(snapshot, &explain.statement),
+        SqlStatement::Statement(ast) => ast.as_ref(),
+        _ => return Ok(()),
+    };
+    let Ast::Insert(Insert { table: TableObject::TableName(name), .. }) = ast else { return Ok(()) };
+    let name = NameParts::new(name)?.resolve(snapshot.default_schema());
+    rights::check_table(snapshot, &name, &[Right::Insert])
 }
 
 /// Executes COPY TO, and INSERT into an external table.
