@@ -78,7 +78,9 @@ pub enum AccessError {
     #[error("roles in roles would be more than {0} deep")]
     TooDeep(usize),
     /// A user or role that owns something.
-    #[error("'{name}' cannot be dropped: it owns {objects}; give that to another with ALTER .. OWNER TO, or drop it first")]
+    #[error(
+        "'{name}' cannot be dropped: it owns {objects}; give that to another with ALTER .. OWNER TO, or drop it first"
+    )]
     Owns {
         /// The user or role.
         name: String,

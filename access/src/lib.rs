@@ -42,6 +42,4 @@ pub use principal::{ANONYMOUS, Principal};
 pub use record::{MemoryRecords, Records};
 pub use right::{Right, Securable};
 pub use secret::random_secret;
-pub use users::{
-    Granted, Granting, NewToken, NewUser, Owner, Role, Token, User, UserChange, Users, WhichRights,
-};
+pub use users::{Granted, Granting, NewToken, NewUser, Owner, Role, Token, User, UserChange, Users, WhichRights};

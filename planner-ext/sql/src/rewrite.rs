@@ -184,9 +184,8 @@ impl Change {
 
     /// Whether it needs values of its target: it has a condition, or computes new values of them.
     pub fn reads_target(&self) -> bool {
-        let is_constant = |assignment: &Assignment| {
-            matches!(assignment.value, Expr::Value(_)) || is_default(&assignment.value)
-        };
+        let is_constant =
+            |assignment: &Assignment| matches!(assignment.value, Expr::Value(_)) || is_default(&assignment.value);
         match &self.kind {
             ChangeKind::Update(update) => {
                 let Update { from, selection, limit, assignments, .. } = update.as_ref();

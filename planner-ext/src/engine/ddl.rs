@@ -324,12 +324,7 @@ fn refers_to(snapshot: &Arc<Snapshot>, view: &Object, wanted: &TableName) -> Res
     Ok(false)
 }
 
-async fn create_external(
-    session: &Session,
-    planned: &Planned,
-    create: &CreateExternalTable,
-    sql: &str,
-) -> Result<u64> {
+async fn create_external(session: &Session, planned: &Planned, create: &CreateExternalTable, sql: &str) -> Result<u64> {
     if create.temporary || create.unbounded {
         return Err(Error::unimplemented("temporary and unbounded external tables are not supported"));
     }

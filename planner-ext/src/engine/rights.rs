@@ -187,11 +187,7 @@ pub(super) fn check_schema_owner(snapshot: &Snapshot, schema: &str) -> Result<()
     check_schema(snapshot, schema, Authority::owns)
 }
 
-fn check_schema(
-    snapshot: &Snapshot,
-    schema: &str,
-    is_allowed: impl Fn(&Authority, &Securable) -> bool,
-) -> Result<()> {
+fn check_schema(snapshot: &Snapshot, schema: &str, is_allowed: impl Fn(&Authority, &Securable) -> bool) -> Result<()> {
     let authority = snapshot.authority();
     if authority.is_unlimited() || is_allowed(authority, &Securable::Schema(schema.to_owned())) {
         return Ok(());

@@ -49,8 +49,7 @@ pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
 /// Whether moves of a table are shown. Where more points than one are in its name, that may belong to several tables.
 fn is_shown(viewer: &Authority, table: &str) -> bool {
     let (schema, name) = split(table);
-    viewer.may_on_server(Right::Monitor)
-        || !name.contains('.') && viewer.sees_figures(&TableName::new(schema, name))
+    viewer.may_on_server(Right::Monitor) || !name.contains('.') && viewer.sees_figures(&TableName::new(schema, name))
 }
 
 /// Schema and name of a table's full name.

@@ -22,12 +22,8 @@ impl Server {
     fn new() -> Self {
         let records = Arc::new(MemoryRecords::default());
         let users = Self::open(&records);
-        let root = Principal {
-            user: "root".to_owned(),
-            is_superuser: true,
-            is_read_only: false,
-            proof: Proof::Configuration,
-        };
+        let root =
+            Principal { user: "root".to_owned(), is_superuser: true, is_read_only: false, proof: Proof::Configuration };
         for name in ["ann", "bob", "eve"] {
             let user = NewUser { name: name.to_owned(), password: PASSWORD.to_owned(), is_superuser: false };
             users.create_user(&root, &user).unwrap();
@@ -112,10 +108,10 @@ fn roles_hand_their_rights_on_and_public_is_everybody() {
     server.grant(Right::Select, table("a", "t"), PUBLIC);
     assert!(may("ann") && may("bob"));
     let roles = server.users.roles();
-    assert_eq!(roles.iter().map(|role| (role.name.as_str(), role.members.join(","))).collect::<Vec<_>>(), [
-        ("readers", String::new()),
-        ("staff", "ann".to_owned())
-    ]);
+    assert_eq!(
+        roles.iter().map(|role| (role.name.as_str(), role.members.join(","))).collect::<Vec<_>>(),
+        [("readers", String::new()), ("staff", "ann".to_owned())]
+    );
 }
 
 #[test]
@@ -143,7 +139,8 @@ fn users_and_roles_share_their_names() {
     assert_eq!(kind(server.users.create_user(&server.root, &user("readers"))), ErrorKind::AlreadyExists);
     assert_eq!(kind(server.users.create_role(&server.root, "ann")), ErrorKind::AlreadyExists);
     assert_eq!(kind(server.users.create_role(&server.root, "root")), ErrorKind::AlreadyExists);
-    for made in [server.users.create_user(&server.root, &user(PUBLIC)), server.users.create_role(&server.root, PUBLIC)] {
+    for made in [server.users.create_user(&server.root, &user(PUBLIC)), server.users.create_role(&server.root, PUBLIC)]
+    {
         assert_eq!(kind(made), ErrorKind::InvalidArgument);
     }
     assert_eq!(kind(server.join("readers", PUBLIC)), ErrorKind::InvalidArgument);
@@ -160,7 +157,10 @@ fn owners_may_do_everything_and_give_rights_away() {
     assert!(server.authority("ann").owns(&mine) && server.authority("ann").may(Right::Truncate, &mine));
     server.users.grant(&ann, &order(Right::Select, mine.clone(), "bob")).unwrap();
     assert!(server.authority("bob").may(Right::Select, &mine) && !server.authority("bob").owns(&mine));
-    assert_eq!(kind(server.users.grant(&ann, &order(Right::Select, other.clone(), "bob"))), ErrorKind::PermissionDenied);
+    assert_eq!(
+        kind(server.users.grant(&ann, &order(Right::Select, other.clone(), "bob"))),
+        ErrorKind::PermissionDenied
+    );
     let bob = server.principal("bob");
     assert_eq!(kind(server.users.grant(&bob, &order(Right::Select, mine.clone(), "eve"))), ErrorKind::PermissionDenied);
     assert_eq!(kind(server.users.give(&ann, &mine, "bob")), ErrorKind::PermissionDenied, "no role of hers");
@@ -237,14 +237,11 @@ fn rights_fit_their_objects_and_tokens_give_none_away() {
         let error = server.users.grant(&server.root, &order(right, object, "ann")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     }
-    let all = Granting {
-        rights: WhichRights::All,
-        objects: vec![schema("a")],
-        grantees: vec!["ann".to_owned()],
-    };
+    let all = Granting { rights: WhichRights::All, objects: vec![schema("a")], grantees: vec!["ann".to_owned()] };
     server.users.grant(&server.root, &all).unwrap();
     assert!(server.authority("ann").may(Right::Create, &schema("a")) && !server.authority("ann").owns(&schema("a")));
-    let new = crate::users::NewToken { name: "t".to_owned(), user: "root".to_owned(), is_read_only: false, valid_for: None };
+    let new =
+        crate::users::NewToken { name: "t".to_owned(), user: "root".to_owned(), is_read_only: false, valid_for: None };
     let (token, _) = server.users.create_token(&server.root, &new).unwrap();
     let bearer = server.users.check_token(&token).unwrap();
     assert_eq!(kind(server.users.grant(&bearer, &all)), ErrorKind::PermissionDenied);

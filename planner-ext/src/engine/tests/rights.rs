@@ -362,9 +362,8 @@ async fn lists_show_what_one_may_see() {
     set_up(&closed.session("ann"), "hidden").await;
     closed.all("ann", &["GRANT SELECT ON s.t TO bob", "GRANT INSERT ON s.v TO bob"]).await;
     let of_users = "table_schema NOT IN ('system', 'information_schema')";
-    let tables = format!(
-        "SELECT DISTINCT table_schema, table_name FROM information_schema.tables WHERE {of_users} ORDER BY 2"
-    );
+    let tables =
+        format!("SELECT DISTINCT table_schema, table_name FROM information_schema.tables WHERE {of_users} ORDER BY 2");
     let columns = tables.replace("information_schema.tables", "information_schema.columns");
     let of_system = "SELECT table_name FROM information_schema.tables WHERE table_name IN ('tiers', 'epochs')";
     let schemas = "SELECT schema_name FROM information_schema.schemata ORDER BY 1";
