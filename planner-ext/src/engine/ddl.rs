@@ -175,8 +175,8 @@ pub(super) async fn create_table(
         }
     }
     let replace = create.or_replace;
-    rights::check_owner(&planned.snapshot, &name)?;
-    let maker = session.principal().clone();
+    rights::check_replaced(session, &name)?;
+    let maker = Box::new(session.principal().clone());
     if !matches!(create.input.as_ref(), LogicalPlan::EmptyRelation(empty) if !empty.produce_one_row) {
         drop(name_lock);
         let plan = create.input.as_ref().clone();
@@ -184,9 +184,8 @@ pub(super) async fn create_table(
         return load(engine, ticket, input, LoadTarget::New { definition, replace, maker }).await;
     }
     ticket.set_state(StatementState::Running);
-    let engine = Arc::clone(engine);
     let is_new = engine.store.table(&name).is_err();
-    let worker = Arc::clone(&engine);
+    let worker = Arc::clone(engine);
     engine
         .blocking(move || {
             if replace {
@@ -290,7 +289,7 @@ async fn create_view(
     if objects.views.contains_key(&name) && !create.or_replace {
         return if if_not_exists { Ok(0) } else { Err(already_exists("view", &name)) };
     }
-    rights::check_owner(snapshot, &name)?;
+    rights::check_replaced(session, &name)?;
     let is_new = !objects.views.contains_key(&name);
     let maker = session.principal().clone();
     let writer = Arc::clone(engine);
@@ -351,7 +350,7 @@ async fn create_external(session: &Session, planned: &Planned, create: &CreateEx
             return Err(already_exists("external table", &name));
         }
     }
-    rights::check_owner(snapshot, &name)?;
+    rights::check_replaced(session, &name)?;
     open_external(&snapshot.state(), &absolute).await?;
     // Absolute locations do not depend on the folder in which the server is started.
     let object = snapshot.object(name.clone(), source_text::with_locations_replaced(sql, &absolute.locations)?);
@@ -475,7 +474,10 @@ async fn drop_objects(session: &Session, command: &DropCommand) -> Result<u64> {
         if rights::passes_over(command.if_exists, &checked) {
             continue;
         }
-        checked?;
+        checked.map_err(|error| match (error.kind(), command.kind) {
+            (ErrorKind::NotFound, DropKind::View) => missing_view(&name),
+            _ => error,
+        })?;
         let hot_views = engine.hot_views.names_for_table(&name)?;
         if command.kind == DropKind::Table && command.restrict {
             refuse_broken(&[], &hot_views, &name)?;
@@ -500,6 +502,10 @@ async fn drop_objects(session: &Session, command: &DropCommand) -> Result<u64> {
     Ok(0)
 }
 
+fn missing_view(name: &TableName) -> Error {
+    Error::new(ErrorKind::NotFound, format!("view '{}' does not exist", short_name(name)))
+}
+
 fn drop_object(engine: &Engine, parts: &NameParts, command: &DropCommand, default: &str) -> Result<()> {
     if command.kind == DropKind::Schema {
         return drop_schema(engine, &parts.name, command);
@@ -517,7 +523,7 @@ fn drop_object(engine: &Engine, parts: &NameParts, command: &DropCommand, defaul
         DropKind::View if is_view => engine.remove_view(&name).map(|_| ()),
         DropKind::View if is_table => wrong("table", "DROP TABLE"),
         _ if command.if_exists => Ok(()),
-        DropKind::View => Err(Error::new(ErrorKind::NotFound, format!("view '{}' does not exist", short_name(&name)))),
+        DropKind::View => Err(missing_view(&name)),
         _ => Err(missing_table(&name.to_string())),
     }
 }
@@ -537,11 +543,7 @@ fn drop_schema(engine: &Engine, name: &str, command: &DropCommand) -> Result<()>
     }
     let objects = engine.objects()?;
     if !objects.schemas.contains(name) {
-        return if command.if_exists {
-            Ok(())
-        } else {
-            Err(Error::new(ErrorKind::NotFound, format!("schema '{name}' does not exist")))
-        };
+        return if command.if_exists { Ok(()) } else { Err(rights::missing_schema(name)) };
     }
     let tables: Vec<_> = engine.store.tables().iter().map(|t| t.name().clone()).filter(|n| n.schema == name).collect();
     let views: Vec<_> = objects.views.keys().filter(|n| n.schema == name).collect();

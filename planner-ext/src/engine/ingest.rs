@@ -74,7 +74,7 @@ pub(super) enum LoadTarget {
         definition: TableDefinition,
         replace: bool,
         /// Who makes it.
-        maker: Principal,
+        maker: Box<Principal>,
     },
 }
 
@@ -176,12 +176,17 @@ fn ingest_target(
     schema: &SchemaRef,
 ) -> Result<LoadTarget> {
     let existing = session.engine().store.table(name).ok();
-    match request.mode {
-        IngestMode::Append => rights::check_table(snapshot, name, &[Right::Insert])?,
-        IngestMode::CreateAppend if existing.is_some() => rights::check_table(snapshot, name, &[Right::Insert])?,
-        IngestMode::Replace => rights::check_owner(snapshot, name)?,
-        IngestMode::CreateAppend | IngestMode::Create => {}
+    let checked = match request.mode {
+        IngestMode::Append => rights::check_table(snapshot, name, &[Right::Insert]),
+        IngestMode::CreateAppend if existing.is_some() => rights::check_table(snapshot, name, &[Right::Insert]),
+        IngestMode::Replace => rights::check_owner(snapshot, name),
+        IngestMode::CreateAppend | IngestMode::Create => Ok(()),
+    };
+    if request.mode != IngestMode::Append && checked.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        // The answer where there is no table of this name.
+        ddl::check_schema(snapshot, &name.schema)?;
     }
+    checked?;
     let already_exists = || Error::new(ErrorKind::AlreadyExists, format!("table '{name}' already exists"));
     match (existing, request.mode) {
         (Some(_), IngestMode::Create) => {
@@ -201,7 +206,7 @@ fn ingest_target(
     let mut definition = TableDefinition::new(name.clone(), stored_schema(schema, &[])?);
     definition.comment = ddl::apply_options(&mut definition.options, &pairs)?;
     definition.check()?;
-    let maker = session.principal().clone();
+    let maker = Box::new(session.principal().clone());
     Ok(LoadTarget::New { definition, replace: request.mode == IngestMode::Replace, maker })
 }
 
