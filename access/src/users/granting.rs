@@ -185,7 +185,6 @@ impl Users {
             let is_gone = member == name;
             self.update_member(&mut grants, &member, |roles| {
                 roles.retain(|granted| !is_gone && granted.role != name);
-                Ok(())
             })?;
         }
         self.publish(grants);
@@ -208,19 +207,20 @@ impl Users {
                     Some(depth) if depth > MOST_DEPTH => return Err(AccessError::TooDeep(MOST_DEPTH)),
                     Some(_) => {}
                 }
-                let granted =
-                    GrantedRole { role: role.clone(), by: by.user.clone(), made_unix_us: self.clock.unix_us() };
-                self.update_member(&mut grants, grantee, |known| {
-                    if known.iter().any(|known| known.role == *role) {
-                        return Ok(());
-                    }
-                    if known.len() >= MOST_MEMBERSHIPS {
-                        return Err(AccessError::TooMany { kind: "role of a member", most: MOST_MEMBERSHIPS });
-                    }
-                    known.push(granted);
-                    Ok(())
-                })?;
+                let known = &mut grants.members.entry(grantee.clone()).or_default().roles;
+                if known.iter().any(|known| known.role == *role) {
+                    continue;
+                }
+                if known.len() >= MOST_MEMBERSHIPS {
+                    return Err(AccessError::TooMany { kind: "role of a member", most: MOST_MEMBERSHIPS });
+                }
+                let made_unix_us = self.clock.unix_us();
+                known.push(GrantedRole { role: role.clone(), by: by.user.clone(), made_unix_us });
             }
+        }
+        // Stored once all of it is right: what is refused must not be there after a restart.
+        for (member, record) in grants.members.iter().filter(|(member, _)| grantees.contains(member)) {
+            store(&*self.records, MEMBER, member, record)?;
         }
         self.publish(grants);
         tracing::info!(?roles, ?grantees, by = by.user, "roles granted");
@@ -237,10 +237,7 @@ impl Users {
         self.check_roles(roles, grantees)?;
         let mut grants = self.copied_grants();
         for grantee in grantees {
-            self.update_member(&mut grants, grantee, |known| {
-                known.retain(|known| !roles.contains(&known.role));
-                Ok(())
-            })?;
+            self.update_member(&mut grants, grantee, |known| known.retain(|known| !roles.contains(&known.role)))?;
         }
         self.publish(grants);
         tracing::info!(?roles, ?grantees, by = by.user, "roles revoked");
@@ -332,15 +329,21 @@ impl Users {
         order.grantees.iter().try_for_each(|grantee| self.check_grantee(grantee))?;
         let rights = order.objects.iter().map(|object| order.rights.on(object)).collect::<Result<Vec<_>>>()?;
         let mut grants = self.copied_grants();
+        let mut changed = Vec::new();
         for (object, rights) in order.objects.iter().zip(rights) {
             let mut record = grants.objects.get(object).cloned().unwrap_or_else(|| ObjectRecord::new(object.clone()));
             for grantee in &order.grantees {
                 rights.iter().try_for_each(|right| change(&mut record, grantee, *right))?;
             }
-            self.update_object(&mut grants, object, |known| *known = record)?;
+            changed.push(record);
         }
+        // Stored once all of it is right. Where that fails, what is stored counts, as after a restart.
+        let stored = changed.into_iter().try_for_each(|record| {
+            let object = record.object.clone();
+            self.update_object(&mut grants, &object, |known| *known = record).map(drop)
+        });
         self.publish(grants);
-        Ok(())
+        stored
     }
 
     /// Refuses whoever may not give rights on an object away.
@@ -375,10 +378,33 @@ impl Users {
     /// Notes who made an object that was not there before. Grants on an earlier one of its name count no more.
     ///
     /// # Errors
-    /// When the record cannot be written; the object then has no owner.
+    /// When the record cannot be written, and for a user who was dropped meanwhile; the object then has no owner.
     pub fn note_made(&self, by: &Principal, object: &Securable) -> Result<()> {
-        let owner = by.owner_name().map(str::to_owned);
+        let _lock = self.changing.lock();
+        let owner = self.maker(by)?;
         self.replace_object(object, |record| *record = ObjectRecord { owner, ..ObjectRecord::new(object.clone()) })
+    }
+
+    /// Notes who replaced an object of another owner; grants on it stay.
+    ///
+    /// # Errors
+    /// Those of [`Users::note_made`].
+    pub fn note_replaced(&self, by: &Principal, object: &Securable) -> Result<()> {
+        let _lock = self.changing.lock();
+        let owner = self.maker(by)?;
+        self.replace_object(object, |record| record.owner = owner)
+    }
+
+    /// Who owns what a caller makes; `None`: nobody, as everything is allowed. The caller holds the lock of changes, so that no
+    /// dropped user, and so no later one of the name, gets something.
+    fn maker(&self, by: &Principal) -> Result<Option<String>> {
+        match by.owner_name() {
+            // A user from before the name was reserved, whose things would be everybody's.
+            Some(PUBLIC) if by.is_superuser => Ok(None),
+            Some(PUBLIC) => Err(AccessError::Reserved),
+            Some(name) if !self.is_known(name) => Err(AccessError::Denied("the user of this session was dropped")),
+            name => Ok(name.map(str::to_owned)),
+        }
     }
 
     /// Forgets owner and grants of an object that was dropped.
@@ -386,6 +412,7 @@ impl Users {
     /// # Errors
     /// When the record cannot be removed.
     pub fn forget(&self, object: &Securable) -> Result<()> {
+        let _lock = self.changing.lock();
         self.replace_object(object, |record| *record = ObjectRecord::new(object.clone()))
     }
 
@@ -397,6 +424,7 @@ impl Users {
         if from == to {
             return Ok(());
         }
+        let _lock = self.changing.lock();
         let from = Securable::Table(from.clone());
         let to = Securable::Table(to.clone());
         let moved = self.grants_now().objects.get(&from).cloned();
@@ -406,11 +434,11 @@ impl Users {
                 None => ObjectRecord::new(to.clone()),
             };
         })?;
-        self.forget(&from)
+        self.replace_object(&from, |record| *record = ObjectRecord::new(from.clone()))
     }
 
+    /// Changes owner and grants of an object. The caller holds the lock of changes.
     fn replace_object(&self, object: &Securable, update: impl FnOnce(&mut ObjectRecord)) -> Result<()> {
-        let _lock = self.changing.lock();
         let mut grants = self.copied_grants();
         if self.update_object(&mut grants, object, update)? {
             self.publish(grants);
@@ -447,10 +475,10 @@ impl Users {
         &self,
         grants: &mut Grants,
         member: &str,
-        update: impl FnOnce(&mut Vec<GrantedRole>) -> Result<()>,
+        update: impl FnOnce(&mut Vec<GrantedRole>),
     ) -> Result<()> {
         let mut record = grants.members.get(member).cloned().unwrap_or_default();
-        update(&mut record.roles)?;
+        update(&mut record.roles);
         if record.roles.is_empty() {
             self.records.remove(MEMBER, member)?;
             grants.members.remove(member);

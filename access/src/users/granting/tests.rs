@@ -210,6 +210,35 @@ fn who_owns_something_stays_and_who_goes_leaves_no_grants() {
 }
 
 #[test]
+fn who_was_dropped_owns_nothing_and_nobody_is_everybody() {
+    let server = Server::new();
+    let eve = server.principal("eve");
+    server.users.drop_user(&server.root, "eve").unwrap();
+    assert_eq!(kind(server.users.note_made(&eve, &table("a", "t"))), ErrorKind::PermissionDenied);
+    // Such a user may be there from before the name was reserved, or be the one of the configuration.
+    let named_public = |is_superuser| Principal { user: PUBLIC.to_owned(), is_superuser, ..server.root.clone() };
+    assert_eq!(kind(server.users.note_made(&named_public(false), &table("a", "t"))), ErrorKind::InvalidArgument);
+    server.users.note_made(&named_public(true), &table("a", "t")).unwrap();
+    assert!(!server.authority("ann").owns(&table("a", "t")));
+    server.grant(Right::Select, table("a", "t"), "bob");
+    server.users.note_replaced(&server.principal("ann"), &table("a", "t")).unwrap();
+    assert!(
+        server.authority("ann").owns(&table("a", "t")) && server.authority("bob").may(Right::Select, &table("a", "t"))
+    );
+}
+
+#[test]
+fn what_is_refused_is_not_there_after_a_restart() {
+    let server = Server::new();
+    server.roles(&["readers"]);
+    let both = ["ann".to_owned(), "readers".to_owned()];
+    assert!(server.users.grant_roles(&server.root, &["readers".to_owned()], &both).is_err());
+    for users in [&server.users, &Server::open(&server.records)] {
+        assert_eq!(users.roles()[0].members, [""; 0]);
+    }
+}
+
+#[test]
 fn rights_survive_a_restart_and_each_change_is_told() {
     let server = Server::new();
     let mut changes = server.users.changes();
