@@ -2,6 +2,7 @@
 
 use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
 use datafusion::sql::sqlparser::ast::{AlterTable, Expr};
+use terrace_model::TableName;
 
 use crate::access::{AccessCommand, CreateToken};
 use crate::grant::GrantCommand;
@@ -103,9 +104,9 @@ pub struct PlannerStatement {
 }
 
 impl PlannerStatement {
-    /// The relations that it writes or makes, and does not read.
-    pub fn only_written(&self) -> Vec<NameParts> {
-        only_written_by(&self.statement)
+    /// The relations that it writes or makes, and does not read; names without a schema are in `default_schema`.
+    pub fn only_written(&self, default_schema: &str) -> Vec<TableName> {
+        only_written_by(&self.statement, default_schema)
     }
 }
 

@@ -10,6 +10,7 @@ use datafusion::sql::sqlparser::ast::{
     AlterTable, AlterTableOperation, Insert, ObjectName, Query, RenameTableNameKind, SchemaName, Select, SetExpr,
     ShowStatementOptions, Statement as Ast, TableFactor, TableObject, Visit, Visitor, With,
 };
+use terrace_model::TableName;
 
 use crate::command::{Action, CommentOn, DropCommand, DropKind};
 use crate::grant::{GrantCommand, GrantObjects, OwnedObject};
@@ -85,14 +86,15 @@ pub(crate) fn named_by(action: &Action) -> Vec<ObjectRef> {
     found.0
 }
 
-/// The relations that a statement writes or makes, and does not read.
-pub(crate) fn only_written_by(statement: &SqlStatement) -> Vec<NameParts> {
+/// The relations that a statement writes or makes, and does not read, in whichever way it writes their names.
+pub(crate) fn only_written_by(statement: &SqlStatement, default_schema: &str) -> Vec<TableName> {
     let mut found = Objects::default();
     found.add_statement(statement);
     let relations = found.0.into_iter().filter(|object| object.kind == ObjectKind::Relation);
     let (read, written): (Vec<_>, Vec<_>) = relations.partition(|object| object.usage == Use::Read);
-    let is_read = |name: &NameParts| read.iter().any(|object| object.name == *name);
-    written.into_iter().map(|object| object.name).filter(|name| !is_read(name)).collect()
+    let full = |object: ObjectRef| object.name.resolve(default_schema);
+    let read: Vec<TableName> = read.into_iter().map(full).collect();
+    written.into_iter().map(full).filter(|name| !read.contains(name)).collect()
 }
 
 #[derive(Default)]

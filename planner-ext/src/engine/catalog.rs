@@ -162,8 +162,8 @@ impl Snapshot {
     }
 
     /// Notes which relations the statement writes or makes and does not read.
-    pub(super) fn note_only_written(&self, names: &[NameParts]) {
-        self.only_written.get_or_init(|| names.iter().map(|name| name.resolve(self.default_schema())).collect());
+    pub(super) fn note_only_written(&self, names: Vec<TableName>) {
+        self.only_written.get_or_init(|| names);
     }
 
     fn is_only_written(&self, name: &TableName) -> bool {
@@ -320,6 +320,11 @@ impl Snapshot {
             }),
         };
         let Some((table, version)) = found else { return Ok(None) };
+        // Rights belong to the name: they are those of the table that has it now.
+        if !self.authority.is_unlimited() && self.store.table(name).ok().is_none_or(|now| now.id() != table.id()) {
+            let message = format!("table '{name}' was dropped, renamed or replaced meanwhile; begin again");
+            return Err(Error::new(ErrorKind::Aborted, message));
+        }
         let number = version.number;
         let defaults = defaults::table_defaults(&self.template, table.definition())?;
         let provider = TierTable::new(Arc::clone(&self.store), Arc::clone(&table), version).with_defaults(defaults);

@@ -25,21 +25,15 @@ use super::{Engine, copy, ddl, defaults, rights, show};
 use crate::error::{Error, ErrorKind, Result};
 
 impl Execute for PlannerStatement {
+    /// Plans once more where a table got another one of its name in between.
     async fn plan(&self, planning: &Planning<'_>) -> Result<Outline> {
-        let snapshot = planning.snapshot()?;
-        if !snapshot.authority().is_unlimited() {
-            snapshot.note_only_written(&self.only_written());
-            check_insert(&snapshot, &self.statement)?;
+        let mut is_first = planning.transaction.is_none();
+        loop {
+            match plan_on(planning.snapshot()?, self).await {
+                Err(error) if is_first && error.kind() == ErrorKind::Aborted => is_first = false,
+                planned => return planned,
+            }
         }
-        let mut plan = plan_query(&snapshot, self.statement.clone()).await?;
-        if matches!(self.statement, SqlStatement::Explain(_)) {
-            plan = explained_insert(plan);
-        }
-        let target = insert_target(&snapshot, &plan)?;
-        let planned = Planned::new(snapshot, plan, target);
-        let is_query = matches!(&self.statement, SqlStatement::Statement(ast) if matches!(**ast, Ast::Query(_)));
-        let is_kept = is_query && !planned.snapshot.in_transaction() && is_repeatable(&planned.plan)?;
-        Ok(Outline::Plan(Box::new(if is_kept { planned.with_shared_optimization() } else { planned })))
     }
 
     async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
@@ -67,6 +61,23 @@ impl Execute for PlannerStatement {
             _ => write_files(execution, planned).await,
         }
     }
+}
+
+async fn plan_on(snapshot: Arc<Snapshot>, planned: &PlannerStatement) -> Result<Outline> {
+    let statement = &planned.statement;
+    if !snapshot.authority().is_unlimited() {
+        snapshot.note_only_written(planned.only_written(snapshot.default_schema()));
+        check_insert(&snapshot, statement)?;
+    }
+    let mut plan = plan_query(&snapshot, statement.clone()).await?;
+    if matches!(statement, SqlStatement::Explain(_)) {
+        plan = explained_insert(plan);
+    }
+    let target = insert_target(&snapshot, &plan)?;
+    let planned = Planned::new(snapshot, plan, target);
+    let is_query = matches!(statement, SqlStatement::Statement(ast) if matches!(**ast, Ast::Query(_)));
+    let is_kept = is_query && !planned.snapshot.in_transaction() && is_repeatable(&planned.plan)?;
+    Ok(Outline::Plan(Box::new(if is_kept { planned.with_shared_optimization() } else { planned })))
 }
 
 /// Refuses an INSERT before its columns are looked up: errors about them tell what the table has.

@@ -152,6 +152,15 @@ pub(super) fn check_owner(snapshot: &Snapshot, name: &TableName) -> Result<()> {
     check(snapshot, name, |authority| authority.owns_table(name) || !snapshot.has(name))
 }
 
+/// [`check_owner`] of what has this name now: since the statement was planned, another may have made something of the name. The
+/// caller holds the lock of names.
+pub(super) fn check_replaced(session: &Session, name: &TableName) -> Result<()> {
+    match session.principal().is_superuser {
+        true => Ok(()),
+        false => check_owner(&*session.snapshot()?, name),
+    }
+}
+
 /// Whether IF EXISTS passes over an object whose check ended with an error: it does not exist, or that may not be known.
 pub(super) fn passes_over(if_exists: bool, checked: &Result<()>) -> bool {
     if_exists && checked.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound)
@@ -224,7 +233,7 @@ impl Engine {
         let keeps_owner = self.users.owner_of(view).is_some_and(|owner| authority.holds(&owner));
         match authority.is_unlimited() || keeps_owner {
             true => Ok(()),
-            false => self.users.note_made(by, view).map_err(access_error),
+            false => self.users.note_replaced(by, view).map_err(access_error),
         }
     }
 

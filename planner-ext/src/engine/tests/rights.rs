@@ -350,6 +350,7 @@ async fn views_are_read_with_the_rights_of_their_owner() {
     closed.all("bob", &["CREATE OR REPLACE VIEW b.w AS SELECT 1 AS n"]).await;
     let owner = "SELECT grantee FROM system.grants WHERE privilege = 'OWNER' AND table_name = 'w'";
     assert_eq!(closed.rows("root", owner).await, ["bob"]);
+    assert_eq!(closed.rows("ann", "SELECT n FROM b.w").await, ["1"], "grants on it stay");
     closed.all("root", &["CREATE OR REPLACE VIEW b.w AS SELECT n FROM secret"]).await;
     assert_eq!(closed.rows("root", owner).await, ["bob"], "a superuser leaves it its owner");
     assert!(closed.run("bob", "SELECT n FROM b.w").await.is_err());
@@ -395,6 +396,59 @@ async fn lists_show_what_one_may_see() {
     assert_eq!(closed.rows("bob", "SELECT count(*) FROM system.tables").await, ["2"]);
     assert!(closed.rows("bob", "SELECT DISTINCT user_name FROM system.queries").await.len() > 1);
     assert_eq!(closed.rows("ann", "SELECT count(*) FROM hidden.t").await, ["1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_do_not_tell_what_there_is() {
+    let closed = Closed::new().await;
+    set_up(&closed.session("ann"), "hidden").await;
+    let message = async |sql: &str| closed.run("bob", sql).await.expect_err(sql).message().to_owned();
+    for (sql, name) in [
+        ("SELECT a FROM {}", "hidden.t"),
+        ("SELECT a FROM {}", "hidden.v"),
+        ("INSERT INTO {} VALUES (1)", "hidden.t"),
+        ("DELETE FROM {}", "hidden.t"),
+        ("TRUNCATE {}", "hidden.t"),
+        ("ALTER TABLE {} ADD COLUMN c BIGINT", "hidden.t"),
+        ("COMMENT ON VIEW {} IS 'x'", "hidden.v"),
+        ("DROP TABLE {}", "hidden.t"),
+        ("DROP VIEW {}", "hidden.v"),
+        ("DROP SCHEMA {}", "hidden"),
+        ("GRANT SELECT ON {} TO PUBLIC", "hidden.t"),
+        ("GRANT SELECT ON SCHEMA {} TO PUBLIC", "hidden"),
+        ("CREATE TABLE {}.n (a BIGINT)", "hidden"),
+        ("SHOW CREATE TABLE {}", "hidden.t"),
+    ] {
+        let missing = format!("{name}0");
+        let known = message(&sql.replace("{}", name)).await;
+        assert_eq!(known.replace(name, &missing), message(&sql.replace("{}", &missing)).await, "{sql}");
+    }
+    // Nor which columns: the statement reads the name that it makes.
+    closed.all("root", &["CREATE TABLE secret AS SELECT 42 AS n"]).await;
+    for sql in
+        ["CREATE TABLE secret AS SELECT no FROM public.secret", "CREATE VIEW secret AS SELECT no FROM public.secret"]
+    {
+        closed.refused("bob", sql, ErrorKind::PermissionDenied, "permission denied for table secret").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_on_a_name_are_not_those_on_the_table_that_had_it_before() {
+    let closed = Closed::new().await;
+    let secret = ["CREATE SCHEMA s", "GRANT CREATE ON SCHEMA s TO bob", "CREATE TABLE s.t AS SELECT 42 AS n"];
+    closed.all("root", &secret).await;
+    // The transaction goes on with the tables that there are now.
+    let session = closed.session("bob");
+    for sql in ["BEGIN", "SELECT 1"] {
+        run_in(&session, sql).await.unwrap();
+    }
+    closed.all("root", &["ALTER TABLE s.t RENAME TO old"]).await;
+    closed.all("bob", &["CREATE TABLE s.t AS SELECT 1 AS n"]).await;
+    for sql in ["SELECT n FROM s.t", "UPDATE s.t SET n = n + 1"] {
+        assert_eq!(run_in(&session, sql).await.unwrap_err().kind(), ErrorKind::Aborted, "{sql}");
+    }
+    run_in(&session, "ROLLBACK").await.unwrap();
+    assert_eq!(run_in(&session, "SELECT n FROM s.t").await.unwrap(), ["1"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -492,6 +546,10 @@ async fn ingests_need_the_rights_of_their_mode() {
         let error = ingest("bob", table, mode).await.unwrap_err();
         let kinds = [ErrorKind::PermissionDenied, ErrorKind::NotFound];
         assert!(kinds.contains(&error.kind()), "{table} {mode:?}: {error}");
+    }
+    for mode in [IngestMode::CreateAppend, IngestMode::Replace] {
+        let [there, missing] = [ingest("bob", "t", mode).await, ingest("bob", "n", mode).await];
+        assert_eq!(there.unwrap_err().message(), missing.unwrap_err().message(), "{mode:?} tells what there is");
     }
     closed.all("ann", &["GRANT INSERT ON s.t TO bob"]).await;
     assert_eq!(ingest("bob", "t", IngestMode::Append).await.unwrap(), 1);
