@@ -3,6 +3,7 @@
 //! [`Users`] keeps them in memory and in the catalog ([`Records`]). Flight and HTTP ask it for whom a call is made; SQL
 //! statements and the command line change it. A server without any user is open to everybody who reaches it.
 //!
+//! - `audit`: the audit trail
 //! - `authority`: what a user may do
 //! - `error`: errors of changes and of logins
 //! - `grants`: roles, members, owners and grants at one moment
@@ -18,6 +19,7 @@
 //! - `signatures`: signatures of JWT
 //! - `users`: all users, tokens and rights of a server
 
+mod audit;
 mod authority;
 mod error;
 mod grants;
@@ -33,6 +35,7 @@ mod secret;
 mod signatures;
 mod users;
 
+pub use audit::{AuditScope, Ending, Event, EventKind, Origin, Port, Trail, TrailFile, TrailOptions, WhenFull};
 pub use authority::Authority;
 pub use error::{AccessError, LoginError, Result};
 pub use grants::PUBLIC;

@@ -32,8 +32,8 @@ pub(crate) enum Proof {
     /// The certificate of a client, with the name of a user whose rights and password then had this version; empty for the user
     /// of the configuration.
     Certificate { version: String },
-    /// A token, by its fingerprint, of a user whose rights and password then had this version.
-    Token { fingerprint: String, version: String },
+    /// A token, by its name and its fingerprint, of a user whose rights and password then had this version.
+    Token { name: String, fingerprint: String, version: String },
     /// A token of an issuer (JWT) with the name of a user whose rights and password then had this version; empty for the user of
     /// the configuration.
     Jwt { version: String, expiry: Expiry },
@@ -86,6 +86,25 @@ impl Principal {
         match self.proof {
             Proof::Inside | Proof::None => None,
             _ => Some(&self.user),
+        }
+    }
+
+    /// What showed who it is: `password`, `certificate`, `token`, `jwt`, or `nothing`.
+    pub fn shown(&self) -> &'static str {
+        match self.proof {
+            Proof::Inside | Proof::None => "nothing",
+            Proof::Configuration | Proof::Password { .. } => "password",
+            Proof::Certificate { .. } => "certificate",
+            Proof::Token { .. } => "token",
+            Proof::Jwt { .. } => "jwt",
+        }
+    }
+
+    /// The name of the token of this server that was shown, if one was.
+    pub fn token_name(&self) -> Option<&str> {
+        match &self.proof {
+            Proof::Token { name, .. } => Some(name),
+            _ => None,
         }
     }
 

@@ -317,13 +317,13 @@ impl Users {
         if token.expires_unix_us.is_some_and(|expires| expires <= self.clock.unix_us()) {
             return None;
         }
-        let fingerprint = token.fingerprint.clone();
+        let (name, fingerprint) = (token.name.clone(), token.fingerprint.clone());
         let principal = if let Some(owner) = self.owner.as_ref().filter(|owner| owner.name == token.user) {
-            let proof = Proof::Token { fingerprint, version: String::new() };
+            let proof = Proof::Token { name, fingerprint, version: String::new() };
             token.identity.is_empty().then(|| self.owner_principal(owner, proof))?
         } else {
             let user = state.users.get(&token.user).filter(|user| user.identity == token.identity)?;
-            let proof = Proof::Token { fingerprint, version: user.version.clone() };
+            let proof = Proof::Token { name, fingerprint, version: user.version.clone() };
             Principal { user: token.user.clone(), is_superuser: user.is_superuser, is_read_only: false, proof }
         };
         Some(Principal { is_read_only: token.is_read_only, ..principal })
