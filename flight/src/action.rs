@@ -169,11 +169,12 @@ async fn cancel(core: &Core, call: &Call, info: &FlightInfo) -> Result<CancelSta
     for ticket in info.endpoint.iter().filter_map(|endpoint| endpoint.ticket.as_ref()) {
         let any = Any::decode(ticket.ticket.clone()).map_err(|e| error::malformed("ticket", e))?;
         let Ok(Command::TicketStatementQuery(query)) = Command::try_from(any) else { continue };
-        match core.tickets.cancel(handle_text(&query.statement_handle)?, &call.session) {
+        let may_cancel_all = || core.sessions.may_cancel_all(&call.session.principal);
+        match core.tickets.cancel(handle_text(&query.statement_handle)?, &call.session, may_cancel_all) {
             CancelTarget::Removed => status = CancelStatus::Cancelled,
             CancelTarget::Running(running) => {
                 let statement = running.statement.lock().clone();
-                if core.engine.cancel(&running.session, &statement)? {
+                if core.engine.cancel(&call.session.id, &statement)? {
                     status = CancelStatus::Cancelled;
                 }
             }

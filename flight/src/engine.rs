@@ -9,7 +9,7 @@
 //! `close_session` from a destructor: they neither wait nor call the service. The other methods return boxed futures instead
 //! of using `async_trait`, which costs the compiler a minute (docs/design/build-times.md).
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use futures::future::BoxFuture;
@@ -169,8 +169,8 @@ pub trait Engine: Send + Sync + 'static {
     fn message_memory(&self) -> Option<Arc<dyn terrace_ipc::Account>> {
         None
     }
-    /// Opens a session for an authenticated user.
-    fn open_session(&self, principal: Principal) -> EngineResult<SessionId>;
+    /// Opens a session for an authenticated user, whose client is at `address`.
+    fn open_session(&self, principal: Principal, address: IpAddr) -> EngineResult<SessionId>;
     /// Ends a session, its running statements and its transactions. Does nothing for an unknown session.
     fn close_session(&self, session: &SessionId);
 
@@ -212,7 +212,7 @@ pub trait Engine: Send + Sync + 'static {
         name: &'a str,
         roll_back: bool,
     ) -> BoxFuture<'a, EngineResult<()>>;
-    /// Cancels a running statement; `false` when it is not running.
+    /// Cancels a running statement on behalf of a session, perhaps of another user, where that may; `false` when it is not running.
     fn cancel(&self, session: &SessionId, statement: &StatementId) -> EngineResult<bool>;
     /// Names of the catalogs.
     fn catalogs(&self, session: &SessionId) -> EngineResult<Vec<String>>;

@@ -5,16 +5,22 @@
 //! fast. Nobody is locked out: from another address, and after the delay from the same one, the right password is
 //! accepted, and it ends the delays of its user. The wait comes before the password is looked at: a client that does not wait
 //! learns nothing.
+//!
+//! Log-ins and refusals go to the audit trail, of the refusals of one address only so many in a time that a client cannot fill it.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
     net::{IpAddr, Ipv6Addr},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use parking_lot::Mutex;
+use terrace_access::{Ending, Event, EventKind, Origin, Principal, Trail};
 use tokio::time::{Instant, sleep_until};
 
 /// Wrong passwords without a delay, for one user from one address.
@@ -33,6 +39,18 @@ const FORGET_AFTER: Duration = Duration::from_secs(15 * 60);
 const MOST_REMEMBERED: usize = 20_000;
 /// Characters of a name that are logged; a client may send one of any length.
 const LOGGED_CHARACTERS: usize = 64;
+
+/// Refusals of one address that are recorded ...
+const RECORDED_REFUSALS: u32 = 20;
+/// ... in this time.
+const RECORD_TIME: Duration = Duration::from_secs(10);
+
+/// Refusals of one address that were recorded.
+#[derive(Debug, Clone, Copy)]
+struct Recorded {
+    since: Instant,
+    refusals: u32,
+}
 
 /// Who guesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,9 +83,61 @@ pub struct Logins {
     names: RandomState,
     failed: AtomicU64,
     refused: AtomicU64,
+    audit: Arc<Trail>,
+    recorded: Mutex<HashMap<IpAddr, Recorded>>,
+    unrecorded: AtomicU64,
 }
 
 impl Logins {
+    /// No wrong passwords yet; log-ins go to a trail.
+    pub fn new(audit: Arc<Trail>) -> Self {
+        Self { audit, ..Self::default() }
+    }
+
+    /// Records that a principal logged in, and for which session, if it is for one.
+    pub fn record_login(&self, origin: Origin, principal: &Principal, session: Option<&str>) {
+        let mut event = Event::new(EventKind::Login, principal.shown(), &principal.user, origin);
+        event.session = session.map(str::to_owned);
+        self.audit.record(match principal.token_name() {
+            Some(name) => event.with_text(name),
+            None => event,
+        });
+    }
+
+    /// Records that a log-in was refused: of the user that the client named, who is empty for a token, and what it showed.
+    pub fn record_refusal(&self, origin: Origin, user: &str, shown: &str) {
+        if !self.may_record(Instant::now(), origin) {
+            self.unrecorded.fetch_add(1, Relaxed);
+            return;
+        }
+        let event = Event::new(EventKind::Login, shown, user, origin);
+        self.audit.record(event.ended(Ending::Refused, Some("unauthenticated".to_owned())));
+    }
+
+    /// Whether one more refusal of an address is recorded now.
+    fn may_record(&self, now: Instant, origin: Origin) -> bool {
+        let Some(address) = origin.address.map(client_network) else { return true };
+        let mut recorded = self.recorded.lock();
+        let is_old = |since: Instant| now.duration_since(since) >= RECORD_TIME;
+        if recorded.len() >= MOST_REMEMBERED {
+            recorded.retain(|_, known| !is_old(known.since));
+        }
+        if recorded.len() >= MOST_REMEMBERED {
+            recorded.clear();
+        }
+        let known = recorded.entry(address).or_insert(Recorded { since: now, refusals: 0 });
+        if is_old(known.since) {
+            *known = Recorded { since: now, refusals: 0 };
+        }
+        known.refusals += 1;
+        known.refusals <= RECORDED_REFUSALS
+    }
+
+    /// Refusals that are not in the audit trail, because one address had too many.
+    pub fn unrecorded(&self) -> u64 {
+        self.unrecorded.load(Relaxed)
+    }
+
     /// Waits until an attempt of `user` from `address` may be answered.
     ///
     /// # Errors
@@ -235,6 +305,26 @@ mod tests {
         let other: IpAddr = "2001:db8::ffff:2".parse().unwrap();
         assert_eq!(client_network(one), client_network(other));
         assert_eq!(client_network("::ffff:127.0.0.1".parse().unwrap()), HERE);
+    }
+
+    #[test]
+    fn log_ins_are_recorded_and_few_refusals_of_an_address() {
+        let audit = Arc::<Trail>::default();
+        let logins = Logins::new(Arc::clone(&audit));
+        let origin = Origin::new(terrace_access::Port::Http, HERE);
+        logins.record_login(origin, &Principal::anonymous("ada"), Some("s1"));
+        for _ in 0..2 * RECORDED_REFUSALS {
+            logins.record_refusal(origin, "eve", "password");
+        }
+        let events = audit.latest();
+        assert_eq!(events.len() as u32, 1 + RECORDED_REFUSALS);
+        assert_eq!(logins.unrecorded(), u64::from(RECORDED_REFUSALS));
+        let [last, .., first] = events.as_slice() else { unreachable!() };
+        assert_eq!((first.action.as_str(), first.user.as_str(), first.outcome), ("nothing", "ada", Ending::Done));
+        assert_eq!((last.user.as_str(), last.address, last.outcome), ("eve", Some(HERE), Ending::Refused));
+        let there = Origin::new(terrace_access::Port::Http, "10.0.0.7".parse().unwrap());
+        assert!(logins.may_record(Instant::now(), there) && !logins.may_record(Instant::now(), origin));
+        assert!(logins.may_record(Instant::now() + RECORD_TIME, origin));
     }
 
     #[test]

@@ -5,13 +5,15 @@ use std::{
     time::Duration,
 };
 
-use terrace_access::Users;
+use terrace_access::{Trail, Users};
 
 /// Options of the service; [`Default`] is right for a server on loopback.
 #[derive(Debug, Clone)]
 pub struct FlightOptions {
     /// The users that the service admits; `None`: everybody, for loopback only.
     pub users: Option<Arc<Users>>,
+    /// Where log-ins are recorded.
+    pub audit: Arc<Trail>,
     /// Largest message accepted from a client, in bytes. One ingested record batch is one message.
     pub max_message_bytes: usize,
     /// Bytes of messages that are being received or hold rows that wait to be stored, over all clients. Once they are used up, clients wait, except with small
@@ -52,6 +54,7 @@ impl Default for FlightOptions {
     fn default() -> Self {
         Self {
             users: None,
+            audit: Arc::default(),
             max_message_bytes: 256 << 20,
             max_received_bytes: 256 << 20,
             memory_short: Arc::default(),

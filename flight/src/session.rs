@@ -16,7 +16,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use terrace_access::{LoginError, Users};
+use terrace_access::{LoginError, Origin, Port, Right, Users};
 use tokio::{sync::Notify, time::Instant};
 use tonic::{Code, Extensions, Status, metadata::MetadataMap};
 
@@ -99,7 +99,7 @@ impl Sessions {
             tickets,
             metrics,
             users: options.users.clone(),
-            logins: Arc::default(),
+            logins: Arc::new(Logins::new(Arc::clone(&options.audit))),
             ttl: options.session_ttl,
             max_sessions: options.max_sessions,
             by_token: Mutex::default(),
@@ -148,8 +148,32 @@ impl Sessions {
         self.users.as_ref().is_none_or(|users| users.is_current(principal))
     }
 
-    /// Verifies credentials that are not the token of a session; user and password after the delay that earlier wrong ones cost.
+    /// Whether a principal may cancel the queries of others.
+    pub(crate) fn may_cancel_all(&self, principal: &Principal) -> bool {
+        let may = |users: &Arc<Users>| users.authority(principal).may_on_server(Right::Cancel);
+        !principal.is_read_only && self.users.as_ref().is_none_or(may)
+    }
+
+    /// Verifies credentials that are not the token of a session, and records a refusal.
     async fn verify(&self, credentials: &Credentials, extensions: &Extensions) -> Result<Principal, Status> {
+        let verified = self.check(credentials, extensions).await;
+        if verified.is_err() {
+            let connection = extensions.get::<Arc<Connection>>();
+            let certified = connection.and_then(|connection| connection.peer.certified_user.as_deref());
+            let origin = Origin::new(Port::Flight, address(extensions));
+            match (credentials, certified) {
+                (Credentials::Basic { user, .. }, _) => self.logins.record_refusal(origin, user, "password"),
+                (Credentials::Bearer(_), _) => self.logins.record_refusal(origin, "", "token"),
+                (Credentials::None, Some(name)) => self.logins.record_refusal(origin, name, "certificate"),
+                // Nobody tried to log in.
+                (Credentials::None, None) => {}
+            }
+        }
+        verified
+    }
+
+    /// Verifies credentials that are not the token of a session; user and password after the delay that earlier wrong ones cost.
+    async fn check(&self, credentials: &Credentials, extensions: &Extensions) -> Result<Principal, Status> {
         let Some(users) = self.users.as_ref().filter(|users| !users.is_open()) else {
             let user = if let Credentials::Basic { user, .. } = credentials { user } else { "" };
             return Ok(Principal::anonymous(user));
@@ -220,7 +244,8 @@ impl Sessions {
 
     /// Opens a session at the engine, for a client at `address`.
     pub(crate) fn open(&self, principal: Principal, address: IpAddr) -> Result<Arc<Session>, Status> {
-        let id = self.engine.open_session(principal.clone())?;
+        let id = self.engine.open_session(principal.clone(), address)?;
+        self.logins.record_login(Origin::new(Port::Flight, address), &principal, Some(&id.0));
         tracing::info!(session = id.0, user = principal.user, %address, "a session began");
         self.metrics.add_sessions(1);
         let session = Arc::new(Session {

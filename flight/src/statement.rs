@@ -160,10 +160,10 @@ pub(crate) async fn fetch(
     if handle.starts_with(COUNT_PREFIX) {
         return Err(Status::invalid_argument("this server did not issue the ticket"));
     }
-    let (owner, query) = core.tickets.take(handle, &call.session)?;
+    let query = core.tickets.take(handle, &call.session)?;
     let started = start(query.statement, query.parameters).await;
     let (batches, id) = observation.note(started)?;
-    let running = core.tickets.run(handle.to_owned(), owner, &call.session, id);
+    let running = core.tickets.run(handle.to_owned(), &call.session, id);
     let messages = encode(query.wire, batches, target, observation, Some(running));
     Ok(match core.options.stall_timeout {
         Some(timeout) => end_unread(messages, timeout, core.metrics.clone()),

@@ -39,7 +39,6 @@ struct Pending {
 /// A query whose rows are being sent.
 #[derive(Clone)]
 pub(crate) struct Running {
-    pub(crate) session: SessionId,
     user: String,
     /// The running statement; changes when a query runs once per row of parameters.
     pub(crate) statement: Arc<Mutex<StatementId>>,
@@ -174,9 +173,9 @@ impl Tickets {
         Ok(TicketStatementQuery { statement_handle: handle.into() }.as_any().encode_to_vec())
     }
 
-    /// Removes the query of a ticket and returns it with the session that planned it. Fails for any user but the one
+    /// Removes the query of a ticket and returns it. Fails for any user but the one
     /// that the ticket was made for.
-    pub(crate) fn take(&self, handle: &str, session: &Session) -> Result<(SessionId, PendingQuery), Status> {
+    pub(crate) fn take(&self, handle: &str, session: &Session) -> Result<PendingQuery, Status> {
         let mut table = self.table.lock();
         match table.pending.get(handle) {
             Some(pending) if pending.user == session.principal.user && pending.expires > Instant::now() => {}
@@ -195,25 +194,30 @@ impl Tickets {
         table
             .pending
             .remove(handle)
-            .map(|pending| (pending.session, pending.query))
+            .map(|pending| pending.query)
             .ok_or_else(|| Status::internal("a ticket disappeared while it was being fetched"))
     }
 
-    /// Registers a running query of session `owner`, so that it can be cancelled, until the guard is dropped.
+    /// Registers a running query, so that it can be cancelled, until the guard is dropped.
     pub(crate) fn run(
         self: &Arc<Self>,
         handle: String,
-        owner: SessionId,
         caller: &Session,
         statement: Arc<Mutex<StatementId>>,
     ) -> RunningGuard {
-        let running = Running { session: owner, user: caller.principal.user.clone(), statement };
+        let running = Running { user: caller.principal.user.clone(), statement };
         self.table.lock().running.insert(handle.clone(), running);
         RunningGuard { tickets: self.clone(), handle }
     }
 
-    /// Finds the query to cancel by its handle. Removes the ticket when it was not fetched yet.
-    pub(crate) fn cancel(&self, handle: &str, session: &Session) -> CancelTarget {
+    /// Finds the query to cancel by its handle: one of the same user, or of another for those who may cancel all. Removes the
+    /// own ticket when it was not fetched yet.
+    pub(crate) fn cancel(
+        &self,
+        handle: &str,
+        session: &Session,
+        may_cancel_all: impl FnOnce() -> bool,
+    ) -> CancelTarget {
         let user = &session.principal.user;
         let mut table = self.table.lock();
         if table.pending.get(handle).is_some_and(|pending| pending.user == *user) {
@@ -221,7 +225,7 @@ impl Tickets {
             return CancelTarget::Removed;
         }
         match table.running.get(handle) {
-            Some(running) if running.user == *user => CancelTarget::Running(running.clone()),
+            Some(running) if running.user == *user || may_cancel_all() => CancelTarget::Running(running.clone()),
             _ => CancelTarget::Unknown,
         }
     }

@@ -2,12 +2,14 @@
 //! other.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
+use terrace_access::{Origin, Port};
 use terrace_flight as flight;
 use terrace_flight::{EngineError, EngineResult, SessionId, StatementId, TransactionId};
 use terrace_planner_ext as planner;
@@ -64,8 +66,9 @@ impl flight::Engine for FlightEngine {
         Some(self.0.message_memory())
     }
 
-    fn open_session(&self, principal: flight::Principal) -> EngineResult<SessionId> {
-        Ok(SessionId(self.0.open_session_for(principal).id().to_owned()))
+    fn open_session(&self, principal: flight::Principal, address: IpAddr) -> EngineResult<SessionId> {
+        let origin = Origin::new(Port::Flight, address);
+        Ok(SessionId(self.0.open_session_from(origin, principal).id().to_owned()))
     }
 
     fn close_session(&self, session: &SessionId) {
@@ -145,8 +148,9 @@ impl flight::Engine for FlightEngine {
         })
     }
 
-    fn cancel(&self, _session: &SessionId, statement: &StatementId) -> EngineResult<bool> {
-        Ok(self.0.cancel(&statement.0))
+    fn cancel(&self, session: &SessionId, statement: &StatementId) -> EngineResult<bool> {
+        let session = self.session(session)?;
+        self.0.cancel_for(session.principal(), session.origin(), &statement.0).map_err(error)
     }
 
     fn catalogs(&self, _session: &SessionId) -> EngineResult<Vec<String>> {

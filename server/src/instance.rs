@@ -5,8 +5,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use terrace_access::Owner;
+use terrace_access::{Owner, Trail, TrailFile};
 use terrace_planner_ext::engine::{Engine, EngineOptions, FileAccess, MiningMode, MiningOptions, pool_file};
 use terrace_tier_store::io::Depth;
 use terrace_tier_store::placement::{HysteresisOptions, MergeKind, TieringMode};
@@ -24,6 +25,9 @@ use crate::memory_watch::{MemoryWatch, WatchFigures};
 
 /// Stack of a thread that parses and plans: planning a chain of conditions takes one nested call per condition.
 pub(crate) const STACK_BYTES: usize = 64 << 20;
+
+/// Time that the last events of the audit trail have to be written, if the disk does not take them.
+const FLUSH_TIME: Duration = Duration::from_secs(2);
 
 /// An open store and the engine above it.
 pub struct Instance {
@@ -80,7 +84,13 @@ impl Instance {
             execution: start_threads("terrace-cpu", threads)?,
             planning: start_threads("terrace-plan", threads + config.query.point_slots)?,
         };
-        let engine = Engine::new(store, engine_options(config, &plan, threads, &runtimes))?;
+        let options = engine_options(config, &plan, threads, &runtimes);
+        let audit = Trail::start(config.audit.options(), Arc::clone(&options.clock));
+        let audit = audit.map_err(|error| {
+            let path = config.audit.file.clone().unwrap_or_default();
+            Error::file(path, format!("cannot open the file of the audit trail: {error}"))
+        })?;
+        let engine = Engine::new(store, EngineOptions { audit, ..options })?;
         let watch = MemoryWatch::start(&engine, plan.limit.bytes, plan.limit.group.clone())?;
         Ok(Self { engine, plan, watch, runtimes: Some(runtimes) })
     }
@@ -105,6 +115,7 @@ impl Instance {
     /// # Errors
     /// When the catalog cannot be written; acknowledged changes are durable even then.
     pub fn flush(&self) -> Result<()> {
+        self.engine.audit().flush(FLUSH_TIME);
         Ok(self.store().close()?)
     }
 }
@@ -173,6 +184,7 @@ fn file_access(config: &Config) -> FileAccess {
     let (tls, oidc) = (&config.tls, &config.oidc);
     let named = [&tls.cert, &tls.key, &tls.client_ca, &oidc.keys_file, &oidc.ca];
     protected.extend(named.into_iter().flatten().cloned());
+    protected.extend(config.audit.options().file.iter().flat_map(TrailFile::paths));
     FileAccess::new(read_roots, write_roots, protected)
         .with_set_roots(config.files.read_roots.is_some(), config.files.write_roots.is_some())
 }

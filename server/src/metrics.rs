@@ -4,6 +4,8 @@
 //! bounded by closed sets (tiers, patterns, commands, kinds), and by [`TOP_COLUMNS`] where names of users' tables
 //! appear; the other columns are summed up under `_other`. Names are `terrace_<component>_<what>_<unit>[_total]` in
 //! base units.
+//!
+//! - `audit`: the audit trail
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +29,10 @@ use terrace_tier_store::tier::TierId;
 
 use crate::memory_watch::WatchFigures;
 use crate::network::{ListenerFigures, NetworkFigures};
+
+mod audit;
+
+pub use audit::audit;
 
 /// Columns whose heat is a series of its own.
 pub const TOP_COLUMNS: usize = 20;

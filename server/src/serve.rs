@@ -110,6 +110,7 @@ impl Server {
         let query_bytes = self.instance.plan.query_bytes;
         let options = FlightOptions {
             users: Some(Arc::clone(self.engine().users())),
+            audit: Arc::clone(self.engine().audit()),
             drain_timeout: self.config.grace.0,
             max_received_bytes: (self.instance.plan.reserve_bytes / 3).max(32 << 20),
             memory_short: Arc::clone(self.instance.memory_use().short()),

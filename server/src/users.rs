@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use terrace_access::{AccessError, NewUser, Principal, User, UserChange};
+use terrace_access::{AccessError, Event, EventKind, NewUser, Origin, Principal, User, UserChange};
 use terrace_tier_store::store::CATALOG_FILE;
 
 use crate::config::{self, Config, ConfigOverride};
@@ -65,6 +65,7 @@ pub fn run(options: &Options) -> Result<()> {
             let is_superuser = *superuser || is_first;
             let new = NewUser { name: name.clone(), password: ask_password(name)?, is_superuser };
             users.create_user(&me(), &new).map_err(failed)?;
+            record(&instance, &format!("create {name}"));
             outln!("user '{name}' made{}", if is_superuser { ", a superuser" } else { "" });
             instance.flush()
         }
@@ -84,6 +85,7 @@ pub fn run(options: &Options) -> Result<()> {
                     outln!("user '{name}' has a new password, and is a superuser");
                 }
             }
+            record(&instance, &format!("reset {name}"));
             instance.flush()
         }
         Action::List { place, json } => {
@@ -115,6 +117,12 @@ fn print(users: &[User], json: bool) {
 /// Whoever can write to the data directory may change its users.
 fn me() -> Principal {
     Principal::inside("terrace user")
+}
+
+/// Records a change in the audit trail, where the environment names its file (`TERRACE_AUDIT_FILE`).
+fn record(instance: &Instance, text: &str) {
+    let event = Event::new(EventKind::Access, "terrace user", &me().user, Origin::default());
+    instance.engine.audit().record(event.with_text(text));
 }
 
 fn failed(error: AccessError) -> Error {

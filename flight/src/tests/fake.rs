@@ -97,7 +97,7 @@ impl Engine for FakeEngine {
         ("Fake".into(), "1.2.3".into())
     }
 
-    fn open_session(&self, principal: Principal) -> EngineResult<SessionId> {
+    fn open_session(&self, principal: Principal, _: std::net::IpAddr) -> EngineResult<SessionId> {
         let id = SessionId(self.opened.fetch_add(1, SeqCst).to_string());
         self.sessions.lock().push((id.clone(), principal));
         Ok(id)

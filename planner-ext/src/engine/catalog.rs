@@ -63,6 +63,7 @@ impl Engine {
             store: Arc::clone(&self.store),
             users: Arc::clone(&self.users),
             viewer: authority.clone(),
+            audit: Arc::clone(&self.options.audit),
             statements: Arc::new(move || registry.statements()),
             workload_groups: Arc::new(move || admission.group_records(&groups)),
             hot_views: self.hot_views.clone(),
@@ -81,6 +82,7 @@ impl Engine {
             authority,
             rights_version,
             only_written: OnceLock::new(),
+            names_read: Mutex::default(),
             schema_version,
             tiers_changed_unix_us,
             pins: Mutex::default(),
@@ -102,6 +104,8 @@ pub(super) struct Snapshot {
     rights_version: u64,
     /// Relations that the statement writes or makes and does not read, which it may name without the right to.
     only_written: OnceLock<Vec<TableName>>,
+    /// Relations that the statement reads, and those that views among them read, for the audit trail.
+    names_read: Mutex<BTreeSet<TableName>>,
     schema_version: u64,
     /// The last change of the set of tiers, whose names scans know.
     tiers_changed_unix_us: u64,
@@ -164,6 +168,11 @@ impl Snapshot {
     /// Notes which relations the statement writes or makes and does not read.
     pub(super) fn note_only_written(&self, names: Vec<TableName>) {
         self.only_written.get_or_init(|| names);
+    }
+
+    /// The relations that the statement reads, and those that views among them read, as far as it has been planned.
+    pub(super) fn names_read(&self) -> BTreeSet<TableName> {
+        self.names_read.lock().clone()
     }
 
     fn is_only_written(&self, name: &TableName) -> bool {
@@ -376,6 +385,7 @@ impl Snapshot {
             authority: Authority::EVERYTHING,
             rights_version: self.rights_version,
             only_written: OnceLock::new(),
+            names_read: Mutex::default(),
             schema_version: self.schema_version,
             tiers_changed_unix_us: self.tiers_changed_unix_us,
             in_transaction: self.in_transaction,

@@ -7,8 +7,7 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use terrace_access::Right;
-use terrace_sql::command::{Action, CancelCommand};
+use terrace_sql::command::Action;
 use terrace_sql::hot_view::HotViewCommand;
 
 use super::catalog::Snapshot;
@@ -17,9 +16,8 @@ use super::registry::Ticket;
 use super::session::Session;
 use super::statement::{Planned, Prepared};
 use super::transaction::Transaction;
-use super::users::refuse_read_only;
-use super::{Engine, rights, views};
-use crate::error::{Error, ErrorKind, Result};
+use super::{Engine, views};
+use crate::error::{Error, Result};
 
 /// The session and the transaction that plan a statement.
 pub(super) struct Planning<'a> {
@@ -132,41 +130,6 @@ impl Execute for Action {
             Self::Grant(statement) => statement.run(execution).await,
         }
     }
-}
-
-impl Execute for CancelCommand {
-    /// Tells the statement to stop, and does not wait for its end.
-    async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
-        refuse_read_only(execution.session())?;
-        let Self { statement } = self;
-        check_cancel(execution, statement)?;
-        if statement == execution.ticket.id() || !execution.engine().cancel(statement) {
-            return Err(not_running(statement));
-        }
-        Ok(1)
-    }
-}
-
-/// Refuses to cancel statements of others, unless that right is held.
-fn check_cancel(execution: &Execution<'_>, statement: &str) -> Result<()> {
-    let session = execution.session();
-    let authority = execution.engine().users().authority(session.principal());
-    let user = || execution.engine().registry.user(statement);
-    if authority.may_on_server(Right::Cancel) || user().is_none_or(|user| user == session.user()) {
-        return Ok(());
-    }
-    match authority.may_on_server(Right::Monitor) {
-        true => rights::check_server(&authority, Right::Cancel),
-        false => Err(not_running(statement)),
-    }
-}
-
-fn not_running(statement: &str) -> Error {
-    let message = format!(
-        "no statement '{statement}' is running; SELECT id, sql FROM system.queries WHERE state IN ('planning', \
-         'queued', 'running', 'stalled') lists those that are"
-    );
-    Error::new(ErrorKind::NotFound, message)
 }
 
 impl Execute for HotViewCommand {

@@ -106,7 +106,8 @@ impl Engine {
             None => session.current(),
         };
         let text: Arc<str> = format!("INGEST INTO {} ({:?})", request.table, request.mode).into();
-        let ticket = session.start_statement(&text, StatementKind::Ingest)?;
+        self.audit().ready().await;
+        let ticket = session.start_statement(&text, StatementKind::Ingest, &Arc::default())?;
         let session = Arc::clone(session);
         let work = async move {
             let result = ticket.supervised(ingest(&session, &ticket, request, schema, rows, transaction)).await;
@@ -130,6 +131,7 @@ async fn ingest(
     let snapshot = session.snapshot_in(transaction.as_ref())?;
     let default = snapshot.default_schema().to_owned();
     let name = TableName::new(request.schema.clone().unwrap_or(default), request.table.clone());
+    ticket.touched().note_written(&name);
     let target = match ingest_target(session, &snapshot, &name, &request, &schema)? {
         // A transaction writes to the table that it reads.
         LoadTarget::Existing(..) if transaction.is_some() => {

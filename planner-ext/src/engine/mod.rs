@@ -14,6 +14,7 @@
 //! - [`users`]: statements on users and tokens
 //! - [`grants`]: statements on roles, rights and owners
 //! - [`rights`]: what a statement may do
+//! - [`cancel`]: CANCEL QUERY, and other orders to end a statement
 //! - [`base_config`]: options that every session starts with
 //! - [`prepare`]: PREPARE, EXECUTE and DEALLOCATE
 //! - [`statement`]: prepared statements and their plans
@@ -82,6 +83,7 @@ mod alter;
 mod analysis;
 mod arrow_files;
 mod base_config;
+mod cancel;
 mod catalog;
 mod change;
 mod computed_rows;
@@ -139,7 +141,7 @@ mod write_only;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arrow::datatypes::{Schema, SchemaRef};
@@ -147,7 +149,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use parking_lot::Mutex;
-use terrace_access::{Owner, Principal, Users};
+use terrace_access::{Owner, Trail, Users};
 use terrace_heap::HeapAccount;
 use terrace_tier_store::Store;
 use terrace_tier_store::clock::{Clock, SystemClock};
@@ -245,6 +247,8 @@ pub struct EngineOptions {
     pub files: FileAccess,
     /// The user of the configuration.
     pub owner: Option<Owner>,
+    /// Where statements and orders to end them are recorded.
+    pub audit: Arc<Trail>,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
 }
@@ -277,6 +281,7 @@ impl EngineOptions {
             mining: MiningOptions::default(),
             files: FileAccess::unrestricted(Vec::new()),
             owner: None,
+            audit: Arc::default(),
             clock: Arc::new(SystemClock::default()),
         }
     }
@@ -431,6 +436,7 @@ impl Engine {
                 options.statement_timeout,
                 Arc::clone(&memory),
                 Arc::clone(&spill_space),
+                Arc::clone(&options.audit),
                 Arc::clone(&clock),
             ),
             spill_space,
@@ -454,6 +460,11 @@ impl Engine {
     /// The store below.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// The audit trail.
+    pub fn audit(&self) -> &Arc<Trail> {
+        &self.options.audit
     }
 
     /// The files that statements and requests may name.
@@ -542,48 +553,9 @@ impl Engine {
         self.admission.group_records(&self.groups)
     }
 
-    /// Opens a session in which everything is allowed, for a program that has the engine inside; it lives until closed.
-    pub fn open_session(self: &Arc<Self>, user: &str) -> Arc<Session> {
-        self.open_session_for(Principal::inside(user))
-    }
-
-    /// Opens a session for whom a client has shown to be; it lives until closed.
-    pub fn open_session_for(self: &Arc<Self>, principal: Principal) -> Arc<Session> {
-        let number = self.next_session.fetch_add(1, Ordering::Relaxed);
-        let id = format!("s{:x}-{number}", self.clock.unix_us());
-        let session = Arc::new(Session::new(id.clone(), principal, Arc::clone(self)));
-        self.sessions.lock().insert(id, Arc::clone(&session));
-        session
-    }
-
-    /// The open session `id`; [`ErrorKind::NotFound`] when there is none.
-    pub fn session(&self, id: &str) -> Result<Arc<Session>> {
-        let found = self.sessions.lock().get(id).cloned();
-        found.ok_or_else(|| Error::new(ErrorKind::NotFound, "the session is closed or unknown; connect again"))
-    }
-
-    /// Closes a session, cancels its statements and rolls its transactions back; an unknown `id` is fine.
-    pub fn close_session(&self, id: &str) {
-        let closed = self.sessions.lock().remove(id);
-        if let Some(session) = closed {
-            self.registry.cancel_session(id);
-            session.roll_back_all();
-        }
-    }
-
-    /// Whether a statement of the session `id` has not ended.
-    pub fn runs_statement(&self, id: &str) -> bool {
-        self.registry.runs_in(id)
-    }
-
     /// Running statements, then ended ones, newest first.
     pub fn statements(&self) -> Vec<StatementRecord> {
         self.registry.statements()
-    }
-
-    /// Cancels a running statement; false when none has this id.
-    pub fn cancel(&self, id: &str) -> bool {
-        self.registry.cancel(id)
     }
 
     /// Looks at what statements hold far beyond what their operators reserve: query memory counts what they have held for a

@@ -5,6 +5,7 @@
 //!
 //! - `record`: what is known of a statement, running or ended
 //! - `stopping`: stops statements to free memory
+//! - `touched`: the objects of a statement, and its event in the audit trail
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use terrace_access::{Origin, Trail};
 use terrace_scan::pause::Pause;
 use terrace_scan::scan::StatementScans;
 use terrace_sql::StatementKind;
@@ -27,10 +29,12 @@ use crate::error::{Error, ErrorKind, Result};
 
 mod record;
 mod stopping;
+mod touched;
 
 pub use record::{MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState};
 use stopping::Ending;
 pub use stopping::StopOrder;
+pub(super) use touched::{Touched, is_change};
 
 /// Upper bounds of the duration histogram, in microseconds; one more bucket holds the rest.
 pub const DURATION_BUCKETS_US: [u64; 10] =
@@ -99,6 +103,8 @@ struct RunningStatement {
     id: String,
     session: String,
     user: String,
+    origin: Origin,
+    touched: Arc<Touched>,
     group: Arc<Group>,
     sql: Arc<str>,
     kind: StatementKind,
@@ -167,6 +173,7 @@ impl RunningStatement {
             id: self.id.clone(),
             session: self.session.clone(),
             user: self.user.clone(),
+            origin: self.origin,
             workload_group: self.group.options.name.clone(),
             sql: self.sql.to_string(),
             kind: self.kind,
@@ -200,6 +207,8 @@ impl RunningStatement {
 pub(super) struct NewStatement<'a> {
     pub(super) session: &'a str,
     pub(super) user: &'a str,
+    pub(super) origin: Origin,
+    pub(super) touched: &'a Arc<Touched>,
     pub(super) group: Arc<Group>,
     pub(super) sql: &'a Arc<str>,
     pub(super) kind: StatementKind,
@@ -227,17 +236,19 @@ pub(super) struct Registry {
     refuses_new: AtomicBool,
     became_empty: Notify,
     counters: Counters,
+    audit: Arc<Trail>,
     clock: Arc<dyn Clock>,
 }
 
 impl Registry {
     /// Makes a registry that keeps `history` ended statements and limits the duration of each statement, whose operators
-    /// reserve their memory in `memory` and spill to `spill_space`.
+    /// reserve their memory in `memory` and spill to `spill_space`. Their ends go to the audit trail.
     pub(super) fn new(
         history: usize,
         time_limit: Option<Duration>,
         memory: Arc<QueryMemory>,
         spill_space: Arc<SpillSpace>,
+        audit: Arc<Trail>,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -253,6 +264,7 @@ impl Registry {
             refuses_new: AtomicBool::new(false),
             became_empty: Notify::new(),
             counters: Counters::default(),
+            audit,
             clock,
         })
     }
@@ -283,6 +295,8 @@ impl Registry {
             id: format!("q{started_unix_us:x}-{number}"),
             session: new.session.to_owned(),
             user: new.user.to_owned(),
+            origin: new.origin,
+            touched: Arc::clone(new.touched),
             group: Arc::clone(&new.group),
             sql: Arc::clone(new.sql),
             kind: new.kind,
@@ -377,6 +391,7 @@ impl Registry {
         }
         record.memory.reserved = 0;
         record.memory.allocated = 0;
+        statement.touched.record_end(&self.audit, &record, error.map(Error::kind));
         self.counters.count(&record, outcome);
         if self.history > 0 {
             let mut ended = self.ended.lock();
@@ -425,6 +440,11 @@ impl Ticket {
     /// Does the work of the statement: charges it with what the work allocates, and ends it when the statement has to stop.
     pub(super) async fn supervised<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         self.interrupt().guarded(self.memory().heap().charge(work)).await
+    }
+
+    /// The objects that it names and reads.
+    pub(super) fn touched(&self) -> &Touched {
+        &self.statement.touched
     }
 
     /// Its text.
@@ -515,6 +535,7 @@ mod tests {
             id: String::new(),
             session: String::new(),
             user: String::new(),
+            origin: Origin::default(),
             workload_group: String::new(),
             sql: String::new(),
             kind: StatementKind::Query,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
-use terrace_access::Principal;
+use terrace_access::{Origin, Principal};
 use terrace_scan::session_options::SessionOptions;
 use terrace_sql::prepare::NamedStatement;
 use terrace_sql::secrets::without_secrets;
@@ -17,7 +17,7 @@ use terrace_sql::{CATALOG, DEFAULT_SCHEMA, StatementKind};
 use super::catalog::Snapshot;
 use super::functions::SessionUser;
 use super::plan_cache::PlanKey;
-use super::registry::{NewStatement, Ticket};
+use super::registry::{NewStatement, Ticket, Touched};
 use super::statement::{CachedQuery, Prepared};
 use super::transaction::Transaction;
 use super::{Engine, Entry};
@@ -74,6 +74,7 @@ pub(super) struct PlanPlace {
 pub struct Session {
     id: String,
     principal: Principal,
+    origin: Origin,
     engine: Arc<Engine>,
     config: Mutex<SessionConfig>,
     /// Options set in this session, by full name. Locked before `config`, while both change.
@@ -95,12 +96,13 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    pub(super) fn new(id: String, principal: Principal, engine: Arc<Engine>) -> Self {
+    pub(super) fn new(id: String, principal: Principal, origin: Origin, engine: Arc<Engine>) -> Self {
         let user = SessionUser(principal.user.clone());
         let config = engine.base_state.config().clone().with_extension(Arc::new(user));
         Self {
             id,
             principal,
+            origin,
             engine,
             config: Mutex::new(config),
             options_set: Mutex::default(),
@@ -122,8 +124,18 @@ impl Session {
     }
 
     /// For whom its statements run.
-    pub(super) fn principal(&self) -> &Principal {
+    pub fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// Where its client is.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Schema of names without one.
+    pub(super) fn default_schema(&self) -> String {
+        self.config.lock().options().catalog.default_schema.clone()
     }
 
     pub(super) fn engine(&self) -> &Arc<Engine> {
@@ -188,7 +200,12 @@ impl Session {
     }
 
     /// Registers a statement of this session that starts.
-    pub(super) fn start_statement(&self, sql: &Arc<str>, kind: StatementKind) -> Result<Ticket> {
+    pub(super) fn start_statement(
+        &self,
+        sql: &Arc<str>,
+        kind: StatementKind,
+        touched: &Arc<Touched>,
+    ) -> Result<Ticket> {
         let options = SessionOptions::from_config(self.config.lock().options());
         let time_limit = Some(options.statement_timeout.0).filter(|timeout| !timeout.is_zero());
         let group = self.engine.groups.find(&options.workload_group, self.user())?;
@@ -196,8 +213,16 @@ impl Session {
             Cow::Borrowed(_) => Arc::clone(sql),
             Cow::Owned(shown) => shown.into(),
         };
-        let sql = &shown;
-        self.engine.registry.start(&NewStatement { session: &self.id, user: self.user(), group, sql, kind, time_limit })
+        self.engine.registry.start(&NewStatement {
+            session: &self.id,
+            user: self.user(),
+            origin: self.origin,
+            touched,
+            group,
+            sql: &shown,
+            kind,
+            time_limit,
+        })
     }
 
     /// Parses and plans one SQL statement. Runs nothing.
@@ -214,7 +239,7 @@ impl Session {
     /// Catalog, schema, and the options set in this session.
     pub fn options(&self) -> HashMap<String, String> {
         let mut options: HashMap<String, String> = self.options_set.lock().by_name.clone().into_iter().collect();
-        let schema = self.config.lock().options().catalog.default_schema.clone();
+        let schema = self.default_schema();
         options.insert("catalog".to_owned(), CATALOG.to_owned());
         options.insert("schema".to_owned(), schema);
         options
@@ -295,6 +320,47 @@ impl Session {
             let message = format!("option '{name}' does not exist; SHOW ALL lists the options there are");
             Error::new(ErrorKind::NotFound, message)
         })
+    }
+}
+
+impl Engine {
+    /// Opens a session in which everything is allowed, for a program that has the engine inside; it lives until closed.
+    pub fn open_session(self: &Arc<Self>, user: &str) -> Arc<Session> {
+        self.open_session_for(Principal::inside(user))
+    }
+
+    /// Opens a session for whom a client has shown to be; it lives until closed.
+    pub fn open_session_for(self: &Arc<Self>, principal: Principal) -> Arc<Session> {
+        self.open_session_from(Origin::default(), principal)
+    }
+
+    /// Like [`Self::open_session_for`], for a client elsewhere.
+    pub fn open_session_from(self: &Arc<Self>, origin: Origin, principal: Principal) -> Arc<Session> {
+        let number = self.next_session.fetch_add(1, Ordering::Relaxed);
+        let id = format!("s{:x}-{number}", self.clock.unix_us());
+        let session = Arc::new(Session::new(id.clone(), principal, origin, Arc::clone(self)));
+        self.sessions.lock().insert(id, Arc::clone(&session));
+        session
+    }
+
+    /// The open session `id`; [`ErrorKind::NotFound`] when there is none.
+    pub fn session(&self, id: &str) -> Result<Arc<Session>> {
+        let found = self.sessions.lock().get(id).cloned();
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, "the session is closed or unknown; connect again"))
+    }
+
+    /// Closes a session, cancels its statements and rolls its transactions back; an unknown `id` is fine.
+    pub fn close_session(&self, id: &str) {
+        let closed = self.sessions.lock().remove(id);
+        if let Some(session) = closed {
+            self.registry.cancel_session(id);
+            session.roll_back_all();
+        }
+    }
+
+    /// Whether a statement of the session `id` has not ended.
+    pub fn runs_statement(&self, id: &str) -> bool {
+        self.registry.runs_in(id)
     }
 }
 

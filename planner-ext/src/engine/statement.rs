@@ -23,6 +23,7 @@ use super::interrupt::Interrupt;
 use super::parameters::bind_row;
 use super::plan_cache::{IsCurrent, MOST_LITERAL_BYTES, literal_bytes};
 use super::prepare::{expand, may_take_long};
+use super::registry::{Ticket, Touched, is_change};
 use super::session::Session;
 use super::tasks::run_on;
 use super::transaction::Transaction;
@@ -41,6 +42,8 @@ pub struct Prepared {
     /// The latest plan with the session's number of changes of options that it was made with; `None` for statements without a
     /// plan, and after one that was made in a transaction.
     planned: Mutex<Option<(u64, Planned)>>,
+    /// The objects that it names and reads, as far as the audit trail wants them.
+    touched: Arc<Touched>,
 }
 
 /// A logical plan with the snapshot that it reads.
@@ -144,6 +147,7 @@ impl Prepared {
     ) -> Result<Arc<Self>> {
         let sql: Arc<str> = Arc::from(sql.trim());
         let engine = Arc::clone(session.engine());
+        engine.audit().ready().await;
         let is_alone = transaction.is_none() && session.current().is_none();
         let place = if is_alone && !planning::may_take_long(&sql, None) { session.plan_place(&sql) } else { None };
         if let Some(place) = &place
@@ -154,22 +158,28 @@ impl Prepared {
         let settings = session.settings();
         // The kind of the statement is known once it is parsed. With a ticket, system.queries shows it and CANCEL QUERY stops
         // it while it is planned.
-        let ticket = session.start_statement(&sql, StatementKind::Query)?;
+        let touched = Arc::<Touched>::default();
+        let ticket = session.start_statement(&sql, StatementKind::Query, &touched)?;
         let interrupt = ticket.interrupt();
         let _cancel_guard = interrupt.guard();
         let overdue = interrupt.clone().overdue();
         let work = {
             let session = Arc::clone(&session);
             let sql = Arc::clone(&sql);
+            let touched = Arc::clone(&touched);
             let transaction = transaction.clone().or_else(|| session.current());
             async move {
                 let parsed = parse(&sql)?;
                 // EXECUTE: the session decides which statement its text means.
                 let is_named = matches!(parsed.action, Action::Prepare(_));
                 let command = expand(&session, parsed, &sql)?;
+                touched.note_named(&command, &session.default_schema());
                 rights::authorize(&session, &command.action)?;
                 let planning = Planning { session: &session, transaction: transaction.as_ref() };
                 let outline = command.action.plan(&planning).await?;
+                if let Outline::Plan(planned) = &outline {
+                    touched.note_read(planned.snapshot.names_read());
+                }
                 Ok((command, outline, is_named))
             }
         };
@@ -183,6 +193,7 @@ impl Prepared {
             Ok((command, outline, is_named)) => {
                 ticket.discard();
                 let prepared = Self::from_outline(session, sql, transaction, settings, command, outline)?;
+                let prepared = Self { touched, ..prepared };
                 if let Some(place) = place.filter(|_| !is_named && prepared.kind() == StatementKind::Query) {
                     engine.plans.count_new();
                     if let Some(query) = prepared.to_cache() {
@@ -218,13 +229,19 @@ impl Prepared {
         // A plan on a transaction's snapshot is not cached, or the statement would pin the snapshot beyond its end.
         let planned = planned.filter(|planned| !planned.snapshot.in_transaction()).map(|planned| (settings, planned));
         let (command, planned) = (Arc::new(command), Mutex::new(planned));
-        Ok(Self { session, transaction, sql, command, dataset_schema, parameters, planned })
+        let touched = Arc::default();
+        Ok(Self { session, transaction, sql, command, dataset_schema, parameters, planned, touched })
     }
 
     fn from_cache(session: Arc<Session>, sql: Arc<str>, settings: u64, query: CachedQuery) -> Self {
         let CachedQuery { command, dataset_schema, parameters, planned } = query;
+        let touched = Arc::<Touched>::default();
+        if session.engine().audit().records(is_change(command.kind)) {
+            touched.note_named(&command, &session.default_schema());
+            touched.note_read(planned.snapshot.names_read());
+        }
         let planned = Mutex::new(Some((settings, planned)));
-        Self { session, transaction: None, sql, command, dataset_schema, parameters, planned }
+        Self { session, transaction: None, sql, command, dataset_schema, parameters, planned, touched }
     }
 
     /// The query for the cache of plans; `None` where its plan may not be used again, or is large.
@@ -296,13 +313,19 @@ impl Prepared {
         }
     }
 
+    /// Registers an execution, once the audit trail has room for its end.
+    async fn start(&self) -> Result<Ticket> {
+        self.session.engine().audit().ready().await;
+        self.session.start_statement(&self.sql, self.command.kind, &self.touched)
+    }
+
     /// Starts the statement with at most one row of parameters and returns its rows. An update runs to its end and
     /// returns one row with the column `rows_affected`.
     pub async fn query(self: &Arc<Self>, parameters: Option<RecordBatch>) -> Result<RunningQuery> {
         if parameters.as_ref().is_some_and(|p| p.num_rows() > 1) {
             return Err(Error::invalid("a query takes one row of parameters"));
         }
-        let ticket = self.session.start_statement(&self.sql, self.command.kind)?;
+        let ticket = self.start().await?;
         if self.command.returns_rows {
             return query::start(Arc::clone(self), ticket, parameters).await;
         }
@@ -324,7 +347,7 @@ impl Prepared {
         if parameters.as_ref().is_some_and(|p| p.num_columns() > 0 && p.num_rows() == 0) {
             return Ok(0);
         }
-        let ticket = self.session.start_statement(&self.sql, self.command.kind)?;
+        let ticket = self.start().await?;
         run::update(Arc::clone(self), ticket, parameters).await
     }
 
@@ -392,6 +415,7 @@ impl Prepared {
         let outline = planner.plan(may_take_long(&self.session, &self.sql), interrupt, work).await?;
         if let Outline::Plan(planned) = &outline {
             self.check_columns(planned)?;
+            self.touched.note_read(planned.snapshot.names_read());
         }
         Ok(outline)
     }

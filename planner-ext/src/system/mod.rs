@@ -4,6 +4,7 @@
 //! batches only as they are consumed; filters on the table's schema and name are passed to it, so that a query on one
 //! table does not visit all. Each table says who may read it, and those for everybody show each reader what it may see.
 //!
+//! - `audit`: `system.audit`
 //! - `calibration`: `system.calibration` and `system.tier_costs`
 //! - `chunks`: `system.chunks`
 //! - `column_list`: names, types and values of a table's columns
@@ -26,6 +27,7 @@
 //! - `users`: `system.users`
 //! - `workload_groups`: `system.workload_groups`
 
+mod audit;
 mod calibration;
 mod chunks;
 mod column_list;
@@ -62,7 +64,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPu
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use terrace_access::{Authority, Users};
+use terrace_access::{Authority, Trail, Users};
 use terrace_tier_store::Store;
 use terrace_tier_store::table::{Table, TableName};
 
@@ -80,6 +82,7 @@ pub(crate) struct Live {
     pub(crate) users: Arc<Users>,
     /// What whoever reads may do: the tables show what that lets see.
     pub(crate) viewer: Authority,
+    pub(crate) audit: Arc<Trail>,
     pub(crate) statements: Arc<dyn Fn() -> Vec<StatementRecord> + Send + Sync>,
     pub(crate) workload_groups: Arc<dyn Fn() -> Vec<WorkloadGroupRecord> + Send + Sync>,
     pub(crate) hot_views: EngineViews,
@@ -151,7 +154,8 @@ enum Readers {
 /// Name, schema, readers and rows of a table.
 type TableEntry = (&'static str, fn() -> SchemaRef, Readers, Rows);
 
-const TABLES: [TableEntry; 20] = [
+const TABLES: [TableEntry; 21] = [
+    ("audit", || audit::columns().schema(), Readers::All, audit::rows),
     ("calibration", || calibration::columns().schema(), Readers::Monitors, calibration::rows),
     ("chunks", || chunks::columns().schema(), Readers::All, chunks::rows),
     ("columns", || columns::columns().schema(), Readers::All, columns::rows),

@@ -11,6 +11,7 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
         .text("id", |s| s.id.clone())
         .text("session", |s| s.session.clone())
         .text("user_name", |s| s.user.clone())
+        .optional_text("client_address", |s| s.origin.address.map(|address| address.to_string()))
         .text("workload_group", |s| s.workload_group.clone())
         .text("kind", |s| s.kind.name().to_owned())
         .text("state", |s| s.state.name().to_owned())

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use terrace_access::{JwtAlgorithms, JwtRules};
+use terrace_access::{AuditScope, JwtAlgorithms, JwtRules, TrailFile, TrailOptions, WhenFull};
 use terrace_planner_ext::engine::{AdmissionPolicy, DEFAULT_GROUP, MiningMode, WorkloadGroup};
 use terrace_tier_store::io::{Class, Depth, IoRules, Turns};
 use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
@@ -61,6 +61,8 @@ section! {
         pub tls: TlsConfig = TlsConfig::default(),
         /// Logins by tokens of an OpenID Connect issuer.
         pub oidc: OidcConfig = OidcConfig::default(),
+        /// The audit trail.
+        pub audit: AuditConfig = AuditConfig::default(),
         /// Arrow Flight SQL.
         pub flight: FlightConfig = FlightConfig::default(),
         /// HTTP: admin API, metrics, cockpit.
@@ -123,6 +125,39 @@ section! {
         pub client_users: bool = false,
         /// Time limit of a handshake, and of the first bytes of a client of Flight after it.
         pub handshake_timeout: Span = Span(Duration::from_secs(10)),
+    }
+}
+
+section! {
+    /// The audit trail: who did what, from where, on which objects, and how it ended. `system.audit` shows the last events.
+    pub struct AuditConfig {
+        /// Which events are recorded: changes (log-ins, statements and requests that change something, those that were refused, orders to
+        /// end a statement), all (queries and settings, too), off (none).
+        pub what: AuditScope = AuditScope::Changes,
+        /// File that events are appended to, each as one line of JSON; only the server's user may read it. Its folder must exist.
+        /// Default: events are kept in memory only.
+        pub file: Option<PathBuf> = None,
+        /// Size at which the file is rotated: it becomes `FILE.1`, `FILE.1` becomes `FILE.2`, and so on.
+        pub max_bytes: Size = Size::Bytes(64 << 20),
+        /// Rotated files that are kept; older ones are removed.
+        pub keep: u32 = 10,
+        /// What happens while the file takes fewer events than come: lose (they are lost, and counted), wait (statements wait before
+        /// they begin, all of them while the file cannot be written at all).
+        pub on_full: WhenFull = WhenFull::Lose,
+        /// Events that `system.audit` remembers.
+        pub remembered: usize = 1000,
+    }
+}
+
+impl AuditConfig {
+    /// Options of the trail.
+    pub fn options(&self) -> TrailOptions {
+        let file = self.file.as_ref().map(|path| TrailFile {
+            path: std::path::absolute(path).unwrap_or_else(|_| path.clone()),
+            max_bytes: self.max_bytes.resolve(0),
+            keep: self.keep,
+        });
+        TrailOptions { scope: self.what, file, when_full: self.on_full, remembered: self.remembered }
     }
 }
 
@@ -555,11 +590,12 @@ fn default_groups() -> BTreeMap<String, WorkloadGroupConfig> {
 }
 
 /// Sections in the order in which they are printed, with their documentation.
-pub(super) const SECTIONS: [(&str, Docs); 16] = [
+pub(super) const SECTIONS: [(&str, Docs); 17] = [
     ("", Config::DOCS),
     ("files", FilesConfig::DOCS),
     ("tls", TlsConfig::DOCS),
     ("oidc", OidcConfig::DOCS),
+    ("audit", AuditConfig::DOCS),
     ("flight", FlightConfig::DOCS),
     ("http", HttpConfig::DOCS),
     ("memory", MemoryConfig::DOCS),

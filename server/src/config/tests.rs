@@ -111,6 +111,9 @@ fn a_bad_value_names_its_key_and_its_source() {
         ("tiering.payback_epochs", ["0", "-1", "nan", "inf"]),
         ("hot_views.payback_epochs", ["0", "-1", "nan", "inf"]),
         ("hot_views.retire_after", ["0", "-1", "1.5", "nan"]),
+        ("audit.max_bytes", ["0", "1KiB", "10%", "much"]),
+        ("audit.keep", ["-1", "1001", "1.5", "nan"]),
+        ("audit.remembered", ["-1", "100001", "1.5", "nan"]),
         ("tiering.flip_back_epochs", ["-1", "1.5", "nan", "some"]),
         ("tiering.flip_back_factor", ["0.9", "-2", "nan", "inf"]),
     ] {

@@ -9,6 +9,13 @@ use super::sections::is_group_name;
 use crate::error::{Error, Result};
 use crate::units::Size;
 
+/// Least size of the file of the audit trail.
+const LEAST_AUDIT_BYTES: u64 = 64 << 10;
+/// Most rotated files of it.
+const MOST_AUDIT_FILES: u32 = 1_000;
+/// Most events of it in memory.
+const MOST_AUDIT_EVENTS: usize = 100_000;
+
 impl Config {
     /// Returns the configuration if its values are in range and fit together.
     pub(super) fn checked(self) -> Result<Self> {
@@ -28,6 +35,14 @@ impl Config {
             "tls.client_users needs tls.client_ca, the authorities that vouch for the names"
         } else if self.tls.handshake_timeout.0.is_zero() {
             "tls.handshake_timeout must be above 0"
+        } else if matches!(self.audit.max_bytes, Size::Percent(_))
+            || self.audit.max_bytes.resolve(0) < LEAST_AUDIT_BYTES
+        {
+            "audit.max_bytes is bytes, such as 64MiB, and at least 64KiB"
+        } else if self.audit.keep > MOST_AUDIT_FILES {
+            "audit.keep must be at most 1000"
+        } else if self.audit.remembered > MOST_AUDIT_EVENTS {
+            "audit.remembered must be at most 100000"
         } else if self.flight.max_connections == 0 || self.http.max_connections == 0 {
             "max_connections must be at least 1"
         } else if self.tiers.nvm.path.is_some() && self.tiers.nvm.emulated {

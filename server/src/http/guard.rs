@@ -18,6 +18,7 @@ use base64::Engine as _;
 use terrace_access::{LoginError, Principal, Users};
 use terrace_flight::{BearerError, Logins, Peer, TooManyLogins, check_bearer};
 
+use super::audit::{self, Call, Callers};
 use super::problem::{Problem, Result};
 use super::state::{AppState, ServerInfo};
 
@@ -27,21 +28,52 @@ pub(super) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 /// Middleware in front of every route.
 pub async fn guard(State(state): State<Arc<AppState>>, mut request: Request, next: Next) -> Result<Response> {
     check_host(&state.info, request.headers())?;
-    if !OPEN.contains(&request.uri().path()) {
-        let unknown = Peer::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let peer = request.extensions().get::<Peer>().unwrap_or(&unknown);
-        let given = text(request.headers(), header::AUTHORIZATION);
-        let caller = authenticate(state.users(), &state.network.logins, peer, given).await?;
-        if caller.is_read_only && !is_reading(request.method()) {
-            let detail = "the token of this request is READ ONLY: it may read, and change nothing";
-            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
-        }
-        let authority = state.users().authority(&caller);
-        request.extensions_mut().insert(authority);
-        request.extensions_mut().insert(caller);
+    if OPEN.contains(&request.uri().path()) {
+        check_change(request.method(), request.headers())?;
+        return Ok(next.run(request).await);
     }
-    check_change(request.method(), request.headers())?;
-    Ok(next.run(request).await)
+    let unknown = || Peer::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let peer = request.extensions().get::<Peer>().cloned().unwrap_or_else(unknown);
+    let given = text(request.headers(), header::AUTHORIZATION);
+    let logins = &state.network.logins;
+    let caller = authenticate(state.users(), logins, &peer, given).await;
+    let caller = caller.inspect_err(|_| audit::record_refusal(logins, &peer, given))?;
+    let is_known = {
+        let callers = request.extensions().get::<Arc<Callers>>();
+        callers.is_some_and(|callers| !callers.add(&caller))
+    };
+    if !is_known && !state.users().is_open() {
+        logins.record_login(audit::origin(&peer), &caller, None);
+    }
+    let clock = state.engine.options().clock.as_ref();
+    let call = Call::begin(&request, &peer, &caller, clock);
+    let is_allowed =
+        check_read_only(request.method(), &caller).and_then(|()| check_change(request.method(), request.headers()));
+    let answered = match is_allowed {
+        Ok(()) => {
+            let authority = state.users().authority(&caller);
+            request.extensions_mut().insert(authority);
+            request.extensions_mut().insert(audit::origin(&peer));
+            request.extensions_mut().insert(caller);
+            Ok(next.run(request).await)
+        }
+        Err(problem) => Err(problem),
+    };
+    let status = match &answered {
+        Ok(response) => response.status(),
+        Err(problem) => problem.status,
+    };
+    call.end(state.engine.audit(), status, clock);
+    answered
+}
+
+/// Refuses a change by the bearer of a token that is for reading only.
+fn check_read_only(method: &Method, caller: &Principal) -> Result<()> {
+    if caller.is_read_only && !is_reading(method) {
+        let detail = "the token of this request is READ ONLY: it may read, and change nothing";
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+    }
+    Ok(())
 }
 
 /// Finds for whom a request is made, from its `Authorization`, or from the certificate of its client.
@@ -63,11 +95,8 @@ async fn authenticate(users: &Users, logins: &Logins, peer: &Peer, given: Option
             }
         });
     }
-    let decoded = base64::engine::general_purpose::STANDARD.decode(value.trim()).ok();
-    let decoded =
-        decoded.filter(|_| scheme.eq_ignore_ascii_case("basic")).and_then(|bytes| String::from_utf8(bytes).ok());
-    let (user, password) =
-        decoded.as_deref().and_then(|decoded| decoded.split_once(':')).ok_or_else(Problem::unauthorized)?;
+    let (user, password) = basic(scheme, value).ok_or_else(Problem::unauthorized)?;
+    let (user, password) = (user.as_str(), password.as_str());
     logins.wait(peer.address, user).await.map_err(|TooManyLogins { retry_after }| {
         busy("too many wrong passwords came from this address", retry_after)
     })?;
@@ -80,7 +109,16 @@ async fn authenticate(users: &Users, logins: &Logins, peer: &Peer, given: Option
     }
 }
 
-fn is_reading(method: &Method) -> bool {
+/// User and password of HTTP Basic.
+pub(super) fn basic(scheme: &str, value: &str) -> Option<(String, String)> {
+    let decoded = base64::engine::general_purpose::STANDARD.decode(value.trim()).ok();
+    let decoded = decoded.filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
+    let decoded = String::from_utf8(decoded).ok()?;
+    decoded.split_once(':').map(|(user, password)| (user.to_owned(), password.to_owned()))
+}
+
+/// Whether requests of a method change nothing.
+pub(super) fn is_reading(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 

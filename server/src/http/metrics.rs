@@ -46,6 +46,7 @@ pub async fn all(State(state): State<Arc<AppState>>) -> Result<Response> {
             metrics::heat(&mut out, state.store());
             metrics::flight(&mut out, &state.flight);
             metrics::network(&mut out, &state.network);
+            metrics::audit(&mut out, state.engine.audit(), &state.network.logins);
             respond(out)
         })
         .await

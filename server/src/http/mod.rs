@@ -11,6 +11,7 @@
 //! ```
 //!
 //! - [`advisor`]: advice on budgets
+//! - [`audit`]: what the audit trail records of requests
 //! - [`calibration`]: cost of accesses per tier
 //! - [`cockpit`]: the page for administrators
 //! - [`control`]: mode and freeze of the tiering loop
@@ -37,6 +38,7 @@
 //! - [`tiers`]: tiers and budgets
 
 mod advisor;
+mod audit;
 mod calibration;
 mod cockpit;
 mod control;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use serde::Serialize;
+use terrace_access::{Origin, Principal, Right};
 use terrace_planner_ext::engine::StatementRecord;
 use utoipa::ToSchema;
 
@@ -164,7 +165,7 @@ pub async fn one(State(state): State<Arc<AppState>>, Path(id): Path<String>) -> 
     found.map(Json).ok_or_else(|| Problem::not_found("query", &id))
 }
 
-/// Cancels a running statement.
+/// Cancels a running statement: an own one, or with CANCEL any.
 #[utoipa::path(
     delete,
     path = "/api/v1/queries/{id}",
@@ -175,11 +176,18 @@ pub async fn one(State(state): State<Arc<AppState>>, Path(id): Path<String>) -> 
         (status = 409, description = "It has ended already", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-pub async fn cancel(State(state): State<Arc<AppState>>, Path(id): Path<String>) -> Result<StatusCode> {
-    let Json(query) = one(State(Arc::clone(&state)), Path(id.clone())).await?;
-    if !query.running || !state.engine.cancel(&id) {
-        return Err(Problem::new(StatusCode::CONFLICT, format!("query '{id}' has ended: {}", query.state)));
+pub async fn cancel(
+    State(state): State<Arc<AppState>>,
+    Extension(caller): Extension<Principal>,
+    Extension(origin): Extension<Origin>,
+    Path(id): Path<String>,
+) -> Result<StatusCode> {
+    if state.engine.cancel_for(&caller, origin, &id)? {
+        tracing::info!(query = %id, user = caller.user, "query cancelled over HTTP");
+        return Ok(StatusCode::NO_CONTENT);
     }
-    tracing::info!(query = %id, "query cancelled over HTTP");
-    Ok(StatusCode::NO_CONTENT)
+    let sees_all = state.users().authority(&caller).may_on_server(Right::Monitor);
+    let known = newest_first(&state).into_iter().find(|q| q.id == id && (sees_all || q.user == caller.user));
+    let ended = known.filter(|query| !query.running).ok_or_else(|| Problem::not_found("query", &id))?;
+    Err(Problem::new(StatusCode::CONFLICT, format!("query '{id}' has ended: {}", ended.state)))
 }

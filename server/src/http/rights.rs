@@ -46,6 +46,11 @@ impl RouteRights {
         Self { changes: Need::Right(right), deletes: Need::Right(right), ..self }
     }
 
+    /// DELETE needs a login; its handler asks for rights.
+    pub(super) const fn logins_delete(self) -> Self {
+        Self { deletes: Need::Login, ..self }
+    }
+
     /// DELETE is for superusers.
     pub(super) const fn superusers_delete(self) -> Self {
         Self { deletes: Need::Superuser, ..self }
@@ -123,7 +128,7 @@ mod tests {
 
     /// What each request needs. A route without a line here fails the test.
     const MATRIX: [&str; 44] = [
-        "DELETE /api/v1/queries/{id} CANCEL",
+        "DELETE /api/v1/queries/{id} login",
         "DELETE /api/v1/tables/{name}/placement-rules TIERING",
         "DELETE /api/v1/tables/{name}/placement-rules/{rule} TIERING",
         "DELETE /api/v1/tiers/{name} superuser",

@@ -62,7 +62,7 @@ pub(super) fn documented() -> Routes {
         .with(MONITOR.changes(Right::Backup), routes!(maintenance::backup))
         .with(MONITOR, routes!(maintenance::usage))
         .with(MONITOR, routes!(queries::list))
-        .with(MONITOR.changes(Right::Cancel), routes!(queries::one, queries::cancel))
+        .with(MONITOR.logins_delete(), routes!(queries::one, queries::cancel))
 }
 
 /// The whole HTTP service.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,6 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tower::ServiceExt;
 
+use super::audit::Callers;
 use crate::network::Accepted;
 
 /// Time for which a client may take to send the head of a request, and leave a connection idle before the next one.
@@ -40,9 +42,11 @@ pub(crate) async fn serve(
             () = &mut shutdown => break,
         };
         let peer = connection.peer().clone();
+        let callers = Arc::<Callers>::default();
         let router = router.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer.clone());
+            request.extensions_mut().insert(Arc::clone(&callers));
             router.clone().oneshot(request)
         });
         let served = open.watch(builder.serve_connection(TokioIo::new(connection), service));

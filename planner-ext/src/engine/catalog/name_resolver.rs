@@ -33,17 +33,19 @@ pub(super) struct NameResolver {
     expanding: Vec<TableName>,
     /// The table that the planned statement changes, which is found in a hidden schema and has row positions.
     target: Option<(TableName, HiddenNames)>,
+    /// Whether what is found is read, for the audit trail.
+    reads: bool,
 }
 
 impl NameResolver {
     pub(super) fn new(snapshot: &Arc<Snapshot>) -> Self {
         let authority = snapshot.authority.clone();
-        Self { snapshot: Arc::clone(snapshot), authority, expanding: Vec::new(), target: None }
+        Self { snapshot: Arc::clone(snapshot), authority, expanding: Vec::new(), target: None, reads: true }
     }
 
     /// Resolves all names, whoever may read them, for what shows no rows.
     pub(super) fn unlimited(snapshot: &Arc<Snapshot>) -> Self {
-        Self { authority: Authority::EVERYTHING, ..Self::new(snapshot) }
+        Self { authority: Authority::EVERYTHING, reads: false, ..Self::new(snapshot) }
     }
 
     /// Resolves names for a change of `target`, under whose hidden name the statement reads it.
@@ -76,7 +78,11 @@ impl NameResolver {
                 denied => Err(denied),
             };
         }
-        self.find(name).await
+        let found = self.find(name).await?;
+        if self.reads && found.is_some() {
+            snapshot.names_read.lock().insert(name.clone());
+        }
+        Ok(found)
     }
 
     /// The relation of that name, whoever may read it.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use terrace_access::Origin;
 use terrace_sql::StatementKind;
 use terrace_tier_store::placement::ScanProfile;
 
@@ -78,6 +79,8 @@ pub struct StatementRecord {
     pub session: String,
     /// The session's user.
     pub user: String,
+    /// Where its client is.
+    pub origin: Origin,
     /// Its workload group.
     pub workload_group: String,
     /// Its text; for bulk ingest a description.

@@ -1,0 +1,113 @@
+//! The objects that a statement names and reads, and the event of its end in the audit trail.
+//!
+//! What it writes, makes, alters or drops is known from its text ([`Command::objects`]); what it reads, besides, from the names
+//! that were resolved and checked while it was planned, those within views included.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
+use terrace_access::{Ending, Event, EventKind, Trail};
+use terrace_sql::command::Action;
+use terrace_sql::objects::{ObjectKind, Use};
+use terrace_sql::{Command, Privilege, StatementKind};
+use terrace_tier_store::table::TableName;
+
+use super::record::{StatementRecord, StatementState};
+use crate::error::ErrorKind;
+
+/// Whether statements of a kind change more than their session.
+pub(in crate::engine) fn is_change(kind: StatementKind) -> bool {
+    kind.privilege().changes_server() || kind.privilege() == Privilege::Export
+}
+
+/// The objects that a statement names and reads.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Touched(Mutex<Found>);
+
+#[derive(Debug, Default)]
+struct Found {
+    /// The kind of the statement; `None` until it is parsed, or where nobody wants to know.
+    kind: Option<StatementKind>,
+    /// Whether it is about users, tokens, roles, rights or owners.
+    is_about_access: bool,
+    reads: BTreeSet<String>,
+    writes: BTreeSet<String>,
+}
+
+impl Touched {
+    /// Notes what a statement names.
+    pub(in crate::engine) fn note_named(&self, command: &Command, default_schema: &str) {
+        let mut found = self.0.lock();
+        found.kind = Some(command.kind);
+        found.is_about_access = matches!(command.action, Action::Access(_) | Action::CreateToken(_) | Action::Grant(_));
+        for object in command.objects() {
+            let name = match object.kind {
+                ObjectKind::Schema => object.name.name.clone(),
+                ObjectKind::Relation | ObjectKind::HotView => object.name.resolve(default_schema).to_string(),
+            };
+            match object.usage {
+                Use::Read => found.reads.insert(name),
+                Use::Write | Use::Define => found.writes.insert(name),
+            };
+        }
+    }
+
+    /// Notes what it reads.
+    pub(in crate::engine) fn note_read(&self, names: BTreeSet<TableName>) {
+        self.0.lock().reads.extend(names.into_iter().map(|name| name.to_string()));
+    }
+
+    /// Notes what it writes.
+    pub(in crate::engine) fn note_written(&self, name: &TableName) {
+        self.0.lock().writes.insert(name.to_string());
+    }
+
+    /// Records the end of its statement, where the trail wants it.
+    pub(super) fn record_end(&self, trail: &Trail, record: &StatementRecord, error: Option<ErrorKind>) {
+        let found = self.0.lock();
+        let kind = found.kind.unwrap_or(record.kind);
+        let is_refused = matches!(error, Some(ErrorKind::PermissionDenied | ErrorKind::Unauthenticated));
+        if !trail.records(is_change(kind) || found.is_about_access || is_refused) {
+            return;
+        }
+        let event_kind = if found.is_about_access { EventKind::Access } else { EventKind::Statement };
+        let mut event = Event::new(event_kind, kind.name(), &record.user, record.origin).with_text(&record.sql);
+        let objects = |names: &BTreeSet<String>| names.iter().cloned().collect();
+        event = event.with_objects(objects(&found.reads), objects(&found.writes));
+        drop(found);
+        event.session = Some(record.session.clone());
+        event.statement = Some(record.id.clone());
+        event.rows = Some(record.rows);
+        event.elapsed_us = Some(record.elapsed_us);
+        let ending = match record.state {
+            _ if is_refused => Ending::Refused,
+            StatementState::Cancelled => Ending::Cancelled,
+            StatementState::Failed => Ending::Failed,
+            _ => Ending::Done,
+        };
+        trail.record(event.ended(ending, error.map(error_name)));
+    }
+}
+
+/// The name of a kind of errors, such as `permission_denied`.
+fn error_name(kind: ErrorKind) -> String {
+    let mut name = String::new();
+    for letter in format!("{kind:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_names() {
+        assert_eq!(error_name(ErrorKind::PermissionDenied), "permission_denied");
+        assert_eq!(error_name(ErrorKind::Aborted), "aborted");
+    }
+}

@@ -1,0 +1,40 @@
+//! `system.audit`: the last events of the audit trail, newest first; the own ones, and with MONITOR all.
+
+use std::sync::Arc;
+
+use terrace_access::{Event, Right};
+
+use super::{Batches, ColumnList, Live, NameFilter};
+use crate::error::Result;
+
+pub(super) fn columns() -> ColumnList<Arc<Event>> {
+    ColumnList::<Arc<Event>>::new()
+        .count("number", |e| e.number)
+        .time("time", |e| e.time_unix_us)
+        .text("event", |e| e.kind.name().to_owned())
+        .text("action", |e| e.action.clone())
+        .text("user_name", |e| e.user.clone())
+        .optional_text("client_address", |e| e.address.map(|address| address.to_string()))
+        .text("port", |e| e.port.name().to_owned())
+        .optional_text("session", |e| e.session.clone())
+        .optional_text("statement", |e| e.statement.clone())
+        .optional_text("text", |e| e.text.clone())
+        .optional_text("objects_read", |e| listed(&e.reads))
+        .optional_text("objects_written", |e| listed(&e.writes))
+        .text("outcome", |e| e.outcome.name().to_owned())
+        .optional_text("error", |e| e.error.clone())
+        .optional_count("rows", |e| e.rows)
+        .optional_count("elapsed_us", |e| e.elapsed_us)
+}
+
+fn listed(names: &[String]) -> Option<String> {
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
+    let mut events = live.audit.latest();
+    if !live.viewer.may_on_server(Right::Monitor) {
+        events.retain(|event| live.viewer.is_self(&event.user));
+    }
+    Ok(columns().batches(events.into_iter()))
+}
