@@ -216,7 +216,7 @@ impl Tickets {
         &self,
         handle: &str,
         session: &Session,
-        may_cancel_all: impl FnOnce() -> bool,
+        may_cancel_all: impl Fn() -> bool,
     ) -> CancelTarget {
         let user = &session.principal.user;
         let mut table = self.table.lock();

@@ -21,6 +21,7 @@
 //! - [`placement`]: placement rules
 //! - [`plan_cache`]: plans of earlier queries
 //! - [`rights`]: who may do what
+//! - [`audit`]: the audit trail
 //! - [`forms`]: forms of columns in memory
 //! - `reads`: reads of the home tier
 //! - [`credulous`]: a faulty check of hot views
@@ -53,6 +54,7 @@ use terrace_tier_store::{Store, StoreOptions};
 use super::*;
 
 mod arrow_files;
+mod audit;
 mod collecting;
 mod columns;
 #[cfg(feature = "hot-views")]

@@ -10,7 +10,7 @@ use crate::error::Result;
 pub(super) fn columns() -> ColumnList<Arc<Event>> {
     ColumnList::<Arc<Event>>::new()
         .count("number", |e| e.number)
-        .time("time", |e| e.time_unix_us)
+        .time("recorded_at", |e| e.time_unix_us)
         .text("event", |e| e.kind.name().to_owned())
         .text("action", |e| e.action.clone())
         .text("user_name", |e| e.user.clone())

@@ -105,7 +105,9 @@ mod tests {
 
     #[test]
     fn calls_that_change_or_were_refused_are_recorded() {
-        let (trail, clock, caller) = (Trail::default(), SystemClock::default(), Principal::anonymous("ann"));
+        let trail = Trail::default();
+        let clock = SystemClock::default();
+        let caller = Principal::anonymous("ann");
         for (method, path, status) in [
             ("GET", "/api/v1/tiers", 200),
             ("GET", "/api/v1/tables", 403),
@@ -113,7 +115,8 @@ mod tests {
             ("PUT", "/api/v1/placement", 200),
             ("DELETE", "/api/v1/queries/q1", 409),
         ] {
-            let request = axum::http::Request::builder().method(method).uri(path).body(axum::body::Body::empty()).unwrap();
+            let request =
+                axum::http::Request::builder().method(method).uri(path).body(axum::body::Body::empty()).unwrap();
             let call = Call::begin(&request, &peer(), &caller, &clock);
             call.end(&trail, StatusCode::from_u16(status).unwrap(), &clock);
         }

@@ -52,9 +52,12 @@ impl Touched {
         }
     }
 
-    /// Notes what it reads.
+    /// Notes what it reads, once it is known what it names: the planner looks the target of an INSERT up as well.
     pub(in crate::engine) fn note_read(&self, names: BTreeSet<TableName>) {
-        self.0.lock().reads.extend(names.into_iter().map(|name| name.to_string()));
+        let mut found = self.0.lock();
+        let Found { reads, writes, .. } = &mut *found;
+        let names = names.into_iter().map(|name| name.to_string());
+        reads.extend(names.filter(|name| !writes.contains(name)));
     }
 
     /// Notes what it writes.
