@@ -6,8 +6,12 @@ use std::{
     time::Duration,
 };
 
+use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo};
+use futures::StreamExt;
 use prost::Message;
-use terrace_access::{MemoryRecords, NewToken, NewUser, Owner, UserChange, Users};
+use terrace_access::{
+    Ending, Granting, MemoryRecords, NewToken, NewUser, Owner, Right, Securable, UserChange, Users, WhichRights,
+};
 use terrace_model::clock::SystemClock;
 use tonic::Code;
 
@@ -53,6 +57,58 @@ async fn a_password_buys_a_token() {
     other.clear_token();
     other.set_header("authorization", "Digest abc");
     assert!(refused(&mut other).await.contains("neither 'Basic"));
+}
+
+#[tokio::test]
+async fn log_ins_are_recorded() {
+    let options = with_password();
+    let audit = Arc::clone(&options.audit);
+    let harness = Harness::start(options).await;
+    let mut client = harness.connect().await;
+    refused(&mut client).await;
+    client.handshake("ada", "wrong").await.unwrap_err();
+    client.handshake("ada", "secret").await.unwrap();
+    query(&mut client, "rows 3").await.unwrap();
+    client.set_token("guess".into());
+    refused(&mut client).await;
+    let events = audit.latest();
+    let shown: Vec<_> =
+        events.iter().map(|event| (event.action.as_str(), event.user.as_str(), event.outcome)).collect();
+    let expected =
+        [("token", "", Ending::Refused), ("password", "ada", Ending::Done), ("password", "ada", Ending::Refused)];
+    assert_eq!(shown, expected, "who shows nothing does not log in");
+    assert!(events[1].session.is_some() && events[1].address.is_some());
+}
+
+#[tokio::test]
+async fn queries_of_others_are_cancelled_with_the_right_to() {
+    async fn cancel(client: &mut Client, info: &FlightInfo) -> CancelStatus {
+        let body = CancelFlightInfoRequest::new(info.clone()).encode_to_vec();
+        let results = act(client, "CancelFlightInfo", body).await.unwrap();
+        CancelFlightInfoResult::decode(results[0].clone()).unwrap().status()
+    }
+
+    let options = with_password();
+    let users = Arc::clone(options.users.as_ref().unwrap());
+    let harness = Harness::start(options).await;
+    let owner = users.log_in("ada", "secret").await.unwrap();
+    let mut ann = harness.connect().await;
+    let mut bob = harness.connect().await;
+    for (name, client) in [("ann", &mut ann), ("bob", &mut bob)] {
+        let user = NewUser { name: name.into(), password: "correct horse".into(), is_superuser: false };
+        users.create_user(&owner, &user).unwrap();
+        client.handshake(name, "correct horse").await.unwrap();
+    }
+    let info = ann.execute("endless".into(), None).await.unwrap();
+    assert_eq!(cancel(&mut bob, &info).await, CancelStatus::NotCancellable, "it does not run yet");
+    let mut stream = ann.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
+    stream.next().await.unwrap().unwrap();
+    assert_eq!(cancel(&mut bob, &info).await, CancelStatus::NotCancellable);
+    let rights = WhichRights::These(vec![Right::Cancel]);
+    let order = Granting { rights, objects: vec![Securable::Server], grantees: vec!["bob".into()] };
+    users.grant(&owner, &order).unwrap();
+    assert_eq!(cancel(&mut bob, &info).await, CancelStatus::Cancelled);
+    assert_eq!(harness.engine.counters.cancelled.lock().len(), 1);
 }
 
 #[tokio::test]
