@@ -27,6 +27,7 @@
 //! - [`read_levels`]: reads by the levels of their operators
 //! - [`replayed_streams`]: recorded streams on virtual time
 //! - [`restart`]: restart of a server
+//! - [`result_streams`]: large results over one connection and over four
 //! - [`round_trips`]: smallest statements over one connection
 //! - [`simulation`]: policies on virtual time
 //! - [`solver`]: time and gap of the solver
@@ -68,6 +69,7 @@ mod read_gaps;
 mod read_levels;
 mod replayed_streams;
 mod restart;
+mod result_streams;
 mod round_trips;
 mod simulation;
 mod solver;
@@ -189,6 +191,8 @@ pub const ALL: &[Experiment] = &[
         .about("placement on virtual time: reading time of every policy and workload, against a clairvoyant's"),
     experiment("replayed-streams", "-", replayed_streams::run)
         .about("the reads of four streams of TPC-H, recorded on a server, on virtual time under every policy"),
+    experiment("result-streams", "P14", result_streams::run)
+        .about("DoGet of all of lineitem on loopback, one and four streams, against a bare arrow-flight server of one batch"),
     experiment("ingest", "P15", writes::ingest)
         .about("durable bulk ingest by DoPut into a server, against a raw write + fsync of the same bytes"),
     experiment("insert-rates", "-", writes::insert_rates)

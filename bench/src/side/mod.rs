@@ -1,6 +1,7 @@
 //! The sides as child processes: their descriptions, and the loop that answers requests.
 //!
 //! - [`access`]: reads of one file by several methods
+//! - [`bare`]: a server that sends one batch again and again
 //! - [`canned`]: a server with canned answers
 //! - [`client`]: a Flight SQL client
 //! - [`copy`]: copies of memory
@@ -13,12 +14,14 @@
 //! - [`order_line`]: clients of ORDER_LINE
 //! - `points`: small reads beside large ones
 //! - [`quality`]: a placement problem in several ways
+//! - [`reader`]: clients that read large results
 //! - [`solver`]: placement problems
 //! - [`terrace`]: the engine over a store
 //! - [`writer`]: a store that is written to
 //! - [`ycsb`]: YCSB clients
 
 pub mod access;
+pub mod bare;
 pub mod canned;
 pub mod client;
 pub mod copy;
@@ -31,6 +34,7 @@ pub mod micro;
 pub mod order_line;
 mod points;
 pub mod quality;
+pub mod reader;
 pub mod solver;
 pub mod terrace;
 pub mod writer;
@@ -198,6 +202,20 @@ pub enum SideSpec {
     },
     /// A Flight SQL server that answers without an engine.
     Canned,
+    /// A Flight SQL server without an engine that sends one batch again and again.
+    Bare {
+        /// Address of the server that gives the batch.
+        url: String,
+        /// The query whose rows are the batch.
+        sql: String,
+    },
+    /// Flight SQL clients that read results to their ends.
+    Reader {
+        /// Address of the server.
+        url: String,
+        /// Connections.
+        streams: usize,
+    },
     /// Placement problems.
     Solver {
         /// Segments of the problem.
@@ -304,6 +322,8 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         }
         SideSpec::Client { url, scale } => Box::new(client::Client::new(url, scale)?),
         SideSpec::Canned => Box::new(canned::Canned::start()?),
+        SideSpec::Bare { url, sql } => Box::new(bare::Bare::start(&url, &sql)?),
+        SideSpec::Reader { url, streams } => Box::new(reader::Reader::new(&url, streams)?),
         SideSpec::Solver { segments, options } => Box::new(solver::Solver::new(segments, options)),
         SideSpec::Quality { problem } => Box::new(quality::Quality::new(problem)?),
         SideSpec::Micro { store } => Box::new(micro::Micro::new(&store)?),
