@@ -212,12 +212,7 @@ impl Tickets {
 
     /// Finds the query to cancel by its handle: one of the same user, or of another for those who may cancel all. Removes the
     /// own ticket when it was not fetched yet.
-    pub(crate) fn cancel(
-        &self,
-        handle: &str,
-        session: &Session,
-        may_cancel_all: impl Fn() -> bool,
-    ) -> CancelTarget {
+    pub(crate) fn cancel(&self, handle: &str, session: &Session, may_cancel_all: impl Fn() -> bool) -> CancelTarget {
         let user = &session.principal.user;
         let mut table = self.table.lock();
         if table.pending.get(handle).is_some_and(|pending| pending.user == *user) {
