@@ -241,7 +241,8 @@ mod tests {
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 5_000);
         for (number, line) in lines.iter().enumerate() {
-            assert_eq!((&line["user"], &line["number"]), (&number.to_string().into(), &(number + 1).into()));
+            assert_eq!(line["user"], number.to_string());
+            assert_eq!(line["number"], number + 1);
         }
     }
 }

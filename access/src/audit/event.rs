@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Bytes of the longest text that is kept of a statement.
 const MOST_TEXT_BYTES: usize = 4_096;
-/// Bytes of the longest name of a user that is kept: a client may send one of any length.
+/// Bytes of the longest name that is kept, of a user, an object or an action: a client may send one of any length.
 const MOST_NAME_BYTES: usize = 256;
 /// Most objects that are kept of each use.
 const MOST_OBJECTS: usize = 64;
@@ -160,7 +160,7 @@ impl Event {
             number: 0,
             time_unix_us: 0,
             kind,
-            action: action.to_owned(),
+            action: shortened(action, MOST_NAME_BYTES),
             user: shortened(user, MOST_NAME_BYTES),
             address: origin.address,
             port: origin.port,
@@ -182,17 +182,23 @@ impl Event {
     }
 
     /// The event with the objects that a statement reads and those that it writes, without what is too many.
-    pub fn with_objects(mut self, reads: Vec<String>, writes: Vec<String>) -> Self {
-        (self.reads, self.writes) = (reads, writes);
-        self.reads.truncate(MOST_OBJECTS);
-        self.writes.truncate(MOST_OBJECTS);
-        self
+    pub fn with_objects<'a>(
+        self,
+        reads: impl IntoIterator<Item = &'a String>,
+        writes: impl IntoIterator<Item = &'a String>,
+    ) -> Self {
+        Self { reads: few(reads), writes: few(writes), ..self }
     }
 
     /// The event with another end, and the kind of its error.
     pub fn ended(self, outcome: Ending, error: Option<String>) -> Self {
         Self { outcome, error, ..self }
     }
+}
+
+/// The first names, each cut where it is long.
+fn few<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<String> {
+    names.into_iter().take(MOST_OBJECTS).map(|name| shortened(name, MOST_NAME_BYTES)).collect()
 }
 
 /// A text of at most so many bytes, and a mark where some are missing.
@@ -213,7 +219,7 @@ mod tests {
     fn events_are_lines_of_json_without_what_is_unknown() {
         let origin = Origin::new(Port::Flight, "10.0.0.7".parse().unwrap());
         let event = Event::new(EventKind::Statement, "insert", "ann", origin).with_text("INSERT\nINTO t");
-        let event = event.with_objects(Vec::new(), vec!["main.t".into()]).ended(Ending::Refused, Some("x".into()));
+        let event = event.with_objects(&[], &["main.t".to_owned()]).ended(Ending::Refused, Some("x".into()));
         let text = serde_json::to_string(&event).unwrap();
         let expected = r#"{"number":0,"time_unix_us":0,"event":"statement","action":"insert","user":"ann","address":"10.0.0.7","port":"flight","text":"INSERT\nINTO t","writes":["main.t"],"outcome":"refused","error":"x"}"#;
         assert_eq!(text, expected);
@@ -226,8 +232,9 @@ mod tests {
         let text = event.text.unwrap();
         assert!(text.len() <= MOST_TEXT_BYTES + 3 && text.ends_with("ä…"), "{}", text.len());
         assert!(event.user.len() <= MOST_NAME_BYTES + 3);
-        let objects: Vec<String> = (0..100).map(|number| number.to_string()).collect();
-        let event = Event::new(EventKind::Statement, "query", "ann", Origin::default());
-        assert_eq!(event.with_objects(objects, Vec::new()).reads.len(), MOST_OBJECTS);
+        let objects: Vec<String> = (0..100).map(|number| format!("{number}{long}")).collect();
+        let event = Event::new(EventKind::Http, &long, "ann", Origin::default()).with_objects(&objects, &[]);
+        assert_eq!(event.reads.len(), MOST_OBJECTS);
+        assert!(event.reads.iter().chain([&event.action]).all(|name| name.len() <= MOST_NAME_BYTES + 3));
     }
 }

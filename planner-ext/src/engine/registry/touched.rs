@@ -75,8 +75,7 @@ impl Touched {
         }
         let event_kind = if found.is_about_access { EventKind::Access } else { EventKind::Statement };
         let mut event = Event::new(event_kind, kind.name(), &record.user, record.origin).with_text(&record.sql);
-        let objects = |names: &BTreeSet<String>| names.iter().cloned().collect();
-        event = event.with_objects(objects(&found.reads), objects(&found.writes));
+        event = event.with_objects(&found.reads, &found.writes);
         drop(found);
         event.session = Some(record.session.clone());
         event.statement = Some(record.id.clone());
