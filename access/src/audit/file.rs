@@ -59,6 +59,8 @@ pub(super) struct RotatingFile {
 struct OpenFile {
     file: File,
     bytes: u64,
+    /// Whether its last line was cut when the machine stopped.
+    is_cut: bool,
     /// Device and number, which tell it from another file at its path.
     device: u64,
     inode: u64,
@@ -66,16 +68,24 @@ struct OpenFile {
 
 impl OpenFile {
     fn new(path: &Path) -> io::Result<Self> {
-        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
         let about = file.metadata()?;
-        let mut bytes = about.len();
+        let bytes = about.len();
         let mut last = [b'\n'];
-        if bytes > 0 && file.read_at(&mut last, bytes - 1)? == 1 && last != [b'\n'] {
-            // A line was cut when the machine stopped.
-            file.write_all(b"\n")?;
-            bytes += 1;
+        let is_cut = bytes > 0 && file.read_at(&mut last, bytes - 1)? == 1 && last != [b'\n'];
+        Ok(Self { file, bytes, is_cut, device: about.dev(), inode: about.ino() })
+    }
+
+    /// Appends whole lines, all or none of them. Only here a line that was cut is ended: a full disk lets the server start.
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let end: &[u8] = if self.is_cut { b"\n" } else { b"" };
+        if let Err(error) = self.file.write_all(end).and_then(|()| self.file.write_all(lines)) {
+            let _ = self.file.set_len(self.bytes);
+            return Err(error);
         }
-        Ok(Self { file, bytes, device: about.dev(), inode: about.ino() })
+        self.bytes += (end.len() + lines.len()) as u64;
+        self.is_cut = false;
+        Ok(())
     }
 
     fn lies_at(&self, path: &Path) -> bool {
@@ -112,11 +122,7 @@ impl RotatingFile {
             self.place.rotate()?;
             open = OpenFile::new(path)?;
         }
-        if let Err(error) = open.file.write_all(lines) {
-            let _ = open.file.set_len(open.bytes);
-            return Err(error);
-        }
-        open.bytes += more;
+        open.append(lines)?;
         self.open = Some(open);
         Ok(())
     }
