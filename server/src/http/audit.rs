@@ -2,11 +2,14 @@
 //!
 //! A request shows each time who makes it. What is recorded is the first one of each caller on a connection, and each refusal.
 
+use std::sync::Arc;
+
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use parking_lot::Mutex;
 use terrace_access::{Ending, Event, EventKind, Origin, Port, Principal, Trail};
 use terrace_flight::{Logins, Peer};
+use terrace_planner_ext::engine::Engine;
 use terrace_tier_store::clock::Clock;
 
 use super::guard;
@@ -50,43 +53,63 @@ pub(super) fn record_refusal(logins: &Logins, peer: &Peer, given: Option<&str>) 
     }
 }
 
-/// A request of a caller who is known.
+/// A request of a caller who is known. Its end is recorded, also where its client goes away before the answer.
 pub(super) struct Call {
     user: String,
     origin: Origin,
     method: Method,
     path: String,
     started_us: u64,
+    /// `None`: there is no answer yet.
+    status: Option<StatusCode>,
+    trail: Arc<Trail>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Call {
     /// A request that begins.
-    pub(super) fn begin(request: &Request, peer: &Peer, caller: &Principal, clock: &dyn Clock) -> Self {
+    pub(super) fn begin(request: &Request, peer: &Peer, caller: &Principal, engine: &Engine) -> Self {
+        let clock = Arc::clone(&engine.options().clock);
+        Self::new(request, origin(peer), caller, Arc::clone(engine.audit()), clock)
+    }
+
+    fn new(request: &Request, origin: Origin, caller: &Principal, trail: Arc<Trail>, clock: Arc<dyn Clock>) -> Self {
         Self {
             user: caller.user.clone(),
-            origin: origin(peer),
+            origin,
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
             started_us: clock.now_us(),
+            status: None,
+            trail,
+            clock,
         }
     }
 
     /// Records how it was answered, where it changes something or was refused.
-    pub(super) fn end(self, trail: &Trail, status: StatusCode, clock: &dyn Clock) {
-        let is_refused = status == StatusCode::FORBIDDEN;
+    pub(super) fn end(mut self, status: StatusCode) {
+        self.status = Some(status);
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let is_refused = self.status == Some(StatusCode::FORBIDDEN);
         // An explanation has a body, and changes nothing.
         let is_change = !guard::is_reading(&self.method) && !self.path.ends_with("/explain-placement");
-        if !trail.records(is_change || is_refused) {
+        if !self.trail.records(is_change || is_refused) {
             return;
         }
         let event = Event::new(EventKind::Http, self.method.as_str(), &self.user, self.origin).with_text(&self.path);
-        let mut event = match status {
-            _ if is_refused => event.ended(Ending::Refused, Some(status.to_string())),
-            _ if status.is_success() => event,
-            _ => event.ended(Ending::Failed, Some(status.to_string())),
+        let mut event = match self.status {
+            // It may have changed something.
+            None => event.ended(Ending::Cancelled, None),
+            Some(status) if is_refused => event.ended(Ending::Refused, Some(status.to_string())),
+            Some(status) if status.is_success() => event,
+            Some(status) => event.ended(Ending::Failed, Some(status.to_string())),
         };
-        event.elapsed_us = Some(clock.now_us().saturating_sub(self.started_us));
-        trail.record(event);
+        event.elapsed_us = Some(self.clock.now_us().saturating_sub(self.started_us));
+        self.trail.record(event);
     }
 }
 
@@ -105,31 +128,37 @@ mod tests {
 
     #[test]
     fn calls_that_change_or_were_refused_are_recorded() {
-        let trail = Trail::default();
-        let clock = SystemClock::default();
+        let trail = Arc::<Trail>::default();
         let caller = Principal::anonymous("ann");
         for (method, path, status) in [
-            ("GET", "/api/v1/tiers", 200),
-            ("GET", "/api/v1/tables", 403),
-            ("POST", "/api/v1/explain-placement", 200),
-            ("PUT", "/api/v1/placement", 200),
-            ("DELETE", "/api/v1/queries/q1", 409),
+            ("GET", "/api/v1/tiers", Some(200)),
+            ("GET", "/api/v1/tables", Some(403)),
+            ("GET", "/api/v1/moves", None),
+            ("POST", "/api/v1/explain-placement", Some(200)),
+            ("PUT", "/api/v1/placement", Some(200)),
+            ("DELETE", "/api/v1/queries/q1", Some(409)),
+            ("POST", "/api/v1/epochs", None),
         ] {
             let request =
                 axum::http::Request::builder().method(method).uri(path).body(axum::body::Body::empty()).unwrap();
-            let call = Call::begin(&request, &peer(), &caller, &clock);
-            call.end(&trail, StatusCode::from_u16(status).unwrap(), &clock);
+            let clock = Arc::new(SystemClock::default());
+            let call = Call::new(&request, origin(&peer()), &caller, Arc::clone(&trail), clock);
+            match status {
+                Some(status) => call.end(StatusCode::from_u16(status).unwrap()),
+                // Its client went away.
+                None => drop(call),
+            }
         }
         let events = trail.latest();
         let shown = events.iter().map(|event| format!("{} {} {}", event.action, event.outcome.name(), event.user));
         let shown: Vec<String> = shown.collect();
-        assert_eq!(shown, ["DELETE failed ann", "PUT done ann", "GET refused ann"]);
+        assert_eq!(shown, ["POST cancelled ann", "DELETE failed ann", "PUT done ann", "GET refused ann"]);
     }
 
     #[test]
     fn refused_log_ins_have_the_name_that_was_given() {
-        let trail = std::sync::Arc::<Trail>::default();
-        let logins = Logins::new(std::sync::Arc::clone(&trail));
+        let trail = Arc::<Trail>::default();
+        let logins = Logins::new(Arc::clone(&trail));
         for given in [None, Some("Bearer abc"), Some("Basic YWRhOng="), Some("Basic ***")] {
             record_refusal(&logins, &peer(), given);
         }

@@ -45,8 +45,7 @@ pub async fn guard(State(state): State<Arc<AppState>>, mut request: Request, nex
     if !is_known && !state.users().is_open() {
         logins.record_login(audit::origin(&peer), &caller, None);
     }
-    let clock = state.engine.options().clock.as_ref();
-    let call = Call::begin(&request, &peer, &caller, clock);
+    let call = Call::begin(&request, &peer, &caller, &state.engine);
     let is_allowed =
         check_read_only(request.method(), &caller).and_then(|()| check_change(request.method(), request.headers()));
     let answered = match is_allowed {
@@ -63,7 +62,7 @@ pub async fn guard(State(state): State<Arc<AppState>>, mut request: Request, nex
         Ok(response) => response.status(),
         Err(problem) => problem.status,
     };
-    call.end(state.engine.audit(), status, clock);
+    call.end(status);
     answered
 }
 
