@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use terrace_access::{Event, Right};
+use terrace_access::{Ending, Event, EventKind, Right};
 
 use super::{Batches, ColumnList, Live, NameFilter};
 use crate::error::Result;
@@ -34,7 +34,9 @@ fn listed(names: &[String]) -> Option<String> {
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     let mut events = live.audit.latest();
     if !live.viewer.may_on_server(Right::Monitor) {
-        events.retain(|event| live.viewer.is_self(&event.user));
+        // Who may not see the statement of another is not to learn from a refused order to end it that there is one.
+        let tells_of_others = |event: &Event| event.kind == EventKind::Cancel && event.outcome == Ending::Refused;
+        events.retain(|event| live.viewer.is_self(&event.user) && !tells_of_others(event));
     }
     Ok(columns().batches(events.into_iter()))
 }

@@ -132,6 +132,8 @@ async fn orders_to_end_a_statement_are_recorded() {
     let engine = &server.engine;
     assert!(!engine.cancel_for(&principal("bob"), here(), "nonsense").unwrap());
     assert!(!engine.cancel_for(&principal("bob"), here(), &id).unwrap(), "foreign ones are like unknown ones");
+    let own = "SELECT count(*) FROM system.audit WHERE event = 'cancel'";
+    assert_eq!(run(&server, "bob", own).await.unwrap(), ["0"], "nor does the trail tell bob of them");
     run(&server, "root", "GRANT MONITOR ON SERVER TO bob").await.unwrap();
     let refused = engine.cancel_for(&principal("bob"), here(), &id).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
