@@ -6,7 +6,8 @@
 //! accepted, and it ends the delays of its user. The wait comes before the password is looked at: a client that does not wait
 //! learns nothing.
 //!
-//! Log-ins and refusals go to the audit trail, of the refusals of one address only so many in a time that a client cannot fill it.
+//! Log-ins and refusals go to the audit trail, of the refusals of one address and of all only so many in a time that clients who
+//! are not let in cannot fill it.
 
 use std::{
     collections::HashMap,
@@ -42,14 +43,42 @@ const LOGGED_CHARACTERS: usize = 64;
 
 /// Refusals of one address that are recorded ...
 const RECORDED_REFUSALS: u32 = 20;
+/// ... and of all addresses ...
+const RECORDED_OF_ALL: u32 = 1_000;
 /// ... in this time.
 const RECORD_TIME: Duration = Duration::from_secs(10);
 
-/// Refusals of one address that were recorded.
+/// Refusals in the present [`RECORD_TIME`].
 #[derive(Debug, Clone, Copy)]
 struct Recorded {
     since: Instant,
     refusals: u32,
+}
+
+impl Recorded {
+    fn new(since: Instant) -> Self {
+        Self { since, refusals: 0 }
+    }
+
+    fn is_old(&self, now: Instant) -> bool {
+        now.duration_since(self.since) >= RECORD_TIME
+    }
+
+    /// Adds a refusal; true where it is one of the first `most`.
+    fn add(&mut self, now: Instant, most: u32) -> bool {
+        if self.is_old(now) {
+            *self = Self::new(now);
+        }
+        self.refusals = self.refusals.saturating_add(1);
+        self.refusals <= most
+    }
+}
+
+/// Refusals of each address, and of all.
+#[derive(Debug, Default)]
+struct RecordedRefusals {
+    by_address: HashMap<IpAddr, Recorded>,
+    of_all: Option<Recorded>,
 }
 
 /// Who guesses.
@@ -84,7 +113,7 @@ pub struct Logins {
     failed: AtomicU64,
     refused: AtomicU64,
     audit: Arc<Trail>,
-    recorded: Mutex<HashMap<IpAddr, Recorded>>,
+    recorded: Mutex<RecordedRefusals>,
     unrecorded: AtomicU64,
 }
 
@@ -116,24 +145,23 @@ impl Logins {
 
     /// Whether one more refusal of an address is recorded now.
     fn may_record(&self, now: Instant, origin: Origin) -> bool {
-        let Some(address) = origin.address.map(client_network) else { return true };
         let mut recorded = self.recorded.lock();
-        let is_old = |since: Instant| now.duration_since(since) >= RECORD_TIME;
-        if recorded.len() >= MOST_REMEMBERED {
-            recorded.retain(|_, known| !is_old(known.since));
+        if let Some(address) = origin.address.map(client_network) {
+            let known = &mut recorded.by_address;
+            if known.len() >= MOST_REMEMBERED {
+                known.retain(|_, known| !known.is_old(now));
+            }
+            if known.len() >= MOST_REMEMBERED {
+                known.clear();
+            }
+            if !known.entry(address).or_insert(Recorded::new(now)).add(now, RECORDED_REFUSALS) {
+                return false;
+            }
         }
-        if recorded.len() >= MOST_REMEMBERED {
-            recorded.clear();
-        }
-        let known = recorded.entry(address).or_insert(Recorded { since: now, refusals: 0 });
-        if is_old(known.since) {
-            *known = Recorded { since: now, refusals: 0 };
-        }
-        known.refusals += 1;
-        known.refusals <= RECORDED_REFUSALS
+        recorded.of_all.get_or_insert(Recorded::new(now)).add(now, RECORDED_OF_ALL)
     }
 
-    /// Refusals that are not in the audit trail, because one address had too many.
+    /// Refusals that are not in the audit trail, because one address had too many, or all had.
     pub fn unrecorded(&self) -> u64 {
         self.unrecorded.load(Relaxed)
     }
@@ -325,6 +353,17 @@ mod tests {
         let there = Origin::new(terrace_access::Port::Http, "10.0.0.7".parse().unwrap());
         assert!(logins.may_record(Instant::now(), there) && !logins.may_record(Instant::now(), origin));
         assert!(logins.may_record(Instant::now() + RECORD_TIME, origin));
+    }
+
+    #[test]
+    fn refusals_of_many_addresses_do_not_fill_the_trail() {
+        let logins = Logins::default();
+        let now = Instant::now();
+        let from =
+            |number: u32| Origin::new(terrace_access::Port::Flight, std::net::Ipv4Addr::from_bits(number).into());
+        let recorded = (0..2 * RECORDED_OF_ALL).filter(|number| logins.may_record(now, from(*number))).count();
+        assert_eq!(recorded as u32, RECORDED_OF_ALL);
+        assert!(logins.may_record(now + RECORD_TIME, from(0)));
     }
 
     #[test]

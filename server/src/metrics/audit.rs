@@ -11,7 +11,7 @@ pub fn audit(out: &mut Exposition, trail: &Trail, logins: &Logins) {
     out.counter("terrace_audit_events_total", help, trail.recorded() as f64);
     let help = "Events that are missing in the file of the audit trail, because it was not written fast enough.";
     out.counter("terrace_audit_lost_events_total", help, trail.lost() as f64);
-    let help = "Refused log-ins that are not in the audit trail, because one address had too many.";
+    let help = "Refused log-ins that are not in the audit trail, because one address had too many, or all had.";
     out.counter("terrace_audit_unrecorded_refusals_total", help, logins.unrecorded() as f64);
     out.gauge("terrace_audit_queued_events", "Events that wait to be written.", trail.queued() as f64);
     let help = "1 while the file of the audit trail cannot be written.";
