@@ -153,7 +153,7 @@ use terrace_access::{Owner, Trail, Users};
 use terrace_heap::HeapAccount;
 use terrace_tier_store::Store;
 use terrace_tier_store::clock::{Clock, SystemClock};
-use terrace_tier_store::io::StatementId;
+use terrace_tier_store::io::{Priority, StatementId, with_priority};
 use terrace_tier_store::store::NewTierSpec;
 
 pub use admission::AdmissionPolicy;
@@ -646,6 +646,16 @@ impl Engine {
         T: Send + 'static,
     {
         self.options.cpu.spawn_blocking(HeapAccount::carry(work)).await.unwrap_or_else(|e| Err(tasks::join_error(&e)))
+    }
+
+    /// Runs a blocking store call that other statements should not wait for, as [`Self::blocking`] does but at a low priority.
+    async fn blocking_upkeep<T, F>(&self, work: F) -> Result<T>
+    where
+        F: FnOnce() -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let work = HeapAccount::carry(work);
+        self.blocking(move || with_priority(Priority::Planning, work)?).await
     }
 }
 

@@ -23,12 +23,13 @@ impl Execute for OptimizeCommand {
         execution.ticket.set_state(StatementState::Running);
         let store = Arc::clone(&engine.store);
         let sealed = Arc::clone(&table);
+        // Writers may wait for it, so it has their priority.
         engine.blocking(move || Ok(store.seal(&sealed)?)).await?;
         let mut dropped = 0;
         loop {
             let store = Arc::clone(&engine.store);
             let table = Arc::clone(&table);
-            match engine.blocking(move || Ok(store.optimize_step(&table)?)).await? {
+            match engine.blocking_upkeep(move || Ok(store.optimize_step(&table)?)).await? {
                 Some(done) => dropped += done.rows_dropped,
                 None => return Ok(dropped),
             }

@@ -1,7 +1,7 @@
 //! Check, backup and disk usage of the running server.
 //!
 //! Checks and backups read files beside the statements: after each file they sleep as long as it took, so they use at
-//! most half of the device. They end when the client disconnects.
+//! most half of the device. Where all processors are busy, statements come first. They end when the client disconnects.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use serde::Deserialize;
 use terrace_tier_store::clock::{Clock, SystemClock};
+use terrace_tier_store::io::{Priority, with_priority};
 use terrace_tier_store::store::{BackupReport, CheckOptions, CheckReport, Progress, Usage};
 use utoipa::ToSchema;
 
@@ -65,7 +66,8 @@ pub async fn check(
     state
         .blocking(move |state| {
             tracing::info!(quick, repair, "check requested over HTTP");
-            Ok(Json(state.store().check(CheckOptions { quick, repair }, &mut watch)?))
+            let check = || state.store().check(CheckOptions { quick, repair }, &mut watch);
+            Ok(Json(with_priority(Priority::Planning, check)??))
         })
         .await
 }
@@ -93,7 +95,8 @@ pub async fn backup(
             tracing::info!(path = %path.display(), "backup requested over HTTP");
             // Writes through the folder handle that was checked, even if the path changes meanwhile.
             let output_path = state.engine.files().output_path(&path)?;
-            let copied = state.store().backup(&output_path.path(), &mut watch).map_err(Problem::from);
+            let copy = || state.store().backup(&output_path.path(), &mut watch);
+            let copied = with_priority(Priority::Planning, copy)?.map_err(Problem::from);
             Ok(Json(copied.map_err(|problem| problem.map_detail(|detail| output_path.with_shown_path(detail)))?))
         })
         .await

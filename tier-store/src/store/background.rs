@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use terrace_storage::io::{Priority, set_priority};
 
 /// A thread that ends when this is dropped.
 #[derive(Debug)]
@@ -14,12 +15,18 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts a thread that calls `work` repeatedly and pauses after each call for the time that it returned.
+    /// Starts a thread that calls `work` repeatedly and pauses after each call for the time that it returned. Without a
+    /// `priority` it has that of other work.
     #[allow(clippy::disallowed_methods)]
-    pub(super) fn start(name: &str, mut work: impl FnMut() -> Duration + Send + 'static) -> Self {
+    pub(super) fn start(
+        name: &str,
+        priority: Option<Priority>,
+        mut work: impl FnMut() -> Duration + Send + 'static,
+    ) -> Self {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
         let run = move || {
+            priority.into_iter().for_each(set_priority);
             let (flag, wake) = &*stopped;
             let mut done = flag.lock();
             while !*done {

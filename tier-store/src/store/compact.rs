@@ -25,6 +25,7 @@ use roaring::RoaringBitmap;
 use terrace_model::{ChunkId, Error, MarkId, Result, TableId, TierId};
 use terrace_storage::catalog::Commit;
 use terrace_storage::heat::{Heritage, PatternCounts};
+use terrace_storage::io::Priority;
 use terrace_storage::table::{Arrangement, Chunk, ChunkEntry, Marked, NewChunks, RowMap, Segment, Table, TableVersion};
 use terrace_storage::tier::codec::Form;
 use terrace_storage::tier::ssd::Admission;
@@ -236,7 +237,7 @@ fn cold_bytes(chunk: &Chunk) -> u64 {
 /// Starts the background task, which compacts one group at a time, and reads and writes at most `bytes_per_s` at home.
 pub(super) fn start(core: Arc<Core>, bytes_per_s: u64) -> Background {
     let mut compactor = Compactor::new(core, bytes_per_s);
-    Background::start("terrace-compactor", move || compactor.step())
+    Background::start("terrace-compactor", Some(Priority::Planning), move || compactor.step())
 }
 
 /// Compacts all tables, group by group.

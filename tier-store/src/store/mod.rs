@@ -157,11 +157,11 @@ impl Store {
         let sealing = Arc::clone(&core);
         let watching = Arc::clone(&core);
         let mut background = vec![
-            Background::start("terrace-sealer", move || {
+            Background::start("terrace-sealer", None, move || {
                 sealing.seal_aged();
                 pause
             }),
-            Background::start("terrace-retry", move || watching.watch_catalog()),
+            Background::start("terrace-retry", None, move || watching.watch_catalog()),
         ];
         if compaction_bytes_per_s > 0 {
             background.push(compact::start(Arc::clone(&core), compaction_bytes_per_s));

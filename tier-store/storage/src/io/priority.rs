@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use terrace_model::{Error, Result};
+
 /// The priority of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
@@ -10,7 +12,8 @@ pub enum Priority {
     /// for the timer's next tick now and then where all processors are busy (4 ms at 250 Hz), and so do points. It takes a
     /// privilege (`CAP_SYS_NICE`, or the limit `nice` of -20).
     Device,
-    /// For work that a user waits for now and then: where all processors are busy it gets a tenth of one.
+    /// For planning of moves and for upkeep, which a user waits for now and then: where all processors are busy it gets a tenth
+    /// of one.
     Planning,
     /// For work that no user waits for (`SCHED_IDLE`): it gets the idle time only. A thread that wakes up preempts it at once,
     /// and the scheduler counts the processor it runs on as free.
@@ -43,6 +46,23 @@ pub fn set_priority(to: Priority) {
         ),
         Err(error) => tracing::debug!(%error, "cannot lower the priority of a background thread"),
     }
+}
+
+/// Runs `work` on a thread of its own with a priority, and waits for it: the calling thread keeps its priority for what it does
+/// later.
+///
+/// # Errors
+/// [`Error::Io`] when the process may have no more threads.
+pub fn with_priority<T: Send>(priority: Priority, work: impl FnOnce() -> T + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let run = || {
+            set_priority(priority);
+            work()
+        };
+        let thread = std::thread::Builder::new().name("terrace-upkeep".into()).spawn_scoped(scope, run);
+        let thread = thread.map_err(|error| Error::io("start", "a thread for upkeep", &error))?;
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 fn set_policy(policy: libc::c_int, priority: libc::c_int) -> std::io::Result<()> {
@@ -78,6 +98,15 @@ mod tests {
     fn scheduling() -> (libc::c_int, libc::c_int) {
         // SAFETY: plain system calls that concern the calling thread.
         unsafe { (libc::sched_getscheduler(0), libc::getpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t)) }
+    }
+
+    #[test]
+    fn work_has_its_priority_and_the_calling_thread_keeps_its_own() {
+        let (policy, nice) = scheduling();
+        assert_eq!(with_priority(Priority::Planning, scheduling).unwrap(), (policy, PLANNING_NICE.max(nice)));
+        assert_eq!(scheduling(), (policy, nice));
+        let panic = std::panic::catch_unwind(|| with_priority(Priority::Planning, || panic!("a reason")));
+        assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"a reason"));
     }
 
     fn on_another_thread<T: Send>(act: impl FnOnce() -> T + Send) -> T {
