@@ -9,7 +9,8 @@ use super::source::top;
 
 /// Crates without `terrace-`, lower ones first, each with those of ours that it may depend on.
 static ALLOWED: [(&str, &[&str]); 21] = [
-    ("test-support", &[]),
+    ("heap", &[]),
+    ("test-support", &["heap"]),
     ("features", &[]),
     ("model", &[]),
     ("device", &["model"]),
@@ -20,7 +21,6 @@ static ALLOWED: [(&str, &[&str]); 21] = [
     ("placement", &["model", "storage"]),
     ("simulate", &["model", "storage", "placement"]),
     ("tier-store", &["model", "storage", "placement"]),
-    ("heap", &[]),
     ("error", &["model"]),
     ("sql", &["model", "error"]),
     ("scan", &["error", "tier-store"]),

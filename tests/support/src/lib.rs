@@ -2,6 +2,8 @@
 //!
 //! - [`seeds`]: seeds of random tests
 //! - [`depth`]: which part of the long tests runs
+//! - [`fuzz`](mod@fuzz): decoders that must take any bytes
 
 pub mod depth;
+pub mod fuzz;
 pub mod seeds;
