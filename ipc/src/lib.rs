@@ -43,4 +43,6 @@ pub use file::{FileReader, read_schema};
 pub use inflate::{Inflater, Message};
 
 #[cfg(test)]
+mod fuzz_tests;
+#[cfg(test)]
 mod testing;
