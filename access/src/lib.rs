@@ -22,6 +22,8 @@
 mod audit;
 mod authority;
 mod error;
+#[cfg(test)]
+mod fuzz_tests;
 mod grants;
 mod issuer;
 mod jwk;

@@ -3,6 +3,7 @@
 //! Each test starts its own server, talks to it with the client of `arrow-flight`, and checks one promise.
 //!
 //! - [`fake`]: an engine in memory
+//! - [`fuzz`]: any bytes as messages and as calls
 //! - [`limits`]: memory that sessions keep, clients that do not read, when to try again
 //! - [`metadata`]: metadata commands
 //! - [`prepared`]: prepared statements and bulk ingest
@@ -13,6 +14,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fake;
+mod fuzz;
 mod limits;
 mod metadata;
 mod prepared;
