@@ -173,6 +173,8 @@ pub fn locate(error: Error, path: &std::path::Path, place: &str) -> Error {
 }
 
 #[cfg(test)]
+mod fuzz_tests;
+#[cfg(test)]
 mod random_batch;
 #[cfg(test)]
 mod tests;
