@@ -37,6 +37,8 @@ pub mod ast_nodes;
 pub mod command;
 pub mod defaults;
 pub mod dialect;
+#[cfg(test)]
+mod fuzz_tests;
 pub mod grant;
 pub mod hot_view;
 pub mod kind;

@@ -18,6 +18,7 @@
 //! - [`uploads`]: bulk ingests of large messages
 //! - [`files`]: files as tables and loaded into tables
 //! - [`arrow_files`]: foreign Arrow files
+//! - [`fuzz`]: any bytes as statements and as files
 //! - [`placement`]: placement rules
 //! - [`plan_cache`]: plans of earlier queries
 //! - [`rights`]: who may do what
@@ -63,6 +64,7 @@ mod ddl;
 mod dialect;
 mod files;
 mod forms;
+mod fuzz;
 #[cfg(feature = "hot-views")]
 #[path = "../../views/src/tests/generator.rs"]
 mod generator;

@@ -1,0 +1,147 @@
+//! Any bytes as statements to plan, and as files to copy from.
+//!
+//! The engine plans and reads on threads of its own, which charge what they allocate to the statement: the limits of memory
+//! here are those of the engine, and the harness watches the time.
+
+use arrow_ipc::writer::FileWriter;
+use parquet::arrow::ArrowWriter;
+use terrace_test_support::fuzz;
+use terrace_test_support::fuzz::{Inputs, sentence};
+use tokio::runtime::Runtime;
+
+use super::*;
+
+/// A server with two tables, and the runtime that it runs on.
+fn start() -> (Runtime, Server) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let server = runtime.block_on(async {
+        let server = Server::new();
+        server.run("CREATE TABLE t (a BIGINT, s VARCHAR)").await.unwrap();
+        server.run("CREATE TABLE u (a INT NOT NULL, d DATE, p DECIMAL(10, 2), x DOUBLE)").await.unwrap();
+        server
+    });
+    (runtime, server)
+}
+
+/// Drops a server where it may still start tasks.
+fn stop(runtime: &Runtime, server: Server) {
+    runtime.block_on(async move { drop(server) });
+}
+
+const QUERIES: &[&str] = &[
+    "SELECT s, count(*), sum(p) FROM t JOIN u USING (a) WHERE d > DATE '2024-01-31' AND s LIKE '%x_' GROUP BY s ORDER BY 2",
+    "SELECT a, row_number() OVER (PARTITION BY s ORDER BY a ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t LIMIT 3",
+    "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT * FROM r",
+    "SELECT * FROM t WHERE a IN (SELECT a FROM u WHERE x / p > 1e3) AND NOT EXISTS (SELECT 1 FROM u WHERE u.a = t.a)",
+    "SELECT CASE WHEN t.a > 1 THEN s ELSE 'n' END, substr(s, 1, 2), CAST(t.a AS VARCHAR), d + INTERVAL '1 month' FROM t, u",
+    "INSERT INTO t SELECT a, 'x' FROM u",
+    "UPDATE t SET s = s || '!' WHERE a = $1",
+    "DELETE FROM t WHERE a BETWEEN 1 AND 2",
+    "SELECT approx_distinct(a), regexp_match(s, '^(a|b)+$') FROM t GROUP BY GROUPING SETS ((s), ())",
+    "SELECT table_name FROM information_schema.columns",
+];
+
+const WORDS: &[&str] = &[
+    "SELECT",
+    "SELECT",
+    "FROM",
+    "FROM",
+    "t",
+    "u",
+    "a",
+    "s",
+    "d",
+    "p",
+    "x",
+    "*",
+    ",",
+    "(",
+    "(",
+    ")",
+    ")",
+    "WHERE",
+    "=",
+    "<",
+    "+",
+    "/",
+    "1",
+    "0",
+    "'x'",
+    "NULL",
+    "AND",
+    "NOT",
+    "IN",
+    "count(*)",
+    "sum(",
+    "GROUP BY",
+    "ORDER BY",
+    "LIMIT",
+    "JOIN",
+    "USING (a)",
+    "UNION ALL",
+    "CAST(a AS INT)",
+    "OVER ()",
+    "repeat(s, 9)",
+];
+
+#[test]
+fn plans() {
+    let (runtime, server) = start();
+    let plan = |text: &str| runtime.block_on(server.session.prepare(text)).is_ok();
+    let examples = QUERIES.iter().map(|sql| sql.as_bytes().to_vec()).collect();
+    fuzz!("SQL to plans", Inputs::stateful(300, 1_000_000), examples, |input: &[u8]| {
+        let is_sentence = plan(&sentence(input, WORDS));
+        plan(&String::from_utf8_lossy(input)) || is_sentence
+    });
+    stop(&runtime, server);
+}
+
+fn rows() -> RecordBatch {
+    let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..50));
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..50).map(|i| format!("text {}", i % 7))));
+    batch(vec![("a", numbers), ("s", texts)])
+}
+
+/// Copies files of a format, which end with its name, into a table.
+fn copies(name: &'static str, format: &str, examples: Vec<Vec<u8>>) {
+    let (runtime, server) = start();
+    let path = server.dir.path().join(format!("input.{format}"));
+    let copy = format!("COPY t FROM '{}'", path.display());
+    fuzz!(name, Inputs::stateful(20, 25_000), examples, |input: &[u8]| {
+        std::fs::write(&path, input).unwrap();
+        let is_valid = runtime.block_on(server.run(&copy)).is_ok();
+        if is_valid {
+            runtime.block_on(server.run("TRUNCATE TABLE t")).unwrap();
+        }
+        is_valid
+    });
+    stop(&runtime, server);
+}
+
+#[test]
+fn csv_files() {
+    let examples = ["a,s\n1,x\n2,\"y,\"\"z\"\n3,\n", "a,s\r\n-9223372036854775808,\u{fffd}\r\n"];
+    copies("CSV files", "csv", examples.map(|text| text.as_bytes().to_vec()).to_vec());
+}
+
+#[test]
+fn json_files() {
+    let examples = ["{\"a\": 1, \"s\": \"x\"}\n{\"a\": null}\n", "{\"s\": \"\\u00e9\\n\", \"a\": -7}"];
+    copies("JSON files", "json", examples.map(|text| text.as_bytes().to_vec()).to_vec());
+}
+
+#[test]
+fn parquet_files() {
+    let rows = rows();
+    let mut writer = ArrowWriter::try_new(Vec::new(), rows.schema(), None).unwrap();
+    writer.write(&rows).unwrap();
+    copies("Parquet files", "parquet", vec![writer.into_inner().unwrap()]);
+}
+
+#[test]
+fn arrow_files_of_others() {
+    let rows = rows();
+    let mut writer = FileWriter::try_new(Vec::new(), &rows.schema()).unwrap();
+    writer.write(&rows).unwrap();
+    copies("Arrow files", "arrow", vec![writer.into_inner().unwrap()]);
+}
