@@ -15,6 +15,8 @@ mod toml_text;
 mod validate;
 
 #[cfg(test)]
+mod fuzz_tests;
+#[cfg(test)]
 mod tests;
 
 use std::path::Path;
