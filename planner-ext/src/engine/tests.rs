@@ -584,7 +584,7 @@ async fn errors_have_kinds_and_readable_words() {
         ("EXPLAIN ANALYZE INSERT INTO t VALUES (1, 'x')", ErrorKind::Unimplemented, "queries only"),
         ("SET datafusion.runtime.memory_limit = '1G'", ErrorKind::PermissionDenied, "datafusion.optimizer."),
         ("SET datafusion.execution.batch_size = 0", ErrorKind::InvalidArgument, "1 to 65536"),
-        ("GRANT SELECT ON t TO u", ErrorKind::Unimplemented, ""),
+        ("GRANT SELECT ON t TO u", ErrorKind::NotFound, "'u' does not exist"),
     ] {
         server.fails(sql, kind, words).await;
     }

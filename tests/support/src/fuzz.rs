@@ -109,12 +109,15 @@ macro_rules! fuzz {
     }};
 }
 
+/// Whether bytes were valid.
+type Decode<'a> = Box<dyn Fn(&[u8]) -> bool + 'a>;
+
 /// A decoder, its examples, and what was measured so far.
 pub struct Harness<'a> {
     name: &'static str,
     inputs: Inputs,
     examples: Vec<Vec<u8>>,
-    decode: Box<dyn Fn(&[u8]) -> bool + 'a>,
+    decode: Decode<'a>,
     watch: Watch,
     /// A file that has the latest input, for runs so long that they cannot be repeated: an abort leaves nothing else.
     latest: Option<File>,
