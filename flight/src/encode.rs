@@ -1,9 +1,10 @@
 //! Encodes results: an engine's stream of batches becomes a stream of Flight messages.
 //!
 //! Messages are made one at a time when the transport asks for them, so a slow client holds at most one batch and one
-//! message. Batches are sliced without a copy to about the target size; the IPC body of a message is the only copy,
-//! plus a gather for columns whose type must change. The schema is sent first. A result without rows is sent as one
-//! empty batch, because JDBC's driver lists the columns of a stream without batches twice.
+//! message. Batches are sliced without a copy to about the target size, and values are sent from where they lie
+//! ([`results`](crate::results)), but for columns whose type must change, and for small messages. The schema is sent
+//! first. A result without rows is sent as one empty batch, because JDBC's driver lists the columns of a stream without
+//! batches twice.
 //!
 //! Upstream: <https://github.com/apache/arrow-java/issues/44> (\[Java\]\[FlightSQL\] Column Duplication When Selecting
 //! from no result record in Arrow Flight SQL JDBC Driver), repaired by pull request 1135, which driver 18.3.0 lacks;
@@ -19,21 +20,31 @@ use arrow::{
     record_batch::{RecordBatch, RecordBatchOptions},
 };
 use arrow_flight::{FlightData, SchemaAsIpc};
-use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
+use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
 use futures::{StreamExt, stream, stream::BoxStream};
 use tonic::Status;
 
-use crate::{engine::BatchStream, error, metrics::Observation, schema::same_on_the_wire, ticket::RunningGuard};
+use crate::{
+    engine::BatchStream,
+    error,
+    frames::IpcMessage,
+    metrics::Observation,
+    results::{LARGE_BYTES, LargeMessages},
+    schema::same_on_the_wire,
+    ticket::RunningGuard,
+};
 
 /// Rows of a batch that are converted at once; bounds the memory that expanding a dictionary can take.
 const CONVERT_ROWS: usize = 8192;
 
-/// Encodes `batches` and converts their columns to those of `wire`. The stream keeps `observation` and `running` alive.
+/// Encodes `batches` and converts their columns to those of `wire`. Large messages go to `large`. The stream keeps `observation`
+/// and `running` alive.
 pub(crate) fn encode(
     wire: SchemaRef,
     batches: BatchStream,
     target_bytes: usize,
     observation: Observation,
+    large: &LargeMessages,
     running: Option<RunningGuard>,
 ) -> BoxStream<'static, Result<FlightData, Status>> {
     let encoder = Encoder {
@@ -43,10 +54,8 @@ pub(crate) fn encode(
         slices: VecDeque::new(),
         schema_sent: false,
         batch_sent: false,
-        generator: IpcDataGenerator::default(),
-        dictionaries: DictionaryTracker::new(false),
-        options: IpcWriteOptions::default(),
-        context: IpcWriteContext::default(),
+        encoder: None,
+        large: large.clone(),
         observation,
         _running: running,
     };
@@ -64,10 +73,9 @@ struct Encoder {
     slices: VecDeque<RecordBatch>,
     schema_sent: bool,
     batch_sent: bool,
-    generator: IpcDataGenerator,
-    dictionaries: DictionaryTracker,
-    options: IpcWriteOptions,
-    context: IpcWriteContext,
+    /// There is one after the first batch.
+    encoder: Option<StreamEncoder>,
+    large: LargeMessages,
     observation: Observation,
     _running: Option<RunningGuard>,
 }
@@ -76,7 +84,7 @@ impl Encoder {
     async fn next(&mut self) -> Result<Option<FlightData>, Status> {
         if !self.schema_sent {
             self.schema_sent = true;
-            return Ok(Some(SchemaAsIpc::new(&self.wire, &self.options).into()));
+            return Ok(Some(SchemaAsIpc::new(&self.wire, &IpcWriteOptions::default()).into()));
         }
         loop {
             if let Some(slice) = self.slices.pop_front() {
@@ -105,10 +113,22 @@ impl Encoder {
 
     fn message(&mut self, batch: &RecordBatch) -> Result<FlightData, ArrowError> {
         let batch = compact_views(batch)?;
-        let (_, encoded) = self.generator.encode(&batch, &mut self.dictionaries, &self.options, &mut self.context)?;
-        let data = FlightData::from(encoded);
-        self.observation.add(batch.num_rows() as u64, data.data_body.len() as u64);
-        Ok(data)
+        let is_first = self.encoder.is_none();
+        let encoder = match &mut self.encoder {
+            Some(encoder) => encoder,
+            none => none.insert(StreamEncoder::try_new(&self.wire)?),
+        };
+        let mut stream = VecDeque::from(encoder.encode(&batch)?);
+        if is_first {
+            // The schema, which was sent already.
+            IpcMessage::take(&mut stream)?;
+        }
+        let message = IpcMessage::take(&mut stream)?;
+        self.observation.add(batch.num_rows() as u64, message.body_bytes() as u64);
+        if message.body_bytes() < LARGE_BYTES {
+            return Ok(message.into_data());
+        }
+        Ok(self.large.push(message.into_frames(None)?))
     }
 }
 

@@ -15,9 +15,11 @@
 //! - [`bearer`]: tokens that callers show
 //! - [`bodies`]: bodies of uploaded messages in aligned memory
 //! - [`connection`]: one client connection and its sessions
+//! - [`direct`]: a wrapper around the gRPC layer, for bodies that are not copied and uploads that are aborted
 //! - [`encode`]: batches to Flight messages
 //! - [`engine`]: the trait that an engine implements
 //! - [`error`]: errors, and engine errors as gRPC codes
+//! - [`frames`]: messages as frames of Arrow's buffers
 //! - [`info`]: Flight information of commands and tables
 //! - [`ingest`]: bulk ingest
 //! - [`kept`]: the memory that sessions keep between calls
@@ -29,6 +31,7 @@
 //! - [`proto`]: messages that `arrow-flight` lacks
 //! - [`put`]: streams from a client: ingest, parameters, updates
 //! - [`receive`]: the memory of messages that are being received
+//! - [`results`]: large messages of results
 //! - [`schema`]: the schema in which rows are sent
 //! - [`sender`]: uploads of a client
 //! - [`server`]: the service on accepted connections
@@ -40,16 +43,17 @@
 //! - [`text`]: validation of strings
 //! - [`ticket`]: planned queries that wait to be fetched
 //! - [`types`]: SQL names of Arrow types
-//! - [`upload`]: a wrapper that detects aborted uploads
 
 mod action;
 mod auth;
 mod bearer;
 mod bodies;
 mod connection;
+mod direct;
 mod encode;
 pub mod engine;
 mod error;
+mod frames;
 mod info;
 mod ingest;
 mod kept;
@@ -61,6 +65,7 @@ mod prepared;
 mod proto;
 mod put;
 mod receive;
+mod results;
 mod schema;
 mod sender;
 mod server;
@@ -74,11 +79,11 @@ mod tests;
 mod text;
 mod ticket;
 mod types;
-mod upload;
 
 pub use bearer::{BearerError, check_bearer};
 pub use bodies::LARGE_BODY_BYTES;
 pub use connection::Peer;
+pub use direct::DirectBodies;
 pub use engine::*;
 pub use error::Error;
 pub use logins::{Logins, TooManyLogins, client_network};
@@ -86,4 +91,3 @@ pub use metrics::{FlightMetrics, Operation, OperationSnapshot};
 pub use options::FlightOptions;
 pub use sender::upload;
 pub use server::FlightServer;
-pub use upload::CompleteUploads;

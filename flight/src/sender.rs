@@ -1,7 +1,7 @@
 //! Uploads rows from a client to a server.
 //!
-//! The values go to the socket from Arrow's own buffers: the upload is a sequence of pieces, of which small ones are
-//! copied together and large ones are shared. Its bytes are plain gRPC and Flight, so any server can read it.
+//! The values go to the socket from Arrow's own buffers ([`frames`](crate::frames)). The bytes are plain gRPC and Flight, so any
+//! server can read them.
 
 use std::collections::VecDeque;
 
@@ -12,27 +12,18 @@ use arrow::{
     datatypes::{DataType, Schema},
     error::ArrowError,
 };
-use arrow_flight::{FlightData, FlightDescriptor};
-use arrow_ipc::{root_as_message, writer::StreamEncoder};
+use arrow_flight::FlightDescriptor;
+use arrow_ipc::writer::StreamEncoder;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use prost::{EncodeError, Message, encode_length_delimiter};
 use tonic::{Status, body::Body};
 
-use crate::{
-    bodies::{BODY_KEY, shared},
-    encode::parts,
-    error,
-};
+use crate::{encode::parts, error, frames::IpcMessage};
 
 /// Larger batches are sent in parts.
 const MESSAGE_BYTES: usize = 2 << 20;
-/// Pieces of fewer bytes are copied together: each piece is a frame, and a system call.
-const SMALL_BYTES: usize = 16 << 10;
-/// Bytes before the metadata of an IPC message: a marker and the length.
-const IPC_PREFIX_BYTES: usize = 8;
 
 /// The body of a DoPut: `descriptor`, which names the command, and the rows. Dictionaries are sent as their values.
 /// When `rows` ends with an error, the upload is aborted.
@@ -66,76 +57,13 @@ impl Sender {
             let pieces = encoder.encode(&part)?.into_iter();
             let mut stream: VecDeque<Buffer> = pieces.filter(|piece| !piece.is_empty()).collect();
             while !stream.is_empty() {
-                self.message(&mut stream, &mut frames)?;
+                let message = IpcMessage::take(&mut stream)?;
+                frames.extend(message.into_frames(self.descriptor.take())?);
             }
         }
         self.encoder = Some(encoder);
         Ok(frames)
     }
-
-    /// Converts the next message of an IPC stream to a Flight message.
-    fn message(&mut self, stream: &mut VecDeque<Buffer>, frames: &mut Vec<Bytes>) -> Result<(), ArrowError> {
-        let damaged = || ArrowError::IpcError("the encoder gave no IPC stream".to_owned());
-        let prefix =
-            take_bytes(stream, IPC_PREFIX_BYTES).iter().flat_map(|part| part.iter().copied()).collect::<Vec<_>>();
-        let length = prefix.last_chunk().map(|length| u32::from_le_bytes(*length)).ok_or_else(damaged)?;
-        let header =
-            take_bytes(stream, length as usize).iter().flat_map(|part| part.iter().copied()).collect::<Vec<_>>();
-        let body_bytes = root_as_message(&header).ok().and_then(|m| usize::try_from(m.bodyLength()).ok());
-        let body_bytes = body_bytes.ok_or_else(damaged)?;
-
-        let message = FlightData {
-            flight_descriptor: self.descriptor.take(),
-            data_header: header.into(),
-            ..FlightData::default()
-        };
-        // The gRPC prefix (a flag and a length), then the fields.
-        let mut small = vec![0; 5];
-        message.encode(&mut small).map_err(unencodable)?;
-        if body_bytes > 0 {
-            encode_length_delimiter(BODY_KEY, &mut small).map_err(unencodable)?;
-            encode_length_delimiter(body_bytes, &mut small).map_err(unencodable)?;
-        }
-        let bytes = u32::try_from(small.len() - 5 + body_bytes)
-            .map_err(|_| ArrowError::IpcError(format!("a row of {body_bytes} bytes is too large to be sent")))?;
-        if let Some([_, length @ ..]) = small.first_chunk_mut::<5>() {
-            *length = bytes.to_be_bytes();
-        }
-        for piece in take_bytes(stream, body_bytes) {
-            if piece.len() < SMALL_BYTES {
-                small.extend_from_slice(&piece);
-                continue;
-            }
-            if !small.is_empty() {
-                frames.push(std::mem::take(&mut small).into());
-            }
-            frames.push(shared(piece));
-        }
-        if !small.is_empty() {
-            frames.push(small.into());
-        }
-        Ok(())
-    }
-}
-
-fn unencodable(error: EncodeError) -> ArrowError {
-    ArrowError::IpcError(error.to_string())
-}
-
-/// Takes the next `bytes` of a stream, in pieces.
-fn take_bytes(stream: &mut VecDeque<Buffer>, mut bytes: usize) -> Vec<Buffer> {
-    let mut taken = Vec::new();
-    while bytes > 0
-        && let Some(mut piece) = stream.pop_front()
-    {
-        if piece.len() > bytes {
-            stream.push_front(piece.slice(bytes));
-            piece = piece.slice_with_length(0, bytes);
-        }
-        bytes -= piece.len();
-        taken.push(piece);
-    }
-    taken
 }
 
 fn without_dictionaries(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
@@ -166,7 +94,7 @@ mod tests {
         ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, Int64Array, ListArray, StringViewArray,
     };
     use arrow::datatypes::{Int32Type, Int64Type};
-    use arrow_flight::decode::FlightRecordBatchStream;
+    use arrow_flight::{FlightData, decode::FlightRecordBatchStream};
     use futures::executor::block_on;
     use http_body_util::BodyExt;
 

@@ -20,13 +20,13 @@ use tonic::transport::Server;
 
 use crate::{
     connection::{Connection, Peer, Socket},
+    direct::DirectBodies,
     engine::Engine,
     error::Error,
     logins::Logins,
     metrics::FlightMetrics,
     options::FlightOptions,
     service::{Core, Service},
-    upload::CompleteUploads,
 };
 
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -63,12 +63,12 @@ impl FlightServer {
 
     /// The gRPC service, for a caller that has its own transport. Without [`serve`](Self::serve), clients that do not
     /// log in share one session.
-    pub fn into_service(self) -> CompleteUploads<FlightServiceServer<impl FlightService>> {
+    pub fn into_service(self) -> DirectBodies<FlightServiceServer<impl FlightService>> {
         let core = Arc::clone(&self.core);
         let service = FlightServiceServer::new(Service { core: self.core })
             .max_decoding_message_size(core.options.max_message_bytes)
             .max_encoding_message_size(usize::MAX);
-        CompleteUploads::new(service, &core.options, Arc::clone(&core.receiving))
+        DirectBodies::new(service, &core.options, Arc::clone(&core.receiving))
     }
 
     /// Serves the connections that `accepted` yields with their clients, until `shutdown` completes and the calls under way have ended, or

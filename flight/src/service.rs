@@ -37,6 +37,7 @@ use crate::{
     proto::{CloseSessionResult, CloseSessionStatus},
     put::{self, Put},
     receive::ReceiveBudget,
+    results::LargeMessages,
     schema::{ViewTypes, schema_bytes},
     session::{Session, Sessions},
     statement,
@@ -138,6 +139,7 @@ impl Service {
         &self,
         request: Request<Ticket>,
         mut observation: Observation,
+        large: &LargeMessages,
     ) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
         let (metadata, extensions, ticket) = request.into_parts();
         let command = Any::decode(ticket.ticket)
@@ -147,20 +149,20 @@ impl Service {
         if let Ok(Command::TicketStatementQuery(query)) = &command
             && let Some(rows) = statement::row_count(&query.statement_handle)
         {
-            return statement::fetch_count(&self.core, rows, observation);
+            return statement::fetch_count(&self.core, rows, observation, large);
         }
         let admitted = self.core.admit(&metadata, &extensions).await;
         let call = observation.note(admitted)?;
         match observation.note(command)? {
             Command::TicketStatementQuery(query) => {
-                statement::fetch(&self.core, &call, &query.statement_handle, observation).await
+                statement::fetch(&self.core, &call, &query.statement_handle, observation, large).await
             }
             command => {
                 observation.rename(Operation::Metadata);
                 let batch = metadata::batch(&self.core, &call, command).await;
                 let batch = observation.note(batch)?;
                 let batches = stream::iter([Ok(batch.clone())]).boxed();
-                Ok(encode(batch.schema(), batches, self.core.options.target_message_bytes, observation, None))
+                Ok(encode(batch.schema(), batches, self.core.options.target_message_bytes, observation, large, None))
             }
         }
     }
@@ -257,7 +259,11 @@ impl FlightService for Service {
 
     async fn do_get(&self, request: Request<Ticket>) -> Answer<FlightData> {
         let observation = self.core.metrics.begin(Operation::Fetch);
-        self.fetch(request, observation).await.map(Response::new)
+        let large = LargeMessages::default();
+        let messages = self.fetch(request, observation, &large).await?;
+        let mut response = Response::new(large.paced(messages));
+        response.extensions_mut().insert(large);
+        Ok(response)
     }
 
     async fn do_put(&self, request: Request<Streaming<FlightData>>) -> Answer<PutResult> {

@@ -27,6 +27,7 @@ use crate::{
     error,
     kept::{Charge, statement_bytes},
     metrics::Observation,
+    results::LargeMessages,
     schema::wire_schema,
     service::{Call, Core},
     stall::end_unread,
@@ -143,9 +144,10 @@ pub(crate) fn fetch_count(
     core: &Core,
     rows: i64,
     observation: Observation,
+    large: &LargeMessages,
 ) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
     let batch = one_column(COUNT_SCHEMA.clone(), Arc::new(Int64Array::from(vec![rows])))?;
-    Ok(encode(COUNT_SCHEMA.clone(), batch, core.options.target_message_bytes, observation, None))
+    Ok(encode(COUNT_SCHEMA.clone(), batch, core.options.target_message_bytes, observation, large, None))
 }
 
 /// Starts the query of a ticket.
@@ -154,6 +156,7 @@ pub(crate) async fn fetch(
     call: &Call,
     handle: &[u8],
     mut observation: Observation,
+    large: &LargeMessages,
 ) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
     let handle = handle_text(handle)?;
     let target = core.options.target_message_bytes;
@@ -164,7 +167,7 @@ pub(crate) async fn fetch(
     let started = start(query.statement, query.parameters).await;
     let (batches, id) = observation.note(started)?;
     let running = core.tickets.run(handle.to_owned(), &call.session, id);
-    let messages = encode(query.wire, batches, target, observation, Some(running));
+    let messages = encode(query.wire, batches, target, observation, large, Some(running));
     Ok(match core.options.stall_timeout {
         Some(timeout) => end_unread(messages, timeout, core.metrics.clone()),
         None => messages,

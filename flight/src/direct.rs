@@ -1,8 +1,9 @@
-//! A wrapper around the gRPC service that reads uploads before the gRPC layer does.
+//! A wrapper around the gRPC service: reads uploads before the gRPC layer does, and sends large results after it.
 //!
 //! When a client resets its stream, the gRPC layer reads the end of the request as if it were complete, and an ingest
 //! would store half of the rows. The wrapper turns the reset into an error. It also takes the rows out of the messages,
-//! so that they are not copied twice ([`bodies`]), and counts the bytes of all requests while they arrive ([`receive`]).
+//! so that they are not copied twice ([`bodies`]), counts the bytes of all requests while they arrive ([`receive`]), and puts
+//! the rows of large results into their messages ([`results`]).
 
 use std::{
     convert::Infallible,
@@ -11,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{TryFutureExt, future::MapOk};
 use http_body_util::BodyExt;
 use tonic::{
     Code, Status,
@@ -23,38 +25,40 @@ use crate::{
     bodies,
     options::FlightOptions,
     receive::{self, ReceiveBudget},
+    results,
 };
 
 /// The method that uploads rows.
 const DO_PUT: &str = "/arrow.flight.protocol.FlightService/DoPut";
 
-/// A gRPC service whose handlers see an aborted upload as an error.
+/// A gRPC service that does not copy large rows, and whose handlers see an aborted upload as an error.
 #[derive(Clone)]
-pub struct CompleteUploads<S> {
+pub struct DirectBodies<S> {
     inner: S,
     max_message_bytes: usize,
     stall_timeout: Option<Duration>,
     budget: Arc<ReceiveBudget>,
 }
 
-impl<S> CompleteUploads<S> {
+impl<S> DirectBodies<S> {
     pub(crate) fn new(inner: S, options: &FlightOptions, budget: Arc<ReceiveBudget>) -> Self {
         let FlightOptions { max_message_bytes, stall_timeout, .. } = *options;
         Self { inner, max_message_bytes, stall_timeout, budget }
     }
 }
 
-impl<S: NamedService> NamedService for CompleteUploads<S> {
+impl<S: NamedService> NamedService for DirectBodies<S> {
     const NAME: &'static str = S::NAME;
 }
 
-impl<S> Service<http::Request<Body>> for CompleteUploads<S>
+impl<S> Service<http::Request<Body>> for DirectBodies<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = S::Future;
+    type Future = MapOk<S::Future, fn(http::Response<Body>) -> http::Response<Body>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
@@ -71,7 +75,7 @@ where
         } else {
             receive::counted(body, received, self.stall_timeout)
         };
-        self.inner.call(request)
+        self.inner.call(request).map_ok(results::with_frames)
     }
 }
 
