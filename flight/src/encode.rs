@@ -20,9 +20,12 @@ use arrow::{
     record_batch::{RecordBatch, RecordBatchOptions},
 };
 use arrow_flight::{FlightData, SchemaAsIpc};
-use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
+use arrow_ipc::{
+    CompressionType,
+    writer::{IpcWriteOptions, StreamEncoder},
+};
 use futures::{StreamExt, stream, stream::BoxStream};
-use tonic::Status;
+use tonic::{Status, metadata::MetadataMap};
 
 use crate::{
     engine::BatchStream,
@@ -34,28 +37,55 @@ use crate::{
     ticket::RunningGuard,
 };
 
+/// Names the compression of the rows that a client wants.
+const COMPRESSION_HEADER: &str = "terrace-compression";
 /// Rows of a batch that are converted at once; bounds the memory that expanding a dictionary can take.
 const CONVERT_ROWS: usize = 8192;
 
-/// Encodes `batches` and converts their columns to those of `wire`. Large messages go to `large`. The stream keeps `observation`
-/// and `running` alive.
+/// How the rows of a result go to their client.
+#[derive(Clone)]
+pub(crate) struct Delivery {
+    target_bytes: usize,
+    options: IpcWriteOptions,
+    /// Where large messages go.
+    pub(crate) large: LargeMessages,
+}
+
+impl Delivery {
+    /// Messages of about `target_bytes`, compressed as the header `terrace-compression` of the call asks.
+    pub(crate) fn new(target_bytes: usize, metadata: &MetadataMap) -> Result<Self, Status> {
+        let compression = match metadata.get(COMPRESSION_HEADER).map(|value| value.as_bytes()) {
+            None | Some(b"none") => None,
+            Some(b"lz4") => Some(CompressionType::LZ4_FRAME),
+            Some(b"zstd") => Some(CompressionType::ZSTD),
+            Some(other) => {
+                let other = String::from_utf8_lossy(other);
+                return Err(Status::invalid_argument(format!(
+                    "header {COMPRESSION_HEADER}: '{other}' is none of lz4, zstd, none"
+                )));
+            }
+        };
+        let options = IpcWriteOptions::default().try_with_compression(compression).map_err(error::encoding)?;
+        Ok(Self { target_bytes: target_bytes.max(1), options, large: LargeMessages::default() })
+    }
+}
+
+/// Encodes `batches` and converts their columns to those of `wire`. The stream keeps `observation` and `running` alive.
 pub(crate) fn encode(
     wire: SchemaRef,
     batches: BatchStream,
-    target_bytes: usize,
+    delivery: &Delivery,
     observation: Observation,
-    large: &LargeMessages,
     running: Option<RunningGuard>,
 ) -> BoxStream<'static, Result<FlightData, Status>> {
     let encoder = Encoder {
         wire,
         batches,
-        target_bytes: target_bytes.max(1),
+        delivery: delivery.clone(),
         slices: VecDeque::new(),
         schema_sent: false,
         batch_sent: false,
         encoder: None,
-        large: large.clone(),
         observation,
         _running: running,
     };
@@ -69,13 +99,12 @@ pub(crate) fn encode(
 struct Encoder {
     wire: SchemaRef,
     batches: BatchStream,
-    target_bytes: usize,
+    delivery: Delivery,
     slices: VecDeque<RecordBatch>,
     schema_sent: bool,
     batch_sent: bool,
     /// There is one after the first batch.
     encoder: Option<StreamEncoder>,
-    large: LargeMessages,
     observation: Observation,
     _running: Option<RunningGuard>,
 }
@@ -84,7 +113,7 @@ impl Encoder {
     async fn next(&mut self) -> Result<Option<FlightData>, Status> {
         if !self.schema_sent {
             self.schema_sent = true;
-            return Ok(Some(SchemaAsIpc::new(&self.wire, &IpcWriteOptions::default()).into()));
+            return Ok(Some(SchemaAsIpc::new(&self.wire, &self.delivery.options).into()));
         }
         loop {
             if let Some(slice) = self.slices.pop_front() {
@@ -105,7 +134,7 @@ impl Encoder {
         while offset < batch.num_rows() {
             let rows = step.min(batch.num_rows() - offset);
             let converted = convert(&batch.slice(offset, rows), &self.wire)?;
-            split(converted, self.target_bytes, &mut self.slices);
+            split(converted, self.delivery.target_bytes, &mut self.slices);
             offset += rows;
         }
         Ok(())
@@ -116,7 +145,7 @@ impl Encoder {
         let is_first = self.encoder.is_none();
         let encoder = match &mut self.encoder {
             Some(encoder) => encoder,
-            none => none.insert(StreamEncoder::try_new(&self.wire)?),
+            none => none.insert(StreamEncoder::try_new_with_options(&self.wire, self.delivery.options.clone())?),
         };
         let mut stream = VecDeque::from(encoder.encode(&batch)?);
         if is_first {
@@ -128,7 +157,7 @@ impl Encoder {
         if message.body_bytes() < LARGE_BYTES {
             return Ok(message.into_data());
         }
-        Ok(self.large.push(message.into_frames(None)?))
+        Ok(self.delivery.large.push(message.into_frames(None)?))
     }
 }
 

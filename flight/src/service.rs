@@ -27,7 +27,7 @@ use crate::{
     action,
     auth::Credentials,
     bodies::Bodies,
-    encode::encode,
+    encode::{Delivery, encode},
     engine::{Engine, TransactionId},
     error, info,
     kept::Kept,
@@ -37,7 +37,6 @@ use crate::{
     proto::{CloseSessionResult, CloseSessionStatus},
     put::{self, Put},
     receive::ReceiveBudget,
-    results::LargeMessages,
     schema::{ViewTypes, schema_bytes},
     session::{Session, Sessions},
     statement,
@@ -139,7 +138,7 @@ impl Service {
         &self,
         request: Request<Ticket>,
         mut observation: Observation,
-        large: &LargeMessages,
+        delivery: &Delivery,
     ) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
         let (metadata, extensions, ticket) = request.into_parts();
         let command = Any::decode(ticket.ticket)
@@ -149,20 +148,20 @@ impl Service {
         if let Ok(Command::TicketStatementQuery(query)) = &command
             && let Some(rows) = statement::row_count(&query.statement_handle)
         {
-            return statement::fetch_count(&self.core, rows, observation, large);
+            return statement::fetch_count(rows, observation, delivery);
         }
         let admitted = self.core.admit(&metadata, &extensions).await;
         let call = observation.note(admitted)?;
         match observation.note(command)? {
             Command::TicketStatementQuery(query) => {
-                statement::fetch(&self.core, &call, &query.statement_handle, observation, large).await
+                statement::fetch(&self.core, &call, &query.statement_handle, observation, delivery).await
             }
             command => {
                 observation.rename(Operation::Metadata);
                 let batch = metadata::batch(&self.core, &call, command).await;
                 let batch = observation.note(batch)?;
                 let batches = stream::iter([Ok(batch.clone())]).boxed();
-                Ok(encode(batch.schema(), batches, self.core.options.target_message_bytes, observation, large, None))
+                Ok(encode(batch.schema(), batches, delivery, observation, None))
             }
         }
     }
@@ -258,11 +257,12 @@ impl FlightService for Service {
     }
 
     async fn do_get(&self, request: Request<Ticket>) -> Answer<FlightData> {
-        let observation = self.core.metrics.begin(Operation::Fetch);
-        let large = LargeMessages::default();
-        let messages = self.fetch(request, observation, &large).await?;
-        let mut response = Response::new(large.paced(messages));
-        response.extensions_mut().insert(large);
+        let mut observation = self.core.metrics.begin(Operation::Fetch);
+        let delivery = Delivery::new(self.core.options.target_message_bytes, request.metadata());
+        let delivery = observation.note(delivery)?;
+        let messages = self.fetch(request, observation, &delivery).await?;
+        let mut response = Response::new(delivery.large.paced(messages));
+        response.extensions_mut().insert(delivery.large);
         Ok(response)
     }
 

@@ -22,12 +22,11 @@ use prost::Message;
 use tonic::Status;
 
 use crate::{
-    encode::encode,
+    encode::{Delivery, encode},
     engine::{BatchStream, QueryResult, Statement, StatementId, TransactionId},
     error,
     kept::{Charge, statement_bytes},
     metrics::Observation,
-    results::LargeMessages,
     schema::wire_schema,
     service::{Call, Core},
     stall::end_unread,
@@ -141,13 +140,12 @@ pub(crate) fn row_count(handle: &[u8]) -> Option<i64> {
 
 /// Answers with a row count.
 pub(crate) fn fetch_count(
-    core: &Core,
     rows: i64,
     observation: Observation,
-    large: &LargeMessages,
+    delivery: &Delivery,
 ) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
     let batch = one_column(COUNT_SCHEMA.clone(), Arc::new(Int64Array::from(vec![rows])))?;
-    Ok(encode(COUNT_SCHEMA.clone(), batch, core.options.target_message_bytes, observation, large, None))
+    Ok(encode(COUNT_SCHEMA.clone(), batch, delivery, observation, None))
 }
 
 /// Starts the query of a ticket.
@@ -156,10 +154,9 @@ pub(crate) async fn fetch(
     call: &Call,
     handle: &[u8],
     mut observation: Observation,
-    large: &LargeMessages,
+    delivery: &Delivery,
 ) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
     let handle = handle_text(handle)?;
-    let target = core.options.target_message_bytes;
     if handle.starts_with(COUNT_PREFIX) {
         return Err(Status::invalid_argument("this server did not issue the ticket"));
     }
@@ -167,7 +164,7 @@ pub(crate) async fn fetch(
     let started = start(query.statement, query.parameters).await;
     let (batches, id) = observation.note(started)?;
     let running = core.tickets.run(handle.to_owned(), &call.session, id);
-    let messages = encode(query.wire, batches, target, observation, large, Some(running));
+    let messages = encode(query.wire, batches, delivery, observation, Some(running));
     Ok(match core.options.stall_timeout {
         Some(timeout) => end_unread(messages, timeout, core.metrics.clone()),
         None => messages,

@@ -3,6 +3,7 @@
 import datetime
 import decimal
 
+import adbc_driver_flightsql.dbapi as flight_sql
 import adbc_driver_manager
 import pyarrow as pa
 import pytest
@@ -21,6 +22,22 @@ def test_values_of_the_usual_types(cursor):
     assert row[5].replace(tzinfo=None) == datetime.datetime(2024, 2, 29, 12, 34, 56, 123456)
     assert row[6] == decimal.Decimal("12.34")
     assert row[7] is None
+
+
+def test_rows_are_compressed_on_request(uri, cursor, table):
+    sql = f"SELECT * FROM {table} ORDER BY id"
+    execute(cursor, f"CREATE TABLE {table} AS SELECT value AS id, repeat('text ', 20) AS words FROM range(0, 100000)")
+    cursor.execute(sql)
+    plain = cursor.fetch_arrow_table()
+    for compression in "lz4", "zstd":
+        header = {"adbc.flight.sql.rpc.call_header.terrace-compression": compression}
+        with flight_sql.connect(uri, db_kwargs=header, autocommit=True) as connection, connection.cursor() as compressed:
+            compressed.execute(sql)
+            assert compressed.fetch_arrow_table() == plain
+    header = {"adbc.flight.sql.rpc.call_header.terrace-compression": "gzip"}
+    with flight_sql.connect(uri, db_kwargs=header, autocommit=True) as connection, connection.cursor() as refused:
+        error = error_of(lambda: (refused.execute(sql), refused.fetch_arrow_table()))
+        assert "none of lz4, zstd, none" in str(error)
 
 
 def test_a_timestamp_without_zone_stays_without(cursor):

@@ -57,6 +57,31 @@ async fn empty_results_have_a_schema_and_odd_types_become_plain() {
 }
 
 #[tokio::test]
+async fn rows_are_compressed_for_clients_that_ask() {
+    let harness = Harness::open().await;
+    let bytes = || harness.server.metrics().operation(Operation::Fetch).bytes;
+    let mut sent = Vec::new();
+    for compression in ["none", "lz4", "zstd"] {
+        let mut client = harness.connect().await;
+        client.set_header("terrace-compression", compression);
+        // One message is small, the others are large.
+        for sql in ["rows 3", "rows 300000"] {
+            let before = bytes();
+            let batches = query(&mut client, sql).await.unwrap();
+            let plain = query(&mut harness.connect().await, sql).await.unwrap();
+            assert!(batches == plain, "{sql} with {compression}");
+            sent.push(bytes() - before);
+        }
+    }
+    let [_, plain, _, lz4, _, zstd] = sent[..] else { panic!("{sent:?}") };
+    assert!(lz4 < plain && zstd < plain, "{plain} as they are, {lz4} with lz4, {zstd} with zstd");
+    let mut client = harness.connect().await;
+    client.set_header("terrace-compression", "gzip");
+    let error = query(&mut client, "rows 3").await.unwrap_err();
+    assert!(error.code() == Code::InvalidArgument && error.message().contains("'gzip' is none of"), "{error}");
+}
+
+#[tokio::test]
 async fn messages_stay_small_enough_for_every_client() {
     let harness = Harness::open().await;
     let mut client = harness.connect().await;
