@@ -30,6 +30,7 @@ use tonic::{Status, metadata::MetadataMap};
 use crate::{
     engine::BatchStream,
     error,
+    flatten::{flat_bytes, flat_texts},
     frames::IpcMessage,
     metrics::Observation,
     results::{LARGE_BYTES, LargeMessages},
@@ -183,9 +184,11 @@ fn convert(batch: &RecordBatch, wire: &SchemaRef) -> Result<RecordBatch, ArrowEr
         .zip(wire.fields())
         .map(|(column, field)| match column.data_type() {
             same if same == field.data_type() => Ok(column.clone()),
-            other if same_on_the_wire(field.data_type(), other) => {
-                cast_with_options(column, field.data_type(), &options)
-            }
+            other if same_on_the_wire(field.data_type(), other) => match (other, field.data_type()) {
+                (DataType::Utf8View, DataType::Utf8) => flat_texts(column.as_string_view()),
+                (DataType::BinaryView, DataType::Binary) => flat_bytes(column.as_binary_view()),
+                (_, wanted) => cast_with_options(column, wanted, &options),
+            },
             other => Err(ArrowError::SchemaError(format!(
                 "column '{}' has {other}, {} was announced",
                 field.name(),

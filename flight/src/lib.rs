@@ -19,6 +19,7 @@
 //! - [`encode`]: batches to Flight messages
 //! - [`engine`]: the trait that an engine implements
 //! - [`error`]: errors, and engine errors as gRPC codes
+//! - [`flatten`]: views of texts as plain arrays
 //! - [`frames`]: messages as frames of Arrow's buffers
 //! - [`info`]: Flight information of commands and tables
 //! - [`ingest`]: bulk ingest
@@ -53,6 +54,7 @@ mod direct;
 mod encode;
 pub mod engine;
 mod error;
+mod flatten;
 mod frames;
 mod info;
 mod ingest;
