@@ -16,6 +16,8 @@ use crate::error::{Error, Result};
 
 /// Look-ups per second.
 pub const RATE: f64 = 20.0;
+/// Look-ups that may run at the same time: more than ever do, so that none waits for another one at the client.
+const CONNECTIONS: usize = 8;
 /// Rows of `part` per scale.
 const PARTS: f64 = 200_000.0;
 
@@ -28,8 +30,6 @@ pub struct LookUps<'a> {
     pub scale: f64,
     /// Decides the times and the keys.
     pub seed: u64,
-    /// Look-ups that may run at the same time.
-    pub connections: usize,
 }
 
 /// A look-up that is due at a time after the start.
@@ -47,7 +47,7 @@ impl LookUps<'_> {
         let waiting = RefCell::new(self.draw(duration)?.into_iter());
         runtime.block_on(async {
             let connection = Connection::to(self.url);
-            let clients = try_join_all((0..self.connections).map(|_| Client::connect(&connection))).await?;
+            let clients = try_join_all((0..CONNECTIONS).map(|_| Client::connect(&connection))).await?;
             let start = Instant::now();
             let running = clients.into_iter().map(|client| run_due(client, &waiting, start));
             Ok(try_join_all(running).await?.concat())
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn look_ups_come_at_random_times_that_the_seed_decides() {
-        let look_ups = LookUps { url: "", scale: 0.01, seed: 1, connections: 1 };
+        let look_ups = LookUps { url: "", scale: 0.01, seed: 1 };
         let duration = Duration::from_secs(100);
         let drawn = look_ups.draw(duration).unwrap();
         // 2,000 are expected; 5 times the standard deviation are 224.

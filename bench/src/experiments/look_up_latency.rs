@@ -21,7 +21,6 @@ use crate::statistics::{median, percentile};
 use crate::streams::{self, Statement};
 
 const SCANS: usize = 4;
-const CONNECTIONS: usize = 8;
 const SECONDS: u64 = 30;
 const QUICK_SECONDS: u64 = 2;
 /// Scans run for so long before they are measured. The queue expects points for a second after the last one.
@@ -95,7 +94,7 @@ fn measure(bench: &Bench, data: &Dataset, beside_bytes: u64, seed: u64, duration
     // Each phase draws its keys anew, so that hardly any finds what another one has read.
     let look_ups = |phase: u64| {
         let seed = seed.wrapping_mul(3).wrapping_add(phase);
-        LookUps { url: server.url(), scale: data.scale, seed, connections: CONNECTIONS }
+        LookUps { url: server.url(), scale: data.scale, seed }
     };
     // Opens the files.
     look_ups(0).run(PAUSE)?;

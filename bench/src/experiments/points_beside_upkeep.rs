@@ -1,8 +1,8 @@
 //! Look-ups of a row, 20 a second at random times, beside background work: OPTIMIZE, backups and moves, one after the other
 //! (S3).
 //!
-//! They come over one connection. `part` stays on disk by a rule, and each phase draws its keys anew, so that look-ups read what
-//! hardly any has read before. Phases with and without upkeep take turns in beginning a round.
+//! `part` stays on disk by a rule, and each phase draws its keys anew, so that look-ups read what hardly any has read
+//! before. Phases with and without upkeep take turns in beginning a round.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let mut look_ups = |bench: &Bench, duration| {
         phases += 1;
         let seed = bench.seed.wrapping_mul(1_000).wrapping_add(phases);
-        LookUps { url: server.url(), scale, seed, connections: 1 }.run(duration)
+        LookUps { url: server.url(), scale, seed }.run(duration)
     };
     let points = || server.number("SELECT reads FROM system.io WHERE class = 'point'");
     let mut ratios = Vec::new();
