@@ -25,8 +25,8 @@ const SECONDS: u64 = 30;
 const QUICK_SECONDS: u64 = 2;
 /// Scans run for so long before they are measured. The queue expects points for a second after the last one.
 const PAUSE: Duration = Duration::from_millis(1_200);
-/// Bytes of others that run beside points: the default, the least, half of the default, and as many as without points.
-const BESIDE_BYTES: [u64; 4] = [Depth::BESIDE_POINTS, 256 << 10, 512 << 10, 8 << 20];
+/// Bytes of others that run beside points: the default, which is the least, more, and as many as without points.
+const BESIDE_BYTES: [u64; 4] = [Depth::BESIDE_POINTS, 512 << 10, 1 << 20, 8 << 20];
 
 /// What a server did in a part of a round.
 #[derive(Debug, Clone, Default)]

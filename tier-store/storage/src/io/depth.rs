@@ -15,7 +15,7 @@ impl Depth {
     /// Least depth, two pieces: the device reads one while the engine submits the other.
     pub const LEAST: u64 = 2 << 20;
     /// Default of [`Self::beside_points`]: measured, docs/design/io-queue.md.
-    pub const BESIDE_POINTS: u64 = 1 << 20;
+    pub const BESIDE_POINTS: u64 = 256 << 10;
     /// Least of them, a piece.
     pub const LEAST_BESIDE_POINTS: u64 = 256 << 10;
     /// Greatest depth: no device needs more.
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn beside_points_there_is_a_piece_at_least_and_no_more_than_without() {
         let depth = Depth::default();
-        assert_eq!((depth.beside_points(), depth.bytes()), (1 << 20, 8 << 20));
+        assert_eq!((depth.beside_points(), depth.bytes()), (256 << 10, 8 << 20));
         depth.set_beside_points(0);
         assert_eq!(depth.beside_points(), 256 << 10);
         depth.set_beside_points(4 << 20);

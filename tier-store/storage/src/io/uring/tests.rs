@@ -99,7 +99,7 @@ fn while_points_come_others_have_fewer_bytes_at_once() {
     let beside = |bytes| Most { bytes, piece_bytes: 256 << 10 };
     assert_eq!(served(0, Depth::BESIDE_POINTS), without, "no point ever came");
     assert_eq!(served(1, Depth::BESIDE_POINTS), without, "the last one came long ago");
-    assert_eq!(served(u64::MAX, Depth::BESIDE_POINTS), beside(1 << 20), "one came in the last second");
+    assert_eq!(served(u64::MAX, Depth::BESIDE_POINTS), beside(256 << 10), "one came in the last second");
     assert_eq!(served(u64::MAX, 512 << 10), beside(512 << 10));
     assert_eq!(served(u64::MAX, 64 << 20), beside(8 << 20), "never more than without points");
 }
@@ -149,6 +149,7 @@ fn a_raised_read_goes_to_the_kernel_before_those_of_its_old_class() {
     let reads = ask(&worker, Class::Prefetch, &file, 4, MIB);
     engine.raise(Class::Needed.into(), &reads[2]);
     // Of others than points the kernel has one read at once.
+    worker.shared.depth.set_beside_points(MIB as u64);
     expect_points(&worker, u64::MAX);
     worker.issue();
     let running: Vec<Piece> = pieces(&worker, false).collect();
