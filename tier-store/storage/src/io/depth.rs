@@ -27,8 +27,8 @@ impl Depth {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The bytes of other reads that run while reads of [`Class::Point`](super::Class::Point) come; at most
-    /// [`Self::bytes`]. A read of a page waits for them.
+    /// The bytes of other reads that run while look-ups come, which read points ([`Class::Point`](super::Class::Point)) and
+    /// nothing else; at most [`Self::bytes`]. A read of a page waits for them.
     #[inline]
     pub fn beside_points(&self) -> u64 {
         self.beside_points.load(Ordering::Relaxed).min(self.bytes())

@@ -16,6 +16,7 @@
 //! - [`handle`]: the future of a read or a write
 //! - [`intent`]: what a read or a write is for
 //! - `levels`: the levels at which running statements read columns at random
+//! - [`look_ups`]: whether statements that read single pages come
 //! - [`pool`]: reuses the memory of finished reads
 //! - [`priority`]: priorities of threads
 //! - `queue`: the order of what waits for the device
@@ -37,6 +38,7 @@ pub mod files;
 pub mod handle;
 pub mod intent;
 mod levels;
+mod look_ups;
 pub mod pool;
 mod priority;
 mod queue;

@@ -7,9 +7,9 @@
 //! generation, so one can never be taken for another.
 //!
 //! What the kernel has cannot be overtaken: a read of a page waits for all bytes that were submitted before it. So reads
-//! of [`Class::Point`] are submitted before the rest of an operation that has begun, and while they come, fewer bytes of
-//! others run at once, in smaller pieces ([`Depth::beside_points`]). Points and others have bytes and pieces of their own,
-//! so that many points do not stop the others.
+//! of [`Class::Point`] are submitted before the rest of an operation that has begun, and while statements come that read
+//! nothing else ([`LookUps`]), fewer bytes of others run at once, in smaller pieces ([`Depth::beside_points`]). Points and
+//! others have bytes and pieces of their own, so that many points do not stop the others.
 //!
 //! ```text
 //!   read(), write() -> queue -> eventfd ~~> thread: start operation, push pieces -> kernel -> reap -> complete handle
@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use terrace_model::clock::Clock;
 use terrace_model::{Error, Result};
 
+use super::look_ups::LookUps;
 use super::queue::ReadQueue;
 use super::request::{Direction, PIECE_BYTES, Request, is_retryable};
 use super::{
@@ -42,8 +43,6 @@ const DEPTH: usize = 64;
 const MOST_POINTS: usize = DEPTH - 8;
 /// Most operations that are being issued.
 const MOST_ISSUING: usize = 2;
-/// So long after a point further ones are expected.
-const POINTS_COME_US: u64 = 1_000_000;
 /// Submission entries: the pieces, the poll of the eventfd, and room to spare.
 const ENTRIES: u32 = 128;
 /// `user_data` of the poll of the eventfd.
@@ -52,8 +51,7 @@ const WAKE: u64 = u64::MAX;
 #[derive(Debug, Default)]
 struct Queue {
     waiting: ReadQueue<Request>,
-    /// Until when points are expected, on the clock of the statistics.
-    points_until_us: u64,
+    look_ups: LookUps,
     /// The thread sleeps, or is about to: who adds requests has to wake it.
     asleep: bool,
     /// Requests came while the thread was awake, so it looks again before it sleeps.
@@ -117,9 +115,7 @@ impl Shared {
         let is_first_point = is_point && !queue.waiting.has_point();
         let is_news = is_first_point || queue.waiting.len() == 0;
         requests.for_each(|request| queue.waiting.push(intent, request.len as u64, request));
-        if is_point {
-            queue.points_until_us = self.stats.clock.now_us() + POINTS_COME_US;
-        }
+        queue.look_ups.note(intent, is_point, self.stats.clock.now_us());
         // A queue that was not empty has been signalled already, and the thread has not emptied it yet.
         let must_signal = is_news && queue.asleep;
         queue.arrived |= is_news;
@@ -359,7 +355,7 @@ impl Worker {
     /// Submits pieces until the slots, the bytes or the requests are used up.
     fn issue(&mut self) {
         while let Some(slot) = self.slots.iter().position(|slot| slot.piece.is_none()) {
-            let beside_points = self.points_come();
+            let beside_points = self.look_ups_come();
             let Some(operation) = self.next_operation(beside_points) else { return };
             let piece_bytes = if beside_points { PIECE_BESIDE_POINTS_BYTES } else { PIECE_BYTES };
             let found = self.operations.get_mut(operation).and_then(|o| o.as_mut());
@@ -373,10 +369,9 @@ impl Worker {
         }
     }
 
-    /// Whether points came a short time ago, so that further ones are expected.
-    fn points_come(&self) -> bool {
-        let until_us = self.shared.queue.lock().points_until_us;
-        until_us > 0 && self.shared.stats.clock.now_us() < until_us
+    fn look_ups_come(&self) -> bool {
+        let now_us = self.shared.stats.clock.now_us();
+        self.shared.queue.lock().look_ups.come(now_us)
     }
 
     /// The operation of the next piece: a point that waits, else one that has begun, else the next in the queue.

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
-
 use super::super::simulated::memory_file;
 use super::*;
 
@@ -76,7 +74,7 @@ fn serve(worker: &mut Worker) -> Most {
 }
 
 fn expect_points(worker: &Worker, until_us: u64) {
-    worker.shared.queue.lock().points_until_us = until_us;
+    worker.shared.queue.lock().look_ups.expect_until(until_us);
 }
 
 fn now_us(worker: &Worker) -> u64 {
@@ -105,21 +103,16 @@ fn while_points_come_others_have_fewer_bytes_at_once() {
 }
 
 #[test]
-fn a_point_is_expected_for_a_second_after_the_last_one() {
+fn a_look_up_is_expected_after_a_point() {
     let Some(mut worker) = worker() else { return };
     let file = file();
     let reads = ask(&worker, Class::Needed, &file, 4, PAGE);
-    assert!(!worker.points_come() && worker.shared.queue.lock().points_until_us == 0, "these are no points");
-    let before_us = now_us(&worker);
+    assert!(!worker.look_ups_come(), "these are no points");
     let points = ask(&worker, Class::Point, &file, 1, PAGE);
-    let until_us = worker.shared.queue.lock().points_until_us;
-    let second_us = Duration::from_secs(1).as_micros() as u64;
-    assert!((before_us + second_us..=now_us(&worker) + second_us).contains(&until_us));
-    expect_points(&worker, u64::MAX);
-    assert!(worker.points_come());
+    assert!(worker.look_ups_come());
     let past_us = now_us(&worker);
     expect_points(&worker, past_us);
-    assert!(!worker.points_come());
+    assert!(!worker.look_ups_come());
     serve(&mut worker);
     assert!(reads.into_iter().chain(points).all(|read| read.wait().is_ok()));
 }
