@@ -14,6 +14,9 @@ const REMEMBERED: usize = 64;
 pub(super) struct LookUps {
     /// Until when look-ups are expected.
     until_us: u64,
+    /// The statement that says so, and until when they were expected before it: it may go on to read more than pages.
+    latest: StatementId,
+    before_us: u64,
     /// Statements that read or wrote more than pages, the latest last. The single pages that these read, such as rows that a
     /// join has left, follow what they read in large: nobody makes room for them on the device.
     others: VecDeque<StatementId>,
@@ -24,10 +27,16 @@ impl LookUps {
     pub(super) fn note(&mut self, intent: Intent, is_point: bool, now_us: u64) {
         let is_known = self.others.contains(&intent.statement);
         if is_point && !is_known {
+            if intent.statement != self.latest {
+                (self.latest, self.before_us) = (intent.statement, self.until_us);
+            }
             self.until_us = now_us + COME_US;
         }
         if is_point || is_known || intent.statement == StatementId::NONE {
             return;
+        }
+        if intent.statement == self.latest {
+            self.until_us = self.before_us;
         }
         if self.others.len() == REMEMBERED {
             self.others.pop_front();
@@ -80,5 +89,11 @@ mod tests {
         }
         ask(&mut look_ups, Class::Point, statement, 0);
         assert!(look_ups.come(0), "it was forgotten");
+        ask(&mut look_ups, Class::Needed, statement, 0);
+        assert!(!look_ups.come(0), "it reads more, after all");
+        ask(&mut look_ups, Class::Point, StatementId::next(), 0);
+        ask(&mut look_ups, Class::Point, statement, 0);
+        ask(&mut look_ups, Class::Needed, StatementId::next(), 0);
+        assert!(look_ups.come(0), "another one reads pages only");
     }
 }
