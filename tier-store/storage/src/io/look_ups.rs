@@ -25,6 +25,10 @@ pub(super) struct LookUps {
 impl LookUps {
     /// Notes what is asked for.
     pub(super) fn note(&mut self, intent: Intent, is_point: bool, now_us: u64) {
+        // What belongs to no statement are second reads of what a statement reads.
+        if intent.statement == StatementId::NONE {
+            return;
+        }
         let is_known = self.others.contains(&intent.statement);
         if is_point && !is_known {
             if intent.statement != self.latest {
@@ -32,7 +36,7 @@ impl LookUps {
             }
             self.until_us = now_us + COME_US;
         }
-        if is_point || is_known || intent.statement == StatementId::NONE {
+        if is_point || is_known {
             return;
         }
         if intent.statement == self.latest {
@@ -70,7 +74,7 @@ mod tests {
         look_ups.note(of(Class::Point), true, 5);
         assert!(look_ups.come(COME_US + 4) && !look_ups.come(COME_US + 5));
         look_ups.note(Class::Point.into(), true, COME_US);
-        assert!(look_ups.come(COME_US + 5), "of no statement");
+        assert!(!look_ups.come(COME_US + 5), "of no statement");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use super::super::StatementId;
 use super::super::simulated::memory_file;
 use super::*;
 
@@ -108,7 +109,9 @@ fn a_look_up_is_expected_after_a_point() {
     let file = file();
     let reads = ask(&worker, Class::Needed, &file, 4, PAGE);
     assert!(!worker.look_ups_come(), "these are no points");
-    let points = ask(&worker, Class::Point, &file, 1, PAGE);
+    let intent = Intent { statement: StatementId::next(), ..Class::Point.into() };
+    let (points, request) = Request::new(intent.class, &worker.shared.stats, &worker.shared.pool, &file, &[(0, PAGE)]);
+    worker.shared.submit(intent, request);
     assert!(worker.look_ups_come());
     let past_us = now_us(&worker);
     expect_points(&worker, past_us);
