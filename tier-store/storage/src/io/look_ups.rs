@@ -4,59 +4,56 @@ use std::collections::VecDeque;
 
 use super::intent::{Intent, StatementId};
 
-/// So long after a look-up further ones are expected.
-const COME_US: u64 = 1_000_000;
+/// So many of them within [`WITHIN_US`] are worth that scans get less of the device.
+const FEWEST: usize = 4;
+const WITHIN_US: u64 = 1_000_000;
 /// Statements that are remembered as reading more than pages: more than run at once, mostly.
 const REMEMBERED: usize = 64;
 
 /// Looks at each read and write that comes.
 #[derive(Debug, Default)]
 pub(super) struct LookUps {
-    /// Until when look-ups are expected.
-    until_us: u64,
-    /// The statement that says so, and until when they were expected before it: it may go on to read more than pages.
-    latest: StatementId,
-    before_us: u64,
-    /// Statements that read or wrote more than pages, the latest last. The single pages that these read, such as rows that a
-    /// join has left, follow what they read in large: nobody makes room for them on the device.
+    /// The latest statements that have read points only, the last one last, and when each did so last.
+    latest: VecDeque<(StatementId, u64)>,
+    /// The latest statements that read or wrote more. The single pages that these read, such as rows that a join has left, follow
+    /// what they read in large: nobody makes room for them on the device.
     others: VecDeque<StatementId>,
 }
 
 impl LookUps {
-    /// Notes what is asked for.
+    /// Notes what is asked for. What belongs to no statement is no look-up: second reads of what some statement reads, and upkeep.
     pub(super) fn note(&mut self, intent: Intent, is_point: bool, now_us: u64) {
-        // What belongs to no statement are second reads of what a statement reads.
-        if intent.statement == StatementId::NONE {
+        let statement = intent.statement;
+        if statement == StatementId::NONE || self.others.contains(&statement) {
             return;
         }
-        let is_known = self.others.contains(&intent.statement);
-        if is_point && !is_known {
-            if intent.statement != self.latest {
-                (self.latest, self.before_us) = (intent.statement, self.until_us);
-            }
-            self.until_us = now_us + COME_US;
+        self.latest.retain(|(known, _)| *known != statement);
+        if is_point {
+            push(&mut self.latest, (statement, now_us), FEWEST);
+        } else {
+            push(&mut self.others, statement, REMEMBERED);
         }
-        if is_point || is_known {
-            return;
-        }
-        if intent.statement == self.latest {
-            self.until_us = self.before_us;
-        }
-        if self.others.len() == REMEMBERED {
-            self.others.pop_front();
-        }
-        self.others.push_back(intent.statement);
     }
 
-    /// Whether one came a short time ago, so that further ones are expected.
+    /// Whether enough of them came a short time ago, so that further ones are expected.
     pub(super) fn come(&self, now_us: u64) -> bool {
-        now_us < self.until_us
+        let first = self.latest.front().filter(|_| self.latest.len() == FEWEST);
+        first.is_some_and(|(_, at_us)| now_us < at_us + WITHIN_US)
     }
 
+    /// Lets look-ups come without an end, or none.
     #[cfg(test)]
-    pub(super) fn expect_until(&mut self, until_us: u64) {
-        self.until_us = until_us;
+    pub(super) fn expect(&mut self, expected: bool) {
+        self.latest.clear();
+        self.latest.extend(expected.then_some((StatementId::NONE, u64::MAX / 2)).into_iter().cycle().take(FEWEST));
     }
+}
+
+fn push<T>(latest: &mut VecDeque<T>, new: T, most: usize) {
+    if latest.len() == most {
+        latest.pop_front();
+    }
+    latest.push_back(new);
 }
 
 #[cfg(test)]
@@ -64,40 +61,41 @@ mod tests {
     use super::super::intent::Class;
     use super::*;
 
+    fn ask(look_ups: &mut LookUps, class: Class, statement: StatementId, now_us: u64) {
+        look_ups.note(Intent { statement, ..class.into() }, class == Class::Point, now_us);
+    }
+
     #[test]
-    fn further_look_ups_are_expected_for_a_second() {
+    fn further_look_ups_are_expected_while_some_come_within_a_second() {
         let mut look_ups = LookUps::default();
-        assert!(!look_ups.come(0));
-        let of = |class: Class| Intent { statement: StatementId::next(), ..class.into() };
-        look_ups.note(of(Class::Needed), false, 0);
-        assert!(!look_ups.come(0));
-        look_ups.note(of(Class::Point), true, 5);
-        assert!(look_ups.come(COME_US + 4) && !look_ups.come(COME_US + 5));
-        look_ups.note(Class::Point.into(), true, COME_US);
-        assert!(!look_ups.come(COME_US + 5), "of no statement");
+        for now_us in 0..4 {
+            assert!(!look_ups.come(now_us));
+            let statement = StatementId::next();
+            (0..3).for_each(|_| ask(&mut look_ups, Class::Point, statement, now_us));
+        }
+        assert!(look_ups.come(3) && look_ups.come(WITHIN_US - 1) && !look_ups.come(WITHIN_US));
+        ask(&mut look_ups, Class::Point, StatementId::NONE, WITHIN_US);
+        assert!(!look_ups.come(WITHIN_US), "of no statement");
+        ask(&mut look_ups, Class::Point, StatementId::next(), WITHIN_US);
+        assert!(look_ups.come(WITHIN_US), "four in the last second");
     }
 
     #[test]
     fn pages_of_statements_that_read_more_are_no_look_ups() {
         let mut look_ups = LookUps::default();
         let statement = StatementId::next();
-        let ask = |look_ups: &mut LookUps, class: Class, statement, now_us| {
-            look_ups.note(Intent { statement, ..class.into() }, class == Class::Point, now_us);
-        };
         ask(&mut look_ups, Class::Prefetch, statement, 0);
         ask(&mut look_ups, Class::Needed, StatementId::NONE, 0);
+        (1..FEWEST).for_each(|_| ask(&mut look_ups, Class::Point, StatementId::next(), 0));
         ask(&mut look_ups, Class::Point, statement, 0);
         assert!(!look_ups.come(0));
-        for _ in 0..REMEMBERED {
-            ask(&mut look_ups, Class::Needed, StatementId::next(), 0);
-        }
-        ask(&mut look_ups, Class::Point, statement, 0);
-        assert!(look_ups.come(0), "it was forgotten");
-        ask(&mut look_ups, Class::Needed, statement, 0);
+        let late = StatementId::next();
+        ask(&mut look_ups, Class::Point, late, 0);
+        assert!(look_ups.come(0));
+        ask(&mut look_ups, Class::Needed, late, 0);
         assert!(!look_ups.come(0), "it reads more, after all");
-        ask(&mut look_ups, Class::Point, StatementId::next(), 0);
-        ask(&mut look_ups, Class::Point, statement, 0);
-        ask(&mut look_ups, Class::Needed, StatementId::next(), 0);
-        assert!(look_ups.come(0), "another one reads pages only");
+        (0..REMEMBERED).for_each(|_| ask(&mut look_ups, Class::Write, StatementId::next(), 0));
+        ask(&mut look_ups, Class::Point, late, 0);
+        assert!(look_ups.come(0), "that was forgotten");
     }
 }

@@ -74,50 +74,48 @@ fn serve(worker: &mut Worker) -> Most {
     }
 }
 
-fn expect_points(worker: &Worker, until_us: u64) {
-    worker.shared.queue.lock().look_ups.expect_until(until_us);
-}
-
-fn now_us(worker: &Worker) -> u64 {
-    worker.shared.stats.clock.now_us()
+fn expect_look_ups(worker: &Worker, expected: bool) {
+    worker.shared.queue.lock().look_ups.expect(expected);
 }
 
 #[test]
-fn while_points_come_others_have_fewer_bytes_at_once() {
+fn while_look_ups_come_others_have_fewer_bytes_at_once() {
     let Some(mut worker) = worker() else { return };
     let file = file();
-    let mut served = |points_until_us: u64, beside_bytes: u64| {
+    let mut served = |look_ups_come: bool, beside_bytes: u64| {
         worker.shared.depth.set_beside_points(beside_bytes);
         let reads = ask(&worker, Class::Prefetch, &file, 32, MIB);
-        expect_points(&worker, points_until_us);
+        expect_look_ups(&worker, look_ups_come);
         let most = serve(&mut worker);
         assert!(reads.into_iter().all(|read| read.wait().is_ok_and(|bytes| bytes.as_slice().len() == MIB)));
         most
     };
     let without = Most { bytes: 8 << 20, piece_bytes: 1 << 20 };
     let beside = |bytes| Most { bytes, piece_bytes: 256 << 10 };
-    assert_eq!(served(0, Depth::BESIDE_POINTS), without, "no point ever came");
-    assert_eq!(served(1, Depth::BESIDE_POINTS), without, "the last one came long ago");
-    assert_eq!(served(u64::MAX, Depth::BESIDE_POINTS), beside(256 << 10), "one came in the last second");
-    assert_eq!(served(u64::MAX, 512 << 10), beside(512 << 10));
-    assert_eq!(served(u64::MAX, 64 << 20), beside(8 << 20), "never more than without points");
+    assert_eq!(served(false, Depth::BESIDE_POINTS), without);
+    assert_eq!(served(true, Depth::BESIDE_POINTS), beside(256 << 10));
+    assert_eq!(served(true, 512 << 10), beside(512 << 10));
+    assert_eq!(served(true, 64 << 20), beside(8 << 20), "never more than without points");
 }
 
 #[test]
-fn a_look_up_is_expected_after_a_point() {
+fn look_ups_are_noticed_as_they_come() {
     let Some(mut worker) = worker() else { return };
     let file = file();
-    let reads = ask(&worker, Class::Needed, &file, 4, PAGE);
-    assert!(!worker.look_ups_come(), "these are no points");
-    let intent = Intent { statement: StatementId::next(), ..Class::Point.into() };
-    let (points, request) = Request::new(intent.class, &worker.shared.stats, &worker.shared.pool, &file, &[(0, PAGE)]);
-    worker.shared.submit(intent, request);
+    let mut reads = ask(&worker, Class::Needed, &file, 4, PAGE);
+    let shared = Arc::clone(&worker.shared);
+    for _ in 0..4 {
+        assert!(!worker.look_ups_come());
+        let intent = Intent { statement: StatementId::next(), ..Class::Point.into() };
+        let (handles, request) = Request::new(intent.class, &shared.stats, &shared.pool, &file, &[(0, PAGE)]);
+        shared.submit(intent, request);
+        reads.extend(handles);
+    }
     assert!(worker.look_ups_come());
-    let past_us = now_us(&worker);
-    expect_points(&worker, past_us);
+    expect_look_ups(&worker, false);
     assert!(!worker.look_ups_come());
     serve(&mut worker);
-    assert!(reads.into_iter().chain(points).all(|read| read.wait().is_ok()));
+    assert!(reads.into_iter().all(|read| read.wait().is_ok()));
 }
 
 #[test]
@@ -125,12 +123,12 @@ fn points_overtake_a_read_that_has_begun_and_stop_nobody() {
     let Some(mut worker) = worker() else { return };
     let file = file();
     let large = ask(&worker, Class::Prefetch, &file, 4, 8 * MIB);
-    expect_points(&worker, u64::MAX);
+    expect_look_ups(&worker, true);
     worker.issue();
     assert_eq!((worker.points.bytes, worker.others.bytes as u64), (0, Depth::BESIDE_POINTS));
     // More of them than the kernel gets at once: others keep some of the pieces.
     let points = ask(&worker, Class::Point, &file, 2 * DEPTH, PAGE);
-    expect_points(&worker, u64::MAX);
+    expect_look_ups(&worker, true);
     worker.issue();
     assert_eq!((worker.points.pieces, worker.others.bytes as u64), (MOST_POINTS, Depth::BESIDE_POINTS));
     serve(&mut worker);
@@ -146,7 +144,7 @@ fn a_raised_read_goes_to_the_kernel_before_those_of_its_old_class() {
     engine.raise(Class::Needed.into(), &reads[2]);
     // Of others than points the kernel has one read at once.
     worker.shared.depth.set_beside_points(MIB as u64);
-    expect_points(&worker, u64::MAX);
+    expect_look_ups(&worker, true);
     worker.issue();
     let running: Vec<Piece> = pieces(&worker, false).collect();
     let first_byte = |piece: &Piece| worker.operations[piece.operation].as_ref().unwrap().request.first_byte();
