@@ -1,4 +1,4 @@
-//! Whether look-ups come: statements that read single pages and nothing else.
+//! Whether look-ups come: statements that read a few single pages and nothing else.
 
 use std::collections::VecDeque;
 
@@ -7,29 +7,43 @@ use super::intent::{Intent, StatementId};
 /// So many of them within [`WITHIN_US`] are worth that scans get less of the device.
 const FEWEST: usize = 4;
 const WITHIN_US: u64 = 1_000_000;
-/// Statements that are remembered as reading more than pages: more than run at once, mostly.
+/// A look-up reads no more pages than these: a row of some dozen columns.
+const MOST_READS: usize = 48;
+/// Statements that are remembered as reading more: more than run at once, mostly.
 const REMEMBERED: usize = 64;
 
 /// Looks at each read and write that comes.
 #[derive(Debug, Default)]
 pub(super) struct LookUps {
-    /// The latest statements that have read points only, the last one last, and when each did so last.
-    latest: VecDeque<(StatementId, u64)>,
-    /// The latest statements that read or wrote more. The single pages that these read, such as rows that a join has left, follow
-    /// what they read in large: nobody makes room for them on the device.
+    /// The last look-ups, the latest one last.
+    latest: VecDeque<LookUp>,
+    /// The last statements that read or wrote more. The single pages that these read, such as rows that a join has left,
+    /// follow what they read in large: nobody makes room for them on the device.
     others: VecDeque<StatementId>,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct LookUp {
+    statement: StatementId,
+    /// When it read last.
+    at_us: u64,
+    /// Pages that it has read.
+    reads: usize,
+}
+
 impl LookUps {
-    /// Notes what is asked for. What belongs to no statement is no look-up: second reads of what some statement reads, and upkeep.
-    pub(super) fn note(&mut self, intent: Intent, is_point: bool, now_us: u64) {
+    /// Notes some reads or writes. What belongs to no statement is no look-up: second reads of what some statement reads, and
+    /// upkeep.
+    pub(super) fn note(&mut self, intent: Intent, is_point: bool, reads: usize, now_us: u64) {
         let statement = intent.statement;
         if statement == StatementId::NONE || self.others.contains(&statement) {
             return;
         }
-        self.latest.retain(|(known, _)| *known != statement);
-        if is_point {
-            push(&mut self.latest, (statement, now_us), FEWEST);
+        let known = self.latest.iter().position(|known| known.statement == statement);
+        let before = known.and_then(|place| self.latest.remove(place)).map_or(0, |known| known.reads);
+        let reads = before + reads;
+        if is_point && reads <= MOST_READS {
+            push(&mut self.latest, LookUp { statement, at_us: now_us, reads }, FEWEST);
         } else {
             push(&mut self.others, statement, REMEMBERED);
         }
@@ -38,14 +52,14 @@ impl LookUps {
     /// Whether enough of them came a short time ago, so that further ones are expected.
     pub(super) fn come(&self, now_us: u64) -> bool {
         let first = self.latest.front().filter(|_| self.latest.len() == FEWEST);
-        first.is_some_and(|(_, at_us)| now_us < at_us + WITHIN_US)
+        first.is_some_and(|first| now_us < first.at_us + WITHIN_US)
     }
 
     /// Lets look-ups come without an end, or none.
     #[cfg(test)]
     pub(super) fn expect(&mut self, expected: bool) {
-        self.latest.clear();
-        self.latest.extend(expected.then_some((StatementId::NONE, u64::MAX / 2)).into_iter().cycle().take(FEWEST));
+        let endless = LookUp { statement: StatementId::NONE, at_us: u64::MAX / 2, reads: 1 };
+        self.latest = if expected { [endless; FEWEST].into() } else { VecDeque::new() };
     }
 }
 
@@ -62,7 +76,7 @@ mod tests {
     use super::*;
 
     fn ask(look_ups: &mut LookUps, class: Class, statement: StatementId, now_us: u64) {
-        look_ups.note(Intent { statement, ..class.into() }, class == Class::Point, now_us);
+        look_ups.note(Intent { statement, ..class.into() }, class == Class::Point, 1, now_us);
     }
 
     #[test]
@@ -95,7 +109,9 @@ mod tests {
         ask(&mut look_ups, Class::Needed, late, 0);
         assert!(!look_ups.come(0), "it reads more, after all");
         (0..REMEMBERED).for_each(|_| ask(&mut look_ups, Class::Write, StatementId::next(), 0));
-        ask(&mut look_ups, Class::Point, late, 0);
+        (0..MOST_READS).for_each(|_| ask(&mut look_ups, Class::Point, late, 0));
         assert!(look_ups.come(0), "that was forgotten");
+        ask(&mut look_ups, Class::Point, late, 0);
+        assert!(!look_ups.come(0), "too many pages");
     }
 }

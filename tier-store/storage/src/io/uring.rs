@@ -114,8 +114,10 @@ impl Shared {
         let is_point = queue.waiting.is_point(intent);
         let is_first_point = is_point && !queue.waiting.has_point();
         let is_news = is_first_point || queue.waiting.len() == 0;
+        let waiting = queue.waiting.len();
         requests.for_each(|request| queue.waiting.push(intent, request.len as u64, request));
-        queue.look_ups.note(intent, is_point, self.stats.clock.now_us());
+        let reads = queue.waiting.len() - waiting;
+        queue.look_ups.note(intent, is_point, reads, self.stats.clock.now_us());
         // A queue that was not empty has been signalled already, and the thread has not emptied it yet.
         let must_signal = is_news && queue.asleep;
         queue.arrived |= is_news;
