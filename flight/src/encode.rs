@@ -1,7 +1,7 @@
 //! Encodes results: an engine's stream of batches becomes a stream of Flight messages.
 //!
-//! Messages are made one at a time when the transport asks for them, so a slow client holds at most one batch and one
-//! message. Batches are sliced without a copy to about the target size, and values are sent from where they lie
+//! Messages are made one at a time when the transport asks for them, so a slow client holds at most one batch and what one
+//! message refers to. Batches are sliced without a copy to about the target size, and values are sent from where they lie
 //! ([`results`](crate::results)), but for columns whose type must change, and for small messages. The schema is sent
 //! first. A result without rows is sent as one empty batch, because JDBC's driver lists the columns of a stream without
 //! batches twice.

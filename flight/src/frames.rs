@@ -20,6 +20,8 @@ use crate::bodies::{BODY_KEY, shared};
 
 /// Pieces of fewer bytes are copied together: each piece is a frame, and a system call.
 const SMALL_BYTES: usize = 16 << 10;
+/// A piece of a larger allocation is copied unless it is a quarter of it: a client that does not read would keep all of it.
+const MOST_SHARED_BYTES: usize = 8 << 20;
 /// Bytes before the metadata of an IPC message: a marker and the length.
 const IPC_PREFIX_BYTES: usize = 8;
 
@@ -74,7 +76,7 @@ impl IpcMessage {
         }
         let mut frames = Vec::new();
         for piece in body {
-            if piece.len() < SMALL_BYTES {
+            if piece.len() < SMALL_BYTES || piece.capacity() > MOST_SHARED_BYTES.max(4 * piece.len()) {
                 small.extend_from_slice(&piece);
                 continue;
             }

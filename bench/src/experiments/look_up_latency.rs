@@ -23,7 +23,7 @@ use crate::streams::{self, Statement};
 const SCANS: usize = 4;
 const SECONDS: u64 = 30;
 const QUICK_SECONDS: u64 = 2;
-/// Scans run for so long before they are measured. The queue expects points for a second after the last one.
+/// Scans run for so long before they are measured. The queue expects further look-ups for a second at most.
 const PAUSE: Duration = Duration::from_millis(1_200);
 /// Bytes of others that run beside points: the default, which is the least, more, and as many as without points.
 const BESIDE_BYTES: [u64; 4] = [Depth::BESIDE_POINTS, 512 << 10, 1 << 20, 8 << 20];

@@ -655,7 +655,9 @@ impl Engine {
         T: Send + 'static,
     {
         let work = HeapAccount::carry(work);
-        self.blocking(move || with_priority(Priority::Planning, work)?).await
+        // The thread that waits computes nothing, so it works for no account.
+        let wait = move || with_priority(Priority::Planning, work)?;
+        self.options.cpu.spawn_blocking(wait).await.unwrap_or_else(|e| Err(tasks::join_error(&e)))
     }
 }
 

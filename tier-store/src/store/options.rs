@@ -99,7 +99,7 @@ pub struct StoreOptions {
     pub io: Option<Arc<dyn BlockIo>>,
     /// The order in which it serves reads.
     pub io_rules: IoRules,
-    /// Bytes of other reads and writes that run at once while reads of class `point` come ([`Depth::beside_points`]).
+    /// Bytes of other reads and writes that run at once while look-ups come ([`Depth::beside_points`]).
     pub io_beside_points_bytes: u64,
     /// Source of time.
     pub clock: Arc<dyn Clock>,

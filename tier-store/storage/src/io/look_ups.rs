@@ -7,9 +7,9 @@ use super::intent::{Intent, StatementId};
 /// So many of them within [`WITHIN_US`] are worth that scans get less of the device.
 const FEWEST: usize = 4;
 const WITHIN_US: u64 = 1_000_000;
-/// A look-up reads no more pages than these: a row of some dozen columns.
+/// A look-up asks for no more reads than these: a row of some dozen columns.
 const MOST_READS: usize = 48;
-/// Statements that are remembered as reading more: more than run at once, mostly.
+/// Statements that are remembered, of either kind: more than run at once, mostly.
 const REMEMBERED: usize = 64;
 
 /// Looks at each read and write that comes.
@@ -27,7 +27,7 @@ struct LookUp {
     statement: StatementId,
     /// When it read last.
     at_us: u64,
-    /// Pages that it has read.
+    /// Reads that it has asked for.
     reads: usize,
 }
 
@@ -43,7 +43,7 @@ impl LookUps {
         let before = known.and_then(|place| self.latest.remove(place)).map_or(0, |known| known.reads);
         let reads = before + reads;
         if is_point && reads <= MOST_READS {
-            push(&mut self.latest, LookUp { statement, at_us: now_us, reads }, FEWEST);
+            push(&mut self.latest, LookUp { statement, at_us: now_us, reads }, REMEMBERED);
         } else {
             push(&mut self.others, statement, REMEMBERED);
         }
@@ -51,7 +51,7 @@ impl LookUps {
 
     /// Whether enough of them came a short time ago, so that further ones are expected.
     pub(super) fn come(&self, now_us: u64) -> bool {
-        let first = self.latest.front().filter(|_| self.latest.len() == FEWEST);
+        let first = self.latest.len().checked_sub(FEWEST).and_then(|place| self.latest.get(place));
         first.is_some_and(|first| now_us < first.at_us + WITHIN_US)
     }
 
@@ -109,9 +109,29 @@ mod tests {
         ask(&mut look_ups, Class::Needed, late, 0);
         assert!(!look_ups.come(0), "it reads more, after all");
         (0..REMEMBERED).for_each(|_| ask(&mut look_ups, Class::Write, StatementId::next(), 0));
+        assert!(!look_ups.come(0));
         (0..MOST_READS).for_each(|_| ask(&mut look_ups, Class::Point, late, 0));
         assert!(look_ups.come(0), "that was forgotten");
         ask(&mut look_ups, Class::Point, late, 0);
         assert!(!look_ups.come(0), "too many pages");
+    }
+
+    #[test]
+    fn statements_that_read_many_pages_in_turn_are_no_look_ups() {
+        let mut look_ups = LookUps::default();
+        let statements: Vec<_> = (0..2 * FEWEST).map(|_| StatementId::next()).collect();
+        for _ in 0..=MOST_READS {
+            statements.iter().for_each(|statement| ask(&mut look_ups, Class::Point, *statement, 0));
+        }
+        assert!(!look_ups.come(0));
+        for _ in 0..FEWEST {
+            ask(&mut look_ups, Class::Point, StatementId::next(), 0);
+            // Scans begin with small reads.
+            ask(&mut look_ups, Class::Point, StatementId::next(), 0);
+            let scan = StatementId::next();
+            ask(&mut look_ups, Class::Point, scan, 0);
+            ask(&mut look_ups, Class::Prefetch, scan, 0);
+        }
+        assert!(look_ups.come(0));
     }
 }

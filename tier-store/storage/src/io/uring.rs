@@ -35,7 +35,7 @@ use super::{
     set_priority,
 };
 
-/// The largest piece while points come.
+/// The largest piece while look-ups come.
 const PIECE_BESIDE_POINTS_BYTES: usize = 256 << 10;
 /// Pieces given to the kernel at once.
 const DEPTH: usize = 64;
