@@ -11,9 +11,13 @@ use tokio::runtime::Runtime;
 
 use super::*;
 
+/// The stack of a thread, as the server has it: plans of nested expressions are recursive.
+const STACK_BYTES: usize = 64 << 20;
+
 /// A server with two tables, and the runtime that it runs on.
 fn start() -> (Runtime, Server) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).thread_stack_size(STACK_BYTES).enable_all().build().unwrap();
     let server = runtime.block_on(async {
         let server = Server::new();
         server.run("CREATE TABLE t (a BIGINT, s VARCHAR)").await.unwrap();
@@ -21,6 +25,15 @@ fn start() -> (Runtime, Server) {
         server
     });
     (runtime, server)
+}
+
+/// Runs a harness on a thread with the stack that a server's threads have.
+fn on_large_stack(harness: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("fuzz".into()).stack_size(STACK_BYTES);
+        let thread = thread.spawn_scoped(scope, harness).unwrap();
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }
 
 /// Drops a server where it may still start tasks.
@@ -86,14 +99,16 @@ const WORDS: &[&str] = &[
 
 #[test]
 fn plans() {
-    let (runtime, server) = start();
-    let plan = |text: &str| runtime.block_on(server.session.prepare(text)).is_ok();
-    let examples = QUERIES.iter().map(|sql| sql.as_bytes().to_vec()).collect();
-    fuzz!("SQL to plans", Inputs::stateful(300, 1_000_000), examples, |input: &[u8]| {
-        let is_sentence = plan(&sentence(input, WORDS));
-        plan(&String::from_utf8_lossy(input)) || is_sentence
+    on_large_stack(|| {
+        let (runtime, server) = start();
+        let plan = |text: &str| runtime.block_on(server.session.prepare(text)).is_ok();
+        let examples = QUERIES.iter().map(|sql| sql.as_bytes().to_vec()).collect();
+        fuzz!("SQL to plans", Inputs::stateful(300, 1_000_000), examples, |input: &[u8]| {
+            let is_sentence = plan(&sentence(input, WORDS));
+            plan(&String::from_utf8_lossy(input)) || is_sentence
+        });
+        stop(&runtime, server);
     });
-    stop(&runtime, server);
 }
 
 fn rows() -> RecordBatch {
