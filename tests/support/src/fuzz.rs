@@ -1,9 +1,10 @@
 //! Fuzz harnesses: decoders that must take any bytes, within a second and 64 MiB.
 //!
 //! A harness is a plain test: `fuzz!("name", Inputs::stateless(2_000, 1_000_000), examples, decode)`. `decode` gets bytes
-//! and says whether they were valid. [`bolero`] draws the inputs, after those of the folder `__fuzz__/<test>/corpus` beside the file of
-//! the test, and shrinks one that fails. Each input is decoded as it is, and once more as a recipe for damage to one of the
-//! examples, which are valid: random bytes alone seldom come past the first check.
+//! and says whether they were valid. Inputs are those of the folder `__fuzz__/<test>/corpus` beside the file of the test, and random
+//! ones: in a usual run the same each time, so that it passes or fails for what was changed and not by chance; in a deep run
+//! those that [`bolero`] draws, which also shrinks one that fails. Each input is decoded as it is, and once more as a recipe for
+//! damage to one of the examples, which are valid: random bytes alone seldom come past the first check.
 //!
 //! ```text
 //! cargo test ..                             some seconds in all
@@ -28,6 +29,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use bolero;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use terrace_heap::HeapAccount;
 
 use crate::depth::{by_depth, is_deep};
@@ -75,24 +78,23 @@ const NUMBERS: [u64; 16] = [
 #[derive(Debug, Clone, Copy)]
 pub struct Inputs {
     count: usize,
+    /// Whether they are drawn anew in each run.
+    are_drawn: bool,
     is_stateless: bool,
 }
 
 impl Inputs {
     /// For code that keeps nothing between two inputs: this many in a usual and in a deep run.
     pub fn stateless(default: usize, deep: usize) -> Self {
-        Self { count: wanted(default, deep), is_stateless: true }
+        Self { is_stateless: true, ..Self::stateful(default, deep) }
     }
 
     /// For code that may keep something, such as sessions, within bounds of its own.
     pub fn stateful(default: usize, deep: usize) -> Self {
-        Self { count: wanted(default, deep), is_stateless: false }
+        let asked = setting("TERRACE_TEST_FUZZ_INPUTS").and_then(|count| usize::try_from(count).ok());
+        let count = asked.unwrap_or_else(|| by_depth(default, deep));
+        Self { count, are_drawn: is_deep() || asked.is_some(), is_stateless: false }
     }
-}
-
-fn wanted(default: usize, deep: usize) -> usize {
-    let asked = setting("TERRACE_TEST_FUZZ_INPUTS").and_then(|count| usize::try_from(count).ok());
-    asked.unwrap_or_else(|| by_depth(default, deep))
 }
 
 /// Runs a harness: its name, its [`Inputs`], examples that `decode` finds valid, and `decode`.
@@ -100,9 +102,10 @@ fn wanted(default: usize, deep: usize) -> usize {
 macro_rules! fuzz {
     ($name:expr, $inputs:expr, $examples:expr, $decode:expr) => {{
         let harness = $crate::fuzz::Harness::new($name, $inputs, $examples, $decode);
+        harness.accept_usual_inputs();
         let shared = ::std::panic::AssertUnwindSafe(&harness);
         $crate::fuzz::bolero::check!()
-            .with_iterations(harness.count())
+            .with_iterations(harness.drawn_count())
             .with_max_len($crate::fuzz::MOST_INPUT_BYTES)
             .for_each(|input: &[u8]| shared.accept(input));
         harness.finish();
@@ -157,8 +160,7 @@ impl<'a> Harness<'a> {
             left_bytes: 0,
             resident_bytes: None,
         };
-        let is_long = is_deep() || setting("TERRACE_TEST_FUZZ_INPUTS").is_some();
-        let latest = is_long.then(|| input_path(name, "latest")).and_then(|path| File::create(path).ok());
+        let latest = inputs.are_drawn.then(|| input_path(name, "latest")).and_then(|path| File::create(path).ok());
         let decode = Box::new(decode);
         let measured = RefCell::new(measured);
         let told = Cell::new(Instant::now());
@@ -169,9 +171,20 @@ impl<'a> Harness<'a> {
         harness
     }
 
-    /// How many inputs it takes.
-    pub fn count(&self) -> usize {
-        self.inputs.count
+    /// How many inputs it takes that are drawn anew.
+    pub fn drawn_count(&self) -> usize {
+        if self.inputs.are_drawn { self.inputs.count } else { 0 }
+    }
+
+    /// Decodes the inputs of a usual run, which are the same each time.
+    pub fn accept_usual_inputs(&self) {
+        for at in self.drawn_count()..self.inputs.count {
+            let mut random = StdRng::seed_from_u64(at as u64);
+            let mut input = vec![0; random.random_range(0..=MOST_INPUT_BYTES)];
+            random.fill(input.as_mut_slice());
+            let _named = NamedWhenItFails { name: self.name, input: &input };
+            self.accept(&input);
+        }
     }
 
     /// Decodes an input, and the example that it damages.
@@ -245,6 +258,24 @@ impl<'a> Harness<'a> {
             assert!(after <= before + before / 20, "resident memory grew: {before} to {after} bytes; {report}");
         }
     }
+}
+
+/// Prints an input in whose decoding a test panics.
+struct NamedWhenItFails<'a> {
+    name: &'a str,
+    input: &'a [u8],
+}
+
+impl Drop for NamedWhenItFails<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{} failed for the bytes {}", self.name, hex(self.input));
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The folder of inputs that ended or stopped a process: the folder for temporary files.

@@ -91,7 +91,11 @@ impl<'a> Reader<'a> {
         let validity = self.validity(rows, nulls)?;
         let (buffers, children) = match data_type {
             D::Boolean => (vec![self.sized(rows.div_ceil(8), 1)?], vec![]),
-            D::FixedSizeBinary(width) => (vec![self.values(rows, usize::try_from(*width).unwrap_or(0), 1)?], vec![]),
+            D::FixedSizeBinary(width) => {
+                // The layouts of `arrow-data` panic for a negative width.
+                let width = usize::try_from(*width).map_err(|_| corrupt(format!("values of {width} bytes")))?;
+                (vec![self.values(rows, width, 1)?], vec![])
+            }
             D::Utf8 | D::Binary => (self.bytes::<i32>(rows)?, vec![]),
             D::LargeUtf8 | D::LargeBinary => (self.bytes::<i64>(rows)?, vec![]),
             D::Utf8View | D::BinaryView => (self.views(rows)?, vec![]),

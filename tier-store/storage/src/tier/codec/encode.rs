@@ -396,6 +396,10 @@ impl Shape {
         use DataType as D;
         self.nodes += 1;
         match data_type {
+            // Schemas of others may say so; the layouts of `arrow-data` panic for it.
+            D::FixedSizeBinary(width) | D::FixedSizeList(_, width) if *width < 0 => {
+                return Err(Error::Unsupported(format!("type {data_type}")));
+            }
             D::Null => {}
             D::Utf8 | D::Binary | D::LargeUtf8 | D::LargeBinary => self.buffers += 3,
             D::Utf8View | D::BinaryView => {
