@@ -1,6 +1,7 @@
-//! What a user may do: the answers to 'may this one do that, there?'.
+//! What a caller may do: the answers to 'may this one do that, there?'.
 //!
-//! An [`Authority`] holds the grants of one moment. [`crate::Users::authority`] makes it; that of a superuser takes no memory.
+//! An [`Authority`] holds the grants of one moment. [`crate::Users::authority`] makes it; that of a superuser takes no memory. Who shows
+//! a token with a scope may do what both the user's rights and the [`Scope`] allow; who owns something, is no question then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,13 +10,19 @@ use terrace_model::TableName;
 
 use crate::grants::{Grants, PUBLIC};
 use crate::right::{Right, Securable};
+use crate::scope::Scope;
 
 /// The schema whose names everybody may see, as in PostgreSQL.
 const PUBLIC_SCHEMA: &str = PUBLIC;
 
-/// What a user may do.
+/// What a caller may do.
 #[derive(Debug, Clone)]
-pub struct Authority(Option<Arc<Limited>>);
+pub struct Authority {
+    /// The rights of the user; `None`: everything is allowed.
+    limits: Option<Arc<Limited>>,
+    /// What the caller's token is for; `None`: all that the user may do.
+    scope: Option<Arc<Scope>>,
+}
 
 /// The rights of one who is no superuser.
 #[derive(Debug)]
@@ -28,27 +35,33 @@ struct Limited {
 
 impl Authority {
     /// Everything is allowed.
-    pub const EVERYTHING: Self = Self(None);
+    pub const EVERYTHING: Self = Self { limits: None, scope: None };
 
     /// The rights of a user or role that is no superuser.
     pub(crate) fn limited(user: &str, grants: Arc<Grants>) -> Self {
         let holders = grants.holders(user);
-        Self(Some(Arc::new(Limited { user: user.to_owned(), holders, grants })))
+        Self { limits: Some(Arc::new(Limited { user: user.to_owned(), holders, grants })), scope: None }
+    }
+
+    /// What of it a token may do.
+    pub(crate) fn within(self, scope: Arc<Scope>) -> Self {
+        Self { scope: Some(scope), ..self }
     }
 
     /// Whether everything is allowed.
     pub fn is_unlimited(&self) -> bool {
-        self.0.is_none()
+        self.limits.is_none() && self.scope.is_none()
     }
 
-    /// Whether what belongs to this user is shown: it is the own name, or everything is allowed.
+    /// Whether what belongs to this user is shown: it is the own name, or everything is allowed. A scope shows nothing of this.
     pub fn is_self(&self, user: &str) -> bool {
-        self.0.as_ref().is_none_or(|limited| limited.user == user)
+        self.scope.is_none() && self.limits.as_ref().is_none_or(|limited| limited.user == user)
     }
 
-    /// Whether the rights of this name are held: it is the own one, a role or PUBLIC, or everything is allowed.
+    /// Whether all rights of this name are held: it is the own one, a role or PUBLIC, or everything is allowed; and no scope takes
+    /// some away.
     pub fn holds(&self, name: &str) -> bool {
-        self.0.as_ref().is_none_or(|limited| limited.holders.contains(name))
+        self.scope.is_none() && self.limits.as_ref().is_none_or(|limited| limited.holders.contains(name))
     }
 
     /// Whether the right is held on the object or on what holds it, or one of these is owned.
@@ -66,7 +79,7 @@ impl Authority {
         self.is_unlimited() || self.may(right, &Securable::Server)
     }
 
-    /// Whether the object or what holds it is owned.
+    /// Whether the object or what holds it is owned; a token with a scope does nothing that takes an owner.
     pub fn owns(&self, object: &Securable) -> bool {
         self.may_any(object, |_| false)
     }
@@ -88,11 +101,15 @@ impl Authority {
 
     /// Whether lists show a schema: some right is held on it, or on something in it.
     pub fn sees_schema(&self, schema: &str) -> bool {
-        let Some(limited) = &self.0 else { return true };
+        if self.sees_names_in(schema) {
+            return true;
+        }
         let first = Securable::Table(TableName::new(schema, ""));
-        let in_schema = limited.grants.objects.range(first..);
-        let mut in_schema = in_schema.take_while(|(object, _)| object.schema() == Some(schema));
-        self.sees_names_in(schema) || in_schema.any(|(object, _)| self.may_any(object, |_| true))
+        let granted = self.limits.iter().flat_map(|limited| limited.grants.objects.range(first.clone()..));
+        let granted = granted.map(|(object, _)| object).take_while(|object| object.schema() == Some(schema));
+        let scoped = self.scope.iter().flat_map(|scope| scope.objects());
+        let scoped = scoped.filter(|object| object.schema() == Some(schema));
+        granted.chain(scoped).any(|object| self.may_any(object, |_| true))
     }
 
     /// Whether it may be known which names there are in a schema.
@@ -102,7 +119,18 @@ impl Authority {
 
     /// Whether a right that `is_wanted` is held on the object or on what holds it, or one of these is owned.
     fn may_any(&self, object: &Securable, is_wanted: impl Fn(Right) -> bool) -> bool {
-        let Some(limited) = &self.0 else { return true };
+        match &self.scope {
+            None => self.user_may(object, is_wanted),
+            Some(scope) => {
+                let mut usable = scope.rights_on(object).into_iter().filter(|right| is_wanted(*right));
+                usable.any(|right| self.user_may(object, |held| held == right))
+            }
+        }
+    }
+
+    /// [`Authority::may_any`] without a scope.
+    fn user_may(&self, object: &Securable, is_wanted: impl Fn(Right) -> bool) -> bool {
+        let Some(limited) = &self.limits else { return true };
         let mut next = Some(object.clone());
         while let Some(object) = next {
             let owner = limited.grants.owner(&object);

@@ -14,6 +14,7 @@
 //! - `principal`: for whom a call is made
 //! - `record`: what is stored of users, tokens and rights
 //! - `right`: rights, and what they are held on
+//! - `scope`: what a token is for
 //! - `secret`: random secrets, and their fingerprints
 //! - `remembered`: passwords that were right a moment ago
 //! - `signatures`: signatures of JWT
@@ -33,6 +34,7 @@ mod principal;
 mod record;
 mod remembered;
 mod right;
+mod scope;
 mod secret;
 mod signatures;
 mod users;
@@ -46,5 +48,6 @@ pub use jwt::{JwtAlgorithms, JwtRules};
 pub use principal::{ANONYMOUS, Principal};
 pub use record::{MemoryRecords, Records};
 pub use right::{Right, Securable};
+pub use scope::Scope;
 pub use secret::random_secret;
 pub use users::{Granted, Granting, NewToken, NewUser, Owner, Role, Token, User, UserChange, Users, WhichRights};

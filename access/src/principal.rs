@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::scope::Scope;
+
 /// Name of the user where a server is open and the client gave none.
 pub const ANONYMOUS: &str = "anonymous";
 
@@ -11,10 +13,12 @@ pub const ANONYMOUS: &str = "anonymous";
 pub struct Principal {
     /// Name of the user.
     pub user: String,
-    /// Whether the user may do everything, such as make, change and drop users.
+    /// Whether everything is allowed, such as to make, change and drop users: a superuser, not by a token with a scope.
     pub is_superuser: bool,
     /// Whether all changes are refused: the token is for reading only.
     pub is_read_only: bool,
+    /// What the token is for; `None`: all that its user may do.
+    pub(crate) scope: Option<Arc<Scope>>,
     pub(crate) proof: Proof,
 }
 
@@ -63,10 +67,15 @@ impl PartialEq for Expiry {
 impl Eq for Expiry {}
 
 impl Principal {
+    /// A user who showed something that is for all that the user may do.
+    pub(crate) fn new(user: &str, is_superuser: bool, proof: Proof) -> Self {
+        Self { user: user.to_owned(), is_superuser, is_read_only: false, scope: None, proof }
+    }
+
     /// Whoever calls an open server; everything is allowed as long as it is open.
     pub fn anonymous(user: &str) -> Self {
-        let user = if user.is_empty() { ANONYMOUS } else { user }.to_owned();
-        Self { user, is_superuser: true, is_read_only: false, proof: Proof::None }
+        let user = if user.is_empty() { ANONYMOUS } else { user };
+        Self::new(user, true, Proof::None)
     }
 
     /// A program that has the engine inside; everything is allowed.
@@ -98,6 +107,11 @@ impl Principal {
             Proof::Token { .. } => "token",
             Proof::Jwt { .. } => "jwt",
         }
+    }
+
+    /// What the token is for that was shown; `None`: all that its user may do.
+    pub fn scope(&self) -> Option<&Arc<Scope>> {
+        self.scope.as_ref()
     }
 
     /// The name of the token of this server that was shown, if one was.

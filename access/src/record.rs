@@ -1,6 +1,7 @@
 //! What is stored of users, tokens, roles and rights: JSON under a kind and a name. No record holds a secret.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -9,6 +10,7 @@ use terrace_model::Result as StoreResult;
 
 use crate::error::{AccessError, Result};
 use crate::right::{Right, Securable};
+use crate::scope::Scope;
 
 /// Where records are kept: the catalog.
 pub trait Records: Send + Sync {
@@ -53,8 +55,10 @@ impl Records for MemoryRecords {
 
 /// Kind of the records of users; their names are those of the users.
 pub(crate) const USER: &str = "user";
-/// Kind of the records of tokens; their names are `user/token`.
+/// Kind of the records of tokens for all that their users may do; their names are `user/token`.
 pub(crate) const TOKEN: &str = "token";
+/// Kind of the records of tokens with a scope. Older servers, which know no scopes, do not read them: they let none of these in.
+pub(crate) const SCOPED_TOKEN: &str = "scoped_token";
 
 /// Kind of the records of roles; their names are those of the roles.
 pub(crate) const ROLE: &str = "role";
@@ -85,12 +89,20 @@ pub(crate) struct TokenRecord {
     pub(crate) name: String,
     pub(crate) fingerprint: String,
     pub(crate) is_read_only: bool,
+    /// What it is for; `None`: all that its user may do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) scope: Option<Arc<Scope>>,
     pub(crate) made_unix_us: u64,
     /// `None`: never.
     pub(crate) expires_unix_us: Option<u64>,
 }
 
 impl TokenRecord {
+    /// The kind of its record.
+    pub(crate) fn kind(&self) -> &'static str {
+        if self.scope.is_some() { SCOPED_TOKEN } else { TOKEN }
+    }
+
     /// The name of its record.
     pub(crate) fn key(&self) -> String {
         token_key(&self.user, &self.name)

@@ -22,8 +22,9 @@ use crate::error::{AccessError, LoginError, Result};
 use crate::grants::Grants;
 use crate::issuer::Issuer;
 use crate::principal::{Principal, Proof};
-use crate::record::{Records, TOKEN, TokenRecord, USER, UserRecord, load, store, token_key};
+use crate::record::{Records, SCOPED_TOKEN, TOKEN, TokenRecord, USER, UserRecord, load, store, token_key};
 use crate::remembered::Remembered;
+use crate::scope::Scope;
 use crate::secret::{new_token, random_secret, token_fingerprint};
 use crate::{password, record};
 
@@ -38,6 +39,8 @@ const LONGEST_NAME: usize = 63;
 const MOST_USERS: usize = 10_000;
 /// Most tokens of a user.
 const MOST_TOKENS: usize = 1_000;
+/// Most rights of the scope of a token.
+const MOST_SCOPED_RIGHTS: usize = 1_000;
 /// Passwords that are checked at once; each check takes 19 MiB, and a processor for some 30 ms.
 const CHECKS: usize = 2;
 /// Most passwords that wait to be checked, and changes that wait.
@@ -89,6 +92,8 @@ pub struct NewToken {
     pub user: String,
     /// Whether all changes are refused.
     pub is_read_only: bool,
+    /// What it is for; `None`: all that its user may do.
+    pub scope: Option<Scope>,
     /// Time for which it is valid; `None`: until it is dropped.
     pub valid_for: Option<Duration>,
 }
@@ -113,6 +118,8 @@ pub struct Token {
     pub name: String,
     /// Whether all changes are refused.
     pub is_read_only: bool,
+    /// What it is for; `None`: all that its user may do.
+    pub scope: Option<Arc<Scope>>,
     /// When it was made, in microseconds since the Unix epoch.
     pub made_unix_us: u64,
     /// When it expires; `None`: never.
@@ -167,8 +174,10 @@ impl Users {
     /// When records cannot be read.
     pub fn open(records: Arc<dyn Records>, owner: Option<Owner>, clock: Arc<dyn Clock>) -> Result<Arc<Self>> {
         let mut state = State { users: load(&*records, USER)?, ..State::default() };
-        let tokens: BTreeMap<String, TokenRecord> = load(&*records, TOKEN)?;
-        tokens.into_values().for_each(|token| state.add_token(token));
+        for kind in [TOKEN, SCOPED_TOKEN] {
+            let tokens: BTreeMap<String, TokenRecord> = load(&*records, kind)?;
+            tokens.into_values().for_each(|token| state.add_token(token));
+        }
         let grants = Grants::load(&*records)?;
         Ok(Arc::new(Self {
             owner,
@@ -230,7 +239,7 @@ impl Users {
                 let is_right = self.check(password, found.as_ref().map(|user| user.password.clone())).await?;
                 found.filter(|_| is_right).map(|found| {
                     let proof = Proof::Password { version: found.version };
-                    Principal { user: user.to_owned(), is_superuser: found.is_superuser, is_read_only: false, proof }
+                    Principal::new(user, found.is_superuser, proof)
                 })
             }
         };
@@ -275,7 +284,7 @@ impl Users {
         let state = self.state.read();
         let user = state.users.get(name)?;
         let proof = Proof::Certificate { version: user.version.clone() };
-        Some(Principal { user: name.to_owned(), is_superuser: user.is_superuser, is_read_only: false, proof })
+        Some(Principal::new(name, user.is_superuser, proof))
     }
 
     /// Whether what showed who a caller is would do so still: the user is there, the password, the rights and the token are the
@@ -309,7 +318,7 @@ impl Users {
     }
 
     fn owner_principal(&self, owner: &Owner, proof: Proof) -> Principal {
-        Principal { user: owner.name.clone(), is_superuser: true, is_read_only: false, proof }
+        Principal::new(&owner.name, true, proof)
     }
 
     /// The principal of a token, unless it has expired or its user is gone.
@@ -324,9 +333,10 @@ impl Users {
         } else {
             let user = state.users.get(&token.user).filter(|user| user.identity == token.identity)?;
             let proof = Proof::Token { name, fingerprint, version: user.version.clone() };
-            Principal { user: token.user.clone(), is_superuser: user.is_superuser, is_read_only: false, proof }
+            Principal::new(&token.user, user.is_superuser, proof)
         };
-        Some(Principal { is_read_only: token.is_read_only, ..principal })
+        let is_superuser = principal.is_superuser && token.scope.is_none();
+        Some(Principal { is_superuser, is_read_only: token.is_read_only, scope: token.scope.clone(), ..principal })
     }
 
     /// Waits until no other change is made; refuses it where the caller is not let in any more, or too many wait.
@@ -411,10 +421,10 @@ impl Users {
         self.state.write().users.remove(name);
         self.note_rights_changed();
         tracing::info!(user = name, by = by.user, "user dropped");
-        let keys: Vec<String> = self.state.read().tokens_of(name).map(TokenRecord::key).collect();
-        for key in keys {
-            self.records.remove(TOKEN, &key)?;
-            self.state.write().remove_token(&key);
+        let tokens: Vec<TokenRecord> = self.state.read().tokens_of(name).cloned().collect();
+        for token in tokens {
+            self.records.remove(token.kind(), &token.key())?;
+            self.state.write().remove_token(&token.key());
         }
         Ok(())
     }
@@ -429,6 +439,9 @@ impl Users {
         check_name("token", &new.name)?;
         let is_owner = self.owner.as_ref().is_some_and(|owner| owner.name == new.user);
         let identity = if is_owner { String::new() } else { self.user(&new.user)?.identity };
+        if new.scope.as_ref().is_some_and(|scope| scope.len() > MOST_SCOPED_RIGHTS) {
+            return Err(AccessError::TooMany { kind: "right of a scope", most: MOST_SCOPED_RIGHTS });
+        }
         {
             let state = self.state.read();
             if state.tokens.contains_key(&token_key(&new.user, &new.name)) {
@@ -447,10 +460,11 @@ impl Users {
             name: new.name.clone(),
             fingerprint: token_fingerprint(&secret).unwrap_or_default(),
             is_read_only: new.is_read_only,
+            scope: new.scope.clone().map(Arc::new),
             made_unix_us: now,
             expires_unix_us: expires,
         };
-        store(&*self.records, TOKEN, &token.key(), &token)?;
+        store(&*self.records, token.kind(), &token.key(), &token)?;
         let listed = Token::from(&token);
         self.state.write().add_token(token);
         // It may be the next to expire.
@@ -467,10 +481,9 @@ impl Users {
         let _change = self.change(by)?;
         by.authorize_for(user)?;
         let key = token_key(user, name);
-        if !self.state.read().tokens.contains_key(&key) {
-            return Err(AccessError::Missing { kind: "token", name: name.to_owned() });
-        }
-        self.records.remove(TOKEN, &key)?;
+        let kind = self.state.read().tokens.get(&key).map(TokenRecord::kind);
+        let kind = kind.ok_or_else(|| AccessError::Missing { kind: "token", name: name.to_owned() })?;
+        self.records.remove(kind, &key)?;
         self.state.write().remove_token(&key);
         self.changes.send_replace(());
         tracing::info!(token = name, user, by = by.user, "token dropped");
@@ -585,6 +598,7 @@ impl From<&TokenRecord> for Token {
             user: token.user.clone(),
             name: token.name.clone(),
             is_read_only: token.is_read_only,
+            scope: token.scope.clone(),
             made_unix_us: token.made_unix_us,
             expires_unix_us: token.expires_unix_us,
         }

@@ -129,6 +129,28 @@ def test_requests_over_http_need_their_rights(server):
     assert curl(server, "/api/v1/check", "-u", f"root:{PASSWORD}", "-X", "POST", *JSON, "-d", "{}")[0] == 200
 
 
+def test_a_token_does_what_its_scope_and_its_user_may(server):
+    def token(scope, user=ANN):
+        return run(server, f"CREATE TOKEN t{abs(hash(scope))} SCOPE {scope}", *user)[0][0]
+
+    reading = token("(SELECT ON shop.orders)")
+    for login in ({"token": reading}, {"user": "ann", "password": reading}):
+        with connect(server, **login) as connection, connection.cursor() as cursor:
+            assert execute(cursor, "SELECT what FROM shop.orders") == [("pear",)]
+            for sql in ("SELECT id FROM shop.bills", "INSERT INTO shop.orders VALUES (2, 'fig')", "DROP TABLE shop.orders",
+                        "CREATE TABLE shop.more (a BIGINT)", "GRANT SELECT ON shop.orders TO bob"):
+                denied(lambda: execute(cursor, sql))
+            assert [row[2] for row in execute(cursor, "SHOW TABLES") if row[1] == "shop"] == ["orders"]
+    # A superuser's is none.
+    watching = token("(MONITOR ON SERVER)", ROOT)
+    bearer = ("-H", f"Authorization: Bearer {watching}")
+    assert curl(server, "/api/v1/tables", *bearer)[0] == 200
+    assert curl(server, "/api/v1/check", *bearer, "-X", "POST", *JSON, "-d", "{}")[0] == 403
+    assert curl(server, "/api/v1/tables", "-H", f"Authorization: Bearer {reading}")[0] == 403
+    shown = run(server, "SELECT user_name, scope FROM system.tokens ORDER BY user_name", *ROOT)
+    assert shown == [("ann", "(SELECT ON table shop.orders)"), ("root", "(MONITOR ON server)")]
+
+
 def test_rights_survive_a_restart(tmp_path):
     make_user(tmp_path / "data", "create", "root")
     with Server(tmp_path / "data") as server:

@@ -66,6 +66,6 @@ impl Users {
         let state = self.state.read();
         let user = state.users.get(name)?;
         let proof = Proof::Jwt { version: user.version.clone(), expiry };
-        Some(Principal { user: name.to_owned(), is_superuser: user.is_superuser, is_read_only: false, proof })
+        Some(Principal::new(name, user.is_superuser, proof))
     }
 }

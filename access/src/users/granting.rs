@@ -37,7 +37,11 @@ pub enum WhichRights {
 }
 
 impl WhichRights {
-    fn on(&self, object: &Securable) -> Result<Vec<Right>> {
+    /// Those that they are on an object.
+    ///
+    /// # Errors
+    /// For a right that cannot be held on it.
+    pub fn on(&self, object: &Securable) -> Result<Vec<Right>> {
         let Self::These(rights) = self else { return Ok(Right::all_on(object).collect()) };
         match rights.iter().find(|right| !right.applies_to(object)) {
             Some(wrong) => {
@@ -90,17 +94,25 @@ pub struct Granted {
 impl Users {
     /// What a caller may do now.
     pub fn authority(&self, principal: &Principal) -> Authority {
-        if principal.is_superuser { Authority::EVERYTHING } else { self.limited(&principal.user) }
+        match &principal.scope {
+            None if principal.is_superuser => Authority::EVERYTHING,
+            None => self.limited(&principal.user),
+            Some(scope) => self.authority_by_name(&principal.user).within(Arc::clone(scope)),
+        }
     }
 
     /// The rights of the owner of an object, with which a view is read. An object without an owner was made when everything was
     /// allowed.
     pub fn owner_authority(&self, object: &Securable) -> Authority {
         let grants = self.grants_now();
-        let Some(owner) = grants.owner(object) else { return Authority::EVERYTHING };
-        let is_configured = self.owner.as_ref().is_some_and(|configured| configured.name == owner);
-        let is_superuser = || self.state.read().users.get(owner).is_some_and(|user| user.is_superuser);
-        if is_configured || is_superuser() { Authority::EVERYTHING } else { self.limited(owner) }
+        grants.owner(object).map_or(Authority::EVERYTHING, |owner| self.authority_by_name(owner))
+    }
+
+    /// What a user or role may do.
+    fn authority_by_name(&self, name: &str) -> Authority {
+        let is_configured = self.owner.as_ref().is_some_and(|configured| configured.name == name);
+        let is_superuser = || self.state.read().users.get(name).is_some_and(|user| user.is_superuser);
+        if is_configured || is_superuser() { Authority::EVERYTHING } else { self.limited(name) }
     }
 
     fn limited(&self, name: &str) -> Authority {

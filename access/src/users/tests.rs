@@ -15,7 +15,7 @@ fn new_user(name: &str, is_superuser: bool) -> NewUser {
 }
 
 fn new_token(user: &str, name: &str) -> NewToken {
-    NewToken { name: name.to_owned(), user: user.to_owned(), is_read_only: false, valid_for: None }
+    NewToken { name: name.to_owned(), user: user.to_owned(), is_read_only: false, scope: None, valid_for: None }
 }
 
 struct Server {

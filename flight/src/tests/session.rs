@@ -119,7 +119,7 @@ async fn sessions_end_when_their_user_or_token_does() {
     let owner = users.log_in("ada", "secret").await.unwrap();
     let bob = NewUser { name: "bob".into(), password: "correct horse".into(), is_superuser: false };
     users.create_user(&owner, &bob).unwrap();
-    let reading = NewToken { name: "t".into(), user: "bob".into(), is_read_only: true, valid_for: None };
+    let reading = NewToken { name: "t".into(), user: "bob".into(), is_read_only: true, scope: None, valid_for: None };
     let (secret, _) = users.create_token(&owner, &reading).unwrap();
 
     let mut by_password = harness.connect().await;

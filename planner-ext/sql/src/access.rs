@@ -4,7 +4,7 @@
 //!   CREATE USER name [WITH] [SUPERUSER] PASSWORD 'text'
 //!   ALTER USER name [WITH] [SUPERUSER | NOSUPERUSER] [PASSWORD 'text']
 //!   DROP USER [IF EXISTS] name
-//!   CREATE TOKEN name [FOR user] [READ ONLY] [VALID FOR '90 days']       returns the token
+//!   CREATE TOKEN name [FOR user] [READ ONLY] [SCOPE (rights ON objects), ..] [VALID FOR '90 days']     returns the token
 //!   DROP TOKEN [IF EXISTS] name [FOR user]
 //! ```
 //!
@@ -18,8 +18,9 @@ use terrace_error::{Error, Result};
 use terrace_model::units::Span;
 
 use crate::command::{Action, Command};
+use crate::grantable::{ScopedRights, name, scope};
 use crate::rule::{is_word, take_word};
-use crate::{StatementKind, dialect, normalized};
+use crate::{StatementKind, dialect};
 
 /// A parsed statement on users or tokens that returns a count.
 #[derive(Clone)]
@@ -81,6 +82,8 @@ pub struct CreateToken {
     pub user: Option<String>,
     /// Whether it refuses changes.
     pub read_only: bool,
+    /// What it is for; `None`: all that its user may do.
+    pub scope: Option<Vec<ScopedRights>>,
     /// How long it is valid; `None`: until it is dropped.
     pub valid_for: Option<Duration>,
 }
@@ -105,7 +108,7 @@ pub(crate) fn parse(tokens: Vec<TokenWithSpan>) -> Result<Command> {
         (true, _, true) => (create_user(&mut parser), "CREATE USER name [SUPERUSER] PASSWORD 'text'"),
         (_, true, true) => (alter_user(&mut parser), "ALTER USER name [SUPERUSER | NOSUPERUSER] [PASSWORD 'text']"),
         (true, _, false) => {
-            let form = "CREATE TOKEN name [FOR user] [READ ONLY] [VALID FOR '90 days']";
+            let form = "CREATE TOKEN name [FOR user] [READ ONLY] [SCOPE (rights ON objects), ..] [VALID FOR '90 days']";
             (create_token(&mut parser), form)
         }
         (_, true, false) => {
@@ -124,14 +127,6 @@ pub(crate) fn parse(tokens: Vec<TokenWithSpan>) -> Result<Command> {
 
 fn command(command: AccessCommand) -> Command {
     Command::ddl(Action::Access(command))
-}
-
-/// A name; what stands in single quotes is none, and may be a password.
-pub(crate) fn name(parser: &mut Parser<'_>) -> Result<String, ParserError> {
-    match parser.peek_token_ref().token {
-        Token::Word(_) => Ok(normalized(&parser.parse_identifier()?)),
-        _ => parser.expected("a name", parser.peek_token()),
-    }
 }
 
 /// A text in single quotes.
@@ -207,6 +202,10 @@ fn create_token(parser: &mut Parser<'_>) -> Result<Result<Command>, ParserError>
     if read_only && !take_word(parser, "only") {
         return parser.expected("ONLY", parser.peek_token());
     }
+    let scope = match take_word(parser, "scope").then(|| scope(parser)).transpose()?.transpose() {
+        Ok(scope) => scope,
+        Err(error) => return Ok(Err(error)),
+    };
     let mut valid_for = None;
     if take_word(parser, "valid") {
         if !take_word(parser, "for") {
@@ -218,7 +217,7 @@ fn create_token(parser: &mut Parser<'_>) -> Result<Result<Command>, ParserError>
             Err(error) => return Ok(Err(Error::invalid(format!("VALID FOR: {error}")))),
         }
     }
-    let token = CreateToken { name, user, read_only, valid_for };
+    let token = CreateToken { name, user, read_only, scope, valid_for };
     Ok(Ok(Command::with_rows(StatementKind::Ddl, Action::CreateToken(token))))
 }
 
@@ -258,6 +257,11 @@ mod tests {
             token.contains("\"ann\"") && token.contains("read_only: true") && token.contains("7776000s"),
             "{token}"
         );
+        assert!(token.contains("scope: None"), "{token}");
+        let token = parsed("create token t scope (select, read files on schema s, r), (all on a.t) valid for '1h'");
+        for part in ["[\"SELECT\", \"READ FILES\"]", "Schemas([\"s\", \"r\"])", "rights: []", "3600s"] {
+            assert!(token.contains(part), "{part}: {token}");
+        }
         assert!(crate::parse("create token t").unwrap().returns_rows);
         assert!(!crate::parse("drop token t").unwrap().returns_rows);
     }
@@ -282,6 +286,13 @@ mod tests {
             "create token t read",
             "create token t valid for 'soon'",
             "create token t valid for '0s'",
+            "create token t scope",
+            "create token t scope ()",
+            "create token t scope select on t",
+            "create token t scope (select)",
+            "create token t scope (select on t",
+            "create token t scope (select on t),",
+            "create token t scope (select on database other)",
         ] {
             let error = crate::parse(sql).unwrap_err();
             assert!(!error.message().contains("geheim"), "{sql}: {error}");

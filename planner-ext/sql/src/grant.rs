@@ -13,13 +13,10 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_error::{Error, Result};
 
-use crate::access::name;
 use crate::command::{Action, Command};
+use crate::grantable::{GrantObjects, Item, Parsed, expect_word, item, name, names, objects, schemas, take_all};
 use crate::rule::{is_word, take_word};
-use crate::{CATALOG, NameParts, dialect};
-
-/// Rights of two words, by the first one.
-const FILES: [(&str, &str); 2] = [("read", "READ FILES"), ("write", "WRITE FILES")];
+use crate::{NameParts, dialect};
 
 /// A parsed statement on roles, rights or owners.
 #[derive(Debug, Clone)]
@@ -63,21 +60,6 @@ pub enum GrantCommand {
         /// The user or role.
         owner: String,
     },
-}
-
-/// Objects of a GRANT or REVOKE.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GrantObjects {
-    /// Tables, views, external and system tables.
-    Tables(Vec<NameParts>),
-    /// All tables that the schemas have now.
-    TablesIn(Vec<String>),
-    /// Schemas, with all that is in them.
-    Schemas(Vec<String>),
-    /// The database, with all schemas.
-    Database,
-    /// The server.
-    Server,
 }
 
 /// An object whose owner changes.
@@ -133,15 +115,6 @@ pub(crate) fn parse(tokens: Vec<TokenWithSpan>) -> Result<Command> {
     }
 }
 
-type Parsed<T> = std::result::Result<Result<T>, ParserError>;
-
-fn expect_word(parser: &mut Parser<'_>, word: &str) -> std::result::Result<(), ParserError> {
-    match take_word(parser, word) {
-        true => Ok(()),
-        false => parser.expected(&word.to_uppercase(), parser.peek_token()),
-    }
-}
-
 fn create_role(parser: &mut Parser<'_>) -> Parsed<GrantCommand> {
     expect_word(parser, "role")?;
     let name = name(parser)?;
@@ -160,34 +133,12 @@ fn drop_role(parser: &mut Parser<'_>) -> Parsed<GrantCommand> {
     Ok(Ok(GrantCommand::DropRole { name: name(parser)?, if_exists }))
 }
 
-fn names(parser: &mut Parser<'_>) -> std::result::Result<Vec<String>, ParserError> {
-    parser.parse_comma_separated(name)
-}
-
-/// A right or role of a list: its name, and its words as a right.
-struct Item {
-    name: String,
-    right: String,
-}
-
-fn item(parser: &mut Parser<'_>) -> std::result::Result<Item, ParserError> {
-    let files = FILES.iter().find(|(word, _)| is_word(&parser.peek_token_ref().token, word));
-    let name = name(parser)?;
-    let right = match files {
-        Some((_, right)) if take_word(parser, "files") => (*right).to_owned(),
-        _ => name.to_uppercase(),
-    };
-    Ok(Item { name, right })
-}
-
 /// What follows GRANT or REVOKE; `direction` is TO or FROM.
 fn grant(parser: &mut Parser<'_>, direction: &str) -> Parsed<GrantCommand> {
     let grants = direction == "to";
     let mut rights = Vec::new();
     let mut roles = Vec::new();
-    if take_word(parser, "all") {
-        let _ = take_word(parser, "privileges");
-    } else {
+    if !take_all(parser) {
         for Item { name, right } in parser.parse_comma_separated(item)? {
             roles.push(name);
             rights.push(right);
@@ -224,43 +175,6 @@ fn refuse_options(parser: &mut Parser<'_>, command: GrantCommand) -> Result<Gran
     }
     let _ = take_word(parser, "cascade") || take_word(parser, "restrict");
     Ok(command)
-}
-
-fn objects(parser: &mut Parser<'_>) -> Parsed<GrantObjects> {
-    if take_word(parser, "server") {
-        return Ok(Ok(GrantObjects::Server));
-    }
-    if take_word(parser, "database") {
-        let name = name(parser)?;
-        return Ok(match name == CATALOG {
-            true => Ok(GrantObjects::Database),
-            false => Err(Error::invalid(format!("database '{name}' does not exist; the only one is '{CATALOG}'"))),
-        });
-    }
-    if take_word(parser, "schema") {
-        return Ok(schemas(parser)?.map(GrantObjects::Schemas));
-    }
-    if is_word(&parser.peek_token_ref().token, "all") {
-        for word in ["all", "tables", "in", "schema"] {
-            expect_word(parser, word)?;
-        }
-        return Ok(schemas(parser)?.map(GrantObjects::TablesIn));
-    }
-    let _ = take_word(parser, "table");
-    let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
-    Ok(names.iter().map(NameParts::new).collect::<Result<_>>().map(GrantObjects::Tables))
-}
-
-fn schemas(parser: &mut Parser<'_>) -> Parsed<Vec<String>> {
-    let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
-    let schema = |name| match NameParts::new(name)? {
-        NameParts { schema: None, name } => Ok(name),
-        NameParts { schema: Some(catalog), name } if catalog == CATALOG => Ok(name),
-        NameParts { schema: Some(other), name } => {
-            Err(Error::invalid(format!("'{other}.{name}' is not a name of a schema")))
-        }
-    };
-    Ok(names.iter().map(schema).collect())
 }
 
 /// ALTER .. OWNER TO.

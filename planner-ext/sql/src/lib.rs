@@ -16,6 +16,7 @@
 //! - [`hot_view`]: statements on hot views
 //! - [`access`]: statements on users and tokens
 //! - [`grant`]: statements on roles, rights and owners
+//! - [`grantable`]: what rights are held on, as statements write it
 //! - [`view_options`]: options of hot views
 //!
 //! What a command consists of:
@@ -40,6 +41,7 @@ pub mod dialect;
 #[cfg(test)]
 mod fuzz_tests;
 pub mod grant;
+pub mod grantable;
 pub mod hot_view;
 pub mod kind;
 pub mod names;

@@ -13,7 +13,8 @@ use datafusion::sql::sqlparser::ast::{
 use terrace_model::TableName;
 
 use crate::command::{Action, CommentOn, DropCommand, DropKind};
-use crate::grant::{GrantCommand, GrantObjects, OwnedObject};
+use crate::grant::{GrantCommand, OwnedObject};
+use crate::grantable::GrantObjects;
 use crate::hot_view::HotViewCommand;
 use crate::rewrite::Change;
 use crate::tiering_commands::PlacementStatement;

@@ -21,12 +21,14 @@ impl Engine {
     /// # Errors
     /// [`ErrorKind::PermissionDenied`] for whoever may see the statements of others, and may not end them.
     pub fn cancel_for(&self, by: &Principal, origin: Origin, id: &str) -> Result<bool> {
-        let Some(user) = self.registry.user(id) else { return Ok(false) };
+        let Some(runs_for) = self.registry.principal(id) else { return Ok(false) };
         let authority = self.users.authority(by);
-        let is_own = user == by.user;
+        // A token with a scope is for its own statements only.
+        let is_own = runs_for.user == by.user && (by.scope().is_none() || runs_for == *by);
         let checked = if is_own { Ok(()) } else { rights::check_server(&authority, Right::Cancel) };
         let is_told = checked.is_ok() && self.registry.cancel(id);
-        let mut event = Event::new(EventKind::Cancel, "cancel", &by.user, origin).with_text(&format!("of {user}"));
+        let mut event =
+            Event::new(EventKind::Cancel, "cancel", &by.user, origin).with_text(&format!("of {}", runs_for.user));
         event.statement = Some(id.to_owned());
         self.options.audit.record(match (&checked, is_told) {
             (Ok(()), true) => event,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use terrace_access::{AccessError, Granting, Principal, Right, Securable, Users, WhichRights};
-use terrace_sql::grant::{GrantCommand, GrantObjects, OwnedObject};
+use terrace_sql::grant::{GrantCommand, OwnedObject};
+use terrace_sql::grantable::GrantObjects;
 use terrace_sql::{INFORMATION_SCHEMA, SYSTEM_SCHEMA};
 use terrace_tier_store::table::TableName;
 
@@ -57,7 +58,8 @@ fn apply(
     Ok(Ok(()))
 }
 
-fn which_rights(names: &[String]) -> Result<WhichRights> {
+/// The rights of these names; ALL where there are none.
+pub(super) fn which_rights(names: &[String]) -> Result<WhichRights> {
     if names.is_empty() {
         return Ok(WhichRights::All);
     }

@@ -13,6 +13,7 @@
 //! - [`session`]: users and the options of their statements
 //! - [`users`]: statements on users and tokens
 //! - [`grants`]: statements on roles, rights and owners
+//! - [`tokens`]: CREATE TOKEN
 //! - [`rights`]: what a statement may do
 //! - [`cancel`]: CANCEL QUERY, and other orders to end a statement
 //! - [`base_config`]: options that every session starts with
@@ -127,6 +128,7 @@ mod tasks;
 mod tests;
 mod tier;
 mod tiering_commands;
+mod tokens;
 mod transaction;
 pub(crate) mod types;
 pub(crate) mod users;

@@ -18,6 +18,7 @@ use datafusion::datasource::source_as_provider;
 use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use parking_lot::Mutex;
+use terrace_access::Scope;
 use terrace_scan::TierTable;
 
 /// Most queries that are kept.
@@ -32,6 +33,8 @@ pub(super) struct PlanKey {
     pub(super) user: String,
     /// Whether the user reads everything: a program with the engine inside may use the name of one who does not.
     pub(super) is_superuser: bool,
+    /// What the token of the session is for.
+    pub(super) scope: Option<Arc<Scope>>,
     /// All options of a session that has set some; empty: the defaults.
     pub(super) options: Arc<BTreeMap<String, Option<String>>>,
     pub(super) sql: Arc<str>,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use terrace_access::{Origin, Trail};
+use terrace_access::{Origin, Principal, Trail};
 use terrace_scan::pause::Pause;
 use terrace_scan::scan::StatementScans;
 use terrace_sql::StatementKind;
@@ -102,7 +102,7 @@ impl Counters {
 struct RunningStatement {
     id: String,
     session: String,
-    user: String,
+    principal: Principal,
     origin: Origin,
     touched: Arc<Touched>,
     group: Arc<Group>,
@@ -172,7 +172,7 @@ impl RunningStatement {
         StatementRecord {
             id: self.id.clone(),
             session: self.session.clone(),
-            user: self.user.clone(),
+            user: self.principal.user.clone(),
             origin: self.origin,
             workload_group: self.group.options.name.clone(),
             sql: self.sql.to_string(),
@@ -206,7 +206,7 @@ impl RunningStatement {
 /// A statement that starts.
 pub(super) struct NewStatement<'a> {
     pub(super) session: &'a str,
-    pub(super) user: &'a str,
+    pub(super) principal: &'a Principal,
     pub(super) origin: Origin,
     pub(super) touched: &'a Arc<Touched>,
     pub(super) group: Arc<Group>,
@@ -294,7 +294,7 @@ impl Registry {
         let statement = Arc::new(RunningStatement {
             id: format!("q{started_unix_us:x}-{number}"),
             session: new.session.to_owned(),
-            user: new.user.to_owned(),
+            principal: new.principal.clone(),
             origin: new.origin,
             touched: Arc::clone(new.touched),
             group: Arc::clone(&new.group),
@@ -341,9 +341,9 @@ impl Registry {
         found.inspect(|l| l.interrupt.cancel()).is_some()
     }
 
-    /// The user of a running statement; `None` when none has this id.
-    pub(super) fn user(&self, id: &str) -> Option<String> {
-        self.running.lock().get(id).map(|statement| statement.user.clone())
+    /// For whom a running statement runs; `None` when none has this id.
+    pub(super) fn principal(&self, id: &str) -> Option<Principal> {
+        self.running.lock().get(id).map(|statement| statement.principal.clone())
     }
 
     /// Whether a statement of a session has not ended.

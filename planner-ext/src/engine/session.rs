@@ -155,6 +155,7 @@ impl Session {
         let key = || PlanKey {
             user: self.user().to_owned(),
             is_superuser: self.principal.is_superuser,
+            scope: self.principal.scope().cloned(),
             options: options(),
             sql: Arc::clone(sql),
         };
@@ -215,7 +216,7 @@ impl Session {
         };
         self.engine.registry.start(&NewStatement {
             session: &self.id,
-            user: self.user(),
+            principal: &self.principal,
             origin: self.origin,
             touched,
             group,

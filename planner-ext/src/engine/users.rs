@@ -1,18 +1,16 @@
-//! Statements on users and tokens, and their records in the catalog.
+//! Statements on users and tokens, and their records in the catalog. CREATE TOKEN has a file of its own, [`tokens`](super::tokens).
 
 use std::sync::Arc;
 
-use terrace_access::{AccessError, NewToken, NewUser, Principal, Records, Token, UserChange, Users};
+use terrace_access::{AccessError, NewUser, Principal, Records, Token, UserChange, Users};
 use terrace_sql::Privilege;
-use terrace_sql::access::{AccessCommand, CreateToken};
+use terrace_sql::access::AccessCommand;
 use terrace_tier_store::{Result as StoreResult, Store};
 
 use super::Engine;
-use super::computed_rows::ComputedRows;
-use super::execute::{Execute, Execution, Outline, Planning};
+use super::execute::{Execute, Execution};
 use super::session::Session;
 use crate::error::{Error, ErrorKind, Result};
-use crate::system::tokens;
 
 /// Records of users and tokens, as objects of the catalog.
 pub(super) struct CatalogRecords(pub(super) Arc<Store>);
@@ -85,22 +83,6 @@ pub(crate) struct MadeToken {
     pub(crate) secret: String,
     /// What lists show.
     pub(crate) token: Token,
-}
-
-impl Execute for CreateToken {
-    /// Computing the row makes the token.
-    async fn plan(&self, planning: &Planning<'_>) -> Result<Outline> {
-        let users = Arc::clone(planning.session.engine().users());
-        let by = planning.session.principal().clone();
-        let Self { name, user, read_only, valid_for } = self.clone();
-        let user = user.unwrap_or_else(|| by.user.clone());
-        let new = NewToken { name, user, is_read_only: read_only, valid_for };
-        let make = move || {
-            let (secret, token) = users.create_token(&by, &new).map_err(access_error)?;
-            Ok(vec![MadeToken { secret, token }])
-        };
-        Ok(Outline::Rows(ComputedRows::new(tokens::made_columns(), make)))
-    }
 }
 
 /// The error of a statement.

@@ -11,6 +11,7 @@ pub(super) fn columns() -> ColumnList<Token> {
         .text("user_name", |token| token.user.clone())
         .text("name", |token| token.name.clone())
         .flag("is_read_only", |token| token.is_read_only)
+        .optional_text("scope", |token| token.scope.as_ref().map(ToString::to_string))
         .time("made_at", |token| token.made_unix_us)
         .optional_time("expires_at", |token| token.expires_unix_us)
 }

@@ -229,7 +229,7 @@ mod tests {
         let owner = authenticate(&users, &logins, &peer(None), Some(&basic("ada:lace:d"))).await.unwrap();
         let lower = basic("ada:lace:d").replace("Basic", "basic");
         assert_eq!(authenticate(&users, &logins, &peer(None), Some(&lower)).await.unwrap(), owner);
-        let new = NewToken { name: "t".into(), user: "ada".into(), is_read_only: true, valid_for: None };
+        let new = NewToken { name: "t".into(), user: "ada".into(), is_read_only: true, scope: None, valid_for: None };
         let (token, _) = users.create_token(&owner, &new).unwrap();
         let reader = authenticate(&users, &logins, &peer(None), Some(&format!("Bearer {token}"))).await.unwrap();
         assert!(reader.is_read_only && reader.user == "ada");

@@ -7,7 +7,8 @@ use terrace_model::error::ErrorKind;
 use super::*;
 use crate::principal::Proof;
 use crate::record::MemoryRecords;
-use crate::users::{NewUser, Owner};
+use crate::scope::Scope;
+use crate::users::{NewToken, NewUser, Owner};
 
 const PASSWORD: &str = "correct horse";
 
@@ -22,8 +23,7 @@ impl Server {
     fn new() -> Self {
         let records = Arc::new(MemoryRecords::default());
         let users = Self::open(&records);
-        let root =
-            Principal { user: "root".to_owned(), is_superuser: true, is_read_only: false, proof: Proof::Configuration };
+        let root = Principal::new("root", true, Proof::Configuration);
         for name in ["ann", "bob", "eve"] {
             let user = NewUser { name: name.to_owned(), password: PASSWORD.to_owned(), is_superuser: false };
             users.create_user(&root, &user).unwrap();
@@ -42,6 +42,14 @@ impl Server {
 
     fn authority(&self, name: &str) -> Authority {
         self.users.authority(&self.principal(name))
+    }
+
+    /// Whoever shows a new token of a user.
+    fn bearer(&self, user: &str, scope: Option<Scope>) -> Principal {
+        let name = format!("token {}", self.users.tokens().len());
+        let new = NewToken { name, user: user.to_owned(), is_read_only: false, scope, valid_for: None };
+        let (token, _) = self.users.create_token(&self.root, &new).unwrap();
+        self.users.check_token(&token).unwrap()
     }
 
     fn grant(&self, right: Right, object: Securable, grantee: &str) {
@@ -269,10 +277,7 @@ fn rights_fit_their_objects_and_tokens_give_none_away() {
     let all = Granting { rights: WhichRights::All, objects: vec![schema("a")], grantees: vec!["ann".to_owned()] };
     server.users.grant(&server.root, &all).unwrap();
     assert!(server.authority("ann").may(Right::Create, &schema("a")) && !server.authority("ann").owns(&schema("a")));
-    let new =
-        crate::users::NewToken { name: "t".to_owned(), user: "root".to_owned(), is_read_only: false, valid_for: None };
-    let (token, _) = server.users.create_token(&server.root, &new).unwrap();
-    let bearer = server.users.check_token(&token).unwrap();
+    let bearer = server.bearer("root", None);
     assert_eq!(kind(server.users.grant(&bearer, &all)), ErrorKind::PermissionDenied);
     assert_eq!(kind(server.users.create_role(&bearer, "more")), ErrorKind::PermissionDenied);
 }
@@ -291,4 +296,71 @@ fn lists_show_what_one_may_see() {
     let ann = server.authority("ann");
     assert!(ann.sees_figures(&TableName::new("a", "t")) && !ann.sees_table(&TableName::new("a", "u")));
     assert!(Authority::EVERYTHING.sees_schema("c") && server.users.authority(&server.root).is_unlimited());
+}
+
+/// A scope of rights on objects.
+fn scope(rights: impl IntoIterator<Item = (Right, Securable)>) -> Scope {
+    let mut scope = Scope::default();
+    rights.into_iter().for_each(|(right, object)| scope.allow(right, object));
+    scope
+}
+
+#[test]
+fn a_token_may_do_what_both_its_scope_and_its_user_may() {
+    let server = Server::new();
+    let ann = server.principal("ann");
+    server.users.note_made(&ann, &schema("hers")).unwrap();
+    server.grant(Right::Select, table("a", "t"), "ann");
+    server.grant(Right::Monitor, Securable::Server, "ann");
+    let everywhere = server.bearer("ann", Some(scope([(Right::Select, Securable::Database)])));
+    let authority = server.users.authority(&everywhere);
+    assert!(!everywhere.is_superuser && !authority.is_unlimited());
+    assert!(authority.may(Right::Select, &table("a", "t")) && authority.may(Right::Select, &table("hers", "t")));
+    assert!(!authority.may(Right::Select, &table("a", "u")), "the user may not");
+    assert!(!authority.may(Right::Insert, &table("hers", "t")) && !authority.may_on_server(Right::Monitor));
+    assert!(!authority.owns(&table("hers", "t")) && !authority.holds("ann") && !authority.is_self("ann"));
+    assert!(authority.sees_schema("hers") && authority.sees_schema("a") && !authority.sees_schema("b"));
+    assert!(authority.sees_table(&TableName::new("a", "t")) && !authority.sees_names_in("a"));
+
+    let narrow = [(Right::Insert, table("hers", "log")), (Right::Select, table("b", "t"))];
+    let narrow = server.users.authority(&server.bearer("ann", Some(scope(narrow))));
+    assert!(narrow.may(Right::Insert, &table("hers", "log")) && !narrow.may(Right::Select, &table("hers", "log")));
+    assert!(
+        !narrow.may(Right::Insert, &table("hers", "other")) && !narrow.sees_table(&TableName::new("hers", "other"))
+    );
+    assert!(narrow.sees_schema("hers") && !narrow.sees_names_in("hers") && !narrow.sees_schema("b"));
+
+    // What the user loses, the token loses; what the user gets beyond the scope, it does not get.
+    server.revoke(Right::Select, table("a", "t"), "ann");
+    server.grant(Right::Insert, table("a", "t"), "ann");
+    let authority = server.users.authority(&everywhere);
+    assert!(!authority.may(Right::Select, &table("a", "t")) && !authority.may(Right::Insert, &table("a", "t")));
+    let nothing = server.users.authority(&server.bearer("ann", Some(Scope::default())));
+    assert!(!nothing.may(Right::Select, &table("hers", "t")) && !nothing.sees_schema("hers"));
+}
+
+#[test]
+fn the_scope_of_a_superuser_limits_too_and_survives_a_restart() {
+    let server = Server::new();
+    let reading = server.bearer("root", Some(scope([(Right::Select, table("a", "t"))])));
+    for users in [&server.users, &Server::open(&server.records)] {
+        let authority = users.authority(&reading);
+        assert!(users.is_current(&reading) && !reading.is_superuser && !authority.is_unlimited());
+        assert!(authority.may(Right::Select, &table("a", "t")) && !authority.may(Right::Delete, &table("a", "t")));
+        assert!(!authority.may(Right::Select, &table("a", "u")) && !authority.may_on_server(Right::Tiering));
+        assert!(authority.sees_schema("a") && !authority.sees_schema("b") && !authority.owns(&table("a", "t")));
+        assert_eq!(users.tokens()[0].scope.as_ref().unwrap().to_string(), "(SELECT ON table a.t)");
+    }
+    let other = server.bearer("root", Some(scope([(Right::Select, table("a", "u"))])));
+    assert_ne!(reading, other, "they share no session");
+    assert_eq!(kind(server.users.create_role(&reading, "more")), ErrorKind::PermissionDenied);
+    let many = scope((0..=1_000).map(|i| (Right::Select, table("a", &i.to_string()))));
+    let new =
+        NewToken { name: "t".into(), user: "root".into(), is_read_only: false, scope: Some(many), valid_for: None };
+    assert_eq!(kind(server.users.create_token(&server.root, &new)), ErrorKind::ResourceExhausted);
+    let [first, second] = [server.users.tokens().remove(0), server.users.tokens().remove(1)];
+    server.users.drop_token(&server.root, "root", &first.name).unwrap();
+    assert!(!server.users.is_current(&reading));
+    let again = Server::open(&server.records);
+    assert_eq!(again.tokens(), [second], "a dropped one stays dropped");
 }

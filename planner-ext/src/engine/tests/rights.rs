@@ -1,5 +1,9 @@
 //! Who may do what: each kind of statement for superusers, owners, those who were granted the right, others, and everybody on an
 //! open server; and what follows when rights change.
+//!
+//! - `tokens`: what the scope of a token leaves of the rights of its user
+
+mod tokens;
 
 use terrace_access::{NewUser, Owner, Principal, Right};
 use terrace_sql::command::Action;
@@ -38,6 +42,14 @@ impl Closed {
         let done = run_in(&session, sql).await;
         self.server.engine.close_session(session.id());
         done
+    }
+
+    /// Makes a token of a user with a scope, and opens a session for whoever shows it.
+    async fn bearer(&self, user: &str, scope: &str) -> Arc<Session> {
+        let number = self.server.engine.users().tokens().len();
+        let made = self.rows(user, &format!("CREATE TOKEN token{number} SCOPE {scope}")).await;
+        let principal = self.server.engine.users().check_token(made[0].split('|').next().unwrap()).unwrap();
+        self.server.engine.open_session_for(principal)
     }
 
     async fn all(&self, user: &str, statements: &[&str]) {
