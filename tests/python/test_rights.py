@@ -1,10 +1,12 @@
 """Roles and rights, with real clients: ADBC and curl."""
 
+import threading
+
 import adbc_driver_manager
 import pyarrow
 import pytest
 
-from helpers import error_of, execute
+from helpers import error_of, eventually, execute
 from server import Server
 from test_users import PASSWORD, connect, curl, make_user, refusal, run
 
@@ -149,6 +151,21 @@ def test_a_token_does_what_its_scope_and_its_user_may(server):
     assert curl(server, "/api/v1/tables", "-H", f"Authorization: Bearer {reading}")[0] == 403
     shown = run(server, "SELECT user_name, scope FROM system.tokens ORDER BY user_name", *ROOT)
     assert shown == [("ann", "(SELECT ON table shop.orders)"), ("root", "(MONITOR ON server)")]
+
+
+def test_a_revoke_ends_running_statements(server):
+    run(server, "GRANT SELECT ON shop.orders TO bob", *ANN)
+    endless = ("SELECT count(*) FROM shop.orders o, generate_series(1, 1000000) a, generate_series(1, 1000000) b "
+               "WHERE a.value + b.value < o.id - 10")
+    ended = []
+    client = threading.Thread(target=lambda: ended.append(refusal(server, endless, *BOB)))
+    client.start()
+    state = "SELECT state FROM system.queries WHERE user_name = 'bob' AND sql LIKE 'SELECT count%'"
+    eventually(lambda: ("running",) in run(server, state, *ROOT))
+    run(server, "REVOKE SELECT ON shop.orders FROM bob", *ANN)
+    client.join(timeout=20)
+    assert ended and "its right was revoked" in ended[0][1], ended
+    assert run(server, state, *ROOT) == [("cancelled",)]
 
 
 def test_rights_survive_a_restart(tmp_path):

@@ -34,6 +34,7 @@ use self::name_resolver::NameResolver;
 pub(super) use self::objects::{Object, Objects};
 use super::analysis::analysed;
 use super::recursion::RecursiveTerms;
+use super::registry::Reading;
 use super::{
     ColumnNotes, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults, duplicate_columns, functions,
     information, rights,
@@ -82,7 +83,7 @@ impl Engine {
             authority,
             rights_version,
             only_written: OnceLock::new(),
-            names_read: Mutex::default(),
+            readings: Mutex::default(),
             schema_version,
             tiers_changed_unix_us,
             pins: Mutex::default(),
@@ -104,8 +105,8 @@ pub(super) struct Snapshot {
     rights_version: u64,
     /// Relations that the statement writes or makes and does not read, which it may name without the right to.
     only_written: OnceLock<Vec<TableName>>,
-    /// Relations that the statement reads, and those that views among them read, for the audit trail.
-    names_read: Mutex<BTreeSet<TableName>>,
+    /// Relations that the statement reads, and those that views among them read.
+    readings: Mutex<Arc<BTreeSet<Reading>>>,
     schema_version: u64,
     /// The last change of the set of tiers, whose names scans know.
     tiers_changed_unix_us: u64,
@@ -145,7 +146,7 @@ impl Snapshot {
     pub(super) fn is_current(&self) -> bool {
         !self.in_transaction
             && self.schema_version == self.store.schema_version()
-            && self.rights_version == self.live.users.rights_version()
+            && self.has_current_rights()
             && self.tiers_changed_unix_us == self.store.tiering().tiers_changed_unix_us()
             && !self.reads_files.load(Ordering::Relaxed)
             && self.pins.lock().values().all(|pin| pin.table.version().number == pin.version)
@@ -171,8 +172,21 @@ impl Snapshot {
     }
 
     /// The relations that the statement reads, and those that views among them read, as far as it has been planned.
-    pub(super) fn names_read(&self) -> BTreeSet<TableName> {
-        self.names_read.lock().clone()
+    pub(super) fn readings(&self) -> Arc<BTreeSet<Reading>> {
+        Arc::clone(&self.readings.lock())
+    }
+
+    /// Notes that a relation is read: by the owner of a view, or by whoever sends the statement.
+    fn note_read(&self, name: &TableName, view: Option<&TableName>) {
+        let table = self.pins.lock().get(name).map(|pin| pin.table.id());
+        let reading = Reading { name: name.clone(), table, view: view.cloned() };
+        let mut readings = self.readings.lock();
+        Arc::make_mut(&mut readings).insert(reading);
+    }
+
+    /// Whether nobody's rights have changed since it was made.
+    pub(super) fn has_current_rights(&self) -> bool {
+        self.rights_version == self.live.users.rights_version()
     }
 
     fn is_only_written(&self, name: &TableName) -> bool {
@@ -254,6 +268,9 @@ impl Snapshot {
             rights::check_table(self, name, rights)?;
         }
         if let Some(table) = self.pinned(name)? {
+            if rights.contains(&Right::Select) {
+                self.note_read(name, None);
+            }
             return Ok(table);
         }
         let refused = |what: &str| Err(Error::invalid(format!("'{name}' is {what}; its rows cannot be changed")));
@@ -385,7 +402,7 @@ impl Snapshot {
             authority: Authority::EVERYTHING,
             rights_version: self.rights_version,
             only_written: OnceLock::new(),
-            names_read: Mutex::default(),
+            readings: Mutex::default(),
             schema_version: self.schema_version,
             tiers_changed_unix_us: self.tiers_changed_unix_us,
             in_transaction: self.in_transaction,

@@ -21,10 +21,16 @@ impl Execute for GrantCommand {
         let engine = execution.engine();
         let _name_lock = engine.name_lock.lock().await;
         let objects = named_objects(&*execution.session().snapshot()?, self)?;
-        let users = Arc::clone(engine.users());
+        let worker = Arc::clone(engine);
         let by = execution.session().principal().clone();
         let command = self.clone();
-        engine.blocking(move || apply(&users, &by, command, objects).map_err(access_error)?.map(|()| 0)).await
+        let change = move || {
+            let applied = apply(worker.users(), &by, command, objects);
+            // A part of what failed may count.
+            worker.stop_revoked();
+            applied.map_err(access_error)?.map(|()| 0)
+        };
+        engine.blocking(change).await
     }
 }
 

@@ -4,10 +4,10 @@
 //! as cancelled when it is dropped, which happens when a client disconnects.
 //!
 //! - `record`: what is known of a statement, running or ended
-//! - `stopping`: stops statements to free memory
+//! - `stopping`: stops statements to free memory, and when rights change
 //! - `touched`: the objects of a statement, and its event in the audit trail
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,7 +34,7 @@ mod touched;
 pub use record::{MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState};
 use stopping::Ending;
 pub use stopping::StopOrder;
-pub(super) use touched::{Touched, is_change};
+pub(super) use touched::{Reading, Touched, is_change};
 
 /// Upper bounds of the duration histogram, in microseconds; one more bucket holds the rest.
 pub const DURATION_BUCKETS_US: [u64; 10] =
@@ -105,6 +105,8 @@ struct RunningStatement {
     principal: Principal,
     origin: Origin,
     touched: Arc<Touched>,
+    /// What it reads, once it is planned.
+    readings: Mutex<Arc<BTreeSet<Reading>>>,
     group: Arc<Group>,
     sql: Arc<str>,
     kind: StatementKind,
@@ -297,6 +299,7 @@ impl Registry {
             principal: new.principal.clone(),
             origin: new.origin,
             touched: Arc::clone(new.touched),
+            readings: Mutex::default(),
             group: Arc::clone(&new.group),
             sql: Arc::clone(new.sql),
             kind: new.kind,
@@ -445,6 +448,16 @@ impl Ticket {
     /// The objects that it names and reads.
     pub(super) fn touched(&self) -> &Touched {
         &self.statement.touched
+    }
+
+    /// For whom it runs.
+    pub(super) fn principal(&self) -> &Principal {
+        &self.statement.principal
+    }
+
+    /// Notes what it reads, in place of what was noted before.
+    pub(super) fn note_readings(&self, readings: Arc<BTreeSet<Reading>>) {
+        *self.statement.readings.lock() = readings;
     }
 
     /// Its text.

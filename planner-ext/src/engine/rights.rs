@@ -3,11 +3,14 @@
 //! A statement needs rights on what it names, and some need one of the server besides ([`server_need`]). Rights on names are
 //! checked where a name has been resolved, so that what is checked is what is used: rows are read through
 //! [`NameResolver`](super::catalog), written through [`Snapshot::writable`], and everything else calls a function of this module.
-//! A snapshot keeps the rights that it was made with, and a plan on it is used no more when rights change.
+//! A snapshot keeps the rights that it was made with, and a plan on it is used no more when rights change. A statement that runs then
+//! ends, where it may not read any more what it reads ([`Engine::stop_revoked`]).
 //!
 //! Who may not know that an object exists gets the answer for one that does not.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
+use std::sync::Arc;
 
 use datafusion::sql::parser::Statement as SqlStatement;
 use terrace_access::{Authority, Principal, Right, Securable};
@@ -15,11 +18,12 @@ use terrace_sql::command::{Action, PlannerStatement};
 use terrace_sql::tier::TierCommand;
 use terrace_sql::tiering_commands::{PlacementStatement, TieringCommand};
 use terrace_sql::{INFORMATION_SCHEMA, SYSTEM_SCHEMA};
-use terrace_tier_store::table::TableName;
+use terrace_tier_store::table::{TableId, TableName};
 
 use super::Engine;
-use super::catalog::Snapshot;
+use super::catalog::{Objects, Snapshot};
 use super::ddl::short_name;
+use super::registry::{Reading, Ticket};
 use super::session::Session;
 use super::users::access_error;
 use crate::error::{Error, ErrorKind, Result, missing_table};
@@ -221,7 +225,76 @@ pub(super) fn check_create_schema(snapshot: &Snapshot) -> Result<()> {
     Err(denied(Securable::Database))
 }
 
+/// Notes what a statement is about to read, and refuses it where rights have changed since it was planned and it may not read that
+/// any more. Whoever changes rights later finds what it reads.
+pub(super) fn begin_reading(engine: &Engine, ticket: &Ticket, snapshot: &Snapshot) -> Result<()> {
+    let readings = snapshot.readings();
+    // First: either the change of rights finds them, or this finds that rights have changed.
+    ticket.note_readings(Arc::clone(&readings));
+    match snapshot.has_current_rights() || RelationsNow::new(engine).may_read_all(ticket.principal(), &readings) {
+        true => Ok(()),
+        false => Err(revoked()),
+    }
+}
+
+/// The error of a statement that may not read any more what it reads.
+fn revoked() -> Error {
+    Error::new(ErrorKind::Cancelled, "the statement was cancelled: its right was revoked")
+}
+
+/// Rights and relations as they are now, for statements that read what they found before.
+struct RelationsNow<'a> {
+    engine: &'a Engine,
+    /// The names of all tables of the store.
+    tables: HashMap<TableId, TableName>,
+    /// Views and external tables; `None` where they cannot be read.
+    objects: Option<Arc<Objects>>,
+}
+
+impl<'a> RelationsNow<'a> {
+    fn new(engine: &'a Engine) -> Self {
+        let tables = engine.store.tables().iter().map(|table| (table.id(), table.name().clone())).collect();
+        Self { engine, tables, objects: engine.objects().ok() }
+    }
+
+    /// Whether all of this may be read still. What was dropped is no question: its right was not revoked.
+    fn may_read_all(&self, principal: &Principal, readings: &BTreeSet<Reading>) -> bool {
+        let users = &self.engine.users;
+        readings.iter().all(|reading| {
+            let Some(name) = self.name(reading) else { return true };
+            let authority = match &reading.view {
+                None => users.authority(principal),
+                Some(view) => users.owner_authority(&Securable::Table(view.clone())),
+            };
+            may_read(&authority, name)
+        })
+    }
+
+    /// The name that a relation has now.
+    fn name<'b>(&'b self, reading: &'b Reading) -> Option<&'b TableName> {
+        let Some(table) = reading.table else {
+            let is_there = |objects: &Arc<Objects>| {
+                objects.views.contains_key(&reading.name) || objects.external.contains_key(&reading.name)
+            };
+            let is_there = is_system(&reading.name) || self.objects.as_ref().is_none_or(is_there);
+            return is_there.then_some(&reading.name);
+        };
+        self.tables.get(&table)
+    }
+}
+
 impl Engine {
+    /// Stops the running statements that may not read any more what they read. Called after rights have changed. A statement that
+    /// commits goes on.
+    pub(super) fn stop_revoked(&self) {
+        let now = RelationsNow::new(self);
+        let stopped =
+            self.registry.stop_unless(|principal, readings| now.may_read_all(principal, readings), &revoked());
+        if stopped > 0 {
+            tracing::info!(stopped, "running statements were stopped, as rights were revoked");
+        }
+    }
+
     /// Notes who made an object that was not there before. Blocks.
     pub(super) fn note_made(&self, by: &Principal, object: &Securable) -> Result<()> {
         self.users.note_made(by, object).map_err(access_error)

@@ -119,6 +119,7 @@ pub(super) async fn plan_physical(
     planned: &Planned,
     memory: PlanMemory,
 ) -> Result<Executable> {
+    rights::begin_reading(engine, ticket, &planned.snapshot)?;
     let mut state = planned.snapshot.state();
     memory.apply(&mut state, ticket.memory().limit_bytes());
     let mut context = task_context(engine, ticket, &state)?;

@@ -178,7 +178,7 @@ impl Prepared {
                 let planning = Planning { session: &session, transaction: transaction.as_ref() };
                 let outline = command.action.plan(&planning).await?;
                 if let Outline::Plan(planned) = &outline {
-                    touched.note_read(planned.snapshot.names_read());
+                    touched.note_read(&planned.snapshot.readings());
                 }
                 Ok((command, outline, is_named))
             }
@@ -238,7 +238,7 @@ impl Prepared {
         let touched = Arc::<Touched>::default();
         if session.engine().audit().records(is_change(command.kind)) {
             touched.note_named(&command, &session.default_schema());
-            touched.note_read(planned.snapshot.names_read());
+            touched.note_read(&planned.snapshot.readings());
         }
         let planned = Mutex::new(Some((settings, planned)));
         Self { session, transaction: None, sql, command, dataset_schema, parameters, planned, touched }
@@ -415,7 +415,7 @@ impl Prepared {
         let outline = planner.plan(may_take_long(&self.session, &self.sql), interrupt, work).await?;
         if let Outline::Plan(planned) = &outline {
             self.check_columns(planned)?;
-            self.touched.note_read(planned.snapshot.names_read());
+            self.touched.note_read(&planned.snapshot.readings());
         }
         Ok(outline)
     }

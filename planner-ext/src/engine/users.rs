@@ -52,6 +52,7 @@ impl Execute for AccessCommand {
         let change = move || {
             change_users(engine.users(), &by, command).map_err(access_error)?;
             engine.close_default_roots();
+            engine.stop_revoked();
             Ok(0)
         };
         execution.engine().blocking(change).await

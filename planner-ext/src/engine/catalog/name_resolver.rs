@@ -29,18 +29,21 @@ pub(super) struct NameResolver {
     snapshot: Arc<Snapshot>,
     /// The rights with which relations are read: those of the statement, and within a view those of its owner.
     authority: Authority,
+    /// The view whose owner has these rights; `None`: whoever sends the statement.
+    owned_view: Option<TableName>,
     /// Views and external tables being planned, outermost first.
     expanding: Vec<TableName>,
     /// The table that the planned statement changes, which is found in a hidden schema and has row positions.
     target: Option<(TableName, HiddenNames)>,
-    /// Whether what is found is read, for the audit trail.
+    /// Whether what is found is read.
     reads: bool,
 }
 
 impl NameResolver {
     pub(super) fn new(snapshot: &Arc<Snapshot>) -> Self {
         let authority = snapshot.authority.clone();
-        Self { snapshot: Arc::clone(snapshot), authority, expanding: Vec::new(), target: None, reads: true }
+        let snapshot = Arc::clone(snapshot);
+        Self { snapshot, authority, owned_view: None, expanding: Vec::new(), target: None, reads: true }
     }
 
     /// Resolves all names, whoever may read them, for what shows no rows.
@@ -80,7 +83,7 @@ impl NameResolver {
         }
         let found = self.find(name).await?;
         if self.reads && found.is_some() {
-            snapshot.names_read.lock().insert(name.clone());
+            snapshot.note_read(name, self.owned_view.as_ref());
         }
         Ok(found)
     }
@@ -148,6 +151,7 @@ impl NameResolver {
         inner.expanding.push(object.name.clone());
         inner.target = None;
         inner.authority = self.snapshot.live.users.owner_authority(&Securable::Table(object.name.clone()));
+        inner.owned_view = Some(object.name.clone());
         let mut state = inner.state();
         let options = state.config_mut().options_mut();
         options.catalog.default_schema = object.default_schema.clone();

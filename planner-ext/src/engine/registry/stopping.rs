@@ -1,8 +1,12 @@
-//! Stops statements to free memory, and counts what stopped ones hold until their tasks have ended.
+//! Stops statements to free memory, and when they may not read any more what they read; counts what stopped ones hold until their
+//! tasks have ended.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Registry, RunningStatement, StatementRecord};
+use terrace_access::Principal;
+
+use super::{Reading, Registry, RunningStatement, StatementRecord};
 use crate::engine::memory::StatementMemory;
 use crate::error::Error;
 
@@ -103,6 +107,25 @@ impl Registry {
             statement.interrupt.stop(reason(&record));
             freed_bytes = freed_bytes.saturating_add(held_bytes);
             stopped.push(record);
+        }
+        stopped
+    }
+
+    /// Stops the statements that `may_read` says may not read what they read, with the error `reason`. Leaves out those that commit.
+    /// Returns how many were told to stop.
+    pub(in crate::engine) fn stop_unless(
+        &self,
+        may_read: impl Fn(&Principal, &BTreeSet<Reading>) -> bool,
+        reason: &Error,
+    ) -> usize {
+        let statements: Vec<_> = self.running.lock().values().cloned().collect();
+        let mut stopped = 0;
+        for statement in statements.into_iter().filter(|statement| statement.interrupt.may_stop()) {
+            let readings = Arc::clone(&statement.readings.lock());
+            if !may_read(&statement.principal, &readings) {
+                statement.interrupt.stop(reason.clone());
+                stopped += 1;
+            }
         }
         stopped
     }

@@ -10,7 +10,7 @@ use terrace_access::{Ending, Event, EventKind, Trail};
 use terrace_sql::command::Action;
 use terrace_sql::objects::{ObjectKind, Use};
 use terrace_sql::{Command, Privilege, StatementKind};
-use terrace_tier_store::table::TableName;
+use terrace_tier_store::table::{TableId, TableName};
 
 use super::record::{StatementRecord, StatementState};
 use crate::error::ErrorKind;
@@ -18,6 +18,17 @@ use crate::error::ErrorKind;
 /// Whether statements of a kind change more than their session.
 pub(in crate::engine) fn is_change(kind: StatementKind) -> bool {
     kind.privilege().changes_server() || kind.privilege() == Privilege::Export
+}
+
+/// A relation that a statement reads, and by whose right.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::engine) struct Reading {
+    /// Its name, when it was read.
+    pub(in crate::engine) name: TableName,
+    /// Its number, where it is a table of the store: its name may change.
+    pub(in crate::engine) table: Option<TableId>,
+    /// The view whose owner reads it; `None`: whoever sends the statement.
+    pub(in crate::engine) view: Option<TableName>,
 }
 
 /// The objects that a statement names and reads.
@@ -53,10 +64,10 @@ impl Touched {
     }
 
     /// Notes what it reads, once it is known what it names: the planner looks the target of an INSERT up as well.
-    pub(in crate::engine) fn note_read(&self, names: BTreeSet<TableName>) {
+    pub(in crate::engine) fn note_read(&self, readings: &BTreeSet<Reading>) {
         let mut found = self.0.lock();
         let Found { reads, writes, .. } = &mut *found;
-        let names = names.into_iter().map(|name| name.to_string());
+        let names = readings.iter().map(|reading| reading.name.to_string());
         reads.extend(names.filter(|name| !writes.contains(name)));
     }
 

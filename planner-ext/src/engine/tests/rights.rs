@@ -1,8 +1,10 @@
 //! Who may do what: each kind of statement for superusers, owners, those who were granted the right, others, and everybody on an
 //! open server; and what follows when rights change.
 //!
+//! - `running`: what a change of rights does to running statements
 //! - `tokens`: what the scope of a token leaves of the rights of its user
 
+mod running;
 mod tokens;
 
 use terrace_access::{NewUser, Owner, Principal, Right};
