@@ -6,7 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Result;
-use crate::record::{GrantRecord, MEMBER, MemberRecord, OBJECT_RIGHTS, ObjectRecord, ROLE, Records, RoleRecord, load};
+use crate::record::{
+    DEFAULT_RIGHTS, DefaultsRecord, GrantRecord, MEMBER, MemberRecord, OBJECT_RIGHTS, ObjectRecord, ROLE, Records,
+    RoleRecord, load,
+};
 use crate::right::{Right, Securable};
 
 /// The pseudo-role that everybody is a member of.
@@ -23,13 +26,16 @@ pub(crate) struct Grants {
     pub(crate) members: BTreeMap<String, MemberRecord>,
     /// Owner and grants of each object that has some.
     pub(crate) objects: BTreeMap<Securable, ObjectRecord>,
+    /// Default privileges, by the names of their records.
+    pub(crate) defaults: BTreeMap<String, DefaultsRecord>,
 }
 
 impl Grants {
     pub(crate) fn load(records: &dyn Records) -> Result<Self> {
         let objects: BTreeMap<String, ObjectRecord> = load(records, OBJECT_RIGHTS)?;
         let objects = objects.into_values().map(|record| (record.object.clone(), record)).collect();
-        Ok(Self { roles: load(records, ROLE)?, members: load(records, MEMBER)?, objects })
+        let defaults = load(records, DEFAULT_RIGHTS)?;
+        Ok(Self { roles: load(records, ROLE)?, members: load(records, MEMBER)?, objects, defaults })
     }
 
     /// The roles that a user or role is a direct member of.

@@ -50,4 +50,7 @@ pub use record::{MemoryRecords, Records};
 pub use right::{Right, Securable};
 pub use scope::Scope;
 pub use secret::random_secret;
-pub use users::{Granted, Granting, NewToken, NewUser, Owner, Role, Token, User, UserChange, Users, WhichRights};
+pub use users::{
+    DefaultGranted, DefaultGranting, Granted, Granting, NewToken, NewUser, Owner, Role, Token, User, UserChange, Users,
+    WhichRights,
+};

@@ -67,6 +67,9 @@ pub(crate) const MEMBER: &str = "role_member";
 /// Kind of the records of owners and grants; see [`Securable`] for their names.
 pub(crate) const OBJECT_RIGHTS: &str = "object_rights";
 
+/// Kind of the records of default privileges.
+pub(crate) const DEFAULT_RIGHTS: &str = "default_rights";
+
 /// A user.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct UserRecord {
@@ -147,6 +150,22 @@ impl ObjectRecord {
     /// Whether it says nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.owner.is_none() && self.grants.is_empty()
+    }
+}
+
+/// Rights on the tables and views that somebody will make in a schema.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct DefaultsRecord {
+    /// Who makes them: a user, or a role whose members do.
+    pub(crate) maker: String,
+    pub(crate) schema: String,
+    pub(crate) grants: Vec<GrantRecord>,
+}
+
+impl DefaultsRecord {
+    /// The name of its record. The length of the first name tells where it ends.
+    pub(crate) fn key(&self) -> String {
+        format!("{}/{}/{}", self.maker.len(), self.maker, self.schema)
     }
 }
 

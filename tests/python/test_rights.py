@@ -153,6 +153,21 @@ def test_a_token_does_what_its_scope_and_its_user_may(server):
     assert shown == [("ann", "(SELECT ON table shop.orders)"), ("root", "(MONITOR ON server)")]
 
 
+def test_default_privileges(server):
+    default = "ALTER DEFAULT PRIVILEGES IN SCHEMA shop"
+    run(server, f"{default} GRANT SELECT ON TABLES TO bob", *ANN)
+    run(server, "CREATE TABLE shop.later AS SELECT 7 AS id", *ANN)
+    rows = pyarrow.table({"id": pyarrow.array([8], pyarrow.int64())})
+    with connect(server, *ANN) as connection, connection.cursor() as cursor:
+        cursor.adbc_ingest("ingested", rows, mode="create", db_schema_name="shop")
+    assert run(server, "SELECT id FROM shop.later UNION ALL SELECT id FROM shop.ingested ORDER BY id", *BOB) == [(7,), (8,)]
+    assert "shop.orders" in refusal(server, "SELECT id FROM shop.orders", *BOB)[1]
+    shown = "SELECT maker, schema_name, grantee, privilege FROM system.default_grants"
+    assert run(server, shown, *BOB) == [("ann", "shop", "bob", "SELECT")]
+    run(server, f"{default} REVOKE SELECT ON TABLES FROM bob", *ANN)
+    assert run(server, shown, *ROOT) == []
+
+
 def test_a_revoke_ends_running_statements(server):
     run(server, "GRANT SELECT ON shop.orders TO bob", *ANN)
     endless = ("SELECT count(*) FROM shop.orders o, generate_series(1, 1000000) a, generate_series(1, 1000000) b "

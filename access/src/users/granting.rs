@@ -2,6 +2,10 @@
 //!
 //! Superusers make and drop roles, and say who is a member. Rights on an object are given away by its owner, by the owner of its
 //! schema and by superusers. As with users, who shows a token changes nothing of this.
+//!
+//! - `defaults`: rights on the tables and views that somebody will make
+
+mod defaults;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,6 +21,8 @@ use crate::record::{
     GrantRecord, GrantedRole, MEMBER, MemberRecord, OBJECT_RIGHTS, ObjectRecord, ROLE, RoleRecord, store,
 };
 use crate::right::{Right, Securable};
+
+pub use defaults::{DefaultGranted, DefaultGranting};
 
 /// Most roles.
 const MOST_ROLES: usize = 10_000;
@@ -199,6 +205,7 @@ impl Users {
                 roles.retain(|granted| !is_gone && granted.role != name);
             })?;
         }
+        self.retain_defaults(&mut grants, |record, grant| record.maker != name && grant.grantee != name)?;
         self.publish(grants);
         Ok(())
     }
@@ -387,14 +394,16 @@ impl Users {
         Ok(())
     }
 
-    /// Notes who made an object that was not there before. Grants on an earlier one of its name count no more.
+    /// Notes who made an object that was not there before, with the default privileges on it. Grants on an earlier one of its name count
+    /// no more.
     ///
     /// # Errors
     /// When the record cannot be written, and for a user who was dropped meanwhile; the object then has no owner.
     pub fn note_made(&self, by: &Principal, object: &Securable) -> Result<()> {
         let _lock = self.changing.lock();
         let owner = self.maker(by)?;
-        self.replace_object(object, |record| *record = ObjectRecord { owner, ..ObjectRecord::new(object.clone()) })
+        let grants = owner.as_deref().map_or_else(Vec::new, |owner| self.default_grants(owner, object));
+        self.replace_object(object, |record| *record = ObjectRecord { object: object.clone(), owner, grants })
     }
 
     /// Notes who replaced an object of another owner; grants on it stay.
@@ -419,12 +428,18 @@ impl Users {
         }
     }
 
-    /// Forgets owner and grants of an object that was dropped.
+    /// Forgets owner and grants of an object that was dropped, and default privileges in a schema that was.
     ///
     /// # Errors
     /// When the record cannot be removed.
     pub fn forget(&self, object: &Securable) -> Result<()> {
         let _lock = self.changing.lock();
+        if let Securable::Schema(schema) = object {
+            let mut grants = self.copied_grants();
+            if self.retain_defaults(&mut grants, |record, _| record.schema != *schema)? {
+                self.publish(grants);
+            }
+        }
         self.replace_object(object, |record| *record = ObjectRecord::new(object.clone()))
     }
 

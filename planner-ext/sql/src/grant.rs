@@ -7,6 +7,8 @@
 //!   REVOKE rights ON objects FROM grantee, ..              objects = [TABLE] name, .. | ALL TABLES IN SCHEMA name, ..
 //!                                                                  | SCHEMA name, .. | DATABASE terrace | SERVER
 //!   ALTER TABLE | VIEW | SCHEMA name OWNER TO name         grantee = user | role | PUBLIC
+//!   ALTER DEFAULT PRIVILEGES [FOR ROLE name, ..] IN SCHEMA name, ..
+//!                          GRANT rights ON TABLES TO grantee, .. | REVOKE rights ON TABLES FROM grantee, ..
 //! ```
 
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -14,9 +16,15 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_error::{Error, Result};
 
 use crate::command::{Action, Command};
-use crate::grantable::{GrantObjects, Item, Parsed, expect_word, item, name, names, objects, schemas, take_all};
+use crate::grantable::{
+    GrantObjects, Item, Parsed, expect_word, item, name, names, objects, rights, schemas, take_all,
+};
 use crate::rule::{is_word, take_word};
 use crate::{NameParts, dialect};
+
+/// The form of ALTER DEFAULT PRIVILEGES.
+const DEFAULTS: &str = "ALTER DEFAULT PRIVILEGES [FOR ROLE names] IN SCHEMA names GRANT rights ON TABLES TO names, or REVOKE rights ON \
+                        TABLES FROM names";
 
 /// A parsed statement on roles, rights or owners.
 #[derive(Debug, Clone)]
@@ -53,6 +61,19 @@ pub enum GrantCommand {
         /// Users, roles, `public`.
         grantees: Vec<String>,
     },
+    /// ALTER DEFAULT PRIVILEGES.
+    Defaults {
+        /// GRANT, or REVOKE.
+        grants: bool,
+        /// Who makes the tables and views; empty: who sends the statement.
+        makers: Vec<String>,
+        /// The schemas in which they are made.
+        schemas: Vec<String>,
+        /// The rights in upper case; empty: ALL.
+        rights: Vec<String>,
+        /// Users, roles, `public`.
+        grantees: Vec<String>,
+    },
     /// ALTER .. OWNER TO.
     Owner {
         /// What gets another owner.
@@ -82,6 +103,7 @@ pub(crate) fn is_grant(tokens: &[&Token]) -> bool {
     match () {
         () if is(0, "grant") || is(0, "revoke") => true,
         () if is(0, "create") || is(0, "drop") => is(1, "role"),
+        () if is(0, "alter") && is(1, "default") => is(2, "privileges"),
         () if is(0, "alter") && ["table", "view", "schema"].iter().any(|kind| is(1, kind)) => {
             let mut at = if is(2, "if") && is(3, "exists") { 5 } else { 3 };
             while matches!(tokens.get(at), Some(Token::Period)) {
@@ -105,6 +127,7 @@ pub(crate) fn parse(tokens: Vec<TokenWithSpan>) -> Result<Command> {
         }
         () if take_word(&mut parser, "create") => (create_role(&mut parser), "CREATE ROLE name"),
         () if take_word(&mut parser, "drop") => (drop_role(&mut parser), "DROP ROLE [IF EXISTS] name"),
+        () if take_word(&mut parser, "alter") && take_word(&mut parser, "default") => (defaults(&mut parser), DEFAULTS),
         () => (owner(&mut parser), "ALTER TABLE | VIEW | SCHEMA name OWNER TO name"),
     };
     let command = parsed.map_err(|error| Error::invalid(format!("SQL syntax: {error}; write {form}")))??;
@@ -177,9 +200,38 @@ fn refuse_options(parser: &mut Parser<'_>, command: GrantCommand) -> Result<Gran
     Ok(command)
 }
 
-/// ALTER .. OWNER TO.
+/// What follows ALTER DEFAULT.
+fn defaults(parser: &mut Parser<'_>) -> Parsed<GrantCommand> {
+    expect_word(parser, "privileges")?;
+    let mut makers = Vec::new();
+    if take_word(parser, "for") {
+        if !take_word(parser, "user") {
+            expect_word(parser, "role")?;
+        }
+        makers = names(parser)?;
+    }
+    expect_word(parser, "in")?;
+    expect_word(parser, "schema")?;
+    let schemas = match schemas(parser)? {
+        Ok(schemas) => schemas,
+        Err(error) => return Ok(Err(error)),
+    };
+    let grants = take_word(parser, "grant");
+    if !grants {
+        expect_word(parser, "revoke")?;
+    }
+    let rights = rights(parser)?;
+    expect_word(parser, "on")?;
+    if !take_word(parser, "tables") {
+        return Ok(Err(Error::unimplemented("there are default privileges ON TABLES only, which are views, too")));
+    }
+    expect_word(parser, if grants { "to" } else { "from" })?;
+    let grantees = names(parser)?;
+    Ok(refuse_options(parser, GrantCommand::Defaults { grants, makers, schemas, rights, grantees }))
+}
+
+/// What follows ALTER: .. OWNER TO.
 fn owner(parser: &mut Parser<'_>) -> Parsed<GrantCommand> {
-    expect_word(parser, "alter")?;
     let is_schema = take_word(parser, "schema");
     let _ = is_schema || take_word(parser, "table") || take_word(parser, "view");
     let if_exists = take_word(parser, "if") && take_word(parser, "exists");
@@ -245,6 +297,15 @@ mod tests {
                 "Owner { object: Relation { name: NameParts { schema: Some(\"s\"), name: \"v\" }, if_exists: false }, \
                  owner: \"ann\" }",
             ),
+            (
+                "ALTER DEFAULT PRIVILEGES FOR ROLE etl, Ann IN SCHEMA s, terrace.r GRANT select, INSERT ON TABLES TO bob, public",
+                "Defaults { grants: true, makers: [\"etl\", \"ann\"], schemas: [\"s\", \"r\"], rights: [\"SELECT\", \"INSERT\"], \
+                 grantees: [\"bob\", \"public\"] }",
+            ),
+            (
+                "alter default privileges in schema s revoke all privileges on tables from bob cascade;",
+                "Defaults { grants: false, makers: [], schemas: [\"s\"], rights: [], grantees: [\"bob\"] }",
+            ),
             ("alter schema s owner to readers", "Owner { object: Schema(\"s\"), owner: \"readers\" }"),
         ] {
             assert_eq!(parsed(sql), want, "{sql}");
@@ -268,6 +329,17 @@ mod tests {
             ("grant select on t to ann and bob", ErrorKind::InvalidArgument, "'and'"),
             ("create role", ErrorKind::InvalidArgument, "CREATE ROLE name"),
             ("alter table t owner to", ErrorKind::InvalidArgument, "OWNER TO"),
+            ("alter default privileges grant select on tables to ann", ErrorKind::InvalidArgument, "IN SCHEMA names"),
+            (
+                "alter default privileges in schema s grant select on tables",
+                ErrorKind::InvalidArgument,
+                "IN SCHEMA names",
+            ),
+            (
+                "alter default privileges in schema s grant usage on schemas to ann",
+                ErrorKind::Unimplemented,
+                "ON TABLES",
+            ),
         ] {
             let error = crate::parse(sql).unwrap_err();
             assert_eq!(error.kind(), kind, "{sql}: {error}");

@@ -82,6 +82,14 @@ pub(crate) fn take_all(parser: &mut Parser<'_>) -> bool {
     is_all
 }
 
+/// Rights in upper case, with commas between them; none: ALL.
+pub(crate) fn rights(parser: &mut Parser<'_>) -> Result<Vec<String>, ParserError> {
+    match take_all(parser) {
+        true => Ok(Vec::new()),
+        false => Ok(parser.parse_comma_separated(item)?.into_iter().map(|item| item.right).collect()),
+    }
+}
+
 /// `(rights ON objects)`, as often as a comma follows.
 pub(crate) fn scope(parser: &mut Parser<'_>) -> Parsed<Vec<ScopedRights>> {
     Ok(parser.parse_comma_separated(scoped_rights)?.into_iter().collect())
@@ -89,10 +97,7 @@ pub(crate) fn scope(parser: &mut Parser<'_>) -> Parsed<Vec<ScopedRights>> {
 
 fn scoped_rights(parser: &mut Parser<'_>) -> Parsed<ScopedRights> {
     parser.expect_token(&Token::LParen)?;
-    let rights = match take_all(parser) {
-        true => Vec::new(),
-        false => parser.parse_comma_separated(item)?.into_iter().map(|item| item.right).collect(),
-    };
+    let rights = rights(parser)?;
     expect_word(parser, "on")?;
     let objects = objects(parser)?;
     parser.expect_token(&Token::RParen)?;

@@ -230,6 +230,7 @@ impl Objects {
             GrantCommand::Owner { object: OwnedObject::Relation { name, .. }, .. } => {
                 self.add(ObjectKind::Relation, name, Use::Define);
             }
+            GrantCommand::Defaults { schemas, .. } => schemas.iter().for_each(|name| self.add_schema_name(name)),
             GrantCommand::Owner { object: OwnedObject::Schema(name), .. } => self.add_schema_name(name),
             GrantCommand::Rights { objects: GrantObjects::Database | GrantObjects::Server, .. }
             | GrantCommand::CreateRole { .. }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use terrace_access::{AccessError, Granting, Principal, Right, Securable, Users, WhichRights};
+use terrace_access::{AccessError, DefaultGranting, Granting, Principal, Right, Securable, Users, WhichRights};
 use terrace_sql::grant::{GrantCommand, OwnedObject};
 use terrace_sql::grantable::GrantObjects;
 use terrace_sql::{INFORMATION_SCHEMA, SYSTEM_SCHEMA};
@@ -57,6 +57,13 @@ fn apply(
             let order = Granting { rights, objects, grantees };
             if grants { users.grant(by, &order)? } else { users.revoke(by, &order)? }
         }
+        GrantCommand::Defaults { grants, makers, schemas, rights, grantees } => {
+            let rights = match which_rights(&rights) {
+                Ok(rights) => rights,
+                Err(error) => return Ok(Err(error)),
+            };
+            users.alter_defaults(by, &DefaultGranting { grants, makers, schemas, rights, grantees })?;
+        }
         GrantCommand::Owner { owner, .. } => {
             objects.iter().try_for_each(|object| users.give(by, object, &owner))?;
         }
@@ -100,6 +107,10 @@ fn named_objects(snapshot: &Snapshot, command: &GrantCommand) -> Result<Vec<Secu
             GrantObjects::Database => Ok(vec![Securable::Database]),
             GrantObjects::Server => Ok(vec![Securable::Server]),
         },
+        GrantCommand::Defaults { schemas, .. } => {
+            schemas.iter().try_for_each(|schema| check_seen(snapshot, schema))?;
+            Ok(Vec::new())
+        }
         GrantCommand::Owner { object: OwnedObject::Schema(schema), .. } => Ok(vec![owned_schema(snapshot, schema)?]),
         GrantCommand::Owner { object: OwnedObject::Relation { name, if_exists }, .. } => {
             let name = name.resolve(snapshot.default_schema());
@@ -111,6 +122,12 @@ fn named_objects(snapshot: &Snapshot, command: &GrantCommand) -> Result<Vec<Secu
             }
         }
     }
+}
+
+/// Refuses a schema that does not exist, or that may not be known.
+pub(super) fn check_seen(snapshot: &Snapshot, schema: &str) -> Result<()> {
+    let is_seen = snapshot.schema_names().iter().any(|known| known == schema);
+    if is_seen { Ok(()) } else { Err(rights::missing_schema(schema)) }
 }
 
 /// A relation that exists, and that the caller owns.

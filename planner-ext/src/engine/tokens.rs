@@ -10,8 +10,7 @@ use terrace_tier_store::table::TableName;
 use super::catalog::Snapshot;
 use super::computed_rows::ComputedRows;
 use super::execute::{Execute, Outline, Planning};
-use super::grants::which_rights;
-use super::rights;
+use super::grants::{check_seen, which_rights};
 use super::users::{MadeToken, access_error};
 use crate::error::{Result, missing_table};
 use crate::system::tokens;
@@ -73,10 +72,4 @@ fn named_objects(snapshot: &Snapshot, objects: &GrantObjects) -> Result<Vec<Secu
         GrantObjects::Database => Ok(vec![Securable::Database]),
         GrantObjects::Server => Ok(vec![Securable::Server]),
     }
-}
-
-/// Refuses a schema that does not exist, or that may not be known.
-fn check_seen(snapshot: &Snapshot, schema: &str) -> Result<()> {
-    let is_seen = snapshot.schema_names().iter().any(|known| known == schema);
-    if is_seen { Ok(()) } else { Err(rights::missing_schema(schema)) }
 }

@@ -9,6 +9,7 @@
 //! - `chunks`: `system.chunks`
 //! - `column_list`: names, types and values of a table's columns
 //! - `columns`: `system.columns`
+//! - `default_grants`: `system.default_grants`
 //! - `epochs`: `system.epochs`
 //! - `explanations`: answers of EXPLAIN about placement: segments, query costs, outcomes of orders
 //! - `grants`: `system.grants`
@@ -32,6 +33,7 @@ mod calibration;
 mod chunks;
 mod column_list;
 mod columns;
+mod default_grants;
 mod epochs;
 pub(crate) mod explanations;
 mod grants;
@@ -154,11 +156,12 @@ enum Readers {
 /// Name, schema, readers and rows of a table.
 type TableEntry = (&'static str, fn() -> SchemaRef, Readers, Rows);
 
-const TABLES: [TableEntry; 21] = [
+const TABLES: [TableEntry; 22] = [
     ("audit", || audit::columns().schema(), Readers::All, audit::rows),
     ("calibration", || calibration::columns().schema(), Readers::Monitors, calibration::rows),
     ("chunks", || chunks::columns().schema(), Readers::All, chunks::rows),
     ("columns", || columns::columns().schema(), Readers::All, columns::rows),
+    ("default_grants", || default_grants::columns().schema(), Readers::All, default_grants::rows),
     ("epochs", || epochs::columns().schema(), Readers::Monitors, epochs::rows),
     ("grants", || grants::columns().schema(), Readers::All, grants::rows),
     ("hot_view_proposals", hot_view_proposals::schema, Readers::Monitors, views::proposal_rows),

@@ -12,15 +12,15 @@ use crate::users::{NewToken, NewUser, Owner};
 
 const PASSWORD: &str = "correct horse";
 
-struct Server {
-    records: Arc<MemoryRecords>,
-    users: Arc<Users>,
-    root: Principal,
+pub(super) struct Server {
+    pub(super) records: Arc<MemoryRecords>,
+    pub(super) users: Arc<Users>,
+    pub(super) root: Principal,
 }
 
 impl Server {
     /// With the users ann, bob and eve, who are no superusers.
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let records = Arc::new(MemoryRecords::default());
         let users = Self::open(&records);
         let root = Principal::new("root", true, Proof::Configuration);
@@ -31,21 +31,21 @@ impl Server {
         Self { records, users, root }
     }
 
-    fn open(records: &Arc<MemoryRecords>) -> Arc<Users> {
+    pub(super) fn open(records: &Arc<MemoryRecords>) -> Arc<Users> {
         let owner = Owner { name: "root".to_owned(), password: "geheim".to_owned() };
         Users::open(Arc::clone(records) as _, Some(owner), Arc::new(ManualClock::default())).unwrap()
     }
 
-    fn principal(&self, name: &str) -> Principal {
+    pub(super) fn principal(&self, name: &str) -> Principal {
         self.users.check_certified(name).unwrap()
     }
 
-    fn authority(&self, name: &str) -> Authority {
+    pub(super) fn authority(&self, name: &str) -> Authority {
         self.users.authority(&self.principal(name))
     }
 
     /// Whoever shows a new token of a user.
-    fn bearer(&self, user: &str, scope: Option<Scope>) -> Principal {
+    pub(super) fn bearer(&self, user: &str, scope: Option<Scope>) -> Principal {
         let name = format!("token {}", self.users.tokens().len());
         let new = NewToken { name, user: user.to_owned(), is_read_only: false, scope, valid_for: None };
         let (token, _) = self.users.create_token(&self.root, &new).unwrap();

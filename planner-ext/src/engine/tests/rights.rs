@@ -1,9 +1,11 @@
 //! Who may do what: each kind of statement for superusers, owners, those who were granted the right, others, and everybody on an
 //! open server; and what follows when rights change.
 //!
+//! - `defaults`: default privileges
 //! - `running`: what a change of rights does to running statements
 //! - `tokens`: what the scope of a token leaves of the rights of its user
 
+mod defaults;
 mod running;
 mod tokens;
 
@@ -163,6 +165,7 @@ const MATRIX: &[(&str, Allowed)] = &[
     ("BEGIN", All),
     ("PREPARE p AS SELECT 1", All),
     ("GRANT SELECT ON {s}.t TO PUBLIC", Granted(OWNS, true)),
+    ("ALTER DEFAULT PRIVILEGES FOR ROLE root IN SCHEMA {s} GRANT SELECT ON TABLES TO bob", Superusers(true)),
     ("GRANT MONITOR ON SERVER TO PUBLIC", Superusers(false)),
     ("REVOKE MONITOR ON SERVER FROM PUBLIC", Superusers(false)),
     ("ALTER TABLE {s}.v OWNER TO bob", Superusers(false)),
