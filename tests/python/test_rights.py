@@ -95,6 +95,14 @@ def test_views_show_what_their_owner_may_read(server):
     assert "cannot be planned" in refusal(server, "SELECT what FROM shop.fruit", *ANN)[1]
 
 
+def test_a_view_may_be_read_with_the_rights_of_who_asks(server):
+    run(server, "CREATE VIEW shop.fruit WITH (security_invoker = true) AS SELECT what FROM shop.orders", *ANN)
+    run(server, "GRANT SELECT ON shop.fruit TO bob", *ANN)
+    assert "cannot be planned" in refusal(server, "SELECT what FROM shop.fruit", *BOB)[1]
+    run(server, "GRANT SELECT ON shop.orders TO bob", *ANN)
+    assert run(server, "SELECT what FROM shop.fruit", *BOB) == [("pear",)]
+
+
 def test_rows_go_in_with_the_right_to_and_not_without(server):
     rows = pyarrow.table({"id": pyarrow.array([2], pyarrow.int64()), "what": ["plum"]})
     with connect(server, *BOB) as connection, connection.cursor() as cursor:

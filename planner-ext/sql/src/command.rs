@@ -170,6 +170,8 @@ pub struct Extras {
     pub comments: Vec<(String, String)>,
     /// CREATE VIEW IF NOT EXISTS.
     pub if_not_exists: bool,
+    /// CREATE VIEW .. WITH (security_invoker = true): it is read with the rights of who asks, and not with its owner's.
+    pub security_invoker: bool,
 }
 
 /// COMMENT ON.

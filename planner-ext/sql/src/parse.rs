@@ -344,7 +344,10 @@ fn classify_ast(mut ast: Ast, sql: &str) -> Result<Command> {
                 take_column_extras(column, &mut extras);
             }
         }
-        Ast::CreateView(create) => extras.if_not_exists = std::mem::take(&mut create.if_not_exists),
+        Ast::CreateView(create) => {
+            extras.if_not_exists = std::mem::take(&mut create.if_not_exists);
+            extras.security_invoker = security_invoker(std::mem::take(&mut create.options))?;
+        }
         _ => {}
     }
     let statement = SqlStatement::Statement(Box::new(ast));
@@ -473,6 +476,22 @@ fn table_options(options: CreateTableOptions) -> Result<Vec<(String, String)>> {
         }
     };
     option_pairs(list)
+}
+
+/// Whether the options of a view say that it is read with the rights of who asks.
+fn security_invoker(options: CreateTableOptions) -> Result<bool> {
+    let mut invoker = false;
+    for (name, value) in table_options(options)? {
+        if name != "security_invoker" {
+            return Err(Error::unimplemented(format!("a view has no option '{name}'; there is security_invoker")));
+        }
+        invoker = match value.to_lowercase().as_str() {
+            "true" | "on" | "yes" | "1" => true,
+            "false" | "off" | "no" | "0" => false,
+            other => return Err(Error::invalid(format!("security_invoker is true or false, and not '{other}'"))),
+        };
+    }
+    Ok(invoker)
 }
 
 /// Options as pairs of text.

@@ -27,7 +27,7 @@ use crate::system::SystemTable;
 #[derive(Debug, Clone)]
 pub(super) struct NameResolver {
     snapshot: Arc<Snapshot>,
-    /// The rights with which relations are read: those of the statement, and within a view those of its owner.
+    /// The rights with which relations are read: those of the statement, and within a view those of its owner, unless it says otherwise.
     authority: Authority,
     /// The view whose owner has these rights; `None`: whoever sends the statement.
     owned_view: Option<TableName>,
@@ -150,16 +150,19 @@ impl NameResolver {
         let mut inner = self.clone();
         inner.expanding.push(object.name.clone());
         inner.target = None;
-        inner.authority = self.snapshot.live.users.owner_authority(&Securable::Table(object.name.clone()));
-        inner.owned_view = Some(object.name.clone());
+        let Action::Plan(PlannerStatement { statement, extras }) = terrace_sql::parse(&object.sql)?.action else {
+            return Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog cannot be planned"));
+        };
+        // With security_invoker it has the rights of whoever reads it: the sender, or the owner of a view around it.
+        if !extras.security_invoker {
+            inner.authority = self.snapshot.live.users.owner_authority(&Securable::Table(object.name.clone()));
+            inner.owned_view = Some(object.name.clone());
+        }
         let mut state = inner.state();
         let options = state.config_mut().options_mut();
         options.catalog.default_schema = object.default_schema.clone();
         options.sql_parser.parse_float_as_decimal = object.decimal_literals;
-        match terrace_sql::parse(&object.sql)?.action {
-            Action::Plan(PlannerStatement { statement, .. }) => Ok(state.statement_to_plan(statement).await?),
-            _ => Err(Error::new(ErrorKind::DataLoss, "its definition in the catalog cannot be planned")),
-        }
+        Ok(state.statement_to_plan(statement).await?)
     }
 }
 

@@ -2,10 +2,12 @@
 //! open server; and what follows when rights change.
 //!
 //! - `defaults`: default privileges
+//! - `invoker`: views that are read with the rights of who asks
 //! - `running`: what a change of rights does to running statements
 //! - `tokens`: what the scope of a token leaves of the rights of its user
 
 mod defaults;
+mod invoker;
 mod running;
 mod tokens;
 
