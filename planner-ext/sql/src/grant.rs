@@ -11,7 +11,7 @@
 //!                          GRANT rights ON TABLES TO grantee, .. | REVOKE rights ON TABLES FROM grantee, ..
 //! ```
 
-use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_error::{Error, Result};
 
