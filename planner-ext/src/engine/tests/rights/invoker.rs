@@ -47,7 +47,7 @@ async fn such_a_view_is_read_with_the_rights_of_who_asks() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn such_a_view_stays_one_after_a_restart() {
     let closed = Closed::new().await;
-    set_up(&closed.session("ann"), "s").await;
+    closed.all("ann", &["CREATE SCHEMA s", "CREATE TABLE s.t AS SELECT 1 AS a"]).await;
     closed.all("ann", &["CREATE VIEW s.asks WITH (security_invoker = true) AS SELECT a FROM s.t"]).await;
     closed.all("ann", &["GRANT SELECT ON s.asks TO bob", "GRANT USAGE ON SCHEMA s TO bob"]).await;
     let again = closed.server.restart_with(|options| {
