@@ -146,10 +146,15 @@ impl Snapshot {
     pub(super) fn is_current(&self) -> bool {
         !self.in_transaction
             && self.schema_version == self.store.schema_version()
-            && self.has_current_rights()
-            && self.tiers_changed_unix_us == self.store.tiering().tiers_changed_unix_us()
+            && self.is_permitted()
             && !self.reads_files.load(Ordering::Relaxed)
             && self.pins.lock().values().all(|pin| pin.table.version().number == pin.version)
+    }
+
+    /// True while a plan made on this snapshot may read its table versions, although there may be later ones: nobody's
+    /// rights have changed, nor the tiers.
+    pub(super) fn is_permitted(&self) -> bool {
+        self.has_current_rights() && self.tiers_changed_unix_us == self.store.tiering().tiers_changed_unix_us()
     }
 
     /// Whether it belongs to a transaction, whose uncommitted changes it sees.

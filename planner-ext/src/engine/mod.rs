@@ -20,6 +20,7 @@
 //! - [`prepare`]: PREPARE, EXECUTE and DEALLOCATE
 //! - [`statement`]: prepared statements and their plans
 //! - [`plan_cache`]: plans of queries that come again
+//! - [`repeatable`]: queries that have the same rows each time
 //! - [`parameters`]: binds one row of parameters
 //! - [`insert`]: binds many rows of parameters of an INSERT
 //! - [`catalog`]: one snapshot of tables, views and files per statement
@@ -114,6 +115,7 @@ mod prepare;
 mod query;
 mod recursion;
 mod registry;
+mod repeatable;
 mod rights;
 mod rule;
 mod run;

@@ -24,6 +24,7 @@ use super::parameters::bind_row;
 use super::plan_cache::{IsCurrent, MOST_LITERAL_BYTES, literal_bytes};
 use super::prepare::{expand, may_take_long};
 use super::registry::{Ticket, Touched, is_change};
+use super::repeatable::has_same_rows;
 use super::session::Session;
 use super::tasks::run_on;
 use super::transaction::Transaction;
@@ -42,6 +43,8 @@ pub struct Prepared {
     /// The latest plan with the session's number of changes of options that it was made with; `None` for statements without a
     /// plan, and after one that was made in a transaction.
     planned: Mutex<Option<(u64, Planned)>>,
+    /// The plan of all executions, on the table versions of then; `None`: each execution reads the current ones.
+    pinned: Option<Planned>,
     /// The objects that it names and reads, as far as the audit trail wants them.
     touched: Arc<Touched>,
 }
@@ -230,7 +233,7 @@ impl Prepared {
         let planned = planned.filter(|planned| !planned.snapshot.in_transaction()).map(|planned| (settings, planned));
         let (command, planned) = (Arc::new(command), Mutex::new(planned));
         let touched = Arc::default();
-        Ok(Self { session, transaction, sql, command, dataset_schema, parameters, planned, touched })
+        Ok(Self { session, transaction, sql, command, dataset_schema, parameters, planned, pinned: None, touched })
     }
 
     fn from_cache(session: Arc<Session>, sql: Arc<str>, settings: u64, query: CachedQuery) -> Self {
@@ -241,7 +244,43 @@ impl Prepared {
             touched.note_read(&planned.snapshot.readings());
         }
         let planned = Mutex::new(Some((settings, planned)));
-        Self { session, transaction: None, sql, command, dataset_schema, parameters, planned, touched }
+        let (transaction, pinned) = (None, None);
+        Self { session, transaction, sql, command, dataset_schema, parameters, planned, pinned, touched }
+    }
+
+    /// The same query on the present versions of its tables: each of its executions has the same rows, whatever is
+    /// committed meanwhile, in the order of ORDER BY. `None` where that cannot be promised: in a transaction, and where more
+    /// than these versions decides the rows ([`has_same_rows`]). The versions are kept until it is dropped. An execution
+    /// after a change of rights or tiers is an error, [`ErrorKind::FailedPrecondition`].
+    pub async fn pinned(self: &Arc<Self>) -> Result<Option<Arc<Self>>> {
+        if !self.command.returns_rows || self.transaction()?.is_some() {
+            return Ok(None);
+        }
+        let prepared = Arc::clone(self);
+        let work = async move {
+            let interrupt = Interrupt::new(None, Arc::default());
+            let _cancel_guard = interrupt.guard();
+            let planned = prepared.current_plan(None, &interrupt).await?;
+            let Some(planned) = planned else { return Ok::<_, Error>(None) };
+            let is_repeatable = has_same_rows(&planned.plan)?;
+            Ok(is_repeatable.then(|| Arc::new(prepared.with_plan(planned))))
+        };
+        run_on(&self.session.engine().options.planning, work).await
+    }
+
+    /// The same query, whose executions all have this plan.
+    fn with_plan(&self, planned: Planned) -> Self {
+        Self {
+            session: Arc::clone(&self.session),
+            transaction: None,
+            sql: Arc::clone(&self.sql),
+            command: Arc::clone(&self.command),
+            dataset_schema: self.dataset_schema(),
+            parameters: self.parameter_schema(),
+            planned: Mutex::default(),
+            pinned: Some(planned),
+            touched: Arc::clone(&self.touched),
+        }
     }
 
     /// The query for the cache of plans; `None` where its plan may not be used again, or is large.
@@ -305,8 +344,11 @@ impl Prepared {
         &self.command
     }
 
-    /// The transaction it belongs to now; `None`: the statement commits by itself.
+    /// The transaction it belongs to now; `None`: the statement commits by itself, or reads versions of its own.
     pub(super) fn transaction(&self) -> Result<Option<Arc<Transaction>>> {
+        if self.pinned.is_some() {
+            return Ok(None);
+        }
         match &self.transaction {
             Some(original) => self.session.successor(original),
             None => Ok(self.session.current()),
@@ -359,6 +401,13 @@ impl Prepared {
         transaction: Option<&Arc<Transaction>>,
         interrupt: &Interrupt,
     ) -> Result<Outline> {
+        if let Some(pinned) = &self.pinned {
+            if !pinned.snapshot.is_permitted() {
+                let message = "rights or tiers changed since the query was planned: run it again";
+                return Err(Error::new(ErrorKind::FailedPrecondition, message));
+            }
+            return Ok(Outline::Plan(Box::new(pinned.clone())));
+        }
         if transaction.is_some() {
             return self.plan_anew(transaction, interrupt).await;
         }

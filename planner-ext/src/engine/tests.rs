@@ -21,6 +21,7 @@
 //! - [`fuzz`]: any bytes as statements and as files
 //! - [`placement`]: placement rules
 //! - [`plan_cache`]: plans of earlier queries
+//! - [`repeatable`]: queries that read the same table versions each time
 //! - [`rights`]: who may do what
 //! - [`audit`]: the audit trail
 //! - [`forms`]: forms of columns in memory
@@ -86,6 +87,7 @@ mod parameters;
 mod placement;
 mod plan_cache;
 mod reads;
+mod repeatable;
 mod result_types;
 mod rights;
 mod source_text;
