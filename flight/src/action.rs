@@ -1,4 +1,4 @@
-//! Actions: prepared statements, cancelling, session options.
+//! Actions: prepared statements, cancelling, renewal of tickets, session options.
 //!
 //! Flight SQL actions travel inside an `Any`, the actions of plain Flight do not.
 
@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use arrow_flight::{
     Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo,
+    RenewFlightEndpointRequest, Ticket,
     sql::{
         ActionBeginSavepointRequest, ActionBeginSavepointResult, ActionBeginTransactionResult,
         ActionCancelQueryRequest, ActionCancelQueryResult, ActionClosePreparedStatementRequest,
@@ -24,10 +25,10 @@ use crate::{
     prepared,
     proto::{
         CreatePreparedStatementResult, GetSessionOptionsResult, SessionOptionError, SessionOptionErrorValue,
-        SessionOptionValue, SetSessionOptionsRequest, SetSessionOptionsResult,
+        SessionOptionValue, SetSessionOptionsRequest, SetSessionOptionsResult, set_expiration,
     },
     service::{Call, Core, transaction},
-    ticket::{CancelTarget, handle_text},
+    ticket::handle_text,
 };
 
 /// The action that ends a session; the only action that does not need one.
@@ -36,7 +37,7 @@ pub(crate) const CLOSE_SESSION: &str = "CloseSession";
 /// The action that closes a prepared statement.
 pub(crate) const CLOSE_PREPARED: &str = "ClosePreparedStatement";
 
-const ACTIONS: [(&str, &str); 11] = [
+const ACTIONS: [(&str, &str); 12] = [
     ("CreatePreparedStatement", "Prepares a statement."),
     (CLOSE_PREPARED, "Closes a prepared statement."),
     ("BeginTransaction", "Begins a transaction."),
@@ -45,6 +46,7 @@ const ACTIONS: [(&str, &str); 11] = [
     ("EndSavepoint", "Releases a savepoint or rolls back to it."),
     ("CancelQuery", "Cancels a query by its Flight information."),
     ("CancelFlightInfo", "Cancels a query by its Flight information."),
+    ("RenewFlightEndpoint", "Extends the time for which a result can be fetched again."),
     ("SetSessionOptions", "Sets options of the session."),
     ("GetSessionOptions", "Returns the options of the session."),
     (CLOSE_SESSION, "Ends the session and frees what it holds."),
@@ -102,6 +104,7 @@ pub(crate) async fn dispatch(
             let result = CancelFlightInfoResult { status: cancel(core, call, &info).await? as i32 };
             Ok(Some(result.encode_to_vec().into()))
         }
+        "RenewFlightEndpoint" => renew(core, call, action.body).map(Some),
         "SetSessionOptions" => {
             observation.rename(Operation::Session);
             set_options(core, call, action.body).await.map(Some)
@@ -167,21 +170,43 @@ fn required_transaction(id: &Bytes) -> Result<TransactionId, Status> {
 async fn cancel(core: &Core, call: &Call, info: &FlightInfo) -> Result<CancelStatus, Status> {
     let mut status = CancelStatus::NotCancellable;
     for ticket in info.endpoint.iter().filter_map(|endpoint| endpoint.ticket.as_ref()) {
-        let any = Any::decode(ticket.ticket.clone()).map_err(|e| error::malformed("ticket", e))?;
-        let Ok(Command::TicketStatementQuery(query)) = Command::try_from(any) else { continue };
+        let Some(handle) = statement_handle(ticket)? else { continue };
         let may_cancel_all = || core.sessions.may_cancel_all(&call.session.principal);
-        match core.tickets.cancel(handle_text(&query.statement_handle)?, &call.session, may_cancel_all) {
-            CancelTarget::Removed => status = CancelStatus::Cancelled,
-            CancelTarget::Running(running) => {
-                let statement = running.statement.lock().clone();
-                if core.engine.cancel(&call.session.id, &statement)? {
-                    status = CancelStatus::Cancelled;
-                }
+        let target = core.tickets.cancel(handle_text(&handle)?, &call.session, may_cancel_all);
+        if target.was_removed {
+            status = CancelStatus::Cancelled;
+        }
+        for run in target.running {
+            let statement = run.statement.lock().clone();
+            if core.engine.cancel(&call.session.id, &statement)? {
+                status = CancelStatus::Cancelled;
             }
-            CancelTarget::Unknown => {}
         }
     }
     Ok(status)
+}
+
+/// Renews the ticket of an endpoint; returns the endpoint with its new expiration time.
+fn renew(core: &Core, call: &Call, body: Bytes) -> Result<Bytes, Status> {
+    let request = RenewFlightEndpointRequest::decode(body).map_err(|e| error::malformed("renewal", e))?;
+    let mut endpoint =
+        request.endpoint.ok_or_else(|| Status::invalid_argument("the renewal does not name an endpoint"))?;
+    let ticket =
+        endpoint.ticket.as_ref().ok_or_else(|| Status::invalid_argument("the endpoint does not have a ticket"))?;
+    let handle = statement_handle(ticket)?
+        .ok_or_else(|| Status::invalid_argument("the ticket names a command, which does not expire"))?;
+    let expires = core.tickets.renew(handle_text(&handle)?, &call.session)?;
+    set_expiration(&mut endpoint, expires);
+    Ok(endpoint.encode_to_vec().into())
+}
+
+/// The handle of the query that a ticket names; `None` for the ticket of another command.
+fn statement_handle(ticket: &Ticket) -> Result<Option<Bytes>, Status> {
+    let any = Any::decode(ticket.ticket.clone()).map_err(|e| error::malformed("ticket", e))?;
+    Ok(match Command::try_from(any) {
+        Ok(Command::TicketStatementQuery(query)) => Some(query.statement_handle),
+        _ => None,
+    })
 }
 
 async fn set_options(core: &Core, call: &Call, body: Bytes) -> Result<Bytes, Status> {

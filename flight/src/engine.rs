@@ -236,6 +236,9 @@ pub trait Statement: Send + Sync + 'static {
     fn bound_schema<'a>(&'a self, parameters: &'a RecordBatch) -> BoxFuture<'a, EngineResult<SchemaRef>>;
     /// Starts the statement as a query. `parameters` has exactly one row, columns in order of position.
     fn query(&self, parameters: Option<RecordBatch>) -> BoxFuture<'_, EngineResult<QueryResult>>;
+    /// The same query on the present versions of its tables: each `query` returns the same rows, whatever changes
+    /// meanwhile, and may run beside another; their order is that of ORDER BY. `None` where the engine cannot promise that.
+    fn pinned(&self) -> BoxFuture<'_, EngineResult<Option<Arc<dyn Statement>>>>;
     /// Runs the statement as an update, once per row of `parameters` and all or nothing where the engine can; returns
     /// rows affected.
     fn update(&self, parameters: Option<RecordBatch>) -> BoxFuture<'_, EngineResult<u64>>;

@@ -1,6 +1,7 @@
 //! Flight information: the schema of a command's answer, and the ticket to fetch it.
 //!
-//! An endpoint has no location, which means "this connection"; a fixed address would break clients behind proxies.
+//! An endpoint has no location, which means "this connection"; a fixed address would break clients behind proxies. It has
+//! an expiration time where its ticket can be fetched again until then, as the protocol has it.
 
 use arrow::datatypes::SchemaRef;
 use arrow_flight::{
@@ -16,6 +17,7 @@ use crate::{
     error, metadata,
     metrics::{Observation, Operation},
     prepared,
+    proto::set_expiration,
     schema::{schema_bytes, table_schema},
     service::{Call, Core, transaction},
     statement::{self, PlannedStatement},
@@ -66,10 +68,13 @@ pub(crate) async fn flight_info(
         DescriptorTarget::Command(command) => {
             observation.rename(Operation::Metadata);
             let schema = metadata::schema(&command)?.ok_or_else(|| not_a_query(&command))?;
-            PlannedStatement { schema, ticket: descriptor.cmd.to_vec() }
+            PlannedStatement { schema, ticket: descriptor.cmd.to_vec(), expires_unix_us: None }
         }
     };
-    let endpoint = FlightEndpoint::new().with_ticket(Ticket::new(planned.ticket));
+    let mut endpoint = FlightEndpoint::new().with_ticket(Ticket::new(planned.ticket));
+    if let Some(expires) = planned.expires_unix_us {
+        set_expiration(&mut endpoint, expires);
+    }
     Ok(FlightInfo {
         schema: schema_bytes(&planned.schema)?,
         flight_descriptor: Some(descriptor),

@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use arrow_flight::sql::Any;
+use arrow_flight::{FlightEndpoint, sql::Any};
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
 
@@ -122,6 +122,13 @@ pub(crate) enum CloseSessionStatus {
     Closed = 1,
     Closing = 2,
     NotCloseable = 3,
+}
+
+/// Sets the time at which an endpoint expires, in microseconds of Unix time.
+pub(crate) fn set_expiration(endpoint: &mut FlightEndpoint, unix_us: u64) {
+    let time = endpoint.expiration_time.get_or_insert_default();
+    time.seconds = i64::try_from(unix_us / 1_000_000).unwrap_or(i64::MAX);
+    time.nanos = i32::try_from(unix_us % 1_000_000 * 1_000).unwrap_or_default();
 }
 
 /// Type of [`RetryInfo`] in the details of a status.

@@ -62,6 +62,8 @@ pub(crate) struct Core {
 pub(crate) struct Call {
     pub(crate) session: Arc<Session>,
     pub(crate) views: ViewTypes,
+    /// Whether its client wants to fetch results again, by the header `terrace-tickets: keep`.
+    pub(crate) keeps_tickets: bool,
 }
 
 impl Core {
@@ -77,7 +79,8 @@ impl Core {
     async fn admit(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<Call, Status> {
         self.check_open()?;
         let session = self.sessions.resolve(metadata, extensions).await?;
-        Ok(Call { session, views: ViewTypes::from_metadata(metadata) })
+        let keeps_tickets = metadata.get("terrace-tickets").is_some_and(|value| value.as_bytes() == b"keep");
+        Ok(Call { session, views: ViewTypes::from_metadata(metadata), keeps_tickets })
     }
 
     fn check_open(&self) -> Result<(), Status> {

@@ -379,6 +379,7 @@ impl Sessions {
             while self.close_expired() {
                 tokio::time::sleep(AFTER_CHANGE).await;
             }
+            self.tickets.drop_expired();
         }
     }
 

@@ -4,6 +4,9 @@
 //! stops reading. A statement that changes data and arrives the same way runs at once, exactly once, before the answer:
 //! clients open the stream of such a statement lazily or abandon it early, and the change must not be lost. Its ticket
 //! holds only the number of rows.
+//!
+//! A client may ask for tickets that it can fetch again (`terrace-tickets: keep`). Such a ticket holds a statement that reads the table versions
+//! of its planning each time ([`Statement::pinned`]); queries of which the engine cannot promise the same rows have tickets for one fetch still.
 
 use std::sync::{Arc, LazyLock};
 
@@ -30,10 +33,11 @@ use crate::{
     schema::wire_schema,
     service::{Call, Core},
     stall::end_unread,
-    ticket::handle_text,
+    ticket::{Issued, Uses, handle_text},
 };
 
-/// A planned query that waits to be fetched.
+/// A planned query that waits to be fetched, perhaps again.
+#[derive(Clone)]
 pub(crate) struct PendingQuery {
     pub(crate) statement: Arc<dyn Statement>,
     /// The query runs once per row of these.
@@ -55,6 +59,8 @@ impl PendingQuery {
 pub(crate) struct PlannedStatement {
     pub(crate) schema: SchemaRef,
     pub(crate) ticket: Vec<u8>,
+    /// Until when the ticket can be fetched again, in microseconds of Unix time; `None`: it is fetched once.
+    pub(crate) expires_unix_us: Option<u64>,
 }
 
 /// Schema of the answer to a statement that changes data, where the client expects rows.
@@ -113,15 +119,19 @@ pub(crate) async fn plan(
         let rows = statement.update(parameters).await?;
         let handle = format!("{COUNT_PREFIX}{rows}");
         let ticket = TicketStatementQuery { statement_handle: handle.into() }.as_any().encode_to_vec();
-        return Ok(PlannedStatement { schema: COUNT_SCHEMA.clone(), ticket });
+        return Ok(PlannedStatement { schema: COUNT_SCHEMA.clone(), ticket, expires_unix_us: None });
     }
+    let pinned = if call.keeps_tickets { statement.pinned().await? } else { None };
+    let uses = if pinned.is_some() { Uses::Many } else { Uses::One };
+    let statement = pinned.unwrap_or(statement);
     let schema = match &parameters {
         Some(rows) if rows.num_rows() > 0 => statement.bound_schema(&rows.slice(0, 1)).await?,
         _ => statement.info().dataset_schema.clone(),
     };
     let wire = wire_schema(&schema, call.views);
     let query = PendingQuery { statement, parameters, wire: wire.clone(), charges };
-    Ok(PlannedStatement { schema: wire, ticket: core.tickets.issue(&call.session, query)? })
+    let Issued { ticket, expires_unix_us } = core.tickets.issue(&call.session, query, uses);
+    Ok(PlannedStatement { schema: wire, ticket, expires_unix_us })
 }
 
 /// Runs a statement that changes data and returns the number of rows.

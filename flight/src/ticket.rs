@@ -1,8 +1,10 @@
 //! Tickets: planned queries that clients may fetch, kept on the server under random names.
 //!
-//! A ticket carries no SQL, only a name of 256 random bits, and is fetched once by the user it was made for. The table
+//! A ticket carries no SQL, only a name of 256 random bits, and is fetched once by the user it was made for, or as often as that one
+//! wants until it expires, where the query has the same rows each time; its session may renew it then. The table
 //! is bounded in number and in bytes; tickets that are not fetched in time expire, a session that keeps too many bytes loses its
-//! oldest ones and, where the table is full, the session with the most tickets does. While the rows of a ticket are sent, it can be used to cancel them.
+//! oldest ones and, where the table is full, the session with the most tickets does. Those that were fetched already make room
+//! first. While the rows of a ticket are sent, it can be used to cancel them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,6 +16,7 @@ use arrow_flight::sql::{ProstMessageExt, TicketStatementQuery};
 use parking_lot::Mutex;
 use prost::Message;
 use terrace_access::random_secret;
+use terrace_model::clock::{Clock, SystemClock};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -27,10 +30,34 @@ use crate::{
 /// Tickets that were dropped to make room and are remembered, so that their client learns why.
 const MAX_REMEMBERED: usize = 1024;
 
+/// Longest life of a ticket that is renewed, in times to live: it keeps the old versions of tables that it reads.
+const MOST_LIVES: u32 = 24;
+
+/// How often a ticket can be fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uses {
+    /// Once.
+    One,
+    /// As often as its client wants until it expires.
+    Many,
+}
+
+/// A ticket for a client.
+pub(crate) struct Issued {
+    /// The bytes of the Flight ticket.
+    pub(crate) ticket: Vec<u8>,
+    /// Until when it can be fetched again, in microseconds of Unix time; `None`: it is fetched once.
+    pub(crate) expires_unix_us: Option<u64>,
+}
+
 struct Pending {
     session: SessionId,
     user: String,
     query: PendingQuery,
+    uses: Uses,
+    was_fetched: bool,
+    /// Past this time it is not renewed.
+    last_renewal: Instant,
     expires: Instant,
     /// Grows with each ticket.
     number: u64,
@@ -40,26 +67,28 @@ struct Pending {
 #[derive(Clone)]
 pub(crate) struct Running {
     user: String,
+    /// Differs from that of all other runs.
+    number: u64,
     /// The running statement; changes when a query runs once per row of parameters.
     pub(crate) statement: Arc<Mutex<StatementId>>,
 }
 
-/// State of a ticket that is to be cancelled.
-pub(crate) enum CancelTarget {
-    /// The query was waiting; its ticket has been removed.
-    Removed,
-    /// The query is running.
-    Running(Running),
-    /// There is no such ticket: it finished, expired, or never existed.
-    Unknown,
+/// What a ticket that is to be cancelled stood for; nothing for one that finished, expired, or never existed.
+pub(crate) struct CancelTarget {
+    /// The query waited to be fetched; its ticket has been removed.
+    pub(crate) was_removed: bool,
+    /// Its runs that have not ended.
+    pub(crate) running: Vec<Running>,
 }
 
 #[derive(Default)]
 struct Table {
     pending: HashMap<String, Pending>,
-    running: HashMap<String, Running>,
+    /// Runs by handle; several where a ticket is fetched again before its rows have been sent.
+    running: HashMap<String, Vec<Running>>,
     next_sweep: Option<Instant>,
     issued: u64,
+    started: u64,
     /// The latest tickets that were dropped to make room, oldest first.
     dropped: VecDeque<String>,
 }
@@ -97,15 +126,22 @@ pub(crate) struct Tickets {
     max: usize,
     kept: Arc<Kept>,
     table: Mutex<Table>,
+    clock: SystemClock,
 }
 
 impl Tickets {
     pub(crate) fn new(ttl: Duration, max: usize, kept: Arc<Kept>) -> Self {
-        Self { ttl, max, kept, table: Mutex::default() }
+        Self { ttl, max, kept, table: Mutex::default(), clock: SystemClock::default() }
+    }
+
+    /// A time to come in microseconds of Unix time.
+    fn unix_us(&self, time: Instant) -> u64 {
+        let left = time.saturating_duration_since(Instant::now());
+        self.clock.unix_us().saturating_add(u64::try_from(left.as_micros()).unwrap_or(u64::MAX))
     }
 
     /// Charges a session for `bytes` that it is about to keep. Drops the oldest tickets of the session where it would
-    /// keep too much with them, and expired ones where all sessions would.
+    /// keep too much with them, and where all sessions would, expired ones and then those that were fetched already.
     pub(crate) fn charge(&self, session: &Session, bytes: u64) -> Result<Arc<Charge>, Status> {
         let mut has_swept = false;
         loop {
@@ -114,11 +150,11 @@ impl Tickets {
                 Err(full) => full,
             };
             let has_room = match full {
-                Full::Session { .. } => self.drop_oldest(&session.id),
-                Full::All { .. } if has_swept => false,
+                Full::Session { .. } => self.drop_oldest(Some(&session.id)),
+                Full::All { .. } if has_swept => self.drop_oldest(None),
                 Full::All { .. } => {
                     has_swept = true;
-                    self.drop_expired()
+                    self.drop_expired() || self.drop_oldest(None)
                 }
             };
             if !has_room {
@@ -127,11 +163,14 @@ impl Tickets {
         }
     }
 
-    /// Drops the oldest ticket of a session that frees memory; false when there is none.
-    fn drop_oldest(&self, session: &SessionId) -> bool {
+    /// Drops the oldest ticket of a session that frees memory, one that was fetched if there is any; without a session,
+    /// the oldest of all that were fetched. False when there is none.
+    fn drop_oldest(&self, session: Option<&SessionId>) -> bool {
         let mut table = self.table.lock();
-        let candidates = table.pending.iter().filter(|(_, p)| p.session == *session && p.query.frees_memory());
-        let oldest = candidates.min_by_key(|(_, pending)| pending.number).map(|(handle, _)| handle.clone());
+        let may_go = |pending: &Pending| session.map_or(pending.was_fetched, |session| pending.session == *session);
+        let candidates = table.pending.iter().filter(|(_, p)| may_go(p) && p.query.frees_memory());
+        let oldest = candidates.min_by_key(|(_, pending)| (!pending.was_fetched, pending.number));
+        let oldest = oldest.map(|(handle, _)| handle.clone());
         let Some(handle) = oldest else { return false };
         let dropped = table.drop_ticket(handle);
         drop(table);
@@ -141,19 +180,21 @@ impl Tickets {
     }
 
     /// Drops the expired tickets; false when there are none.
-    fn drop_expired(&self) -> bool {
+    pub(crate) fn drop_expired(&self) -> bool {
         let now = Instant::now();
         let expired: Vec<_> = self.table.lock().pending.extract_if(|_, pending| pending.expires <= now).collect();
         !expired.is_empty()
     }
 
-    /// Keeps a query for a later fetch; returns the bytes of a Flight ticket.
-    pub(crate) fn issue(&self, session: &Session, query: PendingQuery) -> Result<Vec<u8>, Status> {
+    /// Keeps a query for later fetches.
+    pub(crate) fn issue(&self, session: &Session, query: PendingQuery, uses: Uses) -> Issued {
         let handle = random_secret();
         let now = Instant::now();
+        let expires = now + self.ttl;
+        let mut expired = Vec::new();
         let mut table = self.table.lock();
         if table.pending.len() >= self.max || table.next_sweep.is_none_or(|at| at <= now) {
-            table.pending.retain(|_, pending| pending.expires > now);
+            expired.extend(table.pending.extract_if(|_, pending| pending.expires <= now));
             table.next_sweep = Some(now + self.ttl / 4);
         }
         // Who plans much and fetches nothing loses queries, not others.
@@ -164,32 +205,60 @@ impl Tickets {
             session: session.id.clone(),
             user: session.principal.user.clone(),
             query,
-            expires: now + self.ttl,
+            uses,
+            was_fetched: false,
+            last_renewal: now + self.ttl * (MOST_LIVES - 1),
+            expires,
         };
         table.pending.insert(handle.clone(), pending);
         drop(table);
         // Without the lock: a plan may be large.
-        drop(dropped);
-        Ok(TicketStatementQuery { statement_handle: handle.into() }.as_any().encode_to_vec())
+        drop((dropped, expired));
+        let ticket = TicketStatementQuery { statement_handle: handle.into() }.as_any().encode_to_vec();
+        let expires_unix_us = (uses == Uses::Many).then(|| self.unix_us(expires));
+        Issued { ticket, expires_unix_us }
     }
 
-    /// Removes the query of a ticket and returns it. Fails for any user but the one
+    /// Lets a ticket that can be fetched again live for the time to live from now on. Returns when it expires then, in
+    /// microseconds of Unix time. Fails for a ticket of another session as for one that there never was.
+    pub(crate) fn renew(&self, handle: &str, session: &Session) -> Result<u64, Status> {
+        let now = Instant::now();
+        let mut table = self.table.lock();
+        let own = table.pending.get_mut(handle).filter(|p| p.session == session.id && p.expires > now);
+        let pending = own.ok_or_else(unknown)?;
+        if pending.uses == Uses::One {
+            return Err(Status::invalid_argument(
+                "the ticket is for one fetch and has no expiration time: only tickets of calls with the header \
+                 'terrace-tickets: keep' are renewed",
+            ));
+        }
+        // The last renewal is for a whole time to live, too.
+        pending.expires = pending.expires.max(now.min(pending.last_renewal) + self.ttl);
+        let expires = pending.expires;
+        drop(table);
+        Ok(self.unix_us(expires))
+    }
+
+    /// The query of a ticket, which is removed unless it can be fetched again. Fails for any user but the one
     /// that the ticket was made for.
     pub(crate) fn take(&self, handle: &str, session: &Session) -> Result<PendingQuery, Status> {
         let mut table = self.table.lock();
+        let user = &session.principal.user;
+        let now = Instant::now();
+        let lasting = table.pending.get_mut(handle).filter(|p| p.uses == Uses::Many);
+        if let Some(pending) = lasting.filter(|p| p.user == *user && p.expires > now) {
+            pending.was_fetched = true;
+            return Ok(pending.query.clone());
+        }
         match table.pending.get(handle) {
-            Some(pending) if pending.user == session.principal.user && pending.expires > Instant::now() => {}
+            Some(pending) if pending.uses == Uses::One && pending.user == *user && pending.expires > now => {}
             None if table.dropped.iter().any(|dropped| dropped == handle) => {
                 return Err(Status::not_found(
-                    "the ticket was dropped before it was fetched, because its session kept too many planned queries: fetch \
-                     the rows of a query before planning more, and run this query again",
+                    "the ticket was dropped before it was fetched, or fetched again, because too many planned queries were kept: \
+                     fetch the rows of a query before planning more, and run this query again",
                 ));
             }
-            _ => {
-                return Err(Status::not_found(
-                    "the ticket is unknown, expired or already fetched: run the query again",
-                ));
-            }
+            _ => return Err(unknown()),
         }
         table
             .pending
@@ -205,29 +274,34 @@ impl Tickets {
         caller: &Session,
         statement: Arc<Mutex<StatementId>>,
     ) -> RunningGuard {
-        let running = Running { user: caller.principal.user.clone(), statement };
-        self.table.lock().running.insert(handle.clone(), running);
-        RunningGuard { tickets: self.clone(), handle }
+        let mut table = self.table.lock();
+        table.started += 1;
+        let number = table.started;
+        let running = Running { user: caller.principal.user.clone(), number, statement };
+        table.running.entry(handle.clone()).or_default().push(running);
+        drop(table);
+        RunningGuard { tickets: self.clone(), handle, number }
     }
 
     /// Finds the query to cancel by its handle: one of the same user, or of another for those who may cancel all. Removes the
-    /// own ticket when it was not fetched yet.
+    /// own ticket, so that it is not fetched any more.
     pub(crate) fn cancel(&self, handle: &str, session: &Session, may_cancel_all: impl Fn() -> bool) -> CancelTarget {
         let user = &session.principal.user;
         let mut table = self.table.lock();
-        if table.pending.get(handle).is_some_and(|pending| pending.user == *user) {
-            table.pending.remove(handle);
-            return CancelTarget::Removed;
-        }
-        match table.running.get(handle) {
-            Some(running) if running.user == *user || may_cancel_all() => CancelTarget::Running(running.clone()),
-            _ => CancelTarget::Unknown,
-        }
+        let is_own = table.pending.get(handle).is_some_and(|pending| pending.user == *user);
+        let removed = if is_own { table.pending.remove(handle) } else { None };
+        let runs = table.running.get(handle).map(Vec::as_slice).unwrap_or_default();
+        let running = runs.iter().filter(|run| run.user == *user || may_cancel_all()).cloned().collect();
+        drop(table);
+        CancelTarget { was_removed: removed.is_some(), running }
     }
 
     /// Drops the tickets that a session has not fetched.
     pub(crate) fn remove_session(&self, session: &SessionId) {
-        self.table.lock().pending.retain(|_, pending| pending.session != *session);
+        let of_session: Vec<_> =
+            self.table.lock().pending.extract_if(|_, pending| pending.session == *session).collect();
+        // Without the lock: plans may be large.
+        drop(of_session);
     }
 
     #[cfg(test)]
@@ -241,12 +315,22 @@ impl Tickets {
 pub(crate) struct RunningGuard {
     tickets: Arc<Tickets>,
     handle: String,
+    number: u64,
 }
 
 impl Drop for RunningGuard {
     fn drop(&mut self) {
-        self.tickets.table.lock().running.remove(&self.handle);
+        let mut table = self.tickets.table.lock();
+        let Some(runs) = table.running.get_mut(&self.handle) else { return };
+        runs.retain(|run| run.number != self.number);
+        if runs.is_empty() {
+            table.running.remove(&self.handle);
+        }
     }
+}
+
+fn unknown() -> Status {
+    Status::not_found("the ticket is unknown, expired or already fetched: run the query again")
 }
 
 /// The text of a handle; fails when a client sent other bytes.

@@ -244,6 +244,15 @@ impl flight::Statement for FlightStatement {
         })
     }
 
+    fn pinned(&self) -> BoxFuture<'_, EngineResult<Option<Arc<dyn flight::Statement>>>> {
+        Box::pin(async move {
+            let pinned = self.prepared.pinned().await.map_err(error)?;
+            let statement =
+                |prepared| Arc::new(Self { prepared, info: self.info.clone() }) as Arc<dyn flight::Statement>;
+            Ok(pinned.map(statement))
+        })
+    }
+
     fn update(&self, parameters: Option<RecordBatch>) -> BoxFuture<'_, EngineResult<u64>> {
         Box::pin(async move { self.prepared.update(parameters).await.map_err(error) })
     }

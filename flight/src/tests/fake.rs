@@ -2,7 +2,8 @@
 //!
 //! `rows N`, `empty`, `odd types`, `endless`, `half` (fails after one batch), `echo` (returns its two parameters),
 //! `insert` (one row, or one per row of parameters), `slow insert`, `no KIND` (fails to plan), `busy` (fails to plan
-//! for now). Text after the number of `rows N` makes the statement long: `rows 3 and more` has three rows.
+//! for now). Text after the number of `rows N` makes the statement long: `rows 3 and more` has three rows. `rows N` and
+//! `endless` have the same rows each time.
 
 use std::{
     collections::HashMap,
@@ -323,6 +324,17 @@ impl Statement for FakeStatement {
                 batch
             });
             Ok(QueryResult { id: StatementId("q".into()), schema, batches: batches.boxed() })
+        })
+    }
+
+    fn pinned(&self) -> BoxFuture<'_, EngineResult<Option<Arc<dyn Statement>>>> {
+        Box::pin(async move {
+            let is_repeatable = self.sql.starts_with("rows ") || self.sql == "endless";
+            let same = || {
+                let (sql, info, counters) = (self.sql.clone(), self.info.clone(), self.counters.clone());
+                Arc::new(FakeStatement { sql, info, counters }) as Arc<dyn Statement>
+            };
+            Ok(is_repeatable.then(same))
         })
     }
 

@@ -9,6 +9,7 @@
 //! - [`prepared`]: prepared statements and bulk ingest
 //! - [`query`]: statements as text
 //! - [`receive`]: large messages at once
+//! - [`renewal`]: results that are fetched again, renewal of their tickets
 //! - [`session`]: login, sessions, options, stopping
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -20,6 +21,7 @@ mod metadata;
 mod prepared;
 mod query;
 mod receive;
+mod renewal;
 mod session;
 
 use std::{
