@@ -6,6 +6,7 @@ import pytest
 
 from helpers import execute
 
+ERRORS = (pa.ArrowException, flight.FlightError)
 KEEP = flight.FlightCallOptions(headers=[(b"terrace-tickets", b"keep")])
 
 
@@ -69,7 +70,7 @@ def test_renewal(client, uri):
     assert renewed.expiration_time.as_py() >= endpoint.expiration_time.as_py()
     assert client.do_get(renewed.ticket).read_all() == client.do_get(endpoint.ticket).read_all()
     assert "RenewFlightEndpoint" in [action.type for action in client.list_actions()]
-    with flight.connect(uri) as other, pytest.raises(pa.ArrowKeyError, match="unknown, expired or already fetched"):
+    with flight.connect(uri) as other, pytest.raises(ERRORS, match="unknown, expired or already fetched"):
         renew(other, endpoint)
 
 
@@ -78,7 +79,7 @@ def test_tickets_without_an_expiration_time_are_fetched_once(client):
         endpoint = plan(client, sql, options)
         assert endpoint.expiration_time is None, sql
         assert client.do_get(endpoint.ticket).read_all().num_rows == 1
-        with pytest.raises(pa.ArrowKeyError, match="already fetched"):
+        with pytest.raises(ERRORS, match="already fetched"):
             client.do_get(endpoint.ticket).read_all()
-        with pytest.raises(pa.ArrowInvalid, match="terrace-tickets: keep"):
+        with pytest.raises(ERRORS, match="terrace-tickets: keep"):
             renew(client, plan(client, sql, options))
