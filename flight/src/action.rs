@@ -19,13 +19,13 @@ use prost::Message;
 use tonic::Status;
 
 use crate::{
-    engine::{ErrorKind, TransactionId},
+    engine::{EngineError, EngineResult, ErrorKind, OptionKind, TransactionId},
     error,
     metrics::{Observation, Operation},
     prepared,
     proto::{
-        CreatePreparedStatementResult, GetSessionOptionsResult, SessionOptionError, SessionOptionErrorValue,
-        SessionOptionValue, SetSessionOptionsRequest, SetSessionOptionsResult, set_expiration,
+        CreatePreparedStatementResult, GetSessionOptionsResult, OptionValue, SessionOptionError,
+        SessionOptionErrorValue, SessionOptionValue, SetSessionOptionsRequest, SetSessionOptionsResult, set_expiration,
     },
     service::{Call, Core, transaction},
     ticket::handle_text,
@@ -112,7 +112,7 @@ pub(crate) async fn dispatch(
         "GetSessionOptions" => {
             observation.rename(Operation::Session);
             let options = core.engine.session_options(&call.session.id)?;
-            let session_options = typed_options(call, options);
+            let session_options = typed_options(core, call, options);
             Ok(Some(GetSessionOptionsResult { session_options }.encode_to_vec().into()))
         }
         "BeginTransaction" => {
@@ -213,8 +213,7 @@ async fn set_options(core: &Core, call: &Call, body: Bytes) -> Result<Bytes, Sta
     let request = SetSessionOptionsRequest::decode(body).map_err(|e| error::malformed("session options", e))?;
     let mut errors = HashMap::new();
     for (name, value) in request.session_options {
-        let text = value.clone().into_text();
-        let set = core.engine.set_session_option(&call.session.id, &name, text.as_deref());
+        let set = set_option(core, call, &name, &value);
         if set.is_ok() {
             // Bounded: the engine knows the names of all options.
             call.session.options.lock().insert(name.to_ascii_lowercase(), value);
@@ -231,16 +230,48 @@ async fn set_options(core: &Core, call: &Call, body: Bytes) -> Result<Bytes, Sta
     Ok(SetSessionOptionsResult { errors }.encode_to_vec().into())
 }
 
+/// Sets an option, or with a value of no type returns it to its default. Text is taken for all options, as SQL writes it, and other values
+/// for options of their type.
+fn set_option(core: &Core, call: &Call, name: &str, value: &SessionOptionValue) -> EngineResult<()> {
+    let session = &call.session.id;
+    let is_right = match (&value.value, core.engine.option_kind(session, name)?) {
+        (None | Some(OptionValue::Text(_)), _)
+        | (Some(OptionValue::Bool(_)), OptionKind::Bool | OptionKind::Unknown)
+        | (Some(OptionValue::Integer(_)), OptionKind::Integer | OptionKind::Double | OptionKind::Unknown) => true,
+        (Some(OptionValue::Double(number)), OptionKind::Double | OptionKind::Unknown) => number.is_finite(),
+        // No option takes a list.
+        _ => false,
+    };
+    if !is_right {
+        let message = format!("the value has another type than option '{name}'");
+        return Err(EngineError::new(ErrorKind::InvalidArgument, message));
+    }
+    core.engine.set_session_option(session, name, value.clone().into_text().as_deref())
+}
+
 /// The options of the session. An option that still has the value that the client set keeps the client's type; all
-/// others are text.
-fn typed_options(call: &Call, options: HashMap<String, String>) -> HashMap<String, SessionOptionValue> {
+/// others have that of the option.
+fn typed_options(core: &Core, call: &Call, options: HashMap<String, String>) -> HashMap<String, SessionOptionValue> {
     let set = call.session.options.lock();
     let typed = options.into_iter().map(|(name, text)| {
         let same = |value: &&SessionOptionValue| (*value).clone().into_text().as_deref() == Some(text.as_str());
         let value = set.get(&name.to_ascii_lowercase()).filter(same).cloned();
-        (name, value.unwrap_or_else(|| SessionOptionValue::text(text)))
+        let kind = || core.engine.option_kind(&call.session.id, &name).unwrap_or(OptionKind::Unknown);
+        let value = value.unwrap_or_else(|| typed_value(kind(), text));
+        (name, value)
     });
     typed.collect()
+}
+
+/// A value of the engine in the type of its option.
+fn typed_value(kind: OptionKind, text: String) -> SessionOptionValue {
+    let typed = match kind {
+        OptionKind::Bool => text.parse::<bool>().ok().map(OptionValue::Bool),
+        OptionKind::Integer => text.parse::<i64>().ok().map(OptionValue::Integer),
+        OptionKind::Double => text.parse::<f64>().ok().map(OptionValue::Double),
+        OptionKind::Text | OptionKind::Unknown => None,
+    };
+    typed.map_or_else(|| SessionOptionValue::text(text), |value| SessionOptionValue { value: Some(value) })
 }
 
 fn pack_created(result: &CreatePreparedStatementResult) -> Bytes {

@@ -119,6 +119,21 @@ pub struct IngestTarget {
     pub options: HashMap<String, String>,
 }
 
+/// Type of the values of a session option. The engine takes and returns them as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OptionKind {
+    /// Text.
+    Text,
+    /// `true` or `false`.
+    Bool,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Double,
+    /// Not known: the engine checks the text.
+    Unknown,
+}
+
 /// Kind of a table as metadata commands name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableKind {
@@ -222,6 +237,8 @@ pub trait Engine: Send + Sync + 'static {
     fn tables<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, EngineResult<Vec<TableEntry>>>;
     /// Options of the session with their present values.
     fn session_options(&self, session: &SessionId) -> EngineResult<HashMap<String, String>>;
+    /// Type of the values of an option. An unknown name is [`ErrorKind::NotFound`].
+    fn option_kind(&self, session: &SessionId, name: &str) -> EngineResult<OptionKind>;
     /// Sets one option, or with `None` returns it to its default. An unknown name is [`ErrorKind::NotFound`], a bad
     /// value [`ErrorKind::InvalidArgument`].
     fn set_session_option(&self, session: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()>;

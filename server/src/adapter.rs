@@ -14,7 +14,9 @@ use terrace_flight as flight;
 use terrace_flight::{EngineError, EngineResult, SessionId, StatementId, TransactionId};
 use terrace_planner_ext as planner;
 use terrace_planner_ext::ErrorKind;
-use terrace_planner_ext::engine::{CATALOG, ColumnNotes, Engine, EntryKind, IngestMode, IngestRequest, Prepared};
+use terrace_planner_ext::engine::{
+    CATALOG, ColumnNotes, Engine, EntryKind, IngestMode, IngestRequest, OptionKind, Prepared,
+};
 use terrace_tier_store::tier::codec;
 
 // A client waits while a large message is kept, so the store copies what it keeps of each of them.
@@ -184,6 +186,16 @@ impl flight::Engine for FlightEngine {
 
     fn session_options(&self, session: &SessionId) -> EngineResult<HashMap<String, String>> {
         Ok(self.session(session)?.options().into_iter().collect())
+    }
+
+    fn option_kind(&self, session: &SessionId, name: &str) -> EngineResult<flight::OptionKind> {
+        Ok(match self.session(session)?.option_kind(name).map_err(error)? {
+            OptionKind::Text => flight::OptionKind::Text,
+            OptionKind::Bool => flight::OptionKind::Bool,
+            OptionKind::Integer => flight::OptionKind::Integer,
+            OptionKind::Double => flight::OptionKind::Double,
+            OptionKind::Unknown => flight::OptionKind::Unknown,
+        })
     }
 
     fn set_session_option(&self, session: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()> {

@@ -99,6 +99,14 @@ def test_options_of_the_session_keep_their_types(connection):
     flag = "adbc.flight.sql.session.optionbool.datafusion.optimizer.enable_topk_aggregation"
     options.set_options(**{flag: "false"})
     assert options.get_option(flag) == "false"
+    # SQL sets it: its value has the type of the option.
+    with connection.cursor() as cursor:
+        execute(cursor, "SET datafusion.execution.batch_size = 1024")
+    assert options.get_option_int(name) == 1024
+    for wrong in [{name: "many"}, {flag: "perhaps"}, {name: 4.5}, {name + "s": 1}]:
+        assert error_of(lambda wrong=wrong: options.set_options(**wrong)) is not None
+    text = "adbc.flight.sql.session.option.datafusion.format.null"
+    assert error_of(lambda: options.set_options(**{text: 4})) is not None
     connection.adbc_current_db_schema = "public"
     assert connection.adbc_current_db_schema == "public"
 

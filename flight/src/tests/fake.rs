@@ -242,17 +242,28 @@ impl Engine for FakeEngine {
         Ok(self.options.lock().clone())
     }
 
-    fn set_session_option(&self, _: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()> {
-        match (name, value) {
-            ("threads", Some("many")) => Err(EngineError::new(ErrorKind::InvalidArgument, "not a number")),
-            ("threads", Some(value)) => {
+    fn set_session_option(&self, session: &SessionId, name: &str, value: Option<&str>) -> EngineResult<()> {
+        self.option_kind(session, name)?;
+        match value {
+            Some("many") => Err(EngineError::new(ErrorKind::InvalidArgument, "not a number")),
+            Some(value) => {
                 self.options.lock().insert(name.into(), value.into());
                 Ok(())
             }
-            ("threads", None) => {
+            None => {
                 self.options.lock().remove(name);
                 Ok(())
             }
+        }
+    }
+
+    fn option_kind(&self, _: &SessionId, name: &str) -> EngineResult<OptionKind> {
+        match name {
+            "threads" => Ok(OptionKind::Integer),
+            "eager" => Ok(OptionKind::Bool),
+            "ratio" => Ok(OptionKind::Double),
+            "label" => Ok(OptionKind::Text),
+            "zone" => Ok(OptionKind::Unknown),
             _ => Err(EngineError::new(ErrorKind::NotFound, "no such option")),
         }
     }

@@ -19,8 +19,8 @@ use super::{Client, Harness, act, eventually, query, rows, status};
 use crate::{
     FlightOptions,
     proto::{
-        CloseSessionResult, GetSessionOptionsResult, OptionValue, SessionOptionValue, SetSessionOptionsRequest,
-        SetSessionOptionsResult,
+        CloseSessionResult, GetSessionOptionsResult, OptionValue, SessionOptionErrorValue, SessionOptionValue,
+        SetSessionOptionsRequest, SetSessionOptionsResult, StringList,
     },
 };
 
@@ -303,7 +303,65 @@ async fn session_options_keep_their_types() {
     assert_eq!(get(&mut client).await.into_values().collect::<Vec<_>>(), [number]);
     // SQL changes the value meanwhile.
     harness.engine.options.lock().values_mut().for_each(|value| *value = "5".to_owned());
-    assert_eq!(get(&mut client).await.into_values().collect::<Vec<_>>(), [SessionOptionValue::text("5".into())]);
+    assert_eq!(get(&mut client).await.into_values().collect::<Vec<_>>(), [integer(5)]);
+    // The client's text stays a text.
+    let request = SetSessionOptionsRequest { session_options: [("threads".to_owned(), text("6"))].into() };
+    act(&mut client, "SetSessionOptions", request.encode_to_vec()).await.unwrap();
+    assert_eq!(get(&mut client).await.into_values().collect::<Vec<_>>(), [text("6")]);
+    let by_sql = [("threads", "7"), ("eager", "true"), ("ratio", "0.5"), ("label", "8"), ("zone", "9")];
+    *harness.engine.options.lock() = by_sql.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let options = get(&mut client).await;
+    let expected = [integer(7), flag(true), double(0.5), text("8"), text("9")];
+    assert_eq!(by_sql.map(|(name, _)| options[name].clone()), expected);
+}
+
+fn text(value: &str) -> SessionOptionValue {
+    SessionOptionValue::text(value.to_owned())
+}
+
+fn flag(value: bool) -> SessionOptionValue {
+    SessionOptionValue { value: Some(OptionValue::Bool(value)) }
+}
+
+fn integer(value: i64) -> SessionOptionValue {
+    SessionOptionValue { value: Some(OptionValue::Integer(value)) }
+}
+
+fn double(value: f64) -> SessionOptionValue {
+    SessionOptionValue { value: Some(OptionValue::Double(value)) }
+}
+
+fn list(values: &[&str]) -> SessionOptionValue {
+    let values = values.iter().map(|value| (*value).to_owned()).collect();
+    SessionOptionValue { value: Some(OptionValue::List(StringList { values })) }
+}
+
+#[tokio::test]
+async fn each_option_checks_the_type_of_its_value() {
+    let harness = Harness::open().await;
+    let mut client = harness.connect().await;
+    for (name, right, wrong) in [
+        ("threads", vec![text("4"), integer(4)], vec![text("many"), flag(true), double(4.0), list(&["4"])]),
+        ("eager", vec![text("true"), flag(false)], vec![integer(1), double(1.0), list(&["true"])]),
+        ("ratio", vec![text("0.5"), integer(1), double(0.25)], vec![flag(true), double(f64::NAN), list(&[])]),
+        ("label", vec![text("true")], vec![flag(true), integer(1), double(0.5), list(&["a", "b"])]),
+        ("zone", vec![text("x"), flag(true), integer(1), double(0.5)], vec![list(&["x"])]),
+    ] {
+        let right = right.into_iter().map(|value| (value, true));
+        for (value, is_right) in right.chain(wrong.into_iter().map(|value| (value, false))) {
+            // One bad option does not keep another one from being set.
+            let both = [(name.to_owned(), value.clone()), ("colour".to_owned(), value.clone())];
+            let request = SetSessionOptionsRequest { session_options: both.into() };
+            let results = act(&mut client, "SetSessionOptions", request.encode_to_vec()).await.unwrap();
+            let errors = SetSessionOptionsResult::decode(results[0].clone()).unwrap().errors;
+            assert_eq!(errors["colour"].value(), SessionOptionErrorValue::InvalidName);
+            let error = errors.get(name).map(|error| error.value());
+            assert_eq!(error, (!is_right).then_some(SessionOptionErrorValue::InvalidValue), "{name}: {value:?}");
+            if is_right {
+                assert_eq!(harness.engine.options.lock().get(name).cloned(), value.into_text());
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -170,7 +170,7 @@ pub use registry::{
     Counters, DURATION_BUCKETS_US, MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState, StopOrder,
 };
 pub use rule::RuleOrder;
-pub use session::Session;
+pub use session::{OptionKind, Session};
 pub use statement::{Prepared, RunningQuery};
 pub use terrace_scan::hot_views::{MiningCounters, MiningMode, MiningOptions, RunCounters, ViewTally};
 pub use terrace_sql::rule::{RowsOrder, ScopeOrder};

@@ -56,6 +56,34 @@ const ALLOWED: [&str; 29] = [
     "terrace.",
 ];
 
+/// Type of the values of a session option, which SQL writes as text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OptionKind {
+    /// Text, also of a duration such as 30s.
+    Text,
+    /// True or false.
+    Bool,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Double,
+    /// Not known, as the option has no default.
+    Unknown,
+}
+
+impl OptionKind {
+    /// The type of an option with this default.
+    fn from_default(value: Option<&str>) -> Self {
+        match value {
+            None => Self::Unknown,
+            Some("true" | "false") => Self::Bool,
+            Some(number) if number.parse::<i64>().is_ok() => Self::Integer,
+            Some(number) if number.contains('.') && number.parse::<f64>().is_ok() => Self::Double,
+            Some(_) => Self::Text,
+        }
+    }
+}
+
 /// Options that a session has set.
 #[derive(Default)]
 struct OptionsSet {
@@ -251,24 +279,17 @@ impl Session {
     /// that does not exist, [`ErrorKind::PermissionDenied`] for an option that users may not set.
     pub fn set_option(&self, name: &str, value: Option<&str>) -> Result<()> {
         let name = name.trim().to_ascii_lowercase();
-        let full = match name.as_str() {
-            "catalog" => {
-                return match value {
-                    None => Ok(()),
-                    Some(v) if v.eq_ignore_ascii_case(CATALOG) => Ok(()),
-                    Some(v) => {
-                        let message = format!("catalog '{v}' does not exist; the only one is '{CATALOG}'");
-                        Err(Error::new(ErrorKind::NotFound, message))
-                    }
-                };
-            }
-            "schema" => "datafusion.catalog.default_schema",
-            "timezone" | "time.zone" | "time_zone" => "datafusion.execution.time_zone",
-            "statement_timeout" => "terrace.statement_timeout",
-            "workload_group" => "terrace.workload_group",
-            "idle_transaction_timeout" | "idle_in_transaction_session_timeout" => "terrace.idle_transaction_timeout",
-            other => other,
-        };
+        if name == "catalog" {
+            return match value {
+                None => Ok(()),
+                Some(v) if v.eq_ignore_ascii_case(CATALOG) => Ok(()),
+                Some(v) => {
+                    let message = format!("catalog '{v}' does not exist; the only one is '{CATALOG}'");
+                    Err(Error::new(ErrorKind::NotFound, message))
+                }
+            };
+        }
+        let full = full_name(&name);
         if !ALLOWED.iter().any(|a| full == *a || (a.ends_with(['.', '_']) && full.starts_with(a))) {
             if !full.starts_with("datafusion.") {
                 self.default_value(full)?;
@@ -293,7 +314,8 @@ impl Session {
         let mut options_set = self.options_set.lock();
         {
             let mut config = self.config.lock();
-            config.options_mut().set(full, &new)?;
+            let set = config.options_mut().set(full, &new);
+            set.map_err(|error| Error::invalid(Error::from(error).message()))?;
             if full == "datafusion.execution.time_zone" && new.is_empty() {
                 config.options_mut().execution.time_zone = None;
             }
@@ -311,6 +333,15 @@ impl Session {
         };
         self.settings.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Type of the values of an option; an unknown name is an error, [`ErrorKind::NotFound`].
+    pub fn option_kind(&self, name: &str) -> Result<OptionKind> {
+        let name = name.trim().to_ascii_lowercase();
+        if name == "catalog" {
+            return Ok(OptionKind::Text);
+        }
+        Ok(OptionKind::from_default(self.default_value(full_name(&name))?.as_deref()))
     }
 
     /// The engine's default value of an option; an unknown name is an error.
@@ -365,6 +396,18 @@ impl Engine {
     }
 }
 
+/// The full name of an option that may have a short one; both are in lower case.
+fn full_name(name: &str) -> &str {
+    match name {
+        "schema" => "datafusion.catalog.default_schema",
+        "timezone" | "time.zone" | "time_zone" => "datafusion.execution.time_zone",
+        "statement_timeout" => "terrace.statement_timeout",
+        "workload_group" => "terrace.workload_group",
+        "idle_transaction_timeout" | "idle_in_transaction_session_timeout" => "terrace.idle_transaction_timeout",
+        other => other,
+    }
+}
+
 /// Refuses values with which one session could exhaust the server.
 fn check_value(name: &str, value: &str) -> Result<()> {
     let bound = match name {
@@ -379,5 +422,33 @@ fn check_value(name: &str, value: &str) -> Result<()> {
     match value.parse::<u32>() {
         Ok(number) if (1..=bound).contains(&number) => Ok(()),
         _ => Err(Error::invalid(format!("option '{name}' takes a number from 1 to {bound}, not '{value}'"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_of_an_option_says_its_type() {
+        let config = terrace_scan::joins::session_config(SessionConfig::new());
+        let entries = config.options().entries();
+        let kind = |name: &str| {
+            let entry = entries.iter().find(|entry| entry.key == name);
+            entry.map(|entry| OptionKind::from_default(entry.value.as_deref()))
+        };
+        for (name, expected) in [
+            ("datafusion.execution.batch_size", OptionKind::Integer),
+            ("datafusion.execution.skip_partial_aggregation_probe_ratio_threshold", OptionKind::Double),
+            ("datafusion.optimizer.enable_topk_aggregation", OptionKind::Bool),
+            ("datafusion.catalog.default_schema", OptionKind::Text),
+            ("datafusion.format.null", OptionKind::Text),
+            ("terrace.plan_cache", OptionKind::Bool),
+            ("terrace.statement_timeout", OptionKind::Text),
+            ("terrace.workload_group", OptionKind::Text),
+        ] {
+            assert_eq!(kind(name), Some(expected), "{name}");
+        }
+        assert_eq!(OptionKind::from_default(None), OptionKind::Unknown);
     }
 }
