@@ -176,10 +176,21 @@ pub struct TableEntry {
     pub primary_key: Vec<String>,
 }
 
+/// Times after which the engine ends work by itself; `None`: it does not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Longest execution of a statement.
+    pub statement: Option<Duration>,
+    /// Longest time for which a transaction stays open without a statement.
+    pub transaction: Option<Duration>,
+}
+
 /// The query engine behind the service.
 pub trait Engine: Send + Sync + 'static {
     /// Name and version, shown by SqlInfo.
     fn product(&self) -> (String, String);
+    /// Its limits of time, shown by SqlInfo.
+    fn timeouts(&self) -> Timeouts;
     /// The account for memory that messages of clients are decompressed into; `None` by default.
     fn message_memory(&self) -> Option<Arc<dyn terrace_ipc::Account>> {
         None

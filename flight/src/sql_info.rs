@@ -1,9 +1,10 @@
 //! The server's capabilities, the answer to `CommandGetSqlInfo`.
 //!
 //! JDBC reads a missing entry as null and fails on it, so every code that its `DatabaseMetaData` asks for is here. A
-//! limit of zero means "none known".
+//! limit of zero means "none known". What the engine alone knows it says itself ([`Engine`]); `tests/python/test_sql_info.py` holds the
+//! others against a server.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use arrow::{error::ArrowError, record_batch::RecordBatch};
 use arrow_flight::sql::{
@@ -11,12 +12,17 @@ use arrow_flight::sql::{
     SqlSupportedTransaction, metadata::SqlInfoDataBuilder,
 };
 
+use crate::engine::{Engine, Timeouts};
+
 /// The rows for the `wanted` codes; all rows when it is empty.
-pub(crate) fn sql_info(product: (String, String), wanted: &[u32]) -> Result<RecordBatch, ArrowError> {
+pub(crate) fn sql_info(engine: &dyn Engine, wanted: &[u32]) -> Result<RecordBatch, ArrowError> {
     let mut builder = SqlInfoDataBuilder::new();
-    let (name, version) = product;
+    let (name, version) = engine.product();
+    let Timeouts { statement, transaction } = engine.timeouts();
     builder.append(SqlInfo::FlightSqlServerName, name.as_str());
     builder.append(SqlInfo::FlightSqlServerVersion, version.as_str());
+    builder.append(SqlInfo::FlightSqlServerStatementTimeout, milliseconds(statement));
+    builder.append(SqlInfo::FlightSqlServerTransactionTimeout, milliseconds(transaction));
     for (code, value) in server().into_iter().chain(grammar()) {
         match value {
             Value::Text(text) => builder.append(code, text),
@@ -62,6 +68,11 @@ impl From<i32> for Value {
     }
 }
 
+/// A limit of time in the protocol's milliseconds; zero: none.
+fn milliseconds(timeout: Option<Duration>) -> i32 {
+    timeout.map_or(0, |timeout| i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX))
+}
+
 fn server() -> Vec<(SqlInfo, Value)> {
     use SqlInfo::*;
     vec![
@@ -73,10 +84,8 @@ fn server() -> Vec<(SqlInfo, Value)> {
         (FlightSqlServerCancel, true.into()),
         (FlightSqlServerBulkIngestion, true.into()),
         (FlightSqlServerIngestTransactionsSupported, true.into()),
-        (FlightSqlServerStatementTimeout, 0_i32.into()),
-        (FlightSqlServerTransactionTimeout, 600_000_i32.into()),
         (SqlDdlCatalog, false.into()),
-        (SqlDdlSchema, false.into()),
+        (SqlDdlSchema, true.into()),
         (SqlDdlTable, true.into()),
         (SqlTransactionsSupported, true.into()),
         // Bit n stands for ordinal n: a snapshot is repeatable read and more, but not serializable.
@@ -126,12 +135,14 @@ fn grammar() -> Vec<(SqlInfo, Value)> {
         (SqlProcedureTerm, "procedure".into()),
         (SqlCatalogTerm, "catalog".into()),
         (SqlCatalogAtStart, true.into()),
-        (SqlSchemasSupportedActions, 0_i32.into()),
+        // Bit n stands for ordinal n: GRANT and REVOKE name schemas.
+        (SqlSchemasSupportedActions, 0b100_i32.into()),
         (SqlCatalogsSupportedActions, 0_i32.into()),
         (SqlSupportedPositionedCommands, 0_i32.into()),
         (SqlSelectForUpdateSupported, false.into()),
         (SqlStoredProceduresSupported, false.into()),
-        (SqlSupportedSubqueries, 0b0111_i32.into()),
+        // Bit n stands for ordinal n: in comparisons, EXISTS, IN, and ANY or ALL.
+        (SqlSupportedSubqueries, 0b1111_i32.into()),
         (SqlCorrelatedSubqueriesSupported, true.into()),
         (SqlSupportedUnions, 0b11_i32.into()),
         (SqlMaxRowSizeIncludesBlobs, true.into()),
@@ -141,7 +152,13 @@ fn grammar() -> Vec<(SqlInfo, Value)> {
 fn lists() -> Vec<(SqlInfo, &'static [&'static str])> {
     use SqlInfo::*;
     vec![
-        (SqlKeywords, &["COPY", "DESCRIBE", "EXCLUDE", "EXPLAIN", "EXTERNAL", "ILIKE", "LIMIT", "QUALIFY", "SHOW"]),
+        (
+            SqlKeywords,
+            &[
+                "CANCEL", "COMMENT", "COPY", "DESCRIBE", "EXCLUDE", "EXPLAIN", "EXTERNAL", "ILIKE", "LIMIT",
+                "OPTIMIZE", "QUALIFY", "RESET", "SHOW", "TRUNCATE",
+            ],
+        ),
         (
             SqlNumericFunctions,
             &[

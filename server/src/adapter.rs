@@ -64,6 +64,11 @@ impl flight::Engine for FlightEngine {
         ("Terrace".to_owned(), env!("CARGO_PKG_VERSION").to_owned())
     }
 
+    fn timeouts(&self) -> flight::Timeouts {
+        let options = self.0.options();
+        flight::Timeouts { statement: options.statement_timeout, transaction: options.idle_transaction_timeout }
+    }
+
     fn message_memory(&self) -> Option<Arc<dyn terrace_ipc::Account>> {
         Some(self.0.message_memory())
     }

@@ -5,30 +5,16 @@ import pyarrow.flight as flight
 import pytest
 
 from helpers import execute
+from messages import command, field
 
 ERRORS = (pa.ArrowException, flight.FlightError)
 KEEP = flight.FlightCallOptions(headers=[(b"terrace-tickets", b"keep")])
 
 
-def varint(number):
-    """A number as protobuf writes it."""
-    parts = []
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*parts, number])
-
-
-def field(number, payload):
-    """A field with bytes of a protobuf message."""
-    return bytes([number << 3 | 2]) + varint(len(payload)) + payload
-
-
 def plan(client, sql, options=KEEP):
     """The one endpoint of a query."""
-    kind = b"type.googleapis.com/arrow.flight.protocol.sql.CommandStatementQuery"
-    command = field(1, kind) + field(2, field(1, sql.encode()))
-    [endpoint] = client.get_flight_info(flight.FlightDescriptor.for_command(command), options).endpoints
+    query = command("CommandStatementQuery", field(1, sql.encode()))
+    [endpoint] = client.get_flight_info(query, options).endpoints
     return endpoint
 
 

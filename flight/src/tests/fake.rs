@@ -98,6 +98,10 @@ impl Engine for FakeEngine {
         ("Fake".into(), "1.2.3".into())
     }
 
+    fn timeouts(&self) -> Timeouts {
+        Timeouts { statement: Some(std::time::Duration::from_millis(1500)), transaction: None }
+    }
+
     fn open_session(&self, principal: Principal, _: std::net::IpAddr) -> EngineResult<SessionId> {
         let id = SessionId(self.opened.fetch_add(1, SeqCst).to_string());
         self.sessions.lock().push((id.clone(), principal));

@@ -127,6 +127,13 @@ async fn server_information_tells_the_truth() {
     assert_eq!(values.value(0).as_string::<i32>().value(0), "Fake");
     assert_eq!(values.value(1).as_primitive::<Int32Type>().value(0), 2, "with savepoints");
 
+    let wanted = vec![SqlInfo::FlightSqlServerStatementTimeout, SqlInfo::FlightSqlServerTransactionTimeout];
+    let info = client.get_sql_info(wanted).await.unwrap();
+    let answer = fetch(&mut client, info).await.unwrap();
+    let values = answer[0].column(1).as_union();
+    let timeouts = [0, 1].map(|row| values.value(row).as_primitive::<Int32Type>().value(0));
+    assert_eq!(timeouts, [1500, 0], "as the engine has them");
+
     let info = client.get_sql_info(vec![]).await.unwrap();
     let all = fetch(&mut client, info).await.unwrap();
     let codes: Vec<u32> = all[0].column(0).as_primitive::<UInt32Type>().values().to_vec();
