@@ -250,7 +250,7 @@ impl Prepared {
 
     /// The same query on the present versions of its tables: each of its executions has the same rows, whatever is
     /// committed meanwhile, in the order of ORDER BY. `None` where that cannot be promised: in a transaction, and where more
-    /// than these versions decides the rows ([`has_same_rows`]). The versions are kept until it is dropped. An execution
+    /// than these versions decides the rows (`repeatable.rs`). The versions are kept until it is dropped. An execution
     /// after a change of rights or tiers is an error, [`ErrorKind::FailedPrecondition`].
     pub async fn pinned(self: &Arc<Self>) -> Result<Option<Arc<Self>>> {
         if !self.command.returns_rows || self.transaction()?.is_some() {
