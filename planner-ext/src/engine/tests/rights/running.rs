@@ -32,7 +32,7 @@ impl Running {
         Self { task, id }
     }
 
-    async fn is_revoked(self, what: &str) {
+    async fn ends_as_revoked(self, what: &str) {
         let error = self.task.await.unwrap().expect_err(what);
         assert_eq!(error.kind(), ErrorKind::Cancelled, "{what}: {error}");
         assert!(error.message().contains("its right was revoked"), "{what}: {error}");
@@ -72,7 +72,7 @@ async fn statements_end_that_may_not_read_any_more_what_they_read() {
         let of_bob = Running::start(&closed, "bob", &statement).await;
         let of_root = Running::start(&closed, "root", &endless(&text("{s}.t"))).await;
         closed.all("root", &["GRANT SELECT ON s0.t TO eve", &text(revoke)]).await;
-        of_bob.is_revoked(revoke).await;
+        of_bob.ends_as_revoked(revoke).await;
         of_root.goes_on(&closed, revoke).await;
         assert!(closed.run("bob", &text(&format!("SELECT a FROM {relation}"))).await.is_err(), "{revoke}");
     }
@@ -87,7 +87,7 @@ async fn rights_follow_a_table_to_its_new_name_and_end_with_it() {
     closed.all("ann", &["ALTER TABLE s.t RENAME TO u", "GRANT USAGE ON SCHEMA s TO bob"]).await;
     assert!(!renamed.task.is_finished(), "its right has another name");
     closed.all("ann", &["REVOKE SELECT ON s.u FROM bob"]).await;
-    renamed.is_revoked("under the new name").await;
+    renamed.ends_as_revoked("under the new name").await;
 
     closed.all("ann", &["GRANT SELECT ON s.u TO bob"]).await;
     let dropped = Running::start(&closed, "bob", &endless("s.u")).await;
@@ -104,6 +104,6 @@ async fn changes_that_read_end_too() {
                      WHERE c.value + d.value < 0)";
     let update = Running::start(&closed, "bob", &format!("UPDATE s.t SET b = 'y' WHERE {condition}")).await;
     closed.all("ann", &["REVOKE SELECT ON s.t FROM bob"]).await;
-    update.is_revoked("UPDATE").await;
+    update.ends_as_revoked("UPDATE").await;
     assert_eq!(closed.rows("ann", "SELECT b FROM s.t").await, ["one"]);
 }
