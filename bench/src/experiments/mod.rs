@@ -174,7 +174,7 @@ pub const ALL: &[Experiment] = &[
     experiment("point-reads", "P8", io::point_reads)
         .about("random reads of 4 and 16 KiB by the store's I/O engine, against raw ones at the same depth"),
     experiment("point-latency", "S1", io::points_beside_scans)
-        .about("reads of a page beside four streams of large reads, by the bytes of these that run at once"),
+        .about("reads of a page, each of another statement, beside four streams of large reads, by the bytes of these that run at once: 256 KiB to 8 MiB"),
     experiment("look-up-latency", "S1", look_up_latency::run)
         .about("look-ups of a row at a client, 20 a second, beside four cold scans, by the bytes of these that run at once; S2"),
     experiment("access-methods", "-", access::run)

@@ -2,6 +2,7 @@
 //!
 //! Streams ask for pieces of a megabyte ahead, as cold scans do, each a statement of its own with 32 under way. Points come
 //! 20 times a second at random times whether or not earlier ones have ended (open loop), and read a page at a random place.
+//! Each is a statement of its own, as look-ups of clients are: the engine makes room for several statements that read little.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -93,7 +94,6 @@ fn read_points(engine: &Arc<dyn BlockIo>, files: &[Arc<IoFile>], load: &Load, st
         std::thread::sleep(length);
         return Ok(Vec::new());
     };
-    let intent = Intent { statement: StatementId::next(), ..class.into() };
     let mut random = StdRng::seed_from_u64(99);
     let mut due = Duration::ZERO;
     std::thread::scope(|scope| {
@@ -108,6 +108,7 @@ fn read_points(engine: &Arc<dyn BlockIo>, files: &[Arc<IoFile>], load: &Load, st
             }
             std::thread::sleep(due.saturating_sub(start.elapsed()));
             let asked = Instant::now();
+            let intent = Intent { statement: StatementId::next(), ..class.into() };
             let Some(read) = read_random(engine, files, &mut random, intent, PAGE_BYTES) else { continue };
             waiting.push(scope.spawn(move || {
                 read.wait()?;
@@ -127,4 +128,83 @@ fn read_random(
     let file = files.get(random.random_range(0..files.len().max(1)))?;
     let pages = (file.len - bytes as u64) / PAGE_BYTES as u64;
     Some(engine.read_as(intent, file, random.random_range(0..=pages) * PAGE_BYTES as u64, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::HashSet;
+    use std::path::Path;
+    use std::sync::Mutex;
+
+    use terrace_tier_store::Result as StoreResult;
+    use terrace_tier_store::io::simulated::{Faults, SimulatedEngine};
+    use terrace_tier_store::io::{AlignedBuffer, BufferPool, Depth, IoRules, IoStats};
+
+    use super::*;
+
+    /// An engine that notes whose its reads are.
+    #[derive(Debug)]
+    struct Noting {
+        inner: SimulatedEngine,
+        statements: Mutex<HashSet<StatementId>>,
+    }
+
+    impl BlockIo for Noting {
+        fn name(&self) -> &'static str {
+            self.inner.name()
+        }
+
+        fn open(&self, path: &Path) -> StoreResult<Arc<IoFile>> {
+            self.inner.open(path)
+        }
+
+        fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+            self.statements.lock().unwrap().insert(intent.statement);
+            self.inner.read_windows(intent, file, windows)
+        }
+
+        fn write_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, bytes: AlignedBuffer) -> ReadHandle {
+            self.inner.write_as(intent, file, offset, bytes)
+        }
+
+        fn raise(&self, intent: Intent, handle: &ReadHandle) {
+            self.inner.raise(intent, handle);
+        }
+
+        fn rules(&self) -> IoRules {
+            self.inner.rules()
+        }
+
+        fn set_rules(&self, rules: IoRules) {
+            self.inner.set_rules(rules);
+        }
+
+        fn stats(&self) -> &IoStats {
+            self.inner.stats()
+        }
+
+        fn pool(&self) -> &Arc<BufferPool> {
+            self.inner.pool()
+        }
+
+        fn depth(&self) -> &Depth {
+            self.inner.depth()
+        }
+    }
+
+    /// Else the engine makes no room for them, and the bytes that run beside points decide nothing.
+    #[test]
+    fn each_point_is_a_statement() {
+        let inner = SimulatedEngine::start(0, Faults::default());
+        inner.add_file("/in/memory", &vec![1_u8; 2 << 20]).unwrap();
+        let noting = Arc::new(Noting { inner, statements: Mutex::default() });
+        let engine: Arc<dyn BlockIo> = Arc::<Noting>::clone(&noting);
+        let load = Load { streams: 0, points: Some(Class::Point), beside_bytes: 256 << 10, ms: 500 };
+        let sample = run(&engine, &[(PathBuf::from("/in/memory"), 2 << 20)], &load).unwrap();
+        let statements = noting.statements.lock().unwrap();
+        assert!(statements.len() > 1 && statements.len() as f64 == sample.value("points"), "{statements:?}");
+        assert!(!statements.contains(&StatementId::NONE));
+    }
 }
