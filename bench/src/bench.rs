@@ -95,6 +95,8 @@ pub struct Bench {
     pub runs: usize,
     /// Threads and partitions of each side.
     pub threads: usize,
+    /// Sides of experiments that have several peers and may leave some out.
+    pub sides: usize,
     /// Seed of the random numbers of experiments.
     pub seed: u64,
     /// Folder of the report, if one is written.
@@ -126,6 +128,7 @@ impl Bench {
             quick,
             runs,
             threads,
+            sides: usize::MAX,
             seed: 1,
             report_dir: None,
             rows: Vec::new(),
