@@ -101,8 +101,8 @@ impl<D: Device> Workers<D> {
     }
 
     pub(crate) fn submit(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        let (handles, request) = Request::new(intent.class, &self.shared.stats, &self.shared.pool, file, windows);
-        self.push(intent, request);
+        let (handles, request) = Request::new(intent, &self.shared.stats, &self.shared.pool, file, windows);
+        self.push(request);
         handles
     }
 
@@ -114,22 +114,22 @@ impl<D: Device> Workers<D> {
         offset: u64,
         bytes: AlignedBuffer,
     ) -> ReadHandle {
-        let (handle, request) = Request::to_write(intent.class, &self.shared.stats, file, offset, bytes);
-        self.push(intent, request);
+        let (handle, request) = Request::to_write(intent, &self.shared.stats, file, offset, bytes);
+        self.push(request);
         handle
     }
 
-    fn push(&self, intent: Intent, request: Option<Request>) {
+    fn push(&self, request: Option<Request>) {
         // Without threads the operation would never end, so the request is dropped here, which cancels the handles.
         if let (Some(request), false) = (request, self.threads.is_empty()) {
-            self.shared.queue.lock().waiting.push(intent, request.len as u64, request);
+            self.shared.queue.lock().waiting.push(request.intent, request.len as u64, request);
             self.shared.changed.notify_one();
         }
     }
 
     /// See [`BlockIo::raise`].
     pub(crate) fn raise(&self, intent: Intent, handle: &ReadHandle) {
-        self.shared.queue.lock().waiting.raise(intent, |request| request.waiters.include(handle));
+        self.shared.queue.lock().waiting.raise(intent, |request| request.raise(intent, handle));
     }
 
     /// See [`BlockIo::rules`].

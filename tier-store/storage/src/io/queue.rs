@@ -142,14 +142,14 @@ impl<T> ReadQueue<T> {
         class.entry_in(self.classes.each_mut())
     }
 
-    /// Moves a read that waits in a less urgent class behind those of the same level and statement in this one. False if there
-    /// is none.
-    pub(crate) fn raise(&mut self, intent: Intent, is_it: impl Fn(&T) -> bool) -> bool {
+    /// Moves a read that waits in a less urgent class behind those of the same level and statement in this one: the first for
+    /// which `is_it`, which may note the new intent there. False if there is none.
+    pub(crate) fn raise(&mut self, intent: Intent, mut is_it: impl FnMut(&mut T) -> bool) -> bool {
         let place = self.rules.queued(intent);
         for class in Class::ALL.into_iter().filter(|class| *class > place.class) {
             let queue = self.class_mut(class);
-            let found = queue.statements.iter().enumerate().find_map(|(number, statement)| {
-                Some((number, statement.waiting.iter().position(|read| is_it(&read.item))?))
+            let found = queue.statements.iter_mut().enumerate().find_map(|(number, statement)| {
+                Some((number, statement.waiting.iter_mut().position(|read| is_it(&mut read.item))?))
             });
             if let Some(read) = found.and_then(|(statement, number)| queue.take(statement, number)) {
                 self.push_at(place, read.bytes, read.item);

@@ -16,7 +16,7 @@ use terrace_model::{Error, Result};
 use super::blocking::Device;
 use super::files::file_error;
 use super::handle::{Completer, ReadHandle, handle_pair};
-use super::{AlignedBuffer, BLOCK_BYTES, BufferPool, Class, IoFile, IoStats};
+use super::{AlignedBuffer, BLOCK_BYTES, BufferPool, Intent, IoFile, IoStats};
 
 /// The largest single operation given to the kernel.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
@@ -31,6 +31,8 @@ pub(crate) enum Direction {
 /// A read or a write that an engine has accepted and not yet answered.
 #[derive(Debug)]
 pub(crate) struct Request {
+    /// What it is for: also its windows, when each is read again by itself.
+    pub(crate) intent: Intent,
     pub(crate) direction: Direction,
     pub(crate) file: Arc<IoFile>,
     pool: Arc<BufferPool>,
@@ -84,7 +86,7 @@ impl Request {
     /// Builds one request for ascending windows (offset and length), and a handle for each window. There is no request when
     /// all handles are completed already: their windows are empty, or end after the file.
     pub(crate) fn new(
-        class: Class,
+        intent: Intent,
         stats: &Arc<IoStats>,
         pool: &Arc<BufferPool>,
         file: &Arc<IoFile>,
@@ -95,7 +97,7 @@ impl Request {
         let mut waiters = Vec::new();
         let mut handles = Vec::with_capacity(windows.len());
         for (at, bytes) in windows {
-            let (handle, completer) = handle_pair(stats, class, Direction::Read);
+            let (handle, completer) = handle_pair(stats, intent.class, Direction::Read);
             handles.push(handle);
             if *bytes == 0 {
                 completer.complete(AlignedBuffer::for_window(pool, *at, 0));
@@ -112,24 +114,25 @@ impl Request {
         let wanted = !waiters.is_empty();
         let waiters = Waiters(waiters);
         let direction = Direction::Read;
-        (handles, wanted.then_some(Self { direction, file, pool, source: None, offset, len, waiters }))
+        (handles, wanted.then_some(Self { intent, direction, file, pool, source: None, offset, len, waiters }))
     }
 
     /// Builds a request that writes `bytes` at `offset`, and its handle. There is no request when there are no bytes.
     pub(crate) fn to_write(
-        class: Class,
+        intent: Intent,
         stats: &Arc<IoStats>,
         file: &Arc<IoFile>,
         offset: u64,
         bytes: AlignedBuffer,
     ) -> (ReadHandle, Option<Self>) {
-        let (handle, completer) = handle_pair(stats, class, Direction::Write);
+        let (handle, completer) = handle_pair(stats, intent.class, Direction::Write);
         let len = bytes.as_slice().len();
         if len == 0 {
             completer.complete(Ok(bytes));
             return (handle, None);
         }
         let request = Self {
+            intent,
             direction: Direction::Write,
             file: Arc::clone(file),
             pool: Arc::default(),
@@ -139,6 +142,15 @@ impl Request {
             waiters: Waiters(vec![(0..len, completer)]),
         };
         (handle, Some(request))
+    }
+
+    /// Takes a more urgent purpose if the handle waits for this operation; false if it does not.
+    pub(crate) fn raise(&mut self, intent: Intent, handle: &ReadHandle) -> bool {
+        let is_it = self.waiters.include(handle);
+        if is_it {
+            self.intent = intent;
+        }
+        is_it
     }
 
     /// The buffer of the operation: blocks to read into, or the bytes to write.
@@ -182,13 +194,13 @@ impl Request {
             self.waiters.complete(result);
             return Vec::new();
         }
-        let Self { direction, file, pool, offset, waiters, .. } = self;
+        let Self { intent, direction, file, pool, offset, waiters, .. } = self;
         let single = |(range, completer): (Range<usize>, Completer)| {
             let file = Arc::clone(&file);
             let pool = Arc::clone(&pool);
             let offset = offset + range.start as u64;
             let waiters = Waiters(vec![(0..range.len(), completer)]);
-            Self { direction, file, pool, source: None, offset, len: range.len(), waiters }
+            Self { intent, direction, file, pool, source: None, offset, len: range.len(), waiters }
         };
         waiters.0.into_iter().map(single).collect()
     }

@@ -7,7 +7,7 @@
 //! generation, so one can never be taken for another.
 //!
 //! What the kernel has cannot be overtaken: a read of a page waits for all bytes that were submitted before it. So reads
-//! of [`Class::Point`] are submitted before the rest of an operation that has begun, and while statements come that read
+//! of [`Class::Point`](super::Class::Point) are submitted before the rest of an operation that has begun, and while statements come that read
 //! nothing else ([`LookUps`]), fewer bytes of others run at once, in smaller pieces ([`Depth::beside_points`]). Points and
 //! others have bytes and pieces of their own, so that many points do not stop the others.
 //!
@@ -31,8 +31,7 @@ use super::look_ups::LookUps;
 use super::queue::ReadQueue;
 use super::request::{Direction, PIECE_BYTES, Request, is_retryable};
 use super::{
-    AlignedBuffer, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, Priority, ReadHandle,
-    set_priority,
+    AlignedBuffer, BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, Priority, ReadHandle, set_priority,
 };
 
 /// The largest piece while look-ups come.
@@ -95,12 +94,10 @@ impl Shared {
         unsafe { libc::read(self.wake.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
     }
 
-    /// Queues the requests and wakes the thread once, which submits all of them to the device together.
-    fn submit(&self, intent: Intent, requests: impl IntoIterator<Item = Request>) {
+    /// Queues requests of one intent and wakes the thread once, which submits all of them to the device together.
+    fn submit(&self, requests: impl IntoIterator<Item = Request>) {
         let mut requests = requests.into_iter().peekable();
-        if requests.peek().is_none() {
-            return;
-        }
+        let Some(intent) = requests.peek().map(|request| request.intent) else { return };
         let mut queue = self.queue.lock();
         if queue.stopped {
             drop(queue);
@@ -200,22 +197,22 @@ impl BlockIo for UringEngine {
         let mut handles = Vec::with_capacity(reads.len());
         let mut requests = Vec::with_capacity(reads.len());
         for windows in reads {
-            let (new, request) = Request::new(intent.class, &self.shared.stats, &self.shared.pool, file, windows);
+            let (new, request) = Request::new(intent, &self.shared.stats, &self.shared.pool, file, windows);
             handles.extend(new);
             requests.extend(request);
         }
-        self.shared.submit(intent, requests);
+        self.shared.submit(requests);
         handles
     }
 
     fn write_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, bytes: AlignedBuffer) -> ReadHandle {
-        let (handle, request) = Request::to_write(intent.class, &self.shared.stats, file, offset, bytes);
-        self.shared.submit(intent, request);
+        let (handle, request) = Request::to_write(intent, &self.shared.stats, file, offset, bytes);
+        self.shared.submit(request);
         handle
     }
 
     fn raise(&self, intent: Intent, handle: &ReadHandle) {
-        self.shared.queue.lock().waiting.raise(intent, |request| request.waiters.include(handle));
+        self.shared.queue.lock().waiting.raise(intent, |request| request.raise(intent, handle));
     }
 
     fn rules(&self) -> IoRules {
@@ -544,7 +541,7 @@ impl Worker {
             }
             None => Err(Error::Cancelled),
         };
-        self.shared.submit(Class::Needed.into(), operation.request.complete(result));
+        self.shared.submit(operation.request.complete(result));
     }
 
     /// Ends all operations when the engine stops: no more pieces are submitted, and running ones are waited for.

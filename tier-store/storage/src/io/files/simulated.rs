@@ -360,7 +360,7 @@ impl BlockIo for SimulatedFiles {
     }
 
     fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
-        let (handles, request) = Request::new(intent.class, &self.stats, &self.pool, file, windows);
+        let (handles, request) = Request::new(intent, &self.stats, &self.pool, file, windows);
         if let Some(request) = request {
             request.run(&self.stats, self);
         }
@@ -368,7 +368,7 @@ impl BlockIo for SimulatedFiles {
     }
 
     fn write_as(&self, intent: Intent, file: &Arc<IoFile>, offset: u64, bytes: AlignedBuffer) -> ReadHandle {
-        let (handle, request) = Request::to_write(intent.class, &self.stats, file, offset, bytes);
+        let (handle, request) = Request::to_write(intent, &self.stats, file, offset, bytes);
         if let Some(request) = request {
             request.run(&self.stats, self);
         }

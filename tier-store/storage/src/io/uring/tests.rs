@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::super::StatementId;
 use super::super::simulated::memory_file;
+use super::super::{Class, StatementId};
 use super::*;
 
 const MIB: usize = 1 << 20;
@@ -30,8 +30,8 @@ fn ask(worker: &Worker, class: Class, file: &Arc<IoFile>, count: usize, bytes: u
     let shared = &worker.shared;
     let read = |number: usize| {
         let window = ((number * bytes) as u64, bytes);
-        let (handles, request) = Request::new(class, &shared.stats, &shared.pool, file, &[window]);
-        shared.submit(class.into(), request);
+        let (handles, request) = Request::new(class.into(), &shared.stats, &shared.pool, file, &[window]);
+        shared.submit(request);
         handles
     };
     (0..count).flat_map(read).collect()
@@ -107,8 +107,8 @@ fn look_ups_are_noticed_as_they_come() {
     for _ in 0..4 {
         assert!(!worker.look_ups_come());
         let intent = Intent { statement: StatementId::next(), ..Class::Point.into() };
-        let (handles, request) = Request::new(intent.class, &shared.stats, &shared.pool, &file, &[(0, PAGE)]);
-        shared.submit(intent, request);
+        let (handles, request) = Request::new(intent, &shared.stats, &shared.pool, &file, &[(0, PAGE)]);
+        shared.submit(request);
         reads.extend(handles);
     }
     assert!(worker.look_ups_come());
@@ -152,4 +152,39 @@ fn a_raised_read_goes_to_the_kernel_before_those_of_its_old_class() {
     assert!(running.iter().all(|piece| first_byte(piece) == 2 * MIB as u64));
     serve(&mut worker);
     assert!(reads.into_iter().all(|read| read.wait().is_ok()));
+}
+
+/// Else the windows of a read of upkeep, or of one ahead, that failed would go before what statements wait for.
+#[test]
+fn windows_that_are_read_again_keep_their_intent() {
+    let Some(mut worker) = worker() else { return };
+    let shared = Arc::clone(&worker.shared);
+    let engine = UringEngine { shared: Arc::clone(&shared), thread: None };
+    // It ends before the second window.
+    let short = memory_file(Path::new("/in/memory"), &vec![7_u8; MIB]).unwrap();
+    let file = Arc::new(IoFile { len: 4 * MIB as u64, ..short });
+    let windows = [(0, PAGE), (2 * MIB as u64, PAGE)];
+    let mut fail = |intent: Intent, raised: Option<Intent>| {
+        let (handles, request) = Request::new(intent, &shared.stats, &shared.pool, &file, &windows);
+        shared.submit(request);
+        if let (Some(raised), Some(handle)) = (raised, handles.first()) {
+            engine.raise(raised, handle);
+        }
+        worker.issue();
+        while worker.slots.iter().any(|slot| slot.piece.is_some()) {
+            if let Err(error) = worker.ring.submit_and_wait(1) {
+                assert!(is_retryable(&error), "{error}");
+            }
+            worker.reap();
+        }
+        let mut queue = shared.queue.lock();
+        let again: Vec<Request> = std::iter::from_fn(|| queue.waiting.pop()).collect();
+        assert!(again.iter().all(|request| request.len == PAGE));
+        again.iter().map(|request| request.intent).collect::<Vec<_>>()
+    };
+    let [ahead, needed] =
+        [Class::Prefetch, Class::Needed].map(|class| Intent { statement: StatementId::next(), ..Intent::from(class) });
+    assert_eq!(fail(Class::Upkeep.into(), None), [Intent::from(Class::Upkeep); 2]);
+    assert_eq!(fail(ahead, None), [ahead; 2]);
+    assert_eq!(fail(ahead, Some(needed)), [needed; 2]);
 }
