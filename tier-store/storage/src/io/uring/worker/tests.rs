@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::super::simulated::memory_file;
-use super::super::{Class, StatementId};
+use std::path::Path;
+
+use super::super::{UringEngine, set_up_ring};
 use super::*;
+use crate::io::simulated::memory_file;
+use crate::io::{BlockIo, Class, Depth, Intent, IoFile, ReadHandle, StatementId};
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
