@@ -124,7 +124,7 @@ pub fn points_beside_scans(bench: &mut Bench) -> Result<()> {
     while bench.wants_another_round(alone.len()) {
         alone.push(bench.ask(&mut engine, &op("point", 0, 8192))?);
         for (((class, kib), scans), both) in kinds.iter().zip(&mut scans).zip(&mut both) {
-            // Points are expected for a second after the last one.
+            // Look-ups are expected for a second after the last ones.
             std::thread::sleep(Duration::from_secs(1));
             scans.push(bench.ask(&mut engine, &op("none", 4, 8192))?);
             both.push(bench.ask(&mut engine, &op(class, 4, *kib))?);

@@ -3,7 +3,7 @@
 //!
 //! The client asks a server over Flight SQL; nothing is in memory. S1 is the wait for reads of class `point` inside the server,
 //! estimated from its histogram of waits. At the client a look-up also waits for its plan and for the processors, which scans use, too.
-//! Each server gives the disk another number of bytes of others beside points (`io.beside_points`).
+//! Each server gives the disk another number of bytes of others beside look-ups (`io.beside_points`).
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ const SECONDS: u64 = 30;
 const QUICK_SECONDS: u64 = 2;
 /// Scans run for so long before they are measured. The queue expects further look-ups for a second at most.
 const PAUSE: Duration = Duration::from_millis(1_200);
-/// Bytes of others that run beside points: the default, which is the least, more, and as many as without points.
+/// Bytes of others that run beside look-ups: the default, which is the least, more, and as many as without look-ups.
 const BESIDE_BYTES: [u64; 4] = [Depth::BESIDE_POINTS, 512 << 10, 1 << 20, 8 << 20];
 
 /// What a server did in a part of a round.
@@ -82,7 +82,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// One round of a server that lets so many bytes of others run beside points.
+/// One round of a server that lets so many bytes of others run beside look-ups.
 fn measure(bench: &Bench, data: &Dataset, beside_bytes: u64, seed: u64, duration: Duration) -> Result<Measured> {
     let store = data.clone_store()?;
     let threads = format!("query.threads={}", bench.threads);

@@ -371,7 +371,7 @@ section! {
         /// or `point`. Reads of other classes from the home count as no heat, and bring nothing into memory.
         pub admit: AdmittedReads = AdmittedReads::Prefetch,
         /// Bytes of other reads and writes that the disk gets at once while four or more statements a second read in class `point` and nothing else; at
-        /// least 256KiB, and no more than without points; without io_uring it has no effect. A point waits for what the disk has accepted; a disk that has little to do at once gives less bandwidth.
+        /// least 256KiB, and no more than without look-ups; without io_uring it has no effect. A point waits for what the disk has accepted; a disk that has little to do at once gives less bandwidth.
         pub beside_points: Size = Size::Bytes(Depth::BESIDE_POINTS),
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine gives the kernel at once, beside points and without them. The tests take the steps of its thread
+//! What the engine gives the kernel at once, beside look-ups and without them. The tests take the steps of its thread
 //! themselves, so no time decides.
 
 #![allow(clippy::unwrap_used)]
@@ -98,7 +98,7 @@ fn while_look_ups_come_others_have_fewer_bytes_at_once() {
     assert_eq!(served(false, Depth::BESIDE_POINTS), without);
     assert_eq!(served(true, Depth::BESIDE_POINTS), beside(256 << 10));
     assert_eq!(served(true, 512 << 10), beside(512 << 10));
-    assert_eq!(served(true, 64 << 20), beside(8 << 20), "never more than without points");
+    assert_eq!(served(true, 64 << 20), beside(8 << 20), "never more than without look-ups");
 }
 
 #[test]
