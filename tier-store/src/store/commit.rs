@@ -16,6 +16,7 @@ use roaring::RoaringBitmap;
 use terrace_model::{Error, Result};
 use terrace_storage::catalog::records::encode_batches;
 use terrace_storage::catalog::{Commit, PendingCommit};
+use terrace_storage::io::WritingStatement;
 use terrace_storage::table::{Chunk, DeltaRows, Durability, Table, TableVersion};
 
 use super::core::Core;
@@ -36,12 +37,14 @@ pub(super) struct TableWrites {
     /// The version whose keys the new rows were compared with, as well as among themselves; `None`: not compared at
     /// all.
     pub(super) compared: Option<Arc<TableVersion>>,
+    /// The statement that stores the new rows.
+    pub(super) statement: Arc<WritingStatement>,
 }
 
 impl TableWrites {
     pub(super) fn new(table: &Arc<Table>) -> Self {
         let (deleted, chunks, delta) = Default::default();
-        Self { table: Arc::clone(table), deleted, chunks, delta, compared: None }
+        Self { table: Arc::clone(table), deleted, chunks, delta, compared: None, statement: Arc::default() }
     }
 
     fn is_empty(&self) -> bool {
@@ -108,6 +111,7 @@ impl Core {
         writes.sort_by_key(|w| w.table.id());
         let logged = writes.iter().any(TableWrites::needs_log);
         let tables: Vec<Arc<Table>> = writes.iter().map(|w| Arc::clone(&w.table)).collect();
+        let statements: Vec<Arc<WritingStatement>> = writes.iter().map(|w| Arc::clone(&w.statement)).collect();
         let encode = |w: &TableWrites| if logged { w.encoded_rows() } else { Ok(vec![None; w.delta.len()]) };
         let encoded = writes.iter().map(encode).collect::<Result<Vec<_>>>()?;
         let mut keys = writes.iter().map(NewKeys::from_writes).collect::<Result<Vec<_>>>()?;
@@ -137,8 +141,8 @@ impl Core {
             self.submit(commit, tables.iter().cloned().zip(next).collect())
         };
         self.complete(submitted)?;
-        for table in &tables {
-            self.seal_if_full(table);
+        for (table, statement) in tables.iter().zip(&statements) {
+            self.seal_if_full(table, statement);
             self.fold_if_many(table);
         }
         Ok(())
@@ -231,12 +235,12 @@ impl Core {
         Ok(())
     }
 
-    /// Seals a delta that has grown enough. The commit that made it grow stays durable even if this fails.
-    fn seal_if_full(&self, table: &Arc<Table>) {
+    /// Seals a delta that has grown enough, for the statement that made it grow. Its commit stays durable even if this fails.
+    fn seal_if_full(&self, table: &Arc<Table>, statement: &WritingStatement) {
         let version = table.version();
         let full = version.delta_rows() >= u64::from(table.options().chunk_rows);
         if (full || version.delta_bytes() >= self.seal.bytes)
-            && let Err(error) = self.seal(table)
+            && let Err(error) = self.seal_for(table, statement)
         {
             tracing::warn!(table = %table.name(), %error, "cannot seal a delta; it stays in DRAM and is tried again");
         }

@@ -23,12 +23,12 @@ use terrace_placement::{
 use terrace_storage::catalog::records::{decode, encode};
 use terrace_storage::catalog::{CALIBRATION_KEY, Catalog, Commit, HYSTERESIS_KEY, Space, TableRecord, key};
 use terrace_storage::heat::AccessTotals;
-use terrace_storage::io::{BlockIo, Class, ColumnLevels, ReadingStatements};
+use terrace_storage::io::{BlockIo, Class, ColumnLevels, ReadingStatements, WritingStatement};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::table::{Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableVersion};
 use terrace_storage::tier::codec::{CompressionRule, Form, StoredColumn};
-use terrace_storage::tier::ssd::{Admission, ColdRead};
+use terrace_storage::tier::ssd::{Admission, ColdRead, ReadPurpose};
 use terrace_storage::tier::{Home, HomeTier, MemoryTier, MemoryTiers, codec};
 
 use super::commit::Publications;
@@ -221,6 +221,11 @@ impl Core {
 
     /// Returns columns of a chunk from whichever tier has them. Blocks while columns that no memory tier has are read.
     pub(super) fn columns(&self, chunk: &Arc<Chunk>, wanted: &[usize], admission: Admission) -> Result<Vec<ArrayRef>> {
+        Ok(self.columns_for(chunk, wanted, admission.into())?.0)
+    }
+
+    /// The same for any purpose, and the microseconds for which the caller waited for what was read.
+    fn columns_for(&self, chunk: &Arc<Chunk>, wanted: &[usize], purpose: ReadPurpose) -> Result<(Vec<ArrayRef>, u64)> {
         let mut columns = Vec::with_capacity(wanted.len());
         for column in wanted {
             let segment = chunk.segments.get(*column);
@@ -233,21 +238,23 @@ impl Core {
         let missing = columns.iter().zip(wanted).filter(|(c, _)| c.is_none()).map(|(_, i)| *i).collect::<Vec<_>>();
         let read = match missing.is_empty() {
             true => None,
-            false => Some(self.read_cold(chunk, &missing, admission)?.wait()?),
+            false => Some(self.read_cold(chunk, &missing, purpose)?.wait()?),
         };
+        let wait_us = read.as_ref().map_or(0, |read| read.wait_us);
         let mut read = read.iter().flat_map(|read| &read.columns);
         for column in columns.iter_mut().filter(|c| c.is_none()) {
             *column = read.next().map(StoredColumn::widened).transpose()?;
         }
-        columns.into_iter().map(|column| column.ok_or(Error::Cancelled)).collect()
+        let columns = columns.into_iter().map(|column| column.ok_or(Error::Cancelled)).collect::<Result<_>>()?;
+        Ok((columns, wait_us))
     }
 
     /// Starts a cold read. Upkeep waits until the memory for reads has room, at most [`UPKEEP_PATIENCE`]: where statements
     /// fill it all the time, one chunk per wait is read beyond it.
-    fn read_cold(&self, chunk: &Arc<Chunk>, columns: &[usize], admission: Admission) -> Result<ColdRead> {
+    fn read_cold(&self, chunk: &Arc<Chunk>, columns: &[usize], purpose: ReadPurpose) -> Result<ColdRead> {
         let start_us = self.clock.now_us();
         loop {
-            if let Some(read) = self.home.read_columns(chunk, columns, admission)? {
+            if let Some(read) = self.home.read_rows(chunk, columns, None, purpose)? {
                 return Ok(read);
             }
             if self.clock.now_us().saturating_sub(start_us) >= UPKEEP_PATIENCE.as_micros() as u64 {
@@ -260,7 +267,14 @@ impl Core {
 
     /// Returns columns of a chunk for the check of a key. The first read of a check is counted as a sequential access;
     /// further reads only add to its values. Those of the home are [`Class::Needed`]: the rules of reads may exclude them.
-    pub(super) fn read_keys(&self, chunk: &Arc<Chunk>, wanted: &[usize], is_first: bool) -> Result<Vec<ArrayRef>> {
+    /// They take the turns of the statement, which is told how long it waited.
+    pub(super) fn read_keys(
+        &self,
+        chunk: &Arc<Chunk>,
+        wanted: &[usize],
+        is_first: bool,
+        statement: &WritingStatement,
+    ) -> Result<Vec<ArrayRef>> {
         if !cfg!(feature = "no-counters") {
             for segment in wanted.iter().filter_map(|column| chunk.segments.get(*column)) {
                 let tier = segment.resident.load().as_ref().map(|resident| resident.tier.id());
@@ -275,7 +289,10 @@ impl Core {
                 self.access_totals.record(tier.unwrap_or(home), Pattern::Sequential, bytes);
             }
         }
-        self.columns(chunk, wanted, Admission::Guaranteed)
+        let purpose = ReadPurpose { statement: statement.id(), ..Admission::Guaranteed.into() };
+        let (columns, wait_us) = self.columns_for(chunk, wanted, purpose)?;
+        statement.add_key_wait(wait_us);
+        Ok(columns)
     }
 
     pub(super) fn tier_infos(&self) -> Vec<TierInfo> {

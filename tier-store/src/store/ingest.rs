@@ -21,7 +21,7 @@ use arrow::compute::concat;
 use arrow::datatypes::{FieldRef, Schema};
 use parking_lot::Mutex;
 use terrace_model::{ChunkId, ColumnId, Error, Result, TierId};
-use terrace_storage::io::{Class, FileBytes, Intent, StatementId};
+use terrace_storage::io::{Class, FileBytes, Intent, WritingStatement};
 use terrace_storage::table::ingest_memory::{MemoryShare, WaitingRows};
 use terrace_storage::table::mark::{ChunkMarks, MarkedRows};
 use terrace_storage::table::statistics::StatisticsBuilder;
@@ -43,6 +43,8 @@ pub struct NewRows {
     pub(crate) table: Arc<Table>,
     pub(crate) chunks: Vec<SealedChunk>,
     pub(crate) delta: Option<DeltaRows>,
+    /// The statement that stores them.
+    pub(crate) statement: Arc<WritingStatement>,
 }
 
 impl NewRows {
@@ -60,25 +62,26 @@ pub(crate) struct ChunkOrigin<'a> {
     parents: &'a [ChunkId],
     /// What the write of its file is for.
     intent: Intent,
-}
-
-impl ChunkOrigin<'static> {
-    /// Rows that clients stored, by an ingest, a statement or a seal: its writes take turns with those of other clients.
-    pub(crate) fn new_writer() -> Self {
-        Self { parents: &[], intent: Intent { statement: StatementId::next(), ..Class::Write.into() } }
-    }
+    /// Who waits for it; `None`: no statement does.
+    statement: Option<&'a WritingStatement>,
 }
 
 impl<'a> ChunkOrigin<'a> {
+    /// Rows that a client stored, by an ingest, a statement or a seal: its writes take turns with those of others.
+    pub(crate) fn written_by(statement: &'a WritingStatement) -> Self {
+        let intent = Intent { statement: statement.id(), ..Class::Write.into() };
+        Self { parents: &[], intent, statement: Some(statement) }
+    }
+
     /// Chunks that are replaced: no statement waits for the write.
     pub(crate) fn replaced(parents: &'a [ChunkId]) -> Self {
-        Self { parents, intent: Class::Upkeep.into() }
+        Self { parents, intent: Class::Upkeep.into(), statement: None }
     }
 }
 
 struct Job {
     id: ChunkId,
-    origin: ChunkOrigin<'static>,
+    statement: Arc<WritingStatement>,
     batches: Vec<RecordBatch>,
     _memory: MemoryShare,
 }
@@ -104,7 +107,7 @@ pub struct Ingest {
     store: Arc<Store>,
     table: Arc<Table>,
     target: Target,
-    origin: ChunkOrigin<'static>,
+    statement: Arc<WritingStatement>,
     pending: Vec<RecordBatch>,
     pending_rows: usize,
     pending_bytes: u64,
@@ -146,7 +149,7 @@ impl Ingest {
             store,
             table,
             target,
-            origin: ChunkOrigin::new_writer(),
+            statement: Arc::default(),
             pending: Vec::new(),
             pending_rows: 0,
             pending_bytes: 0,
@@ -158,6 +161,14 @@ impl Ingest {
             dispatched: 0,
             workers,
         }
+    }
+
+    /// Makes it a part of a statement: its writes and its checks of keys take turns as those of the statement, which is told how
+    /// long they made it wait.
+    #[must_use]
+    pub fn for_statement(mut self, statement: Arc<WritingStatement>) -> Self {
+        self.statement = statement;
+        self
     }
 
     /// The table that receives the rows.
@@ -222,7 +233,8 @@ impl Ingest {
         };
         let memory = self.pending_memory.take_share(bytes.saturating_mul(halves) / 2);
         let batches = std::mem::take(&mut self.pending);
-        let job = Job { id: self.table.allocate_chunk(), origin: self.origin, batches, _memory: memory };
+        let statement = Arc::clone(&self.statement);
+        let job = Job { id: self.table.allocate_chunk(), statement, batches, _memory: memory };
         self.pending_rows = 0;
         self.dispatched += 1;
         match &self.jobs {
@@ -246,7 +258,7 @@ impl Ingest {
         let rows = self.rows;
         if let Target::New { replace } = self.target {
             let sealed = self.seal_all()?;
-            self.store.publish_table(&self.table, sealed, replace)?;
+            self.store.publish_table(&self.table, sealed, replace, &self.statement)?;
         } else {
             let store = Arc::clone(&self.store);
             let written = self.into_new_rows()?;
@@ -272,7 +284,8 @@ impl Ingest {
                 }
             };
         }
-        Ok(NewRows { table, chunks: self.seal_all()?, delta })
+        let statement = Arc::clone(&self.statement);
+        Ok(NewRows { table, chunks: self.seal_all()?, delta, statement })
     }
 
     fn seal_all(&mut self) -> Result<Vec<SealedChunk>> {
@@ -313,8 +326,8 @@ fn work(store: &Store, table: &Table, queue: &Mutex<Receiver<Job>>, done: &Sende
 }
 
 fn write_job(core: &Core, table: &Table, job: Job) -> Result<SealedChunk> {
-    let Job { id, origin, batches, _memory } = job;
-    write_chunk(core, table, id, origin, batches.into(), &|_| core.admission(table))
+    let Job { id, statement, batches, _memory } = job;
+    write_chunk(core, table, id, ChunkOrigin::written_by(&statement), batches.into(), &|_| core.admission(table))
 }
 
 /// Writes one chunk, whose rows come from `origin`: file and fsync, bounds, and a copy of each column on the tier that
@@ -339,7 +352,12 @@ pub(crate) fn write_chunk(
         codec::write_file(&batch, core.compression_rule(), |bytes| FileBytes::with_capacity(core.io.pool(), bytes))?;
     drop(batch);
     let file = encoded.bytes.into_buffer();
-    let path = core.home.write_chunk(table.id(), id, origin.intent, &file)?;
+    let asked_us = core.clock.now_us();
+    let written = core.home.write_chunk(table.id(), id, origin.intent, &file);
+    if let Some(statement) = origin.statement {
+        statement.add_write_wait(core.clock.now_us().saturating_sub(asked_us));
+    }
+    let path = written?;
     let file = file.as_slice();
     let written = WrittenFile { path, bytes: file.len() as u64, segments: Segment::of_file(ids, encoded.homes) };
     let chunk = Chunk::new(table.id(), id, rows, Arc::clone(table.schema()), written);

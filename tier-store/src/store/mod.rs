@@ -89,7 +89,7 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use terrace_model::{Account, MarkId, Result, TableName, TierId};
 use terrace_placement::{EpochRecord, MergeOptions, MoveRecord, TierCost, Tiering, TieringHost, TieringOptions};
 use terrace_storage::catalog::{Commit, Space};
-use terrace_storage::io::{BlockIo, ColumnLevels, ReadingStatements};
+use terrace_storage::io::{BlockIo, ColumnLevels, ReadingStatements, WritingStatement};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::{
     Alteration, Arrangement, Chunk, ChunkEntry, DeltaRows, FilterPool, IngestMemory, NewRule, Rule, RuleChoice, Table,
@@ -202,7 +202,7 @@ impl Store {
     /// Creates an empty table.
     pub fn create_table(&self, definition: TableDefinition) -> Result<Arc<Table>> {
         let table = self.core.new_table(definition, false)?;
-        self.core.publish_table(&table, Vec::new(), false)?;
+        self.core.publish_table(&table, Vec::new(), false, &WritingStatement::default())?;
         Ok(table)
     }
 
@@ -571,15 +571,22 @@ impl Store {
     pub(crate) fn add_rows(&self, rows: NewRows) -> Result<()> {
         let chunks = rows.chunks.into_iter().map(|chunk| (chunk, None)).collect();
         let delta = rows.delta.into_iter().collect();
-        self.core.commit(vec![TableWrites { chunks, delta, ..TableWrites::new(&rows.table) }])
+        let statement = rows.statement;
+        self.core.commit(vec![TableWrites { chunks, delta, statement, ..TableWrites::new(&rows.table) }])
     }
 
     pub(crate) fn delta_rows(&self, table: &Arc<Table>, batches: &[RecordBatch]) -> Result<Option<DeltaRows>> {
         self.core.delta_rows(table, batches)
     }
 
-    pub(crate) fn publish_table(&self, table: &Arc<Table>, chunks: Vec<SealedChunk>, replace: bool) -> Result<()> {
-        self.core.publish_table(table, chunks, replace)
+    pub(crate) fn publish_table(
+        &self,
+        table: &Arc<Table>,
+        chunks: Vec<SealedChunk>,
+        replace: bool,
+        statement: &WritingStatement,
+    ) -> Result<()> {
+        self.core.publish_table(table, chunks, replace, statement)
     }
 
     pub(crate) fn core(&self) -> &Core {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use roaring::{RoaringBitmap, RoaringTreemap};
 use terrace_model::{ChunkId, Error, Result, TableId};
+use terrace_storage::io::WritingStatement;
 use terrace_storage::table::{ChunkEntry, ChunkStatistics, DeltaRows, Table, TableVersion};
 
 use super::Store;
@@ -45,6 +46,8 @@ struct ChangedTable {
     view: Arc<TableVersion>,
     /// Bounds of its own chunks.
     own_bounds: BTreeMap<ChunkId, ChunkStatistics>,
+    /// The last statement that added rows.
+    statement: Arc<WritingStatement>,
 }
 
 impl Transaction {
@@ -191,7 +194,8 @@ impl Change {
             ItemPosition::Chunk(at) => at >= self.old_chunks,
             ItemPosition::Delta(at) => at >= self.old_entries,
         };
-        check_statement(self.store.core(), &self.changed.table, &self.changed.view, is_new)?;
+        let ChangedTable { table, view, statement, .. } = &self.changed;
+        check_statement(self.store.core(), table, view, is_new, statement)?;
         self.changed.seal_own_rows(&self.store)
     }
 }
@@ -202,7 +206,13 @@ fn wrong_version() -> Error {
 
 impl ChangedTable {
     fn new(table: &Arc<Table>, base: &Arc<TableVersion>) -> Self {
-        Self { table: Arc::clone(table), base: Arc::clone(base), view: Arc::clone(base), own_bounds: BTreeMap::new() }
+        Self {
+            table: Arc::clone(table),
+            base: Arc::clone(base),
+            view: Arc::clone(base),
+            own_bounds: BTreeMap::new(),
+            statement: Arc::default(),
+        }
     }
 
     /// Marks rows of the view as deleted.
@@ -231,6 +241,7 @@ impl ChangedTable {
     }
 
     fn add(&mut self, rows: NewRows) -> Result<()> {
+        self.statement = rows.statement;
         self.add_chunks(rows.chunks)?;
         if let Some(rows) = rows.delta {
             let view = Arc::make_mut(&mut self.view);
@@ -264,7 +275,7 @@ impl ChangedTable {
             return Ok(());
         }
         let live = own.iter().map(live_batch).collect::<Result<Vec<_>>>()?;
-        let sealed = store.core.write_chunks(&self.table, &live)?;
+        let sealed = store.core.write_chunks(&self.table, &live, &self.statement)?;
         let kept = self.base.delta.len();
         let view = Arc::make_mut(&mut self.view);
         view.delta = view.delta.iter().take(kept).cloned().collect();
@@ -297,6 +308,7 @@ impl ChangedTable {
         }
         writes.delta = self.own_delta().to_vec();
         writes.compared = Some(Arc::clone(base));
+        writes.statement = Arc::clone(&self.statement);
         Ok(writes)
     }
 }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use comparison::{Comparison, GIVEN_TWICE, Item, ItemRows, NOT_UNIQUE, hull};
 use terrace_model::Result;
+use terrace_storage::io::WritingStatement;
 use terrace_storage::table::key::{Key, KeyRange};
 use terrace_storage::table::{ChunkEntry, DeltaRows, Table, TableStatistics, TableVersion};
 
@@ -93,12 +94,13 @@ pub(super) fn check_statement(
     table: &Table,
     seen: &TableVersion,
     new: impl Fn(ItemPosition) -> bool,
+    statement: &WritingStatement,
 ) -> Result<()> {
     let Some(key) = Key::enforced(table.definition())? else { return Ok(()) };
     let new_items = items(&key, Content::for_version(seen), None, &new)?;
     let Some(hull) = hull(&new_items) else { return Ok(()) };
     let old = items(&key, Content::for_version(seen), Some(&hull), |at| !new(at))?;
-    Comparison::new(core, &key, Some(GIVEN_TWICE)).run(&new_items, &old)
+    Comparison::new(core, &key, Some(GIVEN_TWICE), statement).run(&new_items, &old)
 }
 
 /// The keys of the new rows of a commit, and the version that they were compared with.
@@ -109,6 +111,7 @@ pub(super) struct NewKeys {
     hull: KeyRange,
     /// The version that was compared with; `None`: the new rows were not compared at all, not even among themselves.
     known: Option<Arc<TableVersion>>,
+    statement: Arc<WritingStatement>,
 }
 
 impl NewKeys {
@@ -126,7 +129,8 @@ impl NewKeys {
         }
         new.retain(|item| item.live_rows() > 0);
         let Some(hull) = hull(&new) else { return Ok(None) };
-        Ok(Some(Self { key, new, hull, known: writes.compared.clone() }))
+        let statement = Arc::clone(&writes.statement);
+        Ok(Some(Self { key, new, hull, known: writes.compared.clone(), statement }))
     }
 
     /// Compares without blocking other writers, so that few rows are left to compare under the lock of the head.
@@ -157,7 +161,7 @@ impl NewKeys {
         let added = AddedItems::since(draft.content(), known.as_deref());
         let old = items(&self.key, draft.content(), Some(&self.hull), |at| added.contains(at))?;
         let duplicate_message = known.is_none().then_some(GIVEN_TWICE);
-        Comparison::new(core, &self.key, duplicate_message).run(&self.new, &old)
+        Comparison::new(core, &self.key, duplicate_message, &self.statement).run(&self.new, &old)
     }
 }
 
@@ -165,11 +169,12 @@ impl NewKeys {
 pub(super) struct ExistingKeys {
     key: Key,
     known: Option<Arc<TableVersion>>,
+    statement: WritingStatement,
 }
 
 impl ExistingKeys {
     pub(super) fn for_table(table: &Table) -> Result<Self> {
-        Ok(Self { key: Key::for_table(table.definition())?, known: None })
+        Ok(Self { key: Key::for_table(table.definition())?, known: None, statement: WritingStatement::default() })
     }
 
     /// Compares without blocking writers, so that few rows are left to compare under the lock of the head.
@@ -189,7 +194,7 @@ impl ExistingKeys {
         let new = items(&self.key, content, None, |at| added.contains(at))?;
         let Some(hull) = hull(&new) else { return Ok(()) };
         let old = items(&self.key, content, Some(&hull), |at| !added.contains(at))?;
-        Comparison::new(core, &self.key, Some(NOT_UNIQUE)).run(&new, &old)
+        Comparison::new(core, &self.key, Some(NOT_UNIQUE), &self.statement).run(&new, &old)
     }
 }
 
@@ -197,10 +202,15 @@ impl ExistingKeys {
 ///
 /// # Errors
 /// [`terrace_model::Error::DuplicateKey`].
-pub(super) fn check_new_table(core: &Core, table: &Table, sealed: &[SealedChunk]) -> Result<()> {
+pub(super) fn check_new_table(
+    core: &Core,
+    table: &Table,
+    sealed: &[SealedChunk],
+    statement: &WritingStatement,
+) -> Result<()> {
     let Some(key) = Key::enforced(table.definition())? else { return Ok(()) };
     let new = sealed.iter().map(|sealed| Item::of_sealed(&key, sealed, None)).collect::<Result<Vec<_>>>()?;
-    Comparison::new(core, &key, Some(GIVEN_TWICE)).run(&new, &[])
+    Comparison::new(core, &key, Some(GIVEN_TWICE), statement).run(&new, &[])
 }
 
 /// The chunks and delta entries that a later version has and an earlier one has not.

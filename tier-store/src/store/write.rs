@@ -14,6 +14,7 @@ use roaring::RoaringBitmap;
 use terrace_model::{ChunkId, Error, MarkId, Result, TableId, TableName, TierId};
 use terrace_storage::catalog::records::{TableRecord, encode};
 use terrace_storage::catalog::{Commit, Space, key};
+use terrace_storage::io::WritingStatement;
 use terrace_storage::table::delta::{DeltaEntry, Moved};
 use terrace_storage::table::mark::MarkedRows;
 use terrace_storage::table::{
@@ -50,8 +51,14 @@ impl Core {
     }
 
     /// Commits a new table with its chunks; with `replace` the same commit drops the old table of that name.
-    pub(super) fn publish_table(&self, table: &Arc<Table>, sealed: Vec<SealedChunk>, replace: bool) -> Result<()> {
-        unique::check_new_table(self, table, &sealed)?;
+    pub(super) fn publish_table(
+        &self,
+        table: &Arc<Table>,
+        sealed: Vec<SealedChunk>,
+        replace: bool,
+        statement: &WritingStatement,
+    ) -> Result<()> {
+        unique::check_new_table(self, table, &sealed, statement)?;
         let _ddl = self.ddl.lock();
         let old = self.tables.read().get(table.name()).cloned();
         let mut commit = Commit::default();
@@ -148,13 +155,18 @@ impl Core {
     /// Seals the present delta entries of a table. Rows inserted meanwhile stay in the delta; rows deleted meanwhile
     /// stay deleted.
     pub(super) fn seal(&self, table: &Arc<Table>) -> Result<()> {
+        self.seal_for(table, &WritingStatement::default())
+    }
+
+    /// The same for a statement that waits for it.
+    pub(super) fn seal_for(&self, table: &Arc<Table>, statement: &WritingStatement) -> Result<()> {
         let _sealing = table.lock_sealing();
         let delta = Arc::clone(&table.version().delta);
         if delta.is_empty() || table.lock_head().dropped {
             return Ok(());
         }
         let live = delta.iter().map(live_batch).collect::<Result<Vec<_>>>()?;
-        let sealed = self.write_chunks(table, &live)?;
+        let sealed = self.write_chunks(table, &live, statement)?;
         self.sync_names(&sealed)?;
         let chunks = NewChunks::from_chunks(sealed.iter().map(|sealed| sealed.chunk.as_ref()));
         let mut first = 0;
@@ -193,12 +205,18 @@ impl Core {
         self.complete(submitted)
     }
 
-    /// Writes rows as chunks that are not yet part of the table; they start on the tier of the table's admission.
-    pub(super) fn write_chunks(&self, table: &Table, batches: &[RecordBatch]) -> Result<Vec<SealedChunk>> {
+    /// Writes rows of a statement as chunks that are not yet part of the table; they start on the tier of the table's
+    /// admission.
+    pub(super) fn write_chunks(
+        &self,
+        table: &Table,
+        batches: &[RecordBatch],
+        statement: &WritingStatement,
+    ) -> Result<Vec<SealedChunk>> {
         let all = concat_batches(table.schema(), batches)?;
         let chunk_rows = Arrangement::in_current_order(all.num_rows(), table.options().chunk_rows).chunk_rows;
         let rows = ArrangedRows { rows: &all, marks: &[], chunk_rows: &chunk_rows };
-        self.write_derived_chunks(table, &rows, ChunkOrigin::new_writer(), &|_| self.admission(table))
+        self.write_derived_chunks(table, &rows, ChunkOrigin::written_by(statement), &|_| self.admission(table))
     }
 
     /// Like [`Core::write_chunks`], but for rows that come from `origin`. Each column starts on the tier that `tier`

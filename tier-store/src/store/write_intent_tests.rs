@@ -1,4 +1,5 @@
-//! What the writes of chunk files are for: those of clients take turns, those of compactions and backups are upkeep.
+//! What the writes of chunk files are for: those of clients take turns, those of compactions and backups are upkeep. And whose
+//! the checks of keys are.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,21 +10,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use roaring::RoaringTreemap;
 use tempfile::TempDir;
 use terrace_model::Result;
+use terrace_storage::io::simulated::{Faults, SimulatedEngine};
 use terrace_storage::io::{
     AlignedBuffer, BLOCK_BYTES, BlockIo, BufferPool, Class, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle,
-    StatementId, best_engine,
+    StatementId, WritingStatement, best_engine,
 };
-use terrace_storage::table::Table;
+use terrace_storage::table::{ChunkAdmission, Table, TableDefinition};
 
 use super::tests::{definition, rows};
 use super::{Store, StoreOptions};
 
-/// An engine that notes what its writes are for.
+/// An engine that notes what its reads and writes are for.
 #[derive(Debug)]
 struct Noting {
     inner: Arc<dyn BlockIo>,
+    reads: Mutex<HashSet<(Class, StatementId)>>,
     writes: Mutex<HashSet<(Class, StatementId)>>,
 }
 
@@ -37,6 +41,7 @@ impl BlockIo for Noting {
     }
 
     fn read_windows(&self, intent: Intent, file: &Arc<IoFile>, windows: &[(u64, usize)]) -> Vec<ReadHandle> {
+        self.reads.lock().insert((intent.class, intent.statement));
         self.inner.read_windows(intent, file, windows)
     }
 
@@ -73,11 +78,18 @@ impl BlockIo for Noting {
 /// A store with an empty table of large chunks: files of less than 256 KiB do not go through the engine. It lies in the
 /// build folder, on a disk.
 fn open() -> (TempDir, Arc<Store>, Arc<Table>, Arc<Noting>) {
+    open_over(best_engine(), definition("t"))
+}
+
+/// The same over an engine, with a table of this definition.
+fn open_over(
+    inner: Arc<dyn BlockIo>,
+    mut definition: TableDefinition,
+) -> (TempDir, Arc<Store>, Arc<Table>, Arc<Noting>) {
     let dir = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
-    let io = Arc::new(Noting { inner: best_engine(), writes: Mutex::default() });
+    let io = Arc::new(Noting { inner, reads: Mutex::default(), writes: Mutex::default() });
     let engine = Some(Arc::clone(&io) as Arc<dyn BlockIo>);
     let store = Store::open(StoreOptions { io: engine, ..StoreOptions::new(dir.path().join("data")) }).unwrap();
-    let mut definition = definition("t");
     definition.options.chunk_rows = 65_536;
     let table = store.create_table(definition).unwrap();
     (dir, store, table, io)
@@ -147,4 +159,42 @@ fn ingests_count_as_writes_and_compactions_and_backups_as_upkeep() {
     expect([ingested, 2 * compacted]);
     let mut others = Class::ALL.into_iter().filter(|class| ![Class::Write, Class::Upkeep].contains(class));
     assert!(others.all(|class| io.stats().class_writes(class).sums().bytes == 0));
+}
+
+#[test]
+fn writes_and_checks_of_keys_belong_to_the_statement_that_stores_rows() {
+    let mut definition = definition("t");
+    definition.primary_key = vec!["k".into()];
+    definition.options.enforce_primary_key = true;
+    definition.options.admission = ChunkAdmission::Ssd;
+    // Reads take longer than a step of the clock.
+    let disk = SimulatedEngine::start(0, Faults { latency: Duration::from_millis(2), ..Faults::default() });
+    let (_dir, store, table, io) = open_over(Arc::new(disk), definition);
+    // A chunk whose keys lie on both sides of those that come later.
+    store.insert(&table, &[rows(0..30_000)]).unwrap();
+    store.insert(&table, &[rows(90_000..120_000)]).unwrap();
+    store.seal(&table).unwrap();
+    for keys in [30_000..60_000, 60_000..90_000] {
+        io.reads.lock().clear();
+        io.writes.lock().clear();
+        let statement = Arc::new(WritingStatement::default());
+        let mut ingest = store.ingest(&table).for_statement(Arc::clone(&statement));
+        ingest.write(rows(keys)).unwrap();
+        assert_eq!(statement.key_wait_us(), 0);
+        ingest.finish().unwrap();
+        assert_eq!(*io.writes.lock(), HashSet::from([(Class::Write, statement.id())]));
+        assert_eq!(*io.reads.lock(), HashSet::from([(Class::Needed, statement.id())]));
+        assert!(statement.write_wait_us() > 0 && statement.key_wait_us() > 0, "{statement:?}");
+    }
+    // A change of a transaction compares its keys before the commit.
+    let statement = Arc::new(WritingStatement::default());
+    let mut ingest = store.ingest(&table).for_statement(Arc::clone(&statement));
+    ingest.write(rows(59_000..59_001)).unwrap();
+    let added = ingest.into_new_rows().unwrap();
+    io.reads.lock().clear();
+    let mut transaction = store.begin();
+    let seen = table.version();
+    transaction.change(&table, &seen, &RoaringTreemap::new(), Some(added)).unwrap_err();
+    assert_eq!(*io.reads.lock(), HashSet::from([(Class::Needed, statement.id())]));
+    assert!(statement.key_wait_us() > 0);
 }

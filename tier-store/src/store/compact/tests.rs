@@ -13,7 +13,7 @@ use terrace_model::Pattern;
 use terrace_model::clock::{Clock, ManualClock};
 use terrace_placement::TieringHost;
 use terrace_placement::heat::{Heat, SegmentKey};
-use terrace_storage::io::Class;
+use terrace_storage::io::{Class, WritingStatement};
 use terrace_storage::migrate::{Outcome, Relocation, try_move};
 use terrace_storage::table::ChunkAdmission;
 use terrace_storage::tier::codec::Form;
@@ -320,7 +320,7 @@ fn what_compaction_reads_is_no_demand_of_statements() {
     let inherited = accesses();
     store.columns(&chunk, &[0]).unwrap();
     assert_eq!((core.io.stats().demand.sums(), accesses()), (of_statements, inherited.clone()));
-    core.read_keys(&chunk, &[0], true).unwrap();
+    core.read_keys(&chunk, &[0], true, &WritingStatement::default()).unwrap();
     assert_ne!(accesses(), inherited);
     // A read is counted soon after its reader has the bytes.
     while core.io.stats().demand.sums().bytes == of_statements.bytes {

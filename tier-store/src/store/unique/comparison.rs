@@ -17,6 +17,7 @@ use arrow::compute::kernels::cmp::{gt_eq, lt_eq};
 use arrow::row::Rows;
 use roaring::RoaringBitmap;
 use terrace_model::{Charge, ChunkId, Result};
+use terrace_storage::io::WritingStatement;
 use terrace_storage::table::key::{Key, KeyRange, Limit};
 use terrace_storage::table::{ChunkEntry, DeltaRows};
 
@@ -130,14 +131,21 @@ pub(super) struct Comparison<'a> {
     pub(super) key: &'a Key,
     /// Message for a key that occurs twice among the new rows; `None` when the new rows are known to be unique.
     pub(super) duplicate_message: Option<&'static str>,
+    /// The statement that waits for the keys.
+    statement: &'a WritingStatement,
     /// Chunks whose keys were read: reading them again is not another access.
     read: RefCell<HashSet<ChunkId>>,
 }
 
 impl<'a> Comparison<'a> {
     /// Starts a search.
-    pub(super) fn new(core: &'a Core, key: &'a Key, duplicate_message: Option<&'static str>) -> Self {
-        Self { core, key, duplicate_message, read: RefCell::default() }
+    pub(super) fn new(
+        core: &'a Core,
+        key: &'a Key,
+        duplicate_message: Option<&'static str>,
+        statement: &'a WritingStatement,
+    ) -> Self {
+        Self { core, key, duplicate_message, statement, read: RefCell::default() }
     }
 }
 
@@ -265,7 +273,7 @@ impl Comparison<'_> {
         let (columns, rows, deletions) = match &item.rows {
             ItemRows::Chunk(entry) => {
                 let is_first = self.read.borrow_mut().insert(entry.chunk.id);
-                let columns = self.core.read_keys(&entry.chunk, self.key.columns(), is_first)?;
+                let columns = self.core.read_keys(&entry.chunk, self.key.columns(), is_first, self.statement)?;
                 (columns, entry.chunk.rows as usize, entry.deletions.as_deref())
             }
             ItemRows::Delta(rows) => {

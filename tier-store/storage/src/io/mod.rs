@@ -25,6 +25,7 @@
 //! - `shares`: divides the budget of reads among statements
 //! - [`simulated`]: the engine with seeded faults, for tests
 //! - [`uring`]: the io_uring engine, on a thread that sleeps when idle
+//! - `writing_statement`: a statement that stores rows, and its waits
 
 pub mod blocking;
 pub mod buffer;
@@ -47,6 +48,7 @@ pub mod rules;
 mod shares;
 pub mod simulated;
 pub mod uring;
+mod writing_statement;
 
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
@@ -74,6 +76,7 @@ pub use priority::{Priority, set_priority, with_priority};
 pub(crate) use priority::{QUANTUM_BYTES, let_others_run};
 pub use rules::{IoRules, Turns};
 pub use shares::{ReadAhead, ReadShare, ReadingStatements};
+pub use writing_statement::WritingStatement;
 
 /// Alignment of offsets, lengths and addresses of direct I/O.
 pub const BLOCK_BYTES: usize = 4096;
