@@ -332,7 +332,8 @@ async fn collect(
                     ticket.memory().heap().release(row_bytes(&new));
                     let store = Arc::clone(&engine.store);
                     let table = Arc::clone(&target.table);
-                    let open = move || Ok(store.ingest(&table));
+                    let statement = ticket.writing();
+                    let open = move || Ok(store.ingest(&table).for_statement(statement));
                     collected.writer.get_or_insert_with(|| IngestWriter::start(open)).write(new).await?;
                 }
             }

@@ -240,13 +240,14 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
         LoadTarget::Existing(..) => None,
     };
     let mut pending_commit = None;
+    let statement = ticket.writing();
     let mut writer = match target {
         LoadTarget::Existing(table, transaction) => {
             pending_commit = transaction.map(|transaction| (transaction, Arc::clone(&table)));
-            IngestWriter::start(move || Ok(store.ingest(&table)))
+            IngestWriter::start(move || Ok(store.ingest(&table).for_statement(statement)))
         }
         LoadTarget::New { definition, replace, .. } => {
-            IngestWriter::start(move || store.ingest_new(definition, replace))
+            IngestWriter::start(move || Ok(store.ingest_new(definition, replace)?.for_statement(statement)))
         }
     };
     let adapt = |batch: &RecordBatch| {

@@ -18,7 +18,7 @@ use terrace_scan::pause::Pause;
 use terrace_scan::scan::StatementScans;
 use terrace_sql::StatementKind;
 use terrace_tier_store::clock::Clock;
-use terrace_tier_store::io::Class;
+use terrace_tier_store::io::{Class, WritingStatement};
 use tokio::sync::Notify;
 
 use super::interrupt::Interrupt;
@@ -122,6 +122,7 @@ struct RunningStatement {
     memory: Arc<StatementMemory>,
     scans: Arc<StatementScans>,
     spill: Arc<StatementSpill>,
+    writing: Arc<WritingStatement>,
 }
 
 /// Time that a statement spent waiting: for execution slots, of which one that is executed again needs another, and for its
@@ -161,7 +162,7 @@ impl RunningStatement {
         let scans_us = |class| self.scans.read_wait_for(class).as_micros() as u64;
         ReadWaits {
             point_us: scans_us(Class::Point),
-            needed_us: scans_us(Class::Needed),
+            needed_us: scans_us(Class::Needed) + self.writing.key_wait_us(),
             spill_us: self.spill.wait_us(),
             prefetch_us: scans_us(Class::Prefetch),
         }
@@ -197,8 +198,9 @@ impl RunningStatement {
             },
             spilled_bytes: self.spill.spilled_bytes(),
             cold_bytes: self.scans.cold_bytes(),
-            read_wait_us: self.scans.read_wait().as_micros() as u64,
+            read_wait_us: self.scans.read_wait().as_micros() as u64 + self.writing.key_wait_us(),
             read_waits: self.read_waits(),
+            write_wait_us: self.writing.write_wait_us(),
             error: None,
             scans: Arc::default(),
         }
@@ -314,6 +316,7 @@ impl Registry {
             interrupt,
             memory,
             spill: self.spill_space.for_statement(scans.id()),
+            writing: Arc::new(WritingStatement::new(scans.id())),
             scans,
         });
         // Checked under the lock: after `refuse_new` no statement is added.
@@ -433,6 +436,11 @@ impl Ticket {
     /// Its spill files.
     pub(super) fn spill(&self) -> &Arc<StatementSpill> {
         &self.statement.spill
+    }
+
+    /// Where the store records how long it waits for its writes and checks of keys.
+    pub(super) fn writing(&self) -> Arc<WritingStatement> {
+        Arc::clone(&self.statement.writing)
     }
 
     /// Where its scans record their reads.
@@ -566,6 +574,7 @@ mod tests {
             cold_bytes: 0,
             read_wait_us: 0,
             read_waits: ReadWaits::default(),
+            write_wait_us: 0,
             memory: MemoryUse::default(),
             error: None,
             scans: Arc::default(),

@@ -37,6 +37,7 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
         .count("needed_wait_us", |s| s.read_waits.needed_us)
         .count("prefetch_wait_us", |s| s.read_waits.prefetch_us)
         .count("spill_wait_us", |s| s.read_waits.spill_us)
+        .count("write_wait_us", |s| s.write_wait_us)
         .optional_text("error", |s| s.error.clone())
 }
 

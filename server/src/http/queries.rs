@@ -80,16 +80,18 @@ pub struct QueryItem {
     spilled_bytes: u64,
     /// Bytes that its scans read from the home tier.
     cold_bytes: u64,
-    /// Time that its scans waited for such reads, summed over partitions, in microseconds.
+    /// Time that its scans waited for such reads, summed over partitions, and its checks of keys, in microseconds.
     read_wait_us: u64,
     /// The part of it that a read of a few rows ended.
     point_wait_us: u64,
-    /// The part of it that a read of some rows ended, or one without room to read ahead.
+    /// The part of it that a read of some rows ended, or one without room to read ahead, or one of keys.
     needed_wait_us: u64,
     /// The part of it that a read of whole columns ended, which scans read ahead.
     prefetch_wait_us: u64,
     /// Time that it waited for rows that it had spilled, in microseconds.
     spill_wait_us: u64,
+    /// Time until the chunk files of its rows were durable, summed over the threads that write them, in microseconds.
+    write_wait_us: u64,
     /// The error with which it ended; `null`: none.
     #[schema(required)]
     error: Option<String>,
@@ -127,6 +129,7 @@ impl From<StatementRecord> for QueryItem {
             needed_wait_us: record.read_waits.needed_us,
             prefetch_wait_us: record.read_waits.prefetch_us,
             spill_wait_us: record.read_waits.spill_us,
+            write_wait_us: record.write_wait_us,
             error: record.error,
         }
     }

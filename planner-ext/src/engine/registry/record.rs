@@ -113,10 +113,12 @@ pub struct StatementRecord {
     pub spilled_bytes: u64,
     /// Bytes that its scans read from the home tier.
     pub cold_bytes: u64,
-    /// Microseconds that its scans waited for such reads, summed over partitions.
+    /// Microseconds that its scans waited for such reads, summed over partitions, and its checks of keys.
     pub read_wait_us: u64,
     /// The same by the class of the read that ended the wait, and the waits for spilled rows.
     pub read_waits: ReadWaits,
+    /// Microseconds until the chunk files of its rows were durable, summed over the threads that write them.
+    pub write_wait_us: u64,
     /// The error it ended with.
     pub error: Option<String>,
     /// Its scans, once it has ended.
@@ -150,7 +152,7 @@ impl MemoryUse {
 pub struct ReadWaits {
     /// For reads of a few rows.
     pub point_us: u64,
-    /// For some rows of columns, and for what a scan read without room to read ahead.
+    /// For some rows of columns, for what a scan read without room to read ahead, and for keys to compare new ones with.
     pub needed_us: u64,
     /// For rows that it had spilled.
     pub spill_us: u64,

@@ -42,6 +42,25 @@ async fn waits_for_reads_have_the_class_of_the_read_that_ended_them() {
     assert_eq!(server.rows(read).await, ["point", "prefetch"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_for_writes_and_for_keys_are_those_of_the_statement_that_stores_rows() {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let disk = SimulatedEngine::start(0, Faults { latency: Duration::from_millis(5), ..Faults::default() });
+    let options = StoreOptions { io: Some(Arc::new(disk)), ..StoreOptions::new(dir.path().join("data")) };
+    let server = Server::over(Store::open(options).unwrap(), dir, |_| {});
+    let options = "enforce_primary_key = 'true', chunk_rows = 50000, admission = 'ssd'";
+    server.run(&format!("CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR) WITH ({options})")).await.unwrap();
+    // A chunk, and a row that is compared with its keys and stays in memory.
+    let chunk = "INSERT INTO t SELECT value * 2, CAST(value AS VARCHAR) FROM generate_series(1, 50000)";
+    let row = "INSERT INTO t VALUES (77777, NULL)";
+    for (sql, writes) in [(chunk, true), (row, false)] {
+        server.run(sql).await.unwrap();
+        let waits = "write_wait_us > 0, needed_wait_us > 0, needed_wait_us <= read_wait_us";
+        let waits = server.rows(&format!("SELECT {waits} FROM system.queries WHERE sql = '{sql}'")).await;
+        assert_eq!(waits, [format!("{writes}|true|true")], "{sql}");
+    }
+}
+
 /// Else slow reads of a few statements would hold all the slots that look-ups have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_point_statement_that_reads_much_leaves_its_slot() {
