@@ -104,6 +104,7 @@ impl ActiveCalibration {
 
     fn replace(&self, host: &dyn TieringHost, calibration: &Calibration) {
         host.use_calibration(calibration);
+        // The engine counts what was just measured among the reads of statements: the next correction begins behind it.
         *self.compared_home_reads.lock() = host.home_reads();
         *self.calibration.write() = Some(calibration.clone());
     }
