@@ -149,7 +149,7 @@ fn joins(count: usize) -> String {
 async fn planning_stops_at_its_limits() {
     let server = Server::with(|o| {
         o.planning_slots = 1;
-        o.planning_timeout = Duration::from_millis(20);
+        o.planning_timeout = Duration::from_millis(200);
         o.queue_timeout = Duration::from_secs(120);
     });
     server.run("CREATE TABLE t AS SELECT value AS k FROM generate_series(1, 10)").await.unwrap();
