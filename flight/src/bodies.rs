@@ -15,14 +15,14 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use arrow::buffer::Buffer;
 use arrow_flight::FlightData;
-use arrow_ipc::{MessageHeader, root_as_message};
+use arrow_ipc::MessageHeader;
 use bytes::{Buf, Bytes};
 use futures::stream;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use parking_lot::Mutex;
 use prost::decode_length_delimiter;
-use terrace_ipc::AlignedBytes;
+use terrace_ipc::{AlignedBytes, read_header};
 use tonic::{Status, body::Body};
 
 use crate::receive::{Received, next_frame};
@@ -75,8 +75,8 @@ impl Bodies {
     /// Like [`Bodies::restore`], but rows of [`LARGE_BODY_BYTES`] or more count as received until they have no reader.
     pub(crate) fn restore_rows(&self, message: FlightData) -> FlightData {
         // The decoder keeps a dictionary until the end of the stream, and nobody may wait for that.
-        let header = root_as_message(&message.data_header);
-        if header.map_or(true, |header| header.header_type() != MessageHeader::RecordBatch) {
+        let header = read_header(&message.data_header);
+        if header.is_none_or(|header| header.header_type() != MessageHeader::RecordBatch) {
             return self.restore(message);
         }
         let taken = self.0.lock().pop_front();

@@ -4,14 +4,12 @@
 
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchReader};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
-use arrow_ipc::convert::fb_to_schema;
-use arrow_ipc::{Block, MetadataVersion, root_as_footer, root_as_message};
+use arrow_ipc::{Block, MetadataVersion};
 use bytes::Bytes;
 
 use crate::account::Limits;
@@ -19,6 +17,7 @@ use crate::bytes::AlignedBytes;
 use crate::decoder::Decoder;
 use crate::error::{Error, Result, malformed};
 use crate::inflate::Message;
+use crate::schema::{convert_schema, read_footer, read_header};
 
 const MAGIC: &[u8; 6] = b"ARROW1";
 /// Bytes of a file before its first message.
@@ -166,11 +165,11 @@ impl<R: Read + Seek> Input<R> {
         let (length, magic) = tail.split_first_chunk::<4>().ok_or_else(cut)?;
         let length = u64::try_from(i32::from_le_bytes(*length)).ok().filter(|_| magic == MAGIC).ok_or_else(cut)?;
         let footer = self.bytes(end.checked_sub(length).ok_or_else(cut)?, length)?;
-        let Ok(footer) = root_as_footer(&footer) else { return Err(malformed("its footer cannot be read")) };
+        let Some(footer) = read_footer(&footer) else { return Err(malformed("its footer cannot be read")) };
         let schema = footer.schema().ok_or_else(|| malformed("its footer has no schema"))?;
         let batches: Vec<Block> = footer.recordBatches().into_iter().flatten().copied().collect();
         Ok(FileMetadata {
-            schema: convert_schema(schema)?,
+            schema: Arc::new(convert_schema(schema)?),
             version: footer.version(),
             dictionaries: footer.dictionaries().into_iter().flatten().copied().collect(),
             messages: Messages::Blocks(batches.into_iter()),
@@ -180,10 +179,10 @@ impl<R: Read + Seek> Input<R> {
     fn first_message(&mut self) -> Result<FileMetadata> {
         let mut at = 0;
         let message = self.message(&mut at)?.ok_or_else(|| malformed("the file is empty: it has no schema"))?;
-        let Ok(parsed) = root_as_message(&message.header) else { return Err(malformed("it is not an Arrow file")) };
+        let Some(parsed) = read_header(&message.header) else { return Err(malformed("it is not an Arrow file")) };
         let schema = parsed.header_as_schema().ok_or_else(|| malformed("it does not begin with a schema"))?;
         Ok(FileMetadata {
-            schema: convert_schema(schema)?,
+            schema: Arc::new(convert_schema(schema)?),
             version: parsed.version(),
             dictionaries: Vec::new(),
             messages: Messages::Stream(at),
@@ -228,21 +227,15 @@ impl<R: Read + Seek> Input<R> {
             return Ok(None);
         }
         let header = self.bytes(*at, header_len)?;
-        let body_len = match root_as_message(&header) {
-            Ok(parsed) => parsed.bodyLength(),
-            Err(_) => return Err(malformed("it is not an Arrow file, or one of its messages is damaged")),
+        let body_len = match read_header(&header) {
+            Some(parsed) => parsed.bodyLength(),
+            None => return Err(malformed("it is not an Arrow file, or one of its messages is damaged")),
         };
         let body_len = u64::try_from(body_len).map_err(|_| malformed("a message has a negative length"))?;
         let body = self.bytes(*at + header_len, body_len)?;
         *at += header_len + body_len;
         Ok(Some(Message { header, body }))
     }
-}
-
-/// Converts a schema. Arrow's reader panics at types and units that it does not know; here that is an error.
-fn convert_schema(schema: arrow_ipc::Schema<'_>) -> Result<SchemaRef> {
-    let converted = catch_unwind(AssertUnwindSafe(|| fb_to_schema(schema)));
-    converted.map(Arc::new).map_err(|_| malformed("its schema cannot be read"))
 }
 
 impl<R: Read + Seek> RecordBatchReader for ArrowReader<R> {

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::ops::Range;
 
-use arrow_ipc::{CompressionType, MessageHeader, root_as_message};
+use arrow_ipc::{CompressionType, MessageHeader};
 use bytes::Bytes;
 use flatbuffers::FlatBufferBuilder;
 use lz4_flex::frame::FrameDecoder;
@@ -26,6 +26,7 @@ use crate::account::Limits;
 use crate::buffer_selection::BufferSelection;
 use crate::bytes::{ALIGNMENT, AlignedBytes};
 use crate::error::{Error, Result, malformed};
+use crate::schema::{convert_schema, read_header};
 
 /// Bytes of the length prefix of a compressed buffer.
 const LENGTH_BYTES: usize = 8;
@@ -72,7 +73,8 @@ impl Inflater {
     /// Returns the message without compression, unchanged if it has none or holds no rows.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for a message whose parts lie outside of it or are not of the length they announce;
+    /// [`Error::Malformed`] for a message whose parts lie outside of it or are not of the length they announce, and for a
+    /// schema with a type that cannot be used;
     /// [`Error::TooLarge`] beyond the limits.
     pub fn inflate(&mut self, message: Message) -> Result<Message, Error> {
         self.inflate_selected(message, None)
@@ -84,11 +86,15 @@ impl Inflater {
         message: Message,
         selection: Option<&BufferSelection>,
     ) -> Result<Message> {
-        let Ok(parsed) = root_as_message(&message.header) else { return Err(malformed("its header cannot be read")) };
+        let Some(parsed) = read_header(&message.header) else { return Err(malformed("its header cannot be read")) };
         let dictionary = parsed.header_as_dictionary_batch();
         let batch = match parsed.header_type() {
             MessageHeader::RecordBatch => parsed.header_as_record_batch(),
             MessageHeader::DictionaryBatch => dictionary.and_then(|dictionary| dictionary.data()),
+            MessageHeader::Schema => {
+                convert_schema(parsed.header_as_schema().ok_or_else(|| malformed("it has no schema"))?)?;
+                return Ok(message);
+            }
             _ => return Ok(message),
         };
         let batch = batch.ok_or_else(|| malformed("it has no rows"))?;
@@ -276,6 +282,8 @@ fn inflated_header(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
+
+    use arrow_ipc::root_as_message;
 
     use super::*;
     use crate::testing::{self, LZ4, ZSTD, limits};

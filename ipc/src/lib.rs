@@ -20,6 +20,7 @@
 //! - `expanded`: bounds the size of rows once dictionaries, views and runs are written out
 //! - `file`: reads Arrow files and streams
 //! - `inflate`: decompresses messages
+//! - `schema`: reads schemas, and refuses types that cannot be used
 //!
 //! Upstream: <https://github.com/apache/arrow-rs/issues/10921> (`arrow-ipc`: a footer block's declared body length is
 //! zero-filled before it is read), open, and <https://github.com/apache/arrow-rs/pull/10959> (Expose IPC decompressed
@@ -34,6 +35,7 @@ mod error;
 mod expanded;
 mod file;
 mod inflate;
+mod schema;
 
 pub use account::{Account, Charge, Limits};
 pub use bytes::AlignedBytes;
@@ -41,6 +43,7 @@ pub use error::Error;
 pub use expanded::check_expanded;
 pub use file::{FileReader, read_schema};
 pub use inflate::{Inflater, Message};
+pub use schema::{check_type, read_header, read_schema_message};
 
 #[cfg(test)]
 mod fuzz_tests;
