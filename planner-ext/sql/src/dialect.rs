@@ -13,6 +13,7 @@
 //!
 //! Submodules:
 //!
+//! - [`nesting`]: refuses texts that are nested too deeply
 //! - [`struct_types`]: `STRUCT(a INT)` as a type
 //! - [`unread`]: refuses clauses that the planner ignores
 //!
@@ -20,6 +21,7 @@
 //! DISTINCT FROM`), merged, which sqlparser 0.62 lacks; the first difference can go when the test
 //! `distinct_from_ends_before_and` passes without it.
 
+mod nesting;
 mod struct_types;
 mod unread;
 
@@ -154,10 +156,11 @@ pub fn number_of_type(number: String, data_type: DataType) -> Expr {
 /// The tokens of a text.
 ///
 /// # Errors
-/// For a text that has none, and for a number that runs into a word.
+/// For a text that has none or is nested too deeply, and for a number that runs into a word.
 pub fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(&TerraceDialect, text).tokenize_with_location();
     let mut tokens = tokens.map_err(|e| Error::invalid(format!("SQL syntax: {e}")))?;
+    nesting::check(&tokens)?;
     struct_types::with_angle_brackets(&mut tokens);
     for pair in tokens.windows(2) {
         if let [TokenWithSpan { token: number @ (Token::Number(..) | Token::HexStringLiteral(_)), span }, next] = pair
