@@ -30,6 +30,7 @@ use datafusion::logical_expr::{
 };
 
 use super::CATALOG;
+use super::types::{check_type, check_type_text};
 use crate::error::Result;
 
 mod argument;
@@ -52,6 +53,10 @@ pub(super) fn repair(state: &mut SessionState, query_memory_bytes: u64) -> Resul
     {
         let inner = UdfEq::from(Arc::clone(state.udf(name)?.inner()));
         state.register_udf(Arc::new(ScalarUDF::new_from_impl(KeepsTimeZone { inner })))?;
+    }
+    for name in ["arrow_cast", "arrow_try_cast"] {
+        let inner = UdfEq::from(Arc::clone(state.udf(name)?.inner()));
+        state.register_udf(Arc::new(ScalarUDF::new_from_impl(ChecksType { inner })))?;
     }
     collecting::count_copies(state)?;
     bounded::bound(state, query_memory_bytes)
@@ -174,6 +179,50 @@ impl ScalarUDFImpl for KeepsTimeZone {
 
     fn coerce_types(&self, types: &[DataType]) -> PlanResult<Vec<DataType>> {
         self.inner.coerce_types(types)
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.inner.documentation()
+    }
+}
+
+/// Wraps `arrow_cast` and `arrow_try_cast`: the text of the type may be nested so deeply that its parser overflows the stack,
+/// and values of the type so wide that there is no memory for a few of them.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ChecksType {
+    inner: UdfEq<Arc<dyn ScalarUDFImpl>>,
+}
+
+impl ScalarUDFImpl for ChecksType {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, types: &[DataType]) -> PlanResult<DataType> {
+        self.inner.return_type(types)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> PlanResult<FieldRef> {
+        if let [_, Some(text)] = args.scalar_arguments
+            && let Some(Some(text)) = text.try_as_str()
+        {
+            check_type_text(text)?;
+        }
+        let field = self.inner.return_field_from_args(args)?;
+        check_type(field.data_type())?;
+        Ok(field)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
+        self.inner.invoke_with_args(args)
+    }
+
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> PlanResult<ExprSimplifyResult> {
+        self.inner.simplify(args, info)
     }
 
     fn documentation(&self) -> Option<&Documentation> {

@@ -2,8 +2,9 @@
 //!
 //! The library allocates by the lengths of lists and texts in a footer, and by the ranges of columns, before it has read
 //! them; where that memory is missing, the process aborts. So this module walks the metadata first: a list may have no
-//! more entries than bytes that follow, and ranges must lie within the file. Files that are not Parquet pass, as the
-//! library reports them.
+//! more entries than bytes that follow, and ranges must lie within the file. The library also recurses into groups of
+//! columns, allocates by their number of children, and makes as many bytes for a null as the length of its type says; so
+//! these have limits. Files that are not Parquet pass, as the library reports them.
 //!
 //! Upstream: <https://github.com/apache/arrow-rs/issues/9874> (parquet: panic-on-decode DoS from unchecked Thrift list
 //! size in read_thrift_vec (and broader thrift parser hardening)), open, of which parquet 59.3 has the lengths of
@@ -14,6 +15,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
+use base64::Engine as _;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::execution::session_state::SessionState;
 use datafusion::object_store::{GetResultPayload, ObjectStoreExt};
@@ -29,6 +31,14 @@ const TAIL_BYTES: u64 = 8;
 const LEAST_COLUMN_BYTES: u64 = 12;
 /// Most levels of nesting in metadata.
 const MOST_DEPTH: usize = 32;
+/// Most groups of columns, one in the other; a list takes two.
+const MOST_GROUPS: usize = 100;
+/// Most bytes of a value whose type fixes its length.
+const MOST_FIXED_BYTES: i64 = 128 << 10;
+/// Most digits of a decimal.
+const MOST_DIGITS: i64 = 76;
+/// The key of the metadata that have the schema of the rows as Arrow knows it.
+const ARROW_SCHEMA: &[u8] = b"ARROW:schema";
 /// Most files that are remembered as valid; beyond it, all are forgotten and checked anew.
 const MOST_KNOWN: usize = 100_000;
 
@@ -96,17 +106,24 @@ pub fn check_parquet(file: &File) -> Result<(), String> {
     let most_columns = length / LEAST_COLUMN_BYTES;
     let mut columns = Vec::new();
     let mut are_too_many = false;
-    ThriftWalker::new(&read_range(file, start, length)?).walk(&mut |path, value| {
-        match (path, value) {
-            ([4, 1], None) if columns.len() as u64 == most_columns => are_too_many = true,
-            ([4, 1], None) => columns.push(ColumnRanges::default()),
-            (_, None) => {}
-            (path, Some(value)) => columns.last_mut().map_or((), |column| column.set_field(path, value)),
+    let mut elements = SchemaElements::default();
+    let mut arrow_schemas = ArrowSchemas::default();
+    let metadata = read_range(file, start, length)?;
+    ThriftWalker::new(&metadata).walk(&mut |path, found| {
+        match (path, found) {
+            ([2, ..], Found::Struct | Found::Number(_)) => elements.visit(path, found),
+            ([4, 1], Found::Struct) if columns.len() as u64 == most_columns => are_too_many = true,
+            ([4, 1], Found::Struct) => columns.push(ColumnRanges::default()),
+            ([5, ..], found) => arrow_schemas.visit(path, found),
+            (path, Found::Number(value)) => columns.last_mut().map_or((), |column| column.set_field(path, value)),
+            (_, Found::Struct | Found::Text(_)) => {}
         };
     })?;
     if are_too_many {
         return Err("its metadata have more columns than bytes for them".to_owned());
     }
+    elements.check()?;
+    arrow_schemas.found.into_iter().try_for_each(check_arrow_schema)?;
     let mut left = len;
     for column in columns {
         let outside = || "a column lies outside of the file".to_owned();
@@ -127,6 +144,96 @@ fn read_range(file: &File, at: u64, len: u64) -> Result<Vec<u8>, String> {
     bytes.resize(len, 0);
     file.read_exact_at(&mut bytes, at).map_err(|error| error.to_string())?;
     Ok(bytes)
+}
+
+/// Checks the schema that a writer of Arrow's adds to the metadata, in base64; other text is the library's to refuse.
+fn check_arrow_schema(text: &[u8]) -> Result<(), String> {
+    let Ok(bytes) = base64::engine::general_purpose::STANDARD.decode(text) else { return Ok(()) };
+    // As the library does it: behind a mark and a length, which older writers leave out.
+    let header = bytes.strip_prefix(&[0xff; 4]).and_then(|rest| rest.get(4..)).unwrap_or(&bytes);
+    let checked = terrace_ipc::read_schema_message(header).map(drop);
+    checked.map_err(|error| format!("the Arrow schema in its metadata cannot be used: {error}"))
+}
+
+/// Texts of the metadata under the key of the Arrow schema.
+#[derive(Debug, Default)]
+struct ArrowSchemas<'a> {
+    found: Vec<&'a [u8]>,
+    /// Whether the entry has the key.
+    has_key: bool,
+    value: Option<&'a [u8]>,
+}
+
+impl<'a> ArrowSchemas<'a> {
+    /// Notes a field of `KeyValue` in the format's `parquet.thrift`; the value may come first.
+    fn visit(&mut self, path: &[i16], found: Found<'a>) {
+        match (path, found) {
+            ([5], Found::Struct) => *self = Self { found: std::mem::take(&mut self.found), ..Self::default() },
+            ([5, 1], Found::Text(key)) => self.has_key = key == ARROW_SCHEMA,
+            ([5, 2], Found::Text(value)) => self.value = Some(value),
+            _ => {}
+        }
+        if self.has_key {
+            self.found.extend(self.value.take());
+        }
+    }
+}
+
+/// The elements of the schema, each before its children.
+#[derive(Debug, Default)]
+struct SchemaElements {
+    /// Number of children of each.
+    children: Vec<i64>,
+    /// The greatest length of a type, and the most digits.
+    fixed_bytes: i64,
+    digits: i64,
+}
+
+impl SchemaElements {
+    /// Notes a field of `SchemaElement` in the format's `parquet.thrift`.
+    fn visit(&mut self, path: &[i16], found: Found<'_>) {
+        match (path, found) {
+            ([2], Found::Struct) => self.children.push(0),
+            ([2, 2], Found::Number(length)) => self.fixed_bytes = self.fixed_bytes.max(length),
+            ([2, 5], Found::Number(number)) => self.children.last_mut().map_or((), |children| *children = number),
+            // Those of decimals, and of the logical type of decimals.
+            ([2, 8] | [2, 10, 5, 2], Found::Number(digits)) => self.digits = self.digits.max(digits),
+            _ => {}
+        }
+    }
+
+    /// Checks that the children are those that follow, and not too deep.
+    fn check(&self) -> Result<(), String> {
+        if self.fixed_bytes > MOST_FIXED_BYTES {
+            let length = self.fixed_bytes;
+            return Err(format!("values of {length} bytes each are longer than {MOST_FIXED_BYTES}, the limit"));
+        }
+        if self.digits > MOST_DIGITS {
+            return Err(format!("a decimal has {} digits, {MOST_DIGITS} are the limit", self.digits));
+        }
+        // The children to come of each open group.
+        let mut open: Vec<i64> = Vec::new();
+        let mut left = self.children.len() as i64;
+        for children in &self.children {
+            left -= 1;
+            while open.last() == Some(&0) {
+                open.pop();
+            }
+            if let Some(siblings) = open.last_mut() {
+                *siblings -= 1;
+            }
+            if *children > left {
+                return Err(format!("a group of columns claims {children} children, but {left} columns are left"));
+            }
+            if *children > 0 {
+                open.push(*children);
+            }
+            if open.len() > MOST_GROUPS {
+                return Err(format!("its columns are nested more than {MOST_GROUPS} levels deep"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Positions of the parts of a column: fields of `ColumnChunk` and `ColumnMetaData` in the format's `parquet.thrift`.
@@ -174,8 +281,17 @@ fn checked_range(at: i64, bytes: i64, len: u64) -> Option<(u64, u64)> {
     (at.checked_add(bytes)? <= len).then_some((at, bytes))
 }
 
-/// Called for each number and at the begin of each struct, with the path of field ids that leads to it.
-type FieldVisitor<'a> = dyn FnMut(&[i16], Option<i64>) + 'a;
+/// What a walk comes by.
+#[derive(Debug, Clone, Copy)]
+enum Found<'a> {
+    /// The begin of a struct.
+    Struct,
+    Number(i64),
+    Text(&'a [u8]),
+}
+
+/// Called with the path of field ids that leads to what is found.
+type FieldVisitor<'a, 'bytes> = dyn FnMut(&[i16], Found<'bytes>) + 'a;
 
 /// A walk over a struct in Thrift's compact protocol.
 struct ThriftWalker<'a> {
@@ -188,7 +304,7 @@ impl<'a> ThriftWalker<'a> {
         Self { bytes, path: Vec::new() }
     }
 
-    fn walk(mut self, visit: &mut FieldVisitor<'_>) -> Result<(), String> {
+    fn walk(mut self, visit: &mut FieldVisitor<'_, 'a>) -> Result<(), String> {
         self.walk_fields(0, visit)
     }
 
@@ -222,11 +338,11 @@ impl<'a> ThriftWalker<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    fn walk_fields(&mut self, depth: usize, visit: &mut FieldVisitor<'_>) -> Result<(), String> {
+    fn walk_fields(&mut self, depth: usize, visit: &mut FieldVisitor<'_, 'a>) -> Result<(), String> {
         if depth > MOST_DEPTH {
             return Err("its metadata are nested too deeply".to_owned());
         }
-        visit(&self.path, None);
+        visit(&self.path, Found::Struct);
         let mut id = 0_i16;
         loop {
             let header = self.byte()?;
@@ -247,18 +363,20 @@ impl<'a> ThriftWalker<'a> {
         }
     }
 
-    fn walk_value(&mut self, kind: u8, depth: usize, visit: &mut FieldVisitor<'_>) -> Result<(), String> {
+    fn walk_value(&mut self, kind: u8, depth: usize, visit: &mut FieldVisitor<'_, 'a>) -> Result<(), String> {
         match kind {
             1..=3 => self.take_bytes(1).map(|_| ()),
             4..=6 => {
                 let number = self.number()?;
-                visit(&self.path, Some(number));
+                visit(&self.path, Found::Number(number));
                 Ok(())
             }
             7 => self.take_bytes(8).map(|_| ()),
             8 => {
                 let len = self.varint()?;
-                self.take_bytes(len).map(|_| ())
+                let text = self.take_bytes(len)?;
+                visit(&self.path, Found::Text(text));
+                Ok(())
             }
             9 | 10 => {
                 let header = self.byte()?;
@@ -282,7 +400,7 @@ impl<'a> ThriftWalker<'a> {
         entries: u64,
         kinds: &[u8],
         depth: usize,
-        visit: &mut FieldVisitor<'_>,
+        visit: &mut FieldVisitor<'_, 'a>,
     ) -> Result<(), String> {
         if depth > MOST_DEPTH {
             return Err("its metadata are nested too deeply".to_owned());
@@ -377,6 +495,70 @@ mod tests {
         // Field 4, one row group: field 1, 2,000 columns without a field.
         let metadata = [&[0x49, 0x1c, 0x19, 0xfc, 0xd0, 0x0f][..], &[0; 2_000], &[0, 0]].concat();
         assert!(check_parquet(&with_metadata(&metadata)).unwrap_err().contains("more columns"));
+    }
+
+    /// A number as the compact protocol writes it.
+    fn varint(mut number: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while number >= 0x80 {
+            bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        bytes.push(number as u8);
+        bytes
+    }
+
+    /// A struct with a number as its only field, which has an id up to 15.
+    fn element(id: u8, number: i32) -> Vec<u8> {
+        [vec![id << 4 | 5], varint(u64::from(number as u32) << 1), vec![0]].concat()
+    }
+
+    /// Field 2, the elements of the schema.
+    fn with_elements(elements: Vec<Vec<u8>>) -> File {
+        let count = varint(elements.len() as u64);
+        with_metadata(&[vec![0x29, 0xfc], count, elements.concat(), vec![0]].concat())
+    }
+
+    #[test]
+    fn schemas_have_limits() {
+        let leaf = || vec![0];
+        let group = |children: i32| element(5, children);
+        check_parquet(&with_elements(vec![group(3), leaf(), group(1), leaf(), leaf()])).unwrap();
+        for claimed in [2, i32::MAX] {
+            let error = check_parquet(&with_elements(vec![group(claimed), leaf()])).unwrap_err();
+            assert!(error.contains(&format!("claims {claimed} children")), "{error}");
+        }
+        let nested = |levels: usize| with_elements((0..levels).map(|_| group(1)).chain([leaf()]).collect());
+        check_parquet(&nested(MOST_GROUPS)).unwrap();
+        assert!(check_parquet(&nested(MOST_GROUPS + 1)).unwrap_err().contains("levels deep"));
+        // Groups that have ended do not count.
+        let flat = (0..1_000).flat_map(|_| [group(1), leaf()]);
+        check_parquet(&with_elements([group(1_000)].into_iter().chain(flat).collect())).unwrap();
+        let typed = |id: u8, number: i32| with_elements(vec![group(1), element(id, number)]);
+        check_parquet(&typed(2, 16)).unwrap();
+        assert!(check_parquet(&typed(2, i32::MAX)).unwrap_err().contains("the limit"));
+        check_parquet(&typed(8, 76)).unwrap();
+        assert!(check_parquet(&typed(8, 200)).unwrap_err().contains("200 digits"));
+    }
+
+    #[test]
+    fn arrow_schemas_are_checked() {
+        use arrow::datatypes::{DataType, Field, Schema};
+        let text = |id: u8, text: &[u8]| [vec![id << 4 | 8], varint(text.len() as u64), text.to_vec()].concat();
+        // Field 5, one entry: its key and value, in this order and in the other one.
+        let key_first = |value: &[u8]| [text(1, ARROW_SCHEMA), text(1, value)].concat();
+        let value_first = |value: &[u8]| [text(2, value), vec![0x08, 2], text(0, ARROW_SCHEMA)[1..].to_vec()].concat();
+        let entry = |fields: Vec<u8>| with_metadata(&[vec![0x59, 0x1c], fields, vec![0, 0]].concat());
+        for (width, is_usable) in [(16, true), (-1, false), (i32::MAX, false)] {
+            let schema = Schema::new(vec![Field::new("c", DataType::FixedSizeBinary(width), true)]);
+            let schema = parquet::arrow::encode_arrow_schema(&schema);
+            for fields in [key_first(schema.as_bytes()), value_first(schema.as_bytes())] {
+                let checked = check_parquet(&entry(fields));
+                assert_eq!(checked.is_ok(), is_usable, "{width}: {checked:?}");
+            }
+        }
+        // What is no schema, the library refuses.
+        check_parquet(&entry(key_first(b"no base64!"))).unwrap();
     }
 
     proptest! {

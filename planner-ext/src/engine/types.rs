@@ -13,7 +13,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Float32Type, Float64Ty
 use arrow::util::display::{FormatOptions, array_value_to_string};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::planner::TypePlanner;
-use datafusion::sql::sqlparser::ast::DataType as SqlType;
+use datafusion::sql::sqlparser::ast::{ArrayElemTypeDef, DataType as SqlType};
 use terrace_error::ROW_COLUMN;
 use terrace_scan::safe_cast::is_safe_cast;
 use terrace_sql::rewrite::SOURCE_MARK;
@@ -22,6 +22,9 @@ use crate::error::{Error, Result};
 
 /// Most bytes of metadata that clients may give to the columns of a table; each of its files repeats them.
 const METADATA_BYTES: usize = 1 << 20;
+
+/// Deepest nesting of the text of a type, and of arrays in arrays; Arrow's parser and the planner recurse once for each.
+const MOST_TYPE_DEPTH: usize = 64;
 
 /// Plans `ARROW('type')`, for types without a name in SQL, and SQL types that the planner does not know.
 #[derive(Debug)]
@@ -35,7 +38,7 @@ impl TypePlanner for ArrowTypes {
             SqlType::Varbinary(_) | SqlType::Blob(_) => {
                 return Ok(Some(Arc::new(Field::new("", DataType::Binary, true))));
             }
-            _ => return Ok(None),
+            other => return check_arrays(other).map(|()| None).map_err(DataFusionError::from),
         };
         if !name.to_string().eq_ignore_ascii_case("arrow") {
             return Ok(None);
@@ -44,10 +47,49 @@ impl TypePlanner for ArrowTypes {
             return Err(Error::invalid("write ARROW('type'), such as ARROW('Timestamp(us, \"UTC\")')").into());
         };
         let text = text.trim_matches('\'').replace("''", "'");
+        check_type_text(&text)?;
         let data_type: DataType =
             text.parse().map_err(|e| Error::invalid(format!("'{text}' is not an Arrow type: {e}")))?;
+        check_type(&data_type)?;
         Ok(Some(Arc::new(Field::new("", data_type, true))))
     }
+}
+
+/// Refuses the text of a type that is nested too deeply to be parsed.
+pub(super) fn check_type_text(text: &str) -> Result<()> {
+    let mut depth = 0_usize;
+    for byte in text.bytes() {
+        match byte {
+            b'(' => depth += 1,
+            b')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MOST_TYPE_DEPTH {
+            return Err(Error::invalid(format!("a type is nested more than {MOST_TYPE_DEPTH} levels deep")));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses arrays in arrays that are nested too deeply to be planned.
+fn check_arrays(sql_type: &SqlType) -> Result<()> {
+    let mut inner = sql_type;
+    for _ in 0..MOST_TYPE_DEPTH {
+        match inner {
+            SqlType::Array(
+                ArrayElemTypeDef::AngleBracket(item)
+                | ArrayElemTypeDef::SquareBracket(item, _)
+                | ArrayElemTypeDef::Parenthesis(item),
+            ) => inner = item.as_ref(),
+            _ => return Ok(()),
+        }
+    }
+    Err(Error::invalid(format!("a type is nested more than {MOST_TYPE_DEPTH} levels deep")))
+}
+
+/// Refuses types of which no values can be made.
+pub(super) fn check_type(data_type: &DataType) -> Result<()> {
+    terrace_ipc::check_type(data_type).map_err(|error| Error::invalid(error.to_string()))
 }
 
 /// The type in which a column is stored.
@@ -95,6 +137,8 @@ pub(crate) fn stored_schema(schema: &Schema, primary_key: &[String]) -> Result<S
     let mut fields = Vec::with_capacity(schema.fields().len());
     for field in schema.fields() {
         check_column_name(field.name())?;
+        let named = |error: Error| Error::invalid(format!("column '{}': {}", field.name(), error.message()));
+        check_type(field.data_type()).map_err(named)?;
         let stored = stored_field(field);
         let nullable = stored.is_nullable() && !primary_key.contains(stored.name());
         fields.push(stored.with_nullable(nullable));

@@ -348,3 +348,36 @@ async fn keys_and_conditions_copy_large_texts_for_few_rows_at_a_time() {
         server.fails(&sql, ErrorKind::InvalidArgument, refusal).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn types_of_which_no_value_fits_are_refused() {
+    let server = Server::new();
+    let in_every_way = |text: &str| {
+        let casts = ["arrow_cast(NULL, '{}')", "arrow_try_cast(NULL, '{}')", "CAST(NULL AS ARROW('{}'))"];
+        let casts = casts.map(|cast| format!("SELECT {}", cast.replace("{}", text)));
+        casts.into_iter().chain([format!("CREATE TABLE t (a ARROW('{text}'))")])
+    };
+    for text in [
+        "FixedSizeBinary(2000000000)",
+        "FixedSizeList(2000000000, Int64)",
+        "FixedSizeList(1000, FixedSizeList(1000, Int64))",
+        "List(FixedSizeBinary(200000))",
+    ] {
+        for sql in in_every_way(text) {
+            server.fails(&sql, ErrorKind::InvalidArgument, "are the limit").await;
+        }
+    }
+    // Beyond what the stack of a thread has for their parser.
+    let deep = format!("{}Int64{}", "List(".repeat(200_000), ")".repeat(200_000));
+    for sql in in_every_way(&deep) {
+        server.fails(&sql, ErrorKind::InvalidArgument, "levels deep").await;
+    }
+    let array = |levels: usize| format!("INT{}", "[]".repeat(levels));
+    server.fails(&format!("SELECT CAST(NULL AS {})", array(100)), ErrorKind::InvalidArgument, "levels deep").await;
+    server.fails(&format!("CREATE TABLE t (a {})", array(62)), ErrorKind::InvalidArgument, "levels deep").await;
+    // What is stored can be read again.
+    server.run(&format!("CREATE TABLE t (a {})", array(50))).await.unwrap();
+    server.run("INSERT INTO t VALUES (NULL)").await.unwrap();
+    let server = server.restart().await;
+    assert_eq!(server.rows("SELECT count(*) FROM t WHERE a IS NULL").await, ["1"]);
+}
