@@ -14,14 +14,16 @@ export TERRACE_TEST_DEPTH=deep TERRACE_TEST_FUZZ_ALONE=1
 harnesses=(
     "terrace-ipc fuzz_tests::files" "terrace-ipc fuzz_tests::messages"
     "terrace-flight tests::fuzz::messages" "terrace-flight tests::fuzz::calls"
+    "terrace-flight tests::fuzz::streams"
     "terrace-access fuzz_tests::tokens_and_keys"
     "terrace-storage tier::codec::fuzz_tests::chunk_files" "terrace-storage tier::codec::fuzz_tests::catalog_records"
     "terrace-sql fuzz_tests::statements"
     "terrace-planner-ext engine::tests::fuzz::plans"
     "terrace-planner-ext engine::tests::fuzz::csv_files" "terrace-planner-ext engine::tests::fuzz::json_files"
     "terrace-planner-ext engine::tests::fuzz::parquet_files"
-    "terrace-planner-ext engine::tests::fuzz::arrow_files_of_others"
+    "terrace-planner-ext engine::tests::fuzz::arrow_files_of_others" "terrace-planner-ext engine::tests::fuzz::rows_of_clients"
     "terrace-server config::fuzz_tests::files" "terrace-server config::fuzz_tests::values"
+    "terrace-server http::fuzz_tests::requests"
 )
 failed=()
 for harness in "${harnesses[@]}"; do

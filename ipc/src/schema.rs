@@ -235,7 +235,8 @@ mod tests {
             let header = schema_message(&data_type);
             let error = read_schema_message(&header).unwrap_err();
             assert!(matches!(error, Error::Malformed(_)), "{data_type}: {error}");
-            let stream = [&[0xff; 4][..], &(header.len() as u32).to_le_bytes(), &header].concat();
+            let length = (header.len() as u32).to_le_bytes();
+            let stream = [&[0xff; 4][..], &length[..], &header[..]].concat();
             assert!(read_schema(Cursor::new(stream)).is_err(), "{data_type}");
             let uploaded = Inflater::new(testing::limits()).inflate(Message { header, body: Bytes::new() });
             assert!(matches!(uploaded, Err(Error::Malformed(_))), "{data_type}");

@@ -26,7 +26,7 @@ use tonic::Code;
 use super::{Harness, act, code, eventually, fake::numbers, fetch, rows};
 use crate::{FlightOptions, IfExists, IfNotExists, Operation, proto::CreatePreparedStatementResult};
 
-fn parameters(a: Vec<i64>, b: Vec<&str>) -> RecordBatch {
+pub(super) fn parameters(a: Vec<i64>, b: Vec<&str>) -> RecordBatch {
     let a: ArrayRef = Arc::new(Int64Array::from(a));
     let b: ArrayRef = Arc::new(StringArray::from(b));
     RecordBatch::try_from_iter([("0", a), ("1", b)]).unwrap()
@@ -121,7 +121,7 @@ async fn prepared_statements_are_bounded_and_belong_to_their_session() {
     first.execute().await.unwrap();
 }
 
-fn ingest(table: &str, exists: TableExistsOption, missing: TableNotExistOption) -> CommandStatementIngest {
+pub(super) fn ingest(table: &str, exists: TableExistsOption, missing: TableNotExistOption) -> CommandStatementIngest {
     let options = TableDefinitionOptions { if_not_exist: missing as i32, if_exists: exists as i32 };
     CommandStatementIngest {
         table_definition_options: Some(options),

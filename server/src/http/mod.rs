@@ -64,6 +64,9 @@ mod state;
 mod tables;
 mod tiers;
 
+#[cfg(test)]
+mod fuzz_tests;
+
 pub use problem::Problem;
 pub use routes::{probes, router};
 pub(crate) use service::{HEAD_TIMEOUT, PROBE_HEAD_TIMEOUT, serve};

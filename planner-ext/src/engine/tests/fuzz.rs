@@ -1,10 +1,15 @@
-//! Any bytes as statements to plan, and as files to copy from.
+//! Any bytes as statements to plan, as files to copy from, and as rows and parameters of clients.
 //!
 //! The engine plans and reads on threads of its own, which charge what they allocate to the statement: the limits of memory
 //! here are those of the engine, and the harness watches the time.
 
-use arrow_ipc::writer::FileWriter;
+use std::io::Cursor;
+
+use arrow::array::{DictionaryArray, FixedSizeBinaryArray, NullArray};
+use arrow::datatypes::Int32Type;
+use arrow_ipc::writer::{FileWriter, StreamWriter};
 use parquet::arrow::ArrowWriter;
+use terrace_ipc::{FileReader, Limits};
 use terrace_test_support::fuzz;
 use terrace_test_support::fuzz::{Inputs, sentence};
 use tokio::runtime::Runtime;
@@ -159,4 +164,61 @@ fn arrow_files_of_others() {
     let mut writer = FileWriter::try_new(Vec::new(), &rows.schema()).unwrap();
     writer.write(&rows).unwrap();
     copies("Arrow files", "arrow", vec![writer.into_inner().unwrap()]);
+}
+
+fn arrow_stream(rows: &RecordBatch) -> Vec<u8> {
+    let mut writer = StreamWriter::try_new(Vec::new(), &rows.schema()).unwrap();
+    writer.write(rows).unwrap();
+    writer.into_inner().unwrap()
+}
+
+/// Rows of types that a new table converts, and those of a row of parameters.
+fn streams() -> Vec<Vec<u8>> {
+    let keys: DictionaryArray<Int32Type> = ["a", "b", "a"].into_iter().collect();
+    let fixed = FixedSizeBinaryArray::try_from_iter([[1_u8; 16], [2; 16], [3; 16]].into_iter()).unwrap();
+    let columns: [(&str, ArrayRef); 4] = [
+        ("k", Arc::new(keys)),
+        ("f", Arc::new(fixed)),
+        ("n", Arc::new(NullArray::new(3))),
+        ("a", Arc::new(Int64Array::from(vec![1, 2, 3]))),
+    ];
+    vec![arrow_stream(&rows()), arrow_stream(&rows().slice(0, 1)), arrow_stream(&batch(columns.to_vec()))]
+}
+
+/// Rows that a client sends: to a new table, to one that is there, and as parameters. They come as the Flight service passes
+/// them on, from messages that have been decoded within limits.
+#[test]
+fn rows_of_clients() {
+    on_large_stack(|| {
+        let (runtime, server) = start();
+        let request =
+            |table: &str, mode| IngestRequest { schema: None, table: table.to_owned(), mode, options: HashMap::new() };
+        let limits = Limits { message_bytes: 1 << 20, expanded_bytes: 4 << 20, account: None };
+        fuzz!("rows of clients", Inputs::stateful(25, 200_000), streams(), |input: &[u8]| {
+            let Ok(reader) = FileReader::open(Cursor::new(input), None, None, limits.clone()) else { return false };
+            let schema = reader.schema();
+            let batches: Vec<RecordBatch> = reader.map_while(Result::ok).take(4).collect();
+            runtime.block_on(async {
+                let rows = || futures::stream::iter(batches.clone().into_iter().map(Ok)).boxed();
+                let send = |request| server.engine.ingest(&server.session, request, schema.clone(), rows(), None);
+                let is_made = send(request("made", IngestMode::Replace)).await.is_ok();
+                if send(request("t", IngestMode::Append)).await.is_ok() {
+                    server.run("TRUNCATE TABLE t").await.unwrap();
+                }
+                if let Some(bound) = batches.first().cloned() {
+                    let row = bound.slice(0, bound.num_rows().min(1));
+                    let query = server.session.prepare("SELECT $1, $2 FROM t WHERE a = $1").await.unwrap();
+                    if let Ok(running) = query.query(Some(row)).await {
+                        let _ = running.stream.try_collect::<Vec<_>>().await;
+                    }
+                    let insert = server.session.prepare("INSERT INTO t VALUES ($1, $2)").await.unwrap();
+                    if insert.update(Some(bound)).await.is_ok() {
+                        server.run("TRUNCATE TABLE t").await.unwrap();
+                    }
+                }
+                is_made
+            })
+        });
+        stop(&runtime, server);
+    });
 }
