@@ -242,6 +242,7 @@ pub(crate) async fn dispatch(
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use arrow::array::{ArrayRef, Int64Array, NullArray};
+    use arrow::datatypes::{DataType, Field, Schema};
     use arrow_flight::encode::FlightDataEncoderBuilder;
     use arrow_ipc::{CompressionType, writer::IpcWriteOptions};
     use futures::executor::block_on;
@@ -297,6 +298,18 @@ mod tests {
         let messages: Vec<_> = block_on(encoder.build(stream::iter([Ok(rows)])).try_collect()).unwrap();
         let status = read(messages).unwrap_err();
         assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status}");
+    }
+
+    #[test]
+    fn parameters_of_types_without_values_are_refused() {
+        for width in [-1, i32::MAX] {
+            let schema = Schema::new(vec![Field::new("n", DataType::FixedSizeBinary(width), true)]);
+            let encoder = FlightDataEncoderBuilder::new().with_schema(Arc::new(schema));
+            let messages: Vec<_> = block_on(encoder.build(stream::empty()).try_collect()).unwrap();
+            let status = read(messages).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status}");
+            assert!(status.message().contains("column 'n'"), "{status}");
+        }
     }
 
     #[test]
