@@ -90,6 +90,14 @@ impl Principal {
         }
     }
 
+    /// Whether it may do whatever another caller may: it is the same user, and what it showed takes no more away.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.user == other.user
+            && (self.scope.is_none() || self.scope == other.scope)
+            && (!self.is_read_only || other.is_read_only)
+            && (self.is_superuser || !other.is_superuser)
+    }
+
     /// Who owns what the caller makes; `None` where the caller showed nothing.
     pub fn owner_name(&self) -> Option<&str> {
         match self.proof {
@@ -124,5 +132,40 @@ impl Principal {
 
     pub(crate) fn has_token(&self) -> bool {
         matches!(self.proof, Proof::Token { .. } | Proof::Jwt { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::right::{Right, Securable};
+
+    #[test]
+    fn a_caller_covers_those_of_its_user_who_may_do_no_more() {
+        let whole = Principal::new("ann", false, Proof::Password { version: "1".to_owned() });
+        let scoped = |right| {
+            let mut scope = Scope::default();
+            scope.allow(right, Securable::Database);
+            Principal { scope: Some(Arc::new(scope)), ..whole.clone() }
+        };
+        let (reading, writing) = (scoped(Right::Select), scoped(Right::Insert));
+        let read_only = Principal { is_read_only: true, ..whole.clone() };
+        let by_certificate = Principal::new("ann", false, Proof::Certificate { version: "1".to_owned() });
+        let superuser = Principal::new("ann", true, Proof::Configuration);
+        let other = Principal::new("bob", true, Proof::Configuration);
+        for covered in [&whole, &reading, &read_only, &by_certificate] {
+            assert!(whole.covers(covered) && covered.covers(covered), "{covered:?}");
+        }
+        for (caller, covered) in [
+            (&reading, &whole),
+            (&reading, &writing),
+            (&reading, &read_only),
+            (&read_only, &whole),
+            (&whole, &superuser),
+            (&other, &whole),
+        ] {
+            assert!(!caller.covers(covered), "{caller:?}, {covered:?}");
+        }
+        assert!(reading.covers(&scoped(Right::Select)), "another token with an equal scope");
     }
 }

@@ -1,7 +1,8 @@
 //! Tickets: planned queries that clients may fetch, kept on the server under random names.
 //!
 //! A ticket carries no SQL, only a name of 256 random bits, and is fetched once by the user it was made for, or as often as that one
-//! wants until it expires, where the query has the same rows each time; its session may renew it then. The table
+//! wants until it expires, where the query has the same rows each time; its session may renew it then. On another connection the user may
+//! fetch it too, but not by a token that may do less than the session that planned the query ([`Principal::covers`]). The table
 //! is bounded in number and in bytes; tickets that are not fetched in time expire, a session that keeps too many bytes loses its
 //! oldest ones and, where the table is full, the session with the most tickets does. Those that were fetched already make room
 //! first. While the rows of a ticket are sent, it can be used to cancel them.
@@ -21,7 +22,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::{
-    engine::{SessionId, StatementId},
+    engine::{Principal, SessionId, StatementId},
     kept::{Charge, Full, Kept},
     session::Session,
     statement::PendingQuery,
@@ -52,7 +53,8 @@ pub(crate) struct Issued {
 
 struct Pending {
     session: SessionId,
-    user: String,
+    /// Who planned the query.
+    principal: Principal,
     query: PendingQuery,
     uses: Uses,
     was_fetched: bool,
@@ -66,7 +68,8 @@ struct Pending {
 /// A query whose rows are being sent.
 #[derive(Clone)]
 pub(crate) struct Running {
-    user: String,
+    /// Who fetches its rows.
+    principal: Principal,
     /// Differs from that of all other runs.
     number: u64,
     /// The running statement; changes when a query runs once per row of parameters.
@@ -203,7 +206,7 @@ impl Tickets {
         let pending = Pending {
             number: table.issued,
             session: session.id.clone(),
-            user: session.principal.user.clone(),
+            principal: session.principal.clone(),
             query,
             uses,
             was_fetched: false,
@@ -239,19 +242,19 @@ impl Tickets {
         Ok(self.unix_us(expires))
     }
 
-    /// The query of a ticket, which is removed unless it can be fetched again. Fails for any user but the one
+    /// The query of a ticket, which is removed unless it can be fetched again. Fails for all who may not do what the session may
     /// that the ticket was made for.
     pub(crate) fn take(&self, handle: &str, session: &Session) -> Result<PendingQuery, Status> {
         let mut table = self.table.lock();
-        let user = &session.principal.user;
         let now = Instant::now();
-        let lasting = table.pending.get_mut(handle).filter(|p| p.uses == Uses::Many);
-        if let Some(pending) = lasting.filter(|p| p.user == *user && p.expires > now) {
+        let may_fetch = |pending: &Pending| session.principal.covers(&pending.principal) && pending.expires > now;
+        let lasting = table.pending.get_mut(handle).filter(|pending| pending.uses == Uses::Many);
+        if let Some(pending) = lasting.filter(|pending| may_fetch(pending)) {
             pending.was_fetched = true;
             return Ok(pending.query.clone());
         }
         match table.pending.get(handle) {
-            Some(pending) if pending.uses == Uses::One && pending.user == *user && pending.expires > now => {}
+            Some(pending) if pending.uses == Uses::One && may_fetch(pending) => {}
             None if table.dropped.iter().any(|dropped| dropped == handle) => {
                 return Err(Status::not_found(
                     "the ticket was dropped before it was fetched, or fetched again, because too many planned queries were kept: \
@@ -277,21 +280,21 @@ impl Tickets {
         let mut table = self.table.lock();
         table.started += 1;
         let number = table.started;
-        let running = Running { user: caller.principal.user.clone(), number, statement };
+        let running = Running { principal: caller.principal.clone(), number, statement };
         table.running.entry(handle.clone()).or_default().push(running);
         drop(table);
         RunningGuard { tickets: self.clone(), handle, number }
     }
 
-    /// Finds the query to cancel by its handle: one of the same user, or of another for those who may cancel all. Removes the
-    /// own ticket, so that it is not fetched any more.
+    /// Finds the query to cancel by its handle: one of the same user, unless a token takes more away, or of another for those who may
+    /// cancel all. Removes the own ticket, so that it is not fetched any more.
     pub(crate) fn cancel(&self, handle: &str, session: &Session, may_cancel_all: impl Fn() -> bool) -> CancelTarget {
-        let user = &session.principal.user;
+        let caller = &session.principal;
         let mut table = self.table.lock();
-        let is_own = table.pending.get(handle).is_some_and(|pending| pending.user == *user);
+        let is_own = table.pending.get(handle).is_some_and(|pending| caller.covers(&pending.principal));
         let removed = if is_own { table.pending.remove(handle) } else { None };
         let runs = table.running.get(handle).map(Vec::as_slice).unwrap_or_default();
-        let running = runs.iter().filter(|run| run.user == *user || may_cancel_all()).cloned().collect();
+        let running = runs.iter().filter(|run| caller.covers(&run.principal) || may_cancel_all()).cloned().collect();
         drop(table);
         CancelTarget { was_removed: removed.is_some(), running }
     }

@@ -10,7 +10,7 @@ use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus
 use futures::StreamExt;
 use prost::Message;
 use terrace_access::{
-    Ending, Granting, MemoryRecords, NewToken, NewUser, Owner, Right, Securable, UserChange, Users, WhichRights,
+    Ending, Granting, MemoryRecords, NewToken, NewUser, Owner, Right, Scope, Securable, UserChange, Users, WhichRights,
 };
 use terrace_model::clock::SystemClock;
 use tonic::Code;
@@ -147,6 +147,54 @@ async fn sessions_end_when_their_user_or_token_does() {
     users.drop_user(&owner, "bob").unwrap();
     assert!(refused(&mut by_token).await.contains("log in again"));
     eventually("the session of the token ends", || harness.engine.sessions.lock().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_token_fetches_no_query_of_sessions_that_may_do_more() {
+    let options = with_password();
+    let users = Arc::clone(options.users.as_ref().unwrap());
+    let harness = Harness::start(options).await;
+    let owner = users.log_in("ada", "secret").await.unwrap();
+    let token = |name: &str, is_read_only: bool, right: Option<Right>| {
+        let scope = right.map(|right| {
+            let mut scope = Scope::default();
+            scope.allow(right, Securable::Database);
+            scope
+        });
+        let new = NewToken { name: name.into(), user: "ada".into(), is_read_only, scope, valid_for: None };
+        users.create_token(&owner, &new).unwrap().0
+    };
+    let bearer = async |secret: String| {
+        let mut client = harness.connect().await;
+        client.set_token(secret);
+        client
+    };
+    let mut whole = harness.connect().await;
+    whole.handshake("ada", "secret").await.unwrap();
+    let mut again = harness.connect().await;
+    again.handshake("ada", "secret").await.unwrap();
+    let mut read_only = bearer(token("reads", true, None)).await;
+    let selecting = token("selects", false, Some(Right::Select));
+    let mut scoped = bearer(selecting.clone()).await;
+    let mut inserting = bearer(token("inserts", false, Some(Right::Insert))).await;
+
+    let plan = async |client: &mut Client| client.execute("rows 3".into(), None).await.unwrap();
+    let info = plan(&mut whole).await;
+    for less in [&mut read_only, &mut scoped] {
+        let error = super::fetch(less, info.clone()).await.unwrap_err();
+        assert!(error.code() == Code::NotFound && error.message().contains("unknown"), "{error}");
+        let body = CancelFlightInfoRequest::new(info.clone()).encode_to_vec();
+        let results = act(less, "CancelFlightInfo", body).await.unwrap();
+        let status = CancelFlightInfoResult::decode(results[0].clone()).unwrap().status();
+        assert_eq!(status, CancelStatus::NotCancellable);
+    }
+    assert_eq!(rows(&super::fetch(&mut again, info).await.unwrap()), 3, "another session of the user");
+    let info = plan(&mut scoped).await;
+    assert_eq!(super::fetch(&mut inserting, info.clone()).await.unwrap_err().code(), Code::NotFound);
+    let mut same = bearer(selecting).await;
+    assert_eq!(rows(&super::fetch(&mut same, info).await.unwrap()), 3, "another connection with the token");
+    let info = plan(&mut read_only).await;
+    assert_eq!(rows(&super::fetch(&mut whole, info).await.unwrap()), 3, "whoever may do more");
 }
 
 #[tokio::test]
