@@ -1,18 +1,26 @@
 //! One client connection: the sessions of its clients without a token, and the socket whose end closes them.
 //!
+//! A connection on which no call has been let in for a while ends, so that nobody holds places by saying nothing, or half of something.
 //! The transport clones the [`Connection`] into every call; the last clone is dropped with the socket and
 //! the calls on it, and its drop closes the connection's sessions.
 
 use std::{
+    future::Future,
     io,
     net::IpAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Sleep,
+};
 use tonic::{Status, transport::server::Connected};
 
 use crate::{
@@ -46,12 +54,19 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer,
     /// Sessions, one of each principal: a proxy may send calls of several users over one connection.
     sessions: Mutex<Vec<Arc<Session>>>,
+    /// Whether a call on it has been let in.
+    is_in_use: AtomicBool,
 }
 
 impl Connection {
     pub(crate) fn new(core: Arc<Core>, peer: Peer) -> Self {
         core.metrics.add_connections(1);
-        Self { core, peer, sessions: Mutex::default() }
+        Self { core, peer, sessions: Mutex::default(), is_in_use: AtomicBool::new(false) }
+    }
+
+    /// Notes that a call on it has been let in.
+    pub(crate) fn note_use(&self) {
+        self.is_in_use.store(true, Ordering::Relaxed);
     }
 
     /// The session of a principal on this connection; the first call opens it.
@@ -105,11 +120,22 @@ impl Drop for Connection {
 pub(crate) struct Socket<S> {
     stream: S,
     connection: Arc<Connection>,
+    /// When it ends, unless a call has been let in; `None` once one has.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Socket<S> {
     pub(crate) fn new(stream: S, connection: Connection) -> Self {
-        Self { stream, connection: Arc::new(connection) }
+        let deadline = Some(Box::pin(tokio::time::sleep(connection.core.options.first_call_timeout)));
+        Self { stream, connection: Arc::new(connection), deadline }
+    }
+
+    /// Whether no call has been let in, and the time for one is over.
+    fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.connection.is_in_use.load(Ordering::Relaxed) {
+            self.deadline = None;
+        }
+        self.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready())
     }
 }
 
@@ -123,7 +149,11 @@ impl<S> Connected for Socket<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if read.is_pending() && self.is_overdue(cx) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
     }
 }
 

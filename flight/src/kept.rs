@@ -1,11 +1,12 @@
 //! The memory that sessions keep between calls: planned queries, prepared statements and bound parameters.
 //!
-//! A client chooses how much that is, so each session is bounded, and all of them together. Sizes of plans are
+//! A client chooses how much that is, so each session is bounded, those of one user, and all of them together. Sizes of plans are
 //! estimated from the text of their statements. What is kept alone always fits, so a long statement is refused only
 //! beside others.
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::Hash,
     ptr::NonNull,
     sync::{
         Arc,
@@ -50,10 +51,20 @@ fn new_bytes(data: &ArrayData, seen: &mut HashSet<NonNull<u8>>) -> u64 {
     data.child_data().iter().fold(own, |bytes, child| bytes.saturating_add(new_bytes(child, seen)))
 }
 
+/// Bytes that may be kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeptLimits {
+    /// By a session.
+    pub(crate) per_session: u64,
+    /// By all sessions of a user.
+    pub(crate) per_user: u64,
+    /// By all sessions.
+    pub(crate) all: u64,
+}
+
 /// The account of what all sessions keep.
 pub(crate) struct Kept {
-    max_per_session: u64,
-    max: u64,
+    limits: KeptLimits,
     metrics: Arc<FlightMetrics>,
     totals: Mutex<Totals>,
 }
@@ -62,6 +73,23 @@ pub(crate) struct Kept {
 struct Totals {
     all: u64,
     by_session: HashMap<SessionId, u64>,
+    by_user: HashMap<String, u64>,
+}
+
+/// Adds to the total of a key.
+fn add<K: Eq + Hash + Clone>(totals: &mut HashMap<K, u64>, key: &K, bytes: u64) {
+    let total = totals.entry(key.clone()).or_default();
+    *total = total.saturating_add(bytes);
+}
+
+/// Takes from the total of a key, which is forgotten where nothing is left.
+fn take<K: Eq + Hash>(totals: &mut HashMap<K, u64>, key: &K, bytes: u64) {
+    if let Some(total) = totals.get_mut(key) {
+        *total = total.saturating_sub(bytes);
+        if *total == 0 {
+            totals.remove(key);
+        }
+    }
 }
 
 /// The bound that a request for memory would pass.
@@ -76,6 +104,13 @@ pub(crate) enum Full {
         /// Bytes asked for.
         asked: u64,
     },
+    /// That of all sessions of the user.
+    User {
+        /// Bytes that they keep.
+        kept: u64,
+        /// Bytes that they may keep.
+        max: u64,
+    },
     /// That of all sessions together.
     All {
         /// Bytes that they keep.
@@ -86,34 +121,48 @@ pub(crate) enum Full {
 }
 
 impl Kept {
-    pub(crate) fn new(max_per_session: u64, max: u64, metrics: Arc<FlightMetrics>) -> Self {
-        Self { max_per_session, max, metrics, totals: Mutex::default() }
+    pub(crate) fn new(limits: KeptLimits, metrics: Arc<FlightMetrics>) -> Self {
+        Self { limits, metrics, totals: Mutex::default() }
     }
 
-    /// Charges a session for `bytes` until the charge is dropped.
-    pub(crate) fn charge(self: &Arc<Self>, session: &SessionId, bytes: u64) -> Result<Arc<Charge>, Full> {
+    /// Charges a session for `bytes` until the charge is dropped, and its user, where that one is known.
+    pub(crate) fn charge(
+        self: &Arc<Self>,
+        session: &SessionId,
+        user: Option<&str>,
+        bytes: u64,
+    ) -> Result<Arc<Charge>, Full> {
+        let user = user.map(str::to_owned);
+        let KeptLimits { per_session, per_user, all } = self.limits;
         let mut totals = self.totals.lock();
+        let passes = |kept: u64, max: u64| kept > 0 && kept.saturating_add(bytes) > max;
         let kept = totals.by_session.get(session).copied().unwrap_or_default();
-        if kept > 0 && kept.saturating_add(bytes) > self.max_per_session {
-            return Err(Full::Session { kept, max: self.max_per_session, asked: bytes });
+        if passes(kept, per_session) {
+            return Err(Full::Session { kept, max: per_session, asked: bytes });
         }
-        if totals.all > 0 && totals.all.saturating_add(bytes) > self.max {
-            return Err(Full::All { kept: totals.all, max: self.max });
+        let kept = user.as_ref().and_then(|user| totals.by_user.get(user)).copied().unwrap_or_default();
+        if passes(kept, per_user) {
+            return Err(Full::User { kept, max: per_user });
+        }
+        if passes(totals.all, all) {
+            return Err(Full::All { kept: totals.all, max: all });
         }
         totals.all = totals.all.saturating_add(bytes);
-        totals.by_session.insert(session.clone(), kept.saturating_add(bytes));
+        add(&mut totals.by_session, session, bytes);
+        if let Some(user) = &user {
+            add(&mut totals.by_user, user, bytes);
+        }
         self.metrics.set_kept_bytes(totals.all);
-        Ok(Arc::new(Charge { account: self.clone(), session: session.clone(), bytes, pinned: AtomicBool::new(false) }))
+        let pinned = AtomicBool::new(false);
+        Ok(Arc::new(Charge { account: self.clone(), session: session.clone(), user, bytes, pinned }))
     }
 
-    fn release(&self, session: &SessionId, bytes: u64) {
+    fn release(&self, charge: &Charge) {
         let mut totals = self.totals.lock();
-        totals.all = totals.all.saturating_sub(bytes);
-        let left = totals.by_session.get(session).copied().unwrap_or_default().saturating_sub(bytes);
-        if left == 0 {
-            totals.by_session.remove(session);
-        } else {
-            totals.by_session.insert(session.clone(), left);
+        totals.all = totals.all.saturating_sub(charge.bytes);
+        take(&mut totals.by_session, &charge.session, charge.bytes);
+        if let Some(user) = &charge.user {
+            take(&mut totals.by_user, user, charge.bytes);
         }
         self.metrics.set_kept_bytes(totals.all);
     }
@@ -123,6 +172,7 @@ impl Kept {
 pub(crate) struct Charge {
     account: Arc<Kept>,
     session: SessionId,
+    user: Option<String>,
     bytes: u64,
     pinned: AtomicBool,
 }
@@ -136,7 +186,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.account.release(&self.session, self.bytes);
+        self.account.release(self);
     }
 }
 
@@ -168,6 +218,14 @@ impl From<Full> for Status {
                 "the session holds prepared statements and parameters of about {kept} bytes, this request needs \
                  {asked} more, and the limit is {max} bytes: close prepared statements"
             )),
+            Full::User { kept, max } => error::retry_later(
+                Code::ResourceExhausted,
+                format!(
+                    "the sessions of this user hold planned queries and prepared statements of about {kept} bytes, and the limit \
+                     of one user is {max} bytes: close prepared statements, or try again later"
+                ),
+                RETRY_DELAY,
+            ),
             Full::All { kept, max } => error::retry_later(
                 Code::ResourceExhausted,
                 format!(
@@ -191,37 +249,57 @@ mod tests {
         SessionId(name.to_owned())
     }
 
+    fn kept(per_session: u64, per_user: u64, all: u64) -> Arc<Kept> {
+        Arc::new(Kept::new(KeptLimits { per_session, per_user, all }, Arc::default()))
+    }
+
     #[test]
     fn each_session_is_bounded_and_all_of_them_together() {
-        let metrics = Arc::new(FlightMetrics::default());
-        let kept = Arc::new(Kept::new(100, 250, metrics.clone()));
-        let first = kept.charge(&session("a"), 60).ok().unwrap();
-        let full = kept.charge(&session("a"), 41).err().unwrap();
+        let kept = kept(100, 200, 250);
+        let metrics = Arc::clone(&kept.metrics);
+        let first = kept.charge(&session("a"), None, 60).ok().unwrap();
+        let full = kept.charge(&session("a"), None, 41).err().unwrap();
         assert_eq!(full, Full::Session { kept: 60, max: 100, asked: 41 });
-        let second = kept.charge(&session("a"), 40).ok().unwrap();
-        let other = kept.charge(&session("b"), 100).ok().unwrap();
+        let second = kept.charge(&session("a"), None, 40).ok().unwrap();
+        let other = kept.charge(&session("b"), None, 100).ok().unwrap();
         assert_eq!(metrics.kept_bytes(), 200);
-        let full = kept.charge(&session("c"), 51).err().unwrap();
+        let full = kept.charge(&session("c"), None, 51).err().unwrap();
         assert_eq!(full, Full::All { kept: 200, max: 250 });
 
         drop((first, second));
         assert_eq!(metrics.kept_bytes(), 100);
-        kept.charge(&session("a"), 100).ok().unwrap();
+        kept.charge(&session("a"), None, 100).ok().unwrap();
         drop(other);
         assert_eq!(metrics.kept_bytes(), 0);
         assert!(kept.totals.lock().by_session.is_empty());
     }
 
     #[test]
+    fn a_user_leaves_others_a_part_however_many_sessions_it_has() {
+        let kept = kept(100, 150, 250);
+        let ann = |name: &str, bytes| kept.charge(&session(name), Some("ann"), bytes);
+        let held = [ann("a", 80).ok().unwrap(), ann("b", 70).ok().unwrap()];
+        assert_eq!(ann("c", 1).err().unwrap(), Full::User { kept: 150, max: 150 });
+        let bob = kept.charge(&session("d"), Some("bob"), 100).ok().unwrap();
+        drop(held);
+        assert!(ann("c", 100).is_ok());
+        drop(bob);
+        assert!(kept.totals.lock().by_user.is_empty());
+    }
+
+    #[test]
     fn what_is_kept_alone_always_fits() {
-        let kept = Arc::new(Kept::new(100, 250, Arc::default()));
-        let alone = kept.charge(&session("a"), 1_000).ok().unwrap();
-        assert!(kept.charge(&session("a"), 1).is_err());
-        assert!(kept.charge(&session("b"), 1).is_err());
+        let kept = kept(100, 200, 250);
+        let alone = kept.charge(&session("a"), None, 1_000).ok().unwrap();
+        assert!(kept.charge(&session("a"), None, 1).is_err());
+        assert!(kept.charge(&session("b"), None, 1).is_err());
         drop(alone);
-        let other = kept.charge(&session("b"), 100).ok().unwrap();
-        assert!(matches!(kept.charge(&session("a"), 1_000), Err(Full::All { .. })));
-        assert!(kept.charge(&session("a"), 150).is_ok(), "more than a session may keep, but nothing else of its own");
+        let other = kept.charge(&session("b"), None, 100).ok().unwrap();
+        assert!(matches!(kept.charge(&session("a"), None, 1_000), Err(Full::All { .. })));
+        assert!(
+            kept.charge(&session("a"), None, 150).is_ok(),
+            "more than a session may keep, but nothing else of its own"
+        );
         drop(other);
     }
 

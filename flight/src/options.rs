@@ -28,17 +28,23 @@ pub struct FlightOptions {
     /// Time after which a planned query that was not fetched expires.
     pub ticket_ttl: Duration,
     /// Most planned queries that wait to be fetched, over all clients. At the limit the session that has the most loses its
-    /// oldest.
+    /// oldest, of the user who has the most.
     pub max_tickets: usize,
     /// Time after which an unused session ends; `None`: it does not.
     pub session_ttl: Option<Duration>,
     /// Most sessions that logged in for a token. At the limit the oldest that was never used ends, else logins are refused.
     pub max_sessions: usize,
+    /// Most sessions of one user, of all kinds. At the limit the oldest that was never used ends, else new ones are refused.
+    pub max_sessions_per_user: usize,
+    /// Time within which a call on a new connection has to be let in; else the connection ends.
+    pub first_call_timeout: Duration,
     /// Most prepared statements of a session.
     pub max_prepared_per_session: usize,
     /// Memory of the planned queries, prepared statements and bound parameters of a session, an estimate in bytes. At
     /// the limit a session loses its oldest planned queries that nobody fetched, and then new ones are refused.
     pub max_kept_bytes_per_session: u64,
+    /// The same of all sessions of a user together.
+    pub max_kept_bytes_per_user: u64,
     /// The same of all sessions together; more are refused with "try again".
     pub max_kept_bytes: u64,
     /// Largest set of parameters bound to a prepared statement, in bytes.
@@ -64,8 +70,11 @@ impl Default for FlightOptions {
             max_tickets: 10_000,
             session_ttl: Some(Duration::from_secs(12 * 3600)),
             max_sessions: 10_000,
+            max_sessions_per_user: 5_000,
+            first_call_timeout: Duration::from_secs(60),
             max_prepared_per_session: 1_000,
             max_kept_bytes_per_session: 64 << 20,
+            max_kept_bytes_per_user: 256 << 20,
             max_kept_bytes: 512 << 20,
             max_parameter_bytes: 64 << 20,
             stall_timeout: Some(Duration::from_secs(300)),

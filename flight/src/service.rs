@@ -30,7 +30,7 @@ use crate::{
     encode::{Delivery, encode},
     engine::{Engine, TransactionId},
     error, info,
-    kept::Kept,
+    kept::{Kept, KeptLimits},
     metadata,
     metrics::{FlightMetrics, Observation, Operation},
     options::FlightOptions,
@@ -69,7 +69,12 @@ pub(crate) struct Call {
 impl Core {
     pub(crate) fn new(engine: Arc<dyn Engine>, options: FlightOptions) -> Self {
         let metrics = Arc::new(FlightMetrics::default());
-        let kept = Kept::new(options.max_kept_bytes_per_session, options.max_kept_bytes, metrics.clone());
+        let limits = KeptLimits {
+            per_session: options.max_kept_bytes_per_session,
+            per_user: options.max_kept_bytes_per_user,
+            all: options.max_kept_bytes,
+        };
+        let kept = Kept::new(limits, metrics.clone());
         let tickets = Arc::new(Tickets::new(options.ticket_ttl, options.max_tickets, Arc::new(kept)));
         let sessions = Sessions::new(engine.clone(), tickets.clone(), metrics.clone(), &options);
         let receiving = ReceiveBudget::new(options.max_received_bytes, metrics.clone(), options.memory_short.clone());

@@ -1,6 +1,7 @@
 //! Sessions: the user of a call, and the state that this client has on the server.
 //!
-//! A login opens a session that lives as long as its bearer token; such sessions are bounded in number. A client without a token, because the service is open or because it repeats its user and password with each
+//! A login opens a session that lives as long as its bearer token; such sessions are bounded in number, and all sessions of one user are, so
+//! that nobody keeps others out. A client without a token, because the service is open or because it repeats its user and password with each
 //! call, gets the session of its user on its connection, which ends with the connection. So two clients with
 //! the same user never share a session, unless a proxy puts them on one connection. A session of either kind that is not
 //! used for long, and runs no statement, ends. A session that ends rolls back its uncommitted changes. The service sets no cookies, so none can name a session.
@@ -70,6 +71,38 @@ impl Session {
     }
 }
 
+/// The sessions that have not ended.
+#[derive(Default)]
+struct OpenSessions {
+    by_id: HashMap<SessionId, Weak<Session>>,
+    /// How many each user has. Where nobody shows anything, any name may be taken, and none is counted.
+    by_user: HashMap<String, usize>,
+}
+
+impl OpenSessions {
+    fn add(&mut self, session: &Arc<Session>) {
+        self.by_id.insert(session.id.clone(), Arc::downgrade(session));
+        if let Some(user) = session.principal.owner_name() {
+            *self.by_user.entry(user.to_owned()).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, session: &Session) {
+        self.by_id.remove(&session.id);
+        let Some(user) = session.principal.owner_name() else { return };
+        if let Some(count) = self.by_user.get_mut(user) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_user.remove(user);
+            }
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Session>> {
+        self.by_id.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
 /// All sessions of the service.
 pub(crate) struct Sessions {
     engine: Arc<dyn Engine>,
@@ -81,8 +114,9 @@ pub(crate) struct Sessions {
     pub(crate) logins: Arc<Logins>,
     ttl: Option<Duration>,
     max_sessions: usize,
+    max_sessions_per_user: usize,
     by_token: Mutex<HashMap<String, Arc<Session>>>,
-    all: Mutex<HashMap<SessionId, Weak<Session>>>,
+    open: Mutex<OpenSessions>,
     /// Told when a session begins that ends at a known time.
     expiring: Notify,
 }
@@ -102,8 +136,9 @@ impl Sessions {
             logins: Arc::new(Logins::new(Arc::clone(&options.audit))),
             ttl: options.session_ttl,
             max_sessions: options.max_sessions,
+            max_sessions_per_user: options.max_sessions_per_user,
             by_token: Mutex::default(),
-            all: Mutex::default(),
+            open: Mutex::default(),
             expiring: Notify::new(),
         }
     }
@@ -113,6 +148,7 @@ impl Sessions {
         let principal = self.verify(credentials, extensions).await?;
         self.make_room()?;
         let session = self.open(principal, address(extensions))?;
+        note_use(extensions);
         let token = terrace_access::random_secret();
         self.by_token.lock().insert(token.clone(), session);
         Ok(token)
@@ -129,9 +165,11 @@ impl Sessions {
             other => other?,
         };
         if let Some(session) = self.find_by_token(&credentials) {
+            note_use(extensions);
             return Ok(session);
         }
         let principal = self.verify(&credentials, extensions).await?;
+        note_use(extensions);
         match extensions.get::<Arc<Connection>>() {
             Some(connection) => connection.session(self, principal),
             None => Err(Status::internal("the transport does not identify the connection of this call")),
@@ -244,12 +282,13 @@ impl Sessions {
 
     /// Opens a session at the engine, for a client at `address`.
     pub(crate) fn open(&self, principal: Principal, address: IpAddr) -> Result<Arc<Session>, Status> {
+        self.make_room_for(&principal)?;
         let id = self.engine.open_session(principal.clone(), address)?;
         self.logins.record_login(Origin::new(Port::Flight, address), &principal, Some(&id.0));
         tracing::info!(session = id.0, user = principal.user, %address, "a session began");
         self.metrics.add_sessions(1);
         let session = Arc::new(Session {
-            id: id.clone(),
+            id,
             principal,
             prepared: Mutex::default(),
             options: Mutex::default(),
@@ -258,7 +297,7 @@ impl Sessions {
             was_used: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
         });
-        self.all.lock().insert(id, Arc::downgrade(&session));
+        self.open.lock().add(&session);
         if self.time_left(&session).is_some() {
             self.expiring.notify_one();
         }
@@ -270,7 +309,7 @@ impl Sessions {
         if session.has_ended.swap(true, Ordering::SeqCst) {
             return;
         }
-        self.all.lock().remove(&session.id);
+        self.open.lock().remove(session);
         let statements = std::mem::take(&mut *session.prepared.lock());
         // Without the lock.
         drop(statements);
@@ -301,7 +340,7 @@ impl Sessions {
 
     /// Time until the first session or token expires; `None`: none will.
     fn next_expiry(&self) -> Option<Duration> {
-        let open: Vec<Arc<Session>> = self.all.lock().values().filter_map(Weak::upgrade).collect();
+        let open = self.open.lock().all();
         let of_sessions = open.iter().filter_map(|session| self.time_left(session)).min();
         let of_tokens = self.users.as_ref().and_then(|users| users.next_expiry());
         of_sessions.into_iter().chain(of_tokens).min()
@@ -322,7 +361,7 @@ impl Sessions {
     /// Ends the sessions that were not used for long, and those whose clients would not be let in any more; these have a
     /// moment for the answers of the statement that made the change. True when some have it now.
     pub(crate) fn close_expired(&self) -> bool {
-        let open: Vec<Arc<Session>> = self.all.lock().values().filter_map(Weak::upgrade).collect();
+        let open = self.open.lock().all();
         let mut is_early = false;
         for session in open {
             let why = if !self.is_current(&session.principal) {
@@ -390,16 +429,36 @@ impl Sessions {
         if is_full() {
             self.close_expired();
         }
-        if is_full() && !self.close_oldest_unused() {
-            return Err(too_many_sessions(self.max_sessions));
+        if is_full() && !self.close_oldest_unused(|_| true) {
+            let max = self.max_sessions;
+            let message = format!("{max} sessions are open, which is the limit: close some or try again later");
+            return Err(error::retry_later(Code::ResourceExhausted, message, RETRY_DELAY));
         }
         Ok(())
     }
 
-    /// Ends the oldest session that was never used since its login; false when there is none.
-    fn close_oldest_unused(&self) -> bool {
+    /// The same for the sessions of one user, of either kind.
+    fn make_room_for(&self, principal: &Principal) -> Result<(), Status> {
+        let Some(user) = principal.owner_name() else { return Ok(()) };
+        let max = self.max_sessions_per_user;
+        let is_full = || self.open.lock().by_user.get(user).is_some_and(|count| *count >= max);
+        if is_full() {
+            self.close_expired();
+        }
+        if is_full() && !self.close_oldest_unused(|session| session.principal.user == user) {
+            let message = format!(
+                "user '{user}' has {max} sessions, which is the limit of one user: close some or try again later"
+            );
+            return Err(error::retry_later(Code::ResourceExhausted, message, RETRY_DELAY));
+        }
+        Ok(())
+    }
+
+    /// Ends the oldest of some sessions that was never used since its login; false when there is none.
+    fn close_oldest_unused(&self, may_go: impl Fn(&Session) -> bool) -> bool {
         let mut by_token = self.by_token.lock();
-        let unused = by_token.iter().filter(|(_, session)| !session.was_used.load(Ordering::Relaxed));
+        let unused =
+            by_token.iter().filter(|(_, session)| !session.was_used.load(Ordering::Relaxed) && may_go(session));
         let oldest = unused.min_by_key(|(_, session)| *session.last_used.lock()).map(|(token, _)| token.clone());
         let session = oldest.and_then(|token| by_token.remove(&token));
         drop(by_token);
@@ -414,13 +473,15 @@ impl Sessions {
     }
 }
 
+/// Notes that a call has been let in on its connection.
+fn note_use(extensions: &Extensions) {
+    if let Some(connection) = extensions.get::<Arc<Connection>>() {
+        connection.note_use();
+    }
+}
+
 /// Address of the client of a call.
 fn address(extensions: &Extensions) -> IpAddr {
     let connection = extensions.get::<Arc<Connection>>();
     connection.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |connection| connection.peer.address)
-}
-
-fn too_many_sessions(max: usize) -> Status {
-    let message = format!("{max} sessions are open, which is the limit: close some or try again later");
-    error::retry_later(Code::ResourceExhausted, message, RETRY_DELAY)
 }

@@ -4,11 +4,13 @@
 //! wants until it expires, where the query has the same rows each time; its session may renew it then. On another connection the user may
 //! fetch it too, but not by a token that may do less than the session that planned the query ([`Principal::covers`]). The table
 //! is bounded in number and in bytes; tickets that are not fetched in time expire, a session that keeps too many bytes loses its
-//! oldest ones and, where the table is full, the session with the most tickets does. Those that were fetched already make room
+//! oldest ones and, where the table is full, the user with the most tickets does. Those that were fetched already make room
 //! first. While the rows of a ticket are sent, it can be used to cancel them.
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, VecDeque},
+    hash::Hash,
     sync::Arc,
     time::Duration,
 };
@@ -107,20 +109,30 @@ impl Table {
         dropped
     }
 
-    /// Drops the oldest ticket of the session that has the most.
+    /// Drops the oldest ticket of the session that has the most, of the user who has the most.
     fn drop_of_largest(&mut self) -> Option<Pending> {
-        let mut counts: HashMap<&SessionId, (usize, u64, &String)> = HashMap::new();
-        for (handle, pending) in &self.pending {
-            let (count, oldest, its) = counts.entry(&pending.session).or_insert((0, pending.number, handle));
-            *count += 1;
-            if pending.number < *oldest {
-                (*oldest, *its) = (pending.number, handle);
-            }
-        }
-        let largest = counts.into_values().max_by_key(|(count, oldest, _)| (*count, std::cmp::Reverse(*oldest)));
-        let handle = largest.map(|(_, _, handle)| handle.clone())?;
+        let user = most_common(self.pending.values(), |pending| pending.principal.user.as_str())?;
+        let of_user = || self.pending.iter().filter(move |(_, pending)| pending.principal.user == user);
+        let session = most_common(of_user().map(|(_, pending)| pending), |pending| &pending.session)?;
+        let of_session = of_user().filter(|(_, pending)| pending.session == *session);
+        let handle = of_session.min_by_key(|(_, pending)| pending.number).map(|(handle, _)| handle.clone())?;
         self.drop_ticket(handle)
     }
+}
+
+/// The key that most of the tickets have; of several, that of the oldest ticket.
+fn most_common<'a, K: Eq + Hash>(
+    tickets: impl Iterator<Item = &'a Pending>,
+    key: impl Fn(&'a Pending) -> K,
+) -> Option<K> {
+    let mut counts: HashMap<K, (usize, u64)> = HashMap::new();
+    for pending in tickets {
+        let (count, oldest) = counts.entry(key(pending)).or_insert((0, pending.number));
+        *count += 1;
+        *oldest = pending.number.min(*oldest);
+    }
+    let most = counts.into_iter().max_by_key(|(_, (count, oldest))| (*count, Reverse(*oldest)));
+    most.map(|(key, _)| key)
 }
 
 /// All tickets of the service.
@@ -144,20 +156,21 @@ impl Tickets {
     }
 
     /// Charges a session for `bytes` that it is about to keep. Drops the oldest tickets of the session where it would
-    /// keep too much with them, and where all sessions would, expired ones and then those that were fetched already.
+    /// keep too much with them, those of its user where all sessions of that one would, and where all sessions would, expired ones and then those that were fetched already.
     pub(crate) fn charge(&self, session: &Session, bytes: u64) -> Result<Arc<Charge>, Status> {
         let mut has_swept = false;
         loop {
-            let full = match self.kept.charge(&session.id, bytes) {
+            let full = match self.kept.charge(&session.id, session.principal.owner_name(), bytes) {
                 Ok(charge) => return Ok(charge),
                 Err(full) => full,
             };
             let has_room = match full {
-                Full::Session { .. } => self.drop_oldest(Some(&session.id)),
-                Full::All { .. } if has_swept => self.drop_oldest(None),
+                Full::Session { .. } => self.drop_oldest(|pending| pending.session == session.id),
+                Full::User { .. } => self.drop_oldest(|pending| pending.principal.user == session.principal.user),
+                Full::All { .. } if has_swept => self.drop_oldest(|pending| pending.was_fetched),
                 Full::All { .. } => {
                     has_swept = true;
-                    self.drop_expired() || self.drop_oldest(None)
+                    self.drop_expired() || self.drop_oldest(|pending| pending.was_fetched)
                 }
             };
             if !has_room {
@@ -166,11 +179,9 @@ impl Tickets {
         }
     }
 
-    /// Drops the oldest ticket of a session that frees memory, one that was fetched if there is any; without a session,
-    /// the oldest of all that were fetched. False when there is none.
-    fn drop_oldest(&self, session: Option<&SessionId>) -> bool {
+    /// Drops the oldest of some tickets that frees memory, one that was fetched if there is any. False when there is none.
+    fn drop_oldest(&self, may_go: impl Fn(&Pending) -> bool) -> bool {
         let mut table = self.table.lock();
-        let may_go = |pending: &Pending| session.map_or(pending.was_fetched, |session| pending.session == *session);
         let candidates = table.pending.iter().filter(|(_, p)| may_go(p) && p.query.frees_memory());
         let oldest = candidates.min_by_key(|(_, pending)| (!pending.was_fetched, pending.number));
         let oldest = oldest.map(|(handle, _)| handle.clone());

@@ -115,6 +115,7 @@ impl Server {
             max_received_bytes: (self.instance.plan.reserve_bytes / 3).max(32 << 20),
             memory_short: Arc::clone(self.instance.memory_use().short()),
             max_kept_bytes_per_session: (query_bytes / 16).max(16 << 20),
+            max_kept_bytes_per_user: (query_bytes / 8).max(16 << 20),
             max_kept_bytes: (query_bytes / 4).max(32 << 20),
             stall_timeout: Some(self.config.query.stall_timeout.0).filter(|timeout| !timeout.is_zero()),
             session_ttl: Some(self.config.query.idle_session_timeout.0).filter(|timeout| !timeout.is_zero()),

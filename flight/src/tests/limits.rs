@@ -98,6 +98,26 @@ async fn the_oldest_tickets_of_a_session_make_room_for_new_ones() {
 }
 
 #[tokio::test]
+async fn a_user_with_many_sessions_loses_tickets_and_others_do_not() {
+    let harness = Harness::start(FlightOptions { max_tickets: 4, ..Default::default() }).await;
+    let mut ada = harness.connect().await;
+    ada.set_header("authorization", "Basic YWRhOnNlY3JldA==");
+    let of_ada = plan(&mut ada, "rows 3".into()).await.unwrap();
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        let mut client = harness.connect().await;
+        let info = plan(&mut client, "rows 3".into()).await.unwrap();
+        others.push((client, info));
+    }
+    let mut fetched = Vec::new();
+    for (mut client, info) in others {
+        fetched.push(fetch(&mut client, info).await.is_ok());
+    }
+    assert_eq!(fetched, [false, true, true, true], "the oldest one of the user with the most");
+    assert_eq!(rows(&fetch(&mut ada, of_ada).await.unwrap()), 3, "older than all");
+}
+
+#[tokio::test]
 async fn prepared_statements_beyond_the_bytes_of_a_session_are_refused() {
     let harness = Harness::start(FlightOptions { max_kept_bytes_per_session: 100_000, ..Default::default() }).await;
     let metrics = harness.server.metrics();

@@ -248,6 +248,59 @@ async fn logins_that_nobody_uses_make_room_for_newcomers() {
 }
 
 #[tokio::test]
+async fn a_user_keeps_nobody_out_however_many_sessions_it_opens() {
+    let options = FlightOptions { max_sessions_per_user: 2, ..with_password() };
+    let users = Arc::clone(options.users.as_ref().unwrap());
+    let harness = Harness::start(options).await;
+    let owner = users.log_in("ada", "secret").await.unwrap();
+    let bob = NewUser { name: "bob".into(), password: "correct horse".into(), is_superuser: false };
+    users.create_user(&owner, &bob).unwrap();
+    let mut first = harness.connect().await;
+    let mut second = harness.connect().await;
+    for client in [&mut first, &mut second] {
+        client.handshake("ada", "secret").await.unwrap();
+        query(client, "rows 3").await.unwrap();
+    }
+    let mut third = harness.connect().await;
+    let refused = third.handshake("ada", "secret").await.unwrap_err().to_string();
+    assert!(refused.contains("'ada' has 2 sessions"), "{refused}");
+    third.set_header("authorization", "Basic YWRhOnNlY3JldA==");
+    let refused = query(&mut third, "rows 3").await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "those of connections count, too: {refused}");
+    let mut other = harness.connect().await;
+    other.handshake("bob", "correct horse").await.unwrap();
+    query(&mut other, "rows 3").await.unwrap();
+    act(&mut first, "CloseSession", vec![]).await.unwrap();
+    query(&mut third, "rows 3").await.unwrap();
+    act(&mut third, "CloseSession", vec![]).await.unwrap();
+    // Those that nobody used make room for each other, and not those of others.
+    for _ in 0..3 {
+        harness.connect().await.handshake("ada", "secret").await.unwrap();
+    }
+    assert_eq!(harness.engine.sessions.lock().len(), 3);
+    for client in [&mut second, &mut other] {
+        query(client, "rows 3").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn connections_on_which_nobody_is_let_in_end() {
+    let options = FlightOptions { first_call_timeout: Duration::from_millis(300), ..with_password() };
+    let harness = Harness::start(options).await;
+    let mut used = harness.connect().await;
+    used.handshake("ada", "secret").await.unwrap();
+    let mut refused_one = harness.connect().await;
+    refused(&mut refused_one).await;
+    let silent = tokio::net::TcpStream::connect(harness.address.trim_start_matches("http://")).await.unwrap();
+    let metrics = harness.server.metrics();
+    eventually("those of strangers end", || metrics.connections() == 1).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    query(&mut used, "rows 3").await.unwrap();
+    assert_eq!(metrics.connections(), 1, "it is the same connection");
+    drop(silent);
+}
+
+#[tokio::test]
 async fn guesses_are_answered_ever_later_and_the_right_password_is_accepted() {
     let harness = Harness::start(with_password()).await;
     let mut client = harness.connect().await;
