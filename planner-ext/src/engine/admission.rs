@@ -64,6 +64,8 @@ type Grant = oneshot::Sender<ExecutionSlot>;
 /// A statement that asks for a slot.
 pub(super) struct Applicant<'a> {
     pub(super) session: &'a str,
+    /// Empty where nobody has shown who it is.
+    pub(super) user: &'a str,
     pub(super) group: &'a Arc<Group>,
     pub(super) demand: Arc<Demand>,
     /// What it holds while it executes.
@@ -178,10 +180,11 @@ impl Admission {
 
     /// Waits for a slot. [`ErrorKind::ResourceExhausted`] when the queue is full or the wait too long.
     pub(super) async fn acquire_slot(self: &Arc<Self>, applicant: Applicant<'_>) -> Result<ExecutionSlot> {
-        let Applicant { session, group, demand, memory } = applicant;
+        let Applicant { session, user, group, demand, memory } = applicant;
         let since_us = self.clock.now_us();
         let slot = self.wait_for_slot(Request {
             session: session.into(),
+            user: user.into(),
             group: Arc::clone(group),
             demand,
             memory: Some(memory),
@@ -306,7 +309,7 @@ mod tests {
     async fn acquire(admission: &Arc<Admission>, session: &str, demand: Arc<Demand>) -> Result<ExecutionSlot> {
         let memory = Arc::new(StatementMemory::new(&QueryMemory::new(1 << 20), None));
         let group = &Group::new(WorkloadGroup::new("default"));
-        admission.acquire_slot(Applicant { session, group, demand, memory }).await
+        admission.acquire_slot(Applicant { session, user: "ann", group, demand, memory }).await
     }
 
     #[tokio::test]

@@ -46,8 +46,13 @@ const MERGE_SHARE: usize = 16;
 pub(super) async fn acquire_slot(engine: &Engine, ticket: &Ticket, demand: Arc<Demand>) -> Result<ExecutionSlot> {
     ticket.set_state(StatementState::Queued);
     ticket.set_demand(demand.weighted_bytes());
-    let applicant =
-        Applicant { session: ticket.session(), group: ticket.group(), demand, memory: Arc::clone(ticket.memory()) };
+    let applicant = Applicant {
+        session: ticket.session(),
+        user: ticket.principal().owner_name().unwrap_or_default(),
+        group: ticket.group(),
+        demand,
+        memory: Arc::clone(ticket.memory()),
+    };
     let slot = engine.admission.acquire_slot(applicant).await.inspect_err(|_| ticket.count_rejected())?;
     ticket.set_state(StatementState::Running);
     Ok(slot)

@@ -451,7 +451,7 @@ section! {
         /// Further places for statements that read few rows and need little memory. They are executed on threads of their
         /// own. One that computes for more than 50ms or reads more than 1MiB from disk counts as another one from then on.
         pub point_slots: usize = 4,
-        /// Statements that wait for a place; more are refused with "try again".
+        /// Statements that wait for a place; more are refused with "try again", where an eighth of them are of the same user.
         pub max_queued: usize = 256,
         /// How long a statement waits for a place.
         pub queue_timeout: Span = Span(Duration::from_secs(60)),
