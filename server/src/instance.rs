@@ -172,7 +172,9 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, runtimes: 
 
 /// Files that statements may name; the engine itself protects the data directory and the spill folder.
 fn file_access(config: &Config) -> FileAccess {
-    let listed = |folders: &str| folders.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect();
+    let listed = |folders: &str| -> Vec<PathBuf> {
+        folders.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect()
+    };
     let roots = |given: &Option<String>| match given {
         Some(folders) => listed(folders),
         None => vec![PathBuf::from("/")],
@@ -187,6 +189,10 @@ fn file_access(config: &Config) -> FileAccess {
     protected.extend(config.audit.options().file.iter().flat_map(TrailFile::paths));
     FileAccess::new(read_roots, write_roots, protected)
         .with_set_roots(config.files.read_roots.is_some(), config.files.write_roots.is_some())
+        .with_own_roots(
+            config.files.backup_roots.as_deref().map(listed),
+            config.files.pool_roots.as_deref().map(listed),
+        )
 }
 
 fn store_options(config: &Config, plan: &MemoryPlan) -> Result<StoreOptions> {

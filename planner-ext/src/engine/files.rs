@@ -47,6 +47,10 @@ const POOL_FILE: &str = "terrace.pool";
 pub struct FileAccess {
     read: Roots,
     write: Roots,
+    /// Those of backups; `None`: those of other files.
+    backup: Option<Roots>,
+    /// Those of pools of tiers; `None`: those of other files.
+    pool: Option<Roots>,
     protected: Vec<PathBuf>,
     /// Whether default roots are roots no more.
     is_closed: Arc<AtomicBool>,
@@ -63,12 +67,20 @@ struct Roots {
     setting: &'static str,
 }
 
+impl Roots {
+    fn new(folders: Vec<PathBuf>, setting: &'static str) -> Self {
+        Self { folders, is_set: true, setting }
+    }
+}
+
 impl FileAccess {
     /// Allows reading and writing below these folders, except for `protected` files and folders, those of the server.
     pub fn new(read_roots: Vec<PathBuf>, write_roots: Vec<PathBuf>, protected: Vec<PathBuf>) -> Self {
         Self {
-            read: Roots { folders: read_roots, is_set: true, setting: "files.read_roots" },
-            write: Roots { folders: write_roots, is_set: true, setting: "files.write_roots" },
+            read: Roots::new(read_roots, "files.read_roots"),
+            write: Roots::new(write_roots, "files.write_roots"),
+            backup: None,
+            pool: None,
             protected,
             is_closed: Arc::default(),
             added: Arc::default(),
@@ -85,6 +97,14 @@ impl FileAccess {
     #[must_use]
     pub fn with_set_roots(mut self, read: bool, write: bool) -> Self {
         (self.read.is_set, self.write.is_set) = (read, write);
+        self
+    }
+
+    /// Says below which folders backups, and pools of tiers, may be made, and nowhere else; `None`: where other files may be written.
+    #[must_use]
+    pub fn with_own_roots(mut self, backup: Option<Vec<PathBuf>>, pool: Option<Vec<PathBuf>>) -> Self {
+        self.backup = backup.map(|folders| Roots::new(folders, "files.backup_roots"));
+        self.pool = pool.map(|folders| Roots::new(folders, "files.pool_roots"));
         self
     }
 
@@ -141,8 +161,12 @@ impl FileAccess {
     /// [`ErrorKind::PermissionDenied`] with the path and the setting that forbids it; [`ErrorKind::AlreadyExists`] for a
     /// file that is there, unless it may be replaced.
     pub fn check_write(&self, path: &Path, overwrite: bool) -> Result<()> {
+        self.check_write_below(&self.write, path, overwrite)
+    }
+
+    fn check_write_below(&self, roots: &Roots, path: &Path, overwrite: bool) -> Result<()> {
         let found = self.resolve(path)?;
-        let folder = self.open_folder(&found, &self.write)?;
+        let folder = self.open_folder(&found, roots)?;
         found.refuse_catalog_name()?;
         match found.remaining.as_slice() {
             [name] => self.check_entry(&folder, name, &found.path(), overwrite),
@@ -156,30 +180,35 @@ impl FileAccess {
     /// Those of [`FileAccess::check_write`].
     pub fn check_pool(&self, path: &Path) -> Result<PathBuf> {
         let pool = pool_file(path);
+        let roots = self.pool.as_ref().unwrap_or(&self.write);
         if std::fs::metadata(&pool).is_ok_and(|found| found.file_type().is_char_device()) {
             let found = self.resolve(&pool)?;
-            return self.open_folder(&found, &self.write).map(|_| pool);
+            return self.open_folder(&found, roots).map(|_| pool);
         }
-        self.check_write(&pool, true).map(|()| pool)
+        self.check_write_below(roots, &pool, true).map(|()| pool)
     }
 
-    /// Checks and opens the folder of a path to be written, for callers that write by themselves and replace nothing.
+    /// Checks and opens the folder of a backup, which is written by the caller and replaces nothing.
     ///
     /// # Errors
     /// Those of [`FileAccess::check_write`]; [`ErrorKind::NotFound`] when there is no such folder.
-    pub fn output_path(&self, path: &Path) -> Result<OutputPath> {
-        self.output_path_with_folders(path, true, false)
+    pub fn backup_path(&self, path: &Path) -> Result<OutputPath> {
+        self.output_path_below(self.backup.as_ref().unwrap_or(&self.write), path, true, false)
     }
 
-    /// Like [`Self::output_path`], for files that statements write: with `make`, creates missing folders.
+    /// Like [`Self::backup_path`], for files that statements write: with `make`, creates missing folders.
     fn output_path_with_folders(&self, path: &Path, overwrite: bool, make: bool) -> Result<OutputPath> {
+        self.output_path_below(&self.write, path, overwrite, make)
+    }
+
+    fn output_path_below(&self, roots: &Roots, path: &Path, overwrite: bool, make: bool) -> Result<OutputPath> {
         let mut found = self.resolve(path)?;
         let shown = found.path();
         let named = found.refuse_catalog_name();
         let Some(name) = found.take_name() else {
             return Err(Error::invalid(format!("path {} does not end with a file name", path.display())));
         };
-        let mut folder = self.open_folder(&found, &self.write)?;
+        let mut folder = self.open_folder(&found, roots)?;
         named?;
         if !make && !found.remaining.is_empty() {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no folder {}", found.path().display())));
@@ -188,7 +217,7 @@ impl FileAccess {
             folder = folder.make(part, &found)?;
         }
         if !found.remaining.is_empty() {
-            self.check_folder(&folder, &found, &self.write)?;
+            self.check_folder(&folder, &found, roots)?;
         }
         self.check_entry(&folder, &name, &shown, overwrite)?;
         Ok(OutputPath::new(folder, name, shown))

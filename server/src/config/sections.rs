@@ -95,6 +95,10 @@ section! {
         pub read_roots: Option<String> = None,
         /// The same for files to be written.
         pub write_roots: Option<String> = None,
+        /// Folders below which backups may be made, and nowhere else. Default: `write_roots`.
+        pub backup_roots: Option<String> = None,
+        /// The same for the pools of tiers that are added, and their devices.
+        pub pool_roots: Option<String> = None,
         /// Further files and folders of the server's own (keys, passwords), with `:` between them. The file of the
         /// configuration is among them.
         pub protected: Option<String> = None,

@@ -94,7 +94,7 @@ pub async fn backup(
         .blocking(move |state| {
             tracing::info!(path = %path.display(), "backup requested over HTTP");
             // Writes through the folder handle that was checked, even if the path changes meanwhile.
-            let output_path = state.engine.files().output_path(&path)?;
+            let output_path = state.engine.files().backup_path(&path)?;
             let copy = || state.store().backup(&output_path.path(), &mut watch);
             let copied = with_priority(Priority::Planning, copy)?.map_err(Problem::from);
             Ok(Json(copied.map_err(|problem| problem.map_detail(|detail| output_path.with_shown_path(detail)))?))

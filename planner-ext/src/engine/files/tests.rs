@@ -54,7 +54,7 @@ impl World {
             self.access.check_read(path),
             self.access.check_write(path, true),
             self.access.check_pool(path).map(|_| ()),
-            self.access.output_path(path).map(|_| ()),
+            self.access.backup_path(path).map(|_| ()),
             get.map_err(from_store),
             put.map_err(from_store),
         ]
@@ -109,7 +109,7 @@ fn nothing_new_is_made_among_the_servers_files() {
     for path in ["data/new", "data/deep/new", "data/ssd/7/2.arrow", "users/inner/new", "backup/new", "backup/ssd/new"] {
         let path = world.path(path);
         assert_eq!(kind(world.access.check_write(&path, false)), ErrorKind::PermissionDenied, "{path:?}");
-        assert_eq!(kind(world.access.output_path(&path)), ErrorKind::PermissionDenied, "{path:?}");
+        assert_eq!(kind(world.access.backup_path(&path)), ErrorKind::PermissionDenied, "{path:?}");
     }
     assert!(!world.path("data/deep").exists());
     // Otherwise the folder would count as a data directory, and statements could no longer use it.
@@ -161,6 +161,35 @@ fn roots_are_kept_and_links_within_them_followed() {
     assert_eq!(kind(access.check_read(Path::new("/etc/passwd"))), ErrorKind::PermissionDenied);
     let none = FileAccess::new(Vec::new(), Vec::new(), Vec::new());
     assert_eq!(kind(none.check_read(&world.path("users/a.csv"))), ErrorKind::PermissionDenied);
+}
+
+#[test]
+fn backups_and_pools_have_roots_of_their_own() {
+    let world = World::new();
+    for folder in ["exports", "pmem"] {
+        std::fs::create_dir(world.path(folder)).unwrap();
+    }
+    let roots = vec![world.path("exports")];
+    let access = FileAccess::new(roots.clone(), roots, Vec::new());
+    let answers = |access: &FileAccess, folder: &str| {
+        let path = world.path(folder).join("new");
+        let (write, backup) = (access.check_write(&path, false), access.backup_path(&path).map(drop));
+        let pool = access.check_pool(&path).map(drop);
+        [write, backup, pool].map(|answer| answer.map_err(|error| error.message().to_owned()))
+    };
+    assert!(answers(&access, "exports").iter().all(Result::is_ok), "they are those of other files");
+    let access = access.with_own_roots(Some(vec![world.path("users")]), Some(vec![world.path("pmem")]));
+    for (folder, allowed) in [("exports", 0), ("users", 1), ("pmem", 2)] {
+        let settings = ["files.write_roots", "files.backup_roots", "files.pool_roots"];
+        for (place, (answer, setting)) in answers(&access, folder).into_iter().zip(settings).enumerate() {
+            match answer {
+                Ok(()) => assert_eq!(place, allowed, "{folder}"),
+                Err(message) => assert!(place != allowed && message.contains(setting), "{folder}: {message}"),
+            }
+        }
+    }
+    let none = access.with_own_roots(Some(Vec::new()), None);
+    assert!(answers(&none, "users")[1].is_err() && answers(&none, "exports")[2].is_ok());
 }
 
 #[test]
@@ -234,7 +263,7 @@ fn a_statement_that_stops_gives_no_file_its_name() {
 fn a_folder_that_is_swapped_for_a_link_after_the_check_leads_nowhere_else() {
     let world = World::new();
     std::fs::create_dir(world.path("users/out")).unwrap();
-    let output_path = world.access.output_path(&world.path("users/out/new")).unwrap();
+    let output_path = world.access.backup_path(&world.path("users/out/new")).unwrap();
     std::fs::rename(world.path("users/out"), world.path("users/moved")).unwrap();
     world.link("data", "users/out");
     std::fs::write(output_path.path(), "y").unwrap();

@@ -339,4 +339,14 @@ async fn statements_keep_to_the_configured_folders() {
     server.fails("COPY t FROM '/etc/passwd' (FORMAT csv)", ErrorKind::PermissionDenied, "files.read_roots").await;
     let external = "CREATE EXTERNAL TABLE e STORED AS CSV LOCATION '/etc/passwd'";
     server.fails(external, ErrorKind::PermissionDenied, "files.read_roots").await;
+    // No URL leads anywhere else.
+    for url in ["s3://bucket/t.csv", "http://169.254.169.254/t.csv", "replace:///etc/t.csv"] {
+        for sql in [
+            format!("COPY t TO '{url}'"),
+            format!("COPY t FROM '{url}'"),
+            format!("CREATE EXTERNAL TABLE e (a BIGINT) STORED AS CSV LOCATION '{url}'"),
+        ] {
+            server.fails(&sql, ErrorKind::Unimplemented, "only local files").await;
+        }
+    }
 }
