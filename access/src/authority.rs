@@ -64,6 +64,11 @@ impl Authority {
         self.scope.is_none() && self.limits.as_ref().is_none_or(|limited| limited.holders.contains(name))
     }
 
+    /// Whether this is a role of the user, or PUBLIC; what a token is for makes no difference. False for superusers, who need none.
+    pub fn is_member(&self, role: &str) -> bool {
+        self.limits.as_ref().is_some_and(|limited| limited.holders.contains(role))
+    }
+
     /// Whether the right is held on the object or on what holds it, or one of these is owned.
     pub fn may(&self, right: Right, object: &Securable) -> bool {
         self.may_any(object, |held| held == right)

@@ -38,11 +38,13 @@ pub enum Right {
     Cancel,
     /// Sees statements of others, metrics, and figures of all tables.
     Monitor,
+    /// Makes, changes and drops workload groups, and takes any of them.
+    WorkloadGroups,
 }
 
 impl Right {
     /// All rights.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Select,
         Self::Insert,
         Self::Update,
@@ -56,6 +58,7 @@ impl Right {
         Self::WriteFiles,
         Self::Cancel,
         Self::Monitor,
+        Self::WorkloadGroups,
     ];
 
     /// Its words in SQL.
@@ -74,6 +77,7 @@ impl Right {
             Self::WriteFiles => "WRITE FILES",
             Self::Cancel => "CANCEL",
             Self::Monitor => "MONITOR",
+            Self::WorkloadGroups => "WORKLOAD GROUPS",
         }
     }
 

@@ -161,6 +161,25 @@ def test_a_token_does_what_its_scope_and_its_user_may(server):
     assert shown == [("ann", "(SELECT ON table shop.orders)"), ("root", "(MONITOR ON server)")]
 
 
+def test_workload_groups(server):
+    endless = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b WHERE a.value + b.value < 0"
+    run(server, "CREATE ROLE clerks", *ROOT)
+    run(server, "GRANT clerks TO bob", *ROOT)
+    run(server, "CREATE WORKLOAD GROUP small WITH (users = 'clerks', max_running = 1, timeout = '300ms')", *ROOT)
+    assert "longer than 300ms" in refusal(server, endless, *BOB)[1]
+    # Who has limits does not leave them.
+    assert "WORKLOAD GROUPS ON SERVER" in refusal(server, "SET workload_group = 'default'", *BOB)[1]
+    alter = "ALTER WORKLOAD GROUP small SET (timeout = none, weight = 3)"
+    assert "WORKLOAD GROUPS ON SERVER" in denied(lambda: run(server, alter, *BOB))
+    run(server, "GRANT WORKLOAD GROUPS, MONITOR ON SERVER TO bob", *ROOT)
+    run(server, alter, *BOB)
+    shown = "SELECT name, users, is_configured, weight, max_running, timeout_us FROM system.workload_groups ORDER BY name"
+    assert run(server, shown, *BOB) == [("default", "", True, 1, None, None), ("small", "clerks", False, 3, 1, None)]
+    assert "in the configuration" in refusal(server, "DROP WORKLOAD GROUP default", *BOB)[1]
+    run(server, "DROP WORKLOAD GROUP small", *BOB)
+    assert run(server, shown, *BOB) == [("default", "", True, 1, None, None)]
+
+
 def test_default_privileges(server):
     default = "ALTER DEFAULT PRIVILEGES IN SCHEMA shop"
     run(server, f"{default} GRANT SELECT ON TABLES TO bob", *ANN)

@@ -14,6 +14,7 @@ use crate::prepare::PrepareCommand;
 use crate::rewrite::Change;
 use crate::rule::RuleCommand;
 use crate::tiering_commands::{PlacementStatement, TieringCommand};
+use crate::workload_group::WorkloadGroupCommand;
 
 /// A parsed statement.
 #[derive(Debug, Clone)]
@@ -92,6 +93,8 @@ pub enum Action {
     CreateToken(CreateToken),
     /// GRANT, REVOKE, CREATE and DROP ROLE, and ALTER .. OWNER TO.
     Grant(GrantCommand),
+    /// CREATE, ALTER and DROP WORKLOAD GROUP.
+    WorkloadGroup(WorkloadGroupCommand),
 }
 
 /// A statement of DataFusion's grammar that the planner plans; the engine adds `extras`.

@@ -286,6 +286,7 @@ mod tests {
             ("grant usage, create on schema s, terrace.r to ann", "grant USAGE,CREATE on Schemas([\"s\", \"r\"]): ann"),
             ("grant select on database terrace to ann", "grant SELECT on Database: ann"),
             ("grant read files, WRITE FILES on server to ann", "grant READ FILES,WRITE FILES on Server: ann"),
+            ("grant workload groups on server to ann", "grant WORKLOAD GROUPS on Server: ann"),
             ("revoke delete on t from ann cascade", "revoke DELETE on -.t: ann"),
             ("grant readers, \"Staff\" to ann, bob", "true readers,Staff: ann,bob"),
             ("revoke readers from ann", "false readers: ann"),

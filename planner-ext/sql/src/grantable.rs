@@ -7,8 +7,9 @@ use terrace_error::{Error, Result};
 use crate::rule::{is_word, take_word};
 use crate::{CATALOG, NameParts, normalized};
 
-/// Rights of two words, by the first one.
-const FILES: [(&str, &str); 2] = [("read", "READ FILES"), ("write", "WRITE FILES")];
+/// Rights of two words: these words, and the right.
+const TWO_WORDS: [(&str, &str, &str); 3] =
+    [("read", "files", "READ FILES"), ("write", "files", "WRITE FILES"), ("workload", "groups", "WORKLOAD GROUPS")];
 
 /// Objects on which rights are held.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,10 +67,10 @@ pub(crate) struct Item {
 
 /// A right, or a role.
 pub(crate) fn item(parser: &mut Parser<'_>) -> std::result::Result<Item, ParserError> {
-    let files = FILES.iter().find(|(word, _)| is_word(&parser.peek_token_ref().token, word));
+    let two = TWO_WORDS.iter().find(|(word, ..)| is_word(&parser.peek_token_ref().token, word));
     let name = name(parser)?;
-    let right = match files {
-        Some((_, right)) if take_word(parser, "files") => (*right).to_owned(),
+    let right = match two {
+        Some((_, second, right)) if take_word(parser, second) => (*right).to_owned(),
         _ => name.to_uppercase(),
     };
     Ok(Item { name, right })

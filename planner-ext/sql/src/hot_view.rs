@@ -26,11 +26,12 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_error::{Error, Result};
 
 use crate::command::{Action, Command, PlannerStatement};
+use crate::option_list::options;
 use crate::parse::{check_length, classify, one_statement};
 use crate::rule::{is_word, take_word};
 use crate::tiering_commands::{PlacementStatement, placement_command};
 use crate::view_options::ViewOptions;
-use crate::{NameParts, dialect, normalized, source_text, tier};
+use crate::{NameParts, dialect, normalized, source_text};
 
 /// Most operators of a condition: the server traverses it often, on threads of all kinds.
 const MOST_OPERATORS: usize = 1_000;
@@ -189,7 +190,7 @@ fn create(parser: &mut Parser<'_>, sql: &str) -> Result<Result<HotViewCommand>, 
     let predicate = parser.parse_expr()?;
     let last = parser.index();
     let options = match is_word(&parser.peek_token_ref().token, "with") {
-        true => tier::options(parser, "with")?,
+        true => options(parser, "with")?,
         false => Ok(HashMap::new()),
     };
     if parser.peek_token_ref().token != Token::EOF && parser.peek_token_ref().token != Token::SemiColon {
@@ -264,7 +265,7 @@ fn alter(parser: &mut Parser<'_>) -> Result<Result<HotViewCommand>, ParserError>
     if !is_word(&parser.peek_token_ref().token, "set") {
         return parser.expected("REFRESH, or SET (..)", parser.peek_token());
     }
-    let options = tier::options(parser, "set")?.and_then(ViewOptions::from_map);
+    let options = options(parser, "set")?.and_then(ViewOptions::from_map);
     let set = || Ok(HotViewCommand::Set { name: NameParts::new(&name)?, if_exists, options: options? });
     Ok(set())
 }

@@ -18,6 +18,8 @@
 //! - [`grant`]: statements on roles, rights and owners
 //! - [`grantable`]: what rights are held on, as statements write it
 //! - [`view_options`]: options of hot views
+//! - [`workload_group`]: statements on workload groups
+//! - [`option_list`]: options in parentheses
 //!
 //! What a command consists of:
 //!
@@ -46,6 +48,7 @@ pub mod hot_view;
 pub mod kind;
 pub mod names;
 pub mod objects;
+mod option_list;
 pub mod parse;
 pub mod prepare;
 pub mod rewrite;
@@ -57,6 +60,7 @@ mod tests;
 pub mod tier;
 pub mod tiering_commands;
 pub mod view_options;
+pub mod workload_group;
 
 pub use command::Command;
 pub use kind::{Privilege, StatementKind};

@@ -82,7 +82,8 @@ pub(crate) fn named_by(action: &Action) -> Vec<ObjectRef> {
         | Action::Tiering(_)
         | Action::Cancel(_)
         | Action::Access(_)
-        | Action::CreateToken(_) => {}
+        | Action::CreateToken(_)
+        | Action::WorkloadGroup(_) => {}
     }
     found.0
 }

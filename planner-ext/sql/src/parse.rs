@@ -23,9 +23,12 @@ use crate::command::{
     OptimizeCommand, PlannerStatement, TransactionCommand, TruncateCommand,
 };
 use crate::dialect::{self, tokenize};
+use crate::option_list::copy_option;
 use crate::rewrite::Change;
 use crate::secrets::{names_user, without_secrets};
-use crate::{NameParts, StatementKind, access, grant, hot_view, normalized, prepare, rule, tiering_commands};
+use crate::{
+    NameParts, StatementKind, access, grant, hot_view, normalized, prepare, rule, tiering_commands, workload_group,
+};
 
 /// Parses exactly one statement.
 ///
@@ -85,6 +88,9 @@ fn parse_tokens(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Command> {
     }
     if tiering_commands::is_tiering_command(&first) {
         return tiering_commands::parse(tokens);
+    }
+    if workload_group::is_workload_group(&first) {
+        return workload_group::parse(tokens).map(|command| Command::ddl(Action::WorkloadGroup(command)));
     }
     if rule::is_rule(&first) {
         return rule::parse(tokens).map(|command| Command::ddl(Action::Rule(command)));
@@ -262,21 +268,6 @@ fn copy_from(parser: &mut Parser<'_>) -> Result<Result<CopyFrom>, ParserError> {
         location,
         options,
     }))
-}
-
-/// `key value`, `key = value`, or `key` alone for true.
-pub(crate) fn copy_option(parser: &mut Parser<'_>) -> Result<(String, String), ParserError> {
-    let key = parser.parse_identifier()?.value.to_lowercase();
-    let _ = parser.consume_token(&Token::Eq);
-    let value = match parser.peek_token_ref().token.clone() {
-        Token::Comma | Token::RParen => return Ok((key, "true".to_owned())),
-        Token::Word(word) => word.value,
-        Token::SingleQuotedString(text) => text,
-        Token::Number(text, _) => text,
-        _ => return parser.expected("a value", parser.peek_token()),
-    };
-    parser.next_token();
-    Ok((key, value))
 }
 
 /// Determines the kind of a statement; refuses unsupported ones.

@@ -11,15 +11,13 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::Token;
 use terrace_error::{Error, Result};
 use terrace_model::units::Size;
 
 use crate::normalized;
-use crate::parse::copy_option;
+use crate::option_list::{options, refuse_unknown, take_option};
 use crate::rule::take_word;
 
 /// A parsed statement on tiers.
@@ -87,26 +85,6 @@ pub(crate) fn command(parser: &mut Parser<'_>) -> std::result::Result<Option<Res
     Ok(Some(command))
 }
 
-/// Parses `word (key = value, ...)`, such as WITH and SET.
-pub(crate) fn options(
-    parser: &mut Parser<'_>,
-    word: &str,
-) -> std::result::Result<Result<HashMap<String, String>>, ParserError> {
-    if !take_word(parser, word) {
-        return parser.expected(&format!("{} (name = value, ..)", word.to_uppercase()), parser.peek_token());
-    }
-    parser.expect_token(&Token::LParen)?;
-    let list = parser.parse_comma_separated(copy_option)?;
-    parser.expect_token(&Token::RParen)?;
-    let mut options = HashMap::new();
-    for (key, value) in list {
-        if options.insert(key.clone(), value).is_some() {
-            return Ok(Err(Error::invalid(format!("{key} is given twice"))));
-        }
-    }
-    Ok(Ok(options))
-}
-
 fn tier_order(name: String, mut options: HashMap<String, String>) -> Result<TierSpec> {
     let missing = || Error::invalid("a tier needs a capacity, such as WITH (path = '/mnt/pmem1', capacity = '64GiB')");
     let order = TierSpec {
@@ -117,30 +95,17 @@ fn tier_order(name: String, mut options: HashMap<String, String>) -> Result<Tier
         budget: take_option(&mut options, "budget")?,
         slow: take_option(&mut options, "slow")?.unwrap_or(false),
     };
-    refuse_unknown_options(&options, "path, emulated, capacity, budget and slow").map(|()| order)
+    refuse_unknown(&options, "a tier", "path, emulated, capacity, budget and slow").map(|()| order)
 }
 
 fn tier_change(name: String, mut options: HashMap<String, String>) -> Result<TierCommand> {
     let budget = take_option(&mut options, "budget")?;
     let rate_limit = take_option(&mut options, "rate_limit")?;
-    refuse_unknown_options(&options, "budget and rate_limit")?;
+    refuse_unknown(&options, "a tier", "budget and rate_limit")?;
     match (budget, rate_limit) {
         (None, None) => Err(Error::invalid("say what to set, such as SET (budget = '4GiB', rate_limit = '100MiB')")),
         (budget, rate_limit) => Ok(TierCommand::Set { name, budget, rate_limit }),
     }
-}
-
-pub(crate) fn take_option<T: FromStr>(options: &mut HashMap<String, String>, key: &str) -> Result<Option<T>>
-where
-    T::Err: std::fmt::Display,
-{
-    let parse_error = |value: String| move |error: T::Err| Error::invalid(format!("{key} = '{value}': {error}"));
-    options.remove(key).map(|value| value.parse().map_err(parse_error(value))).transpose()
-}
-
-fn refuse_unknown_options(options: &HashMap<String, String>, known: &str) -> Result<()> {
-    let unknown = |key: &String| Error::invalid(format!("a tier has no option {key}; its options are {known}"));
-    options.keys().min().map(unknown).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use terrace_error::{Error, Result};
 use terrace_model::units::{Size, Span};
 
-use crate::tier;
+use crate::option_list::take_option;
 
 /// Shortest refresh interval.
 const LEAST_REFRESH: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ fn refresh(options: &mut HashMap<String, String>) -> Result<Option<Duration>> {
     if has_word(options, "refresh", "never") {
         return Ok(options.remove("refresh").map(|_| Duration::ZERO));
     }
-    match tier::take_option::<Span>(options, "refresh")? {
+    match take_option::<Span>(options, "refresh")? {
         Some(Span(short)) if short < LEAST_REFRESH => Err(Error::invalid(
             "refresh is the time between two checks of the table, at least 1 second: '10 minutes', '1 hour', or \
              'never'",
@@ -57,7 +57,7 @@ fn budget(options: &mut HashMap<String, String>) -> Result<Option<Option<u64>>> 
     if has_word(options, "budget", "none") {
         return Ok(options.remove("budget").map(|_| None));
     }
-    match tier::take_option::<Size>(options, "budget")? {
+    match take_option::<Size>(options, "budget")? {
         None => Ok(None),
         Some(Size::Bytes(bytes)) => Ok(Some(Some(bytes))),
         Some(Size::Percent(_)) => {

@@ -168,13 +168,14 @@ impl Admission {
         let load = self.scheduler.lock().group_load(group);
         WorkloadGroupRecord {
             group: group.options.clone(),
+            is_configured: group.is_configured,
             running: load.running,
             queued: load.queued,
             demand_bytes: load.demand_bytes,
             reserved_bytes: load.reserved_bytes,
-            admitted: group.admitted.load(Ordering::Relaxed),
-            refused: group.refused.load(Ordering::Relaxed),
-            waited_us: group.waited_us.load(Ordering::Relaxed),
+            admitted: group.counts.admitted.load(Ordering::Relaxed),
+            refused: group.counts.refused.load(Ordering::Relaxed),
+            waited_us: group.counts.waited_us.load(Ordering::Relaxed),
         }
     }
 

@@ -103,7 +103,8 @@ impl Execute for Action {
             | Self::Tiering(_)
             | Self::Cancel(_)
             | Self::Access(_)
-            | Self::Grant(_) => Ok(Outline::Count),
+            | Self::Grant(_)
+            | Self::WorkloadGroup(_) => Ok(Outline::Count),
             Self::CreateToken(statement) => statement.plan(planning).await,
         }
     }
@@ -128,6 +129,7 @@ impl Execute for Action {
             Self::Access(statement) => statement.run(execution).await,
             Self::CreateToken(statement) => statement.run(execution).await,
             Self::Grant(statement) => statement.run(execution).await,
+            Self::WorkloadGroup(statement) => statement.run(execution).await,
         }
     }
 }

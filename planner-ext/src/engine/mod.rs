@@ -40,6 +40,7 @@
 //! - [`run`]: plans and executes statements: slots, plans of operators, updates
 //! - [`planning`]: limits of planning, and threads for it
 //! - [`workload`]: workload groups of sessions
+//! - [`workload_commands`]: statements on workload groups
 //! - [`admission`]: limits the statements that execute and wait
 //! - [`explain`]: expected memory in EXPLAIN
 //! - [`registry`]: records of running and ended statements
@@ -140,6 +141,7 @@ pub(crate) mod views_off;
 pub(crate) mod views_on;
 mod windows;
 mod workload;
+mod workload_commands;
 mod write_only;
 
 use std::collections::HashMap;
@@ -223,7 +225,7 @@ pub struct EngineOptions {
     pub max_running: usize,
     /// Point statements that execute besides: those that read few rows and need little memory.
     pub point_slots: usize,
-    /// Workload groups; one that is not among them takes the other sessions.
+    /// Workload groups of the configuration; one that is not among them takes the other sessions.
     pub workload_groups: Vec<WorkloadGroup>,
     /// Most statements that wait for a slot; one more is refused.
     pub max_queued: usize,
@@ -444,7 +446,7 @@ impl Engine {
                 Arc::clone(&clock),
             ),
             spill_space,
-            groups: Arc::new(Groups::new(&options.workload_groups)),
+            groups: Arc::new(Groups::load(&store, &options.workload_groups, options.query_memory_bytes)?),
             memory,
             sessions: Mutex::new(HashMap::new()),
             next_session: AtomicU64::new(1),

@@ -81,6 +81,7 @@ pub(super) fn server_need(action: &Action) -> ServerNeed {
         Action::Cancel(_) => ServerNeed::Nothing,
         // They change the session only; EXECUTE has become what it executes.
         Action::Transaction(_) | Action::Prepare(_) => ServerNeed::Nothing,
+        Action::WorkloadGroup(_) => ServerNeed::Right(Right::WorkloadGroups),
         // As `terrace_access` says.
         Action::Access(_) | Action::CreateToken(_) | Action::Grant(_) => ServerNeed::Nothing,
     }

@@ -237,7 +237,8 @@ impl Session {
     ) -> Result<Ticket> {
         let options = SessionOptions::from_config(self.config.lock().options());
         let time_limit = Some(options.statement_timeout.0).filter(|timeout| !timeout.is_zero());
-        let group = self.engine.groups.find(&options.workload_group, self.user())?;
+        let authority = self.engine.users().authority(&self.principal);
+        let group = self.engine.groups.find(&options.workload_group, self.user(), &authority);
         let shown = match without_secrets(sql) {
             Cow::Borrowed(_) => Arc::clone(sql),
             Cow::Owned(shown) => shown.into(),
@@ -305,8 +306,9 @@ impl Session {
             None => default.unwrap_or_default(),
         };
         check_value(full, &new)?;
-        if full == "terrace.workload_group" {
-            self.engine.groups.find(&new, self.user())?;
+        if full == "terrace.workload_group" && !new.is_empty() {
+            let authority = self.engine.users().authority(&self.principal);
+            self.engine.groups.check(&new, self.user(), &authority)?;
         }
         if full == "datafusion.catalog.default_schema" && !self.schemas()?.contains(&new) {
             return Err(Error::new(ErrorKind::NotFound, format!("schema '{new}' does not exist")));

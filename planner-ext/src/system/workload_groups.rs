@@ -8,6 +8,7 @@ pub(super) fn columns() -> ColumnList<WorkloadGroupRecord> {
     ColumnList::<WorkloadGroupRecord>::new()
         .text("name", |g| g.group.name.clone())
         .text("users", |g| g.group.users.join(","))
+        .flag("is_configured", |g| g.is_configured)
         .count("priority", |g| u64::from(g.group.priority))
         .count("weight", |g| u64::from(g.group.weight))
         .optional_count("memory_limit_bytes", |g| g.group.memory_bytes)

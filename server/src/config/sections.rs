@@ -554,9 +554,10 @@ pub(super) const GROUPS: &str = "workload_groups";
 
 section! {
     /// Sessions that share limits, and a share of the places: those of its users, and those that SET workload_group to its
-    /// name. The group `default` takes all others. The sections are named `[workload_groups.NAME]`.
+    /// name, which is for its users and superusers, where it has users. The group `default` takes all others. The sections are named
+    /// `[workload_groups.NAME]`. CREATE WORKLOAD GROUP makes further ones.
     pub struct WorkloadGroupConfig {
-        /// The users whose sessions start in the group, with `,` between them.
+        /// The users and roles whose sessions start in the group, with `,` between them. They take no group that does not name them.
         pub users: Option<String> = None,
         /// Statements of a group of higher priority take places first. One that waits for a quarter of
         /// `query.queue_timeout` comes first whatever its group.

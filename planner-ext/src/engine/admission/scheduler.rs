@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::{AdmissionPolicy, Demand};
 use crate::engine::memory::StatementMemory;
-use crate::engine::workload::Group;
+use crate::engine::workload::{Counts, Group};
 
 /// Each user may have this part of the queue, also while others fill it.
 const USER_SHARE: usize = 8;
@@ -254,10 +254,10 @@ impl<G> Scheduler<G> {
         let by_group =
             matches!(self.limits.policy, AdmissionPolicy::WeightedDemand | AdmissionPolicy::MaximalReservation);
         if by_group && places.len() > 1 {
-            let mut of_groups: HashMap<*const Group, u64> = HashMap::new();
+            let mut of_groups: HashMap<*const Counts, u64> = HashMap::new();
             let mut of_users: HashMap<&str, u64> = HashMap::new();
             for Entry { request, .. } in self.general() {
-                *of_groups.entry(Arc::as_ptr(&request.group)).or_default() += 1;
+                *of_groups.entry(request.group.id()).or_default() += 1;
                 *of_users.entry(&request.user).or_default() += 1;
             }
             places.sort_by_cached_key(|place| {
@@ -267,7 +267,7 @@ impl<G> Scheduler<G> {
                 if self.comes_first(waiting, now_us) {
                     return Turn::Aged(of_user);
                 }
-                let of_group = of_groups.get(&Arc::as_ptr(group)).copied().unwrap_or(0);
+                let of_group = of_groups.get(&group.id()).copied().unwrap_or(0);
                 let share = of_group.saturating_mul(1 << 32) / u64::from(group.options.weight.max(1));
                 Turn::Waiting(Reverse(group.options.priority), share, of_user)
             });
@@ -338,7 +338,7 @@ impl<G> Scheduler<G> {
 
     /// What the statements of a workload group do.
     pub(super) fn group_load(&self, group: &Arc<Group>) -> GroupLoad {
-        let is_of_group = |request: &Request| Arc::ptr_eq(&request.group, group);
+        let is_of_group = |request: &Request| request.group.id() == group.id();
         let waiting = self.queue.iter().filter_map(|waiting| waiting.request.as_ref());
         let mut load = GroupLoad { queued: waiting.filter(|r| is_of_group(r)).count(), ..GroupLoad::default() };
         for entry in self.entries.values().filter(|entry| is_of_group(&entry.request)) {

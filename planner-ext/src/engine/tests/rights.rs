@@ -174,6 +174,7 @@ const MATRIX: &[(&str, Allowed)] = &[
     ("CREATE ROLE {s}role", Superusers(false)),
     ("CREATE TOKEN {s} FOR ann", Superusers(true)),
     ("DROP USER IF EXISTS nobody", Superusers(false)),
+    ("CREATE WORKLOAD GROUP {s}g", Granted(&["GRANT WORKLOAD GROUPS ON SERVER TO bob"], false)),
 ];
 
 /// Whether the matrix has a statement of this kind; CANCEL QUERY has a test of its own. Whoever adds a kind adds a line to the
@@ -196,13 +197,14 @@ fn is_in_matrix(action: &Action) -> bool {
         | Action::Tiering(_)
         | Action::Access(_)
         | Action::CreateToken(_)
-        | Action::Grant(_) => true,
+        | Action::Grant(_)
+        | Action::WorkloadGroup(_) => true,
         Action::HotView(_) => cfg!(feature = "hot-views"),
     }
 }
 
 /// Kinds of actions of which [`is_in_matrix`] is true.
-const KINDS: usize = if cfg!(feature = "hot-views") { 17 } else { 16 };
+const KINDS: usize = if cfg!(feature = "hot-views") { 18 } else { 17 };
 
 async fn set_up(session: &Arc<Session>, schema: &str) {
     for sql in [
@@ -542,6 +544,36 @@ async fn statements_of_others_are_cancelled_with_the_right_to() {
         };
         assert!(ended.is_err());
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_take_the_workload_groups_that_they_are_in() {
+    let closed = Closed::new().await;
+    let small = "CREATE WORKLOAD GROUP small WITH (users = 'staff', max_running = 1)";
+    closed.all("root", &["CREATE ROLE staff", "GRANT staff TO bob", small, "CREATE WORKLOAD GROUP free"]).await;
+    let alter = "ALTER WORKLOAD GROUP free SET (users = 'nobody')";
+    closed.refused("root", alter, ErrorKind::NotFound, "'nobody' is neither a user nor a role").await;
+    let take = |group: &str| format!("SET workload_group = '{group}'");
+    for group in ["free", "default"] {
+        closed.refused("bob", &take(group), ErrorKind::PermissionDenied, "WORKLOAD GROUPS ON SERVER").await;
+        closed.all("ann", &[&take(group)]).await;
+    }
+    closed.refused("ann", &take("small"), ErrorKind::PermissionDenied, "'small'").await;
+    closed.all("bob", &[&take("small"), "RESET workload_group"]).await;
+    // A token with a scope takes no more.
+    let bearer = closed.bearer("bob", "(SELECT ON DATABASE terrace)").await;
+    assert!(run_in(&bearer, &take("free")).await.is_err());
+    let groups = "SELECT DISTINCT workload_group FROM system.queries";
+    assert_eq!(closed.rows("bob", groups).await, ["small"]);
+    // Also of sessions that took another one before.
+    let session = closed.session("ann");
+    run_in(&session, &take("free")).await.unwrap();
+    closed.all("root", &["ALTER WORKLOAD GROUP small SET (users = 'staff, ann')"]).await;
+    run_in(&session, "SELECT 4242").await.unwrap();
+    let group = "SELECT workload_group FROM system.queries WHERE sql = 'SELECT 4242'";
+    assert_eq!(closed.rows("root", group).await, ["small"]);
+    closed.all("root", &["GRANT WORKLOAD GROUPS ON SERVER TO bob"]).await;
+    closed.all("bob", &[&take("free"), "ALTER WORKLOAD GROUP small SET (max_running = none)"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -52,6 +52,57 @@ async fn a_group_limits_what_its_statements_take() {
     assert_eq!(server.rows(counts).await, ["true|25165824|"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_are_made_changed_and_dropped_by_statements() {
+    let configured = |options: &mut EngineOptions| {
+        options.workload_groups = vec![WorkloadGroup { users: vec!["etl".into()], ..group("loads") }];
+    };
+    let server = Server::with(configured);
+    let quick = "CREATE WORKLOAD GROUP quick WITH (users = 'ann', priority = 200, memory = '25%', timeout = '200ms')";
+    server.run(quick).await.unwrap();
+    let shown = "SELECT name, users, is_configured, priority, weight, memory_limit_bytes, max_running, timeout_us \
+                 FROM system.workload_groups";
+    let expected = ["loads|etl|true|100|1|||", "quick|ann|false|200|1|268435456||200000", "default||true|100|1|||"];
+    assert_eq!(server.rows(shown).await, expected);
+    let ann = server.engine.open_session("ann");
+    let ended = async {
+        let running = ann.prepare(super::limits::ENDLESS).await?.query(None).await?;
+        running.stream.try_collect::<Vec<_>>().await.map_err(Error::from)
+    };
+    assert_eq!(ended.await.unwrap_err().kind(), ErrorKind::DeadlineExceeded);
+    server.engine.close_session(ann.id());
+    drop(ann);
+
+    server.run("ALTER WORKLOAD GROUP quick SET (timeout = none, max_running = 1)").await.unwrap();
+    for (sql, kind, words) in [
+        ("CREATE WORKLOAD GROUP quick", ErrorKind::AlreadyExists, "'quick' already exists"),
+        ("CREATE WORKLOAD GROUP loads", ErrorKind::AlreadyExists, "'loads' already exists"),
+        ("CREATE WORKLOAD GROUP \"a b\"", ErrorKind::InvalidArgument, "letters, digits"),
+        ("ALTER WORKLOAD GROUP loads SET (weight = 2)", ErrorKind::FailedPrecondition, "is in the configuration"),
+        ("DROP WORKLOAD GROUP default", ErrorKind::FailedPrecondition, "is in the configuration"),
+        ("ALTER WORKLOAD GROUP no SET (weight = 2)", ErrorKind::NotFound, "'no' does not exist"),
+        ("DROP WORKLOAD GROUP no", ErrorKind::NotFound, "'no' does not exist"),
+    ] {
+        server.fails(sql, kind, words).await;
+    }
+    server.run("DROP WORKLOAD GROUP IF EXISTS no").await.unwrap();
+
+    let server = server.restart_with(configured).await;
+    let [loads, _, default] = expected;
+    assert_eq!(server.rows(shown).await, [loads, "quick|ann|false|200|1|268435456|1|", default]);
+    // They are no part of what a transaction sees.
+    for sql in ["SET workload_group = 'quick'", "BEGIN", "DROP WORKLOAD GROUP quick", "ROLLBACK"] {
+        server.run(sql).await.unwrap();
+    }
+    assert_eq!(server.rows("SELECT 4242").await, ["4242"]);
+    let record = server.engine.statements().into_iter().find(|record| record.sql == "SELECT 4242").unwrap();
+    assert_eq!(record.workload_group, "default", "the one that the session named is gone");
+    // One of the configuration with the same name is the one that counts.
+    server.run("CREATE WORKLOAD GROUP later WITH (weight = 7)").await.unwrap();
+    let server = server.restart_with(|options| options.workload_groups = vec![group("later")]).await;
+    assert_eq!(server.rows(shown).await, ["later||true|100|1|||", default]);
+}
+
 /// A statement whose few rows take seconds.
 const SLOW_ROWS: &str =
     "SELECT s, sum(length(regexp_replace(repeat(s, 40000), '(a+)(b*)c', 'x', 'g'))) AS n FROM t GROUP BY s";
