@@ -148,11 +148,12 @@ fn replacing_url(location: &str) -> Result<String> {
     Ok(url.as_str().replacen("file://", REPLACING, 1))
 }
 
-/// Checks the locations of the external table that an INSERT adds files to.
+/// Checks the locations of the external table that an INSERT adds files to, and the right to write files.
 pub(super) fn check_external_insert(engine: &Engine, snapshot: &Snapshot, plan: &LogicalPlan) -> Result<()> {
     let LogicalPlan::Dml(dml) = plan else { return Ok(()) };
     let name = table_name(&dml.table_name, snapshot.default_schema())?;
     let Some(external) = snapshot.objects().external.get(&name) else { return Ok(()) };
+    rights::check_server(snapshot.authority(), Right::WriteFiles)?;
     if let Action::Plan(PlannerStatement { statement: SqlStatement::CreateExternalTable(create), .. }) =
         parse(&external.sql)?.action
     {

@@ -547,6 +547,22 @@ async fn statements_of_others_are_cancelled_with_the_right_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn external_tables_are_written_by_those_who_may_write_files() {
+    let closed = Closed::new().await;
+    let folder = closed.server.dir.path().join("grown");
+    std::fs::create_dir(&folder).unwrap();
+    let create = format!("CREATE EXTERNAL TABLE s.e (a BIGINT) STORED AS CSV LOCATION '{}/'", folder.display());
+    closed.all("root", &["GRANT READ FILES ON SERVER TO ann"]).await;
+    closed.all("ann", &["CREATE SCHEMA s", &create]).await;
+    let insert = "INSERT INTO s.e VALUES (1)";
+    closed.refused("ann", insert, ErrorKind::PermissionDenied, "WRITE FILES ON SERVER").await;
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    closed.all("root", &["GRANT WRITE FILES ON SERVER TO ann"]).await;
+    closed.all("ann", &[insert]).await;
+    assert!(std::fs::read_dir(&folder).unwrap().count() > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn users_take_the_workload_groups_that_they_are_in() {
     let closed = Closed::new().await;
     let small = "CREATE WORKLOAD GROUP small WITH (users = 'staff', max_running = 1)";
