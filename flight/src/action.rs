@@ -2,7 +2,7 @@
 //!
 //! Flight SQL actions travel inside an `Any`, the actions of plain Flight do not.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use arrow_flight::{
     Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo,
@@ -169,6 +169,8 @@ fn required_transaction(id: &Bytes) -> Result<TransactionId, Status> {
 
 async fn cancel(core: &Core, call: &Call, info: &FlightInfo) -> Result<CancelStatus, Status> {
     let mut status = CancelStatus::NotCancellable;
+    // Endpoints may share a statement.
+    let mut told = HashSet::new();
     for ticket in info.endpoint.iter().filter_map(|endpoint| endpoint.ticket.as_ref()) {
         let Some(handle) = statement_handle(ticket)? else { continue };
         let may_cancel_all = || core.sessions.may_cancel_all(&call.session.principal);
@@ -178,9 +180,12 @@ async fn cancel(core: &Core, call: &Call, info: &FlightInfo) -> Result<CancelSta
         }
         for run in target.running {
             let statement = run.statement.lock().clone();
-            if core.engine.cancel(&call.session.id, &statement)? {
+            if told.insert(statement.clone()) && core.engine.cancel(&call.session.id, &statement)? {
                 status = CancelStatus::Cancelled;
             }
+        }
+        if let Some(rows) = target.shared {
+            rows.end(EngineError::new(ErrorKind::Cancelled, "the query was cancelled"));
         }
     }
     Ok(status)

@@ -68,6 +68,8 @@ pub struct StatementInfo {
     pub parameter_schema: SchemaRef,
     /// True for DML, DDL and everything else that returns a row count instead of rows.
     pub is_update: bool,
+    /// True for a query whose rows come in an order that its text gives (ORDER BY).
+    pub is_ordered: bool,
 }
 
 /// A running query. Dropping `batches` cancels it and frees its resources.

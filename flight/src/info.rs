@@ -1,6 +1,6 @@
-//! Flight information: the schema of a command's answer, and the ticket to fetch it.
+//! Flight information: the schema of a command's answer, and the tickets to fetch it.
 //!
-//! An endpoint has no location, which means "this connection"; a fixed address would break clients behind proxies. It has
+//! An endpoint has no location, which means "this server"; a fixed address would break clients behind proxies. It has
 //! an expiration time where its ticket can be fetched again until then, as the protocol has it.
 
 use arrow::datatypes::SchemaRef;
@@ -68,17 +68,23 @@ pub(crate) async fn flight_info(
         DescriptorTarget::Command(command) => {
             observation.rename(Operation::Metadata);
             let schema = metadata::schema(&command)?.ok_or_else(|| not_a_query(&command))?;
-            PlannedStatement { schema, ticket: descriptor.cmd.to_vec(), expires_unix_us: None }
+            let tickets = vec![descriptor.cmd.to_vec()];
+            PlannedStatement { schema, tickets, expires_unix_us: None, is_ordered: false }
         }
     };
-    let mut endpoint = FlightEndpoint::new().with_ticket(Ticket::new(planned.ticket));
-    if let Some(expires) = planned.expires_unix_us {
-        set_expiration(&mut endpoint, expires);
-    }
+    let PlannedStatement { schema, tickets, expires_unix_us, is_ordered } = planned;
+    let endpoint = |ticket| {
+        let mut endpoint = FlightEndpoint::new().with_ticket(Ticket::new(ticket));
+        if let Some(expires) = expires_unix_us {
+            set_expiration(&mut endpoint, expires);
+        }
+        endpoint
+    };
     Ok(FlightInfo {
-        schema: schema_bytes(&planned.schema)?,
+        schema: schema_bytes(&schema)?,
         flight_descriptor: Some(descriptor),
-        endpoint: vec![endpoint],
+        endpoint: tickets.into_iter().map(endpoint).collect(),
+        ordered: is_ordered,
         total_records: -1,
         total_bytes: -1,
         ..FlightInfo::default()

@@ -17,6 +17,7 @@
 //! - [`connection`]: one client connection and its sessions
 //! - [`direct`]: a wrapper around the gRPC layer, for bodies that are not copied and uploads that are aborted
 //! - [`encode`]: batches to Flight messages
+//! - [`endpoints`]: the rows of a result for several connections
 //! - [`engine`]: the trait that an engine implements
 //! - [`error`]: errors, and engine errors as gRPC codes
 //! - [`flatten`]: views of texts as plain arrays
@@ -52,6 +53,7 @@ mod bodies;
 mod connection;
 mod direct;
 mod encode;
+mod endpoints;
 pub mod engine;
 mod error;
 mod flatten;

@@ -28,6 +28,7 @@ use crate::{
     auth::Credentials,
     bodies::Bodies,
     encode::{Delivery, encode},
+    endpoints::wanted_endpoints,
     engine::{Engine, TransactionId},
     error, info,
     kept::{Kept, KeptLimits},
@@ -64,6 +65,8 @@ pub(crate) struct Call {
     pub(crate) views: ViewTypes,
     /// Whether its client wants to fetch results again, by the header `terrace-tickets: keep`.
     pub(crate) keeps_tickets: bool,
+    /// The most endpoints that its client wants for a result, by the header `terrace-endpoints`.
+    pub(crate) endpoints: usize,
 }
 
 impl Core {
@@ -85,7 +88,8 @@ impl Core {
         self.check_open()?;
         let session = self.sessions.resolve(metadata, extensions).await?;
         let keeps_tickets = metadata.get("terrace-tickets").is_some_and(|value| value.as_bytes() == b"keep");
-        Ok(Call { session, views: ViewTypes::from_metadata(metadata), keeps_tickets })
+        let endpoints = wanted_endpoints(metadata)?;
+        Ok(Call { session, views: ViewTypes::from_metadata(metadata), keeps_tickets, endpoints })
     }
 
     fn check_open(&self) -> Result<(), Status> {

@@ -3,7 +3,8 @@
 //! The transport asks for the next message once the client has taken the one before, so a result that nobody reads
 //! waits with its statement, whose memory others lack. The transport does not ask while the client does not read: a
 //! task that sleeps beside the result notices, drops the statement, and leaves an error that the client gets when it
-//! reads on. A message costs no more than noting the time.
+//! reads on. A message costs no more than noting the time. A client may read the endpoints of a result one after another, so none of
+//! them is unread while rows are taken through another.
 
 use std::{
     pin::Pin,
@@ -17,24 +18,26 @@ use parking_lot::Mutex;
 use tokio::{task::AbortHandle, time::Instant};
 use tonic::Status;
 
-use crate::metrics::FlightMetrics;
+use crate::{endpoints::SharedRows, metrics::FlightMetrics};
 
 type Messages<T> = BoxStream<'static, Result<T, Status>>;
 
-/// Ends `messages` when no further one is asked for within `timeout`.
+/// Ends `messages` when no further one is asked for within `timeout`, nor rows of `endpoints`, of which they are a part.
 pub(crate) fn end_unread<T: Send + 'static>(
     messages: Messages<T>,
     timeout: Duration,
     metrics: Arc<FlightMetrics>,
+    endpoints: Option<Arc<SharedRows>>,
 ) -> Messages<T> {
     let open = State::Open { messages, idle_since: Some(Instant::now()) };
-    let shared = Arc::new(Shared { timeout, state: Mutex::new(open) });
+    let shared = Arc::new(Shared { timeout, endpoints, state: Mutex::new(open) });
     let watcher = tokio::spawn(watch(Arc::downgrade(&shared), metrics)).abort_handle();
     Reader { shared, watcher }.boxed()
 }
 
 struct Shared<T> {
     timeout: Duration,
+    endpoints: Option<Arc<SharedRows>>,
     state: Mutex<State<T>>,
 }
 
@@ -64,12 +67,16 @@ impl<T> Shared<T> {
         let now = Instant::now();
         // Where the lock is held, the transport asks for a message now.
         let Some(mut state) = self.state.try_lock() else { return Finding::Wait(now + self.timeout) };
-        match &*state {
-            State::Open { idle_since: Some(since), .. } if *since + self.timeout <= now => {
-                Finding::Stalled(std::mem::replace(&mut *state, State::Stalled))
-            }
-            State::Open { idle_since, .. } => Finding::Wait(idle_since.unwrap_or(now) + self.timeout),
-            State::Stalled | State::Ended => Finding::Ended,
+        let own = match &*state {
+            State::Open { idle_since, .. } => idle_since.unwrap_or(now),
+            State::Stalled | State::Ended => return Finding::Ended,
+        };
+        let idle_since = self.endpoints.as_ref().map_or(own, |endpoints| own.max(endpoints.last_taken()));
+        let until = idle_since + self.timeout;
+        if until > now {
+            Finding::Wait(until)
+        } else {
+            Finding::Stalled(std::mem::replace(&mut *state, State::Stalled))
         }
     }
 }
@@ -184,7 +191,7 @@ mod tests {
     async fn messages_that_nobody_takes_are_dropped_and_the_reader_learns_why() {
         let metrics = Arc::new(FlightMetrics::default());
         let (messages, dropped) = endless();
-        let mut read = end_unread(messages, TIMEOUT, metrics.clone());
+        let mut read = end_unread(messages, TIMEOUT, metrics.clone(), None);
         assert_eq!(read.next().await.unwrap().unwrap(), 0);
         assert_eq!(read.next().await.unwrap().unwrap(), 1);
         assert!(!dropped.load(SeqCst));
@@ -210,7 +217,7 @@ mod tests {
             Ok(number)
         };
         let messages = stream::iter(0_u64..2).then(slow).boxed();
-        let read = end_unread(messages, TIMEOUT, metrics.clone());
+        let read = end_unread(messages, TIMEOUT, metrics.clone(), None);
         let all: Vec<_> = read.map(Result::unwrap).collect().await;
         assert_eq!((all, metrics.stalled()), (vec![0, 1], 0));
     }
@@ -218,7 +225,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_leaves_drops_the_messages_at_once() {
         let (messages, dropped) = endless();
-        let mut read = end_unread(messages, Duration::from_secs(3600), Arc::default());
+        let mut read = end_unread(messages, Duration::from_secs(3600), Arc::default(), None);
         read.next().await.unwrap().unwrap();
         drop(read);
         assert!(dropped.load(SeqCst));

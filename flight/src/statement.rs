@@ -7,6 +7,8 @@
 //!
 //! A client may ask for tickets that it can fetch again (`terrace-tickets: keep`). Such a ticket holds a statement that reads the table versions
 //! of its planning each time ([`Statement::pinned`]); queries of which the engine cannot promise the same rows have tickets for one fetch still.
+//! It may also ask for several endpoints (`terrace-endpoints`), which share the rows of one execution ([`SharedRows`]). A result that comes in
+//! an order, or can be fetched again, has one.
 
 use std::sync::{Arc, LazyLock};
 
@@ -26,7 +28,8 @@ use tonic::Status;
 
 use crate::{
     encode::{Delivery, encode},
-    engine::{BatchStream, QueryResult, Statement, StatementId, TransactionId},
+    endpoints::SharedRows,
+    engine::{BatchStream, EngineError, QueryResult, Statement, StatementId, TransactionId},
     error,
     kept::{Charge, statement_bytes},
     metrics::Observation,
@@ -39,13 +42,20 @@ use crate::{
 /// A planned query that waits to be fetched, perhaps again.
 #[derive(Clone)]
 pub(crate) struct PendingQuery {
-    pub(crate) statement: Arc<dyn Statement>,
-    /// The query runs once per row of these.
-    pub(crate) parameters: Option<RecordBatch>,
+    pub(crate) rows: PendingRows,
     /// The schema that the client was told.
     pub(crate) wire: SchemaRef,
     /// What the session is charged for the plan and the parameters.
     pub(crate) charges: Vec<Arc<Charge>>,
+}
+
+/// The rows that a fetch sends.
+#[derive(Clone)]
+pub(crate) enum PendingRows {
+    /// Those of an execution of its own; with parameters, of one per row of these.
+    Own { statement: Arc<dyn Statement>, parameters: Option<RecordBatch> },
+    /// A part of those that all endpoints share.
+    Shared(Arc<SharedRows>),
 }
 
 impl PendingQuery {
@@ -53,14 +63,25 @@ impl PendingQuery {
     pub(crate) fn frees_memory(&self) -> bool {
         self.charges.iter().any(|charge| !charge.is_pinned())
     }
+
+    /// The rows that its endpoints share, where there are several.
+    pub(crate) fn shared(&self) -> Option<Arc<SharedRows>> {
+        match &self.rows {
+            PendingRows::Own { .. } => None,
+            PendingRows::Shared(rows) => Some(rows.clone()),
+        }
+    }
 }
 
-/// The schema and the ticket of a planned statement.
+/// The schema and the tickets of a planned statement.
 pub(crate) struct PlannedStatement {
     pub(crate) schema: SchemaRef,
-    pub(crate) ticket: Vec<u8>,
+    /// One for each endpoint.
+    pub(crate) tickets: Vec<Vec<u8>>,
     /// Until when the ticket can be fetched again, in microseconds of Unix time; `None`: it is fetched once.
     pub(crate) expires_unix_us: Option<u64>,
+    /// Whether the rows come in the order of ORDER BY.
+    pub(crate) is_ordered: bool,
 }
 
 /// Schema of the answer to a statement that changes data, where the client expects rows.
@@ -119,7 +140,8 @@ pub(crate) async fn plan(
         let rows = statement.update(parameters).await?;
         let handle = format!("{COUNT_PREFIX}{rows}");
         let ticket = TicketStatementQuery { statement_handle: handle.into() }.as_any().encode_to_vec();
-        return Ok(PlannedStatement { schema: COUNT_SCHEMA.clone(), ticket, expires_unix_us: None });
+        let schema = COUNT_SCHEMA.clone();
+        return Ok(PlannedStatement { schema, tickets: vec![ticket], expires_unix_us: None, is_ordered: false });
     }
     let pinned = if call.keeps_tickets { statement.pinned().await? } else { None };
     let uses = if pinned.is_some() { Uses::Many } else { Uses::One };
@@ -129,9 +151,18 @@ pub(crate) async fn plan(
         _ => statement.info().dataset_schema.clone(),
     };
     let wire = wire_schema(&schema, call.views);
-    let query = PendingQuery { statement, parameters, wire: wire.clone(), charges };
-    let Issued { ticket, expires_unix_us } = core.tickets.issue(&call.session, query, uses);
-    Ok(PlannedStatement { schema: wire, ticket, expires_unix_us })
+    let is_ordered = statement.info().is_ordered;
+    let endpoints = if is_ordered || uses == Uses::Many { 1 } else { call.endpoints };
+    let rows = match endpoints {
+        1 => PendingRows::Own { statement, parameters },
+        _ => {
+            let (batches, id) = executions(statement, parameters);
+            PendingRows::Shared(SharedRows::new(batches, id))
+        }
+    };
+    let query = PendingQuery { rows, wire: wire.clone(), charges };
+    let Issued { tickets, expires_unix_us } = core.tickets.issue(&call.session, query, uses, endpoints);
+    Ok(PlannedStatement { schema: wire, tickets, expires_unix_us, is_ordered })
 }
 
 /// Runs a statement that changes data and returns the number of rows.
@@ -171,44 +202,53 @@ pub(crate) async fn fetch(
         return Err(Status::invalid_argument("this server did not issue the ticket"));
     }
     let query = core.tickets.take(handle, &call.session)?;
-    let started = start(query.statement, query.parameters).await;
+    let shared = query.shared();
+    let started = start(query.rows).await;
     let (batches, id) = observation.note(started)?;
-    let running = core.tickets.run(handle.to_owned(), &call.session, id);
+    let running = core.tickets.run(handle, &call.session, id);
     let messages = encode(query.wire, batches, delivery, observation, Some(running));
     Ok(match core.options.stall_timeout {
-        Some(timeout) => end_unread(messages, timeout, core.metrics.clone()),
+        Some(timeout) => end_unread(messages, timeout, core.metrics.clone(), shared),
         None => messages,
     })
 }
 
-/// Starts a query; with several rows of parameters it runs once per row, one after the other.
-async fn start(
+/// Starts a query, unless its rows are shared. Returns the rows and the name of the statement.
+async fn start(rows: PendingRows) -> Result<(BatchStream, Arc<Mutex<StatementId>>), Status> {
+    let (statement, parameters) = match rows {
+        PendingRows::Own { statement, parameters } => (statement, parameters),
+        PendingRows::Shared(rows) => return Ok((rows.open().boxed(), rows.statement())),
+    };
+    if parameters.as_ref().is_some_and(|rows| rows.num_rows() != 1) {
+        return Ok(executions(statement, parameters));
+    }
+    let QueryResult { id, batches, .. } = statement.query(parameters).await?;
+    Ok((batches, Arc::new(Mutex::new(id))))
+}
+
+/// The rows of a query that starts when they are asked for; with parameters it runs once per row of these, one after the other. The
+/// statement has a name while it runs.
+fn executions(
     statement: Arc<dyn Statement>,
     parameters: Option<RecordBatch>,
-) -> Result<(BatchStream, Arc<Mutex<StatementId>>), Status> {
-    let rows = match parameters {
-        Some(rows) if rows.num_rows() != 1 => rows,
-        one_or_none => {
-            let QueryResult { id, batches, .. } = statement.query(one_or_none).await?;
-            return Ok((batches, Arc::new(Mutex::new(id))));
-        }
-    };
+) -> (BatchStream, Arc<Mutex<StatementId>>) {
     let id = Arc::new(Mutex::new(StatementId(String::new())));
     let current = id.clone();
-    let batches = stream::iter(0..rows.num_rows())
+    let runs = parameters.as_ref().map_or(1, RecordBatch::num_rows);
+    let batches = stream::iter(0..runs)
         .then(move |row| {
             let statement = statement.clone();
             let current = current.clone();
-            let row = rows.slice(row, 1);
+            let parameters = parameters.as_ref().map(|rows| rows.slice(row, 1));
             async move {
-                let result = statement.query(Some(row)).await?;
+                let result = statement.query(parameters).await?;
                 *current.lock() = result.id;
-                Ok(result.batches)
+                Ok::<_, EngineError>(result.batches)
             }
         })
         .try_flatten()
         .boxed();
-    Ok((batches, id))
+    (batches, id)
 }
 
 fn one_column(schema: SchemaRef, column: ArrayRef) -> Result<BatchStream, Status> {

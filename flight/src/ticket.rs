@@ -2,7 +2,8 @@
 //!
 //! A ticket carries no SQL, only a name of 256 random bits, and is fetched once by the user it was made for, or as often as that one
 //! wants until it expires, where the query has the same rows each time; its session may renew it then. On another connection the user may
-//! fetch it too, but not by a token that may do less than the session that planned the query ([`Principal::covers`]). The table
+//! fetch it too, but not by a token that may do less than the session that planned the query ([`Principal::covers`]). A query with several
+//! endpoints has a ticket for each of them, the name with a number, but is one entry, which is cancelled, dropped and expires as a whole. The table
 //! is bounded in number and in bytes; tickets that are not fetched in time expire, a session that keeps too many bytes loses its
 //! oldest ones and, where the table is full, the user with the most tickets does. Those that were fetched already make room
 //! first. While the rows of a ticket are sent, it can be used to cancel them.
@@ -24,6 +25,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::{
+    endpoints::SharedRows,
     engine::{Principal, SessionId, StatementId},
     kept::{Charge, Full, Kept},
     session::Session,
@@ -39,17 +41,17 @@ const MOST_LIVES: u32 = 24;
 /// How often a ticket can be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Uses {
-    /// Once.
+    /// Once through each endpoint.
     One,
     /// As often as its client wants until it expires.
     Many,
 }
 
-/// A ticket for a client.
+/// The tickets of a query for a client.
 pub(crate) struct Issued {
-    /// The bytes of the Flight ticket.
-    pub(crate) ticket: Vec<u8>,
-    /// Until when it can be fetched again, in microseconds of Unix time; `None`: it is fetched once.
+    /// The bytes of the Flight tickets, one for each endpoint.
+    pub(crate) tickets: Vec<Vec<u8>>,
+    /// Until when they can be fetched again, in microseconds of Unix time; `None`: they are fetched once.
     pub(crate) expires_unix_us: Option<u64>,
 }
 
@@ -59,6 +61,8 @@ struct Pending {
     principal: Principal,
     query: PendingQuery,
     uses: Uses,
+    /// Numbers of the endpoints that can be fetched.
+    endpoints: Vec<usize>,
     was_fetched: bool,
     /// Past this time it is not renewed.
     last_renewal: Instant,
@@ -80,16 +84,19 @@ pub(crate) struct Running {
 
 /// What a ticket that is to be cancelled stood for; nothing for one that finished, expired, or never existed.
 pub(crate) struct CancelTarget {
-    /// The query waited to be fetched; its ticket has been removed.
+    /// The query waited to be fetched; its tickets have been removed.
     pub(crate) was_removed: bool,
     /// Its runs that have not ended.
     pub(crate) running: Vec<Running>,
+    /// The rows that its endpoints share: one may have started the statement, which has no name yet.
+    pub(crate) shared: Option<Arc<SharedRows>>,
 }
 
 #[derive(Default)]
 struct Table {
+    /// Queries by name.
     pending: HashMap<String, Pending>,
-    /// Runs by handle; several where a ticket is fetched again before its rows have been sent.
+    /// Runs by name; several where a ticket is fetched again before its rows have been sent, and of several endpoints.
     running: HashMap<String, Vec<Running>>,
     next_sweep: Option<Instant>,
     issued: u64,
@@ -200,9 +207,9 @@ impl Tickets {
         !expired.is_empty()
     }
 
-    /// Keeps a query for later fetches.
-    pub(crate) fn issue(&self, session: &Session, query: PendingQuery, uses: Uses) -> Issued {
-        let handle = random_secret();
+    /// Keeps a query for later fetches through so many endpoints.
+    pub(crate) fn issue(&self, session: &Session, query: PendingQuery, uses: Uses, endpoints: usize) -> Issued {
+        let name = random_secret();
         let now = Instant::now();
         let expires = now + self.ttl;
         let mut expired = Vec::new();
@@ -220,17 +227,19 @@ impl Tickets {
             principal: session.principal.clone(),
             query,
             uses,
+            endpoints: (0..endpoints).collect(),
             was_fetched: false,
             last_renewal: now + self.ttl * (MOST_LIVES - 1),
             expires,
         };
-        table.pending.insert(handle.clone(), pending);
+        table.pending.insert(name.clone(), pending);
         drop(table);
         // Without the lock: a plan may be large.
         drop((dropped, expired));
-        let ticket = TicketStatementQuery { statement_handle: handle.into() }.as_any().encode_to_vec();
+        let handles = (0..endpoints).map(|number| if number == 0 { name.clone() } else { format!("{name}/{number}") });
+        let ticket = |handle: String| TicketStatementQuery { statement_handle: handle.into() }.as_any().encode_to_vec();
         let expires_unix_us = (uses == Uses::Many).then(|| self.unix_us(expires));
-        Issued { ticket, expires_unix_us }
+        Issued { tickets: handles.map(ticket).collect(), expires_unix_us }
     }
 
     /// Lets a ticket that can be fetched again live for the time to live from now on. Returns when it expires then, in
@@ -238,8 +247,9 @@ impl Tickets {
     pub(crate) fn renew(&self, handle: &str, session: &Session) -> Result<u64, Status> {
         let now = Instant::now();
         let mut table = self.table.lock();
-        let own = table.pending.get_mut(handle).filter(|p| p.session == session.id && p.expires > now);
-        let pending = own.ok_or_else(unknown)?;
+        let Place { query, endpoint } = Place::new(handle);
+        let own = table.pending.get_mut(query).filter(|p| p.session == session.id && p.expires > now);
+        let pending = own.filter(|p| p.endpoints.contains(&endpoint)).ok_or_else(unknown)?;
         if pending.uses == Uses::One {
             return Err(Status::invalid_argument(
                 "the ticket is for one fetch and has no expiration time: only tickets of calls with the header \
@@ -253,30 +263,33 @@ impl Tickets {
         Ok(self.unix_us(expires))
     }
 
-    /// The query of a ticket, which is removed unless it can be fetched again. Fails for all who may not do what the session may
-    /// that the ticket was made for.
+    /// The query of a ticket, which is removed when all of its endpoints were fetched, unless it can be fetched again. Fails for all who
+    /// may not do what the session may that the ticket was made for.
     pub(crate) fn take(&self, handle: &str, session: &Session) -> Result<PendingQuery, Status> {
+        let Place { query, endpoint } = Place::new(handle);
         let mut table = self.table.lock();
         let now = Instant::now();
-        let may_fetch = |pending: &Pending| session.principal.covers(&pending.principal) && pending.expires > now;
-        let lasting = table.pending.get_mut(handle).filter(|pending| pending.uses == Uses::Many);
-        if let Some(pending) = lasting.filter(|pending| may_fetch(pending)) {
+        if !table.pending.contains_key(query) && table.dropped.iter().any(|dropped| dropped == query) {
+            return Err(Status::not_found(
+                "the ticket was dropped before it was fetched, or fetched again, because too many planned queries were kept: \
+                 fetch the rows of a query before planning more, and run this query again",
+            ));
+        }
+        let pending = table.pending.get_mut(query).filter(|pending| pending.expires > now);
+        let own = pending.filter(|pending| session.principal.covers(&pending.principal));
+        let pending = own.ok_or_else(unknown)?;
+        let place = pending.endpoints.iter().position(|number| *number == endpoint).ok_or_else(unknown)?;
+        if pending.uses == Uses::Many {
             pending.was_fetched = true;
             return Ok(pending.query.clone());
         }
-        match table.pending.get(handle) {
-            Some(pending) if pending.uses == Uses::One && may_fetch(pending) => {}
-            None if table.dropped.iter().any(|dropped| dropped == handle) => {
-                return Err(Status::not_found(
-                    "the ticket was dropped before it was fetched, or fetched again, because too many planned queries were kept: \
-                     fetch the rows of a query before planning more, and run this query again",
-                ));
-            }
-            _ => return Err(unknown()),
+        pending.endpoints.swap_remove(place);
+        if !pending.endpoints.is_empty() {
+            return Ok(pending.query.clone());
         }
         table
             .pending
-            .remove(handle)
+            .remove(query)
             .map(|pending| pending.query)
             .ok_or_else(|| Status::internal("a ticket disappeared while it was being fetched"))
     }
@@ -284,30 +297,33 @@ impl Tickets {
     /// Registers a running query, so that it can be cancelled, until the guard is dropped.
     pub(crate) fn run(
         self: &Arc<Self>,
-        handle: String,
+        handle: &str,
         caller: &Session,
         statement: Arc<Mutex<StatementId>>,
     ) -> RunningGuard {
+        let name = Place::new(handle).query.to_owned();
         let mut table = self.table.lock();
         table.started += 1;
         let number = table.started;
         let running = Running { principal: caller.principal.clone(), number, statement };
-        table.running.entry(handle.clone()).or_default().push(running);
+        table.running.entry(name.clone()).or_default().push(running);
         drop(table);
-        RunningGuard { tickets: self.clone(), handle, number }
+        RunningGuard { tickets: self.clone(), name, number }
     }
 
-    /// Finds the query to cancel by its handle: one of the same user, unless a token takes more away, or of another for those who may
-    /// cancel all. Removes the own ticket, so that it is not fetched any more.
+    /// Finds the query to cancel by a handle: one of the same user, unless a token takes more away, or of another for those who may
+    /// cancel all. Removes the own tickets, so that they are not fetched any more.
     pub(crate) fn cancel(&self, handle: &str, session: &Session, may_cancel_all: impl Fn() -> bool) -> CancelTarget {
         let caller = &session.principal;
         let mut table = self.table.lock();
-        let is_own = table.pending.get(handle).is_some_and(|pending| caller.covers(&pending.principal));
-        let removed = if is_own { table.pending.remove(handle) } else { None };
-        let runs = table.running.get(handle).map(Vec::as_slice).unwrap_or_default();
+        let name = Place::new(handle).query;
+        let is_own = table.pending.get(name).is_some_and(|pending| caller.covers(&pending.principal));
+        let removed = if is_own { table.pending.remove(name) } else { None };
+        let runs = table.running.get(name).map(Vec::as_slice).unwrap_or_default();
         let running = runs.iter().filter(|run| caller.covers(&run.principal) || may_cancel_all()).cloned().collect();
         drop(table);
-        CancelTarget { was_removed: removed.is_some(), running }
+        let shared = removed.as_ref().and_then(|pending| pending.query.shared());
+        CancelTarget { was_removed: removed.is_some(), running, shared }
     }
 
     /// Drops the tickets that a session has not fetched.
@@ -328,17 +344,34 @@ impl Tickets {
 /// Forgets a running query when dropped.
 pub(crate) struct RunningGuard {
     tickets: Arc<Tickets>,
-    handle: String,
+    name: String,
     number: u64,
 }
 
 impl Drop for RunningGuard {
     fn drop(&mut self) {
         let mut table = self.tickets.table.lock();
-        let Some(runs) = table.running.get_mut(&self.handle) else { return };
+        let Some(runs) = table.running.get_mut(&self.name) else { return };
         runs.retain(|run| run.number != self.number);
         if runs.is_empty() {
-            table.running.remove(&self.handle);
+            table.running.remove(&self.name);
+        }
+    }
+}
+
+/// The place of rows that a handle names.
+struct Place<'a> {
+    /// Name of the query.
+    query: &'a str,
+    /// Number of the endpoint.
+    endpoint: usize,
+}
+
+impl<'a> Place<'a> {
+    fn new(handle: &'a str) -> Self {
+        match handle.split_once('/') {
+            Some((query, number)) => Self { query, endpoint: number.parse().unwrap_or(usize::MAX) },
+            None => Self { query: handle, endpoint: 0 },
         }
     }
 }

@@ -103,6 +103,7 @@ impl flight::Engine for FlightEngine {
                 dataset_schema: if prepared.is_update() { Schema::empty().into() } else { prepared.dataset_schema() },
                 parameter_schema: prepared.parameter_schema(),
                 is_update: prepared.is_update(),
+                is_ordered: prepared.is_ordered(),
             };
             Ok(Arc::new(FlightStatement { prepared, info }) as Arc<dyn flight::Statement>)
         })

@@ -2,8 +2,8 @@
 //!
 //! `rows N`, `empty`, `odd types`, `endless`, `half` (fails after one batch), `echo` (returns its two parameters),
 //! `insert` (one row, or one per row of parameters), `slow insert`, `no KIND` (fails to plan), `busy` (fails to plan
-//! for now). Text after the number of `rows N` makes the statement long: `rows 3 and more` has three rows. `rows N` and
-//! `endless` have the same rows each time.
+//! for now). Text after the number of `rows N` makes the statement long: `rows 3 and more` has three rows, and `in order` at the
+//! end stands for ORDER BY. `rows N` and `endless` have the same rows each time.
 
 use std::{
     collections::HashMap,
@@ -144,7 +144,8 @@ impl Engine for FakeEngine {
                 }
                 _ => return Err(plan_error(sql)),
             };
-            let info = StatementInfo { dataset_schema, parameter_schema, is_update };
+            let is_ordered = sql.ends_with("in order");
+            let info = StatementInfo { dataset_schema, parameter_schema, is_update, is_ordered };
             Ok(Arc::new(FakeStatement { sql: sql.into(), info, counters: self.counters.clone() }) as Arc<dyn Statement>)
         })
     }

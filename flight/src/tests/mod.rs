@@ -2,6 +2,7 @@
 //!
 //! Each test starts its own server, talks to it with the client of `arrow-flight`, and checks one promise.
 //!
+//! - [`endpoints`]: results with several endpoints
 //! - [`fake`]: an engine in memory
 //! - [`fuzz`]: any bytes as messages and as calls
 //! - [`limits`]: memory that sessions keep, clients that do not read, when to try again
@@ -14,6 +15,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod endpoints;
 mod fake;
 mod fuzz;
 mod limits;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, WriteOp};
+use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp};
 
 use crate::error::Result;
 
@@ -42,6 +42,19 @@ fn rows_as_stored(plan: LogicalPlan) -> Result<LogicalPlan> {
     let columns: Vec<_> = columns.collect();
     dml.input = Arc::new(LogicalPlanBuilder::from(Arc::unwrap_or_clone(dml.input)).project(columns)?.build()?);
     Ok(LogicalPlan::Dml(dml))
+}
+
+/// Whether the rows of a query come in an order that its text gives: that of its own ORDER BY, not that of a subquery.
+pub(super) fn has_order(plan: &LogicalPlan) -> bool {
+    let mut plan = plan;
+    loop {
+        plan = match plan {
+            LogicalPlan::Projection(projection) => projection.input.as_ref(),
+            LogicalPlan::Limit(limit) => limit.input.as_ref(),
+            LogicalPlan::Distinct(Distinct::On(distinct)) => return distinct.sort_expr.is_some(),
+            other => return matches!(other, LogicalPlan::Sort(_)),
+        };
+    }
 }
 
 /// Returns the columns of a query's result; where parameters are not bound yet, with their inferred types.

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use terrace_sql::command::Action;
 use terrace_sql::{Command, StatementKind, parse};
 
-use super::analysis::result_schema;
+use super::analysis::{has_order, result_schema};
 use super::catalog::Snapshot;
 use super::change::ChangeTarget;
 use super::execute::{Execute, Outline, Planning};
@@ -40,6 +40,7 @@ pub struct Prepared {
     command: Arc<Command>,
     dataset_schema: SchemaRef,
     parameters: SchemaRef,
+    is_ordered: bool,
     /// The latest plan with the session's number of changes of options that it was made with; `None` for statements without a
     /// plan, and after one that was made in a transaction.
     planned: Mutex<Option<(u64, Planned)>>,
@@ -228,12 +229,24 @@ impl Prepared {
             Outline::Plan(_) | Outline::Count => nothing(),
         };
         let planned = outline.plan();
+        let is_ordered = planned.as_ref().is_some_and(|planned| has_order(&planned.plan));
         let parameters = planned.as_ref().map_or_else(|| Ok(nothing()), |planned| parameter_schema(&planned.plan))?;
         // A plan on a transaction's snapshot is not cached, or the statement would pin the snapshot beyond its end.
         let planned = planned.filter(|planned| !planned.snapshot.in_transaction()).map(|planned| (settings, planned));
         let (command, planned) = (Arc::new(command), Mutex::new(planned));
         let touched = Arc::default();
-        Ok(Self { session, transaction, sql, command, dataset_schema, parameters, planned, pinned: None, touched })
+        Ok(Self {
+            session,
+            transaction,
+            sql,
+            command,
+            dataset_schema,
+            parameters,
+            is_ordered,
+            planned,
+            pinned: None,
+            touched,
+        })
     }
 
     fn from_cache(session: Arc<Session>, sql: Arc<str>, settings: u64, query: CachedQuery) -> Self {
@@ -243,9 +256,18 @@ impl Prepared {
             touched.note_named(&command, &session.default_schema());
             touched.note_read(&planned.snapshot.readings());
         }
-        let planned = Mutex::new(Some((settings, planned)));
-        let (transaction, pinned) = (None, None);
-        Self { session, transaction, sql, command, dataset_schema, parameters, planned, pinned, touched }
+        Self {
+            session,
+            transaction: None,
+            sql,
+            command,
+            dataset_schema,
+            parameters,
+            is_ordered: has_order(&planned.plan),
+            planned: Mutex::new(Some((settings, planned))),
+            pinned: None,
+            touched,
+        }
     }
 
     /// The same query on the present versions of its tables: each of its executions has the same rows, whatever is
@@ -277,6 +299,7 @@ impl Prepared {
             command: Arc::clone(&self.command),
             dataset_schema: self.dataset_schema(),
             parameters: self.parameter_schema(),
+            is_ordered: self.is_ordered,
             planned: Mutex::default(),
             pinned: Some(planned),
             touched: Arc::clone(&self.touched),
@@ -324,6 +347,11 @@ impl Prepared {
     /// True for statements that return a count instead of rows.
     pub fn is_update(&self) -> bool {
         !self.command.returns_rows
+    }
+
+    /// True for a query whose rows come in an order that its text gives (ORDER BY).
+    pub fn is_ordered(&self) -> bool {
+        self.is_ordered
     }
 
     /// Kind of the statement.

@@ -148,3 +148,30 @@ async fn recursion_without_end_counts_against_the_time_limit() {
     let endless = "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n FROM r) SELECT count(*) FROM r";
     server.fails(endless, ErrorKind::DeadlineExceeded, "longer than").await;
 }
+
+#[tokio::test]
+async fn a_query_has_the_order_of_its_own_order_by() {
+    let server = Server::new();
+    server.run("CREATE TABLE t (k BIGINT, v BIGINT)").await.unwrap();
+    for (sql, is_ordered) in [
+        ("SELECT k FROM t ORDER BY k", true),
+        ("SELECT v FROM t ORDER BY k DESC LIMIT 5 OFFSET 1", true),
+        ("SELECT DISTINCT v FROM t ORDER BY v", true),
+        ("SELECT DISTINCT ON (v) k, v FROM t ORDER BY v, k", true),
+        ("SELECT k FROM t UNION ALL SELECT v FROM t ORDER BY 1", true),
+        ("WITH s AS (SELECT k FROM t) SELECT k FROM s ORDER BY k", true),
+        ("SELECT k FROM t", false),
+        ("SELECT DISTINCT ON (v) k, v FROM t", false),
+        ("SELECT k FROM t LIMIT 5", false),
+        ("SELECT count(*) FROM (SELECT k FROM t ORDER BY k LIMIT 5)", false),
+        ("SELECT k FROM (SELECT k FROM t ORDER BY k) s", false),
+        ("SELECT row_number() OVER (ORDER BY k) FROM t", false),
+        ("INSERT INTO t SELECT k, v FROM t ORDER BY k", false),
+        ("EXPLAIN SELECT k FROM t ORDER BY k", false),
+    ] {
+        // The second time the plan may come from the cache.
+        for _ in 0..2 {
+            assert_eq!(server.session.prepare(sql).await.unwrap().is_ordered(), is_ordered, "{sql}");
+        }
+    }
+}
