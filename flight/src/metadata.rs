@@ -83,7 +83,9 @@ pub(crate) async fn batch(core: &Core, call: &Call, command: Command) -> Result<
         Command::CommandGetDbSchemas(c) => schemas(core, call, c).await,
         Command::CommandGetTables(c) => tables(core, call, c).await,
         Command::CommandGetTableTypes(c) => table_types(c),
-        Command::CommandGetSqlInfo(c) => sql_info(core.engine.as_ref(), &c.info).map_err(error::encoding),
+        Command::CommandGetSqlInfo(c) => {
+            sql_info(core.engine.as_ref(), &core.options, &c.info).map_err(error::encoding)
+        }
         Command::CommandGetXdbcTypeInfo(c) => xdbc(c.data_type),
         Command::CommandGetPrimaryKeys(c) => primary_keys(core, call, c).await,
         Command::CommandGetExportedKeys(_)

@@ -1,8 +1,8 @@
 //! The server's capabilities, the answer to `CommandGetSqlInfo`.
 //!
 //! JDBC reads a missing entry as null and fails on it, so every code that its `DatabaseMetaData` asks for is here. A
-//! limit of zero means "none known". What the engine alone knows it says itself ([`Engine`]); `tests/python/test_sql_info.py` holds the
-//! others against a server.
+//! limit of zero means "none known". What the engine alone knows it says itself ([`Engine`]), and some depend on the options of the service;
+//! `tests/python/test_sql_info.py` holds the others against a server.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,10 +12,17 @@ use arrow_flight::sql::{
     SqlSupportedTransaction, metadata::SqlInfoDataBuilder,
 };
 
-use crate::engine::{Engine, Timeouts};
+use crate::{
+    engine::{Engine, Timeouts},
+    options::FlightOptions,
+};
 
 /// The rows for the `wanted` codes; all rows when it is empty.
-pub(crate) fn sql_info(engine: &dyn Engine, wanted: &[u32]) -> Result<RecordBatch, ArrowError> {
+pub(crate) fn sql_info(
+    engine: &dyn Engine,
+    options: &FlightOptions,
+    wanted: &[u32],
+) -> Result<RecordBatch, ArrowError> {
     let mut builder = SqlInfoDataBuilder::new();
     let (name, version) = engine.product();
     let Timeouts { statement, transaction } = engine.timeouts();
@@ -33,6 +40,11 @@ pub(crate) fn sql_info(engine: &dyn Engine, wanted: &[u32]) -> Result<RecordBatc
     for (code, values) in lists() {
         builder.append(code, values);
     }
+    // Lists show a table to whoever has any right on its rows.
+    let is_open = options.users.as_ref().is_none_or(|users| users.is_open());
+    builder.append(SqlInfo::SqlAllTablesAreSelectable, is_open);
+    let most_statements = i64::try_from(options.max_prepared_per_session).unwrap_or(i64::MAX);
+    builder.append(SqlInfo::SqlMaxStatements, most_statements);
     for code in UNLIMITED {
         builder.append(*code, 0_i64);
     }
@@ -114,7 +126,6 @@ fn grammar() -> Vec<(SqlInfo, Value)> {
         (SqlIdentifierCase, lower.into()),
         (SqlIdentifierQuoteChar, "\"".into()),
         (SqlQuotedIdentifierCase, exact.into()),
-        (SqlAllTablesAreSelectable, true.into()),
         (SqlNullOrdering, (NullOrdering::SqlNullsSortedHigh as i32).into()),
         (SqlSearchStringEscape, "\\".into()),
         (SqlExtraNameCharacters, "$".into()),
@@ -228,7 +239,6 @@ const UNLIMITED: &[SqlInfo] = &[
     SqlInfo::SqlMaxCatalogNameLength,
     SqlInfo::SqlMaxRowSize,
     SqlInfo::SqlMaxStatementLength,
-    SqlInfo::SqlMaxStatements,
     SqlInfo::SqlMaxTableNameLength,
     SqlInfo::SqlMaxTablesInSelect,
     SqlInfo::SqlMaxUsernameLength,

@@ -2,7 +2,7 @@
 
 use arrow::{
     array::{Array, AsArray, RecordBatch},
-    datatypes::{Int32Type, Schema, UInt32Type},
+    datatypes::{Int32Type, Int64Type, Schema, UInt32Type},
 };
 use arrow_flight::{
     IpcMessage,
@@ -133,6 +133,14 @@ async fn server_information_tells_the_truth() {
     let values = answer[0].column(1).as_union();
     let timeouts = [0, 1].map(|row| values.value(row).as_primitive::<Int32Type>().value(0));
     assert_eq!(timeouts, [1500, 0], "as the engine has them");
+
+    let wanted = vec![SqlInfo::SqlAllTablesAreSelectable, SqlInfo::SqlMaxStatements];
+    let info = client.get_sql_info(wanted).await.unwrap();
+    let answer = fetch(&mut client, info).await.unwrap();
+    let values = answer[0].column(1).as_union();
+    let (selectable, statements) = (values.value(0), values.value(1));
+    assert!(selectable.as_boolean().value(0), "the service is open");
+    assert_eq!(statements.as_primitive::<Int64Type>().value(0), 1_000, "of a session");
 
     let info = client.get_sql_info(vec![]).await.unwrap();
     let all = fetch(&mut client, info).await.unwrap();
