@@ -1,10 +1,12 @@
 """Metadata as drivers ask for it."""
 
 import pyarrow as pa
+import pyarrow.flight as flight
 import pytest
 from adbc_driver_manager import AdbcConnection
 
 from helpers import error_of, execute
+from messages import command, field
 
 
 @pytest.fixture
@@ -54,6 +56,53 @@ def test_table_filters(connection, orders):
     assert orders not in names(table_types_filter=["VIEW"])
     assert orders not in names(db_schema_filter="system")
     assert "tiers" in names(db_schema_filter="system")
+
+
+def test_filters_of_catalogs_and_columns(connection, orders):
+    def columns(**filters):
+        objects = connection.adbc_get_objects(depth="all", table_name_filter=orders, **filters).read_all().to_pylist()
+        return [
+            column["column_name"]
+            for catalog in objects
+            for schema in catalog["catalog_db_schemas"] or []
+            for table in schema["db_schema_tables"] or []
+            for column in table["table_columns"] or []
+        ]
+
+    assert columns(catalog_filter="terrace") == columns(db_schema_filter="publ_c") == ["id", "name", "price"]
+    assert columns(catalog_filter="other") == columns(db_schema_filter="publi") == []
+    assert columns(column_name_filter="%r%") == ["price"]
+
+
+def test_filters_as_the_protocol_has_them(uri, cursor, table):
+    def answer(name, *fields):
+        with flight.connect(uri) as client:
+            [endpoint] = client.get_flight_info(command(name, b"".join(fields))).endpoints
+            return client.do_get(endpoint.ticket).read_all()
+
+    def tables(*fields):
+        return answer("CommandGetTables", *fields)["table_name"].to_pylist()
+
+    def schemas(*fields):
+        return answer("CommandGetDbSchemas", *fields)["db_schema_name"].to_pylist()
+
+    def key(*fields):
+        return answer("CommandGetPrimaryKeys", *fields)["column_name"].to_pylist()
+
+    execute(cursor, f"CREATE TABLE {table} (k BIGINT PRIMARY KEY)")
+    name = field(3, table.encode())
+    catalog, schema = field(1, b"terrace"), field(2, b"public")
+    assert tables(catalog, schema, name, field(4, b"VIEW"), field(4, b"TABLE")) == [table]
+    assert tables(field(3, table.replace("_", "\\_").encode())) == [table], "an escaped character stands for itself"
+    # The empty name is for what has no catalog, and a catalog is no pattern.
+    for other in [field(1, b""), field(1, b"terr%"), field(2, b""), field(2, b"PUBLIC"), field(4, b"VIEW")]:
+        assert tables(other, name) == []
+    assert tables(field(3, table.replace("_", "\\%").encode())) == []
+    assert schemas(field(2, b"publ_c")) == ["public"] and schemas(field(1, b"")) == []
+    assert "system" in schemas(catalog, field(2, b"%"))
+    assert key(catalog, schema, name) == key(name) == ["k"]
+    for other in [field(1, b""), field(2, b""), field(2, b"publ_c")]:
+        assert key(other, name) == []
 
 
 def test_the_schema_of_a_table(connection, orders):

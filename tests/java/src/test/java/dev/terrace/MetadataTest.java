@@ -67,6 +67,17 @@ class MetadataTest {
   }
 
   @Test
+  void patternsAndCatalogsNarrowTheSearch() throws SQLException {
+    String escaped = table.replace("_", metadata.getSearchStringEscape() + "_");
+    String[] tables = {"TABLE"};
+    assertEquals(List.of(table), column(metadata.getTables("terrace", "publ_c", escaped, tables), "TABLE_NAME"));
+    assertTrue(column(metadata.getTables("other", null, table, tables), "TABLE_NAME").isEmpty());
+    assertTrue(column(metadata.getTables(null, "system", table, tables), "TABLE_NAME").isEmpty());
+    assertEquals(List.of("public"), column(metadata.getSchemas("terrace", "publ%"), "TABLE_SCHEM"));
+    assertEquals(List.of("price"), column(metadata.getColumns("terrace", "public", table, "pr%"), "COLUMN_NAME"));
+  }
+
+  @Test
   void columnsOfATable() throws SQLException {
     try (ResultSet rows = metadata.getColumns(null, null, table, null)) {
       assertTrue(rows.next());
