@@ -79,6 +79,23 @@ impl Authority {
         self.is_unlimited() || self.may(right, &Securable::Table(name.clone()))
     }
 
+    /// Whether the right is held on a column of a table, or on all of the table.
+    pub fn may_on_column(&self, right: Right, name: &TableName, column: &str) -> bool {
+        self.may_on_table(right, name) || self.may_on_columns(right, name, Some(column))
+    }
+
+    /// Whether the right is held on some column of a table, beside rights on all of it.
+    pub fn may_on_some_column(&self, right: Right, name: &TableName) -> bool {
+        self.may_on_columns(right, name, None)
+    }
+
+    fn may_on_columns(&self, right: Right, name: &TableName, column: Option<&str>) -> bool {
+        let Some(limited) = &self.limits else { return false };
+        let table = Securable::Table(name.clone());
+        limited.grants.grants_on_column(&table, column, &limited.holders, right)
+            && self.scope.as_ref().is_none_or(|scope| scope.rights_on(&table).contains(&right))
+    }
+
     /// Whether the right is held on the server.
     pub fn may_on_server(&self, right: Right) -> bool {
         self.is_unlimited() || self.may(right, &Securable::Server)
@@ -96,7 +113,10 @@ impl Authority {
 
     /// Whether lists show a table: some right on its rows is held.
     pub fn sees_table(&self, name: &TableName) -> bool {
-        self.is_unlimited() || self.may_any(&Securable::Table(name.clone()), Right::is_on_rows)
+        let mut on_columns = Right::ALL.into_iter().filter(|right| right.is_on_columns());
+        self.is_unlimited()
+            || self.may_any(&Securable::Table(name.clone()), Right::is_on_rows)
+            || on_columns.any(|right| self.may_on_some_column(right, name))
     }
 
     /// Whether figures of a table are shown: its rows may be read, or all may be watched.
@@ -114,7 +134,10 @@ impl Authority {
         let granted = granted.map(|(object, _)| object).take_while(|object| object.schema() == Some(schema));
         let scoped = self.scope.iter().flat_map(|scope| scope.objects());
         let scoped = scoped.filter(|object| object.schema() == Some(schema));
-        granted.chain(scoped).any(|object| self.may_any(object, |_| true))
+        granted.chain(scoped).any(|object| match object {
+            Securable::Table(name) => self.sees_table(name),
+            other => self.may_any(other, |_| true),
+        })
     }
 
     /// Whether it may be known which names there are in a schema.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Result;
 use crate::record::{
-    DEFAULT_RIGHTS, DefaultsRecord, GrantRecord, MEMBER, MemberRecord, OBJECT_RIGHTS, ObjectRecord, ROLE, Records,
-    RoleRecord, load,
+    COLUMN_RIGHTS, ColumnsRecord, DEFAULT_RIGHTS, DefaultsRecord, GrantRecord, MEMBER, MemberRecord, OBJECT_RIGHTS,
+    ObjectRecord, ROLE, Records, RoleRecord, load,
 };
 use crate::right::{Right, Securable};
 
@@ -33,7 +33,12 @@ pub(crate) struct Grants {
 impl Grants {
     pub(crate) fn load(records: &dyn Records) -> Result<Self> {
         let objects: BTreeMap<String, ObjectRecord> = load(records, OBJECT_RIGHTS)?;
-        let objects = objects.into_values().map(|record| (record.object.clone(), record)).collect();
+        let mut objects: BTreeMap<Securable, ObjectRecord> =
+            objects.into_values().map(|record| (record.object.clone(), record)).collect();
+        let columns: BTreeMap<String, ColumnsRecord> = load(records, COLUMN_RIGHTS)?;
+        for ColumnsRecord { object, columns } in columns.into_values() {
+            objects.entry(object.clone()).or_insert_with(|| ObjectRecord::new(object)).columns = columns;
+        }
         let defaults = load(records, DEFAULT_RIGHTS)?;
         Ok(Self { roles: load(records, ROLE)?, members: load(records, MEMBER)?, objects, defaults })
     }
@@ -92,6 +97,20 @@ impl Grants {
     ) -> bool {
         let is_held = |grant: &GrantRecord| is_wanted(grant.right) && holders.contains(&grant.grantee);
         self.objects.get(object).is_some_and(|record| record.grants.iter().any(is_held))
+    }
+
+    /// Whether one of the holders was granted a right on a column of this table; `None`: on any of them.
+    pub(crate) fn grants_on_column(
+        &self,
+        table: &Securable,
+        column: Option<&str>,
+        holders: &BTreeSet<String>,
+        right: Right,
+    ) -> bool {
+        let Some(record) = self.objects.get(table) else { return false };
+        let is_held = |grant: &GrantRecord| grant.right == right && holders.contains(&grant.grantee);
+        let mut columns = record.columns.iter().filter(|(name, _)| column.is_none_or(|column| column == *name));
+        columns.any(|(_, grants)| grants.iter().any(is_held))
     }
 }
 

@@ -51,6 +51,6 @@ pub use right::{Right, Securable};
 pub use scope::Scope;
 pub use secret::random_secret;
 pub use users::{
-    DefaultGranted, DefaultGranting, Granted, Granting, NewToken, NewUser, Owner, Role, Token, User, UserChange, Users,
-    WhichRights,
+    ColumnChange, ColumnRights, DefaultGranted, DefaultGranting, Granted, Granting, NewToken, NewUser, Owner, Role,
+    Token, User, UserChange, Users, WhichRights,
 };

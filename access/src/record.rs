@@ -67,6 +67,10 @@ pub(crate) const MEMBER: &str = "role_member";
 /// Kind of the records of owners and grants; see [`Securable`] for their names.
 pub(crate) const OBJECT_RIGHTS: &str = "object_rights";
 
+/// Kind of the records of rights on columns; their names are those of [`OBJECT_RIGHTS`]. Older servers, which know no rights on columns,
+/// do not read them: nobody may do anything by these there.
+pub(crate) const COLUMN_RIGHTS: &str = "column_rights";
+
 /// Kind of the records of default privileges.
 pub(crate) const DEFAULT_RIGHTS: &str = "default_rights";
 
@@ -140,17 +144,34 @@ pub(crate) struct ObjectRecord {
     /// `None`: it was made before rights were, or while the server was open.
     pub(crate) owner: Option<String>,
     pub(crate) grants: Vec<GrantRecord>,
+    /// Grants on columns, by their names; stored as a [`ColumnsRecord`].
+    #[serde(skip)]
+    pub(crate) columns: BTreeMap<String, Vec<GrantRecord>>,
 }
 
 impl ObjectRecord {
     pub(crate) fn new(object: Securable) -> Self {
-        Self { object, owner: None, grants: Vec::new() }
+        Self { object, owner: None, grants: Vec::new(), columns: BTreeMap::new() }
     }
 
-    /// Whether it says nothing.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.owner.is_none() && self.grants.is_empty()
+    /// Number of all its grants.
+    pub(crate) fn grant_count(&self) -> usize {
+        self.grants.len() + self.columns.values().map(Vec::len).sum::<usize>()
     }
+
+    /// Keeps the grants that `is_kept` keeps, on columns, too.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&GrantRecord) -> bool) {
+        self.grants.retain(&is_kept);
+        self.columns.values_mut().for_each(|grants| grants.retain(&is_kept));
+    }
+}
+
+/// Grants on the columns of a table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ColumnsRecord {
+    pub(crate) object: Securable,
+    /// By the names of the columns; none is empty.
+    pub(crate) columns: BTreeMap<String, Vec<GrantRecord>>,
 }
 
 /// Rights on the tables and views that somebody will make in a schema.
@@ -170,7 +191,7 @@ impl DefaultsRecord {
 }
 
 /// A granted right.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct GrantRecord {
     pub(crate) grantee: String,
     pub(crate) right: Right,

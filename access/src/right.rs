@@ -86,6 +86,11 @@ impl Right {
         matches!(self, Self::Select | Self::Insert | Self::Update | Self::Delete | Self::Truncate)
     }
 
+    /// Whether it can be held on columns of a table.
+    pub fn is_on_columns(self) -> bool {
+        matches!(self, Self::Select | Self::Insert | Self::Update)
+    }
+
     /// Whether it can be held on an object.
     pub fn applies_to(self, object: &Securable) -> bool {
         match object {

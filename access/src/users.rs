@@ -31,7 +31,7 @@ use crate::{password, record};
 mod federated;
 mod granting;
 
-pub use granting::{DefaultGranted, DefaultGranting, Granted, Granting, Role, WhichRights};
+pub use granting::{ColumnChange, ColumnRights, DefaultGranted, DefaultGranting, Granted, Granting, Role, WhichRights};
 
 /// Bytes of the longest name.
 const LONGEST_NAME: usize = 63;

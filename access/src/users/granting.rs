@@ -3,8 +3,10 @@
 //! Superusers make and drop roles, and say who is a member. Rights on an object are given away by its owner, by the owner of its
 //! schema and by superusers. As with users, who shows a token changes nothing of this.
 //!
+//! - `columns`: rights on columns of tables
 //! - `defaults`: rights on the tables and views that somebody will make
 
+mod columns;
 mod defaults;
 
 use std::sync::Arc;
@@ -18,10 +20,12 @@ use crate::error::{AccessError, Result};
 use crate::grants::{Grants, MOST_DEPTH, PUBLIC};
 use crate::principal::Principal;
 use crate::record::{
-    GrantRecord, GrantedRole, MEMBER, MemberRecord, OBJECT_RIGHTS, ObjectRecord, ROLE, RoleRecord, store,
+    COLUMN_RIGHTS, ColumnsRecord, GrantRecord, GrantedRole, MEMBER, MemberRecord, OBJECT_RIGHTS, ObjectRecord, ROLE,
+    RoleRecord, store,
 };
 use crate::right::{Right, Securable};
 
+pub use columns::{ColumnChange, ColumnRights};
 pub use defaults::{DefaultGranted, DefaultGranting};
 
 /// Most roles.
@@ -63,12 +67,29 @@ impl WhichRights {
 /// A GRANT or REVOKE of rights.
 #[derive(Debug, Clone)]
 pub struct Granting {
-    /// The rights.
+    /// The rights on the objects as a whole.
     pub rights: WhichRights,
+    /// The rights on columns of the objects, which are tables then.
+    pub columns: Vec<ColumnRights>,
     /// The objects on which they are held; they exist.
     pub objects: Vec<Securable>,
     /// Users, roles, and [`PUBLIC`].
     pub grantees: Vec<String>,
+}
+
+/// One right of a GRANT or REVOKE.
+struct Holding<'a> {
+    grantee: &'a str,
+    right: Right,
+    /// The column on which it is held; `None`: the object as a whole.
+    column: Option<&'a str>,
+}
+
+impl Holding<'_> {
+    /// Whether a grant on the same object or column is this one.
+    fn is_grant(&self, grant: &GrantRecord) -> bool {
+        grant.right == self.right && grant.grantee == self.grantee
+    }
 }
 
 /// A role, as lists show it.
@@ -89,6 +110,8 @@ pub struct Granted {
     pub grantee: String,
     /// On what.
     pub object: Securable,
+    /// The column of the object; `None`: the object as a whole.
+    pub column: Option<String>,
     /// The right; `None`: the grantee owns the object.
     pub right: Option<Right>,
     /// Who granted it.
@@ -192,10 +215,13 @@ impl Users {
             let objects = format!("{}{more}", shown.join(", "));
             return Err(AccessError::Owns { name: name.to_owned(), objects });
         }
-        let held = |record: &ObjectRecord| record.grants.iter().any(|grant| grant.grantee == name);
+        let held = |record: &ObjectRecord| {
+            let mut all = record.grants.iter().chain(record.columns.values().flatten());
+            all.any(|grant| grant.grantee == name)
+        };
         let objects = grants.objects.values().filter(|record| held(record)).map(|record| record.object.clone());
         for object in objects.collect::<Vec<_>>() {
-            self.update_object(&mut grants, &object, |record| record.grants.retain(|grant| grant.grantee != name))?;
+            self.update_object(&mut grants, &object, |record| record.retain(|grant| grant.grantee != name))?;
         }
         let has_role = |record: &MemberRecord| record.roles.iter().any(|granted| granted.role == name);
         let members = grants.members.iter().filter(|(member, record)| *member == name || has_role(record));
@@ -308,29 +334,41 @@ impl Users {
     /// # Errors
     /// For missing grantees, rights that the objects do not know, and a caller who may not give them away.
     pub fn grant(&self, by: &Principal, order: &Granting) -> Result<()> {
-        self.change_grants(by, order, |record, grantee, right| {
-            let is_held = |grant: &GrantRecord| grant.right == right && grant.grantee == grantee;
-            if record.grants.iter().any(is_held) {
+        self.change_grants(by, order, |record, held| {
+            let has_most = record.grant_count() >= MOST_GRANTS;
+            let known = match held.column {
+                None => &mut record.grants,
+                Some(column) => record.columns.entry(column.to_owned()).or_default(),
+            };
+            if known.iter().any(|grant| held.is_grant(grant)) {
                 return Ok(());
             }
-            if record.grants.len() >= MOST_GRANTS {
+            if has_most {
                 return Err(AccessError::TooMany { kind: "grant on an object", most: MOST_GRANTS });
             }
             let made_unix_us = self.clock.unix_us();
-            record.grants.push(GrantRecord { grantee: grantee.to_owned(), right, by: by.user.clone(), made_unix_us });
+            let grantee = held.grantee.to_owned();
+            known.push(GrantRecord { grantee, right: held.right, by: by.user.clone(), made_unix_us });
             Ok(())
         })?;
         tracing::info!(?order, by = by.user, "rights granted");
         Ok(())
     }
 
-    /// Revokes rights, whoever granted them; those that are not held are passed over.
+    /// Revokes rights, whoever granted them; those that are not held are passed over. A right on a table that is revoked is revoked on
+    /// its columns, too, as in PostgreSQL.
     ///
     /// # Errors
     /// Those of [`Users::grant`].
     pub fn revoke(&self, by: &Principal, order: &Granting) -> Result<()> {
-        self.change_grants(by, order, |record, grantee, right| {
-            record.grants.retain(|grant| grant.right != right || grant.grantee != grantee);
+        self.change_grants(by, order, |record, held| {
+            match held.column {
+                None => record.retain(|grant| !held.is_grant(grant)),
+                Some(column) => {
+                    let known = record.columns.get_mut(column);
+                    known.into_iter().for_each(|grants| grants.retain(|grant| !held.is_grant(grant)));
+                }
+            }
             Ok(())
         })?;
         tracing::info!(?order, by = by.user, "rights revoked");
@@ -341,18 +379,27 @@ impl Users {
         &self,
         by: &Principal,
         order: &Granting,
-        change: impl Fn(&mut ObjectRecord, &str, Right) -> Result<()>,
+        change: impl Fn(&mut ObjectRecord, &Holding<'_>) -> Result<()>,
     ) -> Result<()> {
         let _change = self.change(by)?;
         order.objects.iter().try_for_each(|object| self.authorize_giving(by, object))?;
         order.grantees.iter().try_for_each(|grantee| self.check_grantee(grantee))?;
         let rights = order.objects.iter().map(|object| order.rights.on(object)).collect::<Result<Vec<_>>>()?;
+        let on_columns = order.columns.iter().map(|some| some.rights.on_columns()).collect::<Result<Vec<_>>>()?;
         let mut grants = self.copied_grants();
         let mut changed = Vec::new();
         for (object, rights) in order.objects.iter().zip(rights) {
             let mut record = grants.objects.get(object).cloned().unwrap_or_else(|| ObjectRecord::new(object.clone()));
             for grantee in &order.grantees {
-                rights.iter().try_for_each(|right| change(&mut record, grantee, *right))?;
+                for right in &rights {
+                    change(&mut record, &Holding { grantee, right: *right, column: None })?;
+                }
+                for (some, rights) in order.columns.iter().zip(&on_columns) {
+                    for (column, right) in some.columns.iter().flat_map(|c| rights.iter().map(move |right| (c, *right)))
+                    {
+                        change(&mut record, &Holding { grantee, right, column: Some(column) })?;
+                    }
+                }
             }
             changed.push(record);
         }
@@ -403,7 +450,8 @@ impl Users {
         let _lock = self.changing.lock();
         let owner = self.maker(by)?;
         let grants = owner.as_deref().map_or_else(Vec::new, |owner| self.default_grants(owner, object));
-        self.replace_object(object, |record| *record = ObjectRecord { object: object.clone(), owner, grants })
+        let made = ObjectRecord { owner, grants, ..ObjectRecord::new(object.clone()) };
+        self.replace_object(object, |record| *record = made)
     }
 
     /// Notes who replaced an object of another owner; grants on it stay.
@@ -482,18 +530,28 @@ impl Users {
     ) -> Result<bool> {
         let known = grants.objects.get(object).cloned();
         let had_some = known.is_some();
-        let mut record = known.unwrap_or_else(|| ObjectRecord::new(object.clone()));
+        let known = known.unwrap_or_else(|| ObjectRecord::new(object.clone()));
+        let mut record = known.clone();
         update(&mut record);
-        match record.is_empty() {
-            true if had_some => {
-                self.records.remove(OBJECT_RIGHTS, &object.key())?;
-                grants.objects.remove(object);
+        record.columns.retain(|_, grants| !grants.is_empty());
+        let key = object.key();
+        if record.columns != known.columns {
+            match record.columns.is_empty() {
+                true => self.records.remove(COLUMN_RIGHTS, &key)?,
+                false => {
+                    let columns = ColumnsRecord { object: object.clone(), columns: record.columns.clone() };
+                    store(&*self.records, COLUMN_RIGHTS, &key, &columns)?;
+                }
             }
+        }
+        match record.owner.is_none() && record.grants.is_empty() {
+            true if had_some => self.records.remove(OBJECT_RIGHTS, &key)?,
             true => {}
-            false => {
-                store(&*self.records, OBJECT_RIGHTS, &object.key(), &record)?;
-                grants.objects.insert(object.clone(), record);
-            }
+            false => store(&*self.records, OBJECT_RIGHTS, &key, &record)?,
+        }
+        match record.owner.is_none() && record.grant_count() == 0 {
+            true => drop(grants.objects.remove(object)),
+            false => drop(grants.objects.insert(object.clone(), record)),
         }
         Ok(had_some || grants.objects.contains_key(object))
     }
@@ -554,18 +612,23 @@ impl Users {
             let owner = record.owner.iter().map(|owner| Granted {
                 grantee: owner.clone(),
                 object: record.object.clone(),
+                column: None,
                 right: None,
                 by: None,
                 made_unix_us: None,
             });
-            let granted = record.grants.iter().map(|grant| Granted {
+            let granted = move |grant: &GrantRecord, column: Option<&String>| Granted {
                 grantee: grant.grantee.clone(),
                 object: record.object.clone(),
+                column: column.cloned(),
                 right: Some(grant.right),
                 by: Some(grant.by.clone()),
                 made_unix_us: Some(grant.made_unix_us),
-            });
-            owner.chain(granted)
+            };
+            let on_object = record.grants.iter().map(move |grant| granted(grant, None));
+            let columns = record.columns.iter();
+            let on_columns = columns.flat_map(move |(name, all)| all.iter().map(move |g| granted(g, Some(name))));
+            owner.chain(on_object).chain(on_columns)
         });
         rows.collect()
     }

@@ -105,7 +105,8 @@ async fn queries_of_others_are_cancelled_with_the_right_to() {
     stream.next().await.unwrap().unwrap();
     assert_eq!(cancel(&mut bob, &info).await, CancelStatus::NotCancellable);
     let rights = WhichRights::These(vec![Right::Cancel]);
-    let order = Granting { rights, objects: vec![Securable::Server], grantees: vec!["bob".into()] };
+    let (objects, grantees) = (vec![Securable::Server], vec!["bob".into()]);
+    let order = Granting { rights, columns: Vec::new(), objects, grantees };
     users.grant(&owner, &order).unwrap();
     assert_eq!(cancel(&mut bob, &info).await, CancelStatus::Cancelled);
     assert_eq!(harness.engine.counters.cancelled.lock().len(), 1);

@@ -3,7 +3,9 @@
 //! ```text
 //!   CREATE ROLE name                                       DROP ROLE [IF EXISTS] name
 //!   GRANT  role, ..  TO   grantee, ..                      REVOKE role, .. FROM grantee, ..
-//!   GRANT  rights ON objects TO   grantee, ..              rights  = ALL [PRIVILEGES] | SELECT, INSERT, READ FILES, ..
+//!   GRANT  rights ON objects TO   grantee, ..              rights  = ALL [PRIVILEGES] [columns]
+//!                                                                  | SELECT [columns], INSERT, READ FILES, ..
+//!                                                          columns = (name, ..)
 //!   REVOKE rights ON objects FROM grantee, ..              objects = [TABLE] name, .. | ALL TABLES IN SCHEMA name, ..
 //!                                                                  | SCHEMA name, .. | DATABASE terrace | SERVER
 //!   ALTER TABLE | VIEW | SCHEMA name OWNER TO name         grantee = user | role | PUBLIC
@@ -11,7 +13,7 @@
 //!                          GRANT rights ON TABLES TO grantee, .. | REVOKE rights ON TABLES FROM grantee, ..
 //! ```
 
-use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use terrace_error::{Error, Result};
 
@@ -25,6 +27,15 @@ use crate::{NameParts, dialect};
 /// The form of ALTER DEFAULT PRIVILEGES.
 const DEFAULTS: &str = "ALTER DEFAULT PRIVILEGES [FOR ROLE names] IN SCHEMA names GRANT rights ON TABLES TO names, or REVOKE rights ON \
                         TABLES FROM names";
+
+/// A right of a GRANT or REVOKE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedRight {
+    /// Its name in upper case; `None`: ALL.
+    pub name: Option<String>,
+    /// The columns of the objects on which it is held; none: the objects themselves.
+    pub columns: Vec<String>,
+}
 
 /// A parsed statement on roles, rights or owners.
 #[derive(Debug, Clone)]
@@ -54,9 +65,9 @@ pub enum GrantCommand {
     Rights {
         /// GRANT, or REVOKE.
         grants: bool,
-        /// The rights in upper case; empty: ALL.
-        rights: Vec<String>,
-        /// On what.
+        /// The rights.
+        rights: Vec<NamedRight>,
+        /// On what; rights on columns only on tables.
         objects: GrantObjects,
         /// Users, roles, `public`.
         grantees: Vec<String>,
@@ -160,19 +171,18 @@ fn drop_role(parser: &mut Parser<'_>) -> Parsed<GrantCommand> {
 fn grant(parser: &mut Parser<'_>, direction: &str) -> Parsed<GrantCommand> {
     let grants = direction == "to";
     let mut rights = Vec::new();
-    let mut roles = Vec::new();
-    if !take_all(parser) {
-        for Item { name, right } in parser.parse_comma_separated(item)? {
+    if take_all(parser) {
+        rights.push(NamedRight { name: None, columns: columns(parser)? });
+    } else {
+        let mut roles = Vec::new();
+        for (Item { name, right }, columns) in parser.parse_comma_separated(|p| Ok((item(p)?, columns(p)?)))? {
             roles.push(name);
-            rights.push(right);
-        }
-        if matches!(parser.peek_token_ref().token, Token::LParen) {
-            return Ok(Err(Error::unimplemented("rights on columns are not supported; use a view with these columns")));
+            rights.push(NamedRight { name: Some(right), columns });
         }
         if take_word(parser, "option") {
             return Ok(Err(no_options()));
         }
-        if take_word(parser, direction) {
+        if !has_columns(&rights) && take_word(parser, direction) {
             let grantees = names(parser)?;
             return Ok(refuse_options(parser, GrantCommand::Roles { grants, roles, grantees }));
         }
@@ -182,9 +192,26 @@ fn grant(parser: &mut Parser<'_>, direction: &str) -> Parsed<GrantCommand> {
         Ok(objects) => objects,
         Err(error) => return Ok(Err(error)),
     };
+    if has_columns(&rights) && !matches!(objects, GrantObjects::Tables(_)) {
+        return Ok(Err(Error::invalid("rights on columns are held on tables and views: write ON TABLE name, ..")));
+    }
     expect_word(parser, direction)?;
     let grantees = names(parser)?;
     Ok(refuse_options(parser, GrantCommand::Rights { grants, rights, objects, grantees }))
+}
+
+/// `(name, ..)`, if it comes.
+fn columns(parser: &mut Parser<'_>) -> Result<Vec<String>, ParserError> {
+    if !parser.consume_token(&Token::LParen) {
+        return Ok(Vec::new());
+    }
+    let columns = names(parser)?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(columns)
+}
+
+fn has_columns(rights: &[NamedRight]) -> bool {
+    rights.iter().any(|right| !right.columns.is_empty())
 }
 
 fn no_options() -> Error {
@@ -267,6 +294,11 @@ mod tests {
                     }
                     other => format!("{other:?}"),
                 };
+                let right = |right: &NamedRight| match right.columns.is_empty() {
+                    true => right.name.clone().unwrap_or_default(),
+                    false => format!("{}({})", right.name.as_deref().unwrap_or("all"), right.columns.join(" ")),
+                };
+                let rights = rights.iter().map(right).collect::<Vec<_>>();
                 format!("{verb} {} on {objects}: {}", rights.join(","), grantees.join(","))
             }
             Action::Grant(GrantCommand::Roles { grants, roles, grantees }) => {
@@ -283,6 +315,8 @@ mod tests {
             ("GRANT SELECT, insert ON t, s.\"U\" TO Ann, PUBLIC;", "grant SELECT,INSERT on -.t s.U: ann,public"),
             ("grant all privileges on table terrace.s.t to ann", "grant  on s.t: ann"),
             ("grant all on all tables in schema s to ann", "grant  on TablesIn([\"s\"]): ann"),
+            ("grant Select (A, \"B\"), delete on table t to ann", "grant SELECT(a B),DELETE on -.t: ann"),
+            ("revoke all privileges (a) on t, s.u from ann", "revoke all(a) on -.t s.u: ann"),
             ("grant usage, create on schema s, terrace.r to ann", "grant USAGE,CREATE on Schemas([\"s\", \"r\"]): ann"),
             ("grant select on database terrace to ann", "grant SELECT on Database: ann"),
             ("grant read files, WRITE FILES on server to ann", "grant READ FILES,WRITE FILES on Server: ann"),
@@ -317,7 +351,11 @@ mod tests {
     #[test]
     fn refusals_say_what_to_write() {
         for (sql, kind, words) in [
-            ("grant select (a) on t to ann", ErrorKind::Unimplemented, "columns"),
+            ("grant select (a) on schema s to ann", ErrorKind::InvalidArgument, "ON TABLE name"),
+            ("grant select (a) on all tables in schema s to ann", ErrorKind::InvalidArgument, "ON TABLE name"),
+            ("grant select (a) to ann", ErrorKind::InvalidArgument, "write GRANT"),
+            ("grant select () on t to ann", ErrorKind::InvalidArgument, "write GRANT"),
+            ("grant select (a on t to ann", ErrorKind::InvalidArgument, "write GRANT"),
             ("grant select on t to ann with grant option", ErrorKind::Unimplemented, "GRANT OPTION"),
             ("grant readers to ann with admin option", ErrorKind::Unimplemented, "ADMIN OPTION"),
             ("revoke grant option for select on t from ann", ErrorKind::Unimplemented, "GRANT OPTION"),

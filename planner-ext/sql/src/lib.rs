@@ -64,7 +64,7 @@ pub mod workload_group;
 
 pub use command::Command;
 pub use kind::{Privilege, StatementKind};
-pub use names::{NameParts, normalized, qualified, quoted_name, quoted_text};
+pub use names::{NameParts, last_name, normalized, qualified, quoted_name, quoted_text};
 pub use objects::{ObjectKind, ObjectRef, Use};
 pub use parse::parse;
 

@@ -39,6 +39,11 @@ impl NameParts {
     }
 }
 
+/// The last identifier of a name, normalised.
+pub fn last_name(name: &ObjectName) -> Option<String> {
+    name.0.iter().rev().find_map(|part| part.as_ident()).map(normalized)
+}
+
 /// An identifier as DataFusion reads it: lower case unless quoted.
 pub fn normalized(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }

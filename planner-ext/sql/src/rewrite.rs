@@ -28,7 +28,7 @@ use terrace_error::{Error, ROW_COLUMN, Result};
 use crate::ast_nodes::{aliased, and, case, column, quoted_ident, select, table_alias, without_joins};
 use crate::defaults::is_default;
 use crate::objects::Reads;
-use crate::{NameParts, normalized};
+use crate::{NameParts, last_name, normalized};
 
 /// Schema in which the target of a change is found with its row positions.
 pub const TARGET_SCHEMA: &str = "__target";
@@ -40,6 +40,9 @@ pub const SOURCE_MARK: &str = "__terrace_source";
 /// The column that says which WHEN of a MERGE applies.
 const ACTION_COLUMN: &str = "__action";
 
+/// What the names of columns begin with that keep their values.
+const KEPT_COLUMN: &str = "__kept_";
+
 /// Names that the query of a change adds to those of its statement.
 #[derive(Debug, Clone)]
 pub struct HiddenNames {
@@ -49,6 +52,8 @@ pub struct HiddenNames {
     pub row: String,
     action: String,
     mark: String,
+    /// What the names of kept columns begin with.
+    kept: String,
 }
 
 impl HiddenNames {
@@ -56,13 +61,19 @@ impl HiddenNames {
     fn new(text: &str, columns: &[TargetColumn]) -> Self {
         let unused_name = |base: &str| {
             let mut name = base.to_owned();
-            while text.contains(&name) || columns.iter().any(|column| column.name == name) {
+            while text.contains(&name) || columns.iter().any(|column| column.name.starts_with(&name)) {
                 name.push('_');
             }
             name
         };
-        let [target, row, action, mark] = [TARGET_SCHEMA, ROW_COLUMN, ACTION_COLUMN, SOURCE_MARK].map(unused_name);
-        Self { target, row, action, mark }
+        let names = [TARGET_SCHEMA, ROW_COLUMN, ACTION_COLUMN, SOURCE_MARK, KEPT_COLUMN];
+        let [target, row, action, mark, kept] = names.map(unused_name);
+        Self { target, row, action, mark, kept }
+    }
+
+    /// The name under which the query of an UPDATE finds a column of the target whose own name it may not mention.
+    pub fn kept(&self, column: &str) -> String {
+        format!("{}{column}", self.kept)
     }
 
     /// Rewords the error of a MERGE whose source has a column with the name of the mark, which the statement's text does
@@ -87,6 +98,8 @@ pub struct TargetColumn {
     pub name: String,
     /// Its default value.
     pub default: Expr,
+    /// Whether the query may not mention it; an UPDATE that does not set it keeps its values all the same ([`HiddenNames::kept`]).
+    pub is_hidden: bool,
 }
 
 /// A parsed statement that changes rows.
@@ -130,6 +143,29 @@ pub enum MergeEffect {
     Update,
     /// Deletes the row at the position.
     Delete,
+}
+
+/// What a change may do to rows of its target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// What it does.
+    pub effect: MergeEffect,
+    /// The columns to which it gives values; none: all of them.
+    pub columns: Vec<String>,
+}
+
+impl Write {
+    fn new<'a>(effect: MergeEffect, columns: impl Iterator<Item = &'a ObjectName>) -> Self {
+        Self { effect, columns: columns.filter_map(last_name).collect() }
+    }
+}
+
+/// The names to which assignments give values.
+fn assigned_names(assignments: &[Assignment]) -> impl Iterator<Item = &ObjectName> {
+    assignments.iter().flat_map(|assignment| match &assignment.target {
+        AssignmentTarget::ColumnName(name) => std::slice::from_ref(name),
+        AssignmentTarget::Tuple(names) => names.as_slice(),
+    })
 }
 
 /// The query of a change.
@@ -198,17 +234,24 @@ impl Change {
         }
     }
 
+    /// Whether it is a MERGE.
+    pub fn is_merge(&self) -> bool {
+        matches!(self.kind, ChangeKind::Merge(_))
+    }
+
     /// What it may do to rows of its target.
-    pub fn effects(&self) -> Vec<MergeEffect> {
-        let effect = |action: &MergeAction| match action {
-            MergeAction::Update(_) => MergeEffect::Update,
-            MergeAction::Insert(_) => MergeEffect::Insert,
-            MergeAction::Delete { .. } => MergeEffect::Delete,
+    pub fn writes(&self) -> Vec<Write> {
+        let write = |action: &MergeAction| match action {
+            MergeAction::Update(update) => Write::new(MergeEffect::Update, assigned_names(&update.assignments)),
+            MergeAction::Insert(insert) => Write::new(MergeEffect::Insert, insert.columns.iter()),
+            MergeAction::Delete { .. } => Write::new(MergeEffect::Delete, std::iter::empty()),
         };
         match &self.kind {
-            ChangeKind::Update(_) => vec![MergeEffect::Update],
-            ChangeKind::Delete(_) => vec![MergeEffect::Delete],
-            ChangeKind::Merge(merge) => merge.clauses.iter().map(|clause| effect(&clause.action)).collect(),
+            ChangeKind::Update(update) => {
+                vec![Write::new(MergeEffect::Update, assigned_names(&update.assignments))]
+            }
+            ChangeKind::Delete(_) => vec![Write::new(MergeEffect::Delete, std::iter::empty())],
+            ChangeKind::Merge(merge) => merge.clauses.iter().map(|clause| write(&clause.action)).collect(),
         }
     }
 
@@ -376,7 +419,7 @@ fn update_query(update: &Update, columns: &[TargetColumn], hidden: &HiddenNames)
     let row = column(&alias, &hidden.row);
     let condition = change_condition(&row, &from, update.selection.as_ref(), &update.order_by, update.limit.as_ref())?;
     let mut list = vec![SelectItem::UnnamedExpr(row)];
-    let values = updated_values(&update.assignments, &alias, columns)?;
+    let values = updated_values(&update.assignments, &alias, columns, hidden)?;
     list.extend(values.into_iter().zip(columns).map(|(value, column)| aliased(value, &column.name)));
     let others = match &update.from {
         Some(UpdateTableFromKind::AfterSet(others)) => others.as_slice(),
@@ -386,7 +429,12 @@ fn update_query(update: &Update, columns: &[TargetColumn], hidden: &HiddenNames)
 }
 
 /// The new value of each column of the table.
-fn updated_values(assignments: &[Assignment], alias: &Ident, columns: &[TargetColumn]) -> Result<Vec<Expr>> {
+fn updated_values(
+    assignments: &[Assignment],
+    alias: &Ident,
+    columns: &[TargetColumn],
+    hidden: &HiddenNames,
+) -> Result<Vec<Expr>> {
     let mut values = vec![None; columns.len()];
     let mut set = |name: &ObjectName, value: &Expr| {
         let at = column_position(name, Some(alias), columns)?;
@@ -409,7 +457,10 @@ fn updated_values(assignments: &[Assignment], alias: &Ident, columns: &[TargetCo
             }
         }
     }
-    let stays = |target: &TargetColumn| column(alias, &target.name);
+    let stays = |target: &TargetColumn| match target.is_hidden {
+        true => column(alias, &hidden.kept(&target.name)),
+        false => column(alias, &target.name),
+    };
     Ok(values.into_iter().zip(columns).map(|(value, target)| value.unwrap_or_else(|| stays(target))).collect())
 }
 
@@ -463,7 +514,9 @@ fn merge_query(merge: &Merge, columns: &[TargetColumn], hidden: &HiddenNames) ->
             None => applies,
         });
         let (effect, new) = match &clause.action {
-            MergeAction::Update(update) => (MergeEffect::Update, updated_values(&update.assignments, &alias, columns)?),
+            MergeAction::Update(update) => {
+                (MergeEffect::Update, updated_values(&update.assignments, &alias, columns, hidden)?)
+            }
             MergeAction::Insert(insert) => (MergeEffect::Insert, inserted_values(insert, &source, columns)?),
             MergeAction::Delete { .. } => (MergeEffect::Delete, vec![Expr::value(Value::Null); columns.len()]),
         };

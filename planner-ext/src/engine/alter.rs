@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, DropBehavior, Ident, ObjectName,
     ObjectNamePart, RenameTableNameKind, Statement as Ast,
 };
+use terrace_access::ColumnChange;
 use terrace_sql::command::{CommentKind, CommentOn, Extras};
 use terrace_sql::parse::{option_pairs, take_column_extras};
 use terrace_sql::source_text::DefaultTexts;
@@ -115,15 +116,28 @@ async fn alter_table(execution: &Execution<'_>, alter: &AlterTable) -> Result<u6
     let worker = Arc::clone(engine);
     let renamed = after.name.clone();
     let list = changes.list;
+    let columns: Vec<ColumnChange> = list.iter().filter_map(column_change).collect();
     engine
         .blocking(move || {
             worker.store.alter_table(&name, &list)?;
+            worker.users.note_columns_changed(&name, &columns).map_err(access_error)?;
             worker.users.note_renamed(&name, &renamed).map_err(access_error)?;
             broken.iter().try_for_each(|view| worker.remove_view(view).map(drop))?;
             hot_views.iter().try_for_each(|view| worker.hot_views.remove(view))?;
             Ok(0)
         })
         .await
+}
+
+/// What an alteration means for rights on columns.
+fn column_change(alteration: &Alteration) -> Option<ColumnChange> {
+    let (column, renamed) = match alteration {
+        Alteration::RenameColumn { from, to } => (from, Some(to)),
+        Alteration::DropColumn(column) => (column, None),
+        Alteration::AddColumn { field, .. } => (field.name(), None),
+        _ => return None,
+    };
+    Some(ColumnChange { column: column.clone(), renamed: renamed.cloned() })
 }
 
 /// Refuses a change that would break views or hot views.

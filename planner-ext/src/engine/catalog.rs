@@ -35,9 +35,10 @@ pub(super) use self::objects::{Object, Objects};
 use super::analysis::analysed;
 use super::recursion::RecursiveTerms;
 use super::registry::Reading;
+use super::rights::Need;
 use super::{
-    ColumnNotes, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, defaults, duplicate_columns, functions,
-    information, rights,
+    ColumnNotes, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, column_rights, defaults,
+    duplicate_columns, functions, information, rights,
 };
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::system::{Live, SystemTable};
@@ -88,6 +89,7 @@ impl Engine {
             tiers_changed_unix_us,
             pins: Mutex::default(),
             reads_files: AtomicBool::new(false),
+            hides_columns: AtomicBool::new(false),
             hypothetical: None,
         }))
     }
@@ -119,7 +121,25 @@ pub(super) struct Snapshot {
     pins: Mutex<HashMap<TableName, Pin>>,
     /// Whether an external table was opened: its files may change at any time.
     reads_files: AtomicBool,
+    /// Whether it has a relation of which not all columns may be read.
+    hides_columns: AtomicBool,
     hypothetical: Option<HypotheticalTable>,
+}
+
+/// The table that a statement changes, which its query finds under a hidden name and with row positions.
+#[derive(Debug, Clone)]
+pub(super) struct QueriedTarget {
+    pub(super) name: TableName,
+    pub(super) hidden: HiddenNames,
+    /// The columns that may be read; `None`: all.
+    pub(super) readable: Option<BTreeSet<String>>,
+}
+
+impl QueriedTarget {
+    /// Whether its query calls it so.
+    fn is_called(&self, name: &TableName) -> bool {
+        name.schema == self.hidden.target && name.name == self.hidden.target
+    }
 }
 
 /// A table as it would be after a change, to test which views would still plan.
@@ -181,10 +201,11 @@ impl Snapshot {
         Arc::clone(&self.readings.lock())
     }
 
-    /// Notes that a relation is read: by the owner of a view, or by whoever sends the statement.
-    fn note_read(&self, name: &TableName, view: Option<&TableName>) {
+    /// Notes that a relation, or those of its columns that may be read, is read: by the owner of a view, or by whoever sends the
+    /// statement.
+    fn note_read(&self, name: &TableName, view: Option<&TableName>, columns: Option<BTreeSet<String>>) {
         let table = self.pins.lock().get(name).map(|pin| pin.table.id());
-        let reading = Reading { name: name.clone(), table, view: view.cloned() };
+        let reading = Reading { name: name.clone(), table, view: view.cloned(), columns };
         let mut readings = self.readings.lock();
         Arc::make_mut(&mut readings).insert(reading);
     }
@@ -236,10 +257,10 @@ impl Snapshot {
     pub(super) async fn plan_on_target(
         self: &Arc<Self>,
         statement: SqlStatement,
-        target: &TableName,
-        hidden: &HiddenNames,
+        target: &QueriedTarget,
     ) -> Result<LogicalPlan> {
-        self.plan_in(NameResolver::for_change(self, target, hidden), statement).await
+        let planned = self.plan_in(NameResolver::for_change(self, target), statement).await;
+        planned.map_err(|error| target.hidden.explain_conflict(error))
     }
 
     async fn plan_in(&self, resolver: NameResolver, statement: SqlStatement) -> Result<LogicalPlan> {
@@ -256,7 +277,13 @@ impl Snapshot {
         *self.versions.lock() = None;
         let planned = planned?;
         recursive.check(&planned)?;
+        self.check_columns(&planned)?;
         Ok(planned)
+    }
+
+    /// Refuses a plan that mentions a column which may not be read.
+    fn check_columns(&self, plan: &LogicalPlan) -> Result<()> {
+        if self.hides_columns.load(Ordering::Relaxed) { column_rights::check(plan) } else { Ok(()) }
     }
 
     /// True for an external table.
@@ -264,17 +291,17 @@ impl Snapshot {
         self.objects.external.contains_key(name)
     }
 
-    /// The table of the store with this name, to be changed by whoever holds `rights` on it.
+    /// The table of the store with this name, to be changed by whoever holds the rights that the change needs.
     ///
     /// # Errors
     /// For system tables, views, external tables and unknown names, and where a right is not held.
-    pub(super) fn writable(&self, name: &TableName, rights: &[Right]) -> Result<Arc<TierTable>> {
+    pub(super) fn writable(&self, name: &TableName, needs: &[Need]) -> Result<Arc<TierTable>> {
         if name.schema != SYSTEM_SCHEMA && name.schema != INFORMATION_SCHEMA {
-            rights::check_table(self, name, rights)?;
+            rights::check_table(self, name, needs)?;
         }
         if let Some(table) = self.pinned(name)? {
-            if rights.contains(&Right::Select) {
-                self.note_read(name, None);
+            if let Some(read) = needs.iter().find(|need| need.right == Right::Select) {
+                self.note_read(name, None, read.columns.clone());
             }
             return Ok(table);
         }
@@ -364,6 +391,15 @@ impl Snapshot {
         Ok(Some(provider))
     }
 
+    /// The names of the columns of a table of the store.
+    pub(super) fn columns(&self, name: &TableName) -> Result<Option<Vec<String>>> {
+        let names = |table: Arc<TierTable>| {
+            let fields = table.table().schema().fields();
+            fields.iter().map(|field| field.name().clone()).collect()
+        };
+        Ok(self.pinned(name)?.map(names))
+    }
+
     /// The definition of the table of the store that this statement reads.
     pub(super) fn definition(&self, name: &NameParts) -> Result<Option<TableDefinition>> {
         let pinned = self.pinned(&name.resolve(self.default_schema()))?;
@@ -414,6 +450,7 @@ impl Snapshot {
             versions: Mutex::default(),
             pins: Mutex::default(),
             reads_files: AtomicBool::new(false),
+            hides_columns: AtomicBool::new(false),
             hypothetical: Some(HypotheticalTable {
                 before: before.clone(),
                 after: name,

@@ -24,10 +24,10 @@ use terrace_access::Right;
 use terrace_scan::sink::IngestWriter;
 use terrace_sql::command::{ChangeStatement, TruncateCommand};
 use terrace_sql::defaults::default_expr;
-use terrace_sql::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn};
+use terrace_sql::rewrite::{Change, Effect, MergeEffect, Rewritten, TargetColumn, Write};
 use terrace_tier_store::table::{Table, TableName, TableVersion, row_bytes};
 
-use super::catalog::Snapshot;
+use super::catalog::{QueriedTarget, Snapshot};
 use super::execute::{Execute, Execution, Outline, Planning};
 use super::ingest::sort_by_cluster_columns;
 use super::insert::{bind_many, name_null_column};
@@ -35,6 +35,7 @@ use super::parameters::stored_placeholder;
 use super::plan::table_name;
 use super::query::may_start_again;
 use super::registry::Ticket;
+use super::rights::Need;
 use super::run::PlanMemory;
 use super::statement::{Planned, Prepared};
 use super::transaction::{Attempt, Transaction};
@@ -66,32 +67,46 @@ impl Execute for ChangeStatement {
 }
 
 /// The rights on its target that a change needs.
-fn needed_rights(change: &Change) -> Vec<Right> {
-    let effects = change.effects().into_iter().map(|effect| match effect {
-        MergeEffect::Insert => Right::Insert,
-        MergeEffect::Update => Right::Update,
-        MergeEffect::Delete => Right::Delete,
-    });
-    effects.chain(change.reads_target().then_some(Right::Select)).collect()
+fn needed_rights(snapshot: &Snapshot, change: &Change, name: &TableName) -> Result<Vec<Need>> {
+    let mut needs = Vec::new();
+    for Write { effect, columns } in change.writes() {
+        let right = match effect {
+            MergeEffect::Insert => Right::Insert,
+            MergeEffect::Update => Right::Update,
+            MergeEffect::Delete => Right::Delete,
+        };
+        needs.push(Need { right, columns: (!columns.is_empty()).then(|| columns.into_iter().collect()) });
+    }
+    match change.reads_target() {
+        // It computes new values of all columns.
+        true if change.is_merge() => needs.push(Need::whole(Right::Select)),
+        true => needs.push(rights::read_need(snapshot, name)?),
+        false => {}
+    }
+    Ok(needs)
 }
 
 /// Plans the query of a change on `snapshot`, or EXPLAIN of it.
 async fn plan_change(snapshot: Arc<Snapshot>, change: &Change, explain: Option<&ExplainStatement>) -> Result<Planned> {
     let name = change.target.resolve(snapshot.default_schema());
-    let provider = snapshot.writable(&name, &needed_rights(change))?;
+    let needs = needed_rights(&snapshot, change, &name)?;
+    let provider = snapshot.writable(&name, &needs)?;
     let schema = provider.table().schema();
+    let readable = needs.into_iter().find(|need| need.right == Right::Select).and_then(|need| need.columns);
     let columns = schema.fields().iter().zip(&provider.table().definition().columns).map(|(field, column)| {
         let default = default_expr(column.default.as_deref())?;
-        Ok(TargetColumn { name: field.name().clone(), default })
+        let is_hidden = readable.as_ref().is_some_and(|readable| !readable.contains(field.name()));
+        Ok(TargetColumn { name: field.name().clone(), default, is_hidden })
     });
     let columns: Vec<TargetColumn> = columns.collect::<Result<_>>()?;
     let Rewritten { mut query, effect, hidden } = change.rewrite(&columns)?;
+    let target = QueriedTarget { name, hidden, readable };
     if let Some(explain) = explain {
         query = SqlStatement::Explain(ExplainStatement { statement: Box::new(query), ..explain.clone() });
-        let plan = snapshot.plan_on_target(query, &name, &hidden).await.map_err(|e| hidden.explain_conflict(e))?;
+        let plan = snapshot.plan_on_target(query, &target).await?;
         return Ok(Planned::new(snapshot, plan, None));
     }
-    let plan = snapshot.plan_on_target(query, &name, &hidden).await.map_err(|e| hidden.explain_conflict(e))?;
+    let plan = snapshot.plan_on_target(query, &target).await?;
     let plan = match &effect {
         Effect::Update => cast_to_table_types(plan, schema, 1)?,
         Effect::Merge(_) => cast_to_table_types(refuse_volatile(plan)?, schema, 2)?,
@@ -167,16 +182,16 @@ fn assigned_value(value: Expr, field: &Field, input: &LogicalPlan) -> Result<Exp
 }
 
 /// The target of a planned INSERT into a table of the store; `None` for others (files take rows by themselves).
-pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan) -> Result<Option<ChangeTarget>> {
+pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan, need: Need) -> Result<Option<ChangeTarget>> {
     let LogicalPlan::Dml(dml) = plan else { return Ok(None) };
     let WriteOp::Insert(op) = &dml.op else { return Ok(None) };
     let name = table_name(&dml.table_name, snapshot.default_schema())?;
     if snapshot.is_external(&name) {
-        rights::check_table(snapshot, &name, &[Right::Insert])?;
+        rights::check_table(snapshot, &name, &[need])?;
         rights::check_server(snapshot.authority(), Right::WriteFiles)?;
         return Ok(None);
     }
-    let provider = snapshot.writable(&name, &[Right::Insert])?;
+    let provider = snapshot.writable(&name, &[need])?;
     if *op != InsertOp::Append {
         return Err(Error::unimplemented(format!("{op} is not supported; use CREATE OR REPLACE TABLE .. AS SELECT")));
     }
@@ -475,7 +490,7 @@ async fn truncate(command: &TruncateCommand, execution: &Execution<'_>, transact
     let mut changes = Vec::new();
     let names = command.names.iter().map(|name| name.resolve(snapshot.default_schema()));
     for name in names.collect::<BTreeSet<TableName>>() {
-        match snapshot.writable(&name, &[Right::Truncate]) {
+        match snapshot.writable(&name, &[Need::whole(Right::Truncate)]) {
             Err(error) if command.if_exists && error.kind() == ErrorKind::NotFound => {}
             provider => {
                 let provider = provider?;

@@ -20,7 +20,6 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit}
 use datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionContext};
 use datafusion::sql::parser::Statement as SqlStatement;
 use futures::TryStreamExt;
-use terrace_access::Right;
 use terrace_sql::command::{Action, CopyFrom, PlannerStatement};
 use terrace_sql::{SYSTEM_SCHEMA, parse};
 use terrace_tier_store::table::Table;
@@ -179,10 +178,11 @@ async fn copy_from(execution: &Execution<'_>, copy: &CopyFrom) -> Result<u64> {
     if name.schema == SYSTEM_SCHEMA {
         return Err(Error::new(ErrorKind::PermissionDenied, "tables of schema 'system' cannot be written"));
     }
-    rights::check_table(&snapshot, &name, &[Right::Insert])?;
+    let insert = rights::insert_need(&snapshot, &name, &copy.columns)?;
+    rights::check_table(&snapshot, &name, std::slice::from_ref(&insert))?;
     let table = match engine.store.table(&name) {
         // A transaction writes to the table that it reads.
-        Ok(_) if transaction.is_some() => Arc::clone(snapshot.writable(&name, &[Right::Insert])?.table()),
+        Ok(_) if transaction.is_some() => Arc::clone(snapshot.writable(&name, &[insert])?.table()),
         Ok(table) => table,
         Err(_) => {
             ddl::refuse_view_or_external(snapshot.objects(), &name)?;

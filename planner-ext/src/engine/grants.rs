@@ -2,25 +2,29 @@
 
 use std::sync::Arc;
 
-use terrace_access::{AccessError, DefaultGranting, Granting, Principal, Right, Securable, Users, WhichRights};
-use terrace_sql::grant::{GrantCommand, OwnedObject};
+use terrace_access::{
+    AccessError, ColumnRights, DefaultGranting, Granting, Principal, Right, Securable, Users, WhichRights,
+};
+use terrace_sql::grant::{GrantCommand, NamedRight, OwnedObject};
 use terrace_sql::grantable::GrantObjects;
 use terrace_sql::{INFORMATION_SCHEMA, SYSTEM_SCHEMA};
 use terrace_tier_store::table::TableName;
 
 use super::catalog::Snapshot;
-use super::ddl::refuse_system;
+use super::ddl::{refuse_system, short_name};
 use super::execute::{Execute, Execution};
 use super::rights;
 use super::users::access_error;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result, missing_table};
 
 impl Execute for GrantCommand {
     /// Names stay as they are meanwhile, so that no right goes to another object of the name.
     async fn run(&self, execution: &Execution<'_>) -> Result<u64> {
         let engine = execution.engine();
         let _name_lock = engine.name_lock.lock().await;
-        let objects = named_objects(&*execution.session().snapshot()?, self)?;
+        let snapshot = execution.session().snapshot()?;
+        let objects = named_objects(&snapshot, self)?;
+        check_columns(&snapshot, self, &objects).await?;
         let worker = Arc::clone(engine);
         let by = execution.session().principal().clone();
         let command = self.clone();
@@ -50,11 +54,11 @@ fn apply(
         GrantCommand::Roles { grants: true, roles, grantees } => users.grant_roles(by, &roles, &grantees)?,
         GrantCommand::Roles { grants: false, roles, grantees } => users.revoke_roles(by, &roles, &grantees)?,
         GrantCommand::Rights { grants, rights, grantees, .. } => {
-            let rights = match which_rights(&rights) {
+            let (whole, columns) = match rights_and_columns(&rights) {
                 Ok(rights) => rights,
                 Err(error) => return Ok(Err(error)),
             };
-            let order = Granting { rights, objects, grantees };
+            let order = Granting { rights: whole, columns, objects, grantees };
             if grants { users.grant(by, &order)? } else { users.revoke(by, &order)? }
         }
         GrantCommand::Defaults { grants, makers, schemas, rights, grantees } => {
@@ -76,13 +80,53 @@ pub(super) fn which_rights(names: &[String]) -> Result<WhichRights> {
     if names.is_empty() {
         return Ok(WhichRights::All);
     }
-    let right = |name: &String| {
-        Right::ALL.into_iter().find(|right| right.name() == name).ok_or_else(|| {
-            let known: Vec<&str> = Right::ALL.into_iter().map(Right::name).collect();
-            Error::invalid(format!("'{name}' is no right; there are {}, and ALL", known.join(", ")))
-        })
-    };
-    Ok(WhichRights::These(names.iter().map(right).collect::<Result<_>>()?))
+    Ok(WhichRights::These(names.iter().map(|name| right_named(name)).collect::<Result<_>>()?))
+}
+
+fn right_named(name: &str) -> Result<Right> {
+    Right::ALL.into_iter().find(|right| right.name() == name).ok_or_else(|| {
+        let known: Vec<&str> = Right::ALL.into_iter().map(Right::name).collect();
+        Error::invalid(format!("'{name}' is no right; there are {}, and ALL", known.join(", ")))
+    })
+}
+
+/// The rights on the objects as a whole, and those on their columns.
+fn rights_and_columns(rights: &[NamedRight]) -> Result<(WhichRights, Vec<ColumnRights>)> {
+    let (mut whole, mut columns) = (WhichRights::These(Vec::new()), Vec::new());
+    for NamedRight { name, columns: on } in rights {
+        let named = match name {
+            Some(name) => WhichRights::These(vec![right_named(name)?]),
+            None => WhichRights::All,
+        };
+        if !on.is_empty() {
+            columns.push(ColumnRights { rights: named, columns: on.clone() });
+            continue;
+        }
+        match (&mut whole, named) {
+            (WhichRights::These(known), WhichRights::These(more)) => known.extend(more),
+            _ => whole = WhichRights::All,
+        }
+    }
+    Ok((whole, columns))
+}
+
+/// Refuses columns that one of the tables does not have.
+async fn check_columns(snapshot: &Arc<Snapshot>, command: &GrantCommand, objects: &[Securable]) -> Result<()> {
+    let GrantCommand::Rights { rights, .. } = command else { return Ok(()) };
+    let columns: Vec<&String> = rights.iter().flat_map(|right| &right.columns).collect();
+    for object in objects {
+        let Securable::Table(name) = object else { continue };
+        if columns.is_empty() {
+            continue;
+        }
+        let table = snapshot.shown(name).await?.ok_or_else(|| missing_table(&name.to_string()))?;
+        let schema = table.schema();
+        if let Some(missing) = columns.iter().find(|column| schema.column_with_name(column).is_none()) {
+            let message = format!("column '{missing}' of '{}' does not exist", short_name(name));
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+    }
+    Ok(())
 }
 
 /// The objects that a statement names; they exist, and the caller owns them. None for those that IF EXISTS passes over.
@@ -134,7 +178,7 @@ pub(super) fn check_seen(snapshot: &Snapshot, schema: &str) -> Result<()> {
 fn owned_table(snapshot: &Snapshot, name: TableName) -> Result<Securable> {
     rights::check_owner(snapshot, &name)?;
     if !snapshot.has(&name) {
-        return Err(crate::error::missing_table(&name.to_string()));
+        return Err(missing_table(&name.to_string()));
     }
     Ok(Securable::Table(name))
 }

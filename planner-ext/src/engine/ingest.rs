@@ -20,7 +20,7 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
-use terrace_access::{Principal, Right, Securable};
+use terrace_access::{Principal, Securable};
 use terrace_heap::HeapAccount;
 use terrace_scan::sink::IngestWriter;
 use terrace_sql::{SYSTEM_SCHEMA, StatementKind};
@@ -29,6 +29,7 @@ use terrace_tier_store::tier::codec;
 
 use super::catalog::Snapshot;
 use super::registry::Ticket;
+use super::rights::Need;
 use super::run::PlanMemory;
 use super::session::Session;
 use super::statement::Planned;
@@ -135,7 +136,7 @@ async fn ingest(
     let target = match ingest_target(session, &snapshot, &name, &request, &schema)? {
         // A transaction writes to the table that it reads.
         LoadTarget::Existing(..) if transaction.is_some() => {
-            let table = snapshot.writable(&name, &[Right::Insert])?;
+            let table = snapshot.writable(&name, &[ingest_need(&snapshot, &name, &schema)?])?;
             LoadTarget::Existing(Arc::clone(table.table()), transaction.clone())
         }
         LoadTarget::Existing(table, _) => LoadTarget::Existing(table, None),
@@ -170,6 +171,12 @@ async fn ingest(
     done
 }
 
+/// What adding rows with these columns needs.
+fn ingest_need(snapshot: &Snapshot, name: &TableName, schema: &SchemaRef) -> Result<Need> {
+    let given: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+    rights::insert_need(snapshot, name, &given)
+}
+
 fn ingest_target(
     session: &Session,
     snapshot: &Snapshot,
@@ -179,8 +186,10 @@ fn ingest_target(
 ) -> Result<LoadTarget> {
     let existing = session.engine().store.table(name).ok();
     let checked = match request.mode {
-        IngestMode::Append => rights::check_table(snapshot, name, &[Right::Insert]),
-        IngestMode::CreateAppend if existing.is_some() => rights::check_table(snapshot, name, &[Right::Insert]),
+        IngestMode::Append => rights::check_table(snapshot, name, &[ingest_need(snapshot, name, schema)?]),
+        IngestMode::CreateAppend if existing.is_some() => {
+            rights::check_table(snapshot, name, &[ingest_need(snapshot, name, schema)?])
+        }
         IngestMode::Replace => rights::check_owner(snapshot, name),
         IngestMode::CreateAppend | IngestMode::Create => Ok(()),
     };

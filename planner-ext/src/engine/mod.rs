@@ -24,6 +24,7 @@
 //! - [`parameters`]: binds one row of parameters
 //! - [`insert`]: binds many rows of parameters of an INSERT
 //! - [`catalog`]: one snapshot of tables, views and files per statement
+//! - [`column_rights`]: relations of which some columns may be read
 //! - [`write_only`]: tables that a statement may write and not read
 //! - [`analysis`]: analyses plans, which decides the types of their columns
 //! - [`types`]: column types that tables store, and casts of rows to them
@@ -89,6 +90,7 @@ mod base_config;
 mod cancel;
 mod catalog;
 mod change;
+mod column_rights;
 mod computed_rows;
 mod copy;
 mod ddl;

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{Insert, Statement as Ast, TableObject};
 use futures::StreamExt;
 use terrace_access::Right;
 use terrace_sql::command::{Action, PlannerStatement};
-use terrace_sql::{CATALOG, DEFAULT_SCHEMA, NameParts, parse};
+use terrace_sql::{CATALOG, DEFAULT_SCHEMA, NameParts, last_name, parse};
 use terrace_tier_store::table::TableName;
 
 use super::catalog::{Object, Snapshot};
@@ -19,6 +19,7 @@ use super::change::{explained_insert, insert_target, run_change};
 use super::execute::{Execute, Execution, Outline, Planning};
 use super::plan_cache::is_repeatable;
 use super::registry::Ticket;
+use super::rights::Need;
 use super::run::{PlanMemory, acquire_slot, execute, unknown_demand};
 use super::statement::Planned;
 use super::{Engine, copy, ddl, defaults, rights, show};
@@ -65,31 +66,37 @@ impl Execute for PlannerStatement {
 
 async fn plan_on(snapshot: Arc<Snapshot>, planned: &PlannerStatement) -> Result<Outline> {
     let statement = &planned.statement;
+    let mut insert = Need::whole(Right::Insert);
     if !snapshot.authority().is_unlimited() {
         snapshot.note_only_written(planned.only_written(snapshot.default_schema()));
-        check_insert(&snapshot, statement)?;
+        insert = check_insert(&snapshot, statement)?;
     }
     let mut plan = plan_query(&snapshot, statement.clone()).await?;
     if matches!(statement, SqlStatement::Explain(_)) {
         plan = explained_insert(plan);
     }
-    let target = insert_target(&snapshot, &plan)?;
+    let target = insert_target(&snapshot, &plan, insert)?;
     let planned = Planned::new(snapshot, plan, target);
     let is_query = matches!(statement, SqlStatement::Statement(ast) if matches!(**ast, Ast::Query(_)));
     let is_kept = is_query && !planned.snapshot.in_transaction() && is_repeatable(&planned.plan)?;
     Ok(Outline::Plan(Box::new(if is_kept { planned.with_shared_optimization() } else { planned })))
 }
 
-/// Refuses an INSERT before its columns are looked up: errors about them tell what the table has.
-fn check_insert(snapshot: &Snapshot, statement: &SqlStatement) -> Result<()> {
+/// Refuses an INSERT before its columns are looked up: errors about them tell what the table has. Returns what it needs.
+fn check_insert(snapshot: &Snapshot, statement: &SqlStatement) -> Result<Need> {
+    let whole = Need::whole(Right::Insert);
     let ast = match statement {
         SqlStatement::Explain(explain) => return check_insert(snapshot, &explain.statement),
         SqlStatement::Statement(ast) => ast.as_ref(),
-        _ => return Ok(()),
+        _ => return Ok(whole),
     };
-    let Ast::Insert(Insert { table: TableObject::TableName(name), .. }) = ast else { return Ok(()) };
+    let Ast::Insert(Insert { table: TableObject::TableName(name), columns, .. }) = ast else { return Ok(whole) };
     let name = NameParts::new(name)?.resolve(snapshot.default_schema());
-    rights::check_table(snapshot, &name, &[Right::Insert])
+    let given: Vec<String> = columns.iter().filter_map(last_name).collect();
+    // The planner refuses columns with names of another form.
+    let need = if given.len() == columns.len() { rights::insert_need(snapshot, &name, &given)? } else { whole };
+    rights::check_table(snapshot, &name, std::slice::from_ref(&need))?;
+    Ok(need)
 }
 
 /// Executes COPY TO, and INSERT into an external table.

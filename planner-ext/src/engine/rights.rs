@@ -2,7 +2,8 @@
 //!
 //! A statement needs rights on what it names, and some need one of the server besides ([`server_need`]). Rights on names are
 //! checked where a name has been resolved, so that what is checked is what is used: rows are read through
-//! [`NameResolver`](super::catalog), written through [`Snapshot::writable`], and everything else calls a function of this module.
+//! [`NameResolver`](super::catalog), written through [`Snapshot::writable`], and everything else calls a function of this module. Which
+//! columns are read is known once a plan is made: [`column_rights`](super::column_rights).
 //! A snapshot keeps the rights that it was made with, and a plan on it is used no more when rights change. A statement that runs then
 //! ends, where it may not read any more what it reads ([`Engine::stop_revoked`]).
 //!
@@ -38,6 +39,31 @@ pub(super) enum ServerNeed {
     Right(Right),
     /// Everything: only superusers may.
     Superuser,
+}
+
+/// A right that a statement needs on a relation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Need {
+    pub(super) right: Right,
+    /// The columns on which it suffices to hold it; `None`: it must be held on all of the relation.
+    pub(super) columns: Option<BTreeSet<String>>,
+}
+
+impl Need {
+    /// A right on all of a relation.
+    pub(super) fn whole(right: Right) -> Self {
+        Self { right, columns: None }
+    }
+
+    fn is_held(&self, authority: &Authority, name: &TableName) -> bool {
+        let on_columns = |columns: &BTreeSet<String>| may_on_columns(authority, self.right, name, columns);
+        authority.may_on_table(self.right, name) || self.columns.as_ref().is_some_and(on_columns)
+    }
+}
+
+/// Whether a right is held on all of these columns.
+fn may_on_columns(authority: &Authority, right: Right, name: &TableName, columns: &BTreeSet<String>) -> bool {
+    !columns.is_empty() && columns.iter().all(|column| authority.may_on_column(right, name, column))
 }
 
 /// What a statement needs of the server. The comments say which rights on names it needs besides.
@@ -134,6 +160,42 @@ pub(super) fn may_read(authority: &Authority, name: &TableName) -> bool {
         && (SystemTable::is_for_everybody(&name.name) || authority.may_on_server(Right::Monitor))
 }
 
+/// The columns of a relation that may be read, of all of them.
+pub(super) fn readable_columns<'a>(
+    authority: &Authority,
+    name: &TableName,
+    all: impl Iterator<Item = &'a String>,
+) -> BTreeSet<String> {
+    all.filter(|column| authority.may_on_column(Right::Select, name, column)).cloned().collect()
+}
+
+/// What a change needs that reads its target: SELECT on it, or on some of its columns, of which the plan mentions no others.
+pub(super) fn read_need(snapshot: &Snapshot, name: &TableName) -> Result<Need> {
+    let authority = snapshot.authority();
+    if authority.may_on_table(Right::Select, name) || !authority.may_on_some_column(Right::Select, name) {
+        return Ok(Need::whole(Right::Select));
+    }
+    let all = snapshot.columns(name)?.unwrap_or_default();
+    Ok(Need { right: Right::Select, columns: Some(readable_columns(authority, name, all.iter())) })
+}
+
+/// What adding rows needs whose columns `given` get values, or all; defaults of the others need nothing, as in PostgreSQL.
+pub(super) fn insert_need(snapshot: &Snapshot, name: &TableName, given: &[String]) -> Result<Need> {
+    let authority = snapshot.authority();
+    if authority.may_on_table(Right::Insert, name) || !authority.may_on_some_column(Right::Insert, name) {
+        return Ok(Need::whole(Right::Insert));
+    }
+    let Some(all) = snapshot.columns(name)? else { return Ok(Need::whole(Right::Insert)) };
+    if given.is_empty() {
+        return Ok(Need { right: Right::Insert, columns: Some(all.into_iter().collect()) });
+    }
+    let known = |column: &String| {
+        let found = all.iter().find(|known| *known == column);
+        found.or_else(|| all.iter().find(|known| known.eq_ignore_ascii_case(column))).unwrap_or(column).clone()
+    };
+    Ok(Need { right: Right::Insert, columns: Some(given.iter().map(known).collect()) })
+}
+
 /// The error for a relation on which a right is not held: [`denied`] where it exists and its name may be known.
 pub(super) fn refused(snapshot: &Snapshot, authority: &Authority, name: &TableName) -> Error {
     let is_shown = authority.sees_table(name) || authority.sees_names_in(&name.schema) || is_system(name);
@@ -148,8 +210,8 @@ fn is_system(name: &TableName) -> bool {
 }
 
 /// Refuses whoever lacks one of the rights on a relation.
-pub(super) fn check_table(snapshot: &Snapshot, name: &TableName, rights: &[Right]) -> Result<()> {
-    check(snapshot, name, |authority| rights.iter().all(|right| authority.may_on_table(*right, name)))
+pub(super) fn check_table(snapshot: &Snapshot, name: &TableName, needs: &[Need]) -> Result<()> {
+    check(snapshot, name, |authority| needs.iter().all(|need| need.is_held(authority, name)))
 }
 
 /// Refuses whoever does not own a relation that exists, or the schema that it lies in.
@@ -267,7 +329,8 @@ impl<'a> RelationsNow<'a> {
                 None => users.authority(principal),
                 Some(view) => users.owner_authority(&Securable::Table(view.clone())),
             };
-            may_read(&authority, name)
+            let by_columns = |columns: &BTreeSet<String>| may_on_columns(&authority, Right::Select, name, columns);
+            may_read(&authority, name) || reading.columns.as_ref().is_some_and(by_columns)
         })
     }
 

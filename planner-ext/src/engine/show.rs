@@ -13,7 +13,7 @@ use terrace_sql::{CATALOG, NameParts, qualified, quoted_name, quoted_text};
 use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, TableOptions};
 
 use super::catalog::Snapshot;
-use super::rights;
+use super::rights::{self, Need};
 use crate::error::{Error, Result, missing_table};
 
 /// Rewrites a SHOW or DESCRIBE to a query; leaves other statements unchanged.
@@ -126,7 +126,7 @@ async fn table_condition(snapshot: &Arc<Snapshot>, name: &ObjectName) -> Result<
 fn show_create(snapshot: &Snapshot, name: &ObjectName) -> Result<String> {
     let parts = NameParts::new(name)?;
     let name = parts.resolve(snapshot.default_schema());
-    rights::check_table(snapshot, &name, &[Right::Select])?;
+    rights::check_table(snapshot, &name, &[Need::whole(Right::Select)])?;
     let objects = snapshot.objects();
     let text = match (snapshot.definition(&parts)?, objects.views.get(&name).or_else(|| objects.external.get(&name))) {
         (Some(definition), _) => {

@@ -1,4 +1,4 @@
-//! `system.grants`: one row per owner, `OWNER`, and per right that is held on an object. Whoever holds it sees it, and whoever owns
+//! `system.grants`: one row per owner, `OWNER`, and per right that is held on an object or a column. Whoever holds it sees it, and whoever owns
 //! the object.
 
 use terrace_access::{Granted, Right, Securable};
@@ -15,6 +15,7 @@ pub(super) fn columns() -> ColumnList<Granted> {
             Securable::Table(name) => Some(name.name.clone()),
             _ => None,
         })
+        .optional_text("column_name", |granted| granted.column.clone())
         .text("privilege", |granted| granted.right.map_or("OWNER", Right::name).to_owned())
         .optional_text("granted_by", |granted| granted.by.clone())
         .optional_time("made_at", |granted| granted.made_unix_us)

@@ -6,7 +6,7 @@ use terrace_model::error::ErrorKind;
 
 use super::*;
 use crate::principal::Proof;
-use crate::record::MemoryRecords;
+use crate::record::{MemoryRecords, Records};
 use crate::scope::Scope;
 use crate::users::{NewToken, NewUser, Owner};
 
@@ -70,7 +70,12 @@ impl Server {
 }
 
 fn order(right: Right, object: Securable, grantee: &str) -> Granting {
-    Granting { rights: WhichRights::These(vec![right]), objects: vec![object], grantees: vec![grantee.to_owned()] }
+    Granting {
+        rights: WhichRights::These(vec![right]),
+        columns: Vec::new(),
+        objects: vec![object],
+        grantees: vec![grantee.to_owned()],
+    }
 }
 
 fn table(schema: &str, name: &str) -> Securable {
@@ -83,6 +88,79 @@ fn schema(name: &str) -> Securable {
 
 fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
     result.unwrap_err().kind()
+}
+
+/// SELECT and the like on columns of a table.
+fn on_columns(rights: WhichRights, columns: &[&str], object: &Securable, grantee: &str) -> Granting {
+    let columns = columns.iter().map(|column| (*column).to_owned()).collect();
+    Granting {
+        rights: WhichRights::These(Vec::new()),
+        columns: vec![ColumnRights { rights, columns }],
+        ..order(Right::Select, object.clone(), grantee)
+    }
+}
+
+#[test]
+fn rights_on_columns_follow_them_and_end_with_them() {
+    let server = Server::new();
+    let (orders, name) = (table("shop", "orders"), TableName::new("shop", "orders"));
+    let select = WhichRights::These(vec![Right::Select]);
+    server.users.grant(&server.root, &on_columns(select.clone(), &["a", "b"], &orders, "ann")).unwrap();
+    server.users.grant(&server.root, &on_columns(WhichRights::All, &["c"], &orders, "ann")).unwrap();
+    let held = |right, column: &str| server.authority("ann").may_on_column(right, &name, column);
+    assert!(
+        held(Right::Select, "a") && held(Right::Select, "b") && held(Right::Insert, "c") && held(Right::Update, "c")
+    );
+    assert!(!held(Right::Select, "d") && !held(Right::Update, "a"));
+    let ann = server.authority("ann");
+    assert!(ann.sees_table(&name) && ann.sees_schema("shop") && !ann.may_on_table(Right::Select, &name));
+    assert!(ann.may_on_some_column(Right::Update, &name) && !ann.sees_figures(&name));
+    assert!(!server.authority("bob").sees_table(&name));
+    let delete = on_columns(WhichRights::These(vec![Right::Delete]), &["a"], &orders, "ann");
+    assert_eq!(kind(server.users.grant(&server.root, &delete)), ErrorKind::InvalidArgument);
+
+    // A token uses them where its scope has the right on the table.
+    let mut scope = Scope::default();
+    scope.allow(Right::Select, orders.clone());
+    let token = server.users.authority(&server.bearer("ann", Some(scope)));
+    assert!(token.may_on_column(Right::Select, &name, "a") && !token.may_on_column(Right::Insert, &name, "c"));
+
+    let change = |column: &str, renamed: Option<&str>| ColumnChange {
+        column: column.to_owned(),
+        renamed: renamed.map(str::to_owned),
+    };
+    let version = server.users.rights_version();
+    server.users.note_columns_changed(&name, &[change("x", None)]).unwrap();
+    assert_eq!(server.users.rights_version(), version, "no right is another one");
+    let changes = [change("a", Some("e")), change("b", Some("a")), change("c", None)];
+    server.users.note_columns_changed(&name, &changes).unwrap();
+    assert!(held(Right::Select, "e") && held(Right::Select, "a") && !held(Right::Select, "b"));
+    assert!(!held(Right::Insert, "c"));
+
+    // With the table to another name, and after a restart.
+    let moved = TableName::new("shop", "sold");
+    server.users.note_renamed(&name, &moved).unwrap();
+    assert!(!held(Right::Select, "e"));
+    let again = Server::open(&server.records);
+    let ann = again.authority(&again.check_certified("ann").unwrap());
+    assert!(ann.may_on_column(Right::Select, &moved, "e") && !ann.sees_table(&name));
+    let shown = again.grants().into_iter().filter_map(|granted| granted.column).collect::<Vec<_>>();
+    assert_eq!(shown, ["a", "e"]);
+
+    // A right on the table that is revoked is so on its columns; one on another object of the name is none.
+    let sold = table("shop", "sold");
+    server.users.revoke(&server.root, &on_columns(select, &["a"], &sold, "ann")).unwrap();
+    let of_sold = |column: &str| server.authority("ann").may_on_column(Right::Select, &moved, column);
+    assert!(!of_sold("a") && of_sold("e"));
+    server.revoke(Right::Select, sold.clone(), "ann");
+    assert!(!of_sold("e") && server.users.grants().is_empty());
+    server.users.grant(&server.root, &on_columns(WhichRights::All, &["e"], &sold, "ann")).unwrap();
+    server.users.note_made(&server.root, &sold).unwrap();
+    assert!(!of_sold("e"));
+    server.users.grant(&server.root, &on_columns(WhichRights::All, &["e"], &sold, "ann")).unwrap();
+    server.users.drop_user(&server.root, "ann").unwrap();
+    assert!(server.users.grants().iter().all(|granted| granted.column.is_none()));
+    assert!(server.records.all(crate::record::COLUMN_RIGHTS).unwrap().is_empty());
 }
 
 #[test]
@@ -274,7 +352,7 @@ fn rights_fit_their_objects_and_tokens_give_none_away() {
         let error = server.users.grant(&server.root, &order(right, object, "ann")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     }
-    let all = Granting { rights: WhichRights::All, objects: vec![schema("a")], grantees: vec!["ann".to_owned()] };
+    let all = Granting { rights: WhichRights::All, ..order(Right::Select, schema("a"), "ann") };
     server.users.grant(&server.root, &all).unwrap();
     assert!(server.authority("ann").may(Right::Create, &schema("a")) && !server.authority("ann").owns(&schema("a")));
     let bearer = server.bearer("root", None);

@@ -11,13 +11,13 @@ use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use futures::future::BoxFuture;
-use terrace_access::{Authority, Securable};
+use terrace_access::{Authority, Right, Securable};
 use terrace_sql::command::{Action, PlannerStatement};
-use terrace_sql::rewrite::HiddenNames;
 use terrace_tier_store::table::TableName;
 
-use super::{Object, Snapshot};
+use super::{Object, QueriedTarget, Snapshot};
 use crate::engine::analysis::analysed;
+use crate::engine::column_rights::ReadableColumns;
 use crate::engine::write_only::WriteOnly;
 use crate::engine::{CATALOG, INFORMATION_SCHEMA, SYSTEM_SCHEMA, information, rights};
 use crate::error::{Error, ErrorKind, Result};
@@ -34,7 +34,7 @@ pub(super) struct NameResolver {
     /// Views and external tables being planned, outermost first.
     expanding: Vec<TableName>,
     /// The table that the planned statement changes, which is found in a hidden schema and has row positions.
-    target: Option<(TableName, HiddenNames)>,
+    target: Option<QueriedTarget>,
     /// Whether what is found is read.
     reads: bool,
 }
@@ -52,8 +52,8 @@ impl NameResolver {
     }
 
     /// Resolves names for a change of `target`, under whose hidden name the statement reads it.
-    pub(super) fn for_change(snapshot: &Arc<Snapshot>, target: &TableName, hidden: &HiddenNames) -> Self {
-        Self { target: Some((target.clone(), hidden.clone())), ..Self::new(snapshot) }
+    pub(super) fn for_change(snapshot: &Arc<Snapshot>, target: &QueriedTarget) -> Self {
+        Self { target: Some(target.clone()), ..Self::new(snapshot) }
     }
 
     pub(super) fn state(self) -> SessionState {
@@ -65,16 +65,18 @@ impl NameResolver {
 
     pub(super) async fn provider(&self, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
         let snapshot = &self.snapshot;
-        if let Some((target, hidden)) =
-            self.target.as_ref().filter(|(_, hidden)| name.schema == hidden.target && name.name == hidden.target)
-        {
-            let table = snapshot.pinned(target)?.map(|table| table.with_positions(&hidden.row));
-            return Ok(table.map(|t| Arc::new(t) as Arc<dyn TableProvider>));
+        if let Some(target) = self.target.as_ref().filter(|target| target.is_called(name)) {
+            return self.target_table(target);
         }
         if !rights::may_read(&self.authority, name) {
             if self.expanding.is_empty() && snapshot.is_only_written(name) {
                 let found = self.find(name).await?;
                 return Ok(found.map(|table| Arc::new(WriteOnly::new(table, name.clone())) as Arc<dyn TableProvider>));
+            }
+            if self.authority.may_on_some_column(Right::Select, name)
+                && let Some(found) = self.find(name).await?
+            {
+                return self.with_readable_columns(name, found).map(Some);
             }
             return match rights::refused(snapshot, &self.authority, name) {
                 missing if missing.kind() == ErrorKind::NotFound => Ok(None),
@@ -83,9 +85,37 @@ impl NameResolver {
         }
         let found = self.find(name).await?;
         if self.reads && found.is_some() {
-            snapshot.note_read(name, self.owned_view.as_ref());
+            snapshot.note_read(name, self.owned_view.as_ref(), None);
         }
         Ok(found)
+    }
+
+    /// The target of a change with row positions.
+    fn target_table(&self, target: &QueriedTarget) -> Result<Option<Arc<dyn TableProvider>>> {
+        let table = self.snapshot.pinned(&target.name)?.map(|table| table.with_positions(&target.hidden.row));
+        let Some(table) = table.map(|table| Arc::new(table) as Arc<dyn TableProvider>) else { return Ok(None) };
+        let Some(readable) = &target.readable else { return Ok(Some(table)) };
+        let mut readable = readable.clone();
+        readable.insert(target.hidden.row.clone());
+        let table = ReadableColumns::new(table, &target.name, &readable, |name| Some(target.hidden.kept(name)))?;
+        self.snapshot.hides_columns.store(true, Ordering::Relaxed);
+        Ok(Some(Arc::new(table)))
+    }
+
+    /// A relation of which not all columns may be read.
+    fn with_readable_columns(&self, name: &TableName, found: Arc<dyn TableProvider>) -> Result<Arc<dyn TableProvider>> {
+        let schema = found.schema();
+        let names = schema.fields().iter().map(|field| field.name());
+        let readable = rights::readable_columns(&self.authority, name, names);
+        if readable.is_empty() {
+            return Err(rights::refused(&self.snapshot, &self.authority, name));
+        }
+        let table = ReadableColumns::new(found, name, &readable, |_| None)?;
+        self.snapshot.hides_columns.store(true, Ordering::Relaxed);
+        if self.reads {
+            self.snapshot.note_read(name, self.owned_view.as_ref(), Some(readable));
+        }
+        Ok(Arc::new(table))
     }
 
     /// The relation of that name, whoever may read it.
@@ -128,6 +158,7 @@ impl NameResolver {
     async fn view(&self, view: &Object) -> Result<Arc<dyn TableProvider>> {
         match self.plan_object(view).await? {
             LogicalPlan::Ddl(DdlStatement::CreateView(create)) => {
+                self.snapshot.check_columns(&create.input)?;
                 let plan = analysed(&self.snapshot.template, create.input.as_ref().clone())?;
                 Ok(Arc::new(ViewTable::new(plan, Some(view.sql.clone()))))
             }
@@ -194,7 +225,7 @@ impl CatalogProvider for Catalog {
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
-        let target = self.0.target.as_ref().is_some_and(|(_, hidden)| name == hidden.target);
+        let target = self.0.target.as_ref().is_some_and(|target| name == target.hidden.target);
         let known = target
             || [SYSTEM_SCHEMA, INFORMATION_SCHEMA].contains(&name)
             || self.0.snapshot.objects.schemas.contains(name);

@@ -29,6 +29,8 @@ pub(in crate::engine) struct Reading {
     pub(in crate::engine) table: Option<TableId>,
     /// The view whose owner reads it; `None`: whoever sends the statement.
     pub(in crate::engine) view: Option<TableName>,
+    /// The columns that may be read of it, where it may not be read as a whole.
+    pub(in crate::engine) columns: Option<BTreeSet<String>>,
 }
 
 /// The objects that a statement names and reads.

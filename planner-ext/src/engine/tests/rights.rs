@@ -1,11 +1,13 @@
 //! Who may do what: each kind of statement for superusers, owners, those who were granted the right, others, and everybody on an
 //! open server; and what follows when rights change.
 //!
+//! - `columns`: rights on columns
 //! - `defaults`: default privileges
 //! - `invoker`: views that are read with the rights of who asks
 //! - `running`: what a change of rights does to running statements
 //! - `tokens`: what the scope of a token leaves of the rights of its user
 
+mod columns;
 mod defaults;
 mod invoker;
 mod running;

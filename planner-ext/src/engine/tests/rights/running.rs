@@ -51,9 +51,10 @@ async fn statements_end_that_may_not_read_any_more_what_they_read() {
     let closed = Closed::new().await;
     closed.all("root", &["CREATE USER eve PASSWORD 'correct horse'"]).await;
     let by_role: &[&str] = &["CREATE ROLE {s}", "GRANT SELECT ON {s}.t TO {s}", "GRANT {s} TO bob"];
-    let cases: [(&str, &[&str], &str); 7] = [
+    let cases: [(&str, &[&str], &str); 8] = [
         ("{s}.t", &["GRANT SELECT ON {s}.t TO bob"], "REVOKE SELECT ON {s}.t FROM bob"),
         ("{s}.t", &["GRANT SELECT ON SCHEMA {s} TO PUBLIC"], "REVOKE ALL ON SCHEMA {s} FROM PUBLIC"),
+        ("{s}.t", &["GRANT SELECT (a) ON {s}.t TO bob"], "REVOKE SELECT (a) ON {s}.t FROM bob"),
         ("{s}.t", by_role, "DROP ROLE {s}"),
         ("{s}.t", by_role, "REVOKE {s} FROM bob"),
         ("{s}.t", &["ALTER TABLE {s}.t OWNER TO bob"], "ALTER TABLE {s}.t OWNER TO ann"),
