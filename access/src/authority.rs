@@ -22,6 +22,17 @@ pub struct Authority {
     limits: Option<Arc<Limited>>,
     /// What the caller's token is for; `None`: all that the user may do.
     scope: Option<Arc<Scope>>,
+    /// Where the policies on rows are of whoever shows a token with a scope.
+    scoped_grants: Option<Arc<Grants>>,
+}
+
+/// Which condition of a policy counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyClause {
+    /// USING: that on rows that are there.
+    Using,
+    /// WITH CHECK: that on new rows.
+    Check,
 }
 
 /// The rights of one who is no superuser.
@@ -35,17 +46,18 @@ struct Limited {
 
 impl Authority {
     /// Everything is allowed.
-    pub const EVERYTHING: Self = Self { limits: None, scope: None };
+    pub const EVERYTHING: Self = Self { limits: None, scope: None, scoped_grants: None };
 
     /// The rights of a user or role that is no superuser.
     pub(crate) fn limited(user: &str, grants: Arc<Grants>) -> Self {
         let holders = grants.holders(user);
-        Self { limits: Some(Arc::new(Limited { user: user.to_owned(), holders, grants })), scope: None }
+        let limits = Some(Arc::new(Limited { user: user.to_owned(), holders, grants }));
+        Self { limits, ..Self::EVERYTHING }
     }
 
     /// What of it a token may do.
-    pub(crate) fn within(self, scope: Arc<Scope>) -> Self {
-        Self { scope: Some(scope), ..self }
+    pub(crate) fn within(self, scope: Arc<Scope>, grants: Arc<Grants>) -> Self {
+        Self { scope: Some(scope), scoped_grants: Some(grants), ..self }
     }
 
     /// Whether everything is allowed.
@@ -119,9 +131,31 @@ impl Authority {
             || on_columns.any(|right| self.may_on_some_column(right, name))
     }
 
-    /// Whether figures of a table are shown: its rows may be read, or all may be watched.
+    /// Whether figures of a table are shown: all its rows may be read, or all tables may be watched.
     pub fn sees_figures(&self, name: &TableName) -> bool {
-        self.may_on_table(Right::Select, name) || self.may_on_server(Right::Monitor)
+        let reads_all = || self.row_conditions(name, Right::Select, PolicyClause::Using).is_none();
+        self.may_on_table(Right::Select, name) && reads_all() || self.may_on_server(Right::Monitor)
+    }
+
+    /// The conditions of policies of which a row of a table has to fulfil one for a right, as SQL; none: no row does. `None`: all rows
+    /// do, as policies do not count there, or not for owners and superusers. Who shows a token with a scope is none of these.
+    pub fn row_conditions(&self, name: &TableName, right: Right, clause: PolicyClause) -> Option<BTreeSet<String>> {
+        let grants = self.limits.as_ref().map(|limited| &limited.grants).or(self.scoped_grants.as_ref())?;
+        let table = Securable::Table(name.clone());
+        let rows = &grants.objects.get(&table)?.rows;
+        if !rows.is_enabled || self.owns(&table) {
+            return None;
+        }
+        let is_held = |role: &String| {
+            role == PUBLIC || self.limits.as_ref().is_some_and(|limited| limited.holders.contains(role))
+        };
+        let policies = rows.policies.values().filter(|policy| policy.roles.iter().any(is_held));
+        let policies = policies.filter(|policy| policy.command.is_none_or(|command| command == right));
+        let conditions = policies.filter_map(|policy| match clause {
+            PolicyClause::Using => policy.using.clone(),
+            PolicyClause::Check => policy.check.clone().or_else(|| policy.using.clone()),
+        });
+        Some(conditions.collect())
     }
 
     /// Whether lists show a schema: some right is held on it, or on something in it.

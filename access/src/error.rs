@@ -87,6 +87,14 @@ pub enum AccessError {
         /// What it owns.
         objects: String,
     },
+    /// A user or role that a policy names.
+    #[error("'{name}' cannot be dropped: it is named by the policy {policies}; drop that first")]
+    InPolicy {
+        /// The user or role.
+        name: String,
+        /// The policies.
+        policies: String,
+    },
     /// Too many users, or tokens of a user.
     #[error("there are {most} {kind}s, which is the limit; drop some first")]
     TooMany {
@@ -125,9 +133,11 @@ impl AccessError {
             }
             Self::Exists { .. } => ErrorKind::AlreadyExists,
             Self::Missing { .. } => ErrorKind::NotFound,
-            Self::Configured(_) | Self::LastSuperuser(_) | Self::Circle { .. } | Self::Owns { .. } => {
-                ErrorKind::FailedPrecondition
-            }
+            Self::Configured(_)
+            | Self::LastSuperuser(_)
+            | Self::Circle { .. }
+            | Self::Owns { .. }
+            | Self::InPolicy { .. } => ErrorKind::FailedPrecondition,
             Self::Denied(_) | Self::NotOwner(_) => ErrorKind::PermissionDenied,
             Self::TooMany { .. } | Self::TooDeep(_) | Self::Busy => ErrorKind::ResourceExhausted,
             Self::Hash(_) => ErrorKind::Internal,

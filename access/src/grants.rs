@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::Result;
 use crate::record::{
     COLUMN_RIGHTS, ColumnsRecord, DEFAULT_RIGHTS, DefaultsRecord, GrantRecord, MEMBER, MemberRecord, OBJECT_RIGHTS,
-    ObjectRecord, ROLE, Records, RoleRecord, load,
+    ObjectRecord, ROLE, ROW_SECURITY, Records, RoleRecord, RowSecurityRecord, load,
 };
 use crate::right::{Right, Securable};
 
@@ -38,6 +38,10 @@ impl Grants {
         let columns: BTreeMap<String, ColumnsRecord> = load(records, COLUMN_RIGHTS)?;
         for ColumnsRecord { object, columns } in columns.into_values() {
             objects.entry(object.clone()).or_insert_with(|| ObjectRecord::new(object)).columns = columns;
+        }
+        let rows: BTreeMap<String, RowSecurityRecord> = load(records, ROW_SECURITY)?;
+        for RowSecurityRecord { object, rows } in rows.into_values() {
+            objects.entry(object.clone()).or_insert_with(|| ObjectRecord::new(object)).rows = rows;
         }
         let defaults = load(records, DEFAULT_RIGHTS)?;
         Ok(Self { roles: load(records, ROLE)?, members: load(records, MEMBER)?, objects, defaults })

@@ -40,7 +40,7 @@ mod signatures;
 mod users;
 
 pub use audit::{AuditScope, Ending, Event, EventKind, Origin, Port, Trail, TrailFile, TrailOptions, WhenFull};
-pub use authority::Authority;
+pub use authority::{Authority, PolicyClause};
 pub use error::{AccessError, LoginError, Result};
 pub use grants::PUBLIC;
 pub use issuer::{Issuer, KeyFetch, KeySource};
@@ -51,6 +51,6 @@ pub use right::{Right, Securable};
 pub use scope::Scope;
 pub use secret::random_secret;
 pub use users::{
-    ColumnChange, ColumnRights, DefaultGranted, DefaultGranting, Granted, Granting, NewToken, NewUser, Owner, Role,
-    Token, User, UserChange, Users, WhichRights,
+    ColumnChange, ColumnRights, DefaultGranted, DefaultGranting, Granted, Granting, NewPolicy, NewToken, NewUser,
+    Owner, Policy, Role, Token, User, UserChange, Users, WhichRights,
 };

@@ -71,6 +71,9 @@ pub(crate) const OBJECT_RIGHTS: &str = "object_rights";
 /// do not read them: nobody may do anything by these there.
 pub(crate) const COLUMN_RIGHTS: &str = "column_rights";
 
+/// Kind of the records of policies on rows; their names are those of [`OBJECT_RIGHTS`].
+pub(crate) const ROW_SECURITY: &str = "row_security";
+
 /// Kind of the records of default privileges.
 pub(crate) const DEFAULT_RIGHTS: &str = "default_rights";
 
@@ -147,11 +150,24 @@ pub(crate) struct ObjectRecord {
     /// Grants on columns, by their names; stored as a [`ColumnsRecord`].
     #[serde(skip)]
     pub(crate) columns: BTreeMap<String, Vec<GrantRecord>>,
+    /// Policies on rows; stored as a [`RowSecurityRecord`].
+    #[serde(skip)]
+    pub(crate) rows: RowSecurity,
 }
 
 impl ObjectRecord {
     pub(crate) fn new(object: Securable) -> Self {
-        Self { object, owner: None, grants: Vec::new(), columns: BTreeMap::new() }
+        Self { object, owner: None, grants: Vec::new(), columns: BTreeMap::new(), rows: RowSecurity::default() }
+    }
+
+    /// Whether an owner or a grant on the object as a whole is noted.
+    pub(crate) fn has_rights(&self) -> bool {
+        self.owner.is_some() || !self.grants.is_empty()
+    }
+
+    /// Whether it says nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.has_rights() && self.columns.is_empty() && self.rows.is_empty()
     }
 
     /// Number of all its grants.
@@ -188,6 +204,45 @@ impl DefaultsRecord {
     pub(crate) fn key(&self) -> String {
         format!("{}/{}/{}", self.maker.len(), self.maker, self.schema)
     }
+}
+
+/// The policies on the rows of a table.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RowSecurity {
+    /// Whether they count.
+    pub(crate) is_enabled: bool,
+    /// By name.
+    pub(crate) policies: BTreeMap<String, PolicyRecord>,
+}
+
+impl RowSecurity {
+    /// Whether it says nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.is_enabled && self.policies.is_empty()
+    }
+}
+
+/// A policy on the rows of a table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PolicyRecord {
+    /// What it is for; `None`: reading, adding, changing and deleting.
+    pub(crate) command: Option<Right>,
+    /// Whom it concerns: users, roles and PUBLIC.
+    pub(crate) roles: Vec<String>,
+    /// The condition on rows that are there, as SQL.
+    pub(crate) using: Option<String>,
+    /// The condition on new rows; `None`: the same.
+    pub(crate) check: Option<String>,
+    /// Who made it.
+    pub(crate) by: String,
+    pub(crate) made_unix_us: u64,
+}
+
+/// The policies on the rows of a table, as they are stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RowSecurityRecord {
+    pub(crate) object: Securable,
+    pub(crate) rows: RowSecurity,
 }
 
 /// A granted right.

@@ -31,7 +31,10 @@ use crate::{password, record};
 mod federated;
 mod granting;
 
-pub use granting::{ColumnChange, ColumnRights, DefaultGranted, DefaultGranting, Granted, Granting, Role, WhichRights};
+pub use granting::{
+    ColumnChange, ColumnRights, DefaultGranted, DefaultGranting, Granted, Granting, NewPolicy, Policy, Role,
+    WhichRights,
+};
 
 /// Bytes of the longest name.
 const LONGEST_NAME: usize = 63;

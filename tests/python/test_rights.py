@@ -86,6 +86,26 @@ def test_metadata_shows_what_one_may_see(server):
     assert held == [("bob", "server", None, "MONITOR", "root"), ("bob", "table", "orders", "SELECT", "ann")]
 
 
+def test_rights_on_columns_and_policies_on_rows(server):
+    run(server, "CREATE TABLE shop.staff AS SELECT 'bob' AS name, 10 AS pay UNION ALL SELECT 'eve', 0", *ANN)
+    run(server, "GRANT SELECT (name) ON shop.staff TO bob", *ANN)
+    assert run(server, "SELECT name FROM shop.staff ORDER BY name", *BOB) == [("bob",), ("eve",)]
+    assert "column pay of table shop.staff" in refusal(server, "SELECT * FROM shop.staff", *BOB)[1]
+    run(server, "GRANT SELECT, INSERT ON shop.staff TO bob", *ANN)
+    assert "zero" in refusal(server, "SELECT sum(1 / pay) FROM shop.staff", *BOB)[1].lower()
+    run(server, "CREATE POLICY own ON shop.staff USING (name = current_user)", *ANN)
+    run(server, "ALTER TABLE shop.staff ENABLE ROW LEVEL SECURITY", *ANN)
+    with connect(server, *BOB) as connection, connection.cursor() as cursor:
+        assert execute(cursor, "SELECT name, pay FROM shop.staff") == [("bob", 10)]
+        assert execute(cursor, "SELECT count(*) FROM shop.staff WHERE 1 / pay < 1") == [(1,)]
+        denied(lambda: execute(cursor, "INSERT INTO shop.staff VALUES ('eve', 1)"))
+        rows = pyarrow.table({"name": ["eve"], "pay": pyarrow.array([1], pyarrow.int64())})
+        denied(lambda: cursor.adbc_ingest("staff", rows, mode="append", db_schema_name="shop"))
+        assert "RowPolicyExec" in str(execute(cursor, "EXPLAIN SELECT name FROM shop.staff"))
+    assert run(server, "SELECT count(*) FROM shop.staff", *ANN) == [(2,)]
+    assert run(server, "SELECT policy_name, enabled FROM system.row_policies", *ANN) == [("own", True)]
+
+
 def test_views_show_what_their_owner_may_read(server):
     run(server, "CREATE VIEW shop.fruit AS SELECT what FROM shop.orders", *ANN)
     run(server, "GRANT SELECT ON shop.fruit TO PUBLIC", *ANN)

@@ -4,14 +4,17 @@
 //! schema and by superusers. As with users, who shows a token changes nothing of this.
 //!
 //! - `columns`: rights on columns of tables
+//! - `policies`: policies on the rows of tables
 //! - `defaults`: rights on the tables and views that somebody will make
 
 mod columns;
 mod defaults;
+mod policies;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use serde::Serialize;
 use terrace_model::TableName;
 
 use super::{Users, check_name};
@@ -21,12 +24,14 @@ use crate::grants::{Grants, MOST_DEPTH, PUBLIC};
 use crate::principal::Principal;
 use crate::record::{
     COLUMN_RIGHTS, ColumnsRecord, GrantRecord, GrantedRole, MEMBER, MemberRecord, OBJECT_RIGHTS, ObjectRecord, ROLE,
-    RoleRecord, store,
+    ROW_SECURITY, RoleRecord, RowSecurityRecord, store,
 };
 use crate::right::{Right, Securable};
+use policies::check_policies;
 
 pub use columns::{ColumnChange, ColumnRights};
 pub use defaults::{DefaultGranted, DefaultGranting};
+pub use policies::{NewPolicy, Policy};
 
 /// Most roles.
 const MOST_ROLES: usize = 10_000;
@@ -126,7 +131,7 @@ impl Users {
         match &principal.scope {
             None if principal.is_superuser => Authority::EVERYTHING,
             None => self.limited(&principal.user),
-            Some(scope) => self.authority_by_name(&principal.user).within(Arc::clone(scope)),
+            Some(scope) => self.authority_by_name(&principal.user).within(Arc::clone(scope), self.grants_now()),
         }
     }
 
@@ -215,6 +220,7 @@ impl Users {
             let objects = format!("{}{more}", shown.join(", "));
             return Err(AccessError::Owns { name: name.to_owned(), objects });
         }
+        check_policies(&grants, name)?;
         let held = |record: &ObjectRecord| {
             let mut all = record.grants.iter().chain(record.columns.values().flatten());
             all.any(|grant| grant.grantee == name)
@@ -535,25 +541,30 @@ impl Users {
         update(&mut record);
         record.columns.retain(|_, grants| !grants.is_empty());
         let key = object.key();
+        if record.rows != known.rows {
+            let rows = RowSecurityRecord { object: object.clone(), rows: record.rows.clone() };
+            self.put_part(ROW_SECURITY, &key, (!record.rows.is_empty()).then_some(&rows))?;
+        }
         if record.columns != known.columns {
-            match record.columns.is_empty() {
-                true => self.records.remove(COLUMN_RIGHTS, &key)?,
-                false => {
-                    let columns = ColumnsRecord { object: object.clone(), columns: record.columns.clone() };
-                    store(&*self.records, COLUMN_RIGHTS, &key, &columns)?;
-                }
-            }
+            let columns = ColumnsRecord { object: object.clone(), columns: record.columns.clone() };
+            self.put_part(COLUMN_RIGHTS, &key, (!record.columns.is_empty()).then_some(&columns))?;
         }
-        match record.owner.is_none() && record.grants.is_empty() {
-            true if had_some => self.records.remove(OBJECT_RIGHTS, &key)?,
-            true => {}
-            false => store(&*self.records, OBJECT_RIGHTS, &key, &record)?,
+        if had_some || record.has_rights() {
+            self.put_part(OBJECT_RIGHTS, &key, record.has_rights().then_some(&record))?;
         }
-        match record.owner.is_none() && record.grant_count() == 0 {
+        match record.is_empty() {
             true => drop(grants.objects.remove(object)),
             false => drop(grants.objects.insert(object.clone(), record)),
         }
         Ok(had_some || grants.objects.contains_key(object))
+    }
+
+    /// Stores a part of a record, or removes it where there is nothing to store.
+    fn put_part<T: Serialize>(&self, kind: &'static str, key: &str, part: Option<&T>) -> Result<()> {
+        match part {
+            Some(part) => store(&*self.records, kind, key, part),
+            None => Ok(self.records.remove(kind, key)?),
+        }
     }
 
     fn update_member(

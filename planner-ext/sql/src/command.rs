@@ -10,6 +10,7 @@ use crate::hot_view::HotViewCommand;
 use crate::kind::{Privilege, StatementKind};
 use crate::names::NameParts;
 use crate::objects::{ObjectRef, named_by, only_written_by};
+use crate::policy::PolicyCommand;
 use crate::prepare::PrepareCommand;
 use crate::rewrite::Change;
 use crate::rule::RuleCommand;
@@ -95,6 +96,8 @@ pub enum Action {
     Grant(GrantCommand),
     /// CREATE, ALTER and DROP WORKLOAD GROUP.
     WorkloadGroup(WorkloadGroupCommand),
+    /// CREATE and DROP POLICY, and ALTER TABLE .. ROW LEVEL SECURITY.
+    Policy(PolicyCommand),
 }
 
 /// A statement of DataFusion's grammar that the planner plans; the engine adds `extras`.

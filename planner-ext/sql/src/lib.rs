@@ -16,6 +16,7 @@
 //! - [`hot_view`]: statements on hot views
 //! - [`access`]: statements on users and tokens
 //! - [`grant`]: statements on roles, rights and owners
+//! - [`policy`]: statements on policies on rows
 //! - [`grantable`]: what rights are held on, as statements write it
 //! - [`view_options`]: options of hot views
 //! - [`workload_group`]: statements on workload groups
@@ -50,6 +51,7 @@ pub mod names;
 pub mod objects;
 mod option_list;
 pub mod parse;
+pub mod policy;
 pub mod prepare;
 pub mod rewrite;
 pub mod rule;

@@ -77,6 +77,7 @@ pub(crate) fn named_by(action: &Action) -> Vec<ObjectRef> {
         Action::HotView(command) => found.add_hot_view(command),
         Action::Placement(statement) => found.add_placement(statement),
         Action::Grant(command) => found.add_grant(command),
+        Action::Policy(command) => found.add(ObjectKind::Relation, command.table(), Use::Define),
         Action::Prepare(_)
         | Action::Transaction(_)
         | Action::Tiering(_)

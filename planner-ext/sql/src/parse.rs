@@ -27,7 +27,8 @@ use crate::option_list::copy_option;
 use crate::rewrite::Change;
 use crate::secrets::{names_user, without_secrets};
 use crate::{
-    NameParts, StatementKind, access, grant, hot_view, normalized, prepare, rule, tiering_commands, workload_group,
+    NameParts, StatementKind, access, grant, hot_view, normalized, policy, prepare, rule, tiering_commands,
+    workload_group,
 };
 
 /// Parses exactly one statement.
@@ -67,6 +68,9 @@ pub fn parse(sql: &str) -> Result<Command> {
     }
     if grant::is_grant(&first) {
         return grant::parse(tokens);
+    }
+    if policy::is_policy(&first) {
+        return policy::parse(tokens, sql);
     }
     parse_tokens(tokens, sql)
 }

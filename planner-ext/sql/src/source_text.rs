@@ -6,19 +6,20 @@
 
 use std::collections::HashMap;
 use std::iter::once;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use datafusion::sql::parser::Statement as SqlStatement;
-use datafusion::sql::sqlparser::ast::{ColumnOption, Expr};
+use datafusion::sql::sqlparser::ast::{ColumnOption, Expr, Ident, visit_expressions_mut};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
 use terrace_error::{Error, Result};
 
+use crate::ast_nodes::quoted_ident;
 use crate::defaults::parse_expression;
 use crate::dialect::{self, tokenize};
 use crate::parse::syntax_tree;
-use crate::quoted_text;
+use crate::{normalized, quoted_name, quoted_text};
 
 /// Returns the text of a whole statement, without comments before and semicolons after it.
 ///
@@ -49,6 +50,40 @@ pub fn expression(sql: &str, tokens: Range<usize>, parsed: &Expr) -> Result<Stri
     let text = slice(sql, tokens)?;
     match parse_expression(&text) {
         Ok(reparsed) if reparsed == *parsed => Ok(text),
+        _ => Err(not_storable("the condition")),
+    }
+}
+
+/// Returns the text of an expression in which a column has another name.
+///
+/// # Errors
+/// For a text that is no expression, and for one in which the column cannot be found.
+pub fn with_column_renamed(text: &str, from: &str, to: &str) -> Result<String> {
+    let mut wanted = parse_expression(text)?;
+    let mut spans = Vec::new();
+    let is_plain = quoted_name(to) == to;
+    let _: ControlFlow<()> = visit_expressions_mut(&mut wanted, |expr| {
+        let name = match expr {
+            Expr::Identifier(name) => Some(name),
+            Expr::CompoundIdentifier(parts) => parts.first_mut(),
+            _ => None,
+        };
+        if let Some(name) = name.filter(|name| normalized(name) == from) {
+            spans.push(name.span);
+            *name = if is_plain { Ident::new(to) } else { quoted_ident(to) };
+        }
+        ControlFlow::Continue(())
+    });
+    spans.sort_unstable();
+    let source = SourceText::new(text)?;
+    let mut renamed = text.to_owned();
+    for span in spans.into_iter().rev() {
+        let range = source.byte_offset(span.start).zip(source.byte_offset(span.end));
+        let (start, end) = range.ok_or_else(|| not_storable("the condition"))?;
+        renamed.replace_range(start..end, &quoted_name(to));
+    }
+    match parse_expression(&renamed) {
+        Ok(reparsed) if reparsed == wanted => Ok(renamed),
         _ => Err(not_storable("the condition")),
     }
 }
@@ -177,5 +212,23 @@ impl<'a> SourceText<'a> {
         let strings =
             list.take_while(|t| matches!(t.token, Token::SingleQuotedString(_) | Token::DoubleQuotedString(_)));
         strings.map(|t| Some(self.byte_offset(t.span.start)?..self.byte_offset(t.span.end)?)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn columns_of_expressions_get_other_names() {
+        for (text, from, to, want) in [
+            ("a > 1 AND lower(A) = 'a' -- a", "a", "b", "b > 1 AND lower(b) = 'a' -- a"),
+            ("a.f = 1 OR\n  \"a\" IN (a, b)", "a", "A c", "\"A c\".f = 1 OR\n  \"A c\" IN (\"A c\", b)"),
+            ("CAST(day AS date) = day", "date", "at", "CAST(day AS date) = day"),
+            ("'ö' = \"ä\" AND ä = 1", "ä", "o", "'ö' = o AND o = 1"),
+        ] {
+            assert_eq!(with_column_renamed(text, from, to).unwrap(), want, "{text}");
+        }
     }
 }

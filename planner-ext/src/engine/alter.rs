@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, DropBehavior, Ident, ObjectName,
     ObjectNamePart, RenameTableNameKind, Statement as Ast,
 };
-use terrace_access::ColumnChange;
+use terrace_access::{ColumnChange, Securable};
 use terrace_sql::command::{CommentKind, CommentOn, Extras};
 use terrace_sql::parse::{option_pairs, take_column_extras};
 use terrace_sql::source_text::DefaultTexts;
@@ -25,7 +25,7 @@ use super::ddl::{apply_options, check_schema, refuse_system, refuse_view_or_exte
 use super::execute::{Execute, Execution};
 use super::types::{check_column_name, stored_schema};
 use super::users::access_error;
-use super::{Engine, defaults, rights};
+use super::{Engine, defaults, policies, rights};
 use crate::error::{Error, ErrorKind, Result, missing_table};
 
 /// The changes of a statement, and the definition after the last of them.
@@ -117,9 +117,19 @@ async fn alter_table(execution: &Execution<'_>, alter: &AlterTable) -> Result<u6
     let renamed = after.name.clone();
     let list = changes.list;
     let columns: Vec<ColumnChange> = list.iter().filter_map(column_change).collect();
+    let policies = policies::renamed(engine.users.policies_on(&name), &list)?;
     engine
         .blocking(move || {
-            worker.store.alter_table(&name, &list)?;
+            let gets_name = worker.store.table(&renamed).is_err();
+            if gets_name {
+                worker.users.note_renaming(&name, &renamed).map_err(access_error)?;
+            }
+            let altered = worker.store.alter_table(&name, &list);
+            if altered.is_err() && gets_name {
+                worker.forget_rights(&Securable::Table(renamed.clone()))?;
+            }
+            altered?;
+            worker.users.note_conditions_changed(&name, &policies).map_err(access_error)?;
             worker.users.note_columns_changed(&name, &columns).map_err(access_error)?;
             worker.users.note_renamed(&name, &renamed).map_err(access_error)?;
             broken.iter().try_for_each(|view| worker.remove_view(view).map(drop))?;

@@ -22,7 +22,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::Statement as SqlStatement;
 use parking_lot::Mutex;
-use terrace_access::{Authority, Principal, Right};
+use terrace_access::{Authority, PolicyClause, Principal, Right};
 use terrace_scan::TierTable;
 use terrace_sql::NameParts;
 use terrace_sql::rewrite::HiddenNames;
@@ -33,6 +33,8 @@ use terrace_tier_store::table::{Table, TableDefinition, TableName};
 use self::name_resolver::NameResolver;
 pub(super) use self::objects::{Object, Objects};
 use super::analysis::analysed;
+use super::functions::SessionUser;
+use super::policies::{RowCondition, TargetConditions};
 use super::recursion::RecursiveTerms;
 use super::registry::Reading;
 use super::rights::Need;
@@ -54,7 +56,7 @@ impl Engine {
         // First: rights that change meanwhile make the snapshot stale.
         let rights_version = self.users.rights_version();
         let authority = self.users.authority(principal);
-        let mut template = self.base_state.clone();
+        let mut template = SessionState::clone(&self.base_state);
         *template.config_mut() = config;
         functions::configure(&mut template)?;
         template.mark_start_execution();
@@ -90,6 +92,8 @@ impl Engine {
             pins: Mutex::default(),
             reads_files: AtomicBool::new(false),
             hides_columns: AtomicBool::new(false),
+            hides_rows: AtomicBool::new(false),
+            base_state: Arc::clone(&self.base_state),
             hypothetical: None,
         }))
     }
@@ -123,6 +127,10 @@ pub(super) struct Snapshot {
     reads_files: AtomicBool,
     /// Whether it has a relation of which not all columns may be read.
     hides_columns: AtomicBool,
+    /// Whether it has a table of which policies hide rows.
+    hides_rows: AtomicBool,
+    /// Functions and options of the server, for the conditions of policies.
+    base_state: Arc<SessionState>,
     hypothetical: Option<HypotheticalTable>,
 }
 
@@ -133,6 +141,17 @@ pub(super) struct QueriedTarget {
     pub(super) hidden: HiddenNames,
     /// The columns that may be read; `None`: all.
     pub(super) readable: Option<BTreeSet<String>>,
+    /// Of each set of conditions, rows that it finds fulfil one.
+    pub(super) conditions: Vec<BTreeSet<String>>,
+}
+
+/// What may be read of a relation.
+#[derive(Debug, Default)]
+struct ReadPart {
+    /// These columns; `None`: all.
+    columns: Option<BTreeSet<String>>,
+    /// The rows that fulfil one of these conditions; `None`: all.
+    rows: Option<BTreeSet<String>>,
 }
 
 impl QueriedTarget {
@@ -201,13 +220,48 @@ impl Snapshot {
         Arc::clone(&self.readings.lock())
     }
 
-    /// Notes that a relation, or those of its columns that may be read, is read: by the owner of a view, or by whoever sends the
-    /// statement.
-    fn note_read(&self, name: &TableName, view: Option<&TableName>, columns: Option<BTreeSet<String>>) {
+    /// Notes that a relation, or the part of it that may be read, is read: by the owner of a view, or by whoever sends the statement.
+    fn note_read(&self, name: &TableName, view: Option<&TableName>, part: ReadPart) {
         let table = self.pins.lock().get(name).map(|pin| pin.table.id());
-        let reading = Reading { name: name.clone(), table, view: view.cloned(), columns };
+        let ReadPart { columns, rows } = part;
+        let reading = Reading { name: name.clone(), table, view: view.cloned(), columns, rows };
         let mut readings = self.readings.lock();
         Arc::make_mut(&mut readings).insert(reading);
+    }
+
+    /// Whether policies hide rows of a table that the statement reads or changes.
+    pub(super) fn hides_rows(&self) -> bool {
+        self.hides_rows.load(Ordering::Relaxed)
+    }
+
+    /// State to plan the conditions of policies with: that of the server, whatever the session has set, with the session's user.
+    pub(super) fn condition_state(&self) -> Result<SessionState> {
+        let mut state = SessionState::clone(&self.base_state);
+        if let Some(user) = self.template.config().get_extension::<SessionUser>() {
+            state.config_mut().set_extension(user);
+        }
+        functions::configure(&mut state)?;
+        state.mark_start_execution();
+        Ok(state)
+    }
+
+    /// What new rows of a table fulfil, of each set of conditions one; `None`: nothing.
+    pub(super) fn new_row_condition(
+        &self,
+        table: &Table,
+        conditions: &[BTreeSet<String>],
+    ) -> Result<Option<Arc<RowCondition>>> {
+        if conditions.is_empty() {
+            return Ok(None);
+        }
+        let condition = RowCondition::new(&self.condition_state()?, table.name(), table.schema(), conditions)?;
+        Ok(Some(Arc::new(condition)))
+    }
+
+    /// [`Self::new_row_condition`] of rows that are added to a table.
+    pub(super) fn added_row_condition(&self, table: &Table) -> Result<Option<Arc<RowCondition>>> {
+        let conditions = TargetConditions::new(&self.authority, table.name(), Right::Insert, false);
+        self.new_row_condition(table, &conditions.made)
     }
 
     /// Whether nobody's rights have changed since it was made.
@@ -301,7 +355,8 @@ impl Snapshot {
         }
         if let Some(table) = self.pinned(name)? {
             if let Some(read) = needs.iter().find(|need| need.right == Right::Select) {
-                self.note_read(name, None, read.columns.clone());
+                let rows = self.authority.row_conditions(name, Right::Select, PolicyClause::Using);
+                self.note_read(name, None, ReadPart { columns: read.columns.clone(), rows });
             }
             return Ok(table);
         }
@@ -451,6 +506,8 @@ impl Snapshot {
             pins: Mutex::default(),
             reads_files: AtomicBool::new(false),
             hides_columns: AtomicBool::new(false),
+            hides_rows: AtomicBool::new(false),
+            base_state: Arc::clone(&self.base_state),
             hypothetical: Some(HypotheticalTable {
                 before: before.clone(),
                 after: name,

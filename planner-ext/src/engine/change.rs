@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 use datafusion::sql::parser::{ExplainStatement, Statement as SqlStatement};
 use futures::StreamExt;
 use roaring::RoaringTreemap;
-use terrace_access::Right;
+use terrace_access::{Authority, Right};
 use terrace_scan::sink::IngestWriter;
 use terrace_sql::command::{ChangeStatement, TruncateCommand};
 use terrace_sql::defaults::default_expr;
@@ -33,6 +33,7 @@ use super::ingest::sort_by_cluster_columns;
 use super::insert::{bind_many, name_null_column};
 use super::parameters::stored_placeholder;
 use super::plan::table_name;
+use super::policies::{RowCondition, TargetConditions};
 use super::query::may_start_again;
 use super::registry::Ticket;
 use super::rights::Need;
@@ -40,7 +41,7 @@ use super::run::PlanMemory;
 use super::statement::{Planned, Prepared};
 use super::transaction::{Attempt, Transaction};
 use super::types::with_columns;
-use super::{rights, run};
+use super::{policies, rights, run};
 use crate::error::{Error, ErrorKind, ROW_COLUMN, Result};
 
 /// Most attempts of a statement that commits by itself and meets conflicting commits.
@@ -53,6 +54,8 @@ pub(super) struct ChangeTarget {
     /// The table version that the row positions of the plan refer to.
     pub(super) planned_version: Arc<TableVersion>,
     pub(super) effect: Effect,
+    /// What new rows have to fulfil by the policies of the table.
+    pub(super) condition: Option<Arc<RowCondition>>,
 }
 
 impl Execute for ChangeStatement {
@@ -86,11 +89,27 @@ fn needed_rights(snapshot: &Snapshot, change: &Change, name: &TableName) -> Resu
     Ok(needs)
 }
 
+/// The conditions of policies on the rows that a change finds in its target and makes there.
+fn target_conditions(authority: &Authority, change: &Change, name: &TableName) -> Result<TargetConditions> {
+    if !policies::concern(authority, name) {
+        return Ok(TargetConditions::default());
+    }
+    if change.is_merge() {
+        let message =
+            "MERGE into a table whose policies concern its user is not supported; use UPDATE, DELETE and INSERT";
+        return Err(Error::unimplemented(message));
+    }
+    let deletes = change.writes().iter().any(|write| write.effect == MergeEffect::Delete);
+    let right = if deletes { Right::Delete } else { Right::Update };
+    Ok(TargetConditions::new(authority, name, right, change.reads_target()))
+}
+
 /// Plans the query of a change on `snapshot`, or EXPLAIN of it.
 async fn plan_change(snapshot: Arc<Snapshot>, change: &Change, explain: Option<&ExplainStatement>) -> Result<Planned> {
     let name = change.target.resolve(snapshot.default_schema());
     let needs = needed_rights(&snapshot, change, &name)?;
     let provider = snapshot.writable(&name, &needs)?;
+    let conditions = target_conditions(snapshot.authority(), change, &name)?;
     let schema = provider.table().schema();
     let readable = needs.into_iter().find(|need| need.right == Right::Select).and_then(|need| need.columns);
     let columns = schema.fields().iter().zip(&provider.table().definition().columns).map(|(field, column)| {
@@ -100,7 +119,7 @@ async fn plan_change(snapshot: Arc<Snapshot>, change: &Change, explain: Option<&
     });
     let columns: Vec<TargetColumn> = columns.collect::<Result<_>>()?;
     let Rewritten { mut query, effect, hidden } = change.rewrite(&columns)?;
-    let target = QueriedTarget { name, hidden, readable };
+    let target = QueriedTarget { name, hidden, readable, conditions: conditions.found };
     if let Some(explain) = explain {
         query = SqlStatement::Explain(ExplainStatement { statement: Box::new(query), ..explain.clone() });
         let plan = snapshot.plan_on_target(query, &target).await?;
@@ -114,7 +133,11 @@ async fn plan_change(snapshot: Arc<Snapshot>, change: &Change, explain: Option<&
     };
     let table = Arc::clone(provider.table());
     let planned_version = Arc::clone(provider.version());
-    Ok(Planned::new(snapshot, plan, Some(ChangeTarget { table, planned_version, effect })))
+    let condition = match &effect {
+        Effect::Update => snapshot.new_row_condition(&table, &conditions.made)?,
+        _ => None,
+    };
+    Ok(Planned::new(snapshot, plan, Some(ChangeTarget { table, planned_version, effect, condition })))
 }
 
 /// Refuses volatile conditions of a MERGE: the plan evaluates them once for each column, and each time they must give the
@@ -197,7 +220,8 @@ pub(super) fn insert_target(snapshot: &Arc<Snapshot>, plan: &LogicalPlan, need: 
     }
     let table = Arc::clone(provider.table());
     let planned_version = Arc::clone(provider.version());
-    Ok(Some(ChangeTarget { table, planned_version, effect: Effect::Insert }))
+    let condition = snapshot.added_row_condition(&table)?;
+    Ok(Some(ChangeTarget { table, planned_version, effect: Effect::Insert, condition }))
 }
 
 /// Runs a statement that changes rows, once per row of `parameters`, atomically. Without a `transaction` the statement
@@ -344,6 +368,9 @@ async fn collect(
                     let columns = new.columns().to_vec();
                     let count = new.num_rows();
                     let new = with_columns(target.table.schema(), columns, count)?;
+                    if let Some(condition) = &target.condition {
+                        condition.check(&new)?;
+                    }
                     ticket.memory().heap().release(row_bytes(&new));
                     let store = Arc::clone(&engine.store);
                     let table = Arc::clone(&target.table);
@@ -494,7 +521,10 @@ async fn truncate(command: &TruncateCommand, execution: &Execution<'_>, transact
             Err(error) if command.if_exists && error.kind() == ErrorKind::NotFound => {}
             provider => {
                 let provider = provider?;
-                count += provider.version().live_rows();
+                // How many there were is not for those who may not see them.
+                if !policies::concern(snapshot.authority(), &name) {
+                    count += provider.version().live_rows();
+                }
                 changes.push((Arc::clone(provider.table()), Arc::clone(provider.version())));
             }
         }

@@ -189,6 +189,7 @@ async fn copy_from(execution: &Execution<'_>, copy: &CopyFrom) -> Result<u64> {
             return Err(missing_table(&name.to_string()));
         }
     };
+    let condition = snapshot.added_row_condition(&table)?;
     let options = CopyFromOptions::new(copy)?;
     let location = ddl::absolute_location(&copy.location)?;
     engine.files().check_read(Path::new(&location))?;
@@ -211,7 +212,7 @@ async fn copy_from(execution: &Execution<'_>, copy: &CopyFrom) -> Result<u64> {
     let plan = read_files(&context, &location, &options, &table, &copy.columns, &layout).await?;
     let plan = partitions::cast_to_table_types(rename_columns(plan, &copy.columns)?, &layout.names, &table)?;
     let input = Planned::new(snapshot, plan, None);
-    load(engine, execution.ticket, input, LoadTarget::Existing(table, transaction)).await
+    load(engine, execution.ticket, input, LoadTarget::Existing { table, transaction, condition }).await
 }
 
 async fn read_files(

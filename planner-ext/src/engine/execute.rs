@@ -104,7 +104,8 @@ impl Execute for Action {
             | Self::Cancel(_)
             | Self::Access(_)
             | Self::Grant(_)
-            | Self::WorkloadGroup(_) => Ok(Outline::Count),
+            | Self::WorkloadGroup(_)
+            | Self::Policy(_) => Ok(Outline::Count),
             Self::CreateToken(statement) => statement.plan(planning).await,
         }
     }
@@ -130,6 +131,7 @@ impl Execute for Action {
             Self::CreateToken(statement) => statement.run(execution).await,
             Self::Grant(statement) => statement.run(execution).await,
             Self::WorkloadGroup(statement) => statement.run(execution).await,
+            Self::Policy(statement) => statement.run(execution).await,
         }
     }
 }

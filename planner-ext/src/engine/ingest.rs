@@ -28,6 +28,7 @@ use terrace_tier_store::table::{Table, TableDefinition, TableName, TableOptions,
 use terrace_tier_store::tier::codec;
 
 use super::catalog::Snapshot;
+use super::policies::RowCondition;
 use super::registry::Ticket;
 use super::rights::Need;
 use super::run::PlanMemory;
@@ -69,8 +70,14 @@ pub struct IngestRequest {
 
 /// Where loaded rows go.
 pub(super) enum LoadTarget {
-    /// Rows are added, in a transaction where there is one.
-    Existing(Arc<Table>, Option<Arc<Transaction>>),
+    /// Rows are added.
+    Existing {
+        table: Arc<Table>,
+        /// The transaction that adds them; `None`: they are committed by themselves.
+        transaction: Option<Arc<Transaction>>,
+        /// What they have to fulfil by the policies of the table.
+        condition: Option<Arc<RowCondition>>,
+    },
     New {
         definition: TableDefinition,
         replace: bool,
@@ -83,7 +90,7 @@ impl LoadTarget {
     fn definition(&self) -> TableDefinition {
         match self {
             Self::New { definition, .. } => definition.clone(),
-            Self::Existing(table, _) => table.definition().clone(),
+            Self::Existing { table, .. } => table.definition().clone(),
         }
     }
 }
@@ -135,11 +142,11 @@ async fn ingest(
     ticket.touched().note_written(&name);
     let target = match ingest_target(session, &snapshot, &name, &request, &schema)? {
         // A transaction writes to the table that it reads.
-        LoadTarget::Existing(..) if transaction.is_some() => {
+        LoadTarget::Existing { condition, .. } if transaction.is_some() => {
             let table = snapshot.writable(&name, &[ingest_need(&snapshot, &name, &schema)?])?;
-            LoadTarget::Existing(Arc::clone(table.table()), transaction.clone())
+            LoadTarget::Existing { table: Arc::clone(table.table()), transaction: transaction.clone(), condition }
         }
-        LoadTarget::Existing(table, _) => LoadTarget::Existing(table, None),
+        existing @ LoadTarget::Existing { .. } => existing,
         new => {
             transaction.as_ref().map(|transaction| transaction.allow_ddl()).transpose()?;
             new
@@ -204,7 +211,10 @@ fn ingest_target(
             ddl::check_schema(snapshot, &name.schema)?;
             return Err(already_exists());
         }
-        (Some(table), IngestMode::Append | IngestMode::CreateAppend) => return Ok(LoadTarget::Existing(table, None)),
+        (Some(table), IngestMode::Append | IngestMode::CreateAppend) => {
+            let condition = snapshot.added_row_condition(&table)?;
+            return Ok(LoadTarget::Existing { table, transaction: None, condition });
+        }
         (None, IngestMode::Append) => {
             ddl::refuse_view_or_external(snapshot.objects(), name)?;
             return Err(missing_table(&name.to_string()));
@@ -244,14 +254,14 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
         }
         false => rows,
     };
-    let maker = match &target {
-        LoadTarget::New { maker, .. } => Some(maker.clone()),
-        LoadTarget::Existing(..) => None,
+    let (maker, condition) = match &target {
+        LoadTarget::New { maker, .. } => (Some(maker.clone()), None),
+        LoadTarget::Existing { condition, .. } => (None, condition.clone()),
     };
     let mut pending_commit = None;
     let statement = ticket.writing();
     let mut writer = match target {
-        LoadTarget::Existing(table, transaction) => {
+        LoadTarget::Existing { table, transaction, .. } => {
             pending_commit = transaction.map(|transaction| (transaction, Arc::clone(&table)));
             IngestWriter::start(move || Ok(store.ingest(&table).for_statement(statement)))
         }
@@ -264,7 +274,9 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
         ticket.add(batch.num_rows() as u64, bytes);
         // From here on they belong to the threads that write.
         ticket.memory().heap().release(bytes);
-        adapter.adapt(batch)
+        let adapted = adapter.adapt(batch)?;
+        condition.as_ref().map_or(Ok(()), |condition| condition.check(&adapted))?;
+        Ok(adapted)
     };
     writer.write_all(rows, adapt).await?;
     ticket.interrupt().begin_commit()?;

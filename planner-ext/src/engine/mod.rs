@@ -25,6 +25,7 @@
 //! - [`insert`]: binds many rows of parameters of an INSERT
 //! - [`catalog`]: one snapshot of tables, views and files per statement
 //! - [`column_rights`]: relations of which some columns may be read
+//! - [`policies`]: policies on the rows of tables
 //! - [`write_only`]: tables that a statement may write and not read
 //! - [`analysis`]: analyses plans, which decides the types of their columns
 //! - [`types`]: column types that tables store, and casts of rows to them
@@ -114,6 +115,7 @@ mod partitions;
 mod plan;
 mod plan_cache;
 mod planning;
+mod policies;
 mod prepare;
 mod query;
 mod recursion;
@@ -345,7 +347,7 @@ pub struct Engine {
     store: Arc<Store>,
     options: EngineOptions,
     /// Functions, rules, file formats and default options; statements clone it.
-    base_state: SessionState,
+    base_state: Arc<SessionState>,
     runtime: Arc<RuntimeEnv>,
     spill_space: Arc<SpillSpace>,
     memory: Arc<QueryMemory>,
@@ -408,7 +410,7 @@ impl Engine {
         let mut base_state = terrace_scan::joins::with_rules(builder).build();
         functions::repair(&mut base_state, options.query_memory_bytes)?;
         base_state.register_file_format(Arc::new(ArrowFiles::new(MessageMemory(Arc::clone(&memory)))), true)?;
-        let base_state = planning::with_checks(base_state);
+        let base_state = Arc::new(planning::with_checks(base_state));
         let planner = Planner::new(
             PlanningOptions {
                 slots: options.planning_slots,

@@ -107,6 +107,8 @@ struct RunningStatement {
     touched: Arc<Touched>,
     /// What it reads, once it is planned.
     readings: Mutex<Arc<BTreeSet<Reading>>>,
+    /// Whether its figures tell of rows that policies hide from its user.
+    hides_figures: AtomicBool,
     group: Arc<Group>,
     sql: Arc<str>,
     kind: StatementKind,
@@ -203,6 +205,7 @@ impl RunningStatement {
             write_wait_us: self.writing.write_wait_us(),
             error: None,
             scans: Arc::default(),
+            hides_figures: self.hides_figures.load(Ordering::Relaxed),
         }
     }
 }
@@ -302,6 +305,7 @@ impl Registry {
             origin: new.origin,
             touched: Arc::clone(new.touched),
             readings: Mutex::default(),
+            hides_figures: AtomicBool::new(false),
             group: Arc::clone(&new.group),
             sql: Arc::clone(new.sql),
             kind: new.kind,
@@ -468,6 +472,11 @@ impl Ticket {
         *self.statement.readings.lock() = readings;
     }
 
+    /// Hides its figures from its user: they tell of rows that policies hide.
+    pub(super) fn hide_figures(&self) {
+        self.statement.hides_figures.store(true, Ordering::Relaxed);
+    }
+
     /// Its text.
     pub(super) fn sql(&self) -> &str {
         &self.statement.sql
@@ -578,6 +587,7 @@ mod tests {
             memory: MemoryUse::default(),
             error: None,
             scans: Arc::default(),
+            hides_figures: false,
         };
         for kind in StatementKind::ALL {
             for outcome in Outcome::ALL {

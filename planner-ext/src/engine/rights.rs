@@ -14,7 +14,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use datafusion::sql::parser::Statement as SqlStatement;
-use terrace_access::{Authority, Principal, Right, Securable};
+use terrace_access::{Authority, PolicyClause, Principal, Right, Securable};
 use terrace_sql::command::{Action, PlannerStatement};
 use terrace_sql::tier::TierCommand;
 use terrace_sql::tiering_commands::{PlacementStatement, TieringCommand};
@@ -76,7 +76,7 @@ pub(super) fn server_need(action: &Action) -> ServerNeed {
         // TRUNCATE.
         Action::Truncate(_) => ServerNeed::Nothing,
         // Ownership.
-        Action::Alter(_) | Action::Comment(_) | Action::Drop(_) => ServerNeed::Nothing,
+        Action::Alter(_) | Action::Comment(_) | Action::Drop(_) | Action::Policy(_) => ServerNeed::Nothing,
         // INSERT.
         Action::CopyFrom(_) => ServerNeed::Right(Right::ReadFiles),
         // Ownership, or TIERING.
@@ -292,6 +292,9 @@ pub(super) fn check_create_schema(snapshot: &Snapshot) -> Result<()> {
 /// any more. Whoever changes rights later finds what it reads.
 pub(super) fn begin_reading(engine: &Engine, ticket: &Ticket, snapshot: &Snapshot) -> Result<()> {
     let readings = snapshot.readings();
+    if snapshot.hides_rows() {
+        ticket.hide_figures();
+    }
     // First: either the change of rights finds them, or this finds that rights have changed.
     ticket.note_readings(Arc::clone(&readings));
     match snapshot.has_current_rights() || RelationsNow::new(engine).may_read_all(ticket.principal(), &readings) {
@@ -330,7 +333,8 @@ impl<'a> RelationsNow<'a> {
                 Some(view) => users.owner_authority(&Securable::Table(view.clone())),
             };
             let by_columns = |columns: &BTreeSet<String>| may_on_columns(&authority, Right::Select, name, columns);
-            may_read(&authority, name) || reading.columns.as_ref().is_some_and(by_columns)
+            let may_read = may_read(&authority, name) || reading.columns.as_ref().is_some_and(by_columns);
+            may_read && authority.row_conditions(name, Right::Select, PolicyClause::Using) == reading.rows
         })
     }
 

@@ -259,8 +259,9 @@ async fn run_update(prepared: &Arc<Prepared>, ticket: &Ticket, parameters: Optio
     rights::authorize(prepared.session(), action)?;
     let execution = |transaction| Execution { prepared, ticket, parameters, transaction };
     // Users, rights and workload groups are no part of what a transaction sees.
-    let is_ddl = prepared.kind() == StatementKind::Ddl
-        && !matches!(action, Action::Access(_) | Action::Grant(_) | Action::WorkloadGroup(_));
+    let is_of_access =
+        matches!(action, Action::Access(_) | Action::Grant(_) | Action::Policy(_) | Action::WorkloadGroup(_));
+    let is_ddl = prepared.kind() == StatementKind::Ddl && !is_of_access;
     if let Some(transaction) = transaction.as_ref().filter(|_| is_ddl) {
         transaction.allow_ddl()?;
         let done = action.run(&execution(None)).await;

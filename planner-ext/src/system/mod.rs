@@ -21,6 +21,7 @@
 //! - `placement_rules`: `system.placement_rules`
 //! - `queries`: `system.queries`
 //! - `roles`: `system.roles`
+//! - `row_policies`: `system.row_policies`
 //! - `segments`: `system.segments`
 //! - `tables`: `system.tables`
 //! - `tiers`: `system.tiers`
@@ -45,6 +46,7 @@ pub(crate) mod moves;
 mod placement_rules;
 mod queries;
 mod roles;
+mod row_policies;
 mod segments;
 mod tables;
 mod tiers;
@@ -156,7 +158,7 @@ enum Readers {
 /// Name, schema, readers and rows of a table.
 type TableEntry = (&'static str, fn() -> SchemaRef, Readers, Rows);
 
-const TABLES: [TableEntry; 22] = [
+const TABLES: [TableEntry; 23] = [
     ("audit", || audit::columns().schema(), Readers::All, audit::rows),
     ("calibration", || calibration::columns().schema(), Readers::Monitors, calibration::rows),
     ("chunks", || chunks::columns().schema(), Readers::All, chunks::rows),
@@ -172,6 +174,7 @@ const TABLES: [TableEntry; 22] = [
     ("placement_rules", || placement_rules::columns().schema(), Readers::All, placement_rules::rows),
     ("queries", || queries::columns().schema(), Readers::All, queries::rows),
     ("roles", || roles::columns().schema(), Readers::All, roles::rows),
+    ("row_policies", || row_policies::columns().schema(), Readers::All, row_policies::rows),
     ("segments", || segments::columns().schema(), Readers::All, segments::rows),
     ("tables", || tables::columns().schema(), Readers::All, tables::rows),
     ("tier_costs", || calibration::cost_columns().schema(), Readers::Monitors, calibration::cost_rows),

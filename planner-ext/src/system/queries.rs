@@ -45,6 +45,8 @@ pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     let mut statements = (live.statements)();
     if !live.viewer.may_on_server(Right::Monitor) {
         statements.retain(|statement| live.viewer.is_self(&statement.user));
+        let hidden = statements.iter_mut().filter(|statement| statement.hides_figures);
+        hidden.for_each(StatementRecord::clear_figures);
     }
     Ok(columns().batches(statements.into_iter()))
 }

@@ -1,5 +1,6 @@
 //! Names of statements and views, resolved over a snapshot; and the catalog of the planner, which asks for them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,13 +12,14 @@ use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use futures::future::BoxFuture;
-use terrace_access::{Authority, Right, Securable};
+use terrace_access::{Authority, PolicyClause, Right, Securable};
 use terrace_sql::command::{Action, PlannerStatement};
 use terrace_tier_store::table::TableName;
 
-use super::{Object, QueriedTarget, Snapshot};
+use super::{Object, QueriedTarget, ReadPart, Snapshot};
 use crate::engine::analysis::analysed;
 use crate::engine::column_rights::ReadableColumns;
+use crate::engine::policies::{RowCondition, VisibleRows};
 use crate::engine::write_only::WriteOnly;
 use crate::engine::{CATALOG, INFORMATION_SCHEMA, SYSTEM_SCHEMA, information, rights};
 use crate::error::{Error, ErrorKind, Result};
@@ -76,24 +78,27 @@ impl NameResolver {
             if self.authority.may_on_some_column(Right::Select, name)
                 && let Some(found) = self.find(name).await?
             {
-                return self.with_readable_columns(name, found).map(Some);
+                let (found, rows) = self.with_visible_rows(name, found)?;
+                return self.with_readable_columns(name, found, rows).map(Some);
             }
             return match rights::refused(snapshot, &self.authority, name) {
                 missing if missing.kind() == ErrorKind::NotFound => Ok(None),
                 denied => Err(denied),
             };
         }
-        let found = self.find(name).await?;
-        if self.reads && found.is_some() {
-            snapshot.note_read(name, self.owned_view.as_ref(), None);
+        let Some(found) = self.find(name).await? else { return Ok(None) };
+        let (found, rows) = self.with_visible_rows(name, found)?;
+        if self.reads {
+            snapshot.note_read(name, self.owned_view.as_ref(), ReadPart { columns: None, rows });
         }
-        Ok(found)
+        Ok(Some(found))
     }
 
     /// The target of a change with row positions.
     fn target_table(&self, target: &QueriedTarget) -> Result<Option<Arc<dyn TableProvider>>> {
         let table = self.snapshot.pinned(&target.name)?.map(|table| table.with_positions(&target.hidden.row));
         let Some(table) = table.map(|table| Arc::new(table) as Arc<dyn TableProvider>) else { return Ok(None) };
+        let table = self.visible_rows(&target.name, table, &target.conditions)?;
         let Some(readable) = &target.readable else { return Ok(Some(table)) };
         let mut readable = readable.clone();
         readable.insert(target.hidden.row.clone());
@@ -102,8 +107,39 @@ impl NameResolver {
         Ok(Some(Arc::new(table)))
     }
 
+    /// A relation with the rows that its policies let see, and the conditions of these.
+    fn with_visible_rows(
+        &self,
+        name: &TableName,
+        found: Arc<dyn TableProvider>,
+    ) -> Result<(Arc<dyn TableProvider>, Option<BTreeSet<String>>)> {
+        let rows = self.authority.row_conditions(name, Right::Select, PolicyClause::Using);
+        Ok((self.visible_rows(name, found, rows.as_slice())?, rows))
+    }
+
+    /// The rows of a table that fulfil one condition of each set.
+    fn visible_rows(
+        &self,
+        name: &TableName,
+        table: Arc<dyn TableProvider>,
+        conditions: &[BTreeSet<String>],
+    ) -> Result<Arc<dyn TableProvider>> {
+        if conditions.is_empty() {
+            return Ok(table);
+        }
+        let state = self.snapshot.condition_state()?;
+        let condition = RowCondition::new(&state, name, &table.schema(), conditions)?;
+        self.snapshot.hides_rows.store(true, Ordering::Relaxed);
+        Ok(Arc::new(VisibleRows::new(table, condition)))
+    }
+
     /// A relation of which not all columns may be read.
-    fn with_readable_columns(&self, name: &TableName, found: Arc<dyn TableProvider>) -> Result<Arc<dyn TableProvider>> {
+    fn with_readable_columns(
+        &self,
+        name: &TableName,
+        found: Arc<dyn TableProvider>,
+        rows: Option<BTreeSet<String>>,
+    ) -> Result<Arc<dyn TableProvider>> {
         let schema = found.schema();
         let names = schema.fields().iter().map(|field| field.name());
         let readable = rights::readable_columns(&self.authority, name, names);
@@ -113,7 +149,7 @@ impl NameResolver {
         let table = ReadableColumns::new(found, name, &readable, |_| None)?;
         self.snapshot.hides_columns.store(true, Ordering::Relaxed);
         if self.reads {
-            self.snapshot.note_read(name, self.owned_view.as_ref(), Some(readable));
+            self.snapshot.note_read(name, self.owned_view.as_ref(), ReadPart { columns: Some(readable), rows });
         }
         Ok(Arc::new(table))
     }

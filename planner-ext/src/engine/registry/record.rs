@@ -123,6 +123,18 @@ pub struct StatementRecord {
     pub error: Option<String>,
     /// Its scans, once it has ended.
     pub scans: Arc<[ScanProfile]>,
+    /// Whether its figures tell of rows that policies hide from its user.
+    pub hides_figures: bool,
+}
+
+impl StatementRecord {
+    /// Clears the figures of its reads and its memory, which tell of rows that policies hide.
+    pub(crate) fn clear_figures(&mut self) {
+        self.cold_bytes = 0;
+        self.read_wait_us = 0;
+        self.read_waits = ReadWaits::default();
+        self.memory = MemoryUse::default();
+    }
 }
 
 /// The memory of a statement, in bytes.

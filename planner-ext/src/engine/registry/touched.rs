@@ -31,6 +31,8 @@ pub(in crate::engine) struct Reading {
     pub(in crate::engine) view: Option<TableName>,
     /// The columns that may be read of it, where it may not be read as a whole.
     pub(in crate::engine) columns: Option<BTreeSet<String>>,
+    /// The conditions of which the rows that are read fulfil one, where policies concern the reader.
+    pub(in crate::engine) rows: Option<BTreeSet<String>>,
 }
 
 /// The objects that a statement names and reads.
@@ -41,7 +43,7 @@ pub(in crate::engine) struct Touched(Mutex<Found>);
 struct Found {
     /// The kind of the statement; `None` until it is parsed, or where nobody wants to know.
     kind: Option<StatementKind>,
-    /// Whether it is about users, tokens, roles, rights or owners.
+    /// Whether it is about users, tokens, roles, rights, owners or policies.
     is_about_access: bool,
     reads: BTreeSet<String>,
     writes: BTreeSet<String>,
@@ -52,7 +54,8 @@ impl Touched {
     pub(in crate::engine) fn note_named(&self, command: &Command, default_schema: &str) {
         let mut found = self.0.lock();
         found.kind = Some(command.kind);
-        found.is_about_access = matches!(command.action, Action::Access(_) | Action::CreateToken(_) | Action::Grant(_));
+        found.is_about_access =
+            matches!(command.action, Action::Access(_) | Action::CreateToken(_) | Action::Grant(_) | Action::Policy(_));
         for object in command.objects() {
             let name = match object.kind {
                 ObjectKind::Schema => object.name.name.clone(),

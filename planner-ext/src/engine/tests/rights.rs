@@ -4,12 +4,16 @@
 //! - `columns`: rights on columns
 //! - `defaults`: default privileges
 //! - `invoker`: views that are read with the rights of who asks
+//! - `policies`: policies on rows
+//! - `probes`: what a statement can tell of rows that policies hide
 //! - `running`: what a change of rights does to running statements
 //! - `tokens`: what the scope of a token leaves of the rights of its user
 
 mod columns;
 mod defaults;
 mod invoker;
+mod policies;
+mod probes;
 mod running;
 mod tokens;
 
@@ -21,6 +25,11 @@ use crate::engine::rights::{ServerNeed, server_need};
 
 const PASSWORD: &str = "correct horse";
 
+/// The user of the configuration.
+fn owner() -> Owner {
+    Owner { name: "root".into(), password: PASSWORD.into() }
+}
+
 /// A closed server with the users ann, who may make schemas, and bob, who may nothing.
 struct Closed {
     server: Server,
@@ -28,8 +37,10 @@ struct Closed {
 
 impl Closed {
     async fn new() -> Self {
-        let owner = Owner { name: "root".into(), password: PASSWORD.into() };
-        let server = Server::with(|options| options.owner = Some(owner));
+        Self::over(Server::with(|options| options.owner = Some(owner()))).await
+    }
+
+    async fn over(server: Server) -> Self {
         for name in ["ann", "bob"] {
             let user = NewUser { name: name.into(), password: PASSWORD.into(), is_superuser: false };
             server.engine.users().create_user(&Principal::inside("test"), &user).unwrap();
@@ -64,6 +75,12 @@ impl Closed {
         for sql in statements {
             self.run(user, sql).await.unwrap_or_else(|error| panic!("{user}: {sql}: {error}"));
         }
+    }
+
+    /// Runs a statement that changes rows, and returns how many.
+    async fn count(&self, user: &str, sql: &str) -> u64 {
+        let prepared = self.session(user).prepare(sql).await.unwrap_or_else(|error| panic!("{user}: {sql}: {error}"));
+        prepared.update(None).await.unwrap_or_else(|error| panic!("{user}: {sql}: {error}"))
     }
 
     async fn rows(&self, user: &str, sql: &str) -> Vec<String> {
@@ -169,6 +186,8 @@ const MATRIX: &[(&str, Allowed)] = &[
     ("BEGIN", All),
     ("PREPARE p AS SELECT 1", All),
     ("GRANT SELECT ON {s}.t TO PUBLIC", Granted(OWNS, true)),
+    ("CREATE POLICY p ON {s}.t FOR SELECT USING (a > 0)", Granted(OWNS, true)),
+    ("ALTER TABLE {s}.t ENABLE ROW LEVEL SECURITY", Granted(OWNS, true)),
     ("ALTER DEFAULT PRIVILEGES FOR ROLE root IN SCHEMA {s} GRANT SELECT ON TABLES TO bob", Superusers(true)),
     ("GRANT MONITOR ON SERVER TO PUBLIC", Superusers(false)),
     ("REVOKE MONITOR ON SERVER FROM PUBLIC", Superusers(false)),
@@ -200,13 +219,14 @@ fn is_in_matrix(action: &Action) -> bool {
         | Action::Access(_)
         | Action::CreateToken(_)
         | Action::Grant(_)
-        | Action::WorkloadGroup(_) => true,
+        | Action::WorkloadGroup(_)
+        | Action::Policy(_) => true,
         Action::HotView(_) => cfg!(feature = "hot-views"),
     }
 }
 
 /// Kinds of actions of which [`is_in_matrix`] is true.
-const KINDS: usize = if cfg!(feature = "hot-views") { 18 } else { 17 };
+const KINDS: usize = if cfg!(feature = "hot-views") { 19 } else { 18 };
 
 async fn set_up(session: &Arc<Session>, schema: &str) {
     for sql in [
