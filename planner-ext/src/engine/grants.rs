@@ -102,10 +102,13 @@ fn rights_and_columns(rights: &[NamedRight]) -> Result<(WhichRights, Vec<ColumnR
             columns.push(ColumnRights { rights: named, columns: on.clone() });
             continue;
         }
-        match (&mut whole, named) {
-            (WhichRights::These(known), WhichRights::These(more)) => known.extend(more),
-            _ => whole = WhichRights::All,
-        }
+        whole = match (whole, named) {
+            (WhichRights::These(mut known), WhichRights::These(more)) => {
+                known.extend(more);
+                WhichRights::These(known)
+            }
+            _ => WhichRights::All,
+        };
     }
     Ok((whole, columns))
 }
