@@ -50,9 +50,15 @@ impl RowCondition {
         sets: &[BTreeSet<String>],
     ) -> Result<Self> {
         let columns = DFSchema::try_from(Arc::clone(schema))?;
+        // Its text is for the owner of the table.
+        let unfit = |error: Error| {
+            let message = format!("a policy on the rows of table {} does not fit its columns", short_name(name));
+            Error::new(error.kind(), message)
+        };
         let mut all = Vec::new();
         for set in sets {
-            let any = set.iter().map(|text| expression(state, text, &columns)).collect::<Result<Vec<_>>>()?;
+            let any = set.iter().map(|text| expression(state, text, &columns)).collect::<Result<Vec<_>>>();
+            let any = any.map_err(unfit)?;
             all.push(disjunction(any).unwrap_or_else(|| lit(false)));
         }
         let expr = simplified(state, conjunction(all).unwrap_or_else(|| lit(true)), &columns)?;

@@ -128,8 +128,9 @@ pub struct StatementRecord {
 }
 
 impl StatementRecord {
-    /// Clears the figures of its reads and its memory, which tell of rows that policies hide.
+    /// Clears the figures of its reads and its memory, which tell of rows that policies hide; a point statement that reads much starts again.
     pub(crate) fn clear_figures(&mut self) {
+        self.restarts = 0;
         self.cold_bytes = 0;
         self.read_wait_us = 0;
         self.read_waits = ReadWaits::default();
