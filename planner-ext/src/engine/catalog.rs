@@ -174,6 +174,15 @@ struct Pin {
     provider: Arc<TierTable>,
 }
 
+/// Whether no column of an earlier definition of a table has a name that is that of another one now: rights on columns and policies go by
+/// names.
+fn keeps_column_names(before: &TableDefinition, now: &TableDefinition) -> bool {
+    before.schema.fields().iter().zip(&before.columns).all(|(field, column)| {
+        let at = now.schema.index_of(field.name()).ok();
+        at.and_then(|at| now.columns.get(at)).is_none_or(|found| found.id == column.id)
+    })
+}
+
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Snapshot").field("schema_version", &self.schema_version).finish_non_exhaustive()
@@ -433,8 +442,12 @@ impl Snapshot {
             }),
         };
         let Some((table, version)) = found else { return Ok(None) };
-        // Rights belong to the name: they are those of the table that has it now.
-        if !self.authority.is_unlimited() && self.store.table(name).ok().is_none_or(|now| now.id() != table.id()) {
+        // Rights belong to the name: they are those of the table that has it now, and of its columns.
+        let is_same = |now: &Arc<Table>| {
+            Arc::ptr_eq(now, &table)
+                || now.id() == table.id() && keeps_column_names(table.definition(), now.definition())
+        };
+        if !self.authority.is_unlimited() && !self.store.table(name).is_ok_and(|now| is_same(&now)) {
             let message = format!("table '{name}' was dropped, renamed or replaced meanwhile; begin again");
             return Err(Error::new(ErrorKind::Aborted, message));
         }

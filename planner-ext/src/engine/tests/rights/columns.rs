@@ -168,6 +168,17 @@ async fn rights_on_columns_follow_their_columns_and_act_at_once() {
     closed.refused("bob", "SELECT a FROM s.t", ErrorKind::PermissionDenied, "column a of table s.t").await;
     closed.all("ann", &["ALTER TABLE s.t RENAME TO u", "ALTER TABLE s.u DROP COLUMN b, ADD COLUMN b VARCHAR"]).await;
     assert_eq!(closed.rows("bob", shown).await, ["bob|u|d|SELECT"]);
+    // A transaction sees the columns of before; rights are on those of now.
+    let before = closed.session("bob");
+    for sql in ["BEGIN", "SELECT max(d) FROM s.u"] {
+        run_in(&before, sql).await.unwrap();
+    }
+    let anew = ["ALTER TABLE s.u DROP COLUMN c, ADD COLUMN c BIGINT", "GRANT SELECT (c) ON s.u TO bob"];
+    closed.all("ann", &anew).await;
+    assert_eq!(run_in(&before, "SELECT max(c) FROM s.u").await.unwrap_err().kind(), ErrorKind::Aborted);
+    run_in(&before, "ROLLBACK").await.unwrap();
+    drop(before);
+    assert_eq!(closed.rows("bob", "SELECT count(c) FROM s.u").await, ["0"]);
     closed.refused("bob", "UPDATE s.u SET b = 'x'", ErrorKind::PermissionDenied, "table s.u").await;
     closed.all("ann", &["REVOKE SELECT ON s.u FROM bob"]).await;
     closed.refused("bob", "SELECT d FROM s.u", ErrorKind::PermissionDenied, "table s.u").await;
