@@ -129,6 +129,8 @@ fn show_create(snapshot: &Snapshot, name: &ObjectName) -> Result<String> {
     rights::check_table(snapshot, &name, &[Need::whole(Right::Select)])?;
     let objects = snapshot.objects();
     let text = match (snapshot.definition(&parts)?, objects.views.get(&name).or_else(|| objects.external.get(&name))) {
+        // Conditions of rules and hot views name values, which policies may hide from this reader.
+        (Some(definition), _) if !snapshot.authority().sees_figures(&name) => with_rules(&definition, &[], &[]),
         (Some(definition), _) => {
             with_rules(&definition, &snapshot.placement_rules(&parts)?, &snapshot.hot_views(&definition.name)?)
         }

@@ -33,6 +33,11 @@ async fn a_query_finds_the_rows_of_one_of_its_policies() {
     for user in ["ann", "root"] {
         assert_eq!(closed.rows(user, ALL).await, everything, "{user}: owners and superusers");
     }
+    closed.all("root", &["ALTER TABLE s.t PIN WHERE a > 3 TO dram"]).await;
+    for (user, shown) in [("ann", true), ("bob", false)] {
+        let text = closed.rows(user, "SHOW CREATE TABLE s.t").await.join(" ");
+        assert!(text.contains("CREATE TABLE") && text.contains("PIN") == shown, "{user}: {text}");
+    }
     closed.all("root", &["CREATE ROLE staff", "GRANT staff TO eve"]).await;
     closed.all("ann", &["CREATE POLICY low ON s.t FOR SELECT TO staff USING (a <= 1)"]).await;
     assert_eq!(closed.rows("eve", ALL).await, ["1", "3"]);
