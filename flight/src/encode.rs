@@ -352,7 +352,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_next_batch_is_converted_while_rows_are_sent() {
-        const ROWS: usize = 10_000;
+        // One part each, and enough for a task.
+        const ROWS: usize = 8_000;
         let metrics = Arc::<FlightMetrics>::default();
         let taken = Arc::new(AtomicUsize::new(0));
         let takes = Arc::clone(&taken);

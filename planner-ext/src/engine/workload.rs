@@ -351,8 +351,8 @@ mod tests {
 
     #[test]
     fn who_is_in_groups_takes_those_and_others_take_the_ones_for_everybody() {
-        let of_staff = group("offices", &["staff"]);
-        let groups = Groups::new(&[group("loads", &["etl"]), of_staff, group("free", &[])], 1000);
+        let offices = group("offices", &["staff"]);
+        let groups = Groups::new(&[group("loads", &["etl"]), offices, group("free", &[])], 1000);
         let authority = of_staff();
         let name_for = |name: &str, user: &str| groups.find(name, user, &authority).options.name.clone();
         let allowed = |name: &str, user: &str| groups.check(name, user, &authority).map_err(|error| error.kind());

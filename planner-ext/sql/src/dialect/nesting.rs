@@ -19,14 +19,17 @@ const MOST_LINKS: usize = 10_000;
 pub(super) fn check(tokens: &[TokenWithSpan]) -> Result<()> {
     // The links so far of the chains that are open: one for each bracket, and one outside.
     let mut chains = vec![0_usize];
+    // Those of a query, which commas and conditions between them do not end.
+    let mut steps = 0_usize;
     let mut types = 0_usize;
     let mut before = None;
     for token in tokens.iter().map(|token| &token.token).filter(|token| !matches!(token, Token::Whitespace(_))) {
+        steps += usize::from(is_step(token));
         if let (Some(links), true) = (chains.last_mut(), is_link(token)) {
             *links += 1;
-            if *links > MOST_LINKS {
-                return Err(too_deep(format!("a chain of more than {MOST_LINKS} operators")));
-            }
+        }
+        if steps > MOST_LINKS || chains.last().is_some_and(|links| *links > MOST_LINKS) {
+            return Err(too_deep(format!("a chain of more than {MOST_LINKS} operators")));
         }
         match token {
             Token::LParen | Token::LBracket | Token::LBrace => chains.push(0),
@@ -51,6 +54,12 @@ fn too_deep(what: String) -> Error {
     Error::invalid(format!("SQL syntax: the statement has {what}; write it in several steps"))
 }
 
+/// True for words of which each makes the tree of the whole statement deeper.
+fn is_step(token: &Token) -> bool {
+    let Token::Word(word) = token else { return false };
+    matches!(word.keyword, Keyword::EXCEPT | Keyword::EXPLAIN | Keyword::INTERSECT | Keyword::JOIN | Keyword::MINUS)
+}
+
 /// True for words and signs of which each makes a chain longer, other than those that are counted for the whole statement.
 fn is_link(token: &Token) -> bool {
     match token {
@@ -59,15 +68,10 @@ fn is_link(token: &Token) -> bool {
             Keyword::AT
                 | Keyword::BETWEEN
                 | Keyword::COLLATE
-                | Keyword::EXCEPT
-                | Keyword::EXPLAIN
                 | Keyword::ILIKE
                 | Keyword::IN
-                | Keyword::INTERSECT
                 | Keyword::IS
-                | Keyword::JOIN
                 | Keyword::LIKE
-                | Keyword::MINUS
                 | Keyword::NOTNULL
                 | Keyword::OVERLAPS
                 | Keyword::REGEXP
@@ -139,7 +143,9 @@ mod tests {
             format!("SELECT a{} FROM t", repeated(" IS NULL")),
             format!("SELECT a{} FROM t", repeated(" IN (1)")),
             format!("SELECT 1{}", repeated(" EXCEPT SELECT 1")),
+            format!("SELECT 1, 2{}", repeated(" INTERSECT SELECT 1, 2")),
             format!("SELECT 1 FROM t{}", repeated(" CROSS JOIN t")),
+            format!("SELECT 1 FROM t{}", repeated(" JOIN t ON a = CASE WHEN b THEN c ELSE d END")),
             format!("{}SELECT 1", repeated("EXPLAIN ")),
         ];
         for text in texts {
