@@ -20,6 +20,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit}
 use datafusion::prelude::{CsvReadOptions, JsonReadOptions, ParquetReadOptions, SessionContext};
 use datafusion::sql::parser::Statement as SqlStatement;
 use futures::TryStreamExt;
+use terrace_access::Right;
 use terrace_sql::command::{Action, CopyFrom, PlannerStatement};
 use terrace_sql::{SYSTEM_SCHEMA, parse};
 use terrace_tier_store::table::Table;

@@ -78,7 +78,8 @@ impl NameResolver {
             if self.authority.may_on_some_column(Right::Select, name)
                 && let Some(found) = self.find(name).await?
             {
-                let (found, rows) = self.with_visible_rows(name, found)?;
+                let rows = self.row_conditions(name);
+                let found = self.visible_rows(name, found, rows.as_slice())?;
                 return self.with_readable_columns(name, found, rows).map(Some);
             }
             return match rights::refused(snapshot, &self.authority, name) {
@@ -87,7 +88,8 @@ impl NameResolver {
             };
         }
         let Some(found) = self.find(name).await? else { return Ok(None) };
-        let (found, rows) = self.with_visible_rows(name, found)?;
+        let rows = self.row_conditions(name);
+        let found = self.visible_rows(name, found, rows.as_slice())?;
         if self.reads {
             snapshot.note_read(name, self.owned_view.as_ref(), ReadPart { columns: None, rows });
         }
@@ -107,14 +109,9 @@ impl NameResolver {
         Ok(Some(Arc::new(table)))
     }
 
-    /// A relation with the rows that its policies let see, and the conditions of these.
-    fn with_visible_rows(
-        &self,
-        name: &TableName,
-        found: Arc<dyn TableProvider>,
-    ) -> Result<(Arc<dyn TableProvider>, Option<BTreeSet<String>>)> {
-        let rows = self.authority.row_conditions(name, Right::Select, PolicyClause::Using);
-        Ok((self.visible_rows(name, found, rows.as_slice())?, rows))
+    /// The conditions of the policies on the rows that are read of a relation.
+    fn row_conditions(&self, name: &TableName) -> Option<BTreeSet<String>> {
+        self.authority.row_conditions(name, Right::Select, PolicyClause::Using)
     }
 
     /// The rows of a table that fulfil one condition of each set.
