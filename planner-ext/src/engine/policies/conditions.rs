@@ -143,6 +143,7 @@ fn is_on_one_row(expr: &Expr) -> bool {
         | Expr::SetComparison(_)
         | Expr::Exists(_)
         | Expr::OuterReferenceColumn(..)
+        | Expr::HigherOrderFunction(_)
         | Expr::Unnest(_) => false,
         _ => true,
     }

@@ -182,7 +182,9 @@ fn streams() -> Vec<Vec<u8>> {
         ("n", Arc::new(NullArray::new(3))),
         ("a", Arc::new(Int64Array::from(vec![1, 2, 3]))),
     ];
-    vec![arrow_stream(&rows()), arrow_stream(&rows().slice(0, 1)), arrow_stream(&batch(columns.to_vec()))]
+    let columns = columns.map(|(name, values)| (name, values, true));
+    let of_other_types = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    vec![arrow_stream(&rows()), arrow_stream(&rows().slice(0, 1)), arrow_stream(&of_other_types)]
 }
 
 /// Rows that a client sends: to a new table, to one that is there, and as parameters. They come as the Flight service passes
