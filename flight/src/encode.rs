@@ -1,10 +1,10 @@
 //! Encodes results: an engine's stream of batches becomes a stream of Flight messages.
 //!
-//! Messages are made one at a time when the transport asks for them. Columns whose type must change are converted by tasks
-//! of their own, while rows before are sent, so a slow client holds at most three batches and what one message refers to.
-//! Batches are sliced without a copy to about the target size, and values are sent from where they lie
-//! ([`results`](crate::results)), but for such columns, and for small messages. The schema is sent first. A result without
-//! rows is sent as one empty batch, because JDBC's driver lists the columns of a stream without batches twice.
+//! Messages are made one at a time when the transport asks for them, so a slow client holds at most one batch and what one
+//! message refers to. Batches are sliced without a copy to about the target size, and values are sent from where they lie
+//! ([`results`](crate::results)), but for columns whose type must change, and for small messages. The schema is sent
+//! first. A result without rows is sent as one empty batch, because JDBC's driver lists the columns of a stream without
+//! batches twice.
 //!
 //! Upstream: <https://github.com/apache/arrow-java/issues/44> (\[Java\]\[FlightSQL\] Column Duplication When Selecting
 //! from no result record in Arrow Flight SQL JDBC Driver), repaired by pull request 1135, which driver 18.3.0 lacks;
@@ -24,16 +24,11 @@ use arrow_ipc::{
     CompressionType,
     writer::{IpcWriteOptions, StreamEncoder},
 };
-use futures::{
-    FutureExt, StreamExt,
-    future::{self, BoxFuture},
-    stream,
-    stream::BoxStream,
-};
+use futures::{StreamExt, stream, stream::BoxStream};
 use tonic::{Status, metadata::MetadataMap};
 
 use crate::{
-    engine::{BatchStream, EngineResult},
+    engine::BatchStream,
     error,
     flatten::{flat_bytes, flat_texts},
     frames::IpcMessage,
@@ -47,10 +42,6 @@ use crate::{
 const COMPRESSION_HEADER: &str = "terrace-compression";
 /// Rows of a batch that are converted at once; bounds the memory that expanding a dictionary can take.
 const CONVERT_ROWS: usize = 8192;
-/// Rows whose conversion takes longer than a task costs.
-const MANY_ROWS: usize = 2048;
-/// Batches that are converted at the same time: the one whose rows are asked for, and the next.
-const CONVERTED_AT_ONCE: usize = 2;
 
 /// How the rows of a result go to their client.
 #[derive(Clone)]
@@ -88,10 +79,6 @@ pub(crate) fn encode(
     observation: Observation,
     running: Option<RunningGuard>,
 ) -> BoxStream<'static, Result<FlightData, Status>> {
-    let columns = wire.clone();
-    let target_bytes = delivery.target_bytes;
-    let batches =
-        batches.map(move |batch| converted(batch, &columns, target_bytes)).buffered(CONVERTED_AT_ONCE).boxed();
     let encoder = Encoder {
         wire,
         batches,
@@ -110,14 +97,11 @@ pub(crate) fn encode(
     .boxed()
 }
 
-/// Rows in the columns in which they are sent, in parts that fit into one message each.
-type Slices = VecDeque<RecordBatch>;
-
 struct Encoder {
     wire: SchemaRef,
-    batches: BoxStream<'static, Result<Slices, Status>>,
+    batches: BatchStream,
     delivery: Delivery,
-    slices: Slices,
+    slices: VecDeque<RecordBatch>,
     schema_sent: bool,
     batch_sent: bool,
     /// There is one after the first batch.
@@ -138,11 +122,23 @@ impl Encoder {
                 return self.message(&slice).map(Some).map_err(error::encoding);
             }
             match self.batches.next().await {
-                Some(slices) => self.slices = slices?,
+                Some(batch) => self.slice(batch?).map_err(error::encoding)?,
                 None if self.batch_sent => return Ok(None),
                 None => self.slices.push_back(RecordBatch::new_empty(Arc::clone(&self.wire))),
             }
         }
+    }
+
+    fn slice(&mut self, batch: RecordBatch) -> Result<(), ArrowError> {
+        let step = if same_types(&batch, &self.wire) { batch.num_rows() } else { CONVERT_ROWS };
+        let mut offset = 0;
+        while offset < batch.num_rows() {
+            let rows = step.min(batch.num_rows() - offset);
+            let converted = convert(&batch.slice(offset, rows), &self.wire)?;
+            split(converted, self.delivery.target_bytes, &mut self.slices);
+            offset += rows;
+        }
+        Ok(())
     }
 
     fn message(&mut self, batch: &RecordBatch) -> Result<FlightData, ArrowError> {
@@ -164,41 +160,6 @@ impl Encoder {
         }
         Ok(self.delivery.large.push(message.into_frames(None)?))
     }
-}
-
-/// The slices of a batch. A conversion that takes long is a task, which runs while rows before are sent.
-fn converted(
-    batch: EngineResult<RecordBatch>,
-    wire: &SchemaRef,
-    target_bytes: usize,
-) -> BoxFuture<'static, Result<Slices, Status>> {
-    let batch = match batch {
-        Ok(batch) => batch,
-        Err(error) => return future::ready(Err(error.into())).boxed(),
-    };
-    if batch.num_rows() < MANY_ROWS || same_types(&batch, wire) {
-        return future::ready(slices(&batch, wire, target_bytes).map_err(error::encoding)).boxed();
-    }
-    let wire = Arc::clone(wire);
-    let task = tokio::spawn(async move { slices(&batch, &wire, target_bytes) });
-    async move {
-        let slices = task.await.map_err(|error| Status::internal(format!("rows were not converted: {error}")))?;
-        slices.map_err(error::encoding)
-    }
-    .boxed()
-}
-
-fn slices(batch: &RecordBatch, wire: &SchemaRef, target_bytes: usize) -> Result<Slices, ArrowError> {
-    let step = if same_types(batch, wire) { batch.num_rows() } else { CONVERT_ROWS };
-    let mut slices = VecDeque::new();
-    let mut offset = 0;
-    while offset < batch.num_rows() {
-        let rows = step.min(batch.num_rows() - offset);
-        let converted = convert(&batch.slice(offset, rows), wire)?;
-        split(converted, target_bytes, &mut slices);
-        offset += rows;
-    }
-    Ok(slices)
 }
 
 fn same_types(batch: &RecordBatch, wire: &SchemaRef) -> bool {
@@ -336,46 +297,13 @@ fn compact_views(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-
     use arrow::{
         array::{Float64Array, Int64Array, ListArray, StringArray, StringViewArray},
         datatypes::{Int64Type, Schema},
     };
 
     use super::*;
-    use crate::{
-        metrics::{FlightMetrics, Operation},
-        schema::{ViewTypes, wire_schema},
-        tests::numbers,
-    };
-
-    #[tokio::test]
-    async fn the_next_batch_is_converted_while_rows_are_sent() {
-        // One part each, and enough for a task.
-        const ROWS: usize = 8_000;
-        let metrics = Arc::<FlightMetrics>::default();
-        let taken = Arc::new(AtomicUsize::new(0));
-        let takes = Arc::clone(&taken);
-        let batches = stream::iter(0..5).map(move |number| {
-            takes.fetch_add(1, SeqCst);
-            Ok(numbers(number * ROWS, ROWS))
-        });
-        let wire = wire_schema(&numbers(0, 1).schema(), ViewTypes::Flatten);
-        let delivery = Delivery::new(2 << 20, &MetadataMap::new()).unwrap();
-        let mut messages = encode(wire, batches.boxed(), &delivery, metrics.begin(Operation::Fetch), None);
-        for (message, expected) in [0, 2, 3, 4, 5, 5].into_iter().enumerate() {
-            messages.next().await.unwrap().unwrap();
-            assert_eq!(
-                taken.load(SeqCst),
-                expected,
-                "batches after message {message}, of which the first is the schema"
-            );
-        }
-        assert!(messages.next().await.is_none());
-        drop(messages);
-        assert_eq!(metrics.operation(Operation::Fetch).rows, 5 * ROWS as u64);
-    }
+    use crate::schema::{ViewTypes, wire_schema};
 
     fn parts(columns: Vec<(&str, ArrayRef)>, target: usize) -> Vec<RecordBatch> {
         let mut out = VecDeque::new();

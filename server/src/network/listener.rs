@@ -202,7 +202,7 @@ impl Accepting {
 /// Limits the time until a client of HTTP/2 begins; the service of HTTP/1 does so by itself.
 fn greeting(accepted: Accepted, protocol: Protocol, limits: Limits) -> Accepted {
     match protocol {
-        Protocol::Http2 => accepted.for_http2(limits.handshake),
+        Protocol::Http2 => accepted.greeting_within(limits.handshake),
         Protocol::Http1 => accepted,
     }
 }
