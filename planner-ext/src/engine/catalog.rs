@@ -243,6 +243,11 @@ impl Snapshot {
         self.hides_rows.load(Ordering::Relaxed)
     }
 
+    /// Whether figures of all relations that the statement reads, also through views, are shown to who sends it.
+    pub(super) fn shows_figures(&self) -> bool {
+        self.readings().iter().all(|reading| self.authority.sees_figures(&reading.name))
+    }
+
     /// State to plan the conditions of policies with: that of the server, whatever the session has set, with the session's user.
     pub(super) fn condition_state(&self) -> Result<SessionState> {
         let mut state = SessionState::clone(&self.base_state);

@@ -29,6 +29,7 @@ use terrace_tier_store::table::{Table, TableName, TableVersion, row_bytes};
 
 use super::catalog::{QueriedTarget, Snapshot};
 use super::execute::{Execute, Execution, Outline, Planning};
+use super::explain::without_statistics;
 use super::ingest::sort_by_cluster_columns;
 use super::insert::{bind_many, name_null_column};
 use super::parameters::stored_placeholder;
@@ -122,7 +123,12 @@ async fn plan_change(snapshot: Arc<Snapshot>, change: &Change, explain: Option<&
     let target = QueriedTarget { name, hidden, readable, conditions: conditions.found };
     if let Some(explain) = explain {
         query = SqlStatement::Explain(ExplainStatement { statement: Box::new(query), ..explain.clone() });
-        let plan = snapshot.plan_on_target(query, &target).await?;
+        let mut plan = snapshot.plan_on_target(query, &target).await?;
+        if let Some(quiet) = without_statistics(&plan)
+            && !snapshot.authority().sees_figures(&target.name)
+        {
+            plan = quiet;
+        }
         return Ok(Planned::new(snapshot, plan, None));
     }
     let plan = snapshot.plan_on_target(query, &target).await?;
@@ -522,7 +528,7 @@ async fn truncate(command: &TruncateCommand, execution: &Execution<'_>, transact
             provider => {
                 let provider = provider?;
                 // How many there were is not for those who may not see them.
-                if !policies::concern(snapshot.authority(), &name) {
+                if snapshot.authority().sees_figures(&name) {
                     count += provider.version().live_rows();
                 }
                 changes.push((Arc::clone(provider.table()), Arc::clone(provider.version())));

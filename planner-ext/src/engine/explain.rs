@@ -7,7 +7,7 @@ use std::time::Duration;
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::format::ExplainFormat;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Analyze, Explain, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
 use terrace_tier_store::units::human_bytes;
@@ -29,6 +29,18 @@ pub(super) fn explained_query(plan: &LogicalPlan) -> Option<&Arc<LogicalPlan>> {
         {
             Some(&explain.plan)
         }
+        _ => None,
+    }
+}
+
+/// An EXPLAIN or EXPLAIN ANALYZE without statistics, which tell the least and greatest values of columns; `None` for other plans.
+pub(super) fn without_statistics(plan: &LogicalPlan) -> Option<LogicalPlan> {
+    match plan {
+        LogicalPlan::Explain(explain) => {
+            let quiet = Explain { verbose: false, show_statistics: Some(false), ..explain.clone() };
+            Some(LogicalPlan::Explain(quiet))
+        }
+        LogicalPlan::Analyze(analyze) => Some(LogicalPlan::Analyze(Analyze { verbose: false, ..analyze.clone() })),
         _ => None,
     }
 }

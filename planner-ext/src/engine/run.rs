@@ -20,7 +20,7 @@ use terrace_tier_store::table::TableOptions;
 use super::admission::{Applicant, Demand, ExecutionSlot};
 use super::even_sorts::with_even_sorts;
 use super::execute::{Execute, Execution};
-use super::explain::{explained_query, with_demand};
+use super::explain::{explained_query, with_demand, without_statistics};
 use super::interrupt::{Interrupt, interruptible};
 use super::planning::may_take_long;
 use super::registry::{StatementState, Ticket};
@@ -127,9 +127,15 @@ pub(super) async fn plan_physical(
     rights::begin_reading(engine, ticket, &planned.snapshot)?;
     let mut state = planned.snapshot.state();
     memory.apply(&mut state, ticket.memory().limit_bytes());
+    let mut planned = planned.clone();
+    if let Some(quiet) = without_statistics(&planned.plan)
+        && !planned.snapshot.shows_figures()
+    {
+        planned = Planned::new(planned.snapshot, quiet, planned.target);
+        state.config_mut().options_mut().explain.show_statistics = false;
+    }
     let mut context = task_context(engine, ticket, &state)?;
     let interrupt = ticket.interrupt();
-    let planned = planned.clone();
     let may_take_long = may_take_long(ticket.sql(), Some(&planned.plan));
     let spill = matches!(planned.plan, LogicalPlan::Analyze(_)).then(|| Arc::clone(ticket.spill()));
     let limit_bytes = ticket.memory().limit_bytes() as u64;

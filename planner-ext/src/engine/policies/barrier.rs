@@ -10,14 +10,15 @@
 //! A comparison of a column with a literal tells nothing of a row that does not pass the policies, except by the time that it takes. All
 //! other filters stay above: a division, a cast or a regular expression may fail on a hidden row, and say on which. The operator has no
 //! children for the optimizer and for EXPLAIN: no run-time filter of a join and no late fetch gets below it, and neither the counts of
-//! EXPLAIN ANALYZE nor statistics, nor the number of partitions, depend on hidden rows. The engine knows that the provider is no table of
+//! EXPLAIN ANALYZE nor statistics, nor the number of partitions, depend on hidden rows. Batches are full and have buffers of their own: those of
+//! the scan have the values of hidden rows in them, and their sizes tell how many there are. The engine knows that the provider is no table of
 //! the store by itself, so no answer comes from metadata or hot views, and no plan is kept.
 
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::compute::filter_record_batch;
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::compute::{BatchCoalescer, filter_record_batch};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
@@ -38,7 +39,8 @@ use datafusion::physical_plan::execution_plan::{
 use datafusion::physical_plan::filter_pushdown::{ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt, stream};
+use terrace_tier_store::tier::codec::copied;
 
 use super::conditions::{RowCondition, evaluate};
 
@@ -257,16 +259,12 @@ impl ExecutionPlan for RowPolicyExec {
         if partition >= self.hidden.properties().partitioning.partition_count() {
             return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::empty())));
         }
-        let rows = self.hidden.execute(partition, context)?;
+        let rows = context.session_config().batch_size().max(1);
+        let hidden = self.hidden.execute(partition, context)?;
         let (table, predicate, output) = (self.table.clone(), Arc::clone(&self.predicate), self.output);
-        let visible = rows.filter_map(move |batch| {
-            let found = batch.and_then(|batch| visible_rows(&batch, &predicate, output, &table));
-            std::future::ready(match found {
-                Ok(rows) if rows.num_rows() == 0 => None,
-                found => Some(found),
-            })
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, visible)))
+        let visible = hidden.map(move |batch| visible_rows(&batch?, &predicate, output, &table));
+        let batches = batches_of(visible, BatchCoalescer::new(Arc::clone(&schema), rows));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
     }
 
     /// Takes no filter of the operators above.
@@ -280,7 +278,31 @@ impl ExecutionPlan for RowPolicyExec {
     }
 }
 
-/// The rows of a batch that fulfil the policies, with its first columns.
+/// Passes rows on in full batches: the sizes of those that come tell how many hidden rows lie between.
+fn batches_of(
+    visible: impl Stream<Item = Result<RecordBatch>> + Unpin + Send,
+    full: BatchCoalescer,
+) -> impl Stream<Item = Result<RecordBatch>> + Send {
+    stream::try_unfold((visible, full, false), async |(mut visible, mut full, mut is_over)| {
+        loop {
+            if let Some(batch) = full.next_completed_batch() {
+                return Ok::<_, DataFusionError>(Some((batch, (visible, full, is_over))));
+            }
+            if is_over {
+                return Ok(None);
+            }
+            match visible.next().await {
+                Some(batch) => full.push_batch(batch?)?,
+                None => {
+                    full.finish_buffered_batch()?;
+                    is_over = true;
+                }
+            }
+        }
+    })
+}
+
+/// The rows of a batch that fulfil the policies, with its first columns, in buffers without the values of others.
 fn visible_rows(
     batch: &RecordBatch,
     predicate: &Arc<dyn PhysicalExpr>,
@@ -288,6 +310,9 @@ fn visible_rows(
     table: &str,
 ) -> Result<RecordBatch> {
     let mask = evaluate(predicate, batch, table).map_err(DataFusionError::from)?;
-    let columns = batch.project(&(0..output).collect::<Vec<_>>())?;
-    Ok(filter_record_batch(&columns, &mask)?)
+    let visible = filter_record_batch(&batch.project(&(0..output).collect::<Vec<_>>())?, &mask)?;
+    let own = |column| copied(column).map_err(|error| DataFusionError::External(Box::new(error)));
+    let columns = visible.columns().iter().map(own).collect::<Result<Vec<_>>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(visible.num_rows()));
+    Ok(RecordBatch::try_new_with_options(visible.schema(), columns, &options)?)
 }

@@ -93,7 +93,8 @@ fn columns(definition: &Definition) -> String {
 /// Rows of `system.hot_view_proposals`.
 pub(crate) fn proposal_rows(live: Live, names: NameFilter) -> Result<Batches> {
     let proposals = live.hot_views.views.miner().proposals().into_iter();
-    let found = proposals.filter(move |proposal| names.matches(&proposal.table));
+    let viewer = live.viewer;
+    let found = proposals.filter(move |p| names.matches(&p.table) && viewer.sees_figures(&p.table));
     Ok(in_batches(found, hot_view_proposals::schema(), |rows: &[Proposal]| {
         vec![
             texts(rows, |p| p.table.schema.clone()),

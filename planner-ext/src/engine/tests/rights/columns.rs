@@ -74,6 +74,15 @@ async fn a_query_needs_select_on_each_column_that_it_mentions() {
         ["0"],
         "figures"
     );
+    closed.all("ann", &["GRANT UPDATE (a) ON s.t TO bob"]).await;
+    for sql in ["EXPLAIN VERBOSE SELECT a FROM s.t", "EXPLAIN VERBOSE UPDATE s.t SET a = 1"] {
+        let has_statistics = |rows: Vec<String>| rows.iter().any(|row| row.contains("statistics=["));
+        assert!(has_statistics(closed.rows("ann", sql).await), "{sql}");
+        assert!(
+            !has_statistics(closed.rows("bob", sql).await),
+            "{sql}: the least and greatest values of other columns"
+        );
+    }
     // A view of his is read with his rights, and a view of others is a relation with columns.
     closed.all("bob", &["CREATE VIEW s.his AS SELECT a FROM s.t", "GRANT SELECT ON s.his TO ann"]).await;
     assert_eq!(closed.rows("ann", "SELECT a FROM s.his ORDER BY a").await, ["1", "2"]);

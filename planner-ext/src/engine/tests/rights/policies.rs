@@ -1,5 +1,7 @@
 //! Policies on rows: which rows each kind of statement finds, and what follows when policies, rights and tables change.
 
+use arrow::array::{Array, ArrayData};
+
 use super::*;
 
 /// A closed server with the table s.t of ann, of which bob and eve have rows, and rights on all of it.
@@ -225,4 +227,37 @@ async fn policies_act_on_prepared_and_running_statements() {
     assert!(prepared.pinned().await.unwrap().is_none(), "no versions are kept behind the barrier");
     closed.all("ann", &["ALTER TABLE s.t OWNER TO ann", "DROP POLICY mine ON s.t"]).await;
     assert_eq!(read(&prepared).await.unwrap(), ["0"]);
+}
+
+/// Whether some buffer of an array, or of one within it, has these bytes.
+fn holds_bytes(data: &ArrayData, bytes: &[u8]) -> bool {
+    data.buffers().iter().any(|buffer| buffer.as_slice().windows(bytes.len()).any(|found| found == bytes))
+        || data.child_data().iter().any(|child| holds_bytes(child, bytes))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_have_neither_values_of_hidden_rows_nor_their_gaps() {
+    let closed = Closed::new().await;
+    let made = [
+        "CREATE SCHEMA s",
+        "CREATE TABLE s.t AS SELECT value AS a, make_array('a long text of ' || CAST(value % 3 AS VARCHAR)) AS b \
+         FROM generate_series(1, 1000)",
+        "GRANT USAGE ON SCHEMA s TO bob",
+        "GRANT SELECT ON s.t TO bob",
+        "CREATE POLICY p ON s.t USING (abs(a - 100) % 3 = 0)",
+        "ALTER TABLE s.t ENABLE ROW LEVEL SECURITY",
+    ];
+    closed.all("ann", &made).await;
+    let session = closed.session("bob");
+    for option in ["target_partitions = 1", "batch_size = 10"] {
+        run_in(&session, &format!("SET datafusion.execution.{option}")).await.unwrap();
+    }
+    let running = session.prepare("SELECT b FROM s.t").await.unwrap().query(None).await.unwrap();
+    let batches: Vec<RecordBatch> = running.stream.try_collect().await.unwrap();
+    let sizes: Vec<usize> = batches.iter().map(RecordBatch::num_rows).collect();
+    assert_eq!(sizes, [vec![10; 33], vec![4]].concat());
+    for data in batches.iter().map(|batch| batch.column(0).to_data()) {
+        assert!(holds_bytes(&data, b"text of 1"));
+        assert!(!holds_bytes(&data, b"text of 0") && !holds_bytes(&data, b"text of 2"));
+    }
 }
