@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use terrace_model::{Error, Result, TierId, TieringMode};
+use terrace_model::{Account, Error, Result, TierId, TieringMode};
 use terrace_storage::migrate::{Outcome, Relocation, try_move, try_promote};
+use terrace_storage::tier::MemoryTier;
 use terrace_storage::tier::ssd::ReadColumn;
 
 use super::ledger::{LastUses, Ledger, LedgerOptions, RoundContext, Stamp, Victim};
@@ -70,6 +71,15 @@ enum Decision {
     Declined,
 }
 
+/// Bytes that segments have to free on a tier for so many more; `None` when it takes none. Temporary data count as free.
+fn lacking_bytes(account: &Account, charged_bytes: u64) -> Option<u64> {
+    if charged_bytes > account.limit_bytes() || account.is_yielding() {
+        return None;
+    }
+    let placed_bytes = account.used_bytes().saturating_sub(account.lent_bytes());
+    Some((placed_bytes + charged_bytes).saturating_sub(account.limit_bytes()))
+}
+
 impl Shared {
     /// Runs rounds until the offers are closed.
     pub(crate) fn run_merges(&self) {
@@ -115,13 +125,19 @@ impl Shared {
         tables.sort_by_key(|table| table.id);
         let state = &mut *self.merger.lock_state();
         state.round += 1;
-        let mut ledger = self.ledger(host, &tables, *last_epoch, state)?;
-        let mut round = Round { shared: self, host, tables: &tables, ledger: &mut ledger, state: &mut *state };
         for _ in 0..ROUND_OFFERS {
-            if round.state.free_at_us > self.clock.now_us() {
+            if state.free_at_us > self.clock.now_us() {
                 break;
             }
             let Some(offer) = self.merger.offers().take() else { break };
+            let now = RoundContext { host, recent: &state.recent, round: state.round };
+            // A scan of more than memory holds ends here mostly, without the survey that a ledger needs.
+            if !offer.columns.iter().any(|read| self.may_promote(&now, &tables, read)) {
+                self.metrics.merge.declined.fetch_add(offer.columns.len() as u64, Ordering::Relaxed);
+                continue;
+            }
+            let mut ledger = self.ledger(host, &tables, *last_epoch, state)?;
+            let mut round = Round { shared: self, host, tables: &tables, ledger: &mut ledger, state: &mut *state };
             for read in &offer.columns {
                 let decision = round.consider(read);
                 let counter = match decision.unwrap_or(Decision::Declined) {
@@ -130,9 +146,23 @@ impl Shared {
                 };
                 counter.fetch_add(1, Ordering::Relaxed);
             }
+            state.ledger = Some(ledger);
         }
-        state.ledger = Some(ledger);
         Ok(())
+    }
+
+    /// False for a column that cannot come, whatever others are worth: no tier has free room for it, and it was not read
+    /// before, so nothing is evicted for it. Rules of its table may say otherwise.
+    fn may_promote(&self, now: &RoundContext<'_>, tables: &[TableSnapshot], read: &ReadColumn) -> bool {
+        let ReadColumn { chunk, column, .. } = read;
+        let Some(segment) = chunk.segments.get(*column) else { return false };
+        let bytes = segment.bytes_in(now.host.form()) as usize;
+        let has_rules = || tables.iter().any(|table| table.id == chunk.table && !table.rules.is_empty());
+        let has_room = |tier: &Arc<dyn MemoryTier>| lacking_bytes(tier.account(), tier.charged_bytes(bytes)) == Some(0);
+        self.options.merge.kind != MergeKind::Selective
+            || now.host.memory_tiers().iter().any(has_room)
+            || now.recent.was_read_before(chunk, segment)
+            || has_rules()
     }
 
     /// Takes the ledger of the last round if it is still valid, else builds a new one.
@@ -222,23 +252,27 @@ impl Round<'_> {
     }
 
     /// Finds or makes room for a segment on a tier; `None` when there is none, or the evicted segments would lose more.
+    ///
+    /// The read that offers a segment does not tell that another one will follow. So free room is for all that a read is worth
+    /// the copy of, but what has to leave is weighed against the reads before: a scan that comes once evicts nothing,
+    /// neither what others read nor what it has brought itself.
     fn make_room(&mut self, now: &RoundContext<'_>, tier: TierId, input: &SegmentInput) -> Option<Room> {
         let memory = self.host.memory_tiers();
         let target = memory.get(usize::from(tier.0))?;
         let account = target.account();
         let charged_bytes = input.charged_on(tier);
-        if charged_bytes > account.limit_bytes() || account.is_yielding() {
-            return None;
-        }
+        let lacking_bytes = lacking_bytes(account, charged_bytes)?;
         // No segment goes for temporary data: these leave.
-        let placed_bytes = account.used_bytes().saturating_sub(account.lent_bytes());
-        let lacking_bytes = (placed_bytes + charged_bytes).saturating_sub(account.limit_bytes());
         if !target.has_room(input.bytes) && account.recall(charged_bytes) && lacking_bytes == 0 {
             return None;
         }
         let worth_us = match self.shared.options.merge.kind {
-            MergeKind::Selective => self.ledger.net_us(input, tier),
-            _ => f64::INFINITY,
+            MergeKind::Selective if lacking_bytes == 0 => self.ledger.net_us(input, tier),
+            MergeKind::Selective => {
+                let heat = now.recent.without_last_read(&input.heat);
+                self.ledger.net_us(&SegmentInput { heat, ..input.clone() }, tier)
+            }
+            MergeKind::Never | MergeKind::Always => f64::INFINITY,
         };
         let tradeoff =
             |lost_us: f64| worth_us.is_finite().then_some(Tradeoff { lost_us, margin_us: worth_us - lost_us });

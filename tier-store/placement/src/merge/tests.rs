@@ -123,6 +123,46 @@ fn selective_takes_the_best_and_only_for_less() {
     assert_eq!(counted, [4, 1, 4]);
 }
 
+/// Before each read all values are computed anew, as after a second: earlier reads count a little less by then.
+#[test]
+fn a_scan_takes_free_room_and_evicts_only_for_what_was_read_before() {
+    let setup = Setup::new(THREE, MergeKind::Selective, PolicyKind::Optimal, 100.0);
+    let counts = &setup.tiering.metrics().merge;
+    let mut story = String::new();
+    for (chunk, reads) in [(0, 6), (1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (9, 1), (9, 1), (3, 1), (1, 1)] {
+        setup.host.read(chunk, reads - 1);
+        setup.tiering.shared.merger.renumber(Some);
+        setup.scan(chunk);
+        let [came, left] = [&counts.promoted, &counts.made_room].map(|count| count.load(Ordering::Relaxed));
+        story += &format!("{chunk} is read, {reads} times: {:?}; {came} came, {left} left\n", setup.host.resident());
+    }
+    insta::assert_snapshot!(story, @r"
+    0 is read, 6 times: [0]; 1 came, 0 left
+    1 is read, 1 times: [0, 1]; 2 came, 0 left
+    2 is read, 1 times: [0, 1, 2]; 3 came, 0 left
+    3 is read, 1 times: [0, 1, 2]; 3 came, 0 left
+    4 is read, 1 times: [0, 1, 2]; 3 came, 0 left
+    5 is read, 1 times: [0, 1, 2]; 3 came, 0 left
+    9 is read, 1 times: [0, 1, 2]; 3 came, 0 left
+    9 is read, 1 times: [0, 2, 9]; 4 came, 1 left
+    3 is read, 1 times: [0, 3, 9]; 5 came, 2 left
+    1 is read, 1 times: [0, 3, 9]; 5 came, 2 left
+    ");
+    assert_eq!(counts.declined.load(Ordering::Relaxed), 5);
+    assert_eq!(setup.host.home.reads.load(Ordering::Relaxed), 0, "nothing was read again");
+}
+
+#[test]
+fn a_rule_speaks_for_a_segment_that_was_not_read_before() {
+    let setup = Setup::new(THREE, MergeKind::Selective, PolicyKind::Optimal, 100.0);
+    assert_eq!(setup.scans(&[0, 1, 2]), [0, 1, 2]);
+    let rows = RuleRows::Chunks([ChunkId(3)].into_iter().collect());
+    let wish = NewRule { rows, ..table_rule(RuleKind::Prefer, "dram") };
+    *setup.host.rules.lock() = Arc::new(Rules::default().with(wish, 0).0);
+    let resident = setup.scans(&[3]);
+    assert!(resident.contains(&3) && resident.len() == 3, "{resident:?}");
+}
+
 #[test]
 fn of_a_part_that_was_read_the_rest_is_read_where_that_pays() {
     let part = |setup: &Setup, chunk: usize| {
@@ -310,6 +350,31 @@ fn time_between_epochs_is_counted_in_reads() {
     (0..12).for_each(|_| _ = interval(&[(1, 96)]));
     near(interval(&[(1, 96)]), [0.0, 90.0, 0.0]);
     near(interval(&[(0, 1_000_000)]), [90.0, 0.0, 0.0]);
+}
+
+#[test]
+fn the_read_that_offers_a_segment_can_be_left_out_of_its_heat() {
+    let host = FakeHost::new(THREE, Arc::default());
+    let segment = |at: usize| (&host.chunks[at].chunk, &host.chunks[at].chunk.segments[0]);
+    let mut known = Heat::default();
+    host.read(0, 60);
+    known.observe(host.chunks.iter().map(|entry| &entry.chunk), 3.0);
+    let mut recent = recent::RecentHeat::default();
+    let (chunk, read) = segment(1);
+    assert!(recent.was_read_before(chunk, read), "nothing is known yet");
+    assert_eq!(recent.without_last_read(&recent.heat_now(chunk, read)).total(), 0.0);
+    let room = recent::MemoryRoom { bytes: THREE, form: Form::Plain };
+    recent.end_interval(&host.tables(), room, None, 3.0, &known);
+    let mut shares = Vec::new();
+    for reads in 1..4 {
+        host.read(1, 1);
+        let now = recent.heat_now(chunk, read);
+        shares.push((recent.without_last_read(&now).total() / now.total() * f32::from(reads as u8)).round());
+        assert_eq!(recent.was_read_before(chunk, read), reads > 1);
+    }
+    assert_eq!(shares, [0.0, 1.0, 2.0]);
+    let (chunk, read) = segment(0);
+    assert!(recent.was_read_before(chunk, read), "the epochs know it");
 }
 
 #[test]
