@@ -151,6 +151,12 @@ impl StoreClone {
         Ok(clone)
     }
 
+    /// Makes it a copy of another data directory, in place of what it has; no process has either of them open.
+    pub fn replace_by(&self, store: &Path) -> Result<()> {
+        fs::remove_dir_all(&self.0).map_err(Error::path("remove", &self.0))?;
+        link_folder(store, &self.0)
+    }
+
     /// Its path.
     pub fn path(&self) -> PathBuf {
         self.0.clone()

@@ -221,6 +221,21 @@ impl Server {
         bytes.ok_or_else(|| Error::failed("the kernel does not tell the bytes that the server has written"))
     }
 
+    /// Its work so far: processor time of all its threads (`cpu_ms`), and pages that the kernel has given it (`page_faults`).
+    pub fn work(&self) -> Result<Sample> {
+        let text = self.proc_file("stat")?;
+        // The second field is the name of the program, in brackets; it may have spaces.
+        let behind = text.rsplit_once(") ").map(|(_, behind)| behind);
+        let behind = behind.ok_or_else(|| Error::failed("the kernel does not tell the server's work"))?;
+        let fields: Vec<f64> = behind.split_whitespace().map(|field| field.parse().unwrap_or(0.0)).collect();
+        // By their numbers in proc(5), of which the first is 3 here.
+        let field = |number: usize| fields.get(number - 3).copied().unwrap_or(0.0);
+        // SAFETY: plain system call without pointers.
+        let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+        let cpu_ms = (field(14) + field(15)) * 1e3 / ticks_per_s;
+        Ok(Sample::new(0.0).with("cpu_ms", cpu_ms).with("page_faults", field(10)))
+    }
+
     fn proc_file(&self, name: &str) -> Result<String> {
         let path = PathBuf::from(format!("/proc/{}/{name}", self.process.id()));
         std::fs::read_to_string(&path).map_err(Error::path("read", &path))

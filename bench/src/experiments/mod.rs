@@ -29,6 +29,7 @@
 //! - [`restart`]: restart of a server
 //! - [`result_streams`]: large results over one connection and over four
 //! - [`round_trips`]: smallest statements over one connection
+//! - [`scan_admission`]: a scan of a cold table, with admission between epochs and without
 //! - [`simulation`]: policies on virtual time
 //! - [`solver`]: time and gap of the solver
 //! - [`solver_quality`]: placements by solving time
@@ -71,6 +72,7 @@ mod replayed_streams;
 mod restart;
 mod result_streams;
 mod round_trips;
+mod scan_admission;
 mod simulation;
 mod solver;
 mod solver_quality;
@@ -165,6 +167,8 @@ pub const ALL: &[Experiment] = &[
         .about("TPC-H Q18 that spills: its temporary rows on disk against all of them on the fastest tier"),
     experiment("one-scan", "S6", one_scan::run)
         .about("hot statements after one scan of a cold table of 4 times the DRAM, against before; LRU beside them"),
+    experiment("scan-admission", "S6", scan_admission::run)
+        .about("one scan of that table where it may bring columns into memory between epochs, against only at epochs"),
     experiment("read-levels", "-", read_levels::run)
         .about("4 streams that read the same columns at several levels of their plans: reads by level against whatever the level"),
     experiment("hybrid-storage", "-", hybrid_storage::run)

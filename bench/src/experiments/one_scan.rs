@@ -5,7 +5,8 @@
 //! The servers change what is in memory at epochs only, as they do by default; or take columns in between epochs, too, that are
 //! worth more than what has to make room for them (`tiering.merge = "selective"`: admission is on); or as an LRU cache does. An epoch
 //! ends the scan and the load, so that what it learned from them can push hot columns out. One more server is neither scanned nor
-//! loaded: times are shares of what its hot statements take at the same time. How long the scan itself takes is measured on new servers.
+//! loaded: times are shares of what its hot statements take at the same time. What admission costs the scan itself:
+//! [`super::scan_admission`].
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::statistics::median;
 use crate::streams::{self, Statement};
 
 /// DRAM per scale: the hot columns, and somewhat more.
-const DRAM_BYTES: f64 = 35e6;
+pub(super) const DRAM_BYTES: f64 = 35e6;
 const HOT: [&str; 3] = [
     "SELECT o_orderpriority, count(*), sum(o_totalprice) FROM orders GROUP BY o_orderpriority",
     "SELECT o_orderdate, max(o_totalprice) FROM orders GROUP BY o_orderdate",
@@ -39,10 +40,8 @@ const HOT_BYTES: &str =
 /// Rounds of the hot statements before an epoch, and measured.
 const WARM: usize = 10;
 const MEASURED: usize = 30;
-/// Scans with admission on, and with it off.
-const SCANS: usize = 3;
 /// Name in rows, and the settings; the last one is there to compare with.
-const SIDES: [(&str, &[&str]); 3] = [
+pub(super) const SIDES: [(&str, &[&str]); 3] = [
     ("default", &[]),
     ("selective", &["tiering.merge=selective"]),
     ("LRU", &["tiering.policy=lru", "tiering.merge=always"]),
@@ -74,12 +73,9 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let data = bench.dataset(scale)?;
     let dram_bytes = (DRAM_BYTES * scale) as u64;
     let mut found: [Measured; 3] = Default::default();
-    let mut scan_ratios = Vec::new();
     let mut rounds = 0;
     while bench.wants_another_round(rounds) {
         measure(bench, &data, dram_bytes, &mut found)?;
-        let [off, on] = scans_in_turn(bench, &data, dram_bytes)?;
-        scan_ratios.push(median(&on) / median(&off));
         rounds += 1;
     }
     let threads = bench.threads;
@@ -134,15 +130,6 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         let what = &format!("hot bytes kept in memory through the load, {name}");
         bench.add(Finding { sides, what, values: &measured.load_kept, target: Target::OPEN, params });
     }
-    let what = "the scan, with admission on to off";
-    let target = Target::below(1.02, 1.0);
-    bench.add(Finding {
-        sides: (SIDES[1].0, SIDES[0].0),
-        what,
-        values: &scan_ratios,
-        target,
-        params: params_of(selective),
-    });
     Ok(())
 }
 
@@ -264,25 +251,8 @@ fn hot_in_turn(running: &[Running]) -> Result<Vec<f64>> {
     Ok(times.iter().map(|times| median(times)).collect())
 }
 
-/// Times of a cold scan on new servers, with admission off and on in turn.
-fn scans_in_turn(bench: &Bench, data: &Dataset, dram_bytes: u64) -> Result<[Vec<f64>; 2]> {
-    let mut times = [Vec::new(), Vec::new()];
-    for turn in 0..SCANS {
-        for step in 0..2 {
-            let place = (turn + step) % 2;
-            let one = Running::start(bench, data, SIDES[place].1, dram_bytes)?;
-            hot(&one.server, 2)?;
-            one.server.run_epoch()?;
-            let answers = streams::run(one.server.url(), &[vec![Statement::new("scan", COLD)]])?;
-            times[place].push(answers.ms);
-            one.server.stop()?;
-        }
-    }
-    Ok(times)
-}
-
 /// Times of rounds of the hot statements.
-fn hot(server: &Server, rounds: usize) -> Result<Vec<f64>> {
+pub(super) fn hot(server: &Server, rounds: usize) -> Result<Vec<f64>> {
     let statements: Vec<Statement> = HOT.iter().map(|sql| Statement::new("hot", sql)).collect();
     let mut times = Vec::new();
     for _ in 0..rounds {

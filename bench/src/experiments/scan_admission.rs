@@ -1,0 +1,210 @@
+//! One scan of a cold table on servers that may bring columns into memory between epochs (`tiering.merge = "selective"`: admission
+//! is on), against servers that change what is in memory at epochs only.
+//!
+//! Each scan has a new server, as the second one on a server would find what the first one has brought. All servers start at one path, on
+//! copies of one data directory: so they have the same heat, and the same calibration, which names the path. Where each server measures the
+//! disk for itself, they give it different numbers of bytes at once, and read ahead differently far. The scans of a pair follow each
+//! other, and the side that begins one pair is the second in the next. Nothing else works in the servers meanwhile: no compaction and no
+//! epoch. Processor time, new pages, and what was promoted and evicted say why the times differ.
+
+use serde_json::{Map, json};
+
+use super::one_scan::{COLD, DRAM_BYTES, SIDES, hot};
+use crate::bench::{Bench, Finding, Target};
+use crate::data::{Dataset, StoreClone};
+use crate::error::{Error, Result};
+use crate::row::Sample;
+use crate::server::Server;
+use crate::statistics::median;
+use crate::streams::{self, Statement};
+
+/// Pairs of scans in a round: an even number, so that each side begins as often as the other.
+const PAIRS: usize = 8;
+const QUICK_PAIRS: usize = 1;
+/// Rounds of the hot statements before the epoch that precedes a scan.
+const WARM: usize = 2;
+/// What a scan counts in the metrics of its server: names in rows, and the series.
+const COUNTERS: [(&str, &str); 6] = [
+    ("read_bytes", "terrace_io_read_bytes_total"),
+    ("promoted_bytes", "terrace_merge_promoted_bytes_total"),
+    ("evicted_bytes", "terrace_merge_made_room_bytes_total"),
+    ("promoted", "terrace_merge_columns_total{fate=\"promoted\"}"),
+    ("declined", "terrace_merge_columns_total{fate=\"declined\"}"),
+    ("forgotten", "terrace_merge_columns_total{fate=\"forgotten\"}"),
+];
+
+/// Measures pairs of scans.
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let scale = bench.scale(10.0);
+    let dram_bytes = (DRAM_BYTES * scale) as u64;
+    let site = Site::prepare(bench, &bench.dataset(scale)?, dram_bytes)?;
+    let [off, on, _] = SIDES;
+    let pairs = if bench.quick { QUICK_PAIRS } else { PAIRS };
+    let mut found = Found::default();
+    while bench.wants_another_round(found.times.len()) {
+        let mut times = Vec::new();
+        let mut processor_times = Vec::new();
+        for pair in 0..pairs {
+            let mut scans = [Sample::default(), Sample::default()];
+            for step in 0..2 {
+                let side = (pair + step) % 2;
+                scans[side] = site.scan(SIDES[side].1)?;
+                bench.record(SIDES[side].0, "scan", scans[side].clone());
+            }
+            let [without, with] = &scans;
+            times.push(with.ms / without.ms);
+            processor_times.push(with.value("cpu_ms") / without.value("cpu_ms"));
+            found.scans.iter_mut().zip(scans).for_each(|(all, scan)| all.push(scan));
+        }
+        found.times.push(median(&times));
+        found.processor_times.push(median(&processor_times));
+    }
+    found.show();
+    let mut params = found.params();
+    params.extend([
+        ("scale".to_owned(), json!(scale)),
+        ("threads".to_owned(), json!(bench.threads)),
+        ("dram_budget".to_owned(), json!(dram_bytes)),
+        ("pairs".to_owned(), json!(pairs)),
+    ]);
+    if found.middle(0, "read_bytes") < 4.0 * dram_bytes as f64 {
+        params.insert("undecided".to_owned(), json!("the scan was too small: use another scale"));
+    }
+    let mut add = |what: &str, values: &[f64], target| {
+        let params = params.clone().into();
+        bench.add(Finding { sides: (on.0, off.0), what, values, target, params });
+    };
+    add("the scan, with admission on to off", &found.times, Target::below(1.02, 1.0));
+    add("its processor time, with admission on to off", &found.processor_times, Target::OPEN);
+    Ok(())
+}
+
+/// Ratios of the rounds, with admission to without, and the scans of both sides, those without first.
+#[derive(Default)]
+struct Found {
+    times: Vec<f64>,
+    processor_times: Vec<f64>,
+    scans: [Vec<Sample>; 2],
+}
+
+impl Found {
+    /// The median of a count over the scans of a side; of the time where the count has no name.
+    fn middle(&self, side: usize, name: &str) -> f64 {
+        let value = |scan: &Sample| if name.is_empty() { scan.ms } else { scan.value(name) };
+        median(&self.scans[side].iter().map(value).collect::<Vec<_>>())
+    }
+
+    fn show(&self) {
+        for (side, (name, _)) in SIDES.iter().enumerate().take(2) {
+            let megabytes = |count| self.middle(side, count) / 1e6;
+            println!(
+                "  {name:<10}{:>7.0} ms, processor {:>7.0} ms, {:>6.0} MB read, {:>5.0} MB promoted, {:>5.0} MB evicted, {:>7.0} page faults",
+                self.middle(side, ""),
+                self.middle(side, "cpu_ms"),
+                megabytes("read_bytes"),
+                megabytes("promoted_bytes"),
+                megabytes("evicted_bytes"),
+                self.middle(side, "page_faults"),
+            );
+        }
+    }
+
+    /// The medians of both sides, as `ms_a` of the side with admission, and `ms_b` of the one without.
+    fn params(&self) -> Map<String, serde_json::Value> {
+        let names = COUNTERS.iter().map(|(name, _)| *name).chain(["", "cpu_ms", "page_faults", "dram_bytes_before"]);
+        let both = names.flat_map(|name| {
+            let label = if name.is_empty() { "ms" } else { name };
+            [(1, "a"), (0, "b")].map(|(side, mark)| (format!("{label}_{mark}"), json!(self.middle(side, name))))
+        });
+        both.collect()
+    }
+}
+
+/// The path at which all servers start, and what they find there.
+struct Site {
+    folder: StoreClone,
+    /// The data directory of a server that has calibrated its disk and run the hot statements.
+    base: StoreClone,
+    arguments: Vec<String>,
+}
+
+impl Site {
+    fn prepare(bench: &Bench, data: &Dataset, dram_bytes: u64) -> Result<Self> {
+        let threads = format!("query.threads={}", bench.threads);
+        let mut arguments = vec!["--dram-budget".to_owned(), dram_bytes.to_string()];
+        for setting in [&threads, "tiering.interval=1h", "compaction.rate_limit=0"] {
+            arguments.extend(["--set".to_owned(), setting.to_owned()]);
+        }
+        let folder = data.clone_store()?;
+        let server = start(&folder, &arguments, &[])?;
+        warm_up(&server)?;
+        server.stop()?;
+        let base = StoreClone::from_store(&folder.path())?;
+        Ok(Self { folder, base, arguments })
+    }
+
+    /// Scans on a new server with these settings in addition.
+    fn scan(&self, settings: &[&str]) -> Result<Sample> {
+        self.folder.replace_by(&self.base.path())?;
+        let server = start(&self.folder, &self.arguments, settings)?;
+        warm_up(&server)?;
+        let dram_bytes = server.placed_bytes("dram")?;
+        let counts_before = counts(&server.metrics()?)?;
+        let work_before = server.work()?;
+        let answers = streams::run(server.url(), &[vec![Statement::new("scan", COLD)]])?;
+        let work = server.work()?;
+        if let Some(error) = answers.all.iter().find_map(|answer| answer.rows.as_ref().err()) {
+            return Err(Error::failed(format!("the scan failed: {error}")));
+        }
+        let counts = counts(&server.metrics()?)?;
+        server.stop()?;
+        let mut sample = Sample::new(answers.ms).with("dram_bytes_before", dram_bytes);
+        for (name, value) in counts.values.iter().chain(&work.values) {
+            let before = counts_before.value(name) + work_before.value(name);
+            sample = sample.with(name, value - before);
+        }
+        Ok(sample)
+    }
+}
+
+fn start(folder: &StoreClone, arguments: &[String], settings: &[&str]) -> Result<Server> {
+    let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    arguments.extend(settings.iter().flat_map(|setting| ["--set", *setting]));
+    Server::start(&folder.path(), &arguments)
+}
+
+/// Brings the hot columns into memory.
+fn warm_up(server: &Server) -> Result<()> {
+    hot(server, WARM)?;
+    server.run_epoch()
+}
+
+/// The counters of a server since its start, from its metrics in the Prometheus text format.
+fn counts(metrics: &str) -> Result<Sample> {
+    let value = |series: &str| -> Option<f64> {
+        metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    };
+    COUNTERS.iter().try_fold(Sample::default(), |sample, (name, series)| {
+        let value = value(series);
+        let value = value.ok_or_else(|| Error::failed(format!("the metrics of the server have no series {series}")))?;
+        Ok(sample.with(name, value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn each_counter_is_found_among_the_metrics() {
+        let lines = COUNTERS.iter().enumerate().map(|(at, (_, series))| format!("{series} {at}\n"));
+        let metrics = format!("# TYPE terrace_io_read_bytes_total counter\n{}", lines.collect::<String>());
+        let found = counts(&metrics).unwrap();
+        for (at, (name, _)) in COUNTERS.iter().enumerate() {
+            assert_eq!(found.value(name), at as f64, "{name}");
+        }
+        let error = counts("terrace_io_read_bytes_total 1\n").unwrap_err().to_string();
+        assert!(error.contains("terrace_merge_promoted_bytes_total"), "{error}");
+    }
+}
