@@ -25,14 +25,17 @@ use super::hysteresis::{self, Hysteresis};
 use super::policy::{Decision, Policy, PolicyKind, ReasonContext};
 use super::record::TierPrice;
 use super::reserved::{Reserved, reserve};
-use super::residual::{Judged, choose_residual};
-use super::solver::{Instance, Method, Work};
+use super::residual::{choose_residual, forbid_by_rules};
+use super::solver::{Instance, Method, Work, certify};
 use super::views::{PREFERENCE, ViewInfluence, ViewInput};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 pub use terrace_model::MAX_TIERS;
 
 /// Cost of dropping a copy, in microseconds: small, but above 0, so that a plan does not drop copies without need.
 const RELEASE_US: f64 = 1.0;
+
+/// A second bound may be above the objective by this part, for rounding errors.
+const CONTRADICTION: f64 = 1e-6;
 
 /// A tier as the plan sees it.
 #[derive(Debug, Clone)]
@@ -154,8 +157,9 @@ pub struct EpochPlan {
     pub bound_us: f64,
     /// (objective - bound) / objective.
     pub gap: f64,
-    /// Lower bound of the objective by [`super::solver::CERTIFIER`]; `None` where it was not asked or has no answer.
-    pub certified_bound_us: Option<f64>,
+    /// Prices at which the bound was found, of a byte of each tier but the home, in microseconds per epoch; empty where no
+    /// bound is proven.
+    pub bound_prices: Vec<f64>,
     /// The method that found it.
     pub method: Method,
     /// Price of each tier with a budget.
@@ -189,8 +193,7 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
     }
     let (instance, times) = instance(inputs);
     let reserved = reserve(inputs, |segment, tier| instance.cost(segment, usize::from(tier.0)));
-    let Judged { decision, certified_bound } = choose_residual(policy, inputs, &instance, &reserved, work)?;
-    let Decision { solution, scores } = decision;
+    let Decision { solution, scores } = choose_residual(policy, inputs, &instance, &reserved, work)?;
     let time_on = |row: &[f64], tier: usize| row.get(tier).copied().unwrap_or(0.0);
     let mut before_us = 0.0;
     let mut after_us = 0.0;
@@ -266,11 +269,26 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
         objective_us,
         bound_us,
         gap: solution.gap,
-        certified_bound_us: certified_bound,
+        bound_prices: solution.bound_prices,
         method: solution.method,
         prices,
         given_way: reserved.given_way,
     })
+}
+
+/// Finds a lower bound of the objective of a plan of `inputs` by a solver that is not ours. `None` where that has no answer,
+/// or one above the objective, which contradicts itself and is logged. Builds the problem anew, so that a plan need not keep
+/// it until its moves have ended.
+pub(super) fn certified_bound_us(inputs: &Inputs, plan: &EpochPlan) -> Option<f64> {
+    let (mut whole, _) = instance(inputs);
+    forbid_by_rules(&mut whole, inputs, &plan.given_way);
+    let bound_us = certify(&whole, &plan.bound_prices)?;
+    let objective_us = plan.objective_us;
+    if bound_us > objective_us + CONTRADICTION * objective_us.abs() {
+        tracing::warn!(bound_us, objective_us, "the second bound of a placement is above its cost; it is not used");
+        return None;
+    }
+    Some(bound_us)
 }
 
 /// Builds the problem to solve. Also returns the reading times alone (row-major, microseconds per epoch).

@@ -5,7 +5,6 @@ use terrace_storage::migrate::Relocation;
 use super::epoch::PlannedMove;
 use super::frozen::PreparedPlan;
 use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
-use super::solver::{CERTIFIER, gap};
 use super::tiering::{EpochRequest, TableSnapshot};
 
 /// One move of an epoch, from its plan to its row of the log.
@@ -107,8 +106,8 @@ fn epoch_record(decision: Decision, request: &EpochRequest, prepared: &PreparedP
         objective_us: plan.objective_us,
         bound_us: plan.bound_us,
         gap: plan.gap,
-        certified_by: plan.certified_bound_us.map(|_| CERTIFIER.into()),
-        certified_gap: plan.certified_bound_us.map(|bound_us| gap(plan.objective_us, bound_us)),
+        certified_by: None,
+        certified_gap: None,
         solver: plan.method.name().into(),
         policy: prepared.policy.name().into(),
         solve_us,

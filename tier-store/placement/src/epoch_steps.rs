@@ -3,13 +3,13 @@
 
 use terrace_model::{Error, Result, TieringMode};
 
-use super::epoch::Inputs;
+use super::epoch::{Inputs, certified_bound_us};
 use super::epoch_draft::EpochDraft;
 use super::frozen::{MovableInputs, PreparedPlan, origin_table};
-use super::record::{EpochReport, MoveRecord, MoveStatus};
+use super::record::{EpochRecord, EpochReport, MoveRecord, MoveStatus};
 use super::shared::Shared;
 use super::snapshot::PlacementSnapshot;
-use super::solver::Work;
+use super::solver::gap;
 use super::survey::Origin;
 use super::tiering::{INTERVAL, TableSnapshot, TieringHost};
 use crate::heat::decay::Heat;
@@ -21,6 +21,13 @@ pub(super) struct PlansByMode {
     pub(super) acting: Option<PreparedPlan>,
     /// The plan whose moves are proposed for tables that the loop only advises on; usually `None`.
     pub(super) advising: Option<PreparedPlan>,
+}
+
+impl PlansByMode {
+    /// The plan whose figures are recorded.
+    pub(super) fn recorded(&self) -> Option<&PreparedPlan> {
+        self.acting.as_ref().or(self.advising.as_ref())
+    }
 }
 
 /// A proposed move, to tell repeated proposals.
@@ -70,17 +77,29 @@ impl Shared {
         };
         let acting = acting.map(|weighed| collect(&weighed)).transpose()?;
         let advising = advising.map(|weighed| collect(&weighed)).transpose()?;
-        // The plan whose figures are recorded is certified.
-        let solve = |movable, certify| {
-            PreparedPlan::new(movable, self.planner.policy(), Work { certify, ..self.planner.work() })
-        };
-        let only_advises = acting.is_none();
-        let acting = acting.map(|movable| solve(movable, true)).transpose()?;
-        let advising = advising.map(|movable| solve(movable, only_advises)).transpose()?;
-        if let Some(main) = acting.as_ref().or(advising.as_ref()) {
+        let solve = |movable| PreparedPlan::new(movable, self.planner.policy(), self.planner.work());
+        let plans = PlansByMode { acting: acting.map(solve).transpose()?, advising: advising.map(solve).transpose()? };
+        if let Some(main) = plans.recorded() {
             self.planner.keep_prices(&main.plan);
         }
-        Ok(PlansByMode { acting, advising })
+        Ok(plans)
+    }
+
+    /// Lets another solver bound the plan of an epoch that has ended, and adds the gap by its bound to the record and, but for
+    /// a dry run, to the saved one. The caller holds no lock, so neither moves nor another epoch wait for it.
+    pub(super) fn certify(
+        &self,
+        host: &dyn TieringHost,
+        prepared: &PreparedPlan,
+        record: &mut EpochRecord,
+    ) -> Result<()> {
+        if self.controller.is_stopping() {
+            return Ok(());
+        }
+        let Some(bound_us) = certified_bound_us(&prepared.inputs, &prepared.plan) else { return Ok(()) };
+        let gap = gap(prepared.plan.objective_us, bound_us);
+        record.certify(gap);
+        if record.dry_run { Ok(()) } else { self.planner.save_certified_gap(host, record.id, gap) }
     }
 
     /// Adds the moves that are planned for tables in mode `advise` to the draft, with status `proposed`. As nobody carries

@@ -4,8 +4,9 @@
 //! order. A thread holds a rank at most once at a time: neither two leaves, nor one lock for reading twice.
 //!
 //! The locks of the host come just before the leaves: the loop calls the host while it holds other locks, and the host
-//! takes leaves under its own (it reports a shortage of room, or wakes the loop). One leaf, the settings, is held across a
-//! commit of the catalog, which takes none of these locks. The lock of `migrate::Health` comes last and is not checked.
+//! takes leaves under its own (it reports a shortage of room, or wakes the loop). Two leaves, the settings and the
+//! measurements, are held across a commit of the catalog, which takes none of these locks. The lock of `migrate::Health`
+//! comes last and is not checked.
 //!
 //! Builds with debug assertions, and the tests of this crate, keep the ranks that each thread holds, and panic at the
 //! place that breaks the order. In other builds these types are those of `parking_lot` and nothing else.

@@ -81,6 +81,13 @@ impl Measuring {
         }
     }
 
+    /// Adds the gap that another solver certifies to the record of an epoch under measurement.
+    pub(super) fn certify(&mut self, epoch: u64, gap: f64) {
+        if let Some((record, _)) = self.epochs.get_mut(&epoch) {
+            record.certify(gap);
+        }
+    }
+
     /// Updates all measurements after one more epoch. Those that have lasted `most` epochs end.
     pub(super) fn advance(&mut self, most: u32) -> Measured {
         let mut measured = Measured::default();

@@ -25,7 +25,6 @@ use super::queries::tables_by_id;
 use super::record::{EpochRecord, EpochReport, MoveRecord};
 use super::shared::Shared;
 use super::snapshot::PlacementSnapshot;
-use super::solver::Work;
 use super::survey::{Origin, scopes, tier_names};
 use super::tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost};
 
@@ -150,7 +149,7 @@ impl Tiering {
         }
         shared.controller.settings().check_not_frozen()?;
         let id = last_epoch.map_or_else(|| host.last_epoch(), Ok)? + 1;
-        let _under_way = shared.controller.begin(id);
+        let under_way = shared.controller.begin(id);
         let unix_us = shared.clock.unix_us();
         let start_us = shared.clock.now_us();
         let tables = tables_by_id(host);
@@ -180,7 +179,7 @@ impl Tiering {
         }
         // Under every policy, an order is planned at the least cost.
         let optimal = PolicyKind::Optimal.policy(0);
-        let prepared = PreparedPlan::new(movable, optimal.as_ref(), Work { certify: true, ..shared.planner.work() })?;
+        let prepared = PreparedPlan::new(movable, optimal.as_ref(), shared.planner.work())?;
         task.check_plan(&prepared, &instructions)?;
         let request = EpochRequest::now(task.text());
         let solve_us = shared.clock.now_us().saturating_sub(start_us);
@@ -200,7 +199,10 @@ impl Tiering {
         let report = draft.into_report();
         shared.save(host, &tables, &report)?;
         shared.metrics.record_epoch(&report.epoch);
-        let EpochReport { epoch, moves } = report;
+        drop(under_way);
+        drop(last_epoch);
+        let EpochReport { mut epoch, moves } = report;
+        shared.certify(host, &prepared, &mut epoch)?;
         Ok(OrderReport { epoch, outcome, moves })
     }
 }

@@ -65,7 +65,7 @@ impl Planner {
     /// Limits of effort and time for a plan that begins now.
     pub(super) fn work(&self) -> Work<'_> {
         let deadline = Deadline::after(self.clock.as_ref(), self.options.solver_deadline);
-        Work { effort: self.options.effort, deadline: Some(deadline), certify: false }
+        Work { effort: self.options.effort, deadline: Some(deadline) }
     }
 
     /// The calibration in use.
@@ -219,12 +219,27 @@ impl Planner {
 
     /// Measures the effect of earlier moves from the counters, now that one more epoch has passed.
     pub(super) fn measure(&self, host: &dyn TieringHost, metrics: &TieringMetrics) -> Result<()> {
-        let measured = self.measuring.lock().advance(self.options.payback_epochs.ceil() as u32);
+        // Held across the commit: see `save_certified_gap`.
+        let mut measuring = self.measuring.lock();
+        let measured = measuring.advance(self.options.payback_epochs.ceil() as u32);
         if let Some(last) = measured.epochs.last() {
             metrics.record_benefit(last);
             host.update_records(&measured.epochs, &measured.moves)?;
         }
         Ok(())
+    }
+
+    /// Adds the gap that another solver certifies to the saved record of an epoch.
+    ///
+    /// # Errors
+    /// When the record cannot be read, or not be saved.
+    pub(super) fn save_certified_gap(&self, host: &dyn TieringHost, epoch: u64, gap: f64) -> Result<()> {
+        // Held across the commit: the next epoch may measure the moves of this one meanwhile, and saves its record, too.
+        let mut measuring = self.measuring.lock();
+        measuring.certify(epoch, gap);
+        let Some(mut record) = host.load_epoch(epoch)? else { return Ok(()) };
+        record.certify(gap);
+        host.update_records(&[record], &[])
     }
 
     /// Notes the moves that were carried out for the hysteresis, and starts to measure their effect.

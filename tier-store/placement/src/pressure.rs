@@ -522,8 +522,8 @@ fn plan_eviction(inputs: &Inputs, tier: TierId, lacking_bytes: u64, why: &dyn Fn
         objective_us: after_us,
         // No bound is proven.
         bound_us: 0.0,
-        certified_bound_us: None,
         gap: gap(after_us, 0.0),
+        bound_prices: Vec::new(),
         method: Method::Ranked,
         prices,
         given_way: Vec::new(),

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::solver::CERTIFIER;
+
 /// The status of a move. planned: decided, not carried out; done: carried out; skipped: not carried out, `why` says
 /// why; proposed: decided where the loop only advises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -189,8 +191,8 @@ pub struct EpochRecord {
     pub bound_us: f64,
     /// (objective - bound) / objective; 0 = proven optimal.
     pub gap: f64,
-    /// The solver that bounded the objective besides ours: "microlp"; absent where it was not asked (the time was over, or
-    /// segments left under memory pressure) or had no answer.
+    /// The solver that bounded the objective besides ours: "microlp". Absent until it answers, after the moves; where it was
+    /// not asked, because segments left under memory pressure or the server stopped; where it has no answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(nullable = false))]
     pub certified_by: Option<String>,
@@ -231,6 +233,14 @@ pub struct EpochRecord {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required))]
     pub measured_epochs: u32,
+}
+
+impl EpochRecord {
+    /// Adds the gap by the bound of the solver that certifies.
+    pub(super) fn certify(&mut self, gap: f64) {
+        self.certified_by = Some(CERTIFIER.into());
+        self.certified_gap = Some(gap);
+    }
 }
 
 /// The policy of epochs that were stored before there was a choice.

@@ -13,60 +13,29 @@ use super::constraints::PlacementConstraints;
 use super::epoch::Inputs;
 use super::policy::{Decision, Policy, Problem};
 use super::reserved::Reserved;
-use super::solver::{self, Bound, Instance, Method, Solution, Work, certify, gap};
+use super::solver::{self, Bound, Instance, Method, Solution, Work, gap};
 
-/// A second bound may be above the objective by this part, for rounding errors.
-const CONTRADICTION: f64 = 1e-6;
-
-/// The decision about all segments, and what another solver says about it.
-#[derive(Debug)]
-pub(super) struct Judged {
-    pub(super) decision: Decision,
-    /// A lower bound of the whole problem by the other solver; `None` where it was not asked or has no answer.
-    pub(super) certified_bound: Option<f64>,
-}
-
-/// Lets the policy choose tiers for the segments without a reserved place, within the room that the others leave.
+/// Lets the policy choose options for the segments without a reserved place, within the room that the others leave. The
+/// decision covers all segments.
 pub(super) fn choose_residual(
     policy: &dyn Policy,
     inputs: &Inputs,
     all: &Instance,
     reserved: &Reserved,
     work: Work<'_>,
-) -> Result<Judged> {
+) -> Result<Decision> {
     let free: Vec<usize> =
         reserved.place.iter().zip(0..).filter(|(place, _)| place.is_none()).map(|(_, at)| at).collect();
     if free.len() == inputs.segments.len() && reserved.given_way.is_empty() && !inputs.has_rules() {
-        let decision = checked(policy, &Problem { inputs, segments: &free, instance: all, work })?;
-        let certified_bound = second_bound(all, &decision.solution, work);
-        return Ok(Judged { decision, certified_bound });
+        return checked(policy, &Problem { inputs, segments: &free, instance: all, work });
     }
     let residual = residual_instance(inputs, all, reserved, &free);
     let decision = checked(policy, &Problem { inputs, segments: &free, instance: &residual, work })?;
     let whole = WholeProblem { inputs, all, reserved, work };
-    let is_forced = whole.is_forced();
-    let instance = (work.certify || !is_forced).then(|| whole.instance());
-    let decision = whole.decide(&free, decision, instance.as_ref().filter(|_| !is_forced));
-    let certified_bound = instance.and_then(|instance| second_bound(&instance, &decision.solution, work));
-    Ok(Judged { decision, certified_bound })
+    Ok(whole.decide(&free, decision))
 }
 
-/// The bound by the other solver, where it is asked and in time. One above the objective contradicts itself: it is logged
-/// and not used.
-fn second_bound(instance: &Instance, solution: &Solution, work: Work<'_>) -> Option<f64> {
-    if !work.certify || work.is_over() {
-        return None;
-    }
-    let bound = certify(instance, &solution.bound_prices)?;
-    let Solution { objective, .. } = solution;
-    if bound > objective + CONTRADICTION * objective.abs() {
-        tracing::warn!(bound, objective, "the second bound of a placement is above its cost; it is not used");
-        return None;
-    }
-    Some(bound)
-}
-
-/// Returns the policy's decision if it is valid: a tier for each row, no capacity exceeded, finite sums. Else logs a
+/// Returns the policy's decision if it is valid: an option for each row, no capacity exceeded, finite sums. Else logs a
 /// warning and returns the greedy decision.
 fn checked(policy: &dyn Policy, problem: &Problem<'_>) -> Result<Decision> {
     let decision = policy.choose(problem)?;
@@ -93,23 +62,32 @@ fn residual_instance(inputs: &Inputs, all: &Instance, reserved: &Reserved, free:
     }
     for at in free {
         let Some(segment) = inputs.segments.get(*at) else { continue };
-        let constraints = effective_constraints(reserved, *at, &segment.constraints);
-        residual.costs.extend(allowed_costs(all, *at, constraints));
+        let constraints = effective_constraints(&reserved.given_way, *at, &segment.constraints);
+        let cost =
+            |tier: usize| if constraints.allows(TierId(tier as u8)) { all.cost(*at, tier) } else { f64::INFINITY };
+        residual.costs.extend((0..all.options.count()).map(cost));
         residual.bytes.extend(all.cells(*at));
     }
     residual
 }
 
-/// The costs of a segment by tier; infinite where its constraints forbid one.
-fn allowed_costs(all: &Instance, at: usize, constraints: PlacementConstraints) -> impl Iterator<Item = f64> {
-    let cost =
-        move |tier: usize| if constraints.allows(TierId(tier as u8)) { all.cost(at, tier) } else { f64::INFINITY };
-    (0..all.options.count()).map(cost)
+/// Makes options infinitely dear whose tiers rules forbid to a segment. The rules of segments in `given_way` do not count
+/// (see [`super::reserved`]).
+pub(super) fn forbid_by_rules(whole: &mut Instance, inputs: &Inputs, given_way: &[usize]) {
+    let options = whole.options.count().max(1);
+    for (at, (costs, segment)) in whole.costs.chunks_exact_mut(options).zip(&inputs.segments).enumerate() {
+        let constraints = effective_constraints(given_way, at, &segment.constraints);
+        for (cost, tier) in costs.iter_mut().zip(0..) {
+            if !constraints.allows(TierId(tier)) {
+                *cost = f64::INFINITY;
+            }
+        }
+    }
 }
 
 /// Returns the constraints of a segment, without the rule that the budgets do not allow (see [`super::reserved`]).
-fn effective_constraints(reserved: &Reserved, at: usize, constraints: &PlacementConstraints) -> PlacementConstraints {
-    let gives_way = reserved.given_way.binary_search(&at).is_ok();
+fn effective_constraints(given_way: &[usize], at: usize, constraints: &PlacementConstraints) -> PlacementConstraints {
+    let gives_way = given_way.binary_search(&at).is_ok();
     PlacementConstraints {
         allowed: if gives_way { constraints.fallback } else { constraints.allowed },
         ..PlacementConstraints::default()
@@ -132,34 +110,25 @@ impl WholeProblem<'_> {
         reserved.all(|(segment, _)| segment.constraints.only().is_some())
     }
 
-    /// The instance of all segments; a tier that rules forbid costs an infinite time.
-    fn instance(&self) -> Instance {
-        let all = self.all;
-        let mut whole = Instance {
-            capacities: all.capacities.clone(),
-            options: all.options.clone(),
-            costs: Vec::with_capacity(all.costs.len()),
-            bytes: all.bytes.clone(),
-        };
-        for (at, segment) in self.inputs.segments.iter().enumerate() {
-            let constraints = effective_constraints(self.reserved, at, &segment.constraints);
-            whole.costs.extend(allowed_costs(all, at, constraints));
-        }
-        whole
+    /// The bound of the whole problem: the better of those at the prices of the residual problem and at the best prices of
+    /// the whole one.
+    fn bound(&self, residual_prices: &[f64]) -> Bound {
+        let mut whole = self.all.clone();
+        forbid_by_rules(&mut whole, self.inputs, &self.reserved.given_way);
+        solver::bound(&whole, residual_prices, self.work)
     }
 
-    /// Adds the reserved places to the decision about the `free` segments. With the instance of all segments the bound is
-    /// the better of those at the prices of the residual problem and at the best prices of the whole one.
-    fn decide(&self, free: &[usize], residual: Decision, whole: Option<&Instance>) -> Decision {
+    /// Adds the reserved places to the decision about the `free` segments.
+    fn decide(&self, free: &[usize], residual: Decision) -> Decision {
         let Decision { solution: solved, scores } = residual;
         let home = self.inputs.home();
         let places = || self.reserved.place.iter();
         let mut choice: Vec<u8> = places().map(|place| place.unwrap_or(home).0).collect();
         let mut all_scores = vec![None; choice.len()];
         let scores = scores.into_iter().chain(std::iter::repeat(None));
-        for ((at, tier), score) in free.iter().zip(&solved.choice).zip(scores) {
+        for ((at, option), score) in free.iter().zip(&solved.choice).zip(scores) {
             if let (Some(slot), Some(score_slot)) = (choice.get_mut(*at), all_scores.get_mut(*at)) {
-                *slot = *tier;
+                *slot = *option;
                 *score_slot = score;
             }
         }
@@ -167,9 +136,9 @@ impl WholeProblem<'_> {
             places().enumerate().filter_map(|(at, place)| Some(self.all.cost(at, usize::from((*place)?.0))));
         let reserved_cost: f64 = reserved_costs.sum();
         let objective = solved.objective + reserved_cost;
-        let Bound { prices: bound_prices, cost } = match whole {
-            None => Bound { prices: solved.bound_prices.clone(), cost: solved.bound + reserved_cost },
-            Some(whole) => solver::bound(whole, &solved.bound_prices, self.work),
+        let Bound { prices: bound_prices, cost } = match self.is_forced() {
+            true => Bound { prices: solved.bound_prices.clone(), cost: solved.bound + reserved_cost },
+            false => self.bound(&solved.bound_prices),
         };
         let bound = cost.min(objective);
         let gap = gap(objective, bound);

@@ -93,21 +93,26 @@ impl Shared {
             self.controller.settings().check_not_frozen()?;
         }
         let under_way = self.controller.begin_epoch(background);
-        let report = self.run_epoch_locked(host.as_ref(), request, fold, &mut last_epoch);
+        let ended = self.run_epoch_locked(host.as_ref(), request, fold, &mut last_epoch);
         drop(under_way);
+        drop(last_epoch);
+        let report = ended.and_then(|(mut report, plans)| {
+            plans.recorded().map_or(Ok(()), |plan| self.certify(host.as_ref(), plan, &mut report.epoch))?;
+            Ok(report)
+        });
         let failed = u64::from(report.is_err());
         self.metrics.failures.fetch_add(failed, Ordering::Relaxed);
         report
     }
 
-    /// Runs one epoch while the caller holds the epoch mutex; `last` is the value that it guards.
+    /// Runs one epoch while the caller holds the epoch mutex; `last` is the value that it guards. Also returns its plans.
     fn run_epoch_locked(
         &self,
         host: &dyn TieringHost,
         request: &EpochRequest,
         fold: bool,
         last: &mut Option<u64>,
-    ) -> Result<EpochReport> {
+    ) -> Result<(EpochReport, PlansByMode)> {
         let id = last.map_or_else(|| host.last_epoch(), Ok)? + 1;
         let _under_way = (!request.dry_run).then(|| self.controller.begin(id));
         let mut tables = host.tables();
@@ -119,18 +124,18 @@ impl Shared {
             self.planner.measure(host, &self.metrics)?;
             self.planner.calibration().correct(host)?;
         }
-        let PlansByMode { acting, advising } = self.prepare_by_mode(host, &tables, id, fold && request.dry_run)?;
+        let plans = self.prepare_by_mode(host, &tables, id, fold && request.dry_run)?;
         let solve_us = self.clock.now_us().saturating_sub(start_us);
-        let main = acting.as_ref().or(advising.as_ref()).ok_or(Error::Cancelled)?;
+        let main = plans.recorded().ok_or(Error::Cancelled)?;
         let decision = Decision { id, unix_us, solve_us };
-        let mut draft = match &acting {
+        let mut draft = match &plans.acting {
             Some(prepared) => EpochDraft::new(decision, request, prepared, &tables),
             None => EpochDraft::without_moves(decision, request, main),
         };
-        self.propose(&mut draft, &tables, advising.as_ref());
+        self.propose(&mut draft, &tables, plans.advising.as_ref());
         if request.dry_run {
             self.metrics.dry_runs.fetch_add(1, Ordering::Relaxed);
-            return Ok(draft.into_report());
+            return Ok((draft.into_report(), plans));
         }
         let merged = self.merge_records(host, LogPoint::Epoch(id), draft.rows());
         draft.append(merged);
@@ -138,13 +143,13 @@ impl Shared {
         // Set before saving: even if a part of the report cannot be saved, no other epoch gets the number.
         *last = Some(id);
         self.mover.carry_out(host, request, &mut draft, &self.metrics);
-        if let Some(prepared) = &acting {
+        if let Some(prepared) = &plans.acting {
             self.planner.follow_up(request, &draft, prepared);
         }
         let report = draft.into_report();
         self.save(host, &tables, &report)?;
         self.metrics.record_epoch(&report.epoch);
-        Ok(report)
+        Ok((report, plans))
     }
 
     /// Counts the segments whose rules the budgets do not allow, and logs a change of their bytes.

@@ -38,6 +38,9 @@ pub(super) struct Saved {
     pub(super) move_history: Option<Vec<u8>>,
 }
 
+/// What a test does when the loop looks something up.
+pub(super) type Look = Box<dyn Fn() + Send + Sync>;
+
 /// A host with the table `public.t` of ten chunks with columns `id` (8,000 bytes) and `word`.
 pub(super) struct FakeHost {
     pub(super) home: FakeHome,
@@ -46,6 +49,8 @@ pub(super) struct FakeHost {
     pub(super) rules: Mutex<Arc<Rules>>,
     pub(super) mode: Mutex<TieringMode>,
     pub(super) saved: Arc<Mutex<Saved>>,
+    /// Called before the record of an epoch is loaded.
+    pub(super) on_load_epoch: Mutex<Option<Look>>,
 }
 
 impl FakeHost {
@@ -55,7 +60,8 @@ impl FakeHost {
         let chunks = (0..10).map(|id| ChunkEntry { chunk: home.add(1, id), deletions: None, place: id }).collect();
         let dram: Arc<dyn MemoryTier> = Arc::new(DramTier::new(TierId(0), Account::new("dram", dram_bytes)));
         let tiers = Arc::new(vec![dram]);
-        Arc::new(Self { home, tiers, chunks, rules: Mutex::default(), mode: Mutex::default(), saved })
+        let (rules, mode, on_load_epoch) = Default::default();
+        Arc::new(Self { home, tiers, chunks, rules, mode, saved, on_load_epoch })
     }
 
     pub(super) fn tiering(self: &Arc<Self>) -> Tiering {
@@ -149,6 +155,13 @@ impl TieringHost for FakeHost {
         saved.epochs.push(report.clone());
         saved.move_history = Some(move_history.to_vec());
         Ok(())
+    }
+    fn load_epoch(&self, epoch: u64) -> Result<Option<EpochRecord>> {
+        if let Some(look) = &*self.on_load_epoch.lock() {
+            look();
+        }
+        let saved = self.saved.lock();
+        Ok(saved.epochs.iter().find(|report| report.epoch.id == epoch).map(|report| report.epoch.clone()))
     }
     fn load_move_history(&self) -> Result<Option<Vec<u8>>> {
         Ok(self.saved.lock().move_history.clone())

@@ -81,6 +81,10 @@ pub trait TieringHost: Send + Sync {
     fn last_epoch(&self) -> Result<u64>;
     /// Makes the record of an epoch durable, and with it the encoded history of recent moves.
     fn save_epoch(&self, report: &EpochReport, move_history: &[u8]) -> Result<()>;
+    /// The saved record of an epoch; `None` when the host does not keep it.
+    fn load_epoch(&self, _epoch: u64) -> Result<Option<EpochRecord>> {
+        Ok(None)
+    }
     /// The encoded history of recent moves that was saved with the last epoch; `None` where it was never saved.
     fn load_move_history(&self) -> Result<Option<Vec<u8>>> {
         Ok(None)
@@ -103,7 +107,8 @@ pub trait TieringHost: Send + Sync {
     }
     /// Tells the host which calibration is in use from now on.
     fn use_calibration(&self, calibration: &Calibration);
-    /// Replaces the stored records of earlier epochs and moves by these, which hold measurements in addition.
+    /// Replaces the stored records of earlier epochs and moves by these, which hold measurements or a certified gap in
+    /// addition.
     fn update_records(&self, _epochs: &[EpochRecord], _moves: &[MoveRecord]) -> Result<()> {
         Ok(())
     }
@@ -329,10 +334,10 @@ impl Tiering {
         }
     }
 
-    /// Runs one epoch now and returns when its moves have ended. An epoch with a rate, and a dry run, wait for an epoch
-    /// under way; others wait for requested epochs and orders, but end an epoch of the loop after its current move. Fails
-    /// when the store is closing, when the plan cannot be made, or when its record cannot be saved (its moves are done
-    /// then).
+    /// Runs one epoch now and returns when its moves have ended and another solver has bounded its plan. An epoch with a
+    /// rate, and a dry run, wait for an epoch under way; others wait for requested epochs and orders, but end an epoch of the
+    /// loop after its current move. Fails when the store is closing, when the plan cannot be made, or when its record cannot
+    /// be saved (its moves are done then).
     pub fn run_epoch(&self, request: EpochRequest) -> Result<EpochReport> {
         self.shared.run_epoch(&request, true)
     }

@@ -452,6 +452,10 @@ impl TieringHost for Core {
         self.catalog.commit(commit)
     }
 
+    fn load_epoch(&self, epoch: u64) -> Result<Option<EpochRecord>> {
+        self.catalog.get(Space::Epochs, &key(&[epoch]))?.map(|bytes| parse(&bytes)).transpose()
+    }
+
     fn load_move_history(&self) -> Result<Option<Vec<u8>>> {
         self.catalog.get(Space::Meta, HYSTERESIS_KEY)
     }

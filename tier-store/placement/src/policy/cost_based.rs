@@ -28,7 +28,7 @@ impl Policy for Optimal {
     }
 }
 
-/// Pairs of segment and tier by falling time saved per byte, each taken while it fits: greedy knapsack (Dreseler 2021,
+/// Pairs of segment and option by falling time saved per byte, each taken while it fits: greedy knapsack (Dreseler 2021,
 /// section 7.1.1), with the same costs as the solver.
 #[derive(Debug)]
 pub(super) struct Density;
@@ -40,8 +40,8 @@ impl Policy for Density {
 
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
         let mut filler = TierFiller::new(problem);
-        for (row, tier) in greedy(problem.instance).into_iter().enumerate() {
-            filler.put(row, usize::from(tier));
+        for (row, option) in greedy(problem.instance).into_iter().enumerate() {
+            filler.put(row, usize::from(option));
         }
         filler.decide(Vec::new())
     }

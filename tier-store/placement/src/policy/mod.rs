@@ -1,11 +1,11 @@
-//! Policies: choose the tier of each segment, once room for segments that must lie in memory is reserved.
+//! Policies: choose an option, today a tier, for each segment, once room for those that must lie in memory is reserved.
 //!
 //! ```text
 //!   Inputs -> reserve (pins, exclusions) -> policy -> moves, each with the policy's own reason
 //! ```
 //!
-//! A policy gets the segments that are free ([`Problem`]) and answers with a tier for each. The problem itself enforces the
-//! rules that hold under all policies: reserved bytes are not in the capacities, and a forbidden tier costs an infinite
+//! A policy gets the segments that are free ([`Problem`]) and answers with an option for each. The problem itself enforces
+//! the rules that hold under all policies: reserved bytes are not in the capacities, and a forbidden tier costs an infinite
 //! time. [`PolicyKind::Optimal`] is the one to use; the others are baselines for comparison, known from other systems:
 //! caches (LRU, LFU), tools that place whole columns or whole partitions (Dreseler 2021, section 7.2.3).
 //!
@@ -117,7 +117,7 @@ impl Problem<'_> {
 /// The answer of a policy.
 #[derive(Debug, Clone)]
 pub struct Decision {
-    /// The tier of each row of the problem, and how good the choice is.
+    /// The option of each row of the problem, and how good the choice is.
     pub solution: Solution,
     /// Score by which each row was ranked, in the policy's own unit; empty where a policy does not rank.
     pub scores: Vec<Option<f64>>,
@@ -170,7 +170,7 @@ impl ReasonContext<'_> {
 pub trait Policy: std::fmt::Debug + Send + Sync {
     /// Its kind.
     fn kind(&self) -> PolicyKind;
-    /// Chooses a tier for each row, within the capacities. Fails with [`terrace_model::Error::Invalid`] when costs are
+    /// Chooses an option for each row, within the capacities. Fails with [`terrace_model::Error::Invalid`] when costs are
     /// not numbers.
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision>;
     /// The reason of a move that no rule asks for, in one sentence.

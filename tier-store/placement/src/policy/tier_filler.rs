@@ -26,6 +26,7 @@ pub(super) fn fill_by_score(problem: &Problem<'_>, scores: Vec<Option<f64>>) -> 
 /// Rows placed so far, and the room they leave.
 pub(super) struct TierFiller<'a> {
     problem: &'a Problem<'a>,
+    /// The option of each row: that of its tier.
     choice: Vec<u8>,
     room: Vec<f64>,
 }

@@ -36,6 +36,8 @@ pub const CERTIFIER: &str = "microlp";
 const ALONE: usize = 128;
 /// Classes of segments with the same two best options, by how much worse the second one is.
 const REGRETS: usize = 4;
+/// Larger instances have so many classes at most; with more options than 64, one for each option and bucket of regret.
+const CLASSES: usize = 256;
 /// The programme wants numbers of like magnitudes: bytes of a class below this part of the largest number of their row count
 /// as none in the row of the fewest bytes, and as this part in that of the most, which both keeps the bound one.
 const SMALLEST: f64 = 1e-6;
@@ -158,7 +160,9 @@ impl Priced<'_> {
     fn classes(&self, alone: usize) -> Option<Classes> {
         let options = self.instance.options.count();
         let is_small = self.instance.segments() <= alone;
-        let mut slots: Vec<Option<usize>> = vec![None; if is_small { 0 } else { options * options * REGRETS }];
+        // With more than eight options, several second ones share a class: however segments are grouped, the bound is one.
+        let seconds = (CLASSES / (options * REGRETS).max(1)).clamp(1, options.max(1));
+        let mut slots: Vec<Option<usize>> = vec![None; if is_small { 0 } else { options * seconds * REGRETS }];
         let mut classes: Vec<Class> = Vec::new();
         let mut least_reduced = 0.0;
         let mut reduced = Vec::with_capacity(options);
@@ -185,7 +189,7 @@ impl Priced<'_> {
                 continue;
             }
             let regret = (second.1 - best.1) / size;
-            let slot = slots.get_mut((best.0 * options + second.0) * REGRETS + bucket(regret));
+            let slot = slots.get_mut((best.0 * seconds + second.0 % seconds) * REGRETS + bucket(regret));
             let at = match slot {
                 Some(Some(at)) => *at,
                 slot => {
@@ -225,4 +229,44 @@ impl Class {
 /// The bucket of a regret per unit of size: nearly none, little, much, more.
 fn bucket(regret: f64) -> usize {
     [0.003, 0.03, 0.3].iter().filter(|limit| regret > **limit).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+    use crate::solver::{Effort, Options, dual, solve};
+
+    /// A random instance of one tier, with many forms of many sizes there.
+    fn random_forms(rng: &mut StdRng, segments: usize, forms: usize) -> Instance {
+        let mut instance = Instance { options: Options::new(vec![[0_u8]; forms]), ..Instance::by_tier(vec![0.0]) };
+        let mut total = 0.0;
+        for _ in 0..segments {
+            let size = rng.random_range(100.0..1e4_f64).floor();
+            total += size;
+            instance.bytes.extend((0..forms).map(|_| (size * rng.random_range(0.2..1.0)).ceil()));
+            instance.costs.extend((0..forms).map(|_| size * rng.random_range(0.1..1.0)));
+            instance.costs.push(size * 2.0);
+        }
+        instance.capacities = vec![(total * 0.2).floor()];
+        instance
+    }
+
+    #[test]
+    fn many_options_share_few_classes() {
+        let mut rng = StdRng::seed_from_u64(31);
+        for forms in [7, 11, 23] {
+            let instance = random_forms(&mut rng, 5_000, forms);
+            let solution = solve(&instance, None, Effort::default()).unwrap();
+            let priced = Priced { instance: &instance, prices: &solution.bound_prices };
+            let classes = priced.classes(ALONE).unwrap().classes.len();
+            assert!((CLASSES / 8..=CLASSES).contains(&classes), "{forms} forms: {classes} classes");
+            let bound = certify_with(&instance, &solution.bound_prices, ALONE, Duration::from_secs(60)).unwrap();
+            let own = dual::value(&instance, &solution.bound_prices);
+            let case = format!("{forms} forms: {bound}, {own} of the prices, {}", solution.objective);
+            assert!(bound >= own * (1.0 - 1e-6) && bound <= solution.objective * (1.0 + 1e-7), "{case}");
+        }
+    }
 }

@@ -32,13 +32,11 @@ pub struct Work<'a> {
     pub effort: Effort,
     /// Limit of time; `None`: no limit.
     pub deadline: Option<Deadline<'a>>,
-    /// True to let another solver bound the cost too, as epochs do.
-    pub certify: bool,
 }
 
 impl From<Effort> for Work<'_> {
     fn from(effort: Effort) -> Self {
-        Self { effort, deadline: None, certify: false }
+        Self { effort, deadline: None }
     }
 }
 

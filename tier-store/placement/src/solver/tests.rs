@@ -170,6 +170,7 @@ fn the_certified_bound_is_a_bound_of_the_linear_relaxation_and_close_to_it() {
         };
         let solution = solve(&instance, None, Effort::default()).unwrap();
         let optimum = relaxation(&instance);
+        assert!(optimum <= solution.objective + 1e-6 * optimum.max(1e-3), "case {case}: {optimum}, {solution:?}");
         // At good prices, at none, and at wrong ones.
         let wrong = solution.prices.iter().map(|price| price * rng.random_range(0.0..3.0)).collect();
         for prices in [solution.bound_prices.clone(), vec![0.0; instance.capacities.len()], wrong] {

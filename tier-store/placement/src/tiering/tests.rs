@@ -353,6 +353,40 @@ fn what_moves_bring_is_counted_afterwards() {
     assert_eq!(move_of(0).measured_epochs, 4);
 }
 
+#[test]
+fn the_second_bound_keeps_no_move_and_no_epoch_waiting() {
+    let host = FakeHost::new(THREE, Arc::default());
+    let tiering = Arc::new(host.tiering());
+    (2..7).for_each(|chunk| host.read(chunk, 10 * chunk as u32));
+    let looks = Arc::new(Mutex::new(Vec::new()));
+    let look = {
+        let (tiering, host, looks) = (Arc::downgrade(&tiering), Arc::downgrade(&host), Arc::clone(&looks));
+        move || {
+            let (Some(tiering), Some(host)) = (tiering.upgrade(), host.upgrade()) else { return };
+            let may_begin = || tiering.shared.controller.try_lock_epoch().is_some();
+            let is_free = std::thread::scope(|scope| scope.spawn(may_begin).join().unwrap());
+            looks.lock().push((is_free, tiering.under_way(), host.resident()));
+        }
+    };
+    *host.on_load_epoch.lock() = Some(Box::new(look));
+    let report = tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    assert_eq!(*looks.lock(), [(true, None, vec![4, 5, 6])]);
+    assert_eq!(report.epoch.certified_by.as_deref(), Some("microlp"));
+    assert!(report.epoch.certified_gap.is_some_and(|gap| (0.0..1.0).contains(&gap)), "{report:?}");
+    assert_eq!(host.saved.lock().epochs, [report]);
+    // A preview is not saved; orders are, and what is measured later of the moves keeps the bound.
+    let preview = tiering.run_epoch(EpochRequest::dry_run("test")).unwrap();
+    assert!(preview.epoch.certified_gap.is_some() && looks.lock().len() == 1);
+    let order = Order::WarmUp { table: "public.t".into(), scope: Scope::all() };
+    assert!(tiering.order(&order).unwrap().epoch.certified_gap.is_some());
+    tiering.run_epoch(EpochRequest::now("test")).unwrap();
+    let free: Vec<bool> = looks.lock().iter().map(|(is_free, ..)| *is_free).collect();
+    assert_eq!(free, [true; 3]);
+    let saved = host.saved.lock();
+    assert!(saved.epochs.iter().all(|report| report.epoch.certified_gap.is_some()), "{:?}", saved.epochs);
+    assert!(saved.epochs[0].epoch.measured_us.is_some(), "{:?}", saved.epochs[0]);
+}
+
 /// The time of day is only recorded; epochs, hysteresis and measurements use a monotonic clock.
 #[test]
 fn a_clock_that_jumps_changes_nothing_but_the_dates() {
