@@ -40,7 +40,7 @@ pub struct Line {
     pub(super) extended_price: i32,
     order_total: i32,
     pub(super) discount: i32,
-    revenue: i32,
+    pub(super) revenue: i32,
     supply_cost: i32,
     tax: i32,
     commit_date: i32,
