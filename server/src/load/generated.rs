@@ -88,6 +88,14 @@ impl Generated {
         }
     }
 
+    /// A reader that generates part `part` (from 1) of `parts` in batches of `rows` rows.
+    pub fn generate_part(&self, part: i32, parts: i32, rows: usize) -> Box<dyn RecordBatchReader + Send> {
+        match self.table {
+            Table::Tpch(table) => table.generate_part(self.scale, part, parts, rows),
+            Table::Ssb(table) => table.generate_part(self.scale, part, parts, rows),
+        }
+    }
+
     /// A string that differs between tables and between scales.
     pub fn identity(&self) -> String {
         let benchmark = match self.table {
