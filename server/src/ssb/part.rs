@@ -99,7 +99,7 @@ impl Iterator for Parts {
     fn next(&mut self) -> Option<Part> {
         let number = self.rows.next()?;
         let colors = self.colors.next_value().to_string();
-        let (color, name) = colors.split_once(' ').unwrap_or((&colors, ""));
+        let (color, name) = colors.split_once(' ').unwrap_or((colors.as_str(), ""));
         let manufacturer = format!("MFGR#{}", self.manufacturers.next_value());
         let category = format!("{manufacturer}{}", self.categories.next_value());
         let part = Part {
