@@ -158,7 +158,7 @@ impl Bench {
         self.scale.unwrap_or(if self.quick { 0.02 } else { full })
     }
 
-    /// Fails when the sides, which hold TPC-H in memory, do not fit into this machine together.
+    /// Fails when the sides, which hold all data in memory, do not fit into this machine together.
     pub fn check_memory(&self, scale: f64, bytes_per_scale: u64) -> Result<()> {
         let needed = (scale * bytes_per_scale as f64) as u64;
         let there = self.environment.memory_bytes;
@@ -194,12 +194,20 @@ impl Bench {
         Ok(found)
     }
 
-    /// The data of a scale; generates it when it is missing.
+    /// TPC-H of a scale; generates it when it is missing.
     pub fn dataset(&self, scale: f64) -> Result<Dataset> {
-        let data = Dataset::new(&self.data_dir, scale);
+        self.complete(Dataset::new(&self.data_dir, scale), Workload::TpcH)
+    }
+
+    /// The Star Schema Benchmark of a scale; generates it when it is missing.
+    pub fn star(&self, scale: f64) -> Result<Dataset> {
+        self.complete(Dataset::star(&self.data_dir, scale), Workload::Star)
+    }
+
+    fn complete(&self, data: Dataset, workload: Workload) -> Result<Dataset> {
         if !data.is_complete() {
-            eprintln!("  making TPC-H {scale} in {}", data.dir.display());
-            self.prepare(Workload::TpcH, scale)?;
+            eprintln!("  making {}", data.dir.display());
+            self.prepare(workload, data.scale)?;
         }
         Ok(data)
     }

@@ -1,7 +1,8 @@
-//! TPC-H on disk, made once per scale: Parquet files in the clustered order, and a Terrace store loaded from them.
+//! TPC-H and the Star Schema Benchmark on disk, made once per scale: Parquet files in the clustered order, and a Terrace
+//! store loaded from them.
 //!
 //! ```text
-//!   <data-dir>/tpch-<scale>/parquet/<table>.parquet     what peers load
+//!   <data-dir>/tpch-<scale>/parquet/<table>.parquet     what peers load; ssb-<scale> likewise
 //!   <data-dir>/tpch-<scale>/store/                      what Terrace opens, through a clone
 //! ```
 //!
@@ -27,29 +28,44 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
+use terrace_server::load::generated::Generated;
 use terrace_tier_store::table::{TableDefinition, TableName};
 use terrace_tier_store::{Store, StoreOptions};
 
 use crate::environment;
 use crate::error::{Error, Result};
-use crate::tpch::{BATCH_ROWS, TABLES, Table, order};
+use crate::ssb;
+use crate::tpch::{self, BATCH_ROWS};
 
 /// A multiple of the sides' batch size, so that only the last batch of a table is short.
 const ROW_GROUP_ROWS: usize = 131_072;
 
-/// TPC-H of one scale.
+/// A generated benchmark of one scale.
 #[derive(Debug, Clone)]
 pub struct Dataset {
     /// Its folder.
     pub dir: PathBuf,
     /// Scale factor.
     pub scale: f64,
+    tables: Vec<Generated>,
 }
 
 impl Dataset {
-    /// The data of a scale below `data_dir`; it may not exist yet.
+    /// TPC-H of a scale below `data_dir`; it may not exist yet.
     pub fn new(data_dir: &Path, scale: f64) -> Self {
-        Self { dir: data_dir.join(format!("tpch-{scale}")), scale }
+        let tables = tpch::TABLES.map(|table| Generated::tpch(table, scale));
+        Self { dir: data_dir.join(format!("tpch-{scale}")), scale, tables: tables.to_vec() }
+    }
+
+    /// The Star Schema Benchmark of a scale below `data_dir`; it may not exist yet.
+    pub fn star(data_dir: &Path, scale: f64) -> Self {
+        let tables = ssb::TABLES.map(|table| Generated::ssb(table, scale));
+        Self { dir: data_dir.join(format!("ssb-{scale}")), scale, tables: tables.to_vec() }
+    }
+
+    /// The names of its tables.
+    pub fn tables(&self) -> impl Iterator<Item = &'static str> {
+        self.tables.iter().map(Generated::name)
     }
 
     /// A table's Parquet file.
@@ -64,7 +80,7 @@ impl Dataset {
 
     /// True when all data exists.
     pub fn is_complete(&self) -> bool {
-        self.store().is_dir() && TABLES.iter().all(|t| self.parquet(t.name).is_file())
+        self.store().is_dir() && self.tables().all(|table| self.parquet(table).is_file())
     }
 
     /// Generates missing data. Uses much memory: call it in a process of its own.
@@ -72,11 +88,11 @@ impl Dataset {
         let folder = self.dir.join("parquet");
         fs::create_dir_all(&folder).map_err(Error::path("create", &folder))?;
         let runtime = tokio::runtime::Runtime::new().map_err(Error::io("cannot start a runtime"))?;
-        for table in TABLES {
-            let path = self.parquet(table.name);
-            let partial = folder.join(format!("{}.tmp", table.name));
+        for table in &self.tables {
+            let path = self.parquet(table.name());
+            let partial = folder.join(format!("{}.tmp", table.name()));
             if !path.is_file() {
-                runtime.block_on(write_parquet(table, self.scale, &partial))?;
+                runtime.block_on(write_parquet(*table, &partial))?;
                 fs::rename(&partial, &path).map_err(Error::path("create", &path))?;
             }
         }
@@ -86,10 +102,10 @@ impl Dataset {
     fn load(&self, data_dir: &Path) -> Result<()> {
         let options = StoreOptions { dram_budget_bytes: 0, ..StoreOptions::new(data_dir) };
         let store = Store::open(options)?;
-        for table in TABLES {
-            let rows = self.read(table.name, 65_536)?;
-            let mut definition = TableDefinition::new(TableName::new("public", table.name), rows.schema());
-            definition.options.cluster_by = order(&table).iter().take(1).map(|c| (*c).to_owned()).collect();
+        for table in &self.tables {
+            let rows = self.read(table.name(), 65_536)?;
+            let mut definition = TableDefinition::new(TableName::new("public", table.name()), rows.schema());
+            definition.options.cluster_by = order(table).iter().take(1).map(|c| (*c).to_owned()).collect();
             let mut ingest = store.ingest_new(definition, false)?;
             for batch in rows {
                 ingest.write(batch?)?;
@@ -199,13 +215,20 @@ pub fn folder_bytes(folder: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-async fn write_parquet(table: Table, scale: f64, path: &Path) -> Result<()> {
+/// The columns that a table is sorted by.
+fn order(table: &Generated) -> &'static [&'static str] {
+    match table.name() {
+        "lineorder" => ssb::LINEORDER,
+        name => tpch::TABLES.iter().find(|table| table.name == name).map(tpch::order).unwrap_or_default(),
+    }
+}
+
+async fn write_parquet(table: Generated, path: &Path) -> Result<()> {
     let schema = table.schema();
     let order = order(&table);
     let parts = if order.is_empty() { 1 } else { 2 };
-    let partitions = (1..=parts).map(|part| -> Arc<dyn PartitionStream> {
-        Arc::new(Part { table, scale, part, parts, schema: Arc::clone(&schema) })
-    });
+    let partitions = (1..=parts)
+        .map(|part| -> Arc<dyn PartitionStream> { Arc::new(Part { table, part, parts, schema: Arc::clone(&schema) }) });
     let source = StreamingTable::try_new(Arc::clone(&schema), partitions.collect())?;
     // Each of the two sorts has its share, and spills beyond it; else one takes what the merge of the other needs.
     let sort_memory = FairSpillPool::new(environment::memory_bytes() as usize / 2);
@@ -232,8 +255,7 @@ async fn write_parquet(table: Table, scale: f64, path: &Path) -> Result<()> {
 /// One part of a generated table as a partition.
 #[derive(Debug)]
 struct Part {
-    table: Table,
-    scale: f64,
+    table: Generated,
     part: i32,
     parts: i32,
     schema: SchemaRef,
@@ -245,7 +267,7 @@ impl PartitionStream for Part {
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let rows = self.table.generate_part(self.scale, self.part, self.parts, BATCH_ROWS);
+        let rows = self.table.generate_part(self.part, self.parts, BATCH_ROWS);
         let batches = rows.map(|batch| -> datafusion::error::Result<RecordBatch> { Ok(batch?) });
         Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(batches)))
     }

@@ -5,7 +5,7 @@
 //! - [`cgroup`]: limits on a side's memory and disk
 //! - [`child`]: a side in its own process: JSON lines over stdin and stdout
 //! - [`cli`]: the commands `list` and `run`
-//! - [`data`]: TPC-H on disk, generated and clustered once, read by all sides
+//! - [`data`]: generated benchmarks on disk, clustered once, read by all sides
 //! - [`environment`]: the machine and the versions of a row
 //! - [`error`]: errors of this crate
 //! - [`experiments`]: one experiment or group per file, with its figure
@@ -17,6 +17,7 @@
 //! - [`row`]: results as rows and samples
 //! - [`server`]: a running `terrace serve`
 //! - [`side`]: the sides as child processes
+//! - [`ssb`]: queries and tables of the Star Schema Benchmark
 //! - [`statistics`]: mean, median, percentiles, spread, geometric mean
 //! - [`streams`]: statements that run at the same time over Flight SQL
 //! - [`tenants`]: TPC-H of ten tenants
@@ -43,6 +44,7 @@ mod report;
 mod row;
 mod server;
 mod side;
+mod ssb;
 mod statistics;
 mod streams;
 mod tenants;

@@ -51,7 +51,7 @@ Examples:
         #[arg(long, value_name = "FILE")]
         ready_file: Option<PathBuf>,
     },
-    /// Load Parquet, CSV or Arrow files, folders of them, or TPC-H
+    /// Load Parquet, CSV or Arrow files, folders of them, or a generated benchmark
     #[command(after_help = "\
 Each file becomes a table named after the file; a folder becomes one table with the rows of all its files. Terrace sorts
 the rows by --cluster-by, so that queries on these columns skip chunks. A table is loaded completely or not at all.
@@ -68,7 +68,8 @@ Examples:
   terrace load sales.parquet --cluster-by day,shop
   terrace load export.csv --delimiter ';' --null NULL --null NA
   terrace load /data/events/ --table events --append
-  terrace load tpch:1                                    all 8 tables, clustered by ship and order date
+  terrace load tpch:1                                    TPC-H: 8 tables, clustered by ship and order date
+  terrace load ssb:1                                     Star Schema Benchmark: 5 tables, clustered by order date
   terrace load people.csv --url grpc://db.example:31337  load into that server
   terrace load tpch:10 --data-dir ./terrace-data         load into a folder while no server runs
   terrace load /data/year/ --table year --resume         run it again after a failure

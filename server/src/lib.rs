@@ -31,6 +31,7 @@
 //! - [`placement`]: `terrace placement`
 //! - [`serve`]: start and stop of a server
 //! - [`sql`]: `terrace sql`
+//! - [`ssb`]: queries and generators of the Star Schema Benchmark
 //! - [`terminal`]: standard output and standard error
 //! - [`tiers`]: `terrace tiers`
 //! - [`tpch`]: TPC-H queries and generators
@@ -65,6 +66,7 @@ mod oidc;
 pub mod placement;
 pub mod serve;
 pub mod sql;
+pub mod ssb;
 pub mod terminal;
 pub mod tiers;
 pub mod tpch;

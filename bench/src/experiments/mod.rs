@@ -22,7 +22,7 @@
 //! - [`packed_bytes`]: bytes of packed columns
 //! - [`peers`]: programs to compare with
 //! - [`points_beside_upkeep`]: look-ups beside background work
-//! - [`queries`]: rounds of the 22 queries
+//! - [`queries`]: rounds of queries
 //! - [`read_gaps`]: holes that are read through
 //! - [`read_levels`]: reads by the levels of their operators
 //! - [`replayed_streams`]: recorded streams on virtual time
@@ -34,6 +34,7 @@
 //! - [`solver`]: time and gap of the solver
 //! - [`solver_quality`]: placements by solving time
 //! - [`spilled_rows`]: spilled rows on disk and on the fastest tier
+//! - [`ssb`]: the Star Schema Benchmark in DRAM against peers
 //! - [`statement_memory`]: resident memory of large statements
 //! - [`tenants`]: ten tenants
 //! - [`tiered`]: TPC-H with a tenth in DRAM
@@ -77,6 +78,7 @@ mod simulation;
 mod solver;
 mod solver_quality;
 mod spilled_rows;
+mod ssb;
 mod statement_memory;
 mod tenants;
 mod tiered;
@@ -124,6 +126,8 @@ pub const ALL: &[Experiment] = &[
         .about("the same through ADBC and a server, against the faster DuckDB in its process"),
     experiment("tpch-parquet", "-", tpch::parquet)
         .about("TPC-H, all segments in DRAM, against DataFusion on Parquet files"),
+    experiment("ssb", "-", ssb::run)
+        .about("the Star Schema Benchmark, all segments in DRAM, against DataFusion's memory tables and DuckDB in memory"),
     experiment("tpch-tiered", "P3", tiered::ssd)
         .about("TPC-H, 10 % of the bytes in DRAM and the rest on SSD, against the all-in-DRAM time or the device"),
     experiment("server-memory", "P3", memory::run)

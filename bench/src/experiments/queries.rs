@@ -1,4 +1,4 @@
-//! Rounds of the 22 queries on two sides in turn, and the rows that come of them.
+//! Rounds of queries on several sides in turn, and the rows that come of them.
 
 use serde_json::json;
 use terrace_tier_store::placement::PolicyKind;
@@ -65,22 +65,38 @@ fn pairs(rounds: Vec<Vec<Vec<Sample>>>) -> Rounds {
     rounds.into_iter().map(|round| round.into_iter().filter_map(pair).collect()).collect()
 }
 
-/// Samples per round, query and side; the request of a query is `prefix` and its name.
+/// The samples of the first side and of the one at position `peer`.
+pub fn against(all: &[Vec<Vec<Sample>>], peer: usize) -> Rounds {
+    let pair = |samples: &Vec<Sample>| Some((samples.first()?.clone(), samples.get(peer)?.clone()));
+    all.iter().map(|round| round.iter().filter_map(pair).collect()).collect()
+}
+
+/// Samples per round, query of TPC-H and side; the request of a query is `prefix` and its name.
 fn rounds_of(bench: &mut Bench, sides: &mut [&mut Child], prefix: &str) -> Result<Vec<Vec<Vec<Sample>>>> {
+    let requests: Vec<String> = tpch::names().map(|query| format!("{prefix}{query}")).collect();
+    rounds_of_requests(bench, sides, &requests)
+}
+
+/// Samples per round, request and side. All requests run once on each side to warm up, then in turn, round after round.
+/// Fails when a request returns another number of rows on another side.
+pub fn rounds_of_requests(
+    bench: &mut Bench,
+    sides: &mut [&mut Child],
+    requests: &[String],
+) -> Result<Vec<Vec<Vec<Sample>>>> {
     let mut rounds = Vec::new();
     let mut warm = true;
     while warm || bench.wants_another_round(rounds.len()) {
         let mut round = Vec::new();
-        for query in tpch::names() {
-            let op = format!("{prefix}{query}");
+        for request in requests {
             let mut samples: Vec<Sample> = Vec::new();
             for side in &mut *sides {
-                samples.push(if warm { side.ask(&op)? } else { bench.ask(side, &op)? });
+                samples.push(if warm { side.ask(request)? } else { bench.ask(side, request)? });
             }
             let rows: Vec<f64> = samples.iter().map(|sample| sample.value("rows")).collect();
             if rows.iter().any(|count| Some(count) != rows.first()) {
                 let names: Vec<&str> = sides.iter().map(|side| side.name()).collect();
-                return Err(Error::failed(format!("{query}: {} return {rows:?} rows", names.join(", "))));
+                return Err(Error::failed(format!("{request}: {} return {rows:?} rows", names.join(", "))));
             }
             round.push(samples);
         }
@@ -106,11 +122,23 @@ pub struct Summary<'a> {
     pub params: serde_json::Value,
 }
 
-/// Adds one row per query, one for the geometric mean and one for the worst query, with `ratio` of each pair.
+/// Adds one row per query of TPC-H, one for the geometric mean and one for the worst query, with `ratio` of each pair.
 pub fn add_rows(bench: &mut Bench, summary: &Summary<'_>, rounds: &Rounds, ratio: impl Fn(&Sample, &Sample) -> f64) {
+    let names: Vec<String> = tpch::names().collect();
+    add_named_rows(bench, summary, &names, rounds, ratio);
+}
+
+/// Like [`add_rows`], for other queries.
+pub fn add_named_rows(
+    bench: &mut Bench,
+    summary: &Summary<'_>,
+    names: &[String],
+    rounds: &Rounds,
+    ratio: impl Fn(&Sample, &Sample) -> f64,
+) {
     let per_round: Vec<Vec<f64>> = rounds.iter().map(|r| r.iter().map(|(a, b)| ratio(a, b)).collect()).collect();
     let mut worst = (String::new(), Vec::new());
-    for (index, query) in tpch::names().enumerate() {
+    for (index, query) in names.iter().enumerate() {
         let values: Vec<f64> = per_round.iter().filter_map(|round| round.get(index).copied()).collect();
         let of = |side: fn(&(Sample, Sample)) -> f64| {
             median(&rounds.iter().filter_map(|round| round.get(index).map(side)).collect::<Vec<_>>())
@@ -127,7 +155,7 @@ pub fn add_rows(bench: &mut Bench, summary: &Summary<'_>, rounds: &Rounds, ratio
         let what = format!("{}{query}", summary.label);
         add(bench, summary, &what, &values, summary.each, params);
         if worst.1.is_empty() || median(&values) > median(&worst.1) {
-            worst = (query, values);
+            worst = (query.clone(), values);
         }
     }
     let means: Vec<f64> = per_round.iter().map(|round| geomean(round)).collect();

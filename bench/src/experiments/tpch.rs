@@ -19,7 +19,8 @@ use crate::tpch::{QUERIES, TABLES, names};
 const BYTES_PER_SCALE: u64 = 4_500_000_000;
 /// Like [`BYTES_PER_SCALE`], but for the peer `MemTable`, whose Q18 alone takes more.
 const MEMTABLE_BYTES_PER_SCALE: u64 = 6_000_000_000;
-const DUCKDB_SIDE: &str = include_str!("../side/duckdb.py");
+/// The program of a DuckDB side.
+pub(super) const DUCKDB_SIDE: &str = include_str!("../side/duckdb.py");
 const CLIENT_SIDE: &str = include_str!("../side/flight_sql.py");
 const DUCKDB_MEAN: Target = Target::below(1.0, 0.85);
 /// The cost of the thesis' abstraction for TPC-H.

@@ -21,7 +21,7 @@ use super::{Side, unknown};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::row::Sample;
-use crate::tpch::{self, TABLES};
+use crate::{ssb, tpch};
 
 const BATCH_ROWS: usize = 8192;
 
@@ -48,8 +48,8 @@ impl Plain {
     /// Loads all tables into memory.
     pub fn in_memory(data: &Dataset, threads: usize) -> Result<Self> {
         let side = Self::new(threads, join_thresholds(SessionConfig::new()))?;
-        for table in TABLES {
-            let rows = data.read(table.name, BATCH_ROWS)?;
+        for table in data.tables() {
+            let rows = data.read(table, BATCH_ROWS)?;
             let schema = rows.schema();
             let mut partitions = vec![Vec::new(); threads.max(1)];
             let count = partitions.len();
@@ -60,9 +60,9 @@ impl Plain {
             }
             let rows = partitions.iter().flatten().map(RecordBatch::num_rows).sum();
             let stored = Arc::new(MemTable::try_new(schema, partitions)?);
-            let leaf = LeafTable::new(table.name, rows, Arc::clone(&stored) as _);
-            side.leaves.register_table(table.name, Arc::new(leaf))?;
-            side.context.register_table(table.name, stored)?;
+            let leaf = LeafTable::new(table, rows, Arc::clone(&stored) as _);
+            side.leaves.register_table(table, Arc::new(leaf))?;
+            side.context.register_table(table, stored)?;
         }
         Ok(side)
     }
@@ -70,10 +70,10 @@ impl Plain {
     /// Reads the Parquet files in place, with DataFusion's defaults.
     pub fn on_parquet(data: &Dataset, threads: usize) -> Result<Self> {
         let side = Self::new(threads, SessionConfig::new())?;
-        for table in TABLES {
-            let path = data.parquet(table.name).display().to_string();
+        for table in data.tables() {
+            let path = data.parquet(table).display().to_string();
             let options = ParquetReadOptions::default();
-            side.runtime.block_on(side.context.register_parquet(table.name, &path, options))?;
+            side.runtime.block_on(side.context.register_parquet(table, &path, options))?;
         }
         Ok(side)
     }
@@ -120,7 +120,7 @@ impl Side for Plain {
         if let Some(sql) = leaf_query(op) {
             return run_query(&self.runtime, &self.leaves, sql);
         }
-        match (tpch::query(op), op.split_once(' ')) {
+        match (tpch::query(op).or_else(|| ssb::query(op)), op.split_once(' ')) {
             (Some(sql), _) => run_query(&self.runtime, &self.context, sql),
             (None, Some(("show", sql))) => self.show(sql),
             _ => Err(unknown(op)),

@@ -63,6 +63,8 @@ use terrace::Nvm;
 pub enum Workload {
     /// TPC-H.
     TpcH,
+    /// The Star Schema Benchmark.
+    Star,
     /// TPC-H of ten tenants in the same tables.
     Tenants,
     /// TPC-DS, from existing files.
@@ -111,6 +113,15 @@ pub enum SideSpec {
     },
     /// DataFusion over memory tables.
     MemTable {
+        /// Folder of all data.
+        data_dir: PathBuf,
+        /// Scale factor.
+        scale: f64,
+        /// Threads and partitions.
+        threads: usize,
+    },
+    /// DataFusion over memory tables with the Star Schema Benchmark.
+    StarTables {
         /// Folder of all data.
         data_dir: PathBuf,
         /// Scale factor.
@@ -288,6 +299,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Prepare { data, data_dir, scale } => {
             match data {
                 Workload::TpcH => Dataset::new(&data_dir, scale).prepare()?,
+                Workload::Star => Dataset::star(&data_dir, scale).prepare()?,
                 Workload::Tenants => Tenants::new(&data_dir, scale).prepare()?,
                 Workload::TpcDs => TpcDs::new(&data_dir, scale).prepare()?,
                 Workload::OrderLine => OrderLine::new(&data_dir, scale).prepare()?,
@@ -304,6 +316,9 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Copy { threads } => Box::new(copy::Copy::new(threads)),
         SideSpec::MemTable { data_dir, scale, threads } => {
             Box::new(datafusion::Plain::in_memory(&Dataset::new(&data_dir, scale), threads)?)
+        }
+        SideSpec::StarTables { data_dir, scale, threads } => {
+            Box::new(datafusion::Plain::in_memory(&Dataset::star(&data_dir, scale), threads)?)
         }
         SideSpec::Parquet { data_dir, scale, threads } => {
             Box::new(datafusion::Plain::on_parquet(&Dataset::new(&data_dir, scale), threads)?)

@@ -34,7 +34,7 @@ use super::datafusion::leaf_query;
 use super::{Side, ms_since, unknown};
 use crate::error::{Error, Result};
 use crate::row::Sample;
-use crate::tpch;
+use crate::{ssb, tpch};
 
 /// Optane's bandwidth as a share of DRAM's, and its latency above DRAM's 80 ns at five times that.
 const NVM: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 9_800.0, random_latency_ns: 320 };
@@ -201,7 +201,7 @@ fn unplaced_home_bytes(store: &Store) -> f64 {
 
 impl Side for Terrace {
     fn run(&mut self, op: &str) -> Result<Sample> {
-        if let Some(sql) = tpch::query(op) {
+        if let Some(sql) = tpch::query(op).or_else(|| ssb::query(op)) {
             return self.sql(sql);
         }
         if let Some(sql) = leaf_query(op) {

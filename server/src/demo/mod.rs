@@ -23,6 +23,7 @@ use terrace_tier_store::tier::TierKind;
 use crate::client::{Client, Mode};
 use crate::config::{self, Config, ConfigOverride, TlsConfig};
 use crate::error::{Error, Result};
+use crate::load::generated::Generated;
 use crate::load::{self, Target, source};
 use crate::serve::{self, Server};
 use crate::terminal::{errln, out, outln};
@@ -109,7 +110,8 @@ fn stages(options: &Options, server: &Server) -> Result<Vec<String>> {
     outln!("1  TPC-H at scale {}, lineitem by ship date, orders by order date", options.scale);
     let mut target = Target::Engine(server.engine().clone());
     for table in tpch::TABLES {
-        network.block_on(load::load(&mut target, source::generated(table, options.scale), Mode::Replace))?;
+        let rows = source::generated(Generated::tpch(table, options.scale));
+        network.block_on(load::load(&mut target, rows, Mode::Replace))?;
     }
     let before = server.store().tier_infos();
     let data_bytes = all_in_dram(&before, options.scale)?;

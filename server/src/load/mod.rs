@@ -7,17 +7,19 @@
 //! - [`columns`]: one list of columns for all files
 //! - [`csv`]: text files
 //! - [`files`]: files that can be loaded
+//! - [`generated`]: tables that are generated
 //! - [`manifest`]: description of a resumable load
 //! - [`partitions`]: columns in the names of folders
 //! - [`parts`]: rows in parts
 //! - [`progress`]: progress on stderr
 //! - [`resume`]: loads that resume
-//! - [`source`]: files, folders, TPC-H
+//! - [`source`]: files, folders, generated tables
 //! - [`target`]: a server or an engine
 
 mod columns;
 mod csv;
 mod files;
+pub mod generated;
 mod manifest;
 mod partitions;
 mod parts;
@@ -57,7 +59,7 @@ const HOW_TO_ADD: &str = "use --append to add rows, or --replace to replace its 
 /// Options of `terrace load`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Files, folders, or tpch:SF
+    /// Files, folders, tpch:SF or ssb:SF
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<String>,
     /// Name of the table [default: that of the file or folder]

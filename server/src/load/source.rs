@@ -1,8 +1,8 @@
-//! Sources of a load: files by their ending, folders of files, generated TPC-H.
+//! Sources of a load: files by their ending, folders of files, generated benchmarks.
 //!
-//! A source becomes one table (TPC-H: eight). All its files are read in order of their names, by column name, with the
-//! columns of the first file and those that folder names give. Columns without a type there get one from other files
-//! ([`super::columns`]).
+//! A source becomes one table (a benchmark: all of its tables). All its files are read in order of their names, by
+//! column name, with the columns of the first file and those that folder names give. Columns without a type there get
+//! one from other files ([`super::columns`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use arrow::datatypes::{Schema, SchemaRef};
 use super::columns::{filled, fit, has_untyped};
 use super::csv::{self, CsvOptions};
 use super::files::{ENDINGS, collect, is_text, open, row_count};
+use super::generated::Generated;
 use super::partitions::{self, DataFile};
 use crate::error::{Error, Result};
-use crate::tpch;
 
 /// One table to load.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Source {
     pub cluster_by: Vec<String>,
     /// Columns of the rows. Those that are null in all files may have no type.
     pub schema: SchemaRef,
-    /// Number of rows, where known beforehand; for a generated `lineitem` an estimate.
+    /// Number of rows, where known beforehand; for some generated tables an estimate.
     pub rows: Option<u64>,
     origin: Origin,
 }
@@ -34,17 +34,18 @@ pub struct Source {
 #[derive(Debug)]
 enum Origin {
     Files(Vec<DataFile>, CsvOptions),
-    Tpch(tpch::Table, f64),
+    Generated(Generated),
 }
 
-/// The sources that `text` names: a file, a folder, or `tpch:SF`. `table` replaces the name derived from it.
+/// The sources that `text` names: a file, a folder, `tpch:SF` or `ssb:SF`. `table` replaces the name derived from it.
 pub fn find(text: &str, table: Option<&str>, csv: &CsvOptions) -> Result<Vec<Source>> {
-    if let Some(scale) = text.strip_prefix("tpch:") {
-        let scale = tpch::parse_scale(scale).map_err(Error::Usage)?;
+    if let Some(tables) = Generated::find(text)? {
         if table.is_some() {
-            return Err(Error::Usage("tpch loads eight tables whose names are fixed; leave out --table".to_owned()));
+            let count = tables.len();
+            let message = format!("{text} loads {count} tables whose names are fixed; leave out --table");
+            return Err(Error::Usage(message));
         }
-        return Ok(tpch::TABLES.iter().map(|table| generated(*table, scale)).collect());
+        return Ok(tables.into_iter().map(generated).collect());
     }
     let path = Path::new(text);
     let meta = std::fs::metadata(path).map_err(|e| Error::file(path, format!("cannot read it: {e}")))?;
@@ -81,15 +82,14 @@ fn columns(files: &[DataFile], csv: &CsvOptions) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new_with_metadata(fields, own.metadata().clone())))
 }
 
-/// One table of TPC-H.
-pub fn generated(table: tpch::Table, scale: f64) -> Source {
-    let cluster_by = if table.cluster_by.is_empty() { Vec::new() } else { vec![table.cluster_by.to_owned()] };
+/// The source of a table that is generated.
+pub fn generated(table: Generated) -> Source {
     Source {
-        table: table.name.to_owned(),
-        cluster_by,
+        table: table.name().to_owned(),
+        cluster_by: table.cluster_by(),
         schema: table.schema(),
-        rows: Some(table.rows(scale)),
-        origin: Origin::Tpch(table, scale),
+        rows: Some(table.rows()),
+        origin: Origin::Generated(table),
     }
 }
 
@@ -123,7 +123,7 @@ impl Source {
             Ok(format!("{}, {bytes} bytes, changed {modified_us}{options}", path.display()))
         };
         match &self.origin {
-            Origin::Tpch(table, scale) => Ok(vec![format!("tpch:{scale} {}", table.name)]),
+            Origin::Generated(table) => Ok(vec![table.identity()]),
             Origin::Files(files, csv) => files.iter().map(|file| of_file(&file.path, csv)).collect(),
         }
     }
@@ -140,8 +140,8 @@ impl Source {
             batch.slice(past, batch.num_rows() - past)
         };
         match &self.origin {
-            Origin::Tpch(table, scale) => {
-                for batch in table.generate(*scale) {
+            Origin::Generated(table) => {
+                for batch in table.generate() {
                     if !visit(skipped(batch?, &mut skip)) {
                         return Ok(());
                     }
@@ -198,6 +198,7 @@ mod tests {
     use super::super::columns::with_text;
     use super::super::csv::INFER_ROWS;
     use super::*;
+    use crate::{ssb, tpch};
 
     fn find(text: &str, table: Option<&str>) -> Result<Vec<Source>> {
         super::find(text, table, &CsvOptions::default())
@@ -283,6 +284,7 @@ mod tests {
         assert!(says("x.csv", &format!("a\n{}oops\n", "1\n".repeat(INFER_ROWS + 5))).contains("oops"));
         assert!(find("/nowhere/x.csv", None).unwrap_err().to_string().contains("/nowhere/x.csv"));
         assert!(find("tpch:big", None).unwrap_err().to_string().contains("tpch:1"));
+        assert!(find("ssb:1", Some("t")).unwrap_err().to_string().contains("leave out --table"));
     }
 
     #[test]
@@ -330,14 +332,17 @@ mod tests {
             assert_eq!(found, (skip as i64..100).collect::<Vec<_>>());
         }
         assert!(source.read_after(101, |_| true).unwrap_err().to_string().contains("1 rows fewer"));
-        let lines = generated(tpch::TABLES[6], 0.01);
-        let mut rows = 0;
-        let take = |batch: RecordBatch| {
-            rows += batch.num_rows();
-            true
-        };
-        lines.read_after(14_990, take).unwrap();
-        assert_eq!(rows, 10);
+        let orders = generated(Generated::tpch(tpch::TABLES[6], 0.01));
+        let days = generated(Generated::ssb(ssb::TABLES[0], 0.01));
+        for (table, skip, left) in [(orders, 14_990, 10), (days, 2_550, 7)] {
+            let mut rows = 0;
+            let take = |batch: RecordBatch| {
+                rows += batch.num_rows();
+                true
+            };
+            table.read_after(skip, take).unwrap();
+            assert_eq!(rows, left);
+        }
     }
 
     #[test]
