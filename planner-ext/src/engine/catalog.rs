@@ -243,9 +243,10 @@ impl Snapshot {
         self.hides_rows.load(Ordering::Relaxed)
     }
 
-    /// Whether figures of all relations that the statement reads, also through views, are shown to who sends it.
+    /// Whether figures of all relations that the statement names or reads, also through views, are shown to who sends it.
     pub(super) fn shows_figures(&self) -> bool {
         self.readings().iter().all(|reading| self.authority.sees_figures(&reading.name))
+            && self.pins.lock().keys().all(|name| self.authority.sees_figures(name))
     }
 
     /// State to plan the conditions of policies with: that of the server, whatever the session has set, with the session's user.
@@ -459,7 +460,8 @@ impl Snapshot {
         let number = version.number;
         let defaults = defaults::table_defaults(&self.template, table.definition())?;
         let provider = TierTable::new(Arc::clone(&self.store), Arc::clone(&table), version).with_defaults(defaults);
-        let provider = Arc::new(provider.with_oracle(self.live.hot_views.oracle()));
+        let shown = if self.authority.sees_figures(name) { provider } else { provider.without_figures() };
+        let provider = Arc::new(shown.with_oracle(self.live.hot_views.oracle()));
         pins.insert(name.clone(), Pin { table, version: number, provider: Arc::clone(&provider) });
         Ok(Some(provider))
     }
