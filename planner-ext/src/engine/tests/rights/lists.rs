@@ -1,6 +1,7 @@
 //! What lists and errors tell of objects: those only that one may see.
 
 use super::*;
+use crate::system::SystemTable;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_show_what_one_may_see() {
@@ -76,4 +77,30 @@ async fn errors_do_not_tell_what_there_is() {
     {
         closed.refused("bob", sql, ErrorKind::PermissionDenied, "permission denied for table secret").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_on_the_database_is_none_on_figures_of_the_server() {
+    let closed = Closed::new().await;
+    set_up(&closed.session("ann"), "s").await;
+    closed.all("root", &["GRANT ALL ON DATABASE terrace TO bob"]).await;
+    assert_eq!(closed.rows("bob", "SELECT a FROM s.t").await, ["1"]);
+    let token = closed.bearer("root", "(ALL ON DATABASE terrace)").await;
+    assert_eq!(run_in(&token, "SELECT a FROM s.t").await.unwrap(), ["1"]);
+    let of_server = || SystemTable::names().filter(|name| !SystemTable::is_for_everybody(name));
+    assert!(of_server().any(|name| name == "tiers") && of_server().any(|name| name == "io"));
+    for name in of_server() {
+        let sql = format!("SELECT * FROM system.{name}");
+        closed.refused("bob", &sql, ErrorKind::PermissionDenied, &format!("table system.{name}")).await;
+        let error = run_in(&token, &sql).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{sql}: {error}");
+        closed.rows("root", &sql).await;
+    }
+    assert_eq!(closed.rows("bob", "SELECT DISTINCT user_name FROM system.queries").await, ["bob"]);
+    assert_eq!(closed.rows("bob", "SELECT table_name FROM system.tables").await, ["t"]);
+    closed.all("root", &["GRANT SELECT ON system.tiers TO bob"]).await;
+    assert!(!closed.rows("bob", "SELECT tier FROM system.tiers").await.is_empty(), "granted by name");
+    closed.refused("bob", "SELECT * FROM system.io", ErrorKind::PermissionDenied, "system.io").await;
+    closed.all("root", &["GRANT SELECT ON SCHEMA system TO bob"]).await;
+    closed.rows("bob", "SELECT * FROM system.io").await;
 }
