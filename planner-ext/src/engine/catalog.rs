@@ -233,7 +233,8 @@ impl Snapshot {
     fn note_read(&self, name: &TableName, view: Option<&TableName>, part: ReadPart) {
         let table = self.pins.lock().get(name).map(|pin| pin.table.id());
         let ReadPart { columns, rows } = part;
-        let reading = Reading { name: name.clone(), table, view: view.cloned(), columns, rows };
+        let monitors = name.schema == SYSTEM_SCHEMA && self.authority.may_on_server(Right::Monitor);
+        let reading = Reading { name: name.clone(), table, view: view.cloned(), columns, rows, monitors };
         let mut readings = self.readings.lock();
         Arc::make_mut(&mut readings).insert(reading);
     }
