@@ -104,3 +104,30 @@ async fn a_right_on_the_database_is_none_on_figures_of_the_server() {
     closed.all("root", &["GRANT SELECT ON SCHEMA system TO bob"]).await;
     closed.rows("bob", "SELECT * FROM system.io").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moves_belong_to_a_table_and_not_to_its_name() {
+    let closed = Closed::new().await;
+    let made = [
+        "CREATE SCHEMA s",
+        "CREATE TABLE s.t WITH (chunk_rows = 300, admission = 'ssd') AS SELECT value AS a FROM generate_series(1, 1100)",
+        "BRING BACK s.t TO dram",
+        "GRANT USAGE, CREATE ON SCHEMA s TO bob",
+    ];
+    closed.all("ann", &made).await;
+    let seen = async |user: &str| {
+        closed.rows(user, "SELECT DISTINCT table_schema, table_name FROM system.moves WHERE table_name <> '*'").await
+    };
+    assert_eq!(seen("ann").await, ["s|t"]);
+    assert_eq!(seen("bob").await, [""; 0]);
+    closed.all("ann", &["GRANT SELECT ON s.t TO bob"]).await;
+    assert_eq!(seen("bob").await, ["s|t"]);
+    closed.all("ann", &["ALTER TABLE s.t RENAME TO u"]).await;
+    assert_eq!(seen("bob").await, ["s|t"], "the table that has another name now");
+    closed.all("ann", &["REVOKE SELECT ON s.u FROM bob"]).await;
+    closed.all("bob", &["CREATE TABLE s.t AS SELECT 1 AS a"]).await;
+    assert_eq!(seen("bob").await, [""; 0], "another table of the old name");
+    closed.all("ann", &["DROP TABLE s.u"]).await;
+    assert_eq!(seen("ann").await, [""; 0], "no table has them");
+    assert_eq!(seen("root").await, ["s|t"], "with MONITOR");
+}
