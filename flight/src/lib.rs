@@ -14,6 +14,7 @@
 //! - [`auth`]: credentials and users
 //! - [`bearer`]: tokens that callers show
 //! - [`bodies`]: bodies of uploaded messages in aligned memory
+//! - [`compact`]: views that carry the bytes of their values only
 //! - [`connection`]: one client connection and its sessions
 //! - [`direct`]: a wrapper around the gRPC layer, for bodies that are not copied and uploads that are aborted
 //! - [`encode`]: batches to Flight messages
@@ -50,6 +51,7 @@ mod action;
 mod auth;
 mod bearer;
 mod bodies;
+mod compact;
 mod connection;
 mod direct;
 mod encode;
