@@ -21,6 +21,7 @@
 //! - [`endpoints`]: the rows of a result for several connections
 //! - [`engine`]: the trait that an engine implements
 //! - [`error`]: errors, and engine errors as gRPC codes
+//! - [`execution`]: the executions of a query, and cancelling them
 //! - [`flatten`]: views of texts as plain arrays
 //! - [`frames`]: messages as frames of Arrow's buffers
 //! - [`info`]: Flight information of commands and tables
@@ -58,6 +59,7 @@ mod encode;
 mod endpoints;
 pub mod engine;
 mod error;
+mod execution;
 mod flatten;
 mod frames;
 mod info;
