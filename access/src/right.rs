@@ -1,12 +1,13 @@
 //! Rights, and what they are held on.
 //!
-//! A right on a schema holds for all that is in it, and one on the database for all schemas: whoever asks walks up the names,
-//! from the table to its schema to the database. The rights of the server stand beside that walk.
+//! A right on a schema holds for all that is in it, and one on the database for all schemas of users: whoever asks walks up the names,
+//! from the table to its schema to the database. The schema `system` is not part of the database, as its tables show figures of the
+//! whole server; the rights of the server stand beside that walk.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use terrace_model::TableName;
+use terrace_model::{SYSTEM_SCHEMA, TableName};
 
 /// A right that can be granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -114,7 +115,7 @@ impl Right {
 pub enum Securable {
     /// The server.
     Server,
-    /// The database: all schemas.
+    /// The database: all schemas but `system`.
     Database,
     /// A schema.
     Schema(String),
@@ -146,7 +147,7 @@ impl Securable {
     pub(crate) fn parent(&self) -> Option<Self> {
         match self {
             Self::Server | Self::Database => None,
-            Self::Schema(_) => Some(Self::Database),
+            Self::Schema(name) => (name != SYSTEM_SCHEMA).then_some(Self::Database),
             Self::Table(name) => Some(Self::Schema(name.schema.clone())),
         }
     }

@@ -21,6 +21,7 @@ use tonic::Status;
 use crate::{
     engine::{EngineError, EngineResult, ErrorKind, OptionKind, TransactionId},
     error,
+    execution::was_cancelled,
     metrics::{Observation, Operation},
     prepared,
     proto::{
@@ -179,13 +180,19 @@ async fn cancel(core: &Core, call: &Call, info: &FlightInfo) -> Result<CancelSta
             status = CancelStatus::Cancelled;
         }
         for run in target.running {
-            let statement = run.statement.lock().clone();
-            if told.insert(statement.clone()) && core.engine.cancel(&call.session.id, &statement)? {
+            let has_ended = match run.executions.cancel() {
+                Some(statement) => {
+                    told.insert(statement.clone()) && core.engine.cancel(&call.session.id, &statement)?
+                }
+                // Its statement gets no name any more.
+                None => true,
+            };
+            if has_ended {
                 status = CancelStatus::Cancelled;
             }
         }
         if let Some(rows) = target.shared {
-            rows.end(EngineError::new(ErrorKind::Cancelled, "the query was cancelled"));
+            rows.end(was_cancelled());
         }
     }
     Ok(status)

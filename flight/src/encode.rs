@@ -28,6 +28,7 @@ use futures::{StreamExt, stream, stream::BoxStream};
 use tonic::{Status, metadata::MetadataMap};
 
 use crate::{
+    compact::compact_views,
     engine::BatchStream,
     error,
     flatten::{flat_bytes, flat_texts},
@@ -273,25 +274,6 @@ fn view_bytes(data: &ArrayData) -> usize {
     let views = views.get(data.offset()..data.offset() + data.len()).unwrap_or_default();
     // The low 32 bits of a view are the length of its value; values of up to 12 bytes lie in the view itself.
     16 * views.len() + views.iter().map(|view| (*view as u32) as usize).filter(|bytes| *bytes > 12).sum::<usize>()
-}
-
-/// Copies the values of view columns. Views of a slice point into the buffers of the whole array, and each message
-/// would carry all of these.
-fn compact_views(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
-    let is_view = |column: &ArrayRef| matches!(column.data_type(), DataType::Utf8View | DataType::BinaryView);
-    if !batch.columns().iter().any(is_view) {
-        return Ok(batch.clone());
-    }
-    let columns = batch
-        .columns()
-        .iter()
-        .map(|column| match column.data_type() {
-            DataType::Utf8View => Arc::new(column.as_string_view().gc()) as ArrayRef,
-            DataType::BinaryView => Arc::new(column.as_binary_view().gc()) as ArrayRef,
-            _ => column.clone(),
-        })
-        .collect();
-    RecordBatch::try_new(batch.schema(), columns)
 }
 
 #[cfg(test)]

@@ -23,7 +23,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::{Status, metadata::MetadataMap};
 
-use crate::engine::{BatchStream, EngineError, EngineResult, ErrorKind, StatementId};
+use crate::{
+    engine::{BatchStream, EngineError, EngineResult, ErrorKind},
+    execution::Executions,
+};
 
 /// Names the most endpoints that a client wants for a result.
 const ENDPOINTS_HEADER: &str = "terrace-endpoints";
@@ -43,7 +46,7 @@ pub(crate) fn wanted_endpoints(metadata: &MetadataMap) -> Result<usize, Status> 
 pub(crate) struct SharedRows {
     state: Mutex<State>,
     waiting: Arc<Waiting>,
-    statement: Arc<Mutex<StatementId>>,
+    executions: Arc<Executions>,
 }
 
 struct State {
@@ -72,10 +75,10 @@ impl Wake for Waiting {
 }
 
 impl SharedRows {
-    /// Shares `batches`, of which `statement` has the name once they are being computed.
-    pub(crate) fn new(batches: BatchStream, statement: Arc<Mutex<StatementId>>) -> Arc<Self> {
+    /// Shares `batches`, the rows of these executions.
+    pub(crate) fn new(batches: BatchStream, executions: Arc<Executions>) -> Arc<Self> {
         let state = State { rows: Rows::Left(batches), last_taken: Instant::now(), opened: 0 };
-        Arc::new(Self { state: Mutex::new(state), waiting: Arc::default(), statement })
+        Arc::new(Self { state: Mutex::new(state), waiting: Arc::default(), executions })
     }
 
     /// The rows of an endpoint that is fetched now.
@@ -87,9 +90,9 @@ impl SharedRows {
         EndpointRows { shared: Arc::clone(self), number, has_ended: false }
     }
 
-    /// The running statement.
-    pub(crate) fn statement(&self) -> Arc<Mutex<StatementId>> {
-        Arc::clone(&self.statement)
+    /// The executions that compute the rows.
+    pub(crate) fn executions(&self) -> Arc<Executions> {
+        Arc::clone(&self.executions)
     }
 
     /// When an endpoint last took rows; now, while one waits for them.
@@ -190,7 +193,7 @@ mod tests {
     }
 
     fn shared(batches: impl Stream<Item = EngineResult<RecordBatch>> + Send + 'static) -> Arc<SharedRows> {
-        SharedRows::new(batches.boxed(), Arc::new(Mutex::new(StatementId("q".to_owned()))))
+        SharedRows::new(batches.boxed(), Arc::default())
     }
 
     #[test]

@@ -14,12 +14,14 @@
 //! - [`auth`]: credentials and users
 //! - [`bearer`]: tokens that callers show
 //! - [`bodies`]: bodies of uploaded messages in aligned memory
+//! - [`compact`]: views that carry the bytes of their values only
 //! - [`connection`]: one client connection and its sessions
 //! - [`direct`]: a wrapper around the gRPC layer, for bodies that are not copied and uploads that are aborted
 //! - [`encode`]: batches to Flight messages
 //! - [`endpoints`]: the rows of a result for several connections
 //! - [`engine`]: the trait that an engine implements
 //! - [`error`]: errors, and engine errors as gRPC codes
+//! - [`execution`]: the executions of a query, and cancelling them
 //! - [`flatten`]: views of texts as plain arrays
 //! - [`frames`]: messages as frames of Arrow's buffers
 //! - [`info`]: Flight information of commands and tables
@@ -50,12 +52,14 @@ mod action;
 mod auth;
 mod bearer;
 mod bodies;
+mod compact;
 mod connection;
 mod direct;
 mod encode;
 mod endpoints;
 pub mod engine;
 mod error;
+mod execution;
 mod flatten;
 mod frames;
 mod info;

@@ -22,21 +22,21 @@ use arrow_flight::{
     sql::{ProstMessageExt, TicketStatementQuery},
 };
 use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
-use parking_lot::Mutex;
 use prost::Message;
 use tonic::Status;
 
 use crate::{
     encode::{Delivery, encode},
     endpoints::SharedRows,
-    engine::{BatchStream, EngineError, QueryResult, Statement, StatementId, TransactionId},
+    engine::{BatchStream, Statement, TransactionId},
     error,
+    execution::Executions,
     kept::{Charge, statement_bytes},
     metrics::Observation,
     schema::wire_schema,
     service::{Call, Core},
     stall::end_unread,
-    ticket::{Issued, Uses, handle_text},
+    ticket::{Issued, Taken, Uses, handle_text},
 };
 
 /// A planned query that waits to be fetched, perhaps again.
@@ -156,8 +156,8 @@ pub(crate) async fn plan(
     let rows = match endpoints {
         1 => PendingRows::Own { statement, parameters },
         _ => {
-            let (batches, id) = executions(statement, parameters);
-            PendingRows::Shared(SharedRows::new(batches, id))
+            let executions = Arc::<Executions>::default();
+            PendingRows::Shared(SharedRows::new(all_rows(statement, parameters, executions.clone()), executions))
         }
     };
     let query = PendingQuery { rows, wire: wire.clone(), charges };
@@ -201,11 +201,10 @@ pub(crate) async fn fetch(
     if handle.starts_with(COUNT_PREFIX) {
         return Err(Status::invalid_argument("this server did not issue the ticket"));
     }
-    let query = core.tickets.take(handle, &call.session)?;
+    let Taken { query, executions, running } = core.tickets.take(handle, &call.session)?;
     let shared = query.shared();
-    let started = start(query.rows).await;
-    let (batches, id) = observation.note(started)?;
-    let running = core.tickets.run(handle, &call.session, id);
+    let started = start(query.rows, executions).await;
+    let batches = observation.note(started)?;
     let messages = encode(query.wire, batches, delivery, observation, Some(running));
     Ok(match core.options.stall_timeout {
         Some(timeout) => end_unread(messages, timeout, core.metrics.clone(), shared),
@@ -213,42 +212,34 @@ pub(crate) async fn fetch(
     })
 }
 
-/// Starts a query, unless its rows are shared. Returns the rows and the name of the statement.
-async fn start(rows: PendingRows) -> Result<(BatchStream, Arc<Mutex<StatementId>>), Status> {
+/// Starts a query, unless its rows are shared, and returns the rows.
+async fn start(rows: PendingRows, executions: Arc<Executions>) -> Result<BatchStream, Status> {
     let (statement, parameters) = match rows {
         PendingRows::Own { statement, parameters } => (statement, parameters),
-        PendingRows::Shared(rows) => return Ok((rows.open().boxed(), rows.statement())),
+        PendingRows::Shared(rows) => return Ok(rows.open().boxed()),
     };
     if parameters.as_ref().is_some_and(|rows| rows.num_rows() != 1) {
-        return Ok(executions(statement, parameters));
+        return Ok(all_rows(statement, parameters, executions));
     }
-    let QueryResult { id, batches, .. } = statement.query(parameters).await?;
-    Ok((batches, Arc::new(Mutex::new(id))))
+    Ok(executions.start(statement.as_ref(), parameters).await?)
 }
 
-/// The rows of a query that starts when they are asked for; with parameters it runs once per row of these, one after the other. The
-/// statement has a name while it runs.
-fn executions(
+/// The rows of a query that starts when they are asked for; with parameters it runs once per row of these, one after the other.
+fn all_rows(
     statement: Arc<dyn Statement>,
     parameters: Option<RecordBatch>,
-) -> (BatchStream, Arc<Mutex<StatementId>>) {
-    let id = Arc::new(Mutex::new(StatementId(String::new())));
-    let current = id.clone();
+    executions: Arc<Executions>,
+) -> BatchStream {
     let runs = parameters.as_ref().map_or(1, RecordBatch::num_rows);
-    let batches = stream::iter(0..runs)
+    stream::iter(0..runs)
         .then(move |row| {
             let statement = statement.clone();
-            let current = current.clone();
+            let executions = executions.clone();
             let parameters = parameters.as_ref().map(|rows| rows.slice(row, 1));
-            async move {
-                let result = statement.query(parameters).await?;
-                *current.lock() = result.id;
-                Ok::<_, EngineError>(result.batches)
-            }
+            async move { executions.start(statement.as_ref(), parameters).await }
         })
         .try_flatten()
-        .boxed();
-    (batches, id)
+        .boxed()
 }
 
 fn one_column(schema: SchemaRef, column: ArrayRef) -> Result<BatchStream, Status> {

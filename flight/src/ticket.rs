@@ -26,7 +26,8 @@ use tonic::Status;
 
 use crate::{
     endpoints::SharedRows,
-    engine::{Principal, SessionId, StatementId},
+    engine::{Principal, SessionId},
+    execution::Executions,
     kept::{Charge, Full, Kept},
     session::Session,
     statement::PendingQuery,
@@ -78,8 +79,17 @@ pub(crate) struct Running {
     principal: Principal,
     /// Differs from that of all other runs.
     number: u64,
-    /// The running statement; changes when a query runs once per row of parameters.
-    pub(crate) statement: Arc<Mutex<StatementId>>,
+    /// Of its own, or those of all endpoints of its result.
+    pub(crate) executions: Arc<Executions>,
+}
+
+/// A query that is fetched now.
+pub(crate) struct Taken {
+    pub(crate) query: PendingQuery,
+    /// The executions that it can be cancelled by.
+    pub(crate) executions: Arc<Executions>,
+    /// It can be cancelled until this is dropped.
+    pub(crate) running: RunningGuard,
 }
 
 /// What a ticket that is to be cancelled stood for; nothing for one that finished, expired, or never existed.
@@ -88,7 +98,7 @@ pub(crate) struct CancelTarget {
     pub(crate) was_removed: bool,
     /// Its runs that have not ended.
     pub(crate) running: Vec<Running>,
-    /// The rows that its endpoints share: one may have started the statement, which has no name yet.
+    /// The rows that its endpoints share, where it waited to be fetched through some.
     pub(crate) shared: Option<Arc<SharedRows>>,
 }
 
@@ -106,6 +116,32 @@ struct Table {
 }
 
 impl Table {
+    /// The query of a ticket, for one fetch.
+    fn take(&mut self, handle: &str, session: &Session) -> Result<PendingQuery, Status> {
+        let Place { query, endpoint } = Place::new(handle);
+        let now = Instant::now();
+        if !self.pending.contains_key(query) && self.dropped.iter().any(|dropped| dropped == query) {
+            return Err(Status::not_found(
+                "the ticket was dropped before it was fetched, or fetched again, because too many planned queries were kept: \
+                 fetch the rows of a query before planning more, and run this query again",
+            ));
+        }
+        let pending = self.pending.get_mut(query).filter(|pending| pending.expires > now);
+        let own = pending.filter(|pending| session.principal.covers(&pending.principal));
+        let pending = own.ok_or_else(unknown)?;
+        let place = pending.endpoints.iter().position(|number| *number == endpoint).ok_or_else(unknown)?;
+        if pending.uses == Uses::Many {
+            pending.was_fetched = true;
+            return Ok(pending.query.clone());
+        }
+        pending.endpoints.swap_remove(place);
+        if !pending.endpoints.is_empty() {
+            return Ok(pending.query.clone());
+        }
+        let taken = self.pending.remove(query).map(|pending| pending.query);
+        taken.ok_or_else(|| Status::internal("a ticket disappeared while it was being fetched"))
+    }
+
     /// Drops a ticket to make room, and remembers that.
     fn drop_ticket(&mut self, handle: String) -> Option<Pending> {
         let dropped = self.pending.remove(&handle);
@@ -263,52 +299,20 @@ impl Tickets {
         Ok(self.unix_us(expires))
     }
 
-    /// The query of a ticket, which is removed when all of its endpoints were fetched, unless it can be fetched again. Fails for all who
-    /// may not do what the session may that the ticket was made for.
-    pub(crate) fn take(&self, handle: &str, session: &Session) -> Result<PendingQuery, Status> {
-        let Place { query, endpoint } = Place::new(handle);
+    /// The query of a ticket, which is removed when all of its endpoints were fetched, unless it can be fetched again. From now on it runs,
+    /// and can be cancelled. Fails for all who may not do what the session may that the ticket was made for.
+    pub(crate) fn take(self: &Arc<Self>, handle: &str, session: &Session) -> Result<Taken, Status> {
         let mut table = self.table.lock();
-        let now = Instant::now();
-        if !table.pending.contains_key(query) && table.dropped.iter().any(|dropped| dropped == query) {
-            return Err(Status::not_found(
-                "the ticket was dropped before it was fetched, or fetched again, because too many planned queries were kept: \
-                 fetch the rows of a query before planning more, and run this query again",
-            ));
-        }
-        let pending = table.pending.get_mut(query).filter(|pending| pending.expires > now);
-        let own = pending.filter(|pending| session.principal.covers(&pending.principal));
-        let pending = own.ok_or_else(unknown)?;
-        let place = pending.endpoints.iter().position(|number| *number == endpoint).ok_or_else(unknown)?;
-        if pending.uses == Uses::Many {
-            pending.was_fetched = true;
-            return Ok(pending.query.clone());
-        }
-        pending.endpoints.swap_remove(place);
-        if !pending.endpoints.is_empty() {
-            return Ok(pending.query.clone());
-        }
-        table
-            .pending
-            .remove(query)
-            .map(|pending| pending.query)
-            .ok_or_else(|| Status::internal("a ticket disappeared while it was being fetched"))
-    }
-
-    /// Registers a running query, so that it can be cancelled, until the guard is dropped.
-    pub(crate) fn run(
-        self: &Arc<Self>,
-        handle: &str,
-        caller: &Session,
-        statement: Arc<Mutex<StatementId>>,
-    ) -> RunningGuard {
+        let query = table.take(handle, session)?;
+        // Under the same lock: who cancels finds the query among those that wait, or among those that run.
+        let executions = query.shared().map_or_else(Arc::default, |rows| rows.executions());
         let name = Place::new(handle).query.to_owned();
-        let mut table = self.table.lock();
         table.started += 1;
         let number = table.started;
-        let running = Running { principal: caller.principal.clone(), number, statement };
-        table.running.entry(name.clone()).or_default().push(running);
+        let run = Running { principal: session.principal.clone(), number, executions: executions.clone() };
+        table.running.entry(name.clone()).or_default().push(run);
         drop(table);
-        RunningGuard { tickets: self.clone(), name, number }
+        Ok(Taken { query, executions, running: RunningGuard { tickets: self.clone(), name, number } })
     }
 
     /// Finds the query to cancel by a handle: one of the same user, unless a token takes more away, or of another for those who may

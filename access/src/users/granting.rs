@@ -4,27 +4,30 @@
 //! schema and by superusers. As with users, who shows a token changes nothing of this.
 //!
 //! - `columns`: rights on columns of tables
-//! - `policies`: policies on the rows of tables
 //! - `defaults`: rights on the tables and views that somebody will make
+//! - `owners`: who made objects, or got them
+//! - `policies`: policies on the rows of tables
+//! - `roles`: roles and their members
 
 mod columns;
 mod defaults;
+mod owners;
 mod policies;
+mod roles;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
-use terrace_model::TableName;
 
-use super::{Users, check_name};
+use super::Users;
 use crate::authority::Authority;
 use crate::error::{AccessError, Result};
-use crate::grants::{Grants, MOST_DEPTH, PUBLIC};
+use crate::grants::{Grants, PUBLIC};
 use crate::principal::Principal;
 use crate::record::{
-    COLUMN_RIGHTS, ColumnsRecord, GrantRecord, GrantedRole, MEMBER, MemberRecord, OBJECT_RIGHTS, ObjectRecord, ROLE,
-    ROW_SECURITY, RoleRecord, RowSecurityRecord, store,
+    COLUMN_RIGHTS, ColumnsRecord, GrantRecord, MemberRecord, OBJECT_RIGHTS, ObjectRecord, ROW_SECURITY,
+    RowSecurityRecord, store,
 };
 use crate::right::{Right, Securable};
 use policies::check_policies;
@@ -32,11 +35,8 @@ use policies::check_policies;
 pub use columns::{ColumnChange, ColumnRights};
 pub use defaults::{DefaultGranted, DefaultGranting};
 pub use policies::{NewPolicy, Policy};
+pub use roles::Role;
 
-/// Most roles.
-const MOST_ROLES: usize = 10_000;
-/// Most roles that one user or role is a direct member of.
-const MOST_MEMBERSHIPS: usize = 1_000;
 /// Most grants on one object.
 const MOST_GRANTS: usize = 10_000;
 /// Objects that an error names.
@@ -97,17 +97,6 @@ impl Holding<'_> {
     }
 }
 
-/// A role, as lists show it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Role {
-    /// Its name.
-    pub name: String,
-    /// When it was made, in microseconds since the Unix epoch.
-    pub made_unix_us: u64,
-    /// Users and roles that are direct members.
-    pub members: Vec<String>,
-}
-
 /// A right that somebody holds, as lists show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
@@ -164,47 +153,6 @@ impl Users {
         self.rights_version.load(Ordering::Acquire)
     }
 
-    /// Makes a role.
-    ///
-    /// # Errors
-    /// For a bad or taken name, and for a caller who is no superuser.
-    pub fn create_role(&self, by: &Principal, name: &str) -> Result<()> {
-        let _change = self.change(by)?;
-        by.authorize()?;
-        check_name("role", name)?;
-        self.refuse_taken(name)?;
-        let mut grants = self.copied_grants();
-        if grants.roles.len() >= MOST_ROLES {
-            return Err(AccessError::TooMany { kind: "role", most: MOST_ROLES });
-        }
-        let role = RoleRecord { made_unix_us: self.clock.unix_us() };
-        store(&*self.records, ROLE, name, &role)?;
-        grants.roles.insert(name.to_owned(), role);
-        self.publish(grants);
-        tracing::info!(role = name, by = by.user, "role made");
-        Ok(())
-    }
-
-    /// Drops a role, with all grants to it.
-    ///
-    /// # Errors
-    /// For a missing role, one that owns something, and for a caller who is no superuser.
-    pub fn drop_role(&self, by: &Principal, name: &str) -> Result<()> {
-        let _change = self.change(by)?;
-        by.authorize()?;
-        if !self.grants_now().roles.contains_key(name) {
-            return Err(AccessError::Missing { kind: "role", name: name.to_owned() });
-        }
-        self.forget_grantee(name)?;
-        // Last: whoever has its name later starts with nothing.
-        self.records.remove(ROLE, name)?;
-        let mut grants = self.copied_grants();
-        grants.roles.remove(name);
-        self.publish(grants);
-        tracing::info!(role = name, by = by.user, "role dropped");
-        Ok(())
-    }
-
     /// Takes away all grants to a user or role, and all memberships.
     ///
     /// # Errors
@@ -240,71 +188,6 @@ impl Users {
         self.retain_defaults(&mut grants, |record, grant| record.maker != name && grant.grantee != name)?;
         self.publish(grants);
         Ok(())
-    }
-
-    /// Makes users and roles members of roles.
-    ///
-    /// # Errors
-    /// For missing names, for a role that would be a member of itself, and for a caller who is no superuser.
-    pub fn grant_roles(&self, by: &Principal, roles: &[String], grantees: &[String]) -> Result<()> {
-        let _change = self.change(by)?;
-        by.authorize()?;
-        self.check_roles(roles, grantees)?;
-        let mut grants = self.copied_grants();
-        for grantee in grantees {
-            for role in roles {
-                match grants.depth_with(role, grantee) {
-                    None => return Err(AccessError::Circle { role: grantee.clone(), member: role.clone() }),
-                    Some(depth) if depth > MOST_DEPTH => return Err(AccessError::TooDeep(MOST_DEPTH)),
-                    Some(_) => {}
-                }
-                let known = &mut grants.members.entry(grantee.clone()).or_default().roles;
-                if known.iter().any(|known| known.role == *role) {
-                    continue;
-                }
-                if known.len() >= MOST_MEMBERSHIPS {
-                    return Err(AccessError::TooMany { kind: "role of a member", most: MOST_MEMBERSHIPS });
-                }
-                let made_unix_us = self.clock.unix_us();
-                known.push(GrantedRole { role: role.clone(), by: by.user.clone(), made_unix_us });
-            }
-        }
-        // Stored once all of it is right: what is refused must not be there after a restart.
-        for (member, record) in grants.members.iter().filter(|(member, _)| grantees.contains(member)) {
-            store(&*self.records, MEMBER, member, record)?;
-        }
-        self.publish(grants);
-        tracing::info!(?roles, ?grantees, by = by.user, "roles granted");
-        Ok(())
-    }
-
-    /// Ends memberships; those that do not exist are passed over.
-    ///
-    /// # Errors
-    /// For missing names, and for a caller who is no superuser.
-    pub fn revoke_roles(&self, by: &Principal, roles: &[String], grantees: &[String]) -> Result<()> {
-        let _change = self.change(by)?;
-        by.authorize()?;
-        self.check_roles(roles, grantees)?;
-        let mut grants = self.copied_grants();
-        for grantee in grantees {
-            self.update_member(&mut grants, grantee, |known| known.retain(|known| !roles.contains(&known.role)))?;
-        }
-        self.publish(grants);
-        tracing::info!(?roles, ?grantees, by = by.user, "roles revoked");
-        Ok(())
-    }
-
-    /// Refuses names of roles that are none, and grantees that are nobody.
-    fn check_roles(&self, roles: &[String], grantees: &[String]) -> Result<()> {
-        let grants = self.grants_now();
-        if let Some(missing) = roles.iter().find(|role| !grants.roles.contains_key(*role)) {
-            return Err(AccessError::Missing { kind: "role", name: missing.clone() });
-        }
-        if grantees.iter().any(|grantee| grantee == PUBLIC) {
-            return Err(AccessError::Reserved);
-        }
-        grantees.iter().try_for_each(|grantee| self.check_grantee(grantee))
     }
 
     fn check_grantee(&self, name: &str) -> Result<()> {
@@ -426,98 +309,6 @@ impl Users {
         if self.authority(by).owns(object) { Ok(()) } else { Err(AccessError::NotOwner(object.clone())) }
     }
 
-    /// Gives an object to another owner.
-    ///
-    /// # Errors
-    /// For a missing user or role, and for a caller who does not own the object, or is no member of the new owner.
-    pub fn give(&self, by: &Principal, object: &Securable, owner: &str) -> Result<()> {
-        let _change = self.change(by)?;
-        self.authorize_giving(by, object)?;
-        if owner == PUBLIC {
-            return Err(AccessError::Reserved);
-        }
-        self.check_grantee(owner)?;
-        if !self.authority(by).holds(owner) {
-            return Err(AccessError::Denied("an owner who is no superuser gives things only to own roles"));
-        }
-        let mut grants = self.copied_grants();
-        self.update_object(&mut grants, object, |record| record.owner = Some(owner.to_owned()))?;
-        self.publish(grants);
-        tracing::info!(%object, owner, by = by.user, "owner changed");
-        Ok(())
-    }
-
-    /// Notes who made an object that was not there before, with the default privileges on it. Grants on an earlier one of its name count
-    /// no more.
-    ///
-    /// # Errors
-    /// When the record cannot be written, and for a user who was dropped meanwhile; the object then has no owner.
-    pub fn note_made(&self, by: &Principal, object: &Securable) -> Result<()> {
-        let _lock = self.changing.lock();
-        let owner = self.maker(by)?;
-        let grants = owner.as_deref().map_or_else(Vec::new, |owner| self.default_grants(owner, object));
-        let made = ObjectRecord { owner, grants, ..ObjectRecord::new(object.clone()) };
-        self.replace_object(object, |record| *record = made)
-    }
-
-    /// Notes who replaced an object of another owner; grants on it stay.
-    ///
-    /// # Errors
-    /// Those of [`Users::note_made`].
-    pub fn note_replaced(&self, by: &Principal, object: &Securable) -> Result<()> {
-        let _lock = self.changing.lock();
-        let owner = self.maker(by)?;
-        self.replace_object(object, |record| record.owner = owner)
-    }
-
-    /// Who owns what a caller makes; `None`: nobody, as everything is allowed. The caller holds the lock of changes, so that no
-    /// dropped user, and so no later one of the name, gets something.
-    fn maker(&self, by: &Principal) -> Result<Option<String>> {
-        match by.owner_name() {
-            // A user from before the name was reserved, whose things would be everybody's.
-            Some(PUBLIC) if by.is_superuser => Ok(None),
-            Some(PUBLIC) => Err(AccessError::Reserved),
-            Some(name) if !self.is_known(name) => Err(AccessError::Denied("the user of this session was dropped")),
-            name => Ok(name.map(str::to_owned)),
-        }
-    }
-
-    /// Forgets owner and grants of an object that was dropped, and default privileges in a schema that was.
-    ///
-    /// # Errors
-    /// When the record cannot be removed.
-    pub fn forget(&self, object: &Securable) -> Result<()> {
-        let _lock = self.changing.lock();
-        if let Securable::Schema(schema) = object {
-            let mut grants = self.copied_grants();
-            if self.retain_defaults(&mut grants, |record, _| record.schema != *schema)? {
-                self.publish(grants);
-            }
-        }
-        self.replace_object(object, |record| *record = ObjectRecord::new(object.clone()))
-    }
-
-    /// Takes owner and grants of a table to its new name.
-    ///
-    /// # Errors
-    /// When the records cannot be written; the table then has no owner.
-    pub fn note_renamed(&self, from: &TableName, to: &TableName) -> Result<()> {
-        if from == to {
-            return Ok(());
-        }
-        let _lock = self.changing.lock();
-        let from = Securable::Table(from.clone());
-        let to = Securable::Table(to.clone());
-        let moved = self.grants_now().objects.get(&from).cloned();
-        self.replace_object(&to, |record| {
-            *record = match moved {
-                Some(moved) => ObjectRecord { object: to.clone(), ..moved },
-                None => ObjectRecord::new(to.clone()),
-            };
-        })?;
-        self.replace_object(&from, |record| *record = ObjectRecord::new(from.clone()))
-    }
-
     /// Changes owner and grants of an object. The caller holds the lock of changes.
     fn replace_object(&self, object: &Securable, update: impl FnOnce(&mut ObjectRecord)) -> Result<()> {
         let mut grants = self.copied_grants();
@@ -567,24 +358,6 @@ impl Users {
         }
     }
 
-    fn update_member(
-        &self,
-        grants: &mut Grants,
-        member: &str,
-        update: impl FnOnce(&mut Vec<GrantedRole>),
-    ) -> Result<()> {
-        let mut record = grants.members.get(member).cloned().unwrap_or_default();
-        update(&mut record.roles);
-        if record.roles.is_empty() {
-            self.records.remove(MEMBER, member)?;
-            grants.members.remove(member);
-        } else {
-            store(&*self.records, MEMBER, member, &record)?;
-            grants.members.insert(member.to_owned(), record);
-        }
-        Ok(())
-    }
-
     fn grants_now(&self) -> Arc<Grants> {
         Arc::clone(&self.grants.read())
     }
@@ -604,16 +377,6 @@ impl Users {
         self.authorities.lock().clear();
         self.rights_version.fetch_add(1, Ordering::AcqRel);
         self.changes.send_replace(());
-    }
-
-    /// All roles, by name.
-    pub fn roles(&self) -> Vec<Role> {
-        let grants = self.grants_now();
-        let role = |(name, record): (&String, &RoleRecord)| {
-            let members = grants.members.keys().filter(|member| grants.roles_of(member).any(|role| role == name));
-            Role { name: name.clone(), made_unix_us: record.made_unix_us, members: members.cloned().collect() }
-        };
-        grants.roles.iter().map(role).collect()
     }
 
     /// All owners and grants, by object.
@@ -642,11 +405,6 @@ impl Users {
             owner.chain(on_object).chain(on_columns)
         });
         rows.collect()
-    }
-
-    /// The owner of an object, if it has one.
-    pub fn owner_of(&self, object: &Securable) -> Option<String> {
-        self.grants_now().owner(object).map(str::to_owned)
     }
 }
 

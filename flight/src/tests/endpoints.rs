@@ -132,6 +132,31 @@ async fn cancelling_one_endpoint_ends_all() {
     eventually("nothing is kept", || harness.server.core.tickets.counts() == (0, 0)).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_fetched_result_is_cancelled_before_its_statement_has_a_name() {
+    let harness = Harness::open().await;
+    let live = || harness.engine.counters.live.load(SeqCst);
+    for endpoints in ["1", "2"] {
+        let mut client = wanting(&harness, endpoints).await;
+        let info = execute(&mut client, "waiting").await;
+        let mut fetches = Vec::new();
+        for number in 0..info.endpoint.len() {
+            let mut client = harness.connect().await;
+            let one = part(&info, number);
+            fetches.push(tokio::spawn(async move { fetch(&mut client, one).await }));
+        }
+        eventually("all is fetched", || harness.server.core.tickets.counts() == (0, 1) && live() == 1).await;
+        let body = CancelFlightInfoRequest::new(info).encode_to_vec();
+        let results = act(&mut client, "CancelFlightInfo", body).await.unwrap();
+        assert_eq!(CancelFlightInfoResult::decode(results[0].clone()).unwrap().status(), CancelStatus::Cancelled);
+        for task in fetches {
+            assert_eq!(task.await.unwrap().unwrap_err().code(), Code::Cancelled, "{endpoints} endpoints");
+        }
+        eventually("nothing runs", || harness.server.core.tickets.counts() == (0, 0) && live() == 0).await;
+    }
+    assert!(harness.engine.counters.cancelled.lock().is_empty(), "the engine knows no name");
+}
+
 #[tokio::test]
 async fn an_error_comes_through_each_endpoint() {
     let harness = Harness::open().await;

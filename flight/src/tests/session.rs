@@ -1,7 +1,7 @@
 //! Logging in, sessions, options, stopping.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, atomic::Ordering::SeqCst},
     time::Duration,
 };
@@ -17,7 +17,7 @@ use tonic::Code;
 
 use super::{Client, Harness, act, eventually, query, rows, status};
 use crate::{
-    FlightOptions,
+    FlightOptions, action,
     proto::{
         CloseSessionResult, GetSessionOptionsResult, OptionValue, SessionOptionErrorValue, SessionOptionValue,
         SetSessionOptionsRequest, SetSessionOptionsResult, StringList,
@@ -78,6 +78,38 @@ async fn log_ins_are_recorded() {
         [("token", "", Ending::Refused), ("password", "ada", Ending::Done), ("password", "ada", Ending::Refused)];
     assert_eq!(shown, expected, "who shows nothing does not log in");
     assert!(events[1].session.is_some() && events[1].address.is_some());
+}
+
+/// Each action, and whether it is answered without a login: those that end something are, as there is nothing to end then. Whoever adds an
+/// action adds a line.
+const ACTIONS: [(&str, bool); 12] = [
+    ("CreatePreparedStatement", false),
+    ("ClosePreparedStatement", true),
+    ("BeginTransaction", false),
+    ("EndTransaction", false),
+    ("BeginSavepoint", false),
+    ("EndSavepoint", false),
+    ("CancelQuery", false),
+    ("CancelFlightInfo", false),
+    ("RenewFlightEndpoint", false),
+    ("SetSessionOptions", false),
+    ("GetSessionOptions", false),
+    ("CloseSession", true),
+];
+
+#[tokio::test]
+async fn each_action_says_whether_it_needs_a_login() {
+    let harness = Harness::start(with_password()).await;
+    let offered: BTreeSet<String> = action::list().into_iter().map(|action| action.r#type).collect();
+    assert_eq!(offered, ACTIONS.map(|(name, _)| name.to_owned()).into());
+    for (name, is_open) in ACTIONS {
+        let mut nobody = harness.connect().await;
+        match act(&mut nobody, name, vec![]).await {
+            Ok(_) => assert!(is_open, "{name}"),
+            Err(error) => assert!(!is_open && error.code() == Code::Unauthenticated, "{name}: {error}"),
+        }
+    }
+    assert!(harness.engine.sessions.lock().is_empty());
 }
 
 #[tokio::test]

@@ -51,6 +51,13 @@ impl TierTable {
         Self { defaults, ..self }
     }
 
+    /// The table for one who must not see its figures: plans do not show its chunks and where they lie.
+    pub fn without_figures(self) -> Self {
+        let ScanSource { store, table, version, .. } = &*self.source;
+        let source = ScanSource::new(Arc::clone(store), Arc::clone(table), Arc::clone(version)).without_figures();
+        Self { source: Arc::new(source), ..self }
+    }
+
     /// The table with a column `name` of row positions, for statements that change rows.
     pub fn with_positions(&self, name: &str) -> Self {
         let source = Arc::new(self.source.with_positions(name));

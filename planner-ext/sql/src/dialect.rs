@@ -14,6 +14,7 @@
 //! Submodules:
 //!
 //! - [`nesting`]: refuses texts that are nested too deeply
+//! - [`relations`]: refuses a FROM of very many relations
 //! - [`struct_types`]: `STRUCT(a INT)` as a type
 //! - [`unread`]: refuses clauses that the planner ignores
 //!
@@ -22,20 +23,20 @@
 //! `distinct_from_ends_before_and` passes without it.
 
 mod nesting;
+mod relations;
 mod struct_types;
 mod unread;
 
 use std::any::TypeId;
 
 use datafusion::sql::parser::{DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::{CastKind, DataType, ExactNumberInfo, Expr, Value};
+use datafusion::sql::sqlparser::ast::{CastKind, DataType, ExactNumberInfo, Expr, Value, Visit};
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use terrace_error::{Error, Result};
-pub(crate) use unread::check;
 
 /// Deepest nesting of expressions.
 const RECURSION_LIMIT: usize = 128;
@@ -193,6 +194,12 @@ pub(crate) fn statements(tokens: Vec<TokenWithSpan>) -> Result<Vec<Statement>> {
     let statements = Vec::from(builder.build()?.parse_statements()?);
     statements.iter().try_for_each(check_statement)?;
     Ok(statements)
+}
+
+/// Refuses what the planner does not read, and what it would plan for very long.
+fn check(tree: &impl Visit) -> Result<()> {
+    unread::check(tree)?;
+    relations::check(tree)
 }
 
 fn check_statement(statement: &Statement) -> Result<()> {

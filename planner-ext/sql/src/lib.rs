@@ -69,12 +69,12 @@ pub use kind::{Privilege, StatementKind};
 pub use names::{NameParts, last_name, normalized, qualified, quoted_name, quoted_text};
 pub use objects::{ObjectKind, ObjectRef, Use};
 pub use parse::parse;
+/// Schema of the system tables.
+pub use terrace_model::SYSTEM_SCHEMA;
 
 /// Name of the one catalog.
 pub const CATALOG: &str = "terrace";
 /// Schema of names without one.
 pub const DEFAULT_SCHEMA: &str = "public";
-/// Schema of the system tables.
-pub const SYSTEM_SCHEMA: &str = "system";
 /// Schema of the tables that describe the catalog in the SQL standard.
 pub const INFORMATION_SCHEMA: &str = "information_schema";

@@ -4,9 +4,13 @@
 //! reads the same rows twice. Views are planned from their text and external tables opened from their definition when
 //! they are mentioned; neither is cached, so a snapshot never refers to itself.
 //!
+//! - [`hypothetical`]: a table as it would be after a change
+//! - [`listing`]: what there is, as far as one may see it
 //! - [`name_resolver`]: the catalog of the planner, over a snapshot
 //! - [`objects`]: views, external tables and schemas in the store's catalog
 
+mod hypothetical;
+mod listing;
 mod name_resolver;
 mod objects;
 
@@ -14,9 +18,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
-use datafusion::datasource::empty::EmptyTable;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionConfig;
@@ -30,6 +32,7 @@ use terrace_tier_store::Store;
 use terrace_tier_store::store::Snapshot as Versions;
 use terrace_tier_store::table::{Table, TableDefinition, TableName};
 
+use self::hypothetical::HypotheticalTable;
 use self::name_resolver::NameResolver;
 pub(super) use self::objects::{Object, Objects};
 use super::analysis::analysed;
@@ -39,8 +42,8 @@ use super::recursion::RecursiveTerms;
 use super::registry::Reading;
 use super::rights::Need;
 use super::{
-    ColumnNotes, Engine, Entry, EntryKind, INFORMATION_SCHEMA, SYSTEM_SCHEMA, column_rights, defaults,
-    duplicate_columns, functions, information, rights,
+    Engine, INFORMATION_SCHEMA, SYSTEM_SCHEMA, column_rights, defaults, duplicate_columns, functions, information,
+    rights,
 };
 use crate::error::{Error, ErrorKind, Result, missing_table};
 use crate::system::{Live, SystemTable};
@@ -161,13 +164,6 @@ impl QueriedTarget {
     }
 }
 
-/// A table as it would be after a change, to test which views would still plan.
-struct HypotheticalTable {
-    before: TableName,
-    after: TableName,
-    table: Arc<dyn TableProvider>,
-}
-
 struct Pin {
     table: Arc<Table>,
     version: u64,
@@ -233,7 +229,8 @@ impl Snapshot {
     fn note_read(&self, name: &TableName, view: Option<&TableName>, part: ReadPart) {
         let table = self.pins.lock().get(name).map(|pin| pin.table.id());
         let ReadPart { columns, rows } = part;
-        let reading = Reading { name: name.clone(), table, view: view.cloned(), columns, rows };
+        let monitors = name.schema == SYSTEM_SCHEMA && self.authority.may_on_server(Right::Monitor);
+        let reading = Reading { name: name.clone(), table, view: view.cloned(), columns, rows, monitors };
         let mut readings = self.readings.lock();
         Arc::make_mut(&mut readings).insert(reading);
     }
@@ -243,9 +240,10 @@ impl Snapshot {
         self.hides_rows.load(Ordering::Relaxed)
     }
 
-    /// Whether figures of all relations that the statement reads, also through views, are shown to who sends it.
+    /// Whether figures of all relations that the statement names or reads, also through views, are shown to who sends it.
     pub(super) fn shows_figures(&self) -> bool {
         self.readings().iter().all(|reading| self.authority.sees_figures(&reading.name))
+            && self.pins.lock().keys().all(|name| self.authority.sees_figures(name))
     }
 
     /// State to plan the conditions of policies with: that of the server, whatever the session has set, with the session's user.
@@ -385,50 +383,6 @@ impl Snapshot {
         }
     }
 
-    /// The schemas that one may see.
-    pub(super) fn schema_names(&self) -> Vec<String> {
-        let schemas = self.objects.schemas.iter().filter(|schema| self.authority.sees_schema(schema));
-        let mut names: BTreeSet<String> = schemas.cloned().collect();
-        names.insert(SYSTEM_SCHEMA.to_owned());
-        names.insert(INFORMATION_SCHEMA.to_owned());
-        names.into_iter().collect()
-    }
-
-    pub(super) fn tables(&self) -> Vec<Arc<Table>> {
-        self.store.tables()
-    }
-
-    /// The tables, views, system and external tables of a schema that one may see.
-    pub(super) fn names_in(&self, schema: &str) -> Vec<String> {
-        let mut names = self.all_names_in(schema);
-        names.retain(|name| self.lists(&TableName::new(schema, name.as_str())));
-        names
-    }
-
-    /// Whether lists show a relation to whoever sends the statement.
-    pub(super) fn lists(&self, name: &TableName) -> bool {
-        match name.schema.as_str() {
-            SYSTEM_SCHEMA | INFORMATION_SCHEMA => rights::may_read(&self.authority, name),
-            _ => self.authority.sees_table(name),
-        }
-    }
-
-    /// The tables, views, system and external tables of a schema, whoever may see them.
-    pub(super) fn all_names_in(&self, schema: &str) -> Vec<String> {
-        if schema == SYSTEM_SCHEMA {
-            return SystemTable::names().map(str::to_owned).collect();
-        }
-        if schema == INFORMATION_SCHEMA {
-            return information::NAMES.iter().map(|n| (*n).to_owned()).collect();
-        }
-        let tables = self.store.tables();
-        let mut names: BTreeSet<&str> =
-            tables.iter().filter(|t| t.name().schema == schema).map(|t| t.name().name.as_str()).collect();
-        let objects = self.objects.views.keys().chain(self.objects.external.keys());
-        names.extend(objects.filter(|n| n.schema == schema).map(|n| n.name.as_str()));
-        names.into_iter().map(str::to_owned).collect()
-    }
-
     /// The table of the store, pinned at the version of its first mention.
     fn pinned(&self, name: &TableName) -> Result<Option<Arc<TierTable>>> {
         let mut pins = self.pins.lock();
@@ -459,7 +413,8 @@ impl Snapshot {
         let number = version.number;
         let defaults = defaults::table_defaults(&self.template, table.definition())?;
         let provider = TierTable::new(Arc::clone(&self.store), Arc::clone(&table), version).with_defaults(defaults);
-        let provider = Arc::new(provider.with_oracle(self.live.hot_views.oracle()));
+        let shown = if self.authority.sees_figures(name) { provider } else { provider.without_figures() };
+        let provider = Arc::new(shown.with_oracle(self.live.hot_views.oracle()));
         pins.insert(name.clone(), Pin { table, version: number, provider: Arc::clone(&provider) });
         Ok(Some(provider))
     }
@@ -497,54 +452,6 @@ impl Snapshot {
         &self.template
     }
 
-    /// Views that plan now and would not if the table `before` had the columns and the name of `after`. `None` for `after`
-    /// means that the table is dropped.
-    pub(super) async fn views_broken_by(
-        self: &Arc<Self>,
-        before: &TableName,
-        after: Option<&TableDefinition>,
-    ) -> Result<Vec<TableName>> {
-        let (name, schema) = match after {
-            Some(after) => (after.name.clone(), Arc::clone(&after.schema)),
-            None => (TableName::new("", ""), Arc::new(Schema::empty())),
-        };
-        let changed = Arc::new(Self {
-            store: Arc::clone(&self.store),
-            objects: Arc::clone(&self.objects),
-            live: self.live.clone(),
-            template: self.template.clone(),
-            authority: Authority::EVERYTHING,
-            rights_version: self.rights_version,
-            only_written: OnceLock::new(),
-            readings: Mutex::default(),
-            schema_version: self.schema_version,
-            tiers_changed_unix_us: self.tiers_changed_unix_us,
-            in_transaction: self.in_transaction,
-            versions: Mutex::default(),
-            pins: Mutex::default(),
-            reads_files: AtomicBool::new(false),
-            hides_columns: AtomicBool::new(false),
-            hides_rows: AtomicBool::new(false),
-            base_state: Arc::clone(&self.base_state),
-            hypothetical: Some(HypotheticalTable {
-                before: before.clone(),
-                after: name,
-                table: Arc::new(EmptyTable::new(schema)),
-            }),
-        });
-        let mut broken = Vec::new();
-        for view in self.objects.views.keys() {
-            let plannable = async |snapshot: &Arc<Self>| {
-                let resolver = NameResolver::unlimited(snapshot);
-                resolver.provider(view).await.is_ok()
-            };
-            if plannable(self).await && !plannable(&changed).await {
-                broken.push(view.clone());
-            }
-        }
-        Ok(broken)
-    }
-
     /// The table, view, system or external table of that name.
     pub(super) async fn provider(self: &Arc<Self>, name: &TableName) -> Result<Option<Arc<dyn TableProvider>>> {
         if name.schema == INFORMATION_SCHEMA {
@@ -559,66 +466,5 @@ impl Snapshot {
             true => NameResolver::unlimited(self).provider(name).await,
             false => self.provider(name).await,
         }
-    }
-
-    /// All tables, views, system and external tables that one may see.
-    pub(super) async fn entries(self: &Arc<Self>) -> Result<Vec<Entry>> {
-        let resolver = NameResolver::unlimited(self);
-        let mut entries = Vec::new();
-        for table in self.store.tables().into_iter().filter(|table| self.lists(table.name())) {
-            let definition = table.definition();
-            let notes = definition.columns.iter();
-            let notes = notes.map(|c| ColumnNotes { default: c.default.clone(), comment: c.comment.clone() });
-            entries.push(Entry {
-                schema: table.name().schema.clone(),
-                name: table.name().name.clone(),
-                kind: EntryKind::Table,
-                columns: Arc::clone(table.schema()),
-                notes: notes.collect(),
-                primary_key: table.primary_key().to_vec(),
-                key_enforced: table.options().enforce_primary_key,
-                comment: definition.comment.clone(),
-            });
-        }
-        let views = self.objects.views.values().map(|view| (view, EntryKind::View));
-        let external = self.objects.external.values().map(|external| (external, EntryKind::External));
-        for (object, kind) in views.chain(external).filter(|(object, _)| self.lists(&object.name)) {
-            // A view or external table that cannot be planned or opened now is listed without columns.
-            let columns = match resolver.provider(&object.name).await {
-                Ok(Some(provider)) => provider.schema(),
-                _ => Arc::new(Schema::empty()),
-            };
-            let comment = |name: &String| object.column_comments.get(name).cloned();
-            let notes = columns.fields().iter().map(|f| ColumnNotes { default: None, comment: comment(f.name()) });
-            entries.push(Entry {
-                schema: object.name.schema.clone(),
-                name: object.name.name.clone(),
-                kind,
-                notes: notes.collect(),
-                columns,
-                primary_key: Vec::new(),
-                key_enforced: false,
-                comment: object.comment.clone(),
-            });
-        }
-        let system = |schema: &str, name: &str, columns: SchemaRef| Entry {
-            schema: schema.to_owned(),
-            name: name.to_owned(),
-            kind: EntryKind::System,
-            notes: Vec::new(),
-            columns,
-            primary_key: Vec::new(),
-            key_enforced: false,
-            comment: None,
-        };
-        for name in SystemTable::names().filter(|name| self.lists(&TableName::new(SYSTEM_SCHEMA, *name))) {
-            if let Some(table) = SystemTable::open(name, self.live.clone()) {
-                entries.push(system(SYSTEM_SCHEMA, name, table.schema()));
-            }
-        }
-        for name in information::NAMES {
-            entries.push(system(INFORMATION_SCHEMA, name, information::schema(self, name).await?));
-        }
-        Ok(entries)
     }
 }

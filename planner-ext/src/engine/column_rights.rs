@@ -2,109 +2,62 @@
 //!
 //! As in PostgreSQL, a query needs SELECT on each column that it mentions, wherever it does: `SELECT *` mentions all of them, and
 //! `count(*)` needs the right on some column. The planner resolves names, so what is checked is its plan: a relation with hidden columns
-//! ([`ReadableColumns`]) is a projection that marks them in the metadata of their fields. Operators that pass a column on pass the mark
+//! ([`readable_part`]) is a projection that marks them in the metadata of their fields. Operators that pass a column on pass the mark
 //! on, so [`check`] finds it where an expression mentions the column. Hidden columns are null, lest a plan that nobody has checked shows
 //! their values. The query of an UPDATE keeps the values of columns that it does not set: it finds those that are hidden under other
 //! names ([`HiddenNames::kept`](terrace_sql::rewrite::HiddenNames::kept)).
+//!
+//! - `write_only`: a relation whose scan fails
 
-use std::borrow::Cow;
+mod write_only;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::datatypes::{FieldRef, Fields, SchemaRef};
-use async_trait::async_trait;
-use datafusion::catalog::{Session, TableProvider};
+use arrow::datatypes::{FieldRef, Fields};
+use datafusion::catalog::TableProvider;
 use datafusion::common::metadata::FieldMetadata;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{ScalarValue, TableReference};
-use datafusion::datasource::{TableType, provider_as_source};
+use datafusion::datasource::provider_as_source;
 use datafusion::error::Result as PlanResult;
-use datafusion::logical_expr::dml::InsertOp;
 use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder};
-use datafusion::physical_plan::ExecutionPlan;
 use terrace_tier_store::table::TableName;
 
 use super::ddl::short_name;
 use super::rights;
 use crate::error::Result;
 
+pub(super) use write_only::WriteOnly;
+
 /// The key of the mark in the metadata of a field; its value says what may not be read.
 const MARK: &str = "terrace.hidden_column";
 
-/// A relation of which some columns may be read.
-#[derive(Debug)]
-pub(super) struct ReadableColumns {
+/// The relation, of which the columns `readable` may be read. The values of those that `kept` has another name for are there under
+/// that name.
+pub(super) fn readable_part(
     table: Arc<dyn TableProvider>,
-    name: TableName,
-    /// The planner puts it in place of a scan.
-    marked: LogicalPlan,
-}
-
-impl ReadableColumns {
-    /// The relation, of which the columns `readable` may be read. The values of those that `kept` has another name for are there under
-    /// that name.
-    pub(super) fn new(
-        table: Arc<dyn TableProvider>,
-        name: &TableName,
-        readable: &BTreeSet<String>,
-        kept: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self> {
-        let reference = TableReference::partial(name.schema.clone(), name.name.clone());
-        let scan = LogicalPlanBuilder::scan(reference, provider_as_source(Arc::clone(&table)), None)?.build()?;
-        let mut columns = Vec::new();
-        for (qualifier, field) in scan.schema().iter() {
-            let value = Expr::from((qualifier, field));
-            if readable.contains(field.name()) {
-                columns.push(value);
-                continue;
-            }
-            columns.extend(kept(field.name()).map(|other| value.alias(other)));
-            let null = Expr::Literal(ScalarValue::try_new_null(field.data_type())?, None);
-            let text = format!("column {} of table {}", field.name(), short_name(name));
-            let mark = FieldMetadata::from(BTreeMap::from([(MARK.to_owned(), text)]));
-            columns.push(null.alias_with_metadata(field.name(), Some(mark)));
+    name: &TableName,
+    readable: &BTreeSet<String>,
+    kept: impl Fn(&str) -> Option<String>,
+) -> Result<WriteOnly> {
+    let reference = TableReference::partial(name.schema.clone(), name.name.clone());
+    let scan = LogicalPlanBuilder::scan(reference, provider_as_source(Arc::clone(&table)), None)?.build()?;
+    let mut columns = Vec::new();
+    for (qualifier, field) in scan.schema().iter() {
+        let value = Expr::from((qualifier, field));
+        if readable.contains(field.name()) {
+            columns.push(value);
+            continue;
         }
-        let marked = LogicalPlanBuilder::from(scan).project(columns)?.build()?;
-        Ok(Self { table, name: name.clone(), marked })
+        columns.extend(kept(field.name()).map(|other| value.alias(other)));
+        let null = Expr::Literal(ScalarValue::try_new_null(field.data_type())?, None);
+        let text = format!("column {} of table {}", field.name(), short_name(name));
+        let mark = FieldMetadata::from(BTreeMap::from([(MARK.to_owned(), text)]));
+        columns.push(null.alias_with_metadata(field.name(), Some(mark)));
     }
-}
-
-#[async_trait]
-impl TableProvider for ReadableColumns {
-    fn schema(&self) -> SchemaRef {
-        self.table.schema()
-    }
-
-    fn table_type(&self) -> TableType {
-        self.table.table_type()
-    }
-
-    fn get_logical_plan(&self) -> Option<Cow<'_, LogicalPlan>> {
-        Some(Cow::Borrowed(&self.marked))
-    }
-
-    fn get_column_default(&self, column: &str) -> Option<&Expr> {
-        self.table.get_column_default(column)
-    }
-
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        _: Option<&Vec<usize>>,
-        _: &[Expr],
-        _: Option<usize>,
-    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        Err(rights::denied(format!("table {}", short_name(&self.name))).into())
-    }
-
-    async fn insert_into(
-        &self,
-        state: &dyn Session,
-        input: Arc<dyn ExecutionPlan>,
-        operation: InsertOp,
-    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        self.table.insert_into(state, input, operation).await
-    }
+    let marked = LogicalPlanBuilder::from(scan).project(columns)?.build()?;
+    Ok(WriteOnly::with_part(table, name.clone(), marked))
 }
 
 /// Refuses a plan, as the planner has made it, that mentions a hidden column.

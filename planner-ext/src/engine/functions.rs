@@ -51,15 +51,19 @@ pub(super) fn repair(state: &mut SessionState, query_memory_bytes: u64) -> Resul
     for name in
         ["to_timestamp", "to_timestamp_seconds", "to_timestamp_millis", "to_timestamp_micros", "to_timestamp_nanos"]
     {
-        let inner = UdfEq::from(Arc::clone(state.udf(name)?.inner()));
-        state.register_udf(Arc::new(ScalarUDF::new_from_impl(KeepsTimeZone { inner })))?;
+        wrap(state, name, Repair::KeepTimeZone)?;
     }
     for name in ["arrow_cast", "arrow_try_cast"] {
-        let inner = UdfEq::from(Arc::clone(state.udf(name)?.inner()));
-        state.register_udf(Arc::new(ScalarUDF::new_from_impl(ChecksType { inner })))?;
+        wrap(state, name, Repair::CheckType)?;
     }
     collecting::count_copies(state)?;
     bounded::bound(state, query_memory_bytes)
+}
+
+fn wrap(state: &mut SessionState, name: &str, repair: Repair) -> Result<()> {
+    let inner = UdfEq::from(Arc::clone(state.udf(name)?.inner()));
+    state.register_udf(Arc::new(ScalarUDF::new_from_impl(Repaired { inner, repair })))?;
+    Ok(())
 }
 
 /// Planners of expressions that come before DataFusion's.
@@ -129,14 +133,60 @@ fn with_time_zone(array: ArrayRef, wanted: &DataType) -> PlanResult<ArrayRef> {
     }
 }
 
-/// Wraps `to_timestamp`: with a format, over columns, DataFusion's loses the time zone of its result type
-/// (`handle_multiple` of datafusion-functions, `src/datetime/common.rs`).
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct KeepsTimeZone {
-    inner: UdfEq<Arc<dyn ScalarUDFImpl>>,
+/// What a function of DataFusion lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Repair {
+    /// `to_timestamp`: with a format, over columns, DataFusion's loses the time zone of its result type
+    /// (`handle_multiple` of datafusion-functions, `src/datetime/common.rs`).
+    KeepTimeZone,
+    /// `arrow_cast` and `arrow_try_cast`: the text of the type may be nested so deeply that its parser overflows the stack,
+    /// and values of the type so wide that there is no memory for a few of them.
+    CheckType,
 }
 
-impl ScalarUDFImpl for KeepsTimeZone {
+impl Repair {
+    /// Refuses arguments before the function looks at them.
+    fn check_arguments(self, args: &ReturnFieldArgs<'_>) -> PlanResult<()> {
+        if self == Self::CheckType
+            && let [_, Some(text)] = args.scalar_arguments
+            && let Some(Some(text)) = text.try_as_str()
+        {
+            check_type_text(text)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a type of the result.
+    fn check_result_type(self, data_type: &DataType) -> PlanResult<()> {
+        match self {
+            Self::KeepTimeZone => Ok(()),
+            Self::CheckType => Ok(check_type(data_type)?),
+        }
+    }
+
+    /// The result in the type that was announced.
+    fn repaired(self, result: ColumnarValue, announced: &DataType) -> PlanResult<ColumnarValue> {
+        match (self, result) {
+            (Self::CheckType, result) => Ok(result),
+            (Self::KeepTimeZone, ColumnarValue::Array(array)) => {
+                Ok(ColumnarValue::Array(with_time_zone(array, announced)?))
+            }
+            (Self::KeepTimeZone, ColumnarValue::Scalar(value)) => {
+                let one = with_time_zone(value.to_array()?, announced)?;
+                Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&one, 0)?))
+            }
+        }
+    }
+}
+
+/// A function of DataFusion with a repair.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Repaired {
+    inner: UdfEq<Arc<dyn ScalarUDFImpl>>,
+    repair: Repair,
+}
+
+impl ScalarUDFImpl for Repaired {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -150,23 +200,20 @@ impl ScalarUDFImpl for KeepsTimeZone {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> PlanResult<FieldRef> {
-        self.inner.return_field_from_args(args)
+        self.repair.check_arguments(&args)?;
+        let field = self.inner.return_field_from_args(args)?;
+        self.repair.check_result_type(field.data_type())?;
+        Ok(field)
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
-        let announced = args.return_field.data_type().clone();
-        Ok(match self.inner.invoke_with_args(args)? {
-            ColumnarValue::Array(array) => ColumnarValue::Array(with_time_zone(array, &announced)?),
-            ColumnarValue::Scalar(value) => {
-                let one = with_time_zone(value.to_array()?, &announced)?;
-                ColumnarValue::Scalar(ScalarValue::try_from_array(&one, 0)?)
-            }
-        })
+        let announced = Arc::clone(&args.return_field);
+        self.repair.repaired(self.inner.invoke_with_args(args)?, announced.data_type())
     }
 
     fn with_updated_config(&self, config: &ConfigOptions) -> Option<ScalarUDF> {
         let inner = UdfEq::from(Arc::clone(self.inner.with_updated_config(config)?.inner()));
-        Some(ScalarUDF::new_from_impl(Self { inner }))
+        Some(ScalarUDF::new_from_impl(Self { inner, repair: self.repair }))
     }
 
     fn aliases(&self) -> &[String] {
@@ -179,50 +226,6 @@ impl ScalarUDFImpl for KeepsTimeZone {
 
     fn coerce_types(&self, types: &[DataType]) -> PlanResult<Vec<DataType>> {
         self.inner.coerce_types(types)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
-    }
-}
-
-/// Wraps `arrow_cast` and `arrow_try_cast`: the text of the type may be nested so deeply that its parser overflows the stack,
-/// and values of the type so wide that there is no memory for a few of them.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct ChecksType {
-    inner: UdfEq<Arc<dyn ScalarUDFImpl>>,
-}
-
-impl ScalarUDFImpl for ChecksType {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> PlanResult<DataType> {
-        self.inner.return_type(types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> PlanResult<FieldRef> {
-        if let [_, Some(text)] = args.scalar_arguments
-            && let Some(Some(text)) = text.try_as_str()
-        {
-            check_type_text(text)?;
-        }
-        let field = self.inner.return_field_from_args(args)?;
-        check_type(field.data_type())?;
-        Ok(field)
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
-        self.inner.invoke_with_args(args)
-    }
-
-    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> PlanResult<ExprSimplifyResult> {
-        self.inner.simplify(args, info)
     }
 
     fn documentation(&self) -> Option<&Documentation> {

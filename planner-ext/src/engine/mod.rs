@@ -24,9 +24,8 @@
 //! - [`parameters`]: binds one row of parameters
 //! - [`insert`]: binds many rows of parameters of an INSERT
 //! - [`catalog`]: one snapshot of tables, views and files per statement
-//! - [`column_rights`]: relations of which some columns may be read
+//! - [`column_rights`]: relations of which some columns may be read, or none
 //! - [`policies`]: policies on the rows of tables
-//! - [`write_only`]: tables that a statement may write and not read
 //! - [`analysis`]: analyses plans, which decides the types of their columns
 //! - [`types`]: column types that tables store, and casts of rows to them
 //! - [`functions`]: functions that differ from DataFusion's
@@ -146,7 +145,6 @@ pub(crate) mod views_on;
 mod windows;
 mod workload;
 mod workload_commands;
-mod write_only;
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -334,7 +334,11 @@ impl<'a> RelationsNow<'a> {
             };
             let by_columns = |columns: &BTreeSet<String>| may_on_columns(&authority, Right::Select, name, columns);
             let may_read = may_read(&authority, name) || reading.columns.as_ref().is_some_and(by_columns);
-            may_read && authority.row_conditions(name, Right::Select, PolicyClause::Using) == reading.rows
+            // Tables of the system show what their sender may see, whoever owns a view of them.
+            let may_monitor = || users.authority(principal).may_on_server(Right::Monitor);
+            may_read
+                && (!reading.monitors || may_monitor())
+                && authority.row_conditions(name, Right::Select, PolicyClause::Using) == reading.rows
         })
     }
 

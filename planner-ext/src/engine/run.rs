@@ -128,9 +128,9 @@ pub(super) async fn plan_physical(
     let mut state = planned.snapshot.state();
     memory.apply(&mut state, ticket.memory().limit_bytes());
     let mut planned = planned.clone();
-    if let Some(quiet) = without_statistics(&planned.plan)
-        && !planned.snapshot.shows_figures()
-    {
+    let quiet = without_statistics(&planned.plan).filter(|_| !planned.snapshot.shows_figures());
+    let shows_figures = quiet.is_none();
+    if let Some(quiet) = quiet {
         planned = Planned::new(planned.snapshot, quiet, planned.target);
         state.config_mut().options_mut().explain.show_statistics = false;
     }
@@ -141,7 +141,11 @@ pub(super) async fn plan_physical(
     let limit_bytes = ticket.memory().limit_bytes() as u64;
     let work = async move {
         let Operators { plan, rows } = physical_plan(&state, &interrupt, &planned).await?;
-        let demand = explained_demand(&state, &interrupt, &planned, &plan, limit_bytes).await?;
+        // It follows from the numbers of rows.
+        let demand = match shows_figures {
+            true => explained_demand(&state, &interrupt, &planned, &plan, limit_bytes).await?,
+            false => None,
+        };
         let plan = match demand {
             Some(demand) => with_demand(plan, &demand, limit_bytes, spill),
             None => plan,

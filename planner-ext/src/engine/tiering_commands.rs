@@ -97,16 +97,21 @@ fn run_epoch(store: &Store, dry_run: bool, reason: &str) -> Result<EpochReport> 
     Ok(store.tiering().run_epoch(request)?)
 }
 
-/// Plans a query and returns the segments that it reads unless run-time filters exclude them.
+/// Plans a query and returns the segments that it reads unless run-time filters exclude them, of the tables whose figures are shown to
+/// who sends it.
 async fn segments_read_by(snapshot: &Arc<Snapshot>, statement: SqlStatement) -> Result<Vec<(Arc<Chunk>, usize)>> {
     let plan = plan_query(snapshot, statement).await?;
     let plan: Arc<dyn ExecutionPlan> = snapshot.state().create_physical_plan(&plan).await?;
     let mut found = Vec::new();
     plan.apply(|node| {
-        if let Some(scan) = node.downcast_ref::<TierScanExec>() {
+        if let Some(scan) = node.downcast_ref::<TierScanExec>()
+            && scan.config().source.shows_figures()
+        {
             found.extend(scan.segments());
         }
-        if let Some(fetch) = node.downcast_ref::<FetchExec>() {
+        if let Some(fetch) = node.downcast_ref::<FetchExec>()
+            && fetch.source().shows_figures()
+        {
             found.extend(fetch.segments()?);
         }
         Ok(TreeNodeRecursion::Continue)
@@ -147,7 +152,7 @@ impl Engine {
         self.blocking(move || Ok(store.tiering().explain(&name, &scope)?)).await
     }
 
-    /// Reports the segments that a query of `principal` would read, and their tiers.
+    /// Reports the segments that a query of `principal` would read, and their tiers; not those of tables whose figures it may not see.
     ///
     /// # Errors
     /// The errors of planning the query.

@@ -151,7 +151,7 @@ type Rows = fn(Live, NameFilter) -> Result<Batches>;
 enum Readers {
     /// Everybody: its rows are those that one may see.
     All,
-    /// Whoever may watch the server, or was granted SELECT on it.
+    /// Whoever may watch the server, or was granted SELECT on it or on the schema `system`.
     Monitors,
 }
 

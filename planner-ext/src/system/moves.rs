@@ -1,9 +1,11 @@
 //! `system.moves`: one row per move of a segment, newest epoch first, each with its reason. Moves between epochs are
-//! aggregated to one row for each direction.
+//! aggregated to one row for each direction. With MONITOR all, else those of the tables whose figures one may see, which keep their
+//! moves when they get another name.
 
-use terrace_access::{Authority, Right};
+use std::collections::HashSet;
+
+use terrace_access::Right;
 use terrace_tier_store::placement::MoveRecord;
-use terrace_tier_store::table::TableName;
 
 use super::{Batches, ColumnList, Live, NameFilter};
 use crate::error::Result;
@@ -40,16 +42,14 @@ pub(crate) fn columns() -> ColumnList<MoveRecord> {
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     let mut moves = live.store.moves(LIMIT)?;
-    if !live.viewer.is_unlimited() {
-        moves.retain(|m| is_shown(&live.viewer, &m.table));
+    if !live.viewer.may_on_server(Right::Monitor) {
+        let tables = live.store.tables();
+        let shown = tables.iter().filter(|table| live.viewer.sees_figures(table.name()));
+        let shown: HashSet<u64> = shown.map(|table| table.id().0).collect();
+        // Not by name: another table may have had it.
+        moves.retain(|m| m.table_id.is_some_and(|id| shown.contains(&id)));
     }
     Ok(columns().batches(moves.into_iter()))
-}
-
-/// Whether moves of a table are shown. Where more points than one are in its name, that may belong to several tables.
-fn is_shown(viewer: &Authority, table: &str) -> bool {
-    let (schema, name) = split(table);
-    viewer.may_on_server(Right::Monitor) || !name.contains('.') && viewer.sees_figures(&TableName::new(schema, name))
 }
 
 /// Schema and name of a table's full name.

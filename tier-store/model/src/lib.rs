@@ -25,7 +25,7 @@ pub mod units;
 
 pub use account::{Account, Charge, Loan};
 pub use error::{Error, ErrorKind, Result};
-pub use ids::{ChunkId, ColumnId, MarkId, TableId, TableName};
+pub use ids::{ChunkId, ColumnId, MarkId, SYSTEM_SCHEMA, TableId, TableName};
 pub use mode::TieringMode;
 pub use pattern::Pattern;
 pub use tier::{MAX_TIERS, TierId, TierKind};

@@ -160,6 +160,7 @@ impl PreparedPlan {
             epoch: epoch.id,
             number: 0,
             table: names.table.name.clone(),
+            table_id: Some(names.table.id.0),
             chunk: names.chunk,
             column: names.column.into_owned(),
             from: tier(planned.from),

@@ -40,8 +40,13 @@ pub struct MoveRecord {
     pub epoch: u64,
     /// Position in the epoch's order of execution, from 0.
     pub number: u32,
-    /// Full name of the table.
+    /// Full name that the table had.
     pub table: String,
+    /// Number of the table, which no other one gets; absent in a row that sums up moves of several tables, and in records of versions
+    /// that did not log it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub table_id: Option<u64>,
     /// Number of the chunk within the table.
     pub chunk: u64,
     /// Name of the column.
@@ -113,6 +118,7 @@ impl MoveRecord {
             epoch,
             number,
             table: SEVERAL.into(),
+            table_id: None,
             chunk: 0,
             column: SEVERAL.into(),
             from,

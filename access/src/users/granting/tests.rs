@@ -1,10 +1,12 @@
 //! Who holds which right, after each change of roles, owners and grants.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+use terrace_model::TableName;
 use terrace_model::clock::ManualClock;
 use terrace_model::error::ErrorKind;
 
 use super::*;
+use crate::grants::MOST_DEPTH;
 use crate::principal::Proof;
 use crate::record::{MemoryRecords, Records};
 use crate::scope::Scope;

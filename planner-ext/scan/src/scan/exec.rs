@@ -38,7 +38,7 @@ use super::expected_reads::StatementScans;
 use super::filter::Conjunct;
 use super::hot::HotScan;
 use super::keys::JoinKeys;
-use super::metrics::{ScanMetrics, WaitTimer};
+use super::metrics::{ScanMetrics, WaitTimer, shown_metrics};
 use super::observer::{ScanCounts, ScanObserver};
 use super::pruning::{DynamicPruner, Verdict, judge_chunks};
 use super::queue::{ScanQueue, ScanSpec};
@@ -439,19 +439,32 @@ impl TierScanExec {
 impl DisplayAs for TierScanExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let config = &self.config;
+        let shows_figures = config.source.shows_figures();
         let join = |parts: Vec<String>, by: &str| parts.join(by);
         let columns = join(self.schema.fields().iter().map(|f| f.name().clone()).collect(), ", ");
         let chunks = format!("{} of {}", config.chunks.len(), config.source.version.chunks.len());
-        let filters: Vec<String> = config.filters.iter().chain(&config.dynamic).map(ToString::to_string).collect();
+        // Those of run time have values of the other side of a join.
+        let dynamic = config
+            .dynamic
+            .iter()
+            .map(|filter| if shows_figures { filter.to_string() } else { "run-time filter".into() });
+        let filters: Vec<String> = config.filters.iter().map(ToString::to_string).chain(dynamic).collect();
         if t == DisplayFormatType::TreeRender {
             writeln!(f, "table={}", config.source.table.name())?;
-            writeln!(f, "chunks={chunks}")?;
+            if shows_figures {
+                writeln!(f, "chunks={chunks}")?;
+            }
             return if filters.is_empty() { Ok(()) } else { writeln!(f, "filters={}", join(filters, " AND ")) };
         }
         let order = if config.order == ScanOrder::Ordered { "ordered" } else { "stealing" };
-        write!(f, "TierScanExec: table={}, columns=[{columns}], chunks={chunks}", config.source.table.name())?;
-        write!(f, "{}, partitions={}, {order}", config.hot, config.partitions)?;
-        write!(f, ", reads=[{}]", config.residency())?;
+        write!(f, "TierScanExec: table={}, columns=[{columns}]", config.source.table.name())?;
+        if shows_figures {
+            write!(f, ", chunks={chunks}{}", config.hot)?;
+        }
+        write!(f, ", partitions={}, {order}", config.partitions)?;
+        if shows_figures {
+            write!(f, ", reads=[{}]", config.residency())?;
+        }
         if let Some(fetch) = config.fetch {
             write!(f, ", fetch={fetch}")?;
         }
@@ -531,7 +544,7 @@ impl ExecutionPlan for TierScanExec {
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
+        Some(shown_metrics(&self.config.source, &self.metrics))
     }
 
     fn statistics_from_inputs(&self, _inputs: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {

@@ -33,7 +33,7 @@ use super::cold::ChunkRead;
 use super::exec::TierScanExec;
 use super::expected_reads::StatementScans;
 use super::late::SelectedRows;
-use super::metrics::{ScanMetrics, WaitTimer};
+use super::metrics::{ScanMetrics, WaitTimer, shown_metrics};
 use super::observer::{ScanCounts, ScanObserver};
 use super::open::{OpenChunk, Opening};
 use super::queue::ScanSpec;
@@ -106,6 +106,11 @@ impl FetchExec {
             Ok(TreeNodeRecursion::Continue)
         })?;
         Ok(found)
+    }
+
+    /// The table that it fetches from.
+    pub fn source(&self) -> &Arc<ScanSource> {
+        &self.source
     }
 
     fn names(&self) -> Vec<&str> {
@@ -217,7 +222,7 @@ impl ExecutionPlan for FetchExec {
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
+        Some(shown_metrics(&self.source, &self.metrics))
     }
 
     fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _args: &StatisticsArgs) -> Result<Arc<Statistics>> {

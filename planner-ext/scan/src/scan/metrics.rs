@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::common::instant::Instant;
-use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricValue, MetricsSet, Time,
+};
 use terrace_tier_store::io::Class;
 use terrace_tier_store::tier::TierId;
 
@@ -65,6 +67,24 @@ impl ScanMetrics {
             total.add(bytes as usize);
         }
     }
+}
+
+/// What `EXPLAIN ANALYZE` may show of the metrics of an operator that reads `source`: all of them, or when and for how long it worked.
+pub(super) fn shown_metrics(source: &ScanSource, metrics: &ExecutionPlanMetricsSet) -> MetricsSet {
+    let all = metrics.clone_inner();
+    if source.shows_figures() {
+        return all;
+    }
+    let mut times = MetricsSet::new();
+    for metric in all.iter() {
+        if matches!(
+            metric.value(),
+            MetricValue::StartTimestamp(_) | MetricValue::EndTimestamp(_) | MetricValue::ElapsedCompute(_)
+        ) {
+            times.push(Arc::clone(metric));
+        }
+    }
+    times
 }
 
 /// The time, for measuring spans.

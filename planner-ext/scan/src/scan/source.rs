@@ -25,6 +25,8 @@ pub struct ScanSource {
     pub version: Arc<TableVersion>,
     tiers: Vec<String>,
     schema: SchemaRef,
+    /// Whether plans show how many chunks and bytes it has, and where they lie.
+    shows_figures: bool,
     /// What is known of the values of each column; the planner asks for it with every join that it considers.
     pub(super) values: Box<[OnceLock<KnownValues>]>,
 }
@@ -36,7 +38,7 @@ impl ScanSource {
         tiers.push("ssd".to_owned());
         let schema = Arc::clone(table.schema());
         let values = unknown_values(&schema);
-        Self { store, table, version, tiers, schema, values }
+        Self { store, table, version, tiers, schema, shows_figures: true, values }
     }
 
     /// Like this source, but with the position of each row in a last column called `name`.
@@ -48,7 +50,17 @@ impl ScanSource {
         let fields: Vec<FieldRef> = table.schema().fields().iter().cloned().chain([row]).collect();
         let schema = Arc::new(Schema::new(fields));
         let values = unknown_values(&schema);
-        Self { store, table, version, tiers: self.tiers.clone(), schema, values }
+        Self { store, table, version, tiers: self.tiers.clone(), schema, shows_figures: self.shows_figures, values }
+    }
+
+    /// The source for one who must not see figures of the table.
+    pub fn without_figures(self) -> Self {
+        Self { shows_figures: false, ..self }
+    }
+
+    /// Whether plans show how many chunks and bytes it has, and where they lie.
+    pub fn shows_figures(&self) -> bool {
+        self.shows_figures
     }
 
     /// True for the column of row positions, which is stored nowhere.

@@ -16,7 +16,7 @@ use terrace_error::{Error, Result};
 ///
 /// # Errors
 /// [`terrace_error::ErrorKind::Unimplemented`] with the name of the clause.
-pub(crate) fn check(tree: &impl Visit) -> Result<()> {
+pub(super) fn check(tree: &impl Visit) -> Result<()> {
     match tree.visit(&mut Unread) {
         ControlFlow::Break(clause) => Err(Error::unimplemented(format!("{clause} is not supported; leave it out"))),
         ControlFlow::Continue(()) => Ok(()),

@@ -18,9 +18,8 @@ use terrace_tier_store::table::TableName;
 
 use super::{Object, QueriedTarget, ReadPart, Snapshot};
 use crate::engine::analysis::analysed;
-use crate::engine::column_rights::ReadableColumns;
+use crate::engine::column_rights::{WriteOnly, readable_part};
 use crate::engine::policies::{RowCondition, VisibleRows};
-use crate::engine::write_only::WriteOnly;
 use crate::engine::{CATALOG, INFORMATION_SCHEMA, SYSTEM_SCHEMA, information, rights};
 use crate::error::{Error, ErrorKind, Result};
 use crate::system::SystemTable;
@@ -104,7 +103,7 @@ impl NameResolver {
         let Some(readable) = &target.readable else { return Ok(Some(table)) };
         let mut readable = readable.clone();
         readable.insert(target.hidden.row.clone());
-        let table = ReadableColumns::new(table, &target.name, &readable, |name| Some(target.hidden.kept(name)))?;
+        let table = readable_part(table, &target.name, &readable, |name| Some(target.hidden.kept(name)))?;
         self.snapshot.hides_columns.store(true, Ordering::Relaxed);
         Ok(Some(Arc::new(table)))
     }
@@ -143,7 +142,7 @@ impl NameResolver {
         if readable.is_empty() {
             return Err(rights::refused(&self.snapshot, &self.authority, name));
         }
-        let table = ReadableColumns::new(found, name, &readable, |_| None)?;
+        let table = readable_part(found, name, &readable, |_| None)?;
         self.snapshot.hides_columns.store(true, Ordering::Relaxed);
         if self.reads {
             self.snapshot.note_read(name, self.owned_view.as_ref(), ReadPart { columns: Some(readable), rows });

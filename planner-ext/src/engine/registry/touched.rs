@@ -33,6 +33,8 @@ pub(in crate::engine) struct Reading {
     pub(in crate::engine) columns: Option<BTreeSet<String>>,
     /// The conditions of which the rows that are read fulfil one, where policies concern the reader.
     pub(in crate::engine) rows: Option<BTreeSet<String>>,
+    /// Whether it is a table of the schema `system` that shows its sender what takes MONITOR.
+    pub(in crate::engine) monitors: bool,
 }
 
 /// The objects that a statement names and reads.

@@ -3,7 +3,9 @@
 //!
 //! - `columns`: rights on columns
 //! - `defaults`: default privileges
+//! - `figures`: figures of tables in plans
 //! - `invoker`: views that are read with the rights of who asks
+//! - `lists`: what lists and errors tell of what there is
 //! - `policies`: policies on rows
 //! - `probes`: what a statement can tell of rows that policies hide
 //! - `running`: what a change of rights does to running statements
@@ -11,7 +13,9 @@
 
 mod columns;
 mod defaults;
+mod figures;
 mod invoker;
+mod lists;
 mod policies;
 mod probes;
 mod running;
@@ -397,82 +401,6 @@ async fn views_are_read_with_the_rights_of_their_owner() {
     closed.all("root", &["CREATE OR REPLACE VIEW b.w AS SELECT n FROM secret"]).await;
     assert_eq!(closed.rows("root", owner).await, ["bob"], "a superuser leaves it its owner");
     assert!(closed.run("bob", "SELECT n FROM b.w").await.is_err());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lists_show_what_one_may_see() {
-    let closed = Closed::new().await;
-    set_up(&closed.session("ann"), "s").await;
-    set_up(&closed.session("ann"), "hidden").await;
-    closed.all("ann", &["GRANT SELECT ON s.t TO bob", "GRANT INSERT ON s.v TO bob"]).await;
-    let of_users = "table_schema NOT IN ('system', 'information_schema')";
-    let tables =
-        format!("SELECT DISTINCT table_schema, table_name FROM information_schema.tables WHERE {of_users} ORDER BY 2");
-    let columns = tables.replace("information_schema.tables", "information_schema.columns");
-    let of_system = "SELECT table_name FROM information_schema.tables WHERE table_name IN ('tiers', 'epochs')";
-    let schemas = "SELECT schema_name FROM information_schema.schemata ORDER BY 1";
-    for (sql, want) in [
-        (tables.as_str(), vec!["s|t", "s|v"]),
-        (columns.as_str(), vec!["s|t", "s|v"]),
-        (of_system, vec![]),
-        (schemas, vec!["information_schema", "public", "s", "system"]),
-        ("SELECT table_name FROM information_schema.views", vec!["v"]),
-        ("SELECT table_schema, table_name FROM system.tables", vec!["s|t"]),
-        ("SELECT DISTINCT table_schema FROM system.columns", vec!["s"]),
-        ("SELECT name FROM system.users", vec!["bob"]),
-        ("SELECT DISTINCT user_name FROM system.queries", vec!["bob"]),
-        ("SELECT grantee, privilege FROM system.grants ORDER BY 2", vec!["bob|INSERT", "bob|SELECT"]),
-    ] {
-        assert_eq!(closed.rows("bob", sql).await, want, "{sql}");
-    }
-    let session = closed.session("bob");
-    assert_eq!(session.schemas().unwrap(), ["information_schema", "public", "s", "system"]);
-    let entries = session.entries().await.unwrap();
-    let own = entries.iter().filter(|entry| entry.kind != EntryKind::System).map(|entry| entry.name.as_str());
-    assert_eq!(own.collect::<Vec<_>>(), ["t", "v"]);
-    assert!(session.set_option("schema", Some("hidden")).is_err() && session.set_option("schema", Some("s")).is_ok());
-    closed.refused("bob", "SHOW TABLES IN hidden", ErrorKind::NotFound, "hidden").await;
-    closed.refused("bob", "DESCRIBE hidden.t", ErrorKind::NotFound, "hidden.t").await;
-    closed.refused("bob", "DROP TABLE hidden.t", ErrorKind::NotFound, "hidden.t").await;
-    closed.all("bob", &["DROP TABLE IF EXISTS hidden.t"]).await;
-    closed.all("root", &["GRANT MONITOR ON SERVER TO bob"]).await;
-    assert_eq!(closed.rows("bob", "SELECT count(*) FROM system.tables").await, ["2"]);
-    assert!(closed.rows("bob", "SELECT DISTINCT user_name FROM system.queries").await.len() > 1);
-    assert_eq!(closed.rows("ann", "SELECT count(*) FROM hidden.t").await, ["1"]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn errors_do_not_tell_what_there_is() {
-    let closed = Closed::new().await;
-    set_up(&closed.session("ann"), "hidden").await;
-    let message = async |sql: &str| closed.run("bob", sql).await.expect_err(sql).message().to_owned();
-    for (sql, name) in [
-        ("SELECT a FROM {}", "hidden.t"),
-        ("SELECT a FROM {}", "hidden.v"),
-        ("INSERT INTO {} VALUES (1)", "hidden.t"),
-        ("DELETE FROM {}", "hidden.t"),
-        ("TRUNCATE {}", "hidden.t"),
-        ("ALTER TABLE {} ADD COLUMN c BIGINT", "hidden.t"),
-        ("COMMENT ON VIEW {} IS 'x'", "hidden.v"),
-        ("DROP TABLE {}", "hidden.t"),
-        ("DROP VIEW {}", "hidden.v"),
-        ("DROP SCHEMA {}", "hidden"),
-        ("GRANT SELECT ON {} TO PUBLIC", "hidden.t"),
-        ("GRANT SELECT ON SCHEMA {} TO PUBLIC", "hidden"),
-        ("CREATE TABLE {}.n (a BIGINT)", "hidden"),
-        ("SHOW CREATE TABLE {}", "hidden.t"),
-    ] {
-        let missing = format!("{name}0");
-        let known = message(&sql.replace("{}", name)).await;
-        assert_eq!(known.replace(name, &missing), message(&sql.replace("{}", &missing)).await, "{sql}");
-    }
-    // Nor which columns: the statement reads the name that it makes.
-    closed.all("root", &["CREATE TABLE secret AS SELECT 42 AS n"]).await;
-    for sql in
-        ["CREATE TABLE secret AS SELECT no FROM public.secret", "CREATE VIEW secret AS SELECT no FROM public.secret"]
-    {
-        closed.refused("bob", sql, ErrorKind::PermissionDenied, "permission denied for table secret").await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

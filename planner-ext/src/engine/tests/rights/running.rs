@@ -108,3 +108,23 @@ async fn changes_that_read_end_too() {
     update.ends_as_revoked("UPDATE").await;
     assert_eq!(closed.rows("ann", "SELECT b FROM s.t").await, ["one"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn statements_that_show_what_takes_monitor_end_with_it() {
+    let closed = Closed::new().await;
+    let of_view = ["CREATE SCHEMA s", "CREATE VIEW s.q AS SELECT 1 AS a FROM system.queries LIMIT 1"];
+    closed.all("ann", &of_view).await;
+    closed.all("ann", &["GRANT SELECT ON s.q TO bob"]).await;
+    for relation in ["(SELECT 1 AS a FROM system.tiers LIMIT 1)", "(SELECT 1 AS a FROM system.queries LIMIT 1)", "s.q"]
+    {
+        closed.all("root", &["GRANT MONITOR ON SERVER TO bob"]).await;
+        let of_bob = Running::start(&closed, "bob", &endless(relation)).await;
+        let of_root = Running::start(&closed, "root", &endless(relation)).await;
+        closed.all("root", &["REVOKE MONITOR ON SERVER FROM bob"]).await;
+        of_bob.ends_as_revoked(relation).await;
+        of_root.goes_on(&closed, relation).await;
+    }
+    let own = Running::start(&closed, "bob", &endless("s.q")).await;
+    closed.all("root", &["GRANT MONITOR ON SERVER TO bob", "REVOKE MONITOR ON SERVER FROM bob"]).await;
+    own.goes_on(&closed, "it shows own statements only").await;
+}

@@ -1,7 +1,9 @@
-//! A table that a statement may write and not read: the target of an INSERT of one who lacks SELECT.
+//! A relation whose scan fails, wherever in a statement it stands; the planner finds its columns and defaults, and rows can be added.
 //!
-//! The planner finds its columns and defaults; a scan of it fails, wherever in a statement it stands.
+//! It is the target of an INSERT of one who lacks SELECT. With a plan that the planner puts in place of a scan, it is a relation of
+//! which a part may be read.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -9,24 +11,32 @@ use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::datasource::TableType;
 use datafusion::error::Result as PlanResult;
-use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use terrace_tier_store::table::TableName;
 
-use super::ddl::short_name;
-use super::rights;
+use crate::engine::ddl::short_name;
+use crate::engine::rights;
 
-/// A table without its rows.
+/// A relation without its rows.
 #[derive(Debug)]
-pub(super) struct WriteOnly {
+pub(in crate::engine) struct WriteOnly {
     table: Arc<dyn TableProvider>,
     name: TableName,
+    /// The planner puts it in place of a scan.
+    part: Option<LogicalPlan>,
 }
 
 impl WriteOnly {
-    pub(super) fn new(table: Arc<dyn TableProvider>, name: TableName) -> Self {
-        Self { table, name }
+    /// The relation, of which nothing is read.
+    pub(in crate::engine) fn new(table: Arc<dyn TableProvider>, name: TableName) -> Self {
+        Self { table, name, part: None }
+    }
+
+    /// The relation, of which the plan `part` is read.
+    pub(super) fn with_part(table: Arc<dyn TableProvider>, name: TableName, part: LogicalPlan) -> Self {
+        Self { table, name, part: Some(part) }
     }
 }
 
@@ -38,6 +48,10 @@ impl TableProvider for WriteOnly {
 
     fn table_type(&self) -> TableType {
         self.table.table_type()
+    }
+
+    fn get_logical_plan(&self) -> Option<Cow<'_, LogicalPlan>> {
+        self.part.as_ref().map(Cow::Borrowed)
     }
 
     fn get_column_default(&self, column: &str) -> Option<&Expr> {
