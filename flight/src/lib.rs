@@ -45,6 +45,7 @@
 //! - [`text`]: validation of strings
 //! - [`ticket`]: planned queries that wait to be fetched
 //! - [`types`]: SQL names of Arrow types
+//! - [`write_buffer`]: collects frames of HTTP/2 for a socket
 
 mod action;
 mod auth;
@@ -83,6 +84,7 @@ mod tests;
 mod text;
 mod ticket;
 mod types;
+mod write_buffer;
 
 pub use bearer::{BearerError, check_bearer};
 pub use bodies::LARGE_BODY_BYTES;
