@@ -1,8 +1,8 @@
 //! Views of strings and bytes as plain arrays: the values, one behind the other, and offsets.
 //!
 //! This is most of what the server does for a large result with texts. Arrow's cast calls a copy for each value, which takes
-//! longer than the bytes of a short one. Here the lengths come first, and values of up to 32 bytes are two copies of a fixed number
-//! of bytes, which may overlap.
+//! longer than the bytes of a short one. Here the lengths come first. Values that follow one another in a buffer, as those of a stored column
+//! do, are copied at once; a short one alone is copied as a fixed number of bytes, of which the next value overwrites what is too much.
 
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ use arrow::{
 
 /// Bytes that a view itself has room for, behind four bytes with the length.
 const INLINE_BYTES: usize = 12;
+/// Up to so many bytes are copied as so many.
+const SHORT_BYTES: usize = 32;
 
 /// Texts as a [`StringArray`].
 pub(crate) fn flat_texts(views: &GenericByteViewArray<impl ByteViewType>) -> Result<ArrayRef, ArrowError> {
@@ -45,15 +47,11 @@ fn flatten(views: &GenericByteViewArray<impl ByteViewType>) -> Result<(OffsetBuf
     if i32::try_from(end).is_err() {
         return Err(ArrowError::OffsetOverflowError(end));
     }
-    // Short values are copied with all of their view.
-    let mut values = vec![0; end + INLINE_BYTES];
-    let mut rest = values.as_mut_slice();
+    let mut values = Values::new(end, views.data_buffers());
     for (row, view) in views.views().iter().enumerate() {
-        let length = length(row, *view);
-        copy(rest, *view, length, views.data_buffers()).ok_or_else(damaged)?;
-        rest = std::mem::take(&mut rest).get_mut(length..).ok_or_else(damaged)?;
+        values.push(*view, length(row, *view)).ok_or_else(damaged)?;
     }
-    values.truncate(end);
+    let values = values.finish().ok_or_else(damaged)?;
     Ok((OffsetBuffer::new(ScalarBuffer::from(offsets)), Buffer::from_vec(values)))
 }
 
@@ -61,30 +59,71 @@ fn damaged() -> ArrowError {
     ArrowError::InvalidArgumentError("a view refers to bytes that are not there".to_owned())
 }
 
-/// Copies the value of a view to the begin of `to`.
-fn copy(to: &mut [u8], view: u128, length: usize, buffers: &[Buffer]) -> Option<()> {
-    if length <= INLINE_BYTES {
-        let [_, _, _, _, value @ ..] = view.to_le_bytes();
-        *to.first_chunk_mut()? = value;
-        return Some(());
-    }
-    let buffer = buffers.get((view >> 64) as u32 as usize)?;
-    let from = (view >> 96) as usize;
-    let value = buffer.as_slice().get(from..from + length)?;
-    let to = to.get_mut(..length)?;
-    match length {
-        ..16 => copy_ends::<8>(to, value)?,
-        16..=32 => copy_ends::<16>(to, value)?,
-        _ => to.copy_from_slice(value),
-    }
-    Some(())
+/// Values, one behind the other.
+struct Values<'a> {
+    bytes: Vec<u8>,
+    buffers: &'a [Buffer],
+    /// The latest values, which are still to be copied.
+    run: Run,
 }
 
-/// Copies values of `N` to `2 * N` bytes: the first and the last `N`.
-fn copy_ends<const N: usize>(to: &mut [u8], value: &[u8]) -> Option<()> {
-    *to.first_chunk_mut::<N>()? = *value.first_chunk()?;
-    *to.last_chunk_mut::<N>()? = *value.last_chunk()?;
-    Some(())
+/// Bytes that follow one another in a buffer; none at first.
+#[derive(Default)]
+struct Run {
+    buffer: usize,
+    start: usize,
+    end: usize,
+}
+
+impl<'a> Values<'a> {
+    /// No values yet, with room for `bytes` of them.
+    fn new(bytes: usize, buffers: &'a [Buffer]) -> Self {
+        Self { bytes: Vec::with_capacity(bytes + SHORT_BYTES), buffers, run: Run::default() }
+    }
+
+    /// Appends the value of a view; `None` for one that is not there.
+    fn push(&mut self, view: u128, length: usize) -> Option<()> {
+        if length <= INLINE_BYTES {
+            if length > 0 {
+                self.copy_run()?;
+                self.append_short(&(view >> 32).to_le_bytes(), length);
+            }
+            return Some(());
+        }
+        let buffer = (view >> 64) as u32 as usize;
+        let start = (view >> 96) as usize;
+        if self.run.end != start || self.run.buffer != buffer {
+            self.copy_run()?;
+            self.run = Run { buffer, start, end: start };
+        }
+        self.run.end += length;
+        Some(())
+    }
+
+    fn copy_run(&mut self) -> Option<()> {
+        let Run { buffer, start, end } = std::mem::take(&mut self.run);
+        if start == end {
+            return Some(());
+        }
+        let bytes = self.buffers.get(buffer)?.as_slice().get(start..)?;
+        match bytes.first_chunk() {
+            Some(short) if end - start <= SHORT_BYTES => self.append_short::<SHORT_BYTES>(short, end - start),
+            _ => self.bytes.extend_from_slice(bytes.get(..end - start)?),
+        }
+        Some(())
+    }
+
+    /// Appends the first `length` of `N` bytes.
+    fn append_short<const N: usize>(&mut self, bytes: &[u8; N], length: usize) {
+        let end = self.bytes.len() + length;
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.truncate(end);
+    }
+
+    fn finish(mut self) -> Option<Vec<u8>> {
+        self.copy_run()?;
+        Some(self.bytes)
+    }
 }
 
 #[cfg(test)]
@@ -114,6 +153,32 @@ mod tests {
         let hidden = StringViewArray::new(shown.views().clone(), shown.data_buffers().to_vec(), nulls);
         assert_eq!(flat_texts(&hidden).unwrap().as_string::<i32>(), cast(&views, &DataType::Utf8).unwrap().as_string());
         assert!(buffers.len() > 1, "{}", buffers.len());
+    }
+
+    #[test]
+    fn values_in_any_order_are_those_of_a_cast() {
+        // Every length around the limits, backwards, twice, and by parts that end where their buffer does.
+        let texts: Vec<String> = (0..40).map(|length| "abcdefgh".repeat(5)[..length].to_owned()).collect();
+        let views = StringViewArray::from_iter_values(&texts);
+        let (views, buffers, _) = views.into_parts();
+        let backwards: Vec<u128> = views.iter().rev().chain(views.iter()).copied().collect();
+        let twice: Vec<u128> = views.iter().flat_map(|view| [*view, *view]).collect();
+        let ends: Vec<u128> = views.iter().rev().take(2).copied().collect();
+        for views in [backwards, twice, ends, Vec::new()] {
+            let views = StringViewArray::new(views.into(), buffers.clone(), None);
+            assert_eq!(&flat_texts(&views).unwrap(), &cast(&views, &DataType::Utf8).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_view_of_bytes_that_are_not_there_is_an_error() {
+        let views = StringViewArray::from_iter_values(["a text that does not fit into its view"]);
+        let (views, _, _) = views.into_parts();
+        for buffers in [Vec::new(), vec![Buffer::from(&b"too short"[..])]] {
+            // SAFETY: not valid, and only read by code that checks it.
+            let views = unsafe { StringViewArray::new_unchecked(views.clone(), buffers, None) };
+            assert!(flat_bytes(&views).unwrap_err().to_string().contains("not there"));
+        }
     }
 
     #[test]
