@@ -1,10 +1,11 @@
 //! Plans and executes statements: slots, plans of operators, updates.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema};
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
@@ -125,23 +126,29 @@ pub(super) async fn plan_physical(
     memory: PlanMemory,
 ) -> Result<Executable> {
     rights::begin_reading(engine, ticket, &planned.snapshot)?;
-    let mut state = planned.snapshot.state();
-    memory.apply(&mut state, ticket.memory().limit_bytes());
     let mut planned = planned.clone();
-    if let Some(quiet) = without_statistics(&planned.plan)
-        && !planned.snapshot.shows_figures()
-    {
-        planned = Planned::new(planned.snapshot, quiet, planned.target);
-        state.config_mut().options_mut().explain.show_statistics = false;
+    let limit_bytes = ticket.memory().limit_bytes();
+    // Copying a state copies the names of hundreds of functions.
+    let shares_state = planned.shares_state() && memory == PlanMemory::Full;
+    let mut own_state = (!shares_state).then(|| Box::new(planned.snapshot.state()));
+    if let Some(state) = &mut own_state {
+        memory.apply(state, limit_bytes);
+        if let Some(quiet) = without_statistics(&planned.plan)
+            && !planned.snapshot.shows_figures()
+        {
+            planned = Planned::new(planned.snapshot, quiet, planned.target);
+            state.config_mut().options_mut().explain.show_statistics = false;
+        }
     }
-    let mut context = task_context(engine, ticket, &state)?;
+    let mut context = task_context(engine, ticket, &planned, own_state.as_deref())?;
     let interrupt = ticket.interrupt();
     let may_take_long = may_take_long(ticket.sql(), Some(&planned.plan));
     let spill = matches!(planned.plan, LogicalPlan::Analyze(_)).then(|| Arc::clone(ticket.spill()));
-    let limit_bytes = ticket.memory().limit_bytes() as u64;
+    let limit_bytes = limit_bytes as u64;
     let work = async move {
-        let Operators { plan, rows } = physical_plan(&state, &interrupt, &planned).await?;
-        let demand = explained_demand(&state, &interrupt, &planned, &plan, limit_bytes).await?;
+        let state = own_state.as_deref().unwrap_or_else(|| planned.snapshot.template());
+        let Operators { plan, rows } = physical_plan(state, &interrupt, &planned).await?;
+        let demand = explained_demand(state, &interrupt, &planned, &plan, limit_bytes).await?;
         let plan = match demand {
             Some(demand) => with_demand(plan, &demand, limit_bytes, spill),
             None => plan,
@@ -219,14 +226,33 @@ fn with_announced_types(plan: Arc<dyn ExecutionPlan>, announced: &Schema) -> Res
 }
 
 /// Builds the context of one execution, with its own memory pool, spill files and scan records; caches are shared.
-fn task_context(engine: &Engine, ticket: &Ticket, state: &SessionState) -> Result<TaskContext> {
-    let runtime = RuntimeEnvBuilder::from_runtime_env(&engine.runtime)
-        .with_memory_pool(ticket.memory().pool())
-        .with_disk_manager_builder(ticket.spill().disk_manager())
-        .build_arc()?;
-    let context = TaskContext::from(state).with_runtime(runtime);
-    let config = context.session_config().clone().with_extension(ticket.scans());
-    Ok(context.with_session_config(config))
+/// Without a state of its own it has no functions: only tables of `information_schema` look functions up.
+fn task_context(
+    engine: &Engine,
+    ticket: &Ticket,
+    planned: &Planned,
+    own_state: Option<&SessionState>,
+) -> Result<TaskContext> {
+    let runtime = Arc::new(RuntimeEnv {
+        memory_pool: ticket.memory().pool(),
+        disk_manager: Arc::new(ticket.spill().disk_manager().build()?),
+        ..RuntimeEnv::clone(&engine.runtime)
+    });
+    let state = own_state.unwrap_or_else(|| planned.snapshot.template());
+    let config = state.config().clone().with_extension(ticket.scans());
+    if own_state.is_some() {
+        return Ok(TaskContext::from(state).with_runtime(runtime).with_session_config(config));
+    }
+    Ok(TaskContext::new(
+        None,
+        state.session_id().to_owned(),
+        config,
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        runtime,
+    ))
 }
 
 /// Runs an update to its end and returns the rows affected.

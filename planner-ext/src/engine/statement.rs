@@ -59,16 +59,24 @@ pub(super) struct Planned {
     pub(super) target: Option<ChangeTarget>,
     /// The optimized plan, once there is one; `None` for a plan that is optimized for each execution.
     optimized: Option<Arc<OnceLock<Arc<LogicalPlan>>>>,
+    /// Whether it reads tables of the store and nothing else, and calls immutable functions only.
+    is_repeatable: bool,
 }
 
 impl Planned {
     pub(super) fn new(snapshot: Arc<Snapshot>, plan: LogicalPlan, target: Option<ChangeTarget>) -> Self {
-        Self { snapshot, plan, target, optimized: None }
+        Self { snapshot, plan, target, optimized: None, is_repeatable: false }
     }
 
-    /// Lets executions share the optimized plan, which must be the same for all of them.
+    /// Lets executions share the optimized plan of a [repeatable](super::plan_cache::is_repeatable) query, and the session state of
+    /// the snapshot: they look no names up and ask for no time.
     pub(super) fn with_shared_optimization(self) -> Self {
-        Self { optimized: Some(Arc::default()), ..self }
+        Self { optimized: Some(Arc::default()), is_repeatable: true, ..self }
+    }
+
+    /// Whether executions share the session state of the snapshot.
+    pub(super) fn shares_state(&self) -> bool {
+        self.is_repeatable
     }
 
     /// Binds row `row` of `parameters`.
