@@ -25,12 +25,12 @@ use arrow_ipc::{
     writer::{IpcWriteOptions, StreamEncoder},
 };
 use futures::{StreamExt, stream, stream::BoxStream};
+use terrace_ipc::{flat_bytes, flat_texts};
 use tonic::{Status, metadata::MetadataMap};
 
 use crate::{
     engine::BatchStream,
     error,
-    flatten::{flat_bytes, flat_texts},
     frames::IpcMessage,
     metrics::Observation,
     results::{LARGE_BYTES, LargeMessages},

@@ -20,7 +20,6 @@
 //! - [`endpoints`]: the rows of a result for several connections
 //! - [`engine`]: the trait that an engine implements
 //! - [`error`]: errors, and engine errors as gRPC codes
-//! - [`flatten`]: views of texts as plain arrays
 //! - [`frames`]: messages as frames of Arrow's buffers
 //! - [`info`]: Flight information of commands and tables
 //! - [`ingest`]: bulk ingest
@@ -57,7 +56,6 @@ mod encode;
 mod endpoints;
 pub mod engine;
 mod error;
-mod flatten;
 mod frames;
 mod info;
 mod ingest;

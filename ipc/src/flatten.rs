@@ -19,13 +19,19 @@ const INLINE_BYTES: usize = 12;
 const SHORT_BYTES: usize = 32;
 
 /// Texts as a [`StringArray`].
-pub(crate) fn flat_texts(views: &GenericByteViewArray<impl ByteViewType>) -> Result<ArrayRef, ArrowError> {
+///
+/// # Errors
+/// When they are no texts, are more than two gigabytes, or lie where there are no bytes.
+pub fn flat_texts(views: &GenericByteViewArray<impl ByteViewType>) -> Result<ArrayRef, ArrowError> {
     let (offsets, values) = flatten(views)?;
     Ok(Arc::new(StringArray::try_new(offsets, values, views.nulls().cloned())?))
 }
 
 /// Bytes as a [`BinaryArray`].
-pub(crate) fn flat_bytes(views: &GenericByteViewArray<impl ByteViewType>) -> Result<ArrayRef, ArrowError> {
+///
+/// # Errors
+/// When they are more than two gigabytes, or lie where there are no bytes.
+pub fn flat_bytes(views: &GenericByteViewArray<impl ByteViewType>) -> Result<ArrayRef, ArrowError> {
     let (offsets, values) = flatten(views)?;
     Ok(Arc::new(BinaryArray::try_new(offsets, values, views.nulls().cloned())?))
 }
