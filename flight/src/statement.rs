@@ -29,7 +29,7 @@ use tonic::Status;
 use crate::{
     encode::{Delivery, encode},
     endpoints::SharedRows,
-    engine::{BatchStream, EngineError, QueryResult, Statement, StatementId, TransactionId},
+    engine::{BatchStream, EngineError, QueryResult, Statement, StatementId, Texts, TransactionId},
     error,
     kept::{Charge, statement_bytes},
     metrics::Observation,
@@ -53,9 +53,17 @@ pub(crate) struct PendingQuery {
 #[derive(Clone)]
 pub(crate) enum PendingRows {
     /// Those of an execution of its own; with parameters, of one per row of these.
-    Own { statement: Arc<dyn Statement>, parameters: Option<RecordBatch> },
+    Own(Execution),
     /// A part of those that all endpoints share.
     Shared(Arc<SharedRows>),
+}
+
+/// An execution that has not begun.
+#[derive(Clone)]
+pub(crate) struct Execution {
+    pub(crate) statement: Arc<dyn Statement>,
+    pub(crate) parameters: Option<RecordBatch>,
+    pub(crate) texts: Texts,
 }
 
 impl PendingQuery {
@@ -67,7 +75,7 @@ impl PendingQuery {
     /// The rows that its endpoints share, where there are several.
     pub(crate) fn shared(&self) -> Option<Arc<SharedRows>> {
         match &self.rows {
-            PendingRows::Own { .. } => None,
+            PendingRows::Own(_) => None,
             PendingRows::Shared(rows) => Some(rows.clone()),
         }
     }
@@ -153,10 +161,11 @@ pub(crate) async fn plan(
     let wire = wire_schema(&schema, call.views);
     let is_ordered = statement.info().is_ordered;
     let endpoints = if is_ordered || uses == Uses::Many { 1 } else { call.endpoints };
+    let execution = Execution { statement, parameters, texts: call.views.texts() };
     let rows = match endpoints {
-        1 => PendingRows::Own { statement, parameters },
+        1 => PendingRows::Own(execution),
         _ => {
-            let (batches, id) = executions(statement, parameters);
+            let (batches, id) = executions(execution);
             PendingRows::Shared(SharedRows::new(batches, id))
         }
     };
@@ -215,23 +224,22 @@ pub(crate) async fn fetch(
 
 /// Starts a query, unless its rows are shared. Returns the rows and the name of the statement.
 async fn start(rows: PendingRows) -> Result<(BatchStream, Arc<Mutex<StatementId>>), Status> {
-    let (statement, parameters) = match rows {
-        PendingRows::Own { statement, parameters } => (statement, parameters),
+    let execution = match rows {
+        PendingRows::Own(execution) => execution,
         PendingRows::Shared(rows) => return Ok((rows.open().boxed(), rows.statement())),
     };
-    if parameters.as_ref().is_some_and(|rows| rows.num_rows() != 1) {
-        return Ok(executions(statement, parameters));
+    if execution.parameters.as_ref().is_some_and(|rows| rows.num_rows() != 1) {
+        return Ok(executions(execution));
     }
-    let QueryResult { id, batches, .. } = statement.query(parameters).await?;
+    let Execution { statement, parameters, texts } = execution;
+    let QueryResult { id, batches, .. } = statement.query(parameters, texts).await?;
     Ok((batches, Arc::new(Mutex::new(id))))
 }
 
 /// The rows of a query that starts when they are asked for; with parameters it runs once per row of these, one after the other. The
 /// statement has a name while it runs.
-fn executions(
-    statement: Arc<dyn Statement>,
-    parameters: Option<RecordBatch>,
-) -> (BatchStream, Arc<Mutex<StatementId>>) {
+fn executions(execution: Execution) -> (BatchStream, Arc<Mutex<StatementId>>) {
+    let Execution { statement, parameters, texts } = execution;
     let id = Arc::new(Mutex::new(StatementId(String::new())));
     let current = id.clone();
     let runs = parameters.as_ref().map_or(1, RecordBatch::num_rows);
@@ -241,7 +249,7 @@ fn executions(
             let current = current.clone();
             let parameters = parameters.as_ref().map(|rows| rows.slice(row, 1));
             async move {
-                let result = statement.query(parameters).await?;
+                let result = statement.query(parameters, texts).await?;
                 *current.lock() = result.id;
                 Ok::<_, EngineError>(result.batches)
             }

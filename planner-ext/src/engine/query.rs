@@ -34,7 +34,7 @@ use super::interrupt::Interrupt;
 use super::memory::credited;
 use super::registry::{StatementState, Ticket};
 use super::run::{Executable, PlanMemory, acquire_slot, plan_physical};
-use super::statement::{Planned, Prepared, RunningQuery};
+use super::statement::{Planned, Prepared, RunningQuery, Texts};
 use super::tasks::{AbortOnDrop, join_error};
 use super::transaction::Running;
 use crate::error::{Error, ErrorKind, Result};
@@ -54,12 +54,15 @@ const SLOT_PATIENCE: Duration = Duration::from_millis(250);
 /// Batches between the task and its client.
 const CHANNEL_BATCHES: usize = 2;
 
+/// What the caller of a query gives.
+pub(super) struct Request {
+    /// At most one row.
+    pub(super) parameters: Option<RecordBatch>,
+    pub(super) texts: Texts,
+}
+
 /// Starts a query and returns as soon as its first rows, or its error, are known.
-pub(super) async fn start(
-    prepared: Arc<Prepared>,
-    ticket: Ticket,
-    parameters: Option<RecordBatch>,
-) -> Result<RunningQuery> {
+pub(super) async fn start(prepared: Arc<Prepared>, ticket: Ticket, request: Request) -> Result<RunningQuery> {
     let engine = Arc::clone(prepared.session().engine());
     let id = ticket.id().to_owned();
     let cancel_guard = ticket.interrupt().guard();
@@ -67,7 +70,7 @@ pub(super) async fn start(
     let (rows, receiver) = mpsc::channel(CHANNEL_BATCHES);
     let (header, opened) = oneshot::channel();
     let results = ResultSender { header: Some(header), rows, all_rows: None };
-    let task = engine.options.planning.clone().spawn(run(prepared, ticket, parameters, results));
+    let task = engine.options.planning.clone().spawn(run(prepared, ticket, request, results));
     let mut task = AbortOnDrop::new(task);
     let opened = tokio::select! {
         biased;
@@ -110,9 +113,9 @@ pub(super) async fn start(
 }
 
 /// The task of a query.
-async fn run(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordBatch>, mut results: ResultSender) {
+async fn run(prepared: Arc<Prepared>, ticket: Ticket, request: Request, mut results: ResultSender) {
     let admitted = ticket.supervised(async {
-        let Some((mut admitted, plan)) = admit(&prepared, &ticket, parameters, &mut results).await? else {
+        let Some((mut admitted, plan)) = admit(&prepared, &ticket, request, &mut results).await? else {
             return Ok(None);
         };
         let plan = match admitted.slot.is_point() {
@@ -169,14 +172,14 @@ async fn execute_admitted(admitted: Admitted, plan: Executable, ticket: Ticket, 
 async fn admit(
     prepared: &Arc<Prepared>,
     ticket: &Ticket,
-    parameters: Option<RecordBatch>,
+    Request { parameters, texts }: Request,
     results: &mut ResultSender,
 ) -> Result<Option<(Admitted, Executable)>> {
     let transaction = prepared.transaction()?;
     let running = Running::enter(prepared.session(), transaction.as_ref(), prepared.command().privilege())?;
     let engine = prepared.session().engine();
     let planned = match prepared.outline(transaction.as_ref(), &ticket.interrupt()).await? {
-        Outline::Plan(planned) => prepared.bind(*planned, parameters.as_ref())?,
+        Outline::Plan(planned) => prepared.bind(*planned, parameters.as_ref())?.with_texts(texts),
         Outline::Rows(computed) => {
             prepared.check_parameters(parameters.as_ref())?;
             let slot = acquire_slot(engine, ticket, Demand::point()).await?;

@@ -13,6 +13,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{self, Column as PhysicalColumn};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use terrace_scan::scan::TierScanExec;
 use terrace_scan::spilling_join::with_spilling_joins;
 use terrace_sql::StatementKind;
 use terrace_sql::command::Action;
@@ -26,7 +27,7 @@ use super::interrupt::{Interrupt, interruptible};
 use super::planning::may_take_long;
 use super::registry::{StatementState, Ticket};
 use super::small_batches::{rows_of_large_values, with_small_batches};
-use super::statement::{Planned, Prepared};
+use super::statement::{Planned, Prepared, Texts};
 use super::tasks::{AbortOnDrop, join_error};
 use super::transaction::Running;
 use super::windows::{with_copied_texts, with_partitioned_windows};
@@ -199,7 +200,16 @@ async fn physical_plan(state: &SessionState, interrupt: &Interrupt, planned: &Pl
     let plan = with_announced_types(plan, planned.plan.schema().as_arrow())?;
     let plan = with_copied_texts(with_partitioned_windows(with_even_sorts(plan)?)?, &planned.plan)?;
     let plan = with_small_batches(plan, interrupt)?;
-    Ok(Operators { plan: with_spilling_joins(interruptible(plan, interrupt)?)?, rows })
+    let plan = with_texts(with_spilling_joins(interruptible(plan, interrupt)?)?, planned.texts)?;
+    Ok(Operators { plan, rows })
+}
+
+/// A plan that is a scan, with texts as they are wanted of scans.
+fn with_texts(plan: Arc<dyn ExecutionPlan>, texts: Texts) -> Result<Arc<dyn ExecutionPlan>> {
+    match plan.downcast_ref::<TierScanExec>() {
+        Some(scan) if texts == Texts::PlainFromScans => Ok(Arc::new(scan.with_plain_texts()?)),
+        _ => Ok(plan),
+    }
 }
 
 /// Casts numeric columns of a plan to the announced types where the optimizer has changed them (`decimal * 0` becomes a 0

@@ -32,6 +32,16 @@ use super::transaction::Transaction;
 use super::{planning, query, rights, rows_affected_schema, run};
 use crate::error::{Error, ErrorKind, Result};
 
+/// How the caller of a query wants texts and bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Texts {
+    /// As views.
+    #[default]
+    Views,
+    /// As plain arrays, where the rows come from a scan as they are; it makes no views then. Else as views.
+    PlainFromScans,
+}
+
 /// A statement ready to run.
 pub struct Prepared {
     session: Arc<Session>,
@@ -64,17 +74,24 @@ pub(super) struct Planned {
     optimized: Option<Arc<OnceLock<Arc<LogicalPlan>>>>,
     /// Whether it reads tables of the store and nothing else, and calls immutable functions only.
     is_repeatable: bool,
+    /// How the caller of this execution wants texts.
+    pub(super) texts: Texts,
 }
 
 impl Planned {
     pub(super) fn new(snapshot: Arc<Snapshot>, plan: LogicalPlan, target: Option<ChangeTarget>) -> Self {
-        Self { snapshot, plan, target, optimized: None, is_repeatable: false }
+        Self { snapshot, plan, target, optimized: None, is_repeatable: false, texts: Texts::Views }
     }
 
     /// Lets executions share the optimized plan of a [repeatable](super::plan_cache::is_repeatable) query, and the session state of
     /// the snapshot: they look no names up and ask for no time.
     pub(super) fn with_shared_optimization(self) -> Self {
         Self { optimized: Some(Arc::default()), is_repeatable: true, ..self }
+    }
+
+    /// The same plan for a caller who wants texts so.
+    pub(super) fn with_texts(self, texts: Texts) -> Self {
+        Self { texts, ..self }
     }
 
     /// Whether executions share the session state of the snapshot.
@@ -442,12 +459,21 @@ impl Prepared {
     /// Starts the statement with at most one row of parameters and returns its rows. An update runs to its end and
     /// returns one row with the column `rows_affected`.
     pub async fn query(self: &Arc<Self>, parameters: Option<RecordBatch>) -> Result<RunningQuery> {
+        self.query_with_texts(parameters, Texts::Views).await
+    }
+
+    /// [`Self::query`], with texts as the caller wants them.
+    pub async fn query_with_texts(
+        self: &Arc<Self>,
+        parameters: Option<RecordBatch>,
+        texts: Texts,
+    ) -> Result<RunningQuery> {
         if parameters.as_ref().is_some_and(|p| p.num_rows() > 1) {
             return Err(Error::invalid("a query takes one row of parameters"));
         }
         let ticket = self.start().await?;
         if self.command.returns_rows {
-            return query::start(Arc::clone(self), ticket, parameters).await;
+            return query::start(Arc::clone(self), ticket, query::Request { parameters, texts }).await;
         }
         let id = ticket.id().to_owned();
         let count = run::update(Arc::clone(self), ticket, parameters).await?;
