@@ -27,6 +27,7 @@ use crate::{
     engine::Principal,
     service::Core,
     session::{Session, Sessions},
+    write_buffer::WriteBuffer,
 };
 
 /// The client of a connection.
@@ -118,7 +119,7 @@ impl Drop for Connection {
 
 /// The socket of a client, of whatever transport, that knows its [`Connection`].
 pub(crate) struct Socket<S> {
-    stream: S,
+    stream: WriteBuffer<S>,
     connection: Arc<Connection>,
     /// When it ends, unless a call has been let in; `None` once one has.
     deadline: Option<Pin<Box<Sleep>>>,
@@ -127,7 +128,7 @@ pub(crate) struct Socket<S> {
 impl<S> Socket<S> {
     pub(crate) fn new(stream: S, connection: Connection) -> Self {
         let deadline = Some(Box::pin(tokio::time::sleep(connection.core.options.first_call_timeout)));
-        Self { stream, connection: Arc::new(connection), deadline }
+        Self { stream: WriteBuffer::new(stream), connection: Arc::new(connection), deadline }
     }
 
     /// Whether no call has been let in, and the time for one is over.

@@ -25,13 +25,13 @@ use arrow_ipc::{
     writer::{IpcWriteOptions, StreamEncoder},
 };
 use futures::{StreamExt, stream, stream::BoxStream};
+use terrace_ipc::{flat_bytes, flat_texts};
 use tonic::{Status, metadata::MetadataMap};
 
 use crate::{
     compact::compact_views,
     engine::BatchStream,
     error,
-    flatten::{flat_bytes, flat_texts},
     frames::IpcMessage,
     metrics::Observation,
     results::{LARGE_BYTES, LargeMessages},

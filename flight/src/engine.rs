@@ -82,6 +82,15 @@ pub struct QueryResult {
     pub batches: BatchStream,
 }
 
+/// How the rows of a query are sent, so that an engine need not make what is converted at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Texts {
+    /// Texts and bytes go as views.
+    Views,
+    /// They go as plain arrays; views are converted.
+    Plain,
+}
+
 /// Behaviour of an ingest when the table exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfExists {
@@ -264,8 +273,9 @@ pub trait Statement: Send + Sync + 'static {
     /// Columns of the result once `parameters` (one row) are bound; differs from `dataset_schema` only where a result
     /// column's type depends on a parameter.
     fn bound_schema<'a>(&'a self, parameters: &'a RecordBatch) -> BoxFuture<'a, EngineResult<SchemaRef>>;
-    /// Starts the statement as a query. `parameters` has exactly one row, columns in order of position.
-    fn query(&self, parameters: Option<RecordBatch>) -> BoxFuture<'_, EngineResult<QueryResult>>;
+    /// Starts the statement as a query. `parameters` has exactly one row, columns in order of position. The rows may have texts and
+    /// bytes as `texts` says, or as views.
+    fn query(&self, parameters: Option<RecordBatch>, texts: Texts) -> BoxFuture<'_, EngineResult<QueryResult>>;
     /// The same query on the present versions of its tables: each `query` returns the same rows, whatever changes
     /// meanwhile, and may run beside another; their order is that of ORDER BY. `None` where the engine cannot promise that.
     fn pinned(&self) -> BoxFuture<'_, EngineResult<Option<Arc<dyn Statement>>>>;

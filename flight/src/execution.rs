@@ -3,11 +3,13 @@
 //! The engine names a statement when its first rows are known, which may take long. Whoever cancels marks the executions and asks for the
 //! name then; whoever starts a statement notes its name and looks for the mark then. So one of the two finds what the other did.
 
-use arrow::record_batch::RecordBatch;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::engine::{BatchStream, EngineError, EngineResult, ErrorKind, Statement, StatementId};
+use crate::{
+    engine::{BatchStream, EngineError, EngineResult, ErrorKind, StatementId},
+    statement::Execution,
+};
 
 /// The executions of a query, one after the other.
 pub(crate) struct Executions {
@@ -24,11 +26,8 @@ impl Default for Executions {
 
 impl Executions {
     /// Starts a statement and returns its rows. [`ErrorKind::Cancelled`] where the executions are cancelled before it has a name.
-    pub(crate) async fn start(
-        &self,
-        statement: &dyn Statement,
-        parameters: Option<RecordBatch>,
-    ) -> EngineResult<BatchStream> {
+    pub(crate) async fn start(&self, execution: Execution) -> EngineResult<BatchStream> {
+        let Execution { statement, parameters, texts } = execution;
         *self.statement.lock() = None;
         let mut mark = self.is_cancelled.subscribe();
         let cancelled = async move {
@@ -38,7 +37,7 @@ impl Executions {
         let started = tokio::select! {
             biased;
             () = cancelled => return Err(was_cancelled()),
-            started = statement.query(parameters) => started?,
+            started = statement.query(parameters, texts) => started?,
         };
         *self.statement.lock() = Some(started.id);
         let is_cancelled = *self.is_cancelled.borrow();

@@ -22,7 +22,6 @@
 //! - [`engine`]: the trait that an engine implements
 //! - [`error`]: errors, and engine errors as gRPC codes
 //! - [`execution`]: the executions of a query, and cancelling them
-//! - [`flatten`]: views of texts as plain arrays
 //! - [`frames`]: messages as frames of Arrow's buffers
 //! - [`info`]: Flight information of commands and tables
 //! - [`ingest`]: bulk ingest
@@ -47,6 +46,7 @@
 //! - [`text`]: validation of strings
 //! - [`ticket`]: planned queries that wait to be fetched
 //! - [`types`]: SQL names of Arrow types
+//! - [`write_buffer`]: collects frames of HTTP/2 for a socket
 
 mod action;
 mod auth;
@@ -60,7 +60,6 @@ mod endpoints;
 pub mod engine;
 mod error;
 mod execution;
-mod flatten;
 mod frames;
 mod info;
 mod ingest;
@@ -87,6 +86,7 @@ mod tests;
 mod text;
 mod ticket;
 mod types;
+mod write_buffer;
 
 pub use bearer::{BearerError, check_bearer};
 pub use bodies::LARGE_BODY_BYTES;

@@ -12,7 +12,7 @@ use arrow_ipc::writer::IpcWriteOptions;
 use bytes::Bytes;
 use tonic::{Status, metadata::MetadataMap};
 
-use crate::{error, types::SqlType};
+use crate::{engine::Texts, error, types::SqlType};
 
 /// The treatment of view types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,14 @@ impl ViewTypes {
         match metadata.get("terrace-view-types").map(|value| value.as_bytes()) {
             Some(b"keep") => Self::Keep,
             _ => Self::Flatten,
+        }
+    }
+
+    /// How rows with these types are sent.
+    pub(crate) fn texts(self) -> Texts {
+        match self {
+            Self::Flatten => Texts::Plain,
+            Self::Keep => Texts::Views,
         }
     }
 }

@@ -28,7 +28,7 @@ use tonic::Status;
 use crate::{
     encode::{Delivery, encode},
     endpoints::SharedRows,
-    engine::{BatchStream, Statement, TransactionId},
+    engine::{BatchStream, Statement, Texts, TransactionId},
     error,
     execution::Executions,
     kept::{Charge, statement_bytes},
@@ -53,9 +53,17 @@ pub(crate) struct PendingQuery {
 #[derive(Clone)]
 pub(crate) enum PendingRows {
     /// Those of an execution of its own; with parameters, of one per row of these.
-    Own { statement: Arc<dyn Statement>, parameters: Option<RecordBatch> },
+    Own(Execution),
     /// A part of those that all endpoints share.
     Shared(Arc<SharedRows>),
+}
+
+/// An execution that has not begun.
+#[derive(Clone)]
+pub(crate) struct Execution {
+    pub(crate) statement: Arc<dyn Statement>,
+    pub(crate) parameters: Option<RecordBatch>,
+    pub(crate) texts: Texts,
 }
 
 impl PendingQuery {
@@ -67,7 +75,7 @@ impl PendingQuery {
     /// The rows that its endpoints share, where there are several.
     pub(crate) fn shared(&self) -> Option<Arc<SharedRows>> {
         match &self.rows {
-            PendingRows::Own { .. } => None,
+            PendingRows::Own(_) => None,
             PendingRows::Shared(rows) => Some(rows.clone()),
         }
     }
@@ -153,11 +161,12 @@ pub(crate) async fn plan(
     let wire = wire_schema(&schema, call.views);
     let is_ordered = statement.info().is_ordered;
     let endpoints = if is_ordered || uses == Uses::Many { 1 } else { call.endpoints };
+    let execution = Execution { statement, parameters, texts: call.views.texts() };
     let rows = match endpoints {
-        1 => PendingRows::Own { statement, parameters },
+        1 => PendingRows::Own(execution),
         _ => {
             let executions = Arc::<Executions>::default();
-            PendingRows::Shared(SharedRows::new(all_rows(statement, parameters, executions.clone()), executions))
+            PendingRows::Shared(SharedRows::new(all_rows(execution, executions.clone()), executions))
         }
     };
     let query = PendingQuery { rows, wire: wire.clone(), charges };
@@ -214,29 +223,25 @@ pub(crate) async fn fetch(
 
 /// Starts a query, unless its rows are shared, and returns the rows.
 async fn start(rows: PendingRows, executions: Arc<Executions>) -> Result<BatchStream, Status> {
-    let (statement, parameters) = match rows {
-        PendingRows::Own { statement, parameters } => (statement, parameters),
+    let execution = match rows {
+        PendingRows::Own(execution) => execution,
         PendingRows::Shared(rows) => return Ok(rows.open().boxed()),
     };
-    if parameters.as_ref().is_some_and(|rows| rows.num_rows() != 1) {
-        return Ok(all_rows(statement, parameters, executions));
+    if execution.parameters.as_ref().is_some_and(|rows| rows.num_rows() != 1) {
+        return Ok(all_rows(execution, executions));
     }
-    Ok(executions.start(statement.as_ref(), parameters).await?)
+    Ok(executions.start(execution).await?)
 }
 
 /// The rows of a query that starts when they are asked for; with parameters it runs once per row of these, one after the other.
-fn all_rows(
-    statement: Arc<dyn Statement>,
-    parameters: Option<RecordBatch>,
-    executions: Arc<Executions>,
-) -> BatchStream {
-    let runs = parameters.as_ref().map_or(1, RecordBatch::num_rows);
+fn all_rows(execution: Execution, executions: Arc<Executions>) -> BatchStream {
+    let runs = execution.parameters.as_ref().map_or(1, RecordBatch::num_rows);
     stream::iter(0..runs)
         .then(move |row| {
-            let statement = statement.clone();
             let executions = executions.clone();
-            let parameters = parameters.as_ref().map(|rows| rows.slice(row, 1));
-            async move { executions.start(statement.as_ref(), parameters).await }
+            let parameters = execution.parameters.as_ref().map(|rows| rows.slice(row, 1));
+            let execution = Execution { parameters, ..execution.clone() };
+            async move { executions.start(execution).await }
         })
         .try_flatten()
         .boxed()

@@ -1,4 +1,4 @@
-//! Reads Arrow IPC messages and files from outside within memory limits.
+//! Reads Arrow IPC messages and files from outside within memory limits, and makes plain arrays of views for clients that read no views.
 //!
 //! A message announces the decompressed lengths of its buffers, its number of rows and the offsets of its parts.
 //! Arrow's reader trusts these numbers and allocates, which ends the process when the memory is not there. This crate
@@ -10,7 +10,7 @@
 //!   .arrow file -> FileReader ---> Inflater -> messages without compression -> arrow-ipc ----> check_expanded
 //! ```
 //!
-//! The crate knows Arrow and nothing of Terrace: `flight`, `planner-ext` and `server` use it.
+//! The crate knows Arrow and nothing of Terrace: `flight`, `planner-ext`, its scans and `server` use it.
 //!
 //! - `account`: limits of a message, and the trait that counts memory
 //! - `buffer_selection`: selects the buffers of a message that belong to projected columns
@@ -19,6 +19,7 @@
 //! - `error`: the error type
 //! - `expanded`: bounds the size of rows once dictionaries, views and runs are written out
 //! - `file`: reads Arrow files and streams
+//! - `flatten`: views of texts as plain arrays
 //! - `inflate`: decompresses messages
 //! - `schema`: reads schemas, and refuses types that cannot be used
 //!
@@ -34,6 +35,7 @@ mod decoder;
 mod error;
 mod expanded;
 mod file;
+mod flatten;
 mod inflate;
 mod schema;
 
@@ -42,6 +44,7 @@ pub use bytes::AlignedBytes;
 pub use error::Error;
 pub use expanded::check_expanded;
 pub use file::{FileReader, read_schema};
+pub use flatten::{flat_bytes, flat_texts};
 pub use inflate::{Inflater, Message};
 pub use schema::{check_type, read_header, read_schema_message};
 

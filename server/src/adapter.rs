@@ -15,7 +15,7 @@ use terrace_flight::{EngineError, EngineResult, SessionId, StatementId, Transact
 use terrace_planner_ext as planner;
 use terrace_planner_ext::ErrorKind;
 use terrace_planner_ext::engine::{
-    CATALOG, ColumnNotes, Engine, EntryKind, IngestMode, IngestRequest, OptionKind, Prepared,
+    CATALOG, ColumnNotes, Engine, EntryKind, IngestMode, IngestRequest, OptionKind, Prepared, Texts,
 };
 use terrace_tier_store::tier::codec;
 
@@ -254,9 +254,17 @@ impl flight::Statement for FlightStatement {
         Box::pin(async move { self.prepared.bound_schema(parameters).await.map_err(error) })
     }
 
-    fn query(&self, parameters: Option<RecordBatch>) -> BoxFuture<'_, EngineResult<flight::QueryResult>> {
+    fn query(
+        &self,
+        parameters: Option<RecordBatch>,
+        texts: flight::Texts,
+    ) -> BoxFuture<'_, EngineResult<flight::QueryResult>> {
+        let texts = match texts {
+            flight::Texts::Views => Texts::Views,
+            flight::Texts::Plain => Texts::PlainFromScans,
+        };
         Box::pin(async move {
-            let running = self.prepared.query(parameters).await.map_err(error)?;
+            let running = self.prepared.query_with_texts(parameters, texts).await.map_err(error)?;
             let batches = running.stream.map_err(|e| error(planner::Error::from(e))).boxed();
             Ok(flight::QueryResult { id: StatementId(running.id), schema: running.schema, batches })
         })

@@ -301,7 +301,7 @@ impl Statement for FakeStatement {
         })
     }
 
-    fn query(&self, parameters: Option<RecordBatch>) -> BoxFuture<'_, EngineResult<QueryResult>> {
+    fn query(&self, parameters: Option<RecordBatch>, _texts: Texts) -> BoxFuture<'_, EngineResult<QueryResult>> {
         Box::pin(async move {
             self.counters.queries.fetch_add(1, SeqCst);
             self.counters.live.fetch_add(1, SeqCst);

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::error::Result as PlanResult;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Distinct, Expr, LogicalPlan, LogicalPlanBuilder, WriteOp};
 
@@ -59,13 +61,50 @@ pub(super) fn has_order(plan: &LogicalPlan) -> bool {
 
 /// Returns the columns of a query's result; where parameters are not bound yet, with their inferred types.
 pub(super) fn result_schema(state: &SessionState, plan: &LogicalPlan) -> Result<SchemaRef> {
-    let typed = match plan.get_parameter_names()?.is_empty() {
-        true => plan.schema().as_arrow().clone(),
+    Ok(ResultColumns::new(state, plan)?.schema)
+}
+
+/// The columns of a query's result.
+pub(super) struct ResultColumns {
+    /// Where parameters are not bound yet, with their inferred types.
+    pub(super) schema: SchemaRef,
+    /// Whether they are the same for all values of the parameters.
+    pub(super) are_fixed: bool,
+}
+
+impl ResultColumns {
+    /// Those of a plan.
+    pub(super) fn new(state: &SessionState, plan: &LogicalPlan) -> Result<Self> {
+        if plan.get_parameter_names()?.is_empty() {
+            return Ok(Self::fixed(Arc::new(plan.schema().as_arrow().clone())));
+        }
         // Where no type can be inferred, the analysis fails; the bound values decide later.
-        false => match state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {}) {
-            Ok(analysed) => analysed.schema().as_arrow().clone(),
-            Err(_) => plan.schema().as_arrow().clone(),
-        },
-    };
-    Ok(Arc::new(typed))
+        Ok(match state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {}) {
+            Ok(analysed) => Self {
+                schema: Arc::new(analysed.schema().as_arrow().clone()),
+                are_fixed: filters_alone_have_parameters(plan)?,
+            },
+            Err(_) => Self { schema: Arc::new(plan.schema().as_arrow().clone()), are_fixed: false },
+        })
+    }
+
+    /// Those of a statement without parameters.
+    pub(super) fn fixed(schema: SchemaRef) -> Self {
+        Self { schema, are_fixed: true }
+    }
+}
+
+/// Whether parameters occur in the conditions of filters only, which make no columns.
+fn filters_alone_have_parameters(plan: &LogicalPlan) -> PlanResult<bool> {
+    let mut is_so = true;
+    plan.apply_with_subqueries(|node| {
+        if !matches!(node, LogicalPlan::Filter(_)) {
+            node.apply_expressions(|expr| {
+                is_so &= !expr.exists(|part| Ok(matches!(part, Expr::Placeholder(_))))?;
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+        }
+        Ok(if is_so { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    Ok(is_so)
 }

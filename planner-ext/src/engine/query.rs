@@ -1,7 +1,8 @@
 //! Queries: planned, admitted, executed; their rows go through a bounded channel.
 //!
 //! A query is executed by one task. The task holds the statement's ticket, execution slot and memory pool, and is aborted
-//! when the caller drops its stream. The channel holds two batches: a slow client stops the task, not the server.
+//! when the caller drops its stream. The channel holds two batches: a slow client stops the task, not the server. All rows of a point
+//! statement that would fit into the channel go to the caller with the columns, once the statement has ended, so that the caller is woken once.
 //!
 //! Statements are planned on the runtime of planning. A point statement is executed there too, so that it has processor
 //! time beside the others, which go on to the runtime of execution.
@@ -33,7 +34,7 @@ use super::interrupt::Interrupt;
 use super::memory::credited;
 use super::registry::{StatementState, Ticket};
 use super::run::{Executable, PlanMemory, acquire_slot, plan_physical};
-use super::statement::{Planned, Prepared, RunningQuery};
+use super::statement::{Planned, Prepared, RunningQuery, Texts};
 use super::tasks::{AbortOnDrop, join_error};
 use super::transaction::Running;
 use crate::error::{Error, ErrorKind, Result};
@@ -53,20 +54,23 @@ const SLOT_PATIENCE: Duration = Duration::from_millis(250);
 /// Batches between the task and its client.
 const CHANNEL_BATCHES: usize = 2;
 
+/// What the caller of a query gives.
+pub(super) struct Request {
+    /// At most one row.
+    pub(super) parameters: Option<RecordBatch>,
+    pub(super) texts: Texts,
+}
+
 /// Starts a query and returns as soon as its first rows, or its error, are known.
-pub(super) async fn start(
-    prepared: Arc<Prepared>,
-    ticket: Ticket,
-    parameters: Option<RecordBatch>,
-) -> Result<RunningQuery> {
+pub(super) async fn start(prepared: Arc<Prepared>, ticket: Ticket, request: Request) -> Result<RunningQuery> {
     let engine = Arc::clone(prepared.session().engine());
     let id = ticket.id().to_owned();
     let cancel_guard = ticket.interrupt().guard();
     let mut overdue = Box::pin(ticket.interrupt().overdue());
     let (rows, receiver) = mpsc::channel(CHANNEL_BATCHES);
     let (header, opened) = oneshot::channel();
-    let results = ResultSender { header: Some(header), rows };
-    let task = engine.options.planning.clone().spawn(run(prepared, ticket, parameters, results));
+    let results = ResultSender { header: Some(header), rows, all_rows: None };
+    let task = engine.options.planning.clone().spawn(run(prepared, ticket, request, results));
     let mut task = AbortOnDrop::new(task);
     let opened = tokio::select! {
         biased;
@@ -78,13 +82,23 @@ pub(super) async fn start(
             return Err(error);
         }
     };
-    let schema: SchemaRef = match opened {
+    let opened = match opened {
         Ok(opened) => opened?,
         Err(_) => {
             return Err(task
                 .await
                 .err()
                 .map_or_else(|| Error::new(ErrorKind::Internal, "the statement gave no answer"), |e| join_error(&e)));
+        }
+    };
+    let schema = match opened {
+        Opened::Columns(schema) => schema,
+        Opened::AllRows { schema, batches } => {
+            task.detach();
+            cancel_guard.disarm();
+            let rows = stream::iter(batches.into_iter().map(Ok::<_, DataFusionError>));
+            let stream = RecordBatchStreamAdapter::new(Arc::clone(&schema), rows);
+            return Ok(RunningQuery { id, schema, stream: Box::pin(stream) });
         }
     };
     let stream = ResultStream {
@@ -99,9 +113,9 @@ pub(super) async fn start(
 }
 
 /// The task of a query.
-async fn run(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordBatch>, mut results: ResultSender) {
+async fn run(prepared: Arc<Prepared>, ticket: Ticket, request: Request, mut results: ResultSender) {
     let admitted = ticket.supervised(async {
-        let Some((mut admitted, plan)) = admit(&prepared, &ticket, parameters, &mut results).await? else {
+        let Some((mut admitted, plan)) = admit(&prepared, &ticket, request, &mut results).await? else {
             return Ok(None);
         };
         let plan = match admitted.slot.is_point() {
@@ -124,7 +138,10 @@ async fn run(prepared: Arc<Prepared>, ticket: Ticket, parameters: Option<RecordB
                 }
             }
         }
-        Ok(None) => ticket.end(&Ok(())),
+        Ok(None) => {
+            ticket.end(&Ok(()));
+            results.deliver();
+        }
         Err(error) => {
             ticket.end::<()>(&Err(error.clone()));
             results.fail(error).await;
@@ -151,26 +168,25 @@ async fn execute_admitted(admitted: Admitted, plan: Executable, ticket: Ticket, 
     }
 }
 
-/// Plans a query and waits for a slot. Sends the rows of one that needs no plan, and returns `None` then.
+/// Plans a query and waits for a slot. Sends or keeps the rows of one that needs no plan, and returns `None` then.
 async fn admit(
     prepared: &Arc<Prepared>,
     ticket: &Ticket,
-    parameters: Option<RecordBatch>,
+    Request { parameters, texts }: Request,
     results: &mut ResultSender,
 ) -> Result<Option<(Admitted, Executable)>> {
     let transaction = prepared.transaction()?;
     let running = Running::enter(prepared.session(), transaction.as_ref(), prepared.command().privilege())?;
     let engine = prepared.session().engine();
     let planned = match prepared.outline(transaction.as_ref(), &ticket.interrupt()).await? {
-        Outline::Plan(planned) => prepared.bind(*planned, parameters.as_ref())?,
+        Outline::Plan(planned) => prepared.bind(*planned, parameters.as_ref())?.with_texts(texts),
         Outline::Rows(computed) => {
             prepared.check_parameters(parameters.as_ref())?;
             let slot = acquire_slot(engine, ticket, Demand::point()).await?;
             let schema = computed.schema();
             let compute = engine.blocking(move || computed.compute());
             let batch = demoting(&slot, computes_for_long(ticket), compute).await?;
-            results.start(schema)?;
-            results.send(batch, ticket, &slot).await?;
+            results.send_all(schema, vec![batch], ticket, &slot).await?;
             return Ok(None);
         }
         Outline::Count => return Err(Error::new(ErrorKind::Internal, "a query has no plan")),
@@ -229,10 +245,7 @@ impl Admitted {
             }
             return Ok(Some(again));
         };
-        results.start(schema)?;
-        for batch in batches {
-            results.send(batch, ticket, &self.slot).await?;
-        }
+        results.send_all(schema, batches, ticket, &self.slot).await?;
         Ok(None)
     }
 
@@ -353,26 +366,64 @@ async fn demoting<T>(slot: &ExecutionSlot, exceeded: impl Future<Output = ()>, w
     }
 }
 
-/// The sending side of a result: first its columns, then its rows.
+/// The first that the caller of a query gets.
+enum Opened {
+    /// The columns; the rows come through the channel.
+    Columns(SchemaRef),
+    /// The columns and all rows of a statement that has ended.
+    AllRows { schema: SchemaRef, batches: Vec<RecordBatch> },
+}
+
+/// The sending side of a result: first its columns, then its rows; or both at once.
 struct ResultSender {
     /// `None` once the columns were sent.
-    header: Option<oneshot::Sender<Result<SchemaRef>>>,
+    header: Option<oneshot::Sender<Result<Opened>>>,
     rows: mpsc::Sender<Result<RecordBatch, DataFusionError>>,
+    /// What is sent once the statement has ended.
+    all_rows: Option<Opened>,
 }
 
 impl ResultSender {
     fn start(&mut self, schema: SchemaRef) -> Result<()> {
-        let sent = self.header.take().is_some_and(|header| header.send(Ok(schema)).is_ok());
+        let sent = self.header.take().is_some_and(|header| header.send(Ok(Opened::Columns(schema))).is_ok());
         if sent { Ok(()) } else { Err(client_gone()) }
+    }
+
+    /// Sends all rows of a result, or keeps them for [`Self::deliver`], where no more are kept than may wait for the client anyway.
+    async fn send_all(
+        &mut self,
+        schema: SchemaRef,
+        mut batches: Vec<RecordBatch>,
+        ticket: &Ticket,
+        slot: &ExecutionSlot,
+    ) -> Result<()> {
+        batches.retain(|batch| batch.num_rows() > 0);
+        if batches.len() > CHANNEL_BATCHES {
+            self.start(schema)?;
+            for batch in batches {
+                self.send(batch, ticket, slot).await?;
+            }
+            return Ok(());
+        }
+        let batches = batches.iter().map(|batch| leaving(batch, ticket)).collect::<Result<_>>()?;
+        self.all_rows = Some(Opened::AllRows { schema, batches });
+        Ok(())
+    }
+
+    /// Sends what was kept, after the statement has ended.
+    fn deliver(self) {
+        if let (Some(header), Some(all_rows)) = (self.header, self.all_rows) {
+            // A client that went away needs no rows.
+            drop(header.send(Ok(all_rows)));
+        }
     }
 
     /// Sends a batch. While the client takes none, the statement leaves its slot to others.
     async fn send(&self, batch: RecordBatch, ticket: &Ticket, slot: &ExecutionSlot) -> Result<()> {
-        ticket.add(batch.num_rows() as u64, row_bytes(&batch));
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        let batch = credited(&batch, ticket.memory().heap())?;
+        let batch = leaving(&batch, ticket)?;
         if let Ok(room) = tokio::time::timeout(SLOT_PATIENCE, self.rows.reserve()).await {
             room.map_err(|_| client_gone())?.send(Ok(batch));
             return Ok(());
@@ -394,6 +445,12 @@ impl ResultSender {
             None => drop(self.rows.send(Err(error.into())).await),
         }
     }
+}
+
+/// A batch that leaves its statement, counted.
+fn leaving(batch: &RecordBatch, ticket: &Ticket) -> Result<RecordBatch> {
+    ticket.add(batch.num_rows() as u64, row_bytes(batch));
+    Ok(credited(batch, ticket.memory().heap())?)
 }
 
 fn client_gone() -> Error {

@@ -1,10 +1,11 @@
 //! Plans and executes statements: slots, plans of operators, updates.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema};
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
@@ -12,6 +13,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{self, Column as PhysicalColumn};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use terrace_scan::scan::TierScanExec;
 use terrace_scan::spilling_join::with_spilling_joins;
 use terrace_sql::StatementKind;
 use terrace_sql::command::Action;
@@ -25,7 +27,7 @@ use super::interrupt::{Interrupt, interruptible};
 use super::planning::may_take_long;
 use super::registry::{StatementState, Ticket};
 use super::small_batches::{rows_of_large_values, with_small_batches};
-use super::statement::{Planned, Prepared};
+use super::statement::{Planned, Prepared, Texts};
 use super::tasks::{AbortOnDrop, join_error};
 use super::transaction::Running;
 use super::windows::{with_copied_texts, with_partitioned_windows};
@@ -125,25 +127,31 @@ pub(super) async fn plan_physical(
     memory: PlanMemory,
 ) -> Result<Executable> {
     rights::begin_reading(engine, ticket, &planned.snapshot)?;
-    let mut state = planned.snapshot.state();
-    memory.apply(&mut state, ticket.memory().limit_bytes());
     let mut planned = planned.clone();
+    let limit_bytes = ticket.memory().limit_bytes();
     let quiet = without_statistics(&planned.plan).filter(|_| !planned.snapshot.shows_figures());
     let shows_figures = quiet.is_none();
-    if let Some(quiet) = quiet {
-        planned = Planned::new(planned.snapshot, quiet, planned.target);
-        state.config_mut().options_mut().explain.show_statistics = false;
+    // Copying a state copies the names of hundreds of functions.
+    let shares_state = planned.shares_state() && memory == PlanMemory::Full && shows_figures;
+    let mut own_state = (!shares_state).then(|| Box::new(planned.snapshot.state()));
+    if let Some(state) = &mut own_state {
+        memory.apply(state, limit_bytes);
+        if let Some(quiet) = quiet {
+            planned = Planned::new(planned.snapshot, quiet, planned.target);
+            state.config_mut().options_mut().explain.show_statistics = false;
+        }
     }
-    let mut context = task_context(engine, ticket, &state)?;
+    let mut context = task_context(engine, ticket, &planned, own_state.as_deref())?;
     let interrupt = ticket.interrupt();
     let may_take_long = may_take_long(ticket.sql(), Some(&planned.plan));
     let spill = matches!(planned.plan, LogicalPlan::Analyze(_)).then(|| Arc::clone(ticket.spill()));
-    let limit_bytes = ticket.memory().limit_bytes() as u64;
+    let limit_bytes = limit_bytes as u64;
     let work = async move {
-        let Operators { plan, rows } = physical_plan(&state, &interrupt, &planned).await?;
+        let state = own_state.as_deref().unwrap_or_else(|| planned.snapshot.template());
+        let Operators { plan, rows } = physical_plan(state, &interrupt, &planned).await?;
         // It follows from the numbers of rows.
         let demand = match shows_figures {
-            true => explained_demand(&state, &interrupt, &planned, &plan, limit_bytes).await?,
+            true => explained_demand(state, &interrupt, &planned, &plan, limit_bytes).await?,
             false => None,
         };
         let plan = match demand {
@@ -196,7 +204,16 @@ async fn physical_plan(state: &SessionState, interrupt: &Interrupt, planned: &Pl
     let plan = with_announced_types(plan, planned.plan.schema().as_arrow())?;
     let plan = with_copied_texts(with_partitioned_windows(with_even_sorts(plan)?)?, &planned.plan)?;
     let plan = with_small_batches(plan, interrupt)?;
-    Ok(Operators { plan: with_spilling_joins(interruptible(plan, interrupt)?)?, rows })
+    let plan = with_texts(with_spilling_joins(interruptible(plan, interrupt)?)?, planned.texts)?;
+    Ok(Operators { plan, rows })
+}
+
+/// A plan that is a scan, with texts as they are wanted of scans.
+fn with_texts(plan: Arc<dyn ExecutionPlan>, texts: Texts) -> Result<Arc<dyn ExecutionPlan>> {
+    match plan.downcast_ref::<TierScanExec>() {
+        Some(scan) if texts == Texts::PlainFromScans => Ok(Arc::new(scan.with_plain_texts()?)),
+        _ => Ok(plan),
+    }
 }
 
 /// Casts numeric columns of a plan to the announced types where the optimizer has changed them (`decimal * 0` becomes a 0
@@ -223,14 +240,33 @@ fn with_announced_types(plan: Arc<dyn ExecutionPlan>, announced: &Schema) -> Res
 }
 
 /// Builds the context of one execution, with its own memory pool, spill files and scan records; caches are shared.
-fn task_context(engine: &Engine, ticket: &Ticket, state: &SessionState) -> Result<TaskContext> {
-    let runtime = RuntimeEnvBuilder::from_runtime_env(&engine.runtime)
-        .with_memory_pool(ticket.memory().pool())
-        .with_disk_manager_builder(ticket.spill().disk_manager())
-        .build_arc()?;
-    let context = TaskContext::from(state).with_runtime(runtime);
-    let config = context.session_config().clone().with_extension(ticket.scans());
-    Ok(context.with_session_config(config))
+/// Without a state of its own it has no functions: only tables of `information_schema` look functions up.
+fn task_context(
+    engine: &Engine,
+    ticket: &Ticket,
+    planned: &Planned,
+    own_state: Option<&SessionState>,
+) -> Result<TaskContext> {
+    let runtime = Arc::new(RuntimeEnv {
+        memory_pool: ticket.memory().pool(),
+        disk_manager: Arc::new(ticket.spill().disk_manager().build()?),
+        ..RuntimeEnv::clone(&engine.runtime)
+    });
+    let state = own_state.unwrap_or_else(|| planned.snapshot.template());
+    let config = state.config().clone().with_extension(ticket.scans());
+    if own_state.is_some() {
+        return Ok(TaskContext::from(state).with_runtime(runtime).with_session_config(config));
+    }
+    Ok(TaskContext::new(
+        None,
+        state.session_id().to_owned(),
+        config,
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        runtime,
+    ))
 }
 
 /// Runs an update to its end and returns the rows affected.

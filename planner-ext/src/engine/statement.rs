@@ -3,6 +3,7 @@
 //! A plan is bound to the table versions it was made with. It is used again only while these are still the current
 //! ones; otherwise the statement is planned anew, so that every execution sees all earlier commits.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Int64Array, RecordBatch};
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 use terrace_sql::command::Action;
 use terrace_sql::{Command, StatementKind, parse};
 
-use super::analysis::{has_order, result_schema};
+use super::analysis::{ResultColumns, has_order};
 use super::catalog::Snapshot;
 use super::change::ChangeTarget;
 use super::execute::{Execute, Outline, Planning};
@@ -31,6 +32,16 @@ use super::transaction::Transaction;
 use super::{planning, query, rights, rows_affected_schema, run};
 use crate::error::{Error, ErrorKind, Result};
 
+/// How the caller of a query wants texts and bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Texts {
+    /// As views.
+    #[default]
+    Views,
+    /// As plain arrays, where the rows come from a scan as they are; it makes no views then. Else as views.
+    PlainFromScans,
+}
+
 /// A statement ready to run.
 pub struct Prepared {
     session: Arc<Session>,
@@ -39,6 +50,8 @@ pub struct Prepared {
     sql: Arc<str>,
     command: Arc<Command>,
     dataset_schema: SchemaRef,
+    /// Whether these are the columns for all values of the parameters, and those of each plan so far.
+    has_fixed_columns: AtomicBool,
     parameters: SchemaRef,
     is_ordered: bool,
     /// The latest plan with the session's number of changes of options that it was made with; `None` for statements without a
@@ -59,16 +72,31 @@ pub(super) struct Planned {
     pub(super) target: Option<ChangeTarget>,
     /// The optimized plan, once there is one; `None` for a plan that is optimized for each execution.
     optimized: Option<Arc<OnceLock<Arc<LogicalPlan>>>>,
+    /// Whether it reads tables of the store and nothing else, and calls immutable functions only.
+    is_repeatable: bool,
+    /// How the caller of this execution wants texts.
+    pub(super) texts: Texts,
 }
 
 impl Planned {
     pub(super) fn new(snapshot: Arc<Snapshot>, plan: LogicalPlan, target: Option<ChangeTarget>) -> Self {
-        Self { snapshot, plan, target, optimized: None }
+        Self { snapshot, plan, target, optimized: None, is_repeatable: false, texts: Texts::Views }
     }
 
-    /// Lets executions share the optimized plan, which must be the same for all of them.
+    /// Lets executions share the optimized plan of a [repeatable](super::plan_cache::is_repeatable) query, and the session state of
+    /// the snapshot: they look no names up and ask for no time.
     pub(super) fn with_shared_optimization(self) -> Self {
-        Self { optimized: Some(Arc::default()), ..self }
+        Self { optimized: Some(Arc::default()), is_repeatable: true, ..self }
+    }
+
+    /// The same plan for a caller who wants texts so.
+    pub(super) fn with_texts(self, texts: Texts) -> Self {
+        Self { texts, ..self }
+    }
+
+    /// Whether executions share the session state of the snapshot.
+    pub(super) fn shares_state(&self) -> bool {
+        self.is_repeatable
     }
 
     /// Binds row `row` of `parameters`.
@@ -93,8 +121,8 @@ impl Planned {
     }
 
     /// Columns of its result.
-    pub(super) fn result_schema(&self) -> Result<SchemaRef> {
-        result_schema(self.snapshot.template(), &self.plan)
+    pub(super) fn result_columns(&self) -> Result<ResultColumns> {
+        ResultColumns::new(self.snapshot.template(), &self.plan)
     }
 }
 
@@ -103,6 +131,7 @@ impl Planned {
 pub(super) struct CachedQuery {
     command: Arc<Command>,
     dataset_schema: SchemaRef,
+    has_fixed_columns: bool,
     parameters: SchemaRef,
     planned: Planned,
 }
@@ -223,10 +252,10 @@ impl Prepared {
         outline: Outline,
     ) -> Result<Self> {
         let nothing = || Arc::new(Schema::empty());
-        let dataset_schema = match &outline {
-            Outline::Plan(planned) if command.returns_rows => planned.result_schema()?,
-            Outline::Rows(rows) => rows.schema(),
-            Outline::Plan(_) | Outline::Count => nothing(),
+        let ResultColumns { schema: dataset_schema, are_fixed: has_fixed_columns } = match &outline {
+            Outline::Plan(planned) if command.returns_rows => planned.result_columns()?,
+            Outline::Rows(rows) => ResultColumns::fixed(rows.schema()),
+            Outline::Plan(_) | Outline::Count => ResultColumns::fixed(nothing()),
         };
         let planned = outline.plan();
         let is_ordered = planned.as_ref().is_some_and(|planned| has_order(&planned.plan));
@@ -241,6 +270,7 @@ impl Prepared {
             sql,
             command,
             dataset_schema,
+            has_fixed_columns: has_fixed_columns.into(),
             parameters,
             is_ordered,
             planned,
@@ -250,7 +280,7 @@ impl Prepared {
     }
 
     fn from_cache(session: Arc<Session>, sql: Arc<str>, settings: u64, query: CachedQuery) -> Self {
-        let CachedQuery { command, dataset_schema, parameters, planned } = query;
+        let CachedQuery { command, dataset_schema, has_fixed_columns, parameters, planned } = query;
         let touched = Arc::<Touched>::default();
         if session.engine().audit().records(is_change(command.kind)) {
             touched.note_named(&command, &session.default_schema());
@@ -262,6 +292,7 @@ impl Prepared {
             sql,
             command,
             dataset_schema,
+            has_fixed_columns: has_fixed_columns.into(),
             parameters,
             is_ordered: has_order(&planned.plan),
             planned: Mutex::new(Some((settings, planned))),
@@ -298,6 +329,7 @@ impl Prepared {
             sql: Arc::clone(&self.sql),
             command: Arc::clone(&self.command),
             dataset_schema: self.dataset_schema(),
+            has_fixed_columns: self.has_fixed_columns().into(),
             parameters: self.parameter_schema(),
             is_ordered: self.is_ordered,
             planned: Mutex::default(),
@@ -312,8 +344,13 @@ impl Prepared {
         if planned.optimized.is_none() || planning::may_take_long(&self.sql, Some(&planned.plan)) {
             return None;
         }
-        let (dataset_schema, parameters) = (self.dataset_schema(), self.parameter_schema());
-        Some(CachedQuery { command: Arc::clone(&self.command), dataset_schema, parameters, planned })
+        Some(CachedQuery {
+            command: Arc::clone(&self.command),
+            dataset_schema: self.dataset_schema(),
+            has_fixed_columns: self.has_fixed_columns(),
+            parameters: self.parameter_schema(),
+            planned,
+        })
     }
 
     /// Columns of the result; empty for an update.
@@ -331,6 +368,11 @@ impl Prepared {
         if !self.command.returns_rows || self.parameters.fields().is_empty() {
             return Ok(self.dataset_schema());
         }
+        // In this order: a plan with other columns comes after the note of them.
+        if self.has_current_plan()? && self.has_fixed_columns() {
+            self.check_parameters(Some(parameters))?;
+            return Ok(self.dataset_schema());
+        }
         let prepared = Arc::clone(self);
         let parameters = parameters.clone();
         let work = async move {
@@ -338,10 +380,35 @@ impl Prepared {
             let _cancel_guard = interrupt.guard();
             let planned = prepared.current_plan(prepared.transaction()?.as_ref(), &interrupt).await?;
             let planned = planned.ok_or_else(|| Error::new(ErrorKind::Internal, "a query has no plan"))?;
-            prepared.bind(planned, Some(&parameters))?.result_schema()
+            Ok(prepared.bind(planned, Some(&parameters))?.result_columns()?.schema)
         };
         let engine = self.session.engine();
         run_on(&engine.options.planning, work).await
+    }
+
+    fn has_fixed_columns(&self) -> bool {
+        self.has_fixed_columns.load(Ordering::Acquire)
+    }
+
+    /// Notes whether a query with parameters has other columns in a new plan than before.
+    fn note_columns(&self, planned: &Planned) -> Result<()> {
+        let may_change = self.command.returns_rows && !self.parameters.fields().is_empty() && self.has_fixed_columns();
+        if may_change && planned.result_columns()?.schema != self.dataset_schema {
+            self.has_fixed_columns.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Whether an execution that starts now would use the plan that is there.
+    fn has_current_plan(&self) -> Result<bool> {
+        if self.pinned.is_some() || self.transaction()?.is_some() {
+            return Ok(false);
+        }
+        let planned = self.planned.lock();
+        let is_current = |(settings, planned): &(u64, Planned)| {
+            *settings == self.session.settings() && planned.snapshot.is_current()
+        };
+        Ok(planned.as_ref().is_some_and(is_current))
     }
 
     /// True for statements that return a count instead of rows.
@@ -392,12 +459,21 @@ impl Prepared {
     /// Starts the statement with at most one row of parameters and returns its rows. An update runs to its end and
     /// returns one row with the column `rows_affected`.
     pub async fn query(self: &Arc<Self>, parameters: Option<RecordBatch>) -> Result<RunningQuery> {
+        self.query_with_texts(parameters, Texts::Views).await
+    }
+
+    /// [`Self::query`], with texts as the caller wants them.
+    pub async fn query_with_texts(
+        self: &Arc<Self>,
+        parameters: Option<RecordBatch>,
+        texts: Texts,
+    ) -> Result<RunningQuery> {
         if parameters.as_ref().is_some_and(|p| p.num_rows() > 1) {
             return Err(Error::invalid("a query takes one row of parameters"));
         }
         let ticket = self.start().await?;
         if self.command.returns_rows {
-            return query::start(Arc::clone(self), ticket, parameters).await;
+            return query::start(Arc::clone(self), ticket, query::Request { parameters, texts }).await;
         }
         let id = ticket.id().to_owned();
         let count = run::update(Arc::clone(self), ticket, parameters).await?;
@@ -450,6 +526,7 @@ impl Prepared {
         }
         let fresh = self.plan_anew(None, interrupt).await?;
         if let Outline::Plan(fresh) = &fresh {
+            self.note_columns(fresh)?;
             *self.planned.lock() = Some((settings, fresh.as_ref().clone()));
         }
         Ok(fresh)
@@ -501,7 +578,7 @@ impl Prepared {
     fn check_columns(&self, planned: &Planned) -> Result<()> {
         if self.command.returns_rows
             && self.parameters.fields().is_empty()
-            && !same_columns(planned.result_schema()?.as_ref(), &self.dataset_schema)
+            && !same_columns(planned.result_columns()?.schema.as_ref(), &self.dataset_schema)
         {
             return Err(Error::new(
                 ErrorKind::FailedPrecondition,

@@ -23,7 +23,7 @@ static ALLOWED: [(&str, &[&str]); 21] = [
     ("tier-store", &["model", "storage", "placement"]),
     ("error", &["model"]),
     ("sql", &["model", "error"]),
-    ("scan", &["error", "tier-store"]),
+    ("scan", &["error", "tier-store", "ipc"]),
     ("views", &["error", "tier-store", "sql", "scan"]),
     ("planner-ext", &["access", "heap", "error", "tier-store", "sql", "scan", "views", "ipc"]),
     ("server", &["features", "access", "tier-store", "heap", "planner-ext", "flight", "ipc"]),

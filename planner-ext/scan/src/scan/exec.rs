@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics, internal_err};
@@ -40,6 +40,7 @@ use super::hot::HotScan;
 use super::keys::JoinKeys;
 use super::metrics::{ScanMetrics, WaitTimer, shown_metrics};
 use super::observer::{ScanCounts, ScanObserver};
+use super::plain_texts::plain_schema;
 use super::pruning::{DynamicPruner, Verdict, judge_chunks};
 use super::queue::{ScanQueue, ScanSpec};
 use super::residency::Residency;
@@ -90,6 +91,8 @@ pub struct ScanConfig {
     pub ordering: Option<LexOrdering>,
     /// Output partitions.
     pub partitions: usize,
+    /// Whether texts and bytes are emitted as plain arrays instead of views.
+    plain_texts: bool,
     /// The level of the scan in its plan; none before the plan is complete, and where the scan has no filters and reads whole
     /// columns.
     pub level: Level,
@@ -124,6 +127,7 @@ impl ScanConfig {
             order,
             ordering,
             partitions: 1,
+            plain_texts: false,
             level: Level::NONE,
         };
         config.add_filters(filters);
@@ -216,8 +220,14 @@ impl ScanConfig {
         self.items().take_while(is_needed).collect()
     }
 
+    /// The schema of the output, with views.
+    fn scanned_schema(&self) -> Result<Schema> {
+        Ok(self.source.schema().project(&self.projection)?)
+    }
+
     fn output_schema(&self) -> Result<SchemaRef> {
-        Ok(Arc::new(self.source.schema().project(&self.projection)?))
+        let scanned = self.scanned_schema()?;
+        Ok(Arc::new(if self.plain_texts { plain_schema(&scanned) } else { scanned }))
     }
 
     /// An expression over the output, rewritten to the table's schema.
@@ -237,7 +247,10 @@ impl ScanConfig {
             Some(ordering) => EquivalenceProperties::new_with_orderings(Arc::clone(schema), [ordering.clone()]),
             None => EquivalenceProperties::new(Arc::clone(schema)),
         };
-        equivalence.add_constants(self.filters.iter().filter_map(|f| self.constant(f)))?;
+        // Whoever takes plain texts asks for no constants, which are views.
+        if !self.plain_texts {
+            equivalence.add_constants(self.filters.iter().filter_map(|f| self.constant(f)))?;
+        }
         let partitioning = Partitioning::UnknownPartitioning(self.partitions);
         Ok(PlanProperties::new(equivalence, partitioning, EmissionType::Incremental, Boundedness::Bounded)
             .with_scheduling_type(SchedulingType::Cooperative))
@@ -334,6 +347,16 @@ impl TierScanExec {
         }
     }
 
+    /// Like this scan, but with texts and bytes as plain arrays instead of views: for one that is the whole plan of rows which leave
+    /// the server so.
+    ///
+    /// # Errors
+    /// Those of Arrow's schemas.
+    pub fn with_plain_texts(&self) -> Result<Self> {
+        let plain = Self::try_new(ScanConfig { plain_texts: true, ..self.config.clone() })?;
+        Ok(Self { statistics: self.statistics.clone(), ..plain })
+    }
+
     /// Like this scan, but for other columns of a source with the same rows.
     pub(super) fn narrowed(&self, source: Arc<ScanSource>, projection: Vec<usize>) -> Result<Self> {
         Self::try_new(ScanConfig { source, projection, ..self.config.clone() })
@@ -400,7 +423,8 @@ impl TierScanExec {
             level: config.source.begin_reads(config.level, &columns),
             asked_bytes: AtomicU64::new(0),
             columns,
-            schema: Arc::clone(&self.schema),
+            schema: if config.plain_texts { Arc::new(config.scanned_schema()?) } else { Arc::clone(&self.schema) },
+            plain_schema: config.plain_texts.then(|| Arc::clone(&self.schema)),
             conjuncts: bound.into(),
             slice_rows,
             fetch: config.fetch,

@@ -135,6 +135,7 @@ impl FetchExec {
             columns: self.columns.clone(),
             output: (0..self.columns.len()).collect(),
             schema: self.schema(),
+            plain_schema: None,
             conjuncts: Vec::new().into(),
             slice_rows: super::SLICE_ROWS,
             fetch: None,

@@ -21,6 +21,7 @@
 //! - `open`: a chunk whose columns are loaded, given out in slices
 //! - `outcome`: what the scan of a chunk has read, as plain data
 //! - `pages`: the pages of a chunk that a predicate can match, by bounds learned from earlier reads
+//! - `plain_texts`: texts and bytes as plain arrays, for rows that leave the server
 //! - `probe_values`: the single values that a predicate asks a column for
 //! - `pruning`: the chunks that a predicate can match, by their bounds and membership filters
 //! - `pushdown`: DataFusion's push-down of filters, corrected where names of columns are not unique
@@ -58,6 +59,7 @@ mod observer;
 mod open;
 mod outcome;
 mod pages;
+mod plain_texts;
 mod probe_values;
 mod pruning;
 mod pushdown;

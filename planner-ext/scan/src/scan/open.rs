@@ -24,6 +24,7 @@ use super::late::SelectedRows;
 use super::metrics::ScanMetrics;
 use super::outcome::{LoadedColumn, PendingOutcome, ReadPlace, RowProgress, ScanOutcome};
 use super::pages::{self, Overlap, Pages};
+use super::plain_texts::plain_array;
 use super::queue::ScanSpec;
 
 /// Columns of one item, ready to be sliced.
@@ -241,6 +242,15 @@ impl OpenChunk {
         let column = self.values(slot).ok_or_else(gone)?;
         let start = if column.rows() < self.rows() { 0 } else { range.start };
         column.slice(start, range.len()).map_err(store_error)
+    }
+
+    /// Like [`OpenChunk::slice`], but texts and bytes as plain arrays.
+    pub(super) fn plain_slice(&self, slot: usize, range: &Range<usize>) -> Result<ArrayRef> {
+        let stored = self.values(slot).filter(|column| column.rows() == self.rows());
+        match stored.and_then(|column| column.texts_of_keys(range.start, range.len())) {
+            Some(texts) => Ok(texts),
+            None => plain_array(&self.slice(slot, range)?),
+        }
     }
 
     /// Like [`OpenChunk::slice`], but only rows that are selected have to be right.

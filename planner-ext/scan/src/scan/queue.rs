@@ -54,8 +54,10 @@ pub(super) struct ScanSpec {
     pub columns: Vec<usize>,
     /// Positions in `columns` of the output's columns.
     pub output: Vec<usize>,
-    /// Output schema.
+    /// Output schema; with views also where plain arrays are emitted.
     pub schema: SchemaRef,
+    /// Output schema where texts and bytes are emitted as plain arrays.
+    pub plain_schema: Option<SchemaRef>,
     /// Filters over `columns`.
     pub conjuncts: Arc<[Conjunct]>,
     /// Rows of a slice and of an output batch.

@@ -20,6 +20,7 @@ use terrace_tier_store::tier::codec::Dictionary;
 use super::filter::{Columns, DynamicFilterUse, Selection, SliceFilter};
 use super::metrics::WaitTimer;
 use super::open::OpenChunk;
+use super::plain_texts::{plain_array, plain_batch};
 use super::queue::{ScanQueue, Work};
 use crate::pause;
 
@@ -73,7 +74,7 @@ impl ScanStream {
             self.queue.scans.check()?;
             ready!(self.poll_pause(cx));
             if let Some(batch) = self.coalescer.as_mut().and_then(BatchCoalescer::next_completed_batch) {
-                return Poll::Ready(Some(Ok(batch)));
+                return Poll::Ready(Some(self.as_wanted(batch)));
             }
             if self.done {
                 return Poll::Ready(self.flush().transpose());
@@ -143,17 +144,21 @@ impl ScanStream {
         if spec.output.is_empty() {
             let rows = survivors.min(self.remaining);
             self.collected(survivors);
-            return self.batch(Vec::new(), rows).map(Some);
+            return new_batch(&self.queue.spec.schema, Vec::new(), rows).map(Some);
         }
-        let columns = spec.output.iter().map(|slot| slices.selected(*slot, &selection, survivors));
+        let is_whole = matches!(selection, Selection::All) && self.coalescer.is_none();
+        let plain_schema = spec.plain_schema.as_ref().filter(|_| is_whole);
+        let columns = spec.output.iter().map(|slot| match plain_schema {
+            Some(_) => slices.plain(*slot),
+            None => slices.selected(*slot, &selection, survivors),
+        });
         let columns = columns.collect::<Result<_>>()?;
-        let mut batch = self.batch(columns, range.len())?;
-        let all_pass = matches!(selection, Selection::All);
+        let mut batch = new_batch(plain_schema.unwrap_or(&spec.schema), columns, range.len())?;
         if survivors > self.remaining {
             batch = batch.slice(0, selection.length_with(self.remaining));
         }
         self.collected(survivors);
-        if all_pass && self.coalescer.is_none() {
+        if is_whole {
             return Ok(Some(batch));
         }
         let size = self.queue.spec.slice_rows;
@@ -172,9 +177,12 @@ impl ScanStream {
         Ok(None)
     }
 
-    fn batch(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.queue.spec.schema), columns, &options)?)
+    /// A batch that was coalesced, in plain arrays where these are wanted.
+    fn as_wanted(&self, batch: RecordBatch) -> Result<RecordBatch> {
+        match &self.queue.spec.plain_schema {
+            Some(schema) => plain_batch(&batch, schema),
+            None => Ok(batch),
+        }
     }
 
     /// Accounts for rows that are emitted and stops reading when there are enough.
@@ -210,8 +218,13 @@ impl ScanStream {
         self.stop();
         let Some(mut coalescer) = self.coalescer.take() else { return Ok(None) };
         coalescer.finish_buffered_batch()?;
-        Ok(coalescer.next_completed_batch())
+        coalescer.next_completed_batch().map(|batch| self.as_wanted(batch)).transpose()
     }
+}
+
+fn new_batch(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
 /// When one in so many rows of a slice is selected, or fewer, the others are left out where that saves work.
@@ -237,6 +250,15 @@ impl Slices<'_> {
                 self.chunk.slice_selected(slot, self.range, mask.values())
             }
             _ => self.values(slot),
+        }
+    }
+
+    /// The values of a column as plain arrays.
+    fn plain(&mut self, slot: usize) -> Result<ArrayRef> {
+        self.touch(slot);
+        match self.known.get(slot) {
+            Some(Some(known)) => plain_array(known),
+            _ => self.chunk.plain_slice(slot, self.range),
         }
     }
 
@@ -311,7 +333,8 @@ impl Stream for ScanStream {
 
 impl RecordBatchStream for ScanStream {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.queue.spec.schema)
+        let spec = &self.queue.spec;
+        Arc::clone(spec.plain_schema.as_ref().unwrap_or(&spec.schema))
     }
 }
 

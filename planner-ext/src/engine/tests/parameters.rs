@@ -202,3 +202,34 @@ async fn what_is_stored_fits_or_is_refused() {
     let error = server.append("w", rows, None).await.unwrap_err();
     assert!(error.message().contains("'t'") && error.message().contains("000001"), "{error}");
 }
+
+#[tokio::test]
+async fn announced_columns_follow_the_table() {
+    let server = with_numbers().await;
+    for sql in ["SELECT * FROM w WHERE i = ?", "SELECT * FROM w WHERE i IN (SELECT i FROM w WHERE i < ?)"] {
+        let prepared = server.session.prepare(sql).await.unwrap();
+        let columns = prepared.dataset_schema().fields().len();
+        for added in 0..3 {
+            for value in [1, 2] {
+                let announced = prepared.bound_schema(&row(vec![int(value)])).await.unwrap();
+                let running = prepared.query(Some(row(vec![int(value)]))).await.unwrap();
+                let counts = [&announced, &running.schema].map(|schema| schema.fields().len());
+                assert_eq!(counts, [columns + added; 2], "{sql}");
+            }
+            server.run(&format!("ALTER TABLE w ADD COLUMN n{columns}_{added} INT")).await.unwrap();
+        }
+        let error = prepared.bound_schema(&row(vec![int(1), int(2)])).await.unwrap_err();
+        assert!(error.message().contains("takes 1 parameters"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_column_that_depends_on_a_parameter_has_its_type() {
+    let server = with_numbers().await;
+    let prepared = server.session.prepare("SELECT i, i * ? AS p FROM w WHERE i < ?").await.unwrap();
+    for (value, expected) in [(float(0.5), DataType::Float64), (int(7), DataType::Int64)] {
+        let parameters = row(vec![value, int(3)]);
+        let announced = prepared.bound_schema(&parameters).await.unwrap();
+        assert_eq!(announced.field(1).data_type(), &expected);
+    }
+}

@@ -175,3 +175,37 @@ async fn a_query_has_the_order_of_its_own_order_by() {
         }
     }
 }
+
+#[tokio::test]
+async fn plain_texts_come_from_scans_and_are_the_same() {
+    let server = Server::new();
+    let text = "CASE WHEN value % 10 > 0 THEN 'text ' || value % 9 END";
+    server
+        .run(&format!("CREATE TABLE t AS SELECT value AS k, {text} AS s FROM generate_series(1, 5000)"))
+        .await
+        .unwrap();
+    server.run("INSERT INTO t VALUES (0, NULL), (-1, 'a text that is in no chunk yet')").await.unwrap();
+    for (sql, is_scan) in [
+        ("SELECT k, s FROM t", true),
+        ("SELECT s, k FROM t WHERE k % 2 = 0", true),
+        ("SELECT k, s || '!' AS s FROM t", false),
+        ("SELECT s, count(*) FROM t GROUP BY s", false),
+        ("SELECT k, s FROM t ORDER BY k LIMIT 7", false),
+    ] {
+        let prepared = server.session.prepare(sql).await.unwrap();
+        let rows = async |texts: Texts| {
+            let running = prepared.query_with_texts(None, texts).await.unwrap();
+            let has_views = running.schema.fields().iter().any(|field| *field.data_type() == DataType::Utf8View);
+            let batches: Vec<RecordBatch> = running.stream.try_collect().await.unwrap();
+            assert!(batches.iter().all(|batch| batch.schema().fields() == running.schema.fields()), "{sql}");
+            let mut rows = row_texts(&batches);
+            rows.sort_unstable();
+            (rows, has_views)
+        };
+        let (views, _) = rows(Texts::Views).await;
+        let (plain, has_views) = rows(Texts::PlainFromScans).await;
+        assert_eq!(plain, views, "{sql}");
+        // What one execution wants changes no other.
+        assert!(!is_scan || !has_views && rows(Texts::Views).await.1, "{sql}");
+    }
+}

@@ -5,6 +5,7 @@
 //! - `heat`: access counters and expected reads
 //! - `levels`: levels of operators
 //! - `oracle`: random tables and queries
+//! - `plain_texts`: texts as plain arrays
 //! - `shares`: what a statement reads ahead while another one reads
 //! - `statistics`: statistics for the planner
 #![allow(clippy::disallowed_methods, reason = "tests wait for real threads")]
@@ -15,6 +16,7 @@ mod filters;
 mod heat;
 mod levels;
 mod oracle;
+mod plain_texts;
 mod shares;
 mod statistics;
 

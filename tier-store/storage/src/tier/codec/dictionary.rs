@@ -3,7 +3,7 @@
 //!
 //! In the file it is a dictionary column of Arrow (keys of one or two bytes, values Utf8), which any Arrow tool reads. The
 //! catalog holds the values too, beside the column's home, so that a read fetches the keys alone. A scan replaces keys by
-//! values slice by slice: it writes one view of 16 bytes per key and copies no text.
+//! values slice by slice: it writes one view of 16 bytes per key and copies no text; or, for rows that leave as plain texts, the texts themselves.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, DictionaryArray, PrimitiveArray, StringArray, StringViewArray,
 };
-use arrow::buffer::ScalarBuffer;
+use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{ArrowDictionaryKeyType, ArrowNativeType, DataType, UInt8Type, UInt16Type};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use terrace_model::Result;
@@ -27,6 +27,8 @@ const MOST_BYTES: usize = 16 << 10;
 const MOST_SHARE: f64 = 0.5;
 /// Texts up to this length are stored inside a view.
 const MOST_INLINE: u32 = 12;
+/// Keys for each text of a table of short texts, at least.
+const KEYS_PER_TEXT: usize = 8;
 /// Slots of the cache from the view of a short value to its key.
 const CACHE_SLOTS: usize = 1024;
 
@@ -103,6 +105,64 @@ impl Dictionary {
         }
     }
 
+    /// The values of the keys as plain texts, empty under nulls; `None` when `keys` is of no key type, or the texts are too many for
+    /// an array.
+    pub(super) fn texts_of_keys(&self, keys: &ArrayRef) -> Option<ArrayRef> {
+        match keys.data_type() {
+            DataType::UInt8 => self.copy(keys.as_primitive::<UInt8Type>()),
+            DataType::UInt16 => self.copy(keys.as_primitive::<UInt16Type>()),
+            _ => None,
+        }
+    }
+
+    fn copy<K: ArrowPrimitiveType>(&self, keys: &PrimitiveArray<K>) -> Option<ArrayRef> {
+        let longest = self.0.views().iter().map(|view| *view as u32 as usize).max().unwrap_or(0);
+        // Short texts are copied from a table, as many bytes each, where that is small beside the keys.
+        let has_table = self.count() * KEYS_PER_TEXT <= keys.len();
+        let texts = match longest {
+            0..=16 if has_table => self.short_texts::<16, K>(keys, longest),
+            17..=32 if has_table => self.short_texts::<32, K>(keys, longest),
+            _ => self.long_texts(keys),
+        }?;
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(texts.offsets));
+        let bytes = Buffer::from_vec(texts.bytes);
+        // SAFETY: the texts are whole ones of the dictionary, and each offset lies between two of them.
+        Some(Arc::new(unsafe { StringArray::new_unchecked(offsets, bytes, keys.nulls().cloned()) }))
+    }
+
+    /// The texts of the keys, none of which has more than `longest` bytes, which are at most `N`.
+    fn short_texts<const N: usize, K: ArrowPrimitiveType>(
+        &self,
+        keys: &PrimitiveArray<K>,
+        longest: usize,
+    ) -> Option<PlainTexts> {
+        let table: Vec<ShortText<N>> = self.0.iter().map(|text| ShortText::new(text.unwrap_or_default())).collect();
+        // What is too much of the last one has room as well.
+        let mut texts = PlainTexts::with_room(keys.len(), keys.len().checked_mul(longest)?.checked_add(N)?)?;
+        for position in positions(keys) {
+            if let Some(text) = position.and_then(|position| table.get(position)) {
+                let end = texts.bytes.len() + text.length;
+                texts.bytes.extend_from_slice(&text.bytes);
+                texts.bytes.truncate(end);
+            }
+            texts.end_text();
+        }
+        Some(texts)
+    }
+
+    fn long_texts<K: ArrowPrimitiveType>(&self, keys: &PrimitiveArray<K>) -> Option<PlainTexts> {
+        let views = self.0.views();
+        let length = |position: usize| views.get(position).map_or(0, |view| *view as u32 as usize);
+        let mut texts = PlainTexts::with_room(keys.len(), positions(keys).flatten().map(length).sum())?;
+        for position in positions(keys) {
+            if let Some(position) = position.filter(|position| *position < self.count()) {
+                texts.bytes.extend_from_slice(self.0.value(position).as_bytes());
+            }
+            texts.end_text();
+        }
+        Some(texts)
+    }
+
     fn gather<K: ArrowPrimitiveType>(&self, keys: &PrimitiveArray<K>) -> ArrayRef {
         let values = self.0.views();
         // Under nulls a key may be anything.
@@ -113,6 +173,49 @@ impl Dictionary {
         // SAFETY: each view is one of the dictionary's, with its buffers, or the empty text.
         Arc::new(unsafe { StringViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) })
     }
+}
+
+/// Texts, one behind the other.
+struct PlainTexts {
+    /// 0, and where each ends.
+    offsets: Vec<i32>,
+    bytes: Vec<u8>,
+}
+
+impl PlainTexts {
+    /// None yet, with room for so many; `None` where an array cannot have so many bytes.
+    fn with_room(texts: usize, bytes: usize) -> Option<Self> {
+        i32::try_from(bytes).ok()?;
+        let mut offsets = Vec::with_capacity(texts + 1);
+        offsets.push(0);
+        Some(Self { offsets, bytes: Vec::with_capacity(bytes) })
+    }
+
+    /// Ends a text, all of whose bytes were appended.
+    fn end_text(&mut self) {
+        self.offsets.push(self.bytes.len() as i32);
+    }
+}
+
+/// A text of up to `N` bytes.
+struct ShortText<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> ShortText<N> {
+    fn new(text: &str) -> Self {
+        let mut bytes = [0; N];
+        bytes.iter_mut().zip(text.as_bytes()).for_each(|(to, from)| *to = *from);
+        Self { bytes, length: text.len().min(N) }
+    }
+}
+
+/// The position of the value of each key; `None` for a null.
+fn positions<K: ArrowPrimitiveType>(keys: &PrimitiveArray<K>) -> impl Iterator<Item = Option<usize>> {
+    let nulls = keys.nulls().filter(|nulls| nulls.null_count() > 0);
+    let is_valid = move |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row));
+    keys.values().iter().enumerate().map(move |(row, key)| is_valid(row).then(|| key.as_usize()))
 }
 
 impl FromIterator<String> for Dictionary {
@@ -271,6 +374,8 @@ fn parse_dictionary(data: &arrow_ipc::RecordBatch<'_>, body: &[u8]) -> Option<Di
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use arrow::array::{UInt8Array, UInt16Array};
+    use arrow::compute::cast;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
@@ -310,11 +415,47 @@ mod tests {
             values.check_keys(&keys).unwrap();
             assert_eq!(values.most_row_bytes(), if long { 36 } else { 16 });
             assert_eq!(&values.values_of_keys(&keys).unwrap(), &column, "round {round}");
+            let plain = cast(&column, &DataType::Utf8).unwrap();
+            assert_eq!(&values.texts_of_keys(&keys).unwrap(), &plain, "round {round}");
             let json = serde_json::to_string(&values).unwrap();
             assert_eq!(serde_json::from_str::<Dictionary>(&json).unwrap(), values);
             let fewer: Dictionary = (1..values.count()).map(|n| n.to_string()).collect();
             assert!(fewer.check_keys(&keys).is_err(), "a key too many");
         }
         assert!(narrow > 50 && wide > 50 && not > 10, "{narrow}, {wide}, {not}");
+    }
+
+    #[test]
+    fn texts_of_any_length_are_copied_for_keys_of_any_kind() {
+        let text = |bytes: usize| {
+            bytes.checked_sub(2).map_or_else(|| "x".repeat(bytes), |rest| format!("ä{}", "x".repeat(rest)))
+        };
+        for longest in [0, 1, 12, 13, 16, 17, 32, 33, 70] {
+            let dictionary: Dictionary = (0..=longest).map(text).collect();
+            let count = dictionary.count() as u16;
+            let few = UInt16Array::from_iter_values((0..3).map(|row| row % count));
+            let many = UInt16Array::from_iter_values((0..5000).map(|row| (row * 7) % count));
+            // Under a null is a key that has no text.
+            let with_nulls = (0..3000).map(|row| (row % 5 > 0).then_some((row % count) as u8));
+            let nulls = with_nulls.clone().map(|key| key.is_some()).collect::<Vec<_>>().into();
+            let keys = with_nulls.map(|key| key.unwrap_or(u8::MAX)).collect::<Vec<_>>().into();
+            let with_nulls = UInt8Array::new(keys, Some(nulls));
+            let keys: [ArrayRef; 5] = [
+                Arc::new(few),
+                Arc::new(many.slice(17, 4000)),
+                Arc::new(with_nulls.slice(3, 2000)),
+                Arc::new(with_nulls),
+                Arc::new(many.slice(0, 0)),
+            ];
+            for keys in keys {
+                let views = dictionary.values_of_keys(&keys).unwrap();
+                let texts = dictionary.texts_of_keys(&keys).unwrap();
+                texts.to_data().validate_full().unwrap();
+                assert_eq!(&texts, &cast(&views, &DataType::Utf8).unwrap(), "{longest} bytes");
+            }
+        }
+        let dictionary: Dictionary = ["a".to_owned()].into_iter().collect();
+        let numbers: ArrayRef = Arc::new(arrow::array::Int32Array::from(vec![0]));
+        assert!(dictionary.texts_of_keys(&numbers).is_none());
     }
 }

@@ -216,6 +216,13 @@ impl StoredColumn {
         }
     }
 
+    /// Rows `offset .. offset + len` of a column that is stored as keys, as plain texts; `None` for other columns, and where they are too
+    /// many bytes for an array.
+    pub fn texts_of_keys(&self, offset: usize, len: usize) -> Option<ArrayRef> {
+        let (dictionary, keys) = self.keys(offset, len)?;
+        dictionary.texts_of_keys(&keys)
+    }
+
     /// Rows `offset .. offset + len` as they are stored, perhaps in a narrower type than declared. `None` for a column that
     /// is stored as keys.
     pub fn stored_values(&self, offset: usize, len: usize) -> Option<ArrayRef> {
