@@ -14,10 +14,9 @@ use std::{collections::VecDeque, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayData, ArrayRef, AsArray},
-    compute::{CastOptions, cast_with_options},
     datatypes::{ArrowNativeType, DataType, SchemaRef},
     error::ArrowError,
-    record_batch::{RecordBatch, RecordBatchOptions},
+    record_batch::RecordBatch,
 };
 use arrow_flight::{FlightData, SchemaAsIpc};
 use arrow_ipc::{
@@ -34,8 +33,8 @@ use crate::{
     error,
     frames::IpcMessage,
     metrics::Observation,
+    plain::convert,
     results::{LARGE_BYTES, LargeMessages},
-    schema::same_on_the_wire,
     ticket::RunningGuard,
 };
 
@@ -168,39 +167,6 @@ fn same_types(batch: &RecordBatch, wire: &SchemaRef) -> bool {
         && batch.columns().iter().zip(wire.fields()).all(|(column, field)| column.data_type() == field.data_type())
 }
 
-/// Converts the batch to the columns of `wire`. Columns of the right type are shared; the encoding of others changes,
-/// but never their values.
-fn convert(batch: &RecordBatch, wire: &SchemaRef) -> Result<RecordBatch, ArrowError> {
-    if batch.num_columns() != wire.fields().len() {
-        return Err(ArrowError::SchemaError(format!(
-            "the result has {} columns, but its schema has {}",
-            batch.num_columns(),
-            wire.fields().len()
-        )));
-    }
-    let options = CastOptions { safe: false, ..CastOptions::default() };
-    let columns = batch
-        .columns()
-        .iter()
-        .zip(wire.fields())
-        .map(|(column, field)| match column.data_type() {
-            same if same == field.data_type() => Ok(column.clone()),
-            other if same_on_the_wire(field.data_type(), other) => match (other, field.data_type()) {
-                (DataType::Utf8View, DataType::Utf8) => flat_texts(column.as_string_view()),
-                (DataType::BinaryView, DataType::Binary) => flat_bytes(column.as_binary_view()),
-                (_, wanted) => cast_with_options(column, wanted, &options),
-            },
-            other => Err(ArrowError::SchemaError(format!(
-                "column '{}' has {other}, {} was announced",
-                field.name(),
-                field.data_type()
-            ))),
-        })
-        .collect::<Result<Vec<ArrayRef>, _>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(wire.clone(), columns, &options)
-}
-
 /// Splits a batch into parts that fit into one message each; most batches fit whole.
 pub(crate) fn parts(batch: RecordBatch, target_bytes: usize) -> Result<Vec<RecordBatch>, ArrowError> {
     if batch.columns().iter().map(|column| column.get_buffer_memory_size()).sum::<usize>() <= target_bytes {
@@ -280,8 +246,8 @@ fn view_bytes(data: &ArrayData) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use arrow::{
-        array::{Float64Array, Int64Array, ListArray, StringArray, StringViewArray},
-        datatypes::{Int64Type, Schema},
+        array::{Int64Array, ListArray, StringArray, StringViewArray},
+        datatypes::Int64Type,
     };
 
     use super::*;
@@ -327,20 +293,5 @@ mod tests {
 
         let kept = compact_views(&batch.slice(10, 2)).unwrap();
         assert!(kept.column(0).as_string_view().data_buffers().iter().map(|b| b.len()).sum::<usize>() < 200);
-    }
-
-    #[test]
-    fn a_null_in_a_column_announced_without_is_an_error() {
-        let batch = RecordBatch::try_from_iter([("a", Arc::new(Int64Array::from(vec![None])) as ArrayRef)]).unwrap();
-        let wire = Arc::new(Schema::new(vec![arrow::datatypes::Field::new("a", DataType::Int64, false)]));
-        assert!(convert(&batch, &wire).is_err());
-    }
-
-    #[test]
-    fn values_are_never_cast_to_another_type() {
-        let batch = RecordBatch::try_from_iter([("a", Arc::new(Float64Array::from(vec![2.5])) as ArrayRef)]).unwrap();
-        let wire = Arc::new(Schema::new(vec![arrow::datatypes::Field::new("a", DataType::Int64, true)]));
-        let error = convert(&batch, &wire).unwrap_err().to_string();
-        assert!(error.contains("Float64") && error.contains("Int64"), "{error}");
     }
 }

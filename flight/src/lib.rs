@@ -30,6 +30,7 @@
 //! - [`metadata`]: catalogs, schemas, tables, keys
 //! - [`metrics`]: counters per operation
 //! - [`options`]: options of the service
+//! - [`plain`]: rows with the columns in which they are sent
 //! - [`prepared`]: prepared statements
 //! - [`proto`]: messages that `arrow-flight` lacks
 //! - [`put`]: streams from a client: ingest, parameters, updates
@@ -68,6 +69,7 @@ mod logins;
 mod metadata;
 mod metrics;
 mod options;
+mod plain;
 mod prepared;
 mod proto;
 mod put;
@@ -97,5 +99,7 @@ pub use error::Error;
 pub use logins::{Logins, TooManyLogins, client_network};
 pub use metrics::{FlightMetrics, Operation, OperationSnapshot};
 pub use options::FlightOptions;
+pub use plain::{plain_rows, plain_schema};
 pub use sender::upload;
 pub use server::FlightServer;
+pub use stall::end_unread_rows;

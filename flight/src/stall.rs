@@ -20,30 +20,54 @@ use tonic::Status;
 
 use crate::{endpoints::SharedRows, metrics::FlightMetrics};
 
-type Messages<T> = BoxStream<'static, Result<T, Status>>;
+type Messages<T, E> = BoxStream<'static, Result<T, E>>;
 
 /// Ends `messages` when no further one is asked for within `timeout`, nor rows of `endpoints`, of which they are a part.
 pub(crate) fn end_unread<T: Send + 'static>(
-    messages: Messages<T>,
+    messages: Messages<T, Status>,
     timeout: Duration,
     metrics: Arc<FlightMetrics>,
     endpoints: Option<Arc<SharedRows>>,
-) -> Messages<T> {
-    let open = State::Open { messages, idle_since: Some(Instant::now()) };
-    let shared = Arc::new(Shared { timeout, endpoints, state: Mutex::new(open) });
-    let watcher = tokio::spawn(watch(Arc::downgrade(&shared), metrics)).abort_handle();
-    Reader { shared, watcher }.boxed()
+) -> Messages<T, Status> {
+    Limit::<Status> { timeout, endpoints, error: Status::deadline_exceeded }.watch(messages, metrics)
 }
 
-struct Shared<T> {
+/// Ends the answer to a client of another protocol when no further part of it is asked for within `timeout`. `error`
+/// makes the last item of a sentence that says so.
+pub fn end_unread_rows<T: Send + 'static, E: Send + 'static>(
+    parts: BoxStream<'static, Result<T, E>>,
+    timeout: Duration,
+    metrics: Arc<FlightMetrics>,
+    error: fn(String) -> E,
+) -> BoxStream<'static, Result<T, E>> {
+    Limit { timeout, endpoints: None, error }.watch(parts, metrics)
+}
+
+/// How long a result may be unread.
+struct Limit<E> {
     timeout: Duration,
     endpoints: Option<Arc<SharedRows>>,
-    state: Mutex<State<T>>,
+    /// Makes the error of a client that read nothing for so long.
+    error: fn(String) -> E,
 }
 
-enum State<T> {
+impl<E: Send + 'static> Limit<E> {
+    fn watch<T: Send + 'static>(self, messages: Messages<T, E>, metrics: Arc<FlightMetrics>) -> Messages<T, E> {
+        let open = State::Open { messages, idle_since: Some(Instant::now()) };
+        let shared = Arc::new(Shared { limit: self, state: Mutex::new(open) });
+        let watcher = tokio::spawn(watch(Arc::downgrade(&shared), metrics)).abort_handle();
+        Reader { shared, watcher }.boxed()
+    }
+}
+
+struct Shared<T, E> {
+    limit: Limit<E>,
+    state: Mutex<State<T, E>>,
+}
+
+enum State<T, E> {
     Open {
-        messages: Messages<T>,
+        messages: Messages<T, E>,
         /// The time since which the client could take a message; `None` while the server owes it one.
         idle_since: Option<Instant>,
     },
@@ -53,26 +77,27 @@ enum State<T> {
 }
 
 /// What the watcher does next.
-enum Finding<T> {
+enum Finding<T, E> {
     /// Look again then.
     Wait(Instant),
     /// The client stalled; its messages are to be dropped.
-    Stalled(State<T>),
+    Stalled(State<T, E>),
     /// The result has ended.
     Ended,
 }
 
-impl<T> Shared<T> {
-    fn inspect(&self) -> Finding<T> {
+impl<T, E> Shared<T, E> {
+    fn inspect(&self) -> Finding<T, E> {
         let now = Instant::now();
+        let Limit { timeout, endpoints, .. } = &self.limit;
         // Where the lock is held, the transport asks for a message now.
-        let Some(mut state) = self.state.try_lock() else { return Finding::Wait(now + self.timeout) };
+        let Some(mut state) = self.state.try_lock() else { return Finding::Wait(now + *timeout) };
         let own = match &*state {
             State::Open { idle_since, .. } => idle_since.unwrap_or(now),
             State::Stalled | State::Ended => return Finding::Ended,
         };
-        let idle_since = self.endpoints.as_ref().map_or(own, |endpoints| own.max(endpoints.last_taken()));
-        let until = idle_since + self.timeout;
+        let idle_since = endpoints.as_ref().map_or(own, |endpoints| own.max(endpoints.last_taken()));
+        let until = idle_since + *timeout;
         if until > now {
             Finding::Wait(until)
         } else {
@@ -81,7 +106,7 @@ impl<T> Shared<T> {
     }
 }
 
-async fn watch<T: Send + 'static>(shared: Weak<Shared<T>>, metrics: Arc<FlightMetrics>) {
+async fn watch<T: Send + 'static, E: Send + 'static>(shared: Weak<Shared<T, E>>, metrics: Arc<FlightMetrics>) {
     loop {
         let finding = match shared.upgrade() {
             Some(shared) => shared.inspect(),
@@ -101,13 +126,13 @@ async fn watch<T: Send + 'static>(shared: Weak<Shared<T>>, metrics: Arc<FlightMe
 }
 
 /// The messages as the transport takes them.
-struct Reader<T> {
-    shared: Arc<Shared<T>>,
+struct Reader<T, E> {
+    shared: Arc<Shared<T, E>>,
     watcher: AbortHandle,
 }
 
-impl<T> Stream for Reader<T> {
-    type Item = Result<T, Status>;
+impl<T, E> Stream for Reader<T, E> {
+    type Item = Result<T, E>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut state = self.shared.state.lock();
@@ -123,25 +148,26 @@ impl<T> Stream for Reader<T> {
             }
             State::Stalled => {
                 *state = State::Ended;
-                Poll::Ready(Some(Err(stalled(self.shared.timeout))))
+                let Limit { timeout, error, .. } = &self.shared.limit;
+                Poll::Ready(Some(Err(error(stalled(*timeout)))))
             }
             State::Ended => Poll::Ready(None),
         }
     }
 }
 
-impl<T> Drop for Reader<T> {
+impl<T, E> Drop for Reader<T, E> {
     fn drop(&mut self) {
         self.watcher.abort();
     }
 }
 
-fn stalled(timeout: Duration) -> Status {
-    Status::deadline_exceeded(format!(
+fn stalled(timeout: Duration) -> String {
+    format!(
         "the client took no rows for {} (query.stall_timeout); the statement ended to free its memory and execution \
          slot",
         in_words(timeout)
-    ))
+    )
 }
 
 /// A duration as a person writes it: `5 min`, `90 s`, `250 ms`.
@@ -177,7 +203,7 @@ mod tests {
     }
 
     /// Endless messages, and whether they were dropped.
-    fn endless() -> (Messages<u64>, Arc<AtomicBool>) {
+    fn endless() -> (Messages<u64, Status>, Arc<AtomicBool>) {
         let dropped = Arc::new(AtomicBool::new(false));
         let guard = Guard(dropped.clone());
         let next = move |number| {
@@ -207,6 +233,23 @@ mod tests {
         assert!(error.message().contains("took no rows for 100 ms (query.stall_timeout)"), "{}", error.message());
         assert!(read.next().await.is_none());
         assert_eq!(metrics.stalled(), 1);
+    }
+
+    #[tokio::test]
+    async fn clients_of_other_protocols_learn_it_in_their_words() {
+        let (messages, dropped) = endless();
+        let parts = messages.map(|part| part.map_err(|status| status.message().to_owned())).boxed();
+        let mut read = end_unread_rows(parts, TIMEOUT, Arc::default(), |why| format!("ended: {why}"));
+        assert_eq!(read.next().await, Some(Ok(0)));
+        for _ in 0..500 {
+            if dropped.load(SeqCst) {
+                break;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        let error = read.next().await.unwrap().unwrap_err();
+        assert!(error.starts_with("ended: the client took no rows"), "{error}");
+        assert!(read.next().await.is_none());
     }
 
     #[tokio::test]

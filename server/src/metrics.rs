@@ -554,7 +554,7 @@ pub fn flight(out: &mut Exposition, metrics: &FlightMetrics) {
     out.gauge("terrace_flight_kept_bytes", help, metrics.kept_bytes() as f64);
     let help = "Bytes of requests that are being received, wait to be decoded, or hold rows that wait to be stored.";
     out.gauge("terrace_flight_received_bytes", help, metrics.received_bytes() as f64);
-    let help = "Statements that ended because their client did not read the rows.";
+    let help = "Statements that ended because their client did not read the rows, over HTTP too.";
     out.counter("terrace_flight_stalled_total", help, metrics.stalled() as f64);
     out.gauge("terrace_flight_sessions", "Open sessions.", metrics.sessions() as f64);
     out.gauge("terrace_flight_connections", "Open connections.", metrics.connections() as f64);

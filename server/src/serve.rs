@@ -108,6 +108,7 @@ impl Server {
         // Listeners and connections live on this runtime.
         let _inside = network.enter();
         let query_bytes = self.instance.plan.query_bytes;
+        let stall_timeout = Some(self.config.query.stall_timeout.0).filter(|timeout| !timeout.is_zero());
         let options = FlightOptions {
             users: Some(Arc::clone(self.engine().users())),
             audit: Arc::clone(self.engine().audit()),
@@ -117,7 +118,7 @@ impl Server {
             max_kept_bytes_per_session: (query_bytes / 16).max(16 << 20),
             max_kept_bytes_per_user: (query_bytes / 8).max(16 << 20),
             max_kept_bytes: (query_bytes / 4).max(32 << 20),
-            stall_timeout: Some(self.config.query.stall_timeout.0).filter(|timeout| !timeout.is_zero()),
+            stall_timeout,
             session_ttl: Some(self.config.query.idle_session_timeout.0).filter(|timeout| !timeout.is_zero()),
             ..FlightOptions::default()
         };
@@ -130,6 +131,7 @@ impl Server {
             started_unix_us: crate::unix_us(),
             prices_per_gb: self.config.tiers.prices_per_gb(),
             tls: self.tls.is_some(),
+            stall_timeout,
         };
         let Listeners { flight, http, health } = listeners;
         let named = [

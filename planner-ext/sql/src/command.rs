@@ -26,17 +26,19 @@ pub struct Command {
     pub kind: StatementKind,
     /// True when it returns rows, false when it returns a count.
     pub returns_rows: bool,
+    /// Names of its parameters by their number, from 1 on; none where they were not written as `$name`.
+    pub parameter_names: Vec<String>,
 }
 
 impl Command {
     /// A statement that returns rows.
     pub(crate) fn with_rows(kind: StatementKind, action: Action) -> Self {
-        Self { action, kind, returns_rows: true }
+        Self { action, kind, returns_rows: true, parameter_names: Vec::new() }
     }
 
     /// A statement that returns a count.
     pub(crate) fn with_count(kind: StatementKind, action: Action) -> Self {
-        Self { action, kind, returns_rows: false }
+        Self { action, kind, returns_rows: false, parameter_names: Vec::new() }
     }
 
     /// A statement that defines, alters or drops something.

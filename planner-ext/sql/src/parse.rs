@@ -1,10 +1,11 @@
 //! Parses SQL text to a command, with DataFusion's parser and parsers for the few statements that it lacks.
 //!
-//! `?` becomes `$1`, `$2`, ... before parsing. This module takes the clauses out of CREATE TABLE and CREATE VIEW that the
+//! `?` and `$name` become `$1`, `$2`, ... before parsing. This module takes the clauses out of CREATE TABLE and CREATE VIEW that the
 //! planner does not support, and recognises ALTER TABLE, COMMENT ON and COPY .. FROM. It also recognises DROP, which must
 //! work on a view that can no longer be planned. Unsupported statements are refused here with a reason.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement as SqlStatement;
@@ -52,7 +53,12 @@ pub fn parse(sql: &str) -> Result<Command> {
         // It repeats what it found.
         Cow::Owned(_) => Error::invalid("SQL syntax: a text or number has no end, or a sign is none of SQL's"),
     })?;
-    let tokens = number_parameters(tokens)?;
+    let Numbered { tokens, names } = number_parameters(tokens)?;
+    Ok(Command { parameter_names: names, ..parse_numbered(tokens, sql)? })
+}
+
+/// Parses a statement whose parameters have numbers.
+fn parse_numbered(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Command> {
     let first: Vec<&Token> = tokens.iter().map(|t| &t.token).filter(|t| !matches!(t, Token::Whitespace(_))).collect();
     if first.iter().all(|t| matches!(t, Token::SemiColon | Token::EOF)) {
         return Err(Error::invalid("the statement is empty"));
@@ -107,7 +113,7 @@ fn parse_tokens(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Command> {
 
 /// Parses a statement of DataFusion's grammar to its syntax tree.
 pub(crate) fn syntax_tree(sql: &str) -> Result<SqlStatement> {
-    one_statement(number_parameters(tokenize(sql)?)?)
+    one_statement(number_parameters(tokenize(sql)?)?.tokens)
 }
 
 /// Casts the left side of `$1 || $2` to text: the planner refuses an operator whose operands both have no type.
@@ -175,20 +181,43 @@ pub(crate) fn check_length(tokens: &[TokenWithSpan], most: usize) -> Result<()> 
     Ok(())
 }
 
-/// Turns `?` into `$1`, `$2`, ... in order of appearance.
-fn number_parameters(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
-    let numbered = tokens.iter().any(|t| matches!(&t.token, Token::Placeholder(name) if name.starts_with('$')));
-    let mut next = 0;
+/// Tokens whose parameters are `$1`, `$2`, ...
+struct Numbered {
+    tokens: Vec<TokenWithSpan>,
+    /// Names of the parameters by their number, from 1 on; none where they were not written as `$name`.
+    names: Vec<String>,
+}
+
+/// Turns `?` and `$name` into `$1`, `$2`, ... in order of their first appearance.
+fn number_parameters(mut tokens: Vec<TokenWithSpan>) -> Result<Numbered> {
+    let mut numbers: HashMap<String, usize> = HashMap::new();
+    let mut names = Vec::new();
+    let mut marks = 0;
+    let mut is_numbered = false;
     for token in &mut tokens {
-        if matches!(&token.token, Token::Placeholder(name) if name == "?") {
-            next += 1;
-            token.token = Token::Placeholder(format!("${next}"));
-        }
+        let Token::Placeholder(written) = &mut token.token else { continue };
+        let number = match written.strip_prefix('$') {
+            None if written.as_str() == "?" => {
+                marks += 1;
+                marks
+            }
+            Some(name) if name.starts_with(|first: char| first.is_alphabetic() || first == '_') => {
+                *numbers.entry(name.to_owned()).or_insert_with(|| {
+                    names.push(name.to_owned());
+                    names.len()
+                })
+            }
+            other => {
+                is_numbered |= other.is_some();
+                continue;
+            }
+        };
+        *written = format!("${number}");
     }
-    if numbered && next > 0 {
-        return Err(Error::invalid("a statement may use ? or $1, $2, ... for its parameters, not both"));
+    if [marks > 0, is_numbered, !names.is_empty()].into_iter().filter(|is_used| *is_used).count() > 1 {
+        return Err(Error::invalid("a statement may use ?, $1, $2, ... or $name for its parameters, not both"));
     }
-    Ok(tokens)
+    Ok(Numbered { tokens, names })
 }
 
 /// True for COPY whose FROM follows the table, not a query in parentheses.
@@ -529,6 +558,8 @@ mod tests {
             ("select 1; select 2", ErrorKind::InvalidArgument, "one statement"),
             ("selec 1", ErrorKind::InvalidArgument, "SQL syntax"),
             ("select ? + $1", ErrorKind::InvalidArgument, "not both"),
+            ("select $a + $1", ErrorKind::InvalidArgument, "not both"),
+            ("select ? + $a", ErrorKind::InvalidArgument, "not both"),
             ("update t set a = 1 returning a", ErrorKind::Unimplemented, "RETURNING"),
             ("delete from t returning *", ErrorKind::Unimplemented, "RETURNING"),
             ("delete from a, b", ErrorKind::Unimplemented, "several tables"),
@@ -555,5 +586,15 @@ mod tests {
         assert_eq!(copy.table, NameParts { schema: Some("s".into()), name: "T".into() });
         assert_eq!(copy.columns, ["a", "B"]);
         assert_eq!(copy.options, [("format".into(), "csv".into()), ("header".into(), "false".into())]);
+    }
+
+    #[test]
+    fn parameters_with_names_have_numbers_in_order_of_appearance() {
+        let names = |sql: &str| parse(sql).unwrap().parameter_names;
+        assert_eq!(names("select $b, $a, $b, '$c'"), ["b", "a"]);
+        assert_eq!(names("insert into t values ($_x, $Zürich)"), ["_x", "Zürich"]);
+        assert_eq!(names("select ?, ?"), [] as [&str; 0]);
+        let tree = |sql: &str| syntax_tree(sql).unwrap();
+        assert_eq!(tree("select $b, $a, $b"), tree("select $1, $2, $1"));
     }
 }

@@ -175,7 +175,7 @@ pub use registry::{
 };
 pub use rule::RuleOrder;
 pub use session::{OptionKind, Session};
-pub use statement::{Prepared, RunningQuery, Texts};
+pub use statement::{Prepared, RunningQuery, SessionPart, Texts};
 pub use terrace_scan::hot_views::{MiningCounters, MiningMode, MiningOptions, RunCounters, ViewTally};
 pub use terrace_sql::rule::{RowsOrder, ScopeOrder};
 pub use terrace_sql::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, SYSTEM_SCHEMA, StatementKind};

@@ -126,6 +126,17 @@ impl Planned {
     }
 }
 
+/// What a statement may change in its session. The change is gone when the session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionPart {
+    /// Its transaction: BEGIN, COMMIT, ROLLBACK, savepoints.
+    Transaction,
+    /// Its prepared statements: PREPARE, DEALLOCATE.
+    NamedStatements,
+    /// Its options: SET, RESET.
+    Options,
+}
+
 /// A query of the plan cache.
 #[derive(Clone)]
 pub(super) struct CachedQuery {
@@ -259,7 +270,9 @@ impl Prepared {
         };
         let planned = outline.plan();
         let is_ordered = planned.as_ref().is_some_and(|planned| has_order(&planned.plan));
-        let parameters = planned.as_ref().map_or_else(|| Ok(nothing()), |planned| parameter_schema(&planned.plan))?;
+        let names = &command.parameter_names;
+        let parameters =
+            planned.as_ref().map_or_else(|| Ok(nothing()), |planned| parameter_schema(&planned.plan, names))?;
         // A plan on a transaction's snapshot is not cached, or the statement would pin the snapshot beyond its end.
         let planned = planned.filter(|planned| !planned.snapshot.in_transaction()).map(|planned| (settings, planned));
         let (command, planned) = (Arc::new(command), Mutex::new(planned));
@@ -358,7 +371,7 @@ impl Prepared {
         Arc::clone(&self.dataset_schema)
     }
 
-    /// One field per parameter, `$1`, `$2`, ...; type Null where any type will do.
+    /// One field per parameter: `$1`, `$2`, ..., or `$name` in order of first appearance; type Null where any type will do.
     pub fn parameter_schema(&self) -> SchemaRef {
         Arc::clone(&self.parameters)
     }
@@ -424,6 +437,16 @@ impl Prepared {
     /// Kind of the statement.
     pub fn kind(&self) -> StatementKind {
         self.command.kind
+    }
+
+    /// The part of its session that it changes, where it changes nothing else; `None` for all other statements.
+    pub fn session_part(&self) -> Option<SessionPart> {
+        match &self.command.action {
+            Action::Transaction(_) => Some(SessionPart::Transaction),
+            Action::Prepare(_) => Some(SessionPart::NamedStatements),
+            Action::Plan(_) if self.kind() == StatementKind::Setting => Some(SessionPart::Options),
+            _ => None,
+        }
     }
 
     /// Its text.
@@ -611,13 +634,13 @@ impl Prepared {
     }
 }
 
-/// Parameters in order of their number, with the types the planner inferred.
-fn parameter_schema(plan: &LogicalPlan) -> Result<SchemaRef> {
+/// Parameters in order of their number, with the types the planner inferred, and with the names of those that have some.
+fn parameter_schema(plan: &LogicalPlan, names: &[String]) -> Result<SchemaRef> {
     let mut numbered = Vec::new();
     for (name, field) in plan.get_parameter_fields()? {
         let number = name.strip_prefix('$').and_then(|n| n.parse::<usize>().ok()).filter(|n| *n > 0);
         let Some(number) = number else {
-            return Err(Error::invalid(format!("parameter {name} has no number; write $1, $2, ... or ?")));
+            return Err(Error::invalid(format!("parameter {name} has no number; write $1, $2, ..., ? or $name")));
         };
         numbered.push((number, field));
     }
@@ -628,7 +651,8 @@ fn parameter_schema(plan: &LogicalPlan) -> Result<SchemaRef> {
     }
     let field = |(number, field): (usize, Option<Arc<Field>>)| {
         let data_type = field.map_or(DataType::Null, |f| f.data_type().clone());
-        Field::new(format!("${number}"), data_type, true)
+        let name = names.get(number - 1).map_or_else(|| format!("${number}"), |name| format!("${name}"));
+        Field::new(name, data_type, true)
     };
     Ok(Arc::new(Schema::new(numbered.into_iter().map(field).collect::<Vec<_>>())))
 }

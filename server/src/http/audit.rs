@@ -95,8 +95,9 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         let is_refused = self.status == Some(StatusCode::FORBIDDEN);
-        // An explanation has a body, and changes nothing.
-        let is_change = !guard::is_reading(&self.method) && !self.path.ends_with("/explain-placement");
+        // An explanation has a body, and changes nothing; a statement is recorded by the engine.
+        let is_elsewhere = self.path.ends_with("/explain-placement") || self.path == guard::STATEMENTS;
+        let is_change = !guard::is_reading(&self.method) && !is_elsewhere;
         if !self.trail.records(is_change || is_refused) {
             return;
         }
@@ -135,6 +136,7 @@ mod tests {
             ("GET", "/api/v1/tables", Some(403)),
             ("GET", "/api/v1/moves", None),
             ("POST", "/api/v1/explain-placement", Some(200)),
+            ("POST", "/api/v1/sql", Some(200)),
             ("PUT", "/api/v1/placement", Some(200)),
             ("DELETE", "/api/v1/queries/q1", Some(409)),
             ("POST", "/api/v1/epochs", None),

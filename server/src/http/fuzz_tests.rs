@@ -34,10 +34,14 @@ use crate::network::NetworkFigures;
 /// Bytes of the longest answer.
 const MOST_ANSWER_BYTES: usize = 16 << 20;
 
-/// Errors of the server that are right answers: a statement that is not supported, a statement that has to wait, a pool or
-/// budget larger than the memory.
-const SERVER_ERRORS: [StatusCode; 3] =
-    [StatusCode::NOT_IMPLEMENTED, StatusCode::SERVICE_UNAVAILABLE, StatusCode::INSUFFICIENT_STORAGE];
+/// Errors of the server that are right answers: a statement that is not supported, that has to wait or whose time is over, a
+/// pool or budget larger than the memory.
+const SERVER_ERRORS: [StatusCode; 4] = [
+    StatusCode::NOT_IMPLEMENTED,
+    StatusCode::SERVICE_UNAVAILABLE,
+    StatusCode::GATEWAY_TIMEOUT,
+    StatusCode::INSUFFICIENT_STORAGE,
+];
 
 /// Requests that measure devices, which takes seconds.
 const MEASURING: [&str; 2] = ["/api/v1/calibration", "/api/v1/tiers"];
@@ -159,6 +163,7 @@ impl Fixture {
             started_unix_us: 0,
             tls: false,
             prices_per_gb: Vec::new(),
+            stall_timeout: None,
         };
         let network = NetworkFigures { listeners: Vec::new(), tls: None, logins: Arc::default(), issuer: None };
         let flight = Arc::new(FlightMetrics::default());
@@ -224,6 +229,10 @@ fn examples(copy: &Path) -> Vec<Vec<u8>> {
         api("POST /api/v1/tables/t/bring-back", "{\"tier\": \"dram\", \"columns\": [\"a\", \"s\"]}"),
         api("POST /api/v1/tables/t/explain-placement", "{\"columns\": [\"a\"]}"),
         api("POST /api/v1/explain-placement", "{\"sql\": \"SELECT s, sum(a) FROM t WHERE a > 3 GROUP BY s\"}"),
+        api(
+            "POST /api/v1/sql",
+            "{\"sql\": \"SELECT s, a FROM t WHERE a < $most\", \"parameters\": {\"most\": 5}, \"max_rows\": 3}",
+        ),
         api("POST /api/v1/epochs", "{\"dry_run\": true}"),
         api("POST /api/v1/check", "{\"quick\": true, \"repair\": false}"),
         api("POST /api/v1/backup", &backup),

@@ -5,7 +5,8 @@
 //! - A server on loopback answers only to loopback names in `Host`, so a page that rebinds its DNS name reads nothing.
 //! - Wrong passwords are answered ever later: see [`terrace_flight::Logins`].
 //! - A state change needs an `Origin` equal to `Host` when a browser sends one, and `POST` and `PUT` need
-//!   `Content-Type: application/json`, which no HTML form can send. A token that is READ ONLY changes nothing.
+//!   `Content-Type: application/json`, which no HTML form can send. A token that is READ ONLY changes nothing; the engine asks
+//!   for each statement of [`STATEMENTS`].
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -21,6 +22,9 @@ use terrace_flight::{BearerError, Logins, Peer, TooManyLogins, check_bearer};
 use super::audit::{self, Call, Callers};
 use super::problem::{Problem, Result};
 use super::state::{AppState, ServerInfo};
+
+/// The path where statements run. Each asks for its rights, and is recorded, by itself.
+pub(super) const STATEMENTS: &str = "/api/v1/sql";
 
 /// Paths that need no credentials.
 pub(super) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
@@ -47,7 +51,7 @@ pub async fn guard(State(state): State<Arc<AppState>>, mut request: Request, nex
     }
     let call = Call::begin(&request, &peer, &caller, &state.engine);
     let is_allowed =
-        check_read_only(request.method(), &caller).and_then(|()| check_change(request.method(), request.headers()));
+        check_read_only(&request, &caller).and_then(|()| check_change(request.method(), request.headers()));
     let answered = match is_allowed {
         Ok(()) => {
             let authority = state.users().authority(&caller);
@@ -67,8 +71,8 @@ pub async fn guard(State(state): State<Arc<AppState>>, mut request: Request, nex
 }
 
 /// Refuses a change by the bearer of a token that is for reading only.
-fn check_read_only(method: &Method, caller: &Principal) -> Result<()> {
-    if caller.is_read_only && !is_reading(method) {
+fn check_read_only(request: &Request, caller: &Principal) -> Result<()> {
+    if caller.is_read_only && !is_reading(request.method()) && request.uri().path() != STATEMENTS {
         let detail = "the token of this request is READ ONLY: it may read, and change nothing";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
@@ -188,6 +192,7 @@ mod tests {
             started_unix_us: 0,
             prices_per_gb: Vec::new(),
             tls: false,
+            stall_timeout: None,
         }
     }
 

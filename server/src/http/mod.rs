@@ -2,7 +2,7 @@
 //!
 //! Everything is read from the same engine and store that SQL and Flight use. Reads are `GET`; whatever changes state
 //! is `POST`, `PUT` or `DELETE`, needs JSON, and passes [`guard`]. Calls that may block (store, catalog, walks over all
-//! segments) run on the blocking pool, so the network threads stay free.
+//! segments) run on the blocking pool, so the network threads stay free. Statements run on the engine's own threads.
 //!
 //! ```text
 //!   /                     cockpit, one page            /api/v1/...        admin API (JSON, problem+json)
@@ -33,6 +33,7 @@
 //! - [`rights`]: what each route needs
 //! - [`routes`]: the list of routes
 //! - [`service`]: serves connections, within limits of time and size
+//! - [`sql`]: runs statements
 //! - [`state`]: state that handlers share
 //! - [`tables`]: tables and segments
 //! - [`tiers`]: tiers and budgets
@@ -60,6 +61,7 @@ mod queries;
 mod rights;
 mod routes;
 mod service;
+mod sql;
 mod state;
 mod tables;
 mod tiers;

@@ -17,9 +17,10 @@ const PROBLEM: &str = "Problem";
     info(
         title = "Terrace admin API",
         version = "1",
-        description = "Tiers, tables, placement and statements of one Terrace server. Rows are read and written through Arrow \
-                       Flight SQL, not here. Lists are paged by `limit` and `offset`. Errors are `application/problem+json`. \
-                       Requests that change state are never GET; POST and PUT need `Content-Type: application/json`.",
+        description = "Tiers, tables, placement and statements of one Terrace server. `/api/v1/sql` runs single statements; \
+                       programs that send many use Arrow Flight SQL. Lists are paged by `limit` and `offset`. Errors are \
+                       `application/problem+json`. Requests that change state are never GET; POST and PUT need \
+                       `Content-Type: application/json`.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     servers((url = "/")),

@@ -71,6 +71,16 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, format!("{kind} '{name}' does not exist"))
     }
 
+    /// The problem as an object of JSON.
+    pub(super) fn body(&self) -> ProblemBody {
+        ProblemBody {
+            kind: "about:blank",
+            title: self.status.canonical_reason().unwrap_or("Error"),
+            status: self.status.as_u16(),
+            detail: self.detail.clone(),
+        }
+    }
+
     /// 401 with a challenge that makes browsers and curl ask for a password.
     pub fn unauthorized() -> Self {
         let detail = "wrong or missing credentials; send user and password as HTTP Basic, or a token as Bearer";
@@ -80,14 +90,8 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = ProblemBody {
-            kind: "about:blank",
-            title: self.status.canonical_reason().unwrap_or("Error"),
-            status: self.status.as_u16(),
-            detail: self.detail,
-        };
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-        let mut response = (self.status, kind, Json(body)).into_response();
+        let mut response = (self.status, kind, Json(self.body())).into_response();
         if self.challenge {
             let challenge = header::HeaderValue::from_static("Basic realm=\"terrace\", charset=\"UTF-8\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
@@ -115,7 +119,11 @@ impl From<EngineError> for Problem {
         let status = match error.kind() {
             ErrorKind::NotFound => StatusCode::NOT_FOUND,
             ErrorKind::AlreadyExists | ErrorKind::Aborted | ErrorKind::FailedPrecondition => StatusCode::CONFLICT,
+            // Somebody else did it.
+            ErrorKind::Cancelled => StatusCode::CONFLICT,
+            ErrorKind::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
             ErrorKind::InvalidArgument => StatusCode::BAD_REQUEST,
+            ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
             ErrorKind::PermissionDenied => StatusCode::FORBIDDEN,
             // A full queue is no full disk.
             ErrorKind::ResourceExhausted if error.retry_after().is_some() => StatusCode::SERVICE_UNAVAILABLE,
@@ -176,5 +184,14 @@ mod tests {
         assert_eq!(answer(wrong), (StatusCode::BAD_REQUEST, None));
         let unavailable = EngineError::new(ErrorKind::Unavailable, "the disk does not work");
         assert_eq!(answer(unavailable), (StatusCode::SERVICE_UNAVAILABLE, None));
+    }
+
+    #[test]
+    fn statements_that_were_ended_are_no_defects_of_the_server() {
+        let ended = |kind| answer(EngineError::new(kind, "it ended")).0;
+        assert_eq!(ended(ErrorKind::Cancelled), StatusCode::CONFLICT);
+        assert_eq!(ended(ErrorKind::DeadlineExceeded), StatusCode::GATEWAY_TIMEOUT);
+        assert_eq!(ended(ErrorKind::Unauthenticated), StatusCode::UNAUTHORIZED);
+        assert_eq!(ended(ErrorKind::DataLoss), StatusCode::INTERNAL_SERVER_ERROR);
     }
 }

@@ -46,6 +46,11 @@ impl RouteRights {
         Self { changes: Need::Right(right), deletes: Need::Right(right), ..self }
     }
 
+    /// POST and PUT need a login; what they run asks for rights.
+    pub(super) const fn logins_change(self) -> Self {
+        Self { changes: Need::Login, ..self }
+    }
+
     /// DELETE needs a login; its handler asks for rights.
     pub(super) const fn logins_delete(self) -> Self {
         Self { deletes: Need::Login, ..self }
@@ -127,7 +132,7 @@ mod tests {
     use super::*;
 
     /// What each request needs. A route without a line here fails the test.
-    const MATRIX: [&str; 44] = [
+    const MATRIX: [&str; 45] = [
         "DELETE /api/v1/queries/{id} login",
         "DELETE /api/v1/tables/{name}/placement-rules TIERING",
         "DELETE /api/v1/tables/{name}/placement-rules/{rule} TIERING",
@@ -163,6 +168,7 @@ mod tests {
         "POST /api/v1/epochs/cancel TIERING",
         "POST /api/v1/explain-placement MONITOR",
         "POST /api/v1/placement/roll-back TIERING",
+        "POST /api/v1/sql login",
         "POST /api/v1/tables/{name}/bring-back TIERING",
         "POST /api/v1/tables/{name}/explain-placement MONITOR",
         "POST /api/v1/tables/{name}/placement-rules TIERING",

@@ -8,6 +8,7 @@ use axum::routing::get;
 use axum::{Router, middleware};
 use terrace_access::Right;
 use utoipa::OpenApi;
+use utoipa_axum::router::UtoipaMethodRouter;
 use utoipa_axum::routes;
 
 use super::problem::Problem;
@@ -15,11 +16,13 @@ use super::rights::{MONITOR, Need, RouteRights, Routes};
 use super::state::AppState;
 use super::{
     advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, io, maintenance, metrics, moves,
-    openapi, orders, placement, queries, tables, tiers,
+    openapi, orders, placement, queries, sql, tables, tiers,
 };
 
 /// Bytes of the largest request body that is read.
 const BODY_LIMIT_BYTES: usize = 64 << 10;
+/// The same for a statement with its parameters.
+const STATEMENT_LIMIT_BYTES: usize = 1 << 20;
 
 /// Every route of the server, with its document and what it needs.
 pub(super) fn documented() -> Routes {
@@ -63,6 +66,13 @@ pub(super) fn documented() -> Routes {
         .with(MONITOR, routes!(maintenance::usage))
         .with(MONITOR, routes!(queries::list))
         .with(MONITOR.logins_delete(), routes!(queries::one, queries::cancel))
+        .with(login.logins_change(), with_bodies(STATEMENT_LIMIT_BYTES, routes!(sql::run)))
+}
+
+/// The same routes, which read bodies of up to `limit_bytes`.
+fn with_bodies(limit_bytes: usize, routes: UtoipaMethodRouter<Arc<AppState>>) -> UtoipaMethodRouter<Arc<AppState>> {
+    let (schemas, paths, handlers) = routes;
+    (schemas, paths, handlers.layer(DefaultBodyLimit::max(limit_bytes)))
 }
 
 /// The whole HTTP service.

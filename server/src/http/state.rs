@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use terrace_access::Users;
 use terrace_flight::FlightMetrics;
@@ -30,6 +31,8 @@ pub struct ServerInfo {
     pub tls: bool,
     /// Price of 10^9 bytes of the tiers that have one, by name.
     pub prices_per_gb: Vec<(String, f64)>,
+    /// How long a client may leave the rows of a statement unread; `None`: no limit.
+    pub stall_timeout: Option<Duration>,
 }
 
 /// The state that all handlers share.

@@ -233,3 +233,32 @@ async fn a_column_that_depends_on_a_parameter_has_its_type() {
         assert_eq!(announced.field(1).data_type(), &expected);
     }
 }
+
+#[tokio::test]
+async fn parameters_may_have_names() {
+    let server = with_numbers().await;
+    let sql = "SELECT i FROM w WHERE i >= $least AND i < $most AND i >= $least ORDER BY i";
+    let prepared = server.session.prepare(sql).await.unwrap();
+    let names: Vec<String> = prepared.parameter_schema().fields().iter().map(|field| field.name().clone()).collect();
+    assert_eq!(names, ["$least", "$most"]);
+    assert_eq!(server.bound(sql, vec![int(2), int(3)]).await.unwrap(), "2");
+    assert_eq!(server.change("UPDATE w SET i = $new WHERE i = $old", vec![int(9), int(1)]).await.unwrap(), 1);
+    assert_eq!(server.rows("SELECT i FROM w WHERE i > 5").await, ["9"]);
+}
+
+#[tokio::test]
+async fn statements_say_what_they_change_in_their_session() {
+    let server = with_numbers().await;
+    for (sql, part) in [
+        ("BEGIN", Some(SessionPart::Transaction)),
+        ("ROLLBACK", Some(SessionPart::Transaction)),
+        ("PREPARE p AS SELECT 1", Some(SessionPart::NamedStatements)),
+        ("SET datafusion.execution.batch_size = 100", Some(SessionPart::Options)),
+        ("RESET datafusion.execution.batch_size", Some(SessionPart::Options)),
+        ("CANCEL QUERY 'q1'", None),
+        ("SELECT 1", None),
+        ("DELETE FROM w", None),
+    ] {
+        assert_eq!(server.session.prepare(sql).await.unwrap().session_part(), part, "{sql}");
+    }
+}
