@@ -172,9 +172,7 @@ pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
 pub use parquet_files::check_parquet;
 pub use plan_cache::PlanCacheCounts;
-pub use registry::{
-    Counters, DURATION_BUCKETS_US, MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState, StopOrder,
-};
+pub use registry::{Counters, MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState, StopOrder};
 pub use rule::RuleOrder;
 pub use session::{OptionKind, Session};
 pub use statement::{Prepared, RunningQuery};

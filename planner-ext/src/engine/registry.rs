@@ -3,6 +3,7 @@
 //! The task that executes a statement holds a [`Ticket`]. It ends the statement's record explicitly with an outcome, or
 //! as cancelled when it is dropped, which happens when a client disconnects.
 //!
+//! - `counters`: counts of ended statements
 //! - `record`: what is known of a statement, running or ended
 //! - `stopping`: stops statements to free memory, and when rights change
 //! - `touched`: the objects of a statement, and its event in the audit trail
@@ -27,75 +28,16 @@ use super::spill::{SpillSpace, StatementSpill};
 use super::workload::Group;
 use crate::error::{Error, ErrorKind, Result};
 
+mod counters;
 mod record;
 mod stopping;
 mod touched;
 
+pub use counters::Counters;
 pub use record::{MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState};
 use stopping::Ending;
 pub use stopping::StopOrder;
 pub(super) use touched::{Reading, Touched, is_change};
-
-/// Upper bounds of the duration histogram, in microseconds; one more bucket holds the rest.
-pub const DURATION_BUCKETS_US: [u64; 10] =
-    [1_000, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000, 10_000_000, 60_000_000];
-
-/// Monotonic counters since the engine started.
-#[derive(Debug, Default)]
-pub struct Counters {
-    ended: [[AtomicU64; Outcome::ALL.len()]; StatementKind::ALL.len()],
-    durations: [AtomicU64; DURATION_BUCKETS_US.len() + 1],
-    duration_sum_us: AtomicU64,
-    rejected: AtomicU64,
-    rows: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Counters {
-    /// Statements of `kind` that ended with `outcome`.
-    pub fn ended(&self, kind: StatementKind, outcome: Outcome) -> u64 {
-        let counts = self.ended.get(kind as usize).and_then(|k| k.get(outcome as usize));
-        counts.map_or(0, |c| c.load(Ordering::Relaxed))
-    }
-
-    /// Ended statements by duration: one count per bucket of [`DURATION_BUCKETS_US`], then the longer ones.
-    pub fn durations(&self) -> Vec<u64> {
-        self.durations.iter().map(|c| c.load(Ordering::Relaxed)).collect()
-    }
-
-    /// Sum of the durations of ended statements, in microseconds.
-    pub fn duration_sum_us(&self) -> u64 {
-        self.duration_sum_us.load(Ordering::Relaxed)
-    }
-
-    /// Statements refused: the queue full, the wait too long, or the server stopping.
-    pub fn rejected(&self) -> u64 {
-        self.rejected.load(Ordering::Relaxed)
-    }
-
-    /// Rows returned or stored by ended statements.
-    pub fn rows(&self) -> u64 {
-        self.rows.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of these rows in memory.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    fn count(&self, record: &StatementRecord, outcome: Outcome) {
-        if let Some(c) = self.ended.get(record.kind as usize).and_then(|k| k.get(outcome as usize)) {
-            c.fetch_add(1, Ordering::Relaxed);
-        }
-        let bucket = DURATION_BUCKETS_US.partition_point(|bound| *bound < record.elapsed_us);
-        if let Some(c) = self.durations.get(bucket) {
-            c.fetch_add(1, Ordering::Relaxed);
-        }
-        self.duration_sum_us.fetch_add(record.elapsed_us, Ordering::Relaxed);
-        self.rows.fetch_add(record.rows, Ordering::Relaxed);
-        self.bytes.fetch_add(record.bytes, Ordering::Relaxed);
-    }
-}
 
 /// A statement that has not ended.
 #[derive(Debug)]
@@ -326,7 +268,7 @@ impl Registry {
         // Checked under the lock: after `refuse_new` no statement is added.
         let mut running = self.running.lock();
         if self.refuses_new.load(Ordering::SeqCst) {
-            self.counters.rejected.fetch_add(1, Ordering::Relaxed);
+            self.counters.count_rejected();
             let stopping = Error::new(ErrorKind::Unavailable, "the server is stopping; connect again later");
             return Err(stopping.with_retry_after(RESTART));
         }
@@ -522,7 +464,17 @@ impl Ticket {
 
     /// Counts a refusal by admission.
     pub(super) fn count_rejected(&self) {
-        self.registry.counters.rejected.fetch_add(1, Ordering::Relaxed);
+        self.registry.counters.count_rejected();
+    }
+
+    /// The time, in microseconds, for [`Self::count_queue_wait`].
+    pub(super) fn now_us(&self) -> u64 {
+        self.registry.clock.now_us()
+    }
+
+    /// Counts the wait for an execution slot that began at this time.
+    pub(super) fn count_queue_wait(&self, since_us: u64) {
+        self.registry.counters.count_queue_wait(self.now_us().saturating_sub(since_us));
     }
 
     /// Removes the statement without a record in the history: it was planned, and did not execute.
@@ -550,51 +502,6 @@ impl Drop for Ticket {
         if !self.ended {
             let gone = Error::new(ErrorKind::Cancelled, "the client went away");
             self.registry.end(&self.statement, Outcome::Cancelled, Some(&gone));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_hold_every_kind_and_outcome() {
-        let counters = Counters::default();
-        let mut record = StatementRecord {
-            id: String::new(),
-            session: String::new(),
-            user: String::new(),
-            origin: Origin::default(),
-            workload_group: String::new(),
-            sql: String::new(),
-            kind: StatementKind::Query,
-            state: StatementState::Done,
-            started_unix_us: 0,
-            elapsed_us: 1,
-            rows: 0,
-            bytes: 0,
-            queued_us: 0,
-            stalled_us: 0,
-            busy_us: 0,
-            restarts: 0,
-            demand_bytes: 0,
-            spilled_bytes: 0,
-            cold_bytes: 0,
-            read_wait_us: 0,
-            read_waits: ReadWaits::default(),
-            write_wait_us: 0,
-            memory: MemoryUse::default(),
-            error: None,
-            scans: Arc::default(),
-            hides_figures: false,
-        };
-        for kind in StatementKind::ALL {
-            for outcome in Outcome::ALL {
-                record.kind = kind;
-                counters.count(&record, outcome);
-                assert_eq!(counters.ended(kind, outcome), 1, "{} {}", kind.name(), outcome.name());
-            }
         }
     }
 }

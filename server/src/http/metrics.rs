@@ -40,6 +40,7 @@ pub async fn all(State(state): State<Arc<AppState>>) -> Result<Response> {
             metrics::process(&mut out, &state.info.version, state.info.started_unix_us);
             metrics::memory(&mut out, &state.memory);
             metrics::statements(&mut out, &state.engine);
+            metrics::durations(&mut out, &state.engine);
             metrics::tiers(&mut out, state.store());
             metrics::tiering(&mut out, state.store());
             metrics::storage(&mut out, state.store());
