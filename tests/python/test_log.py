@@ -1,0 +1,51 @@
+"""The log of a server: text for people, JSON for collectors."""
+
+import json
+
+from server import Server, terrace
+
+JSON = ("--set", "log.format=json")
+
+
+def lines(server):
+    """The lines of a log of JSON, each of which has to be an object."""
+    found = [json.loads(line) for line in server.output().splitlines()]
+    assert all({"timestamp", "level", "target", "message"} <= line.keys() for line in found), found
+    return found
+
+
+def with_message(found, message):
+    return [line for line in found if message in line["message"]]
+
+
+def test_the_log_begins_with_what_starts(tmp_path):
+    with Server(tmp_path / "data") as server:
+        assert server.stop() == 0
+        log = [line for line in server.output().splitlines() if "Terrace serves" in line]
+        assert len(log) == 1 and server.flight in log[0] and str(tmp_path / "data") in log[0] and "dram" in log[0], log
+        assert "Connect:" in server.output(), "the summary for people"
+
+
+def test_each_line_of_json_is_an_object_and_there_is_nothing_else(tmp_path):
+    with Server(tmp_path / "data", *JSON, "--set", "log=debug") as server:
+        server.query("select 1")
+        assert server.stop() == 0
+        found = lines(server)
+        start, = with_message(found, "Terrace serves")
+        assert start["level"] == "INFO" and start["flight"] == f"grpc://{server.flight}" and start["http"] == f"http://{server.http}"
+        assert start["data_dir"] == str(tmp_path / "data") and "dram" in start["tiers"] and start["version"], start
+        session = with_message(found, "a session began")[-1]
+        assert session["level"] == "DEBUG" and session["session"] and session["address"] == "127.0.0.1", session
+        stop, = with_message(found, "refuses new work")
+        assert "SIGTERM" in stop["message"] and with_message(found, "stopped")
+
+
+def test_an_error_that_ends_a_server_is_a_line_of_json(tmp_path):
+    with Server(tmp_path / "data"):
+        second = terrace("serve", "--data-dir", tmp_path / "data", "--flight-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", *JSON,
+                         check=False, seconds=60)
+        assert second.returncode == 1 and second.stdout == ""
+        found = [json.loads(line) for line in second.stderr.splitlines()]
+        assert found[-1]["level"] == "ERROR" and found[-1]["error"], found
+    wrong = terrace("serve", "--data-dir", tmp_path / "other", "--set", "log.level=terrace=loud", check=False)
+    assert wrong.returncode == 1 and "log.level" in wrong.stderr
