@@ -228,7 +228,8 @@ impl Shared {
             let reserved = human_bytes(record.memory.reserved);
             let sql: String = record.sql.chars().take(SHOWN_SQL).collect();
             tracing::warn!(
-                query = %record.id, kind = record.kind.name(), state = record.state.name(), %held, %reserved, %used, %limit, %sql,
+                statement = record.id, session = record.session, user = record.user, kind = record.kind.name(),
+                state = record.state.name(), %held, %reserved, %used, %limit, %sql,
                 "memory is short: the largest statement is stopped"
             );
         }

@@ -49,3 +49,11 @@ def test_an_error_that_ends_a_server_is_a_line_of_json(tmp_path):
         assert found[-1]["level"] == "ERROR" and found[-1]["error"], found
     wrong = terrace("serve", "--data-dir", tmp_path / "other", "--set", "log.level=terrace=loud", check=False)
     assert wrong.returncode == 1 and "log.level" in wrong.stderr
+
+
+def test_lines_about_a_statement_name_it_its_session_and_its_user(tmp_path):
+    with Server(tmp_path / "data", *JSON, "--set", "log.level=info,terrace_planner_ext=trace") as server:
+        server.query("select * from system.tiers")
+        run, = server.query("select id, session, user_name from system.queries where sql = 'select * from system.tiers'").to_pylist()
+        line = next(line for line in with_message(lines(server), "reading a system table") if line["table"] == "tiers")
+        assert (line["statement"], line["session"], line["user"]) == (run["id"], run["session"], run["user_name"]), line

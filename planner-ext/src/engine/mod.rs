@@ -165,6 +165,7 @@ use terrace_tier_store::Store;
 use terrace_tier_store::clock::{Clock, SystemClock};
 use terrace_tier_store::io::{Priority, StatementId, with_priority};
 use terrace_tier_store::store::NewTierSpec;
+use tracing::Instrument;
 
 pub use admission::AdmissionPolicy;
 pub use files::{FileAccess, OutputPath, pool_file};
@@ -632,7 +633,7 @@ impl Engine {
         let interrupt = ticket.interrupt();
         let account = Arc::clone(ticket.memory().heap());
         let work = async move { account.charge(planner.plan(may_take_long, &interrupt, work)).await };
-        run_on(&self.options.planning, work).await
+        run_on(&self.options.planning, work.instrument(ticket.span())).await
     }
 
     /// Drops the plans of the cache that are not current any more.
@@ -653,7 +654,8 @@ impl Engine {
         F: FnOnce() -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        self.options.cpu.spawn_blocking(HeapAccount::carry(work)).await.unwrap_or_else(|e| Err(tasks::join_error(&e)))
+        let work = HeapAccount::carry(tasks::in_current_span(work));
+        self.options.cpu.spawn_blocking(work).await.unwrap_or_else(|e| Err(tasks::join_error(&e)))
     }
 
     /// Runs a blocking store call that other statements should not wait for, as [`Self::blocking`] does but at a low priority.
@@ -662,7 +664,7 @@ impl Engine {
         F: FnOnce() -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        let work = HeapAccount::carry(work);
+        let work = HeapAccount::carry(tasks::in_current_span(work));
         // The thread that waits computes nothing, so it works for no account.
         let wait = move || with_priority(Priority::Planning, work)?;
         self.options.cpu.spawn_blocking(wait).await.unwrap_or_else(|e| Err(tasks::join_error(&e)))

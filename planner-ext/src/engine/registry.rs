@@ -21,6 +21,7 @@ use terrace_sql::StatementKind;
 use terrace_tier_store::clock::Clock;
 use terrace_tier_store::io::{Class, WritingStatement};
 use tokio::sync::Notify;
+use tracing::{Instrument, Span};
 
 use super::interrupt::Interrupt;
 use super::memory::{QueryMemory, StatementMemory};
@@ -67,6 +68,8 @@ struct RunningStatement {
     scans: Arc<StatementScans>,
     spill: Arc<StatementSpill>,
     writing: Arc<WritingStatement>,
+    /// Puts its id, session and user into lines of the log about its work.
+    span: Span,
 }
 
 /// Time that a statement spent waiting: for execution slots, of which one that is executed again needs another, and for its
@@ -240,8 +243,18 @@ impl Registry {
             let interrupt = interrupt.clone();
             move || interrupt.check().is_err()
         });
+        let id = format!("q{started_unix_us:x}-{number}");
+        // Of the highest level, so that warnings have it whatever else is logged.
+        let span = tracing::error_span!(
+            parent: None,
+            "run",
+            statement = id.as_str(),
+            session = new.session,
+            user = new.principal.user.as_str()
+        );
         let statement = Arc::new(RunningStatement {
-            id: format!("q{started_unix_us:x}-{number}"),
+            id,
+            span,
             session: new.session.to_owned(),
             principal: new.principal.clone(),
             origin: new.origin,
@@ -379,6 +392,11 @@ impl Ticket {
         &self.statement.id
     }
 
+    /// Puts its id, session and user into lines of the log.
+    pub(super) fn span(&self) -> Span {
+        self.statement.span.clone()
+    }
+
     /// Its spill files.
     pub(super) fn spill(&self) -> &Arc<StatementSpill> {
         &self.statement.spill
@@ -396,7 +414,7 @@ impl Ticket {
 
     /// Does the work of the statement: charges it with what the work allocates, and ends it when the statement has to stop.
     pub(super) async fn supervised<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.interrupt().guarded(self.memory().heap().charge(work)).await
+        self.interrupt().guarded(self.memory().heap().charge(work)).instrument(self.span()).await
     }
 
     /// The objects that it names and reads.
