@@ -155,6 +155,7 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, runtimes: 
         statement_spill_bytes: query.statement_spill_limit.resolve(spill_bytes),
         spill_tier_percent: query.spill_tier_percent,
         history: query.history,
+        slow_statement: config.log.slow_statement.map(|span| span.0),
         mining: MiningOptions {
             mode: config.hot_views.mode,
             interval: (config.hot_views.mode != MiningMode::Off).then_some(config.tiering.interval.0),

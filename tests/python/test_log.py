@@ -2,6 +2,7 @@
 
 import json
 
+from helpers import error_of, eventually
 from server import Server, terrace
 
 JSON = ("--set", "log.format=json")
@@ -57,3 +58,28 @@ def test_lines_about_a_statement_name_it_its_session_and_its_user(tmp_path):
         run, = server.query("select id, session, user_name from system.queries where sql = 'select * from system.tiers'").to_pylist()
         line = next(line for line in with_message(lines(server), "reading a system table") if line["table"] == "tiers")
         assert (line["statement"], line["session"], line["user"]) == (run["id"], run["session"], run["user_name"]), line
+
+
+def slow(server):
+    return with_message(lines(server), "a statement was slow")
+
+
+def test_slow_statements_are_logged_with_their_figures_and_without_their_values(tmp_path):
+    with Server(tmp_path / "data", *JSON, "--set", "log.slow_statement=0s") as server:
+        server.query("create table t as select value as a, 'geheim' as b from generate_series(1, 100000)")
+        server.query("select count(*) from t -- geheim\n where b = 'geheim' and a > 17")
+        shown = "select count(*) from t where b = ? and a > ?"
+        eventually(lambda: any(line["sql"] == shown for line in slow(server)))
+        line, = (line for line in slow(server) if line["sql"] == shown)
+        assert (line["level"], line["kind"], line["outcome"], line["rows"]) == ("WARN", "query", "done", 1), line
+        assert line["elapsed_us"] > 0 and line["queued_us"] >= 0 and "dram=" in line["tier_bytes"] and "error" not in line, line
+        run, = server.query("select id, session, user_name from system.queries where sql like 'select count(*) from t -- %'").to_pylist()
+        assert (line["statement"], line["session"], line["user"]) == (run["id"], run["session"], run["user_name"]), line
+        error_of(lambda: server.query("select nothing from t where b = 'geheim'"))
+        eventually(lambda: any(line["outcome"] == "failed" for line in slow(server)))
+        failed = next(line for line in slow(server) if line["outcome"] == "failed")
+        assert failed["error"] == "invalid_argument" and failed["sql"] == "select nothing from t where b = ?", failed
+        assert server.stop() == 0 and "geheim" not in server.output()
+    with Server(tmp_path / "data", *JSON, "--set", "log.slow_statement=1h") as server:
+        server.query("select count(*) from t")
+        assert server.stop() == 0 and slow(server) == []

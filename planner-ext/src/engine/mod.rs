@@ -195,7 +195,7 @@ use memory::MessageMemory;
 use parquet_files::ValidatedFiles;
 use plan_cache::PlanCache;
 use planning::{Planner, PlanningOptions};
-use registry::{Registry, Ticket};
+use registry::{EndedStatements, Registry, Ticket};
 use spill::{SpillLimits, SpillSpace};
 use statement::CachedQuery;
 use tasks::run_on;
@@ -248,6 +248,8 @@ pub struct EngineOptions {
     pub planning_timeout: Duration,
     /// Ended statements kept for `system.queries`.
     pub history: usize,
+    /// Statements that take so long, or longer, are logged; `None`: none are.
+    pub slow_statement: Option<Duration>,
     /// Most bytes per second that background runs of hot views read and write; 0: they run on REFRESH only.
     pub hot_view_bytes_per_s: u64,
     /// Options of view mining.
@@ -286,6 +288,7 @@ impl EngineOptions {
             planning_timeout: Duration::from_secs(30),
             cpu,
             history: 1000,
+            slow_statement: None,
             hot_view_bytes_per_s: 0,
             mining: MiningOptions::default(),
             files: FileAccess::unrestricted(Vec::new()),
@@ -441,11 +444,10 @@ impl Engine {
                 Arc::clone(&clock),
             ),
             registry: Registry::new(
-                options.history,
+                EndedStatements::new(options.history, Arc::clone(&options.audit)).with_slow_log(options.slow_statement),
                 options.statement_timeout,
                 Arc::clone(&memory),
                 Arc::clone(&spill_space),
-                Arc::clone(&options.audit),
                 Arc::clone(&clock),
             ),
             spill_space,

@@ -4,17 +4,18 @@
 //! as cancelled when it is dropped, which happens when a client disconnects.
 //!
 //! - `counters`: counts of ended statements
+//! - `ended`: what is kept of ended statements
 //! - `record`: what is known of a statement, running or ended
 //! - `stopping`: stops statements to free memory, and when rights change
 //! - `touched`: the objects of a statement, and its event in the audit trail
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use terrace_access::{Origin, Principal, Trail};
+use terrace_access::{Origin, Principal};
 use terrace_scan::pause::Pause;
 use terrace_scan::scan::StatementScans;
 use terrace_sql::StatementKind;
@@ -30,11 +31,13 @@ use super::workload::Group;
 use crate::error::{Error, ErrorKind, Result};
 
 mod counters;
+mod ended;
 mod record;
 mod stopping;
 mod touched;
 
 pub use counters::Counters;
+pub(super) use ended::EndedStatements;
 pub use record::{MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState};
 use stopping::Ending;
 pub use stopping::StopOrder;
@@ -145,6 +148,7 @@ impl RunningStatement {
             },
             spilled_bytes: self.spill.spilled_bytes(),
             cold_bytes: self.scans.cold_bytes(),
+            tier_bytes: self.scans.tier_bytes(),
             read_wait_us: self.scans.read_wait().as_micros() as u64 + self.writing.key_wait_us(),
             read_waits: self.read_waits(),
             write_wait_us: self.writing.write_wait_us(),
@@ -175,8 +179,7 @@ const RESTART: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Registry {
     running: Mutex<HashMap<String, Arc<RunningStatement>>>,
-    ended: Mutex<VecDeque<StatementRecord>>,
-    history: usize,
+    ended: EndedStatements,
     time_limit: Option<Duration>,
     memory: Arc<QueryMemory>,
     spill_space: Arc<SpillSpace>,
@@ -188,25 +191,22 @@ pub(super) struct Registry {
     refuses_new: AtomicBool,
     became_empty: Notify,
     counters: Counters,
-    audit: Arc<Trail>,
     clock: Arc<dyn Clock>,
 }
 
 impl Registry {
-    /// Makes a registry that keeps `history` ended statements and limits the duration of each statement, whose operators
-    /// reserve their memory in `memory` and spill to `spill_space`. Their ends go to the audit trail.
+    /// Makes a registry that gives ended statements to `ended` and limits the duration of each statement, whose operators
+    /// reserve their memory in `memory` and spill to `spill_space`.
     pub(super) fn new(
-        history: usize,
+        ended: EndedStatements,
         time_limit: Option<Duration>,
         memory: Arc<QueryMemory>,
         spill_space: Arc<SpillSpace>,
-        audit: Arc<Trail>,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         Arc::new(Self {
             running: Mutex::default(),
-            ended: Mutex::default(),
-            history,
+            ended,
             time_limit,
             memory,
             spill_space,
@@ -216,7 +216,6 @@ impl Registry {
             refuses_new: AtomicBool::new(false),
             became_empty: Notify::new(),
             counters: Counters::default(),
-            audit,
             clock,
         })
     }
@@ -297,7 +296,7 @@ impl Registry {
         let now = self.clock.now_us();
         let mut all: Vec<_> = self.running.lock().values().map(|l| l.record(now)).collect();
         all.sort_by_key(|r| std::cmp::Reverse(r.started_unix_us));
-        all.extend(self.ended.lock().iter().rev().cloned());
+        all.extend(self.ended.latest());
         all
     }
 
@@ -351,20 +350,13 @@ impl Registry {
             Outcome::Cancelled => StatementState::Cancelled,
         };
         record.error = error.map(|e| e.message().to_owned());
-        if self.history > 0 {
+        if self.ended.has_history() {
             record.scans = statement.scans.scans().into();
         }
         record.memory.reserved = 0;
         record.memory.allocated = 0;
-        statement.touched.record_end(&self.audit, &record, error.map(Error::kind));
         self.counters.count(&record, outcome);
-        if self.history > 0 {
-            let mut ended = self.ended.lock();
-            while ended.len() >= self.history {
-                ended.pop_front();
-            }
-            ended.push_back(record);
-        }
+        self.ended.add(record, &statement.touched, error.map(Error::kind));
         statement.memory.end();
         self.record_ending(statement);
         self.remove(statement);

@@ -23,7 +23,7 @@ pub struct ScanSource {
     pub table: Arc<Table>,
     /// The snapshot.
     pub version: Arc<TableVersion>,
-    tiers: Vec<String>,
+    tiers: Arc<[String]>,
     schema: SchemaRef,
     /// What is known of the values of each column; the planner asks for it with every join that it considers.
     pub(super) values: Box<[OnceLock<KnownValues>]>,
@@ -36,7 +36,7 @@ impl ScanSource {
         tiers.push("ssd".to_owned());
         let schema = Arc::clone(table.schema());
         let values = unknown_values(&schema);
-        Self { store, table, version, tiers, schema, values }
+        Self { store, table, version, tiers: tiers.into(), schema, values }
     }
 
     /// Like this source, but with the position of each row in a last column called `name`.
@@ -48,7 +48,7 @@ impl ScanSource {
         let fields: Vec<FieldRef> = table.schema().fields().iter().cloned().chain([row]).collect();
         let schema = Arc::new(Schema::new(fields));
         let values = unknown_values(&schema);
-        Self { store, table, version, tiers: self.tiers.clone(), schema, values }
+        Self { store, table, version, tiers: Arc::clone(&self.tiers), schema, values }
     }
 
     /// True for the column of row positions, which is stored nowhere.
@@ -78,7 +78,7 @@ impl ScanSource {
     }
 
     /// Names of the tiers by [`TierId`] as of the start of the statement; the home tier is the last.
-    pub fn tiers(&self) -> &[String] {
+    pub fn tiers(&self) -> &Arc<[String]> {
         &self.tiers
     }
 

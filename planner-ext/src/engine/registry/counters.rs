@@ -75,48 +75,12 @@ impl Counters {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use terrace_access::Origin;
-
-    use super::super::{MemoryUse, ReadWaits, StatementState};
     use super::*;
-
-    fn record() -> StatementRecord {
-        StatementRecord {
-            id: String::new(),
-            session: String::new(),
-            user: String::new(),
-            origin: Origin::default(),
-            workload_group: String::new(),
-            sql: String::new(),
-            kind: StatementKind::Query,
-            state: StatementState::Done,
-            started_unix_us: 0,
-            elapsed_us: 150,
-            rows: 0,
-            bytes: 0,
-            queued_us: 0,
-            stalled_us: 0,
-            busy_us: 0,
-            restarts: 0,
-            demand_bytes: 0,
-            spilled_bytes: 0,
-            cold_bytes: 0,
-            read_wait_us: 0,
-            read_waits: ReadWaits::default(),
-            write_wait_us: 0,
-            memory: MemoryUse::default(),
-            error: None,
-            scans: Arc::default(),
-            hides_figures: false,
-        }
-    }
 
     #[test]
     fn counters_hold_every_kind_and_outcome() {
         let counters = Counters::default();
-        let mut record = record();
+        let mut record = StatementRecord { elapsed_us: 150, ..StatementRecord::example() };
         for kind in StatementKind::ALL {
             for outcome in Outcome::ALL {
                 record.kind = kind;

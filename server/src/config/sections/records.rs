@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use terrace_access::{AuditScope, TrailFile, TrailOptions, WhenFull};
 
 use super::Docs;
-use crate::units::Size;
+use crate::units::{Size, Span};
 
 section! {
     /// The log, on standard error.
@@ -17,6 +17,9 @@ section! {
         /// How to log: `text` (lines for people, with colours on a terminal), `json` (each line an object, for collectors; nothing else
         /// is written then, not even the summary on standard output).
         pub format: LogFormat = LogFormat::Text,
+        /// Statements that take so long or longer, from planning to the last row taken, are logged as warnings, with their figures, and their text
+        /// without literals. 0: all. Default: none, as what is slow depends on the work.
+        pub slow_statement: Option<Span> = None,
     }
 }
 
