@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use terrace_access::{Owner, Trail, TrailFile};
+use terrace_access::{LogFile, Owner, Trail};
 use terrace_planner_ext::engine::{Engine, EngineOptions, FileAccess, MiningMode, MiningOptions, pool_file};
 use terrace_tier_store::io::Depth;
 use terrace_tier_store::placement::{HysteresisOptions, MergeKind, TieringMode};
@@ -187,7 +187,7 @@ fn file_access(config: &Config) -> FileAccess {
     let (tls, oidc) = (&config.tls, &config.oidc);
     let named = [&tls.cert, &tls.key, &tls.client_ca, &oidc.keys_file, &oidc.ca];
     protected.extend(named.into_iter().flatten().cloned());
-    protected.extend(config.audit.options().file.iter().flat_map(TrailFile::paths));
+    protected.extend(config.audit.options().file.iter().flat_map(LogFile::paths));
     FileAccess::new(read_roots, write_roots, protected)
         .with_set_roots(config.files.read_roots.is_some(), config.files.write_roots.is_some())
         .with_own_roots(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use terrace_access::{AuditScope, TrailFile, TrailOptions, WhenFull};
+use terrace_access::{AuditScope, LogFile, TrailOptions, WhenFull};
 
 use super::Docs;
 use crate::units::{Size, Span};
@@ -63,10 +63,11 @@ section! {
 impl AuditConfig {
     /// Options of the trail.
     pub fn options(&self) -> TrailOptions {
-        let file = self.file.as_ref().map(|path| TrailFile {
+        let file = self.file.as_ref().map(|path| LogFile {
             path: std::path::absolute(path).unwrap_or_else(|_| path.clone()),
             max_bytes: self.max_bytes.resolve(0),
             keep: self.keep,
+            keep_for: None,
         });
         TrailOptions { scope: self.what, file, when_full: self.on_full, remembered: self.remembered }
     }
