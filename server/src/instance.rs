@@ -26,7 +26,7 @@ use crate::memory_watch::{MemoryWatch, WatchFigures};
 /// Stack of a thread that parses and plans: planning a chain of conditions takes one nested call per condition.
 pub(crate) const STACK_BYTES: usize = 64 << 20;
 
-/// Time that the last events of the audit trail have to be written, if the disk does not take them.
+/// Time that the last lines of the audit trail and of the query log have to be written, if the disk does not take them.
 const FLUSH_TIME: Duration = Duration::from_secs(2);
 
 /// An open store and the engine above it.
@@ -116,6 +116,9 @@ impl Instance {
     /// When the catalog cannot be written; acknowledged changes are durable even then.
     pub fn flush(&self) -> Result<()> {
         self.engine.audit().flush(FLUSH_TIME);
+        if let Some(query_log) = self.engine.query_log() {
+            query_log.flush(FLUSH_TIME);
+        }
         Ok(self.store().close()?)
     }
 }
@@ -156,6 +159,7 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, runtimes: 
         spill_tier_percent: query.spill_tier_percent,
         history: query.history,
         slow_statement: config.log.slow_statement.map(|span| span.0),
+        query_log: config.query_log.options(&config.data_dir),
         mining: MiningOptions {
             mode: config.hot_views.mode,
             interval: (config.hot_views.mode != MiningMode::Off).then_some(config.tiering.interval.0),

@@ -7,6 +7,7 @@
 //!
 //! - `audit`: the audit trail
 //! - `durations`: histograms of durations
+//! - `query_log`: the query log
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,9 +33,11 @@ use crate::network::{ListenerFigures, NetworkFigures};
 
 mod audit;
 mod durations;
+mod query_log;
 
 pub use audit::audit;
 pub use durations::durations;
+pub use query_log::query_log;
 
 /// Columns whose heat is a series of its own.
 pub const TOP_COLUMNS: usize = 20;

@@ -59,6 +59,8 @@ pub struct LineLog<T> {
 struct LogState {
     /// Lines sent and not written.
     queued: AtomicUsize,
+    /// Lines written so far.
+    done: AtomicUsize,
     is_failing: AtomicBool,
     is_closed: AtomicBool,
     /// Told when lines were written.
@@ -116,10 +118,11 @@ impl<T> LineLog<T> {
         }
     }
 
-    /// Waits until the queue is empty, for `most` at most while nothing is written.
+    /// Waits until what is in the queue now is written, for `most` at most while nothing is written.
     pub fn flush(&self, most: Duration) {
         let mut lock = self.state.written_lock.lock();
-        while self.queued() > 0 {
+        let last = self.state.done().wrapping_add(self.queued());
+        while self.state.done() < last {
             if self.state.written_condition.wait_for(&mut lock, most).timed_out() {
                 return;
             }
@@ -153,9 +156,14 @@ impl LogState {
         self.is_failing.store(false, Ordering::SeqCst);
         let lock = self.written_lock.lock();
         self.queued.fetch_sub(lines, Ordering::SeqCst);
+        self.done.fetch_add(lines, Ordering::SeqCst);
         self.written_condition.notify_all();
         drop(lock);
         self.written.notify_waiters();
+    }
+
+    fn done(&self) -> usize {
+        self.done.load(Ordering::SeqCst)
     }
 
     fn is_closed(&self) -> bool {
@@ -174,7 +182,9 @@ struct Writer {
 impl Writer {
     /// Writes lines until the queue is closed and empty, or its rest cannot be written.
     fn run<T: Line>(&mut self, items: &Receiver<T>) {
-        let batch_bytes = usize::try_from(self.file.max_bytes()).unwrap_or(usize::MAX).min(BATCH_BYTES);
+        // Less than a file, which so never has more than its bytes.
+        let batch_bytes = usize::try_from(self.file.max_bytes() / 2).unwrap_or(usize::MAX).min(BATCH_BYTES);
+        let mut is_behind = false;
         self.tidy();
         loop {
             let first = match items.recv_timeout(TIDY_EVERY) {
@@ -185,7 +195,7 @@ impl Writer {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            if !self.options.linger.is_zero() && !self.state.is_closed() {
+            if !self.options.linger.is_zero() && !is_behind && !self.state.is_closed() {
                 self.clock.sleep(self.options.linger);
             }
             let mut lines = Vec::new();
@@ -197,6 +207,7 @@ impl Writer {
                 self.push(&mut lines, &item);
                 count += 1;
             }
+            is_behind = lines.len() >= batch_bytes;
             if !self.write(&lines) {
                 return;
             }

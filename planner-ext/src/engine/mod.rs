@@ -154,7 +154,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
@@ -173,7 +173,11 @@ pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
 pub use parquet_files::check_parquet;
 pub use plan_cache::PlanCacheCounts;
-pub use registry::{Counters, MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState, StopOrder};
+pub(crate) use registry::QueryLogEntry;
+pub use registry::{
+    Counters, LoggedValues, MemoryUse, Outcome, QueryLog, QueryLogOptions, ReadWaits, StatementRecord, StatementState,
+    StopOrder,
+};
 pub use rule::RuleOrder;
 pub use session::{OptionKind, Session};
 pub use statement::{Prepared, RunningQuery};
@@ -250,6 +254,8 @@ pub struct EngineOptions {
     pub history: usize,
     /// Statements that take so long, or longer, are logged; `None`: none are.
     pub slow_statement: Option<Duration>,
+    /// The query log; `None`: there is none.
+    pub query_log: Option<QueryLogOptions>,
     /// Most bytes per second that background runs of hot views read and write; 0: they run on REFRESH only.
     pub hot_view_bytes_per_s: u64,
     /// Options of view mining.
@@ -289,6 +295,7 @@ impl EngineOptions {
             cpu,
             history: 1000,
             slow_statement: None,
+            query_log: None,
             hot_view_bytes_per_s: 0,
             mining: MiningOptions::default(),
             files: FileAccess::unrestricted(Vec::new()),
@@ -444,7 +451,9 @@ impl Engine {
                 Arc::clone(&clock),
             ),
             registry: Registry::new(
-                EndedStatements::new(options.history, Arc::clone(&options.audit)).with_slow_log(options.slow_statement),
+                EndedStatements::new(options.history, Arc::clone(&options.audit))
+                    .with_slow_log(options.slow_statement)
+                    .with_query_log(options.query_log.clone(), &clock)?,
                 options.statement_timeout,
                 Arc::clone(&memory),
                 Arc::clone(&spill_space),
@@ -476,6 +485,11 @@ impl Engine {
     /// The audit trail.
     pub fn audit(&self) -> &Arc<Trail> {
         &self.options.audit
+    }
+
+    /// The query log, where there is one.
+    pub fn query_log(&self) -> Option<&Arc<QueryLog>> {
+        self.registry.query_log()
     }
 
     /// The files that statements and requests may name.
@@ -677,10 +691,4 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.hot_views.stop();
     }
-}
-
-/// The schema of the result of an update: one row with the column `rows_affected`.
-fn rows_affected_schema() -> SchemaRef {
-    use arrow::datatypes::{DataType, Field};
-    Arc::new(Schema::new(vec![Field::new("rows_affected", DataType::Int64, false)]))
 }

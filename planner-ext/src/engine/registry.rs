@@ -5,6 +5,7 @@
 //!
 //! - `counters`: counts of ended statements
 //! - `ended`: what is kept of ended statements
+//! - `query_log`: ended statements in files
 //! - `record`: what is known of a statement, running or ended
 //! - `stopping`: stops statements to free memory, and when rights change
 //! - `touched`: the objects of a statement, and its event in the audit trail
@@ -32,12 +33,15 @@ use crate::error::{Error, ErrorKind, Result};
 
 mod counters;
 mod ended;
+mod query_log;
 mod record;
 mod stopping;
 mod touched;
 
 pub use counters::Counters;
 pub(super) use ended::EndedStatements;
+pub(crate) use query_log::QueryLogEntry;
+pub use query_log::{LoggedValues, QueryLog, QueryLogOptions};
 pub use record::{MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState};
 use stopping::Ending;
 pub use stopping::StopOrder;
@@ -286,6 +290,11 @@ impl Registry {
         }
         running.insert(statement.id.clone(), Arc::clone(&statement));
         Ok(Ticket { registry: Arc::clone(self), statement, ended: false })
+    }
+
+    /// The query log, where there is one.
+    pub(super) fn query_log(&self) -> Option<&Arc<QueryLog>> {
+        self.ended.query_log()
     }
 
     pub(super) fn counters(&self) -> &Counters {

@@ -28,7 +28,7 @@ use super::repeatable::has_same_rows;
 use super::session::Session;
 use super::tasks::run_on;
 use super::transaction::Transaction;
-use super::{planning, query, rights, rows_affected_schema, run};
+use super::{planning, query, rights, run};
 use crate::error::{Error, ErrorKind, Result};
 
 /// A statement ready to run.
@@ -532,6 +532,11 @@ impl Prepared {
             None => Ok(planned),
         }
     }
+}
+
+/// The schema of the result of an update: one row with the column `rows_affected`.
+fn rows_affected_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("rows_affected", DataType::Int64, false)]))
 }
 
 /// Parameters in order of their number, with the types the planner inferred.

@@ -40,7 +40,7 @@ macro_rules! section {
 
 mod records;
 
-pub use records::{AuditConfig, LogConfig, LogFormat};
+pub use records::{AuditConfig, LogConfig, LogFormat, QueryLogConfig};
 
 /// Fields of a section with the lines of their documentation.
 pub(super) type Docs = &'static [(&'static str, &'static [&'static str])];
@@ -67,6 +67,8 @@ section! {
         pub tls: TlsConfig = TlsConfig::default(),
         /// Logins by tokens of an OpenID Connect issuer.
         pub oidc: OidcConfig = OidcConfig::default(),
+        /// The query log.
+        pub query_log: QueryLogConfig = QueryLogConfig::default(),
         /// The audit trail.
         pub audit: AuditConfig = AuditConfig::default(),
         /// Arrow Flight SQL.
@@ -568,12 +570,13 @@ fn default_groups() -> BTreeMap<String, WorkloadGroupConfig> {
 }
 
 /// Sections in the order in which they are printed, with their documentation.
-pub(super) const SECTIONS: [(&str, Docs); 18] = [
+pub(super) const SECTIONS: [(&str, Docs); 19] = [
     ("", Config::DOCS),
     ("log", LogConfig::DOCS),
     ("files", FilesConfig::DOCS),
     ("tls", TlsConfig::DOCS),
     ("oidc", OidcConfig::DOCS),
+    ("query_log", QueryLogConfig::DOCS),
     ("audit", AuditConfig::DOCS),
     ("flight", FlightConfig::DOCS),
     ("http", HttpConfig::DOCS),

@@ -125,6 +125,8 @@ fn a_bad_value_names_its_key_and_its_source() {
         ("hot_views.payback_epochs", ["0", "-1", "nan", "inf"]),
         ("hot_views.retire_after", ["0", "-1", "1.5", "nan"]),
         ("audit.max_bytes", ["0", "1KiB", "10%", "much"]),
+        ("query_log.max_bytes", ["1023KiB", "1", "10%", "much"]),
+        ("query_log.keep_for", ["0", "-1h", "soon", "nan"]),
         ("audit.keep", ["-1", "1001", "1.5", "nan"]),
         ("audit.remembered", ["-1", "100001", "1.5", "nan"]),
         ("tiering.flip_back_epochs", ["-1", "1.5", "nan", "some"]),

@@ -48,6 +48,7 @@ pub async fn all(State(state): State<Arc<AppState>>) -> Result<Response> {
             metrics::flight(&mut out, &state.flight);
             metrics::network(&mut out, &state.network);
             metrics::audit(&mut out, state.engine.audit(), &state.network.logins);
+            metrics::query_log(&mut out, state.engine.query_log().map(Arc::as_ref));
             respond(out)
         })
         .await

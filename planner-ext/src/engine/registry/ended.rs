@@ -1,5 +1,5 @@
-//! What is kept of statements that have ended: the last ones in memory, events of the audit trail, and a line of the log for each slow
-//! one.
+//! What is kept of statements that have ended: the last ones in memory, all in the query log, events of the audit trail, and a line of
+//! the log for each slow one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use terrace_access::Trail;
+use terrace_tier_store::clock::Clock;
 
+use super::query_log::{QueryLog, QueryLogOptions};
 use super::record::StatementRecord;
 use super::touched::{Touched, error_name};
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Takes the records of statements that have ended.
 #[derive(Debug)]
@@ -21,17 +23,37 @@ pub(in crate::engine) struct EndedStatements {
     /// Statements that take so long, or longer, are logged.
     slow_us: Option<u128>,
     audit: Arc<Trail>,
+    query_log: Option<Arc<QueryLog>>,
 }
 
 impl EndedStatements {
     /// Keeps `history` statements in memory.
     pub(in crate::engine) fn new(history: usize, audit: Arc<Trail>) -> Self {
-        Self { latest: Mutex::default(), history, slow_us: None, audit }
+        Self { latest: Mutex::default(), history, slow_us: None, audit, query_log: None }
     }
 
     /// Logs statements that take so long, or longer.
     pub(in crate::engine) fn with_slow_log(self, limit: Option<Duration>) -> Self {
         Self { slow_us: limit.map(|limit| limit.as_micros()), ..self }
+    }
+
+    /// Starts a query log, and records statements there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] when its thread cannot be started.
+    pub(in crate::engine) fn with_query_log(
+        self,
+        options: Option<QueryLogOptions>,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let query_log = options.map(|options| QueryLog::start(options, Arc::clone(clock))).transpose();
+        let failed = |error| Error::new(ErrorKind::Unavailable, format!("cannot start the query log: {error}"));
+        Ok(Self { query_log: query_log.map_err(failed)?, ..self })
+    }
+
+    /// The query log.
+    pub(super) fn query_log(&self) -> Option<&Arc<QueryLog>> {
+        self.query_log.as_ref()
     }
 
     /// Whether records are kept in memory.
@@ -44,6 +66,9 @@ impl EndedStatements {
         touched.record_end(&self.audit, &record, error);
         if self.slow_us.is_some_and(|slow_us| u128::from(record.elapsed_us) >= slow_us) {
             log_slow(&record, error);
+        }
+        if let Some(query_log) = &self.query_log {
+            query_log.record(&record, error);
         }
         if self.has_history() {
             let mut latest = self.latest.lock();

@@ -1,9 +1,11 @@
-//! Sections on what the server records: its log, and the audit trail.
+//! Sections on what the server records: its log, the query log, and the audit trail.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use terrace_access::{AuditScope, LogFile, TrailOptions, WhenFull};
+use terrace_planner_ext::engine::{LoggedValues, QueryLogOptions};
 
 use super::Docs;
 use crate::units::{Size, Span};
@@ -37,6 +39,35 @@ pub enum LogFormat {
     Text,
     /// An object of JSON in each line.
     Json,
+}
+
+section! {
+    /// The query log: statements that have ended, with their figures, in files that outlive the server. `system.query_log` shows them.
+    pub struct QueryLogConfig {
+        /// Bytes that its files, in `data_dir/query_log`, have together at most; the oldest statements go first. 0: there is no query log.
+        pub max_bytes: Size = Size::Bytes(256 << 20),
+        /// Time for which statements are kept.
+        pub keep_for: Span = Span(Duration::from_secs(7 * 24 * 3600)),
+        /// Statements that end well and take less time are left out.
+        pub least_duration: Span = Span(Duration::ZERO),
+        /// What it has of the values in statements: keep (texts as they were sent, without passwords, and messages of errors), mask (`?` in place of
+        /// each literal, and of errors the kind only).
+        pub values: LoggedValues = LoggedValues::Keep,
+    }
+}
+
+impl QueryLogConfig {
+    /// Options of the log of a data directory; `None`: there is none.
+    pub fn options(&self, data_dir: &Path) -> Option<QueryLogOptions> {
+        let max_bytes = self.max_bytes.resolve(0);
+        (max_bytes > 0).then(|| QueryLogOptions {
+            path: data_dir.join("query_log").join("statements.jsonl"),
+            max_bytes,
+            keep_for: self.keep_for.0,
+            least_duration: self.least_duration.0,
+            values: self.values,
+        })
+    }
 }
 
 section! {
