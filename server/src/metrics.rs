@@ -6,6 +6,7 @@
 //! base units.
 //!
 //! - `audit`: the audit trail
+//! - `disk`: the disk of the data directory
 //! - `durations`: histograms of durations
 //! - `query_log`: the query log
 
@@ -32,10 +33,12 @@ use crate::memory_watch::WatchFigures;
 use crate::network::{ListenerFigures, NetworkFigures};
 
 mod audit;
+mod disk;
 mod durations;
 mod query_log;
 
 pub use audit::audit;
+pub use disk::disk;
 pub use durations::durations;
 pub use query_log::query_log;
 

@@ -165,7 +165,7 @@ def test_every_dashboard_expression_returns_a_sample(prometheus, title, expressi
 def test_the_metrics_of_every_alert_exist(prometheus):
     rules = json.loads(get(prometheus + "/api/v1/rules"))["data"]["groups"]
     alerts = [rule for group in rules for rule in group["rules"]]
-    assert len(alerts) == 14
+    assert len(alerts) == 21
     for alert in alerts:
         assert alert["health"] in ("ok", "unknown") and not alert.get("lastError"), alert
         names = set(re.findall(r"\bterrace_\w+|\bup\b", alert["query"]))

@@ -44,6 +44,7 @@ pub async fn all(State(state): State<Arc<AppState>>) -> Result<Response> {
             metrics::tiers(&mut out, state.store());
             metrics::tiering(&mut out, state.store());
             metrics::storage(&mut out, state.store());
+            metrics::disk(&mut out, state.store());
             metrics::heat(&mut out, state.store());
             metrics::flight(&mut out, &state.flight);
             metrics::network(&mut out, &state.network);
