@@ -1,7 +1,7 @@
 //! Counts of one scan of a statement, collected while it runs, for the advisor and `system.queries`.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use datafusion::common::instant::Instant;

@@ -13,14 +13,14 @@ use crate::units::{Size, Span};
 section! {
     /// The log, on standard error.
     pub struct LogConfig {
-        /// What to log: error, warn, info, debug, trace, off, or a filter such as `info,terrace_tier_store=debug`. The former name of this key, `log`,
-        /// is understood.
+        /// What to log: error, warn, info, debug, trace, off, or a filter such as `info,terrace_tier_store=debug`. The former name of
+        /// this key, `log`, is understood.
         pub level: String = LogConfig::LEVEL.to_owned(),
         /// How to log: `text` (lines for people, with colours on a terminal), `json` (each line an object, for collectors; nothing else
         /// is written then, not even the summary on standard output).
         pub format: LogFormat = LogFormat::Text,
-        /// Statements that take so long or longer, from planning to the last row taken, are logged as warnings, with their figures, and their text
-        /// without literals. 0: all. Default: none, as what is slow depends on the work.
+        /// Statements that take so long or longer, from planning to the last row taken, are logged as warnings, with their figures, and
+        /// their text without literals. 0: all. Default: none, as what is slow depends on the work.
         pub slow_statement: Option<Span> = None,
     }
 }
@@ -50,8 +50,8 @@ section! {
         pub keep_for: Span = Span(Duration::from_secs(7 * 24 * 3600)),
         /// Statements that end well and take less time are left out.
         pub least_duration: Span = Span(Duration::ZERO),
-        /// What it has of the values in statements: keep (texts as they were sent, without passwords, and messages of errors), mask (`?` in place of
-        /// each literal, and of errors the kind only).
+        /// What it has of the values in statements: keep (texts as they were sent, without passwords, and messages of errors), mask (`?`
+        /// in place of each literal, and of errors the kind only).
         pub values: LoggedValues = LoggedValues::Keep,
     }
 }
