@@ -5,8 +5,6 @@
 //! find the queue of that thread full are lost and counted. With [`WhenFull::Wait`] statements begin only while the queue has room.
 //!
 //! - `event`: one event
-//! - `file`: a file that is rotated by its size
-//! - `writer`: the queue, and the thread that writes
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,14 +17,21 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use terrace_model::clock::{Clock, SystemClock};
 
+use crate::lines::{Line, LineLog, LogFile, LogOptions, RotatingFile};
+
 mod event;
-mod file;
-mod writer;
 
 pub use event::{Ending, Event, EventKind, Origin, Port};
-use file::RotatingFile;
-pub use file::TrailFile;
-use writer::Writer;
+
+/// The log of events. Its thread does not wait for more: each event is written as soon as it can.
+const LOG: LogOptions =
+    LogOptions { name: "the audit trail", thread: "terrace-audit", capacity: 16_384, linger: Duration::ZERO };
+
+impl Line for Arc<Event> {
+    fn append_to(&self, lines: &mut Vec<u8>) -> serde_json::Result<()> {
+        serde_json::to_writer(lines, &**self)
+    }
+}
 
 /// Which events are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -58,7 +63,7 @@ pub struct TrailOptions {
     /// Which events are recorded.
     pub scope: AuditScope,
     /// The file; `None`: events are kept in memory only.
-    pub file: Option<TrailFile>,
+    pub file: Option<LogFile>,
     /// What happens while events come faster than they are written.
     pub when_full: WhenFull,
     /// Events that are kept in memory.
@@ -78,7 +83,7 @@ pub struct Trail {
     remembered: usize,
     latest: Mutex<VecDeque<Arc<Event>>>,
     /// `None` without a file.
-    writer: Option<Writer>,
+    writer: Option<LineLog<Arc<Event>>>,
     clock: Arc<dyn Clock>,
     recorded: AtomicU64,
     lost: AtomicU64,
@@ -103,12 +108,12 @@ impl Trail {
     /// # Errors
     /// When the file cannot be opened, or its thread not be started.
     pub fn start(options: TrailOptions, clock: Arc<dyn Clock>) -> io::Result<Arc<Self>> {
-        let file = options.file.clone().map(RotatingFile::open).transpose()?;
-        let writer = file.map(|file| Writer::start(file, Arc::clone(&clock))).transpose()?;
+        let file = options.file.clone().map(|file| RotatingFile::open(file, clock.unix_us())).transpose()?;
+        let writer = file.map(|file| LineLog::over(file, LOG, Arc::clone(&clock))).transpose()?;
         Ok(Arc::new(Self::new(options, writer, clock)))
     }
 
-    fn new(options: TrailOptions, writer: Option<Writer>, clock: Arc<dyn Clock>) -> Self {
+    fn new(options: TrailOptions, writer: Option<LineLog<Arc<Event>>>, clock: Arc<dyn Clock>) -> Self {
         Self {
             scope: options.scope,
             when_full: options.when_full,
@@ -182,12 +187,12 @@ impl Trail {
 
     /// Events that wait to be written.
     pub fn queued(&self) -> usize {
-        self.writer.as_ref().map_or(0, Writer::queued)
+        self.writer.as_ref().map_or(0, LineLog::queued)
     }
 
     /// Whether the file does not take events now; it is tried again and again.
     pub fn is_failing(&self) -> bool {
-        self.writer.as_ref().is_some_and(Writer::is_failing)
+        self.writer.as_ref().is_some_and(LineLog::is_failing)
     }
 }
 
@@ -230,7 +235,7 @@ mod tests {
     fn events_come_to_the_file_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
-        let file = TrailFile { path: path.clone(), max_bytes: 1 << 20, keep: 1 };
+        let file = LogFile { path: path.clone(), max_bytes: 1 << 20, keep: 1, keep_for: None };
         let options = TrailOptions { file: Some(file), ..Default::default() };
         let trail = Trail::start(options, Arc::new(SystemClock::default())).unwrap();
         for number in 0..5_000 {

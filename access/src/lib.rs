@@ -10,6 +10,7 @@
 //! - `issuer`: the issuer whose tokens are taken: its keys, and tokens that were right
 //! - `jwk`: the public keys of an issuer
 //! - `jwt`: which tokens of an issuer are right, and whom they name
+//! - `lines`: logs of lines in files
 //! - `password`: hashes of passwords
 //! - `principal`: for whom a call is made
 //! - `record`: what is stored of users, tokens and rights
@@ -29,6 +30,7 @@ mod grants;
 mod issuer;
 mod jwk;
 mod jwt;
+mod lines;
 mod password;
 mod principal;
 mod record;
@@ -39,12 +41,13 @@ mod secret;
 mod signatures;
 mod users;
 
-pub use audit::{AuditScope, Ending, Event, EventKind, Origin, Port, Trail, TrailFile, TrailOptions, WhenFull};
+pub use audit::{AuditScope, Ending, Event, EventKind, Origin, Port, Trail, TrailOptions, WhenFull};
 pub use authority::{Authority, PolicyClause};
 pub use error::{AccessError, LoginError, Result};
 pub use grants::PUBLIC;
 pub use issuer::{Issuer, KeyFetch, KeySource};
 pub use jwt::{JwtAlgorithms, JwtRules};
+pub use lines::{Line, LineLog, LogFile, LogOptions, NewestFirst};
 pub use principal::{ANONYMOUS, Principal};
 pub use record::{MemoryRecords, Records};
 pub use right::{Right, Securable};

@@ -285,7 +285,7 @@ impl Sessions {
         self.make_room_for(&principal)?;
         let id = self.engine.open_session(principal.clone(), address)?;
         self.logins.record_login(Origin::new(Port::Flight, address), &principal, Some(&id.0));
-        tracing::info!(session = id.0, user = principal.user, %address, "a session began");
+        tracing::debug!(session = id.0, user = principal.user, %address, "a session began");
         self.metrics.add_sessions(1);
         let session = Arc::new(Session {
             id,

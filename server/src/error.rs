@@ -72,6 +72,9 @@ pub enum Error {
     /// The reader of the output closed it, so a command that only writes output ended.
     #[error("the program that read the output has closed it")]
     OutputClosed,
+    /// The log has the error already, and takes nothing but lines of JSON.
+    #[error("the log has the error")]
+    Logged,
     /// The two runs of the demo differ.
     #[error("the two runs gave different answers to {0}")]
     AnswersDiffer(String),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use terrace_access::{Owner, Trail, TrailFile};
+use terrace_access::{LogFile, Owner, Trail};
 use terrace_planner_ext::engine::{Engine, EngineOptions, FileAccess, MiningMode, MiningOptions, pool_file};
 use terrace_tier_store::io::Depth;
 use terrace_tier_store::placement::{HysteresisOptions, MergeKind, TieringMode};
@@ -26,7 +26,7 @@ use crate::memory_watch::{MemoryWatch, WatchFigures};
 /// Stack of a thread that parses and plans: planning a chain of conditions takes one nested call per condition.
 pub(crate) const STACK_BYTES: usize = 64 << 20;
 
-/// Time that the last events of the audit trail have to be written, if the disk does not take them.
+/// Time that the last lines of the audit trail and of the query log have to be written, if the disk does not take them.
 const FLUSH_TIME: Duration = Duration::from_secs(2);
 
 /// An open store and the engine above it.
@@ -116,6 +116,9 @@ impl Instance {
     /// When the catalog cannot be written; acknowledged changes are durable even then.
     pub fn flush(&self) -> Result<()> {
         self.engine.audit().flush(FLUSH_TIME);
+        if let Some(query_log) = self.engine.query_log() {
+            query_log.flush(FLUSH_TIME);
+        }
         Ok(self.store().close()?)
     }
 }
@@ -155,6 +158,8 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, runtimes: 
         statement_spill_bytes: query.statement_spill_limit.resolve(spill_bytes),
         spill_tier_percent: query.spill_tier_percent,
         history: query.history,
+        slow_statement: config.log.slow_statement.map(|span| span.0),
+        query_log: config.query_log.options(&config.data_dir),
         mining: MiningOptions {
             mode: config.hot_views.mode,
             interval: (config.hot_views.mode != MiningMode::Off).then_some(config.tiering.interval.0),
@@ -186,7 +191,7 @@ fn file_access(config: &Config) -> FileAccess {
     let (tls, oidc) = (&config.tls, &config.oidc);
     let named = [&tls.cert, &tls.key, &tls.client_ca, &oidc.keys_file, &oidc.ca];
     protected.extend(named.into_iter().flatten().cloned());
-    protected.extend(config.audit.options().file.iter().flat_map(TrailFile::paths));
+    protected.extend(config.audit.options().file.iter().flat_map(LogFile::paths));
     FileAccess::new(read_roots, write_roots, protected)
         .with_set_roots(config.files.read_roots.is_some(), config.files.write_roots.is_some())
         .with_own_roots(

@@ -21,6 +21,7 @@
 //! - [`http_client`]: the HTTP client of the command line
 //! - [`instance`]: a store with its engine
 //! - [`load`]: `terrace load`
+//! - [`logging`]: the log
 //! - [`maintenance`]: check, backup, restore, rebuild-catalog, du
 //! - [`memory`]: the memory limit and its parts
 //! - [`memory_watch`]: stops statements before memory runs out
@@ -56,6 +57,7 @@ pub mod http;
 pub mod http_client;
 pub mod instance;
 pub mod load;
+pub mod logging;
 pub mod maintenance;
 pub mod memory;
 pub mod memory_watch;
@@ -84,6 +86,7 @@ pub fn main() -> ExitCode {
     match cli::run().and_then(|()| terminal::finish()) {
         // A reader that closed the output early is no failure.
         Ok(()) | Err(Error::OutputClosed) => ExitCode::SUCCESS,
+        Err(Error::Logged) => ExitCode::FAILURE,
         Err(error) => {
             terminal::errln!("error: {error}");
             ExitCode::FAILURE

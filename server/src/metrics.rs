@@ -6,6 +6,9 @@
 //! base units.
 //!
 //! - `audit`: the audit trail
+//! - `disk`: the disk of the data directory
+//! - `durations`: histograms of durations
+//! - `query_log`: the query log
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +18,7 @@ use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, Me
 use terrace_access::Issuer;
 use terrace_flight::{FlightMetrics, OperationSnapshot};
 use terrace_planner_ext::engine::{
-    DURATION_BUCKETS_US, Engine, MiningCounters, Outcome, RunCounters, StatementKind, StatementState,
-    WorkloadGroupRecord,
+    Engine, MiningCounters, Outcome, RunCounters, StatementKind, StatementState, WorkloadGroupRecord,
 };
 use terrace_tier_store::Store;
 use terrace_tier_store::heat::Pattern;
@@ -31,8 +33,14 @@ use crate::memory_watch::WatchFigures;
 use crate::network::{ListenerFigures, NetworkFigures};
 
 mod audit;
+mod disk;
+mod durations;
+mod query_log;
 
 pub use audit::audit;
+pub use disk::disk;
+pub use durations::durations;
+pub use query_log::query_log;
 
 /// Columns whose heat is a series of its own.
 pub const TOP_COLUMNS: usize = 20;
@@ -154,7 +162,7 @@ fn seconds(us: f64) -> f64 {
     us / 1e6
 }
 
-/// Statements: how many, how they ended, how long they took.
+/// Statements: how many, and how they ended.
 pub fn statements(out: &mut Exposition, engine: &Engine) {
     let counters = engine.counters();
     let ended = StatementKind::ALL.into_iter().flat_map(|kind| {
@@ -163,11 +171,6 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
         })
     });
     out.counters("terrace_query_statements_total", "Statements that ended, by kind and outcome.", ended);
-    let bounds = DURATION_BUCKETS_US.map(|us| seconds(us as f64));
-    let sum = seconds(counters.duration_sum_us() as f64);
-    let help = "Time from planning to the last row taken.";
-    let durations = (Vec::new(), counters.durations().to_vec(), sum);
-    out.histograms("terrace_query_duration_seconds", help, &bounds, [durations]);
     let running = engine.statements();
     let in_states =
         |is_counted: fn(StatementState) -> bool| running.iter().filter(|s| is_counted(s.state)).count() as f64;

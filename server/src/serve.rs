@@ -4,7 +4,6 @@
 //! exit 0.
 //! [`Server`] is what tests and the demo run in their own process; [`run`] adds the terminal and signals.
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,10 +23,11 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::http::{self, AppState, ServerInfo};
 use crate::instance::Instance;
+use crate::logging;
 use crate::memory::MemoryPlan;
 use crate::network::{Limits, Listener, NetworkFigures, Protocol, ServerTls, TlsOptions, check_exposure};
 use crate::oidc::Oidc;
-use crate::terminal::{self, errln, outln};
+use crate::terminal::outln;
 use crate::units::human_bytes;
 
 /// A running server. Start and stop it from a plain thread or a blocking one; dropping it stops it at once.
@@ -267,6 +267,31 @@ impl Server {
         self.instance.flush()
     }
 
+    /// Logs what starts, and where it listens.
+    fn log_start(&self) {
+        let tiers = self.store().tier_infos();
+        let budgets = tiers.iter().map(|tier| match tier.budget_bytes {
+            u64::MAX => format!("{} no limit", tier.name),
+            bytes => format!("{} {}", tier.name, human_bytes(bytes)),
+        });
+        let budgets = budgets.collect::<Vec<_>>().join(", ");
+        let (grpc, http) = self.schemes();
+        let memory = self.memory();
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            pid = std::process::id(),
+            flight = %format_args!("{grpc}://{}", self.flight_addr),
+            http = %format_args!("{http}://{}", self.http_addr),
+            data_dir = %self.config.data_dir.display(),
+            memory_limit = %human_bytes(memory.limit.bytes),
+            query_memory = %human_bytes(memory.query_bytes),
+            tiers = budgets,
+            epochs = %self.config.tiering.interval,
+            has_users = !self.engine().users().is_open(),
+            "Terrace serves"
+        );
+    }
+
     /// The server's choices and how to connect, for a person.
     pub fn summary(&self) -> String {
         let mut lines = vec![("data", self.config.data_dir.display().to_string())];
@@ -382,9 +407,16 @@ impl Drop for ReadyFile {
 
 /// `terrace serve`: runs a server until SIGTERM or SIGINT.
 pub fn run(config: Config, ready_file: Option<&Path>) -> Result<()> {
-    init_logging(&config.log)?;
+    logging::start(&config.log)?;
+    serve(config, ready_file).map_err(logging::log_fatal)
+}
+
+fn serve(config: Config, ready_file: Option<&Path>) -> Result<()> {
     let server = Server::start(config)?;
-    outln!("{}\nStop it with Ctrl-C.", server.summary());
+    server.log_start();
+    if !logging::is_json() {
+        outln!("{}\nStop it with Ctrl-C.", server.summary());
+    }
     let ready = ready_file.map(|path| ReadyFile::write(path, &server)).transpose()?;
     wait_and_stop(server)?;
     drop(ready);
@@ -395,17 +427,17 @@ pub fn run(config: Config, ready_file: Option<&Path>) -> Result<()> {
 pub fn wait_and_stop(server: Server) -> Result<()> {
     let Some(network) = server.network().cloned() else { return Ok(()) };
     let name = network.block_on(signal())?;
-    errln!(
-        "{name}: the server refuses new work; running statements have {} to finish (send the signal again to stop at once)",
-        server.config.grace
-    );
+    let grace = server.config.grace;
+    logging::notice(&format!(
+        "{name}: the server refuses new work; running statements have {grace} to finish (send the signal again to stop at once)"
+    ));
     network.spawn(async {
         if signal().await.is_ok() {
             std::process::exit(130);
         }
     });
     server.shutdown()?;
-    errln!("stopped");
+    logging::notice("stopped");
     Ok(())
 }
 
@@ -421,17 +453,4 @@ pub async fn signal() -> Result<&'static str> {
         // The runtime is shutting down, which is no signal.
         else => std::future::pending().await,
     })
-}
-
-/// Log lines to stderr, by the filter of the configuration; with colours only on a terminal.
-pub fn init_logging(filter: &str) -> Result<()> {
-    let no_color = std::env::var_os("NO_COLOR");
-    let colours = terminal::may_colour(std::io::stderr().is_terminal(), no_color.as_deref());
-    let filter = tracing_subscriber::EnvFilter::try_new(filter)
-        .map_err(|e| Error::Config(format!("log = '{filter}': {e}; write a level or a filter, for example info")))?;
-    // A second call (tests, the demo) keeps the first.
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
-    // The subscriber would report a closed standard error on standard error, and panic.
-    let _ = lines.log_internal_errors(false).try_init();
-    Ok(())
 }

@@ -148,9 +148,16 @@ def query(url, expression):
     return found["data"]["result"]
 
 
+def dashboard_panels(dashboard):
+    """All panels, those in folded rows included, without the rows themselves."""
+    inside = [panel for row in dashboard["panels"] for panel in [row, *row.get("panels", [])]]
+    return [panel for panel in inside if panel["type"] != "row"]
+
+
 def dashboard_expressions():
-    panels = json.loads(DASHBOARD.read_text())["panels"]
-    return [(p["title"], t["expr"]) for p in panels for t in p.get("targets", [])]
+    dashboard = json.loads(DASHBOARD.read_text())
+    charts = [(p["title"], t["expr"]) for p in dashboard_panels(dashboard) for t in p.get("targets", [])]
+    return charts + [(a["name"], a["expr"]) for a in dashboard["annotations"]["list"] if "expr" in a]
 
 
 @pytest.mark.parametrize(("title", "expression"), dashboard_expressions())
@@ -165,7 +172,7 @@ def test_every_dashboard_expression_returns_a_sample(prometheus, title, expressi
 def test_the_metrics_of_every_alert_exist(prometheus):
     rules = json.loads(get(prometheus + "/api/v1/rules"))["data"]["groups"]
     alerts = [rule for group in rules for rule in group["rules"]]
-    assert len(alerts) == 14
+    assert len(alerts) == 21
     for alert in alerts:
         assert alert["health"] in ("ok", "unknown") and not alert.get("lastError"), alert
         names = set(re.findall(r"\bterrace_\w+|\bup\b", alert["query"]))
@@ -256,11 +263,20 @@ def test_grafana_reads_the_dashboard():
     raw = json.loads(DASHBOARD.read_text())
     parsed = Dashboard.from_json(raw)
     assert parsed.uid == "terrace" and parsed.title == "Terrace"
-    panels = [p for p in raw["panels"] if p["type"] != "row"]
-    assert len({p["id"] for p in raw["panels"]}) == len(raw["panels"]) == len(parsed.panels)
-    cells = [(x, y) for p in panels for g in [p["gridPos"]] for x in range(g["x"], g["x"] + g["w"]) for y in range(g["y"], g["y"] + g["h"])]
-    assert len(cells) == len(set(cells)), "panels overlap"
+    panels = dashboard_panels(raw)
+    rows = [p for p in raw["panels"] if p["type"] == "row"]
+    assert len(raw["panels"]) == len(parsed.panels)
+    assert len({p["id"] for p in panels + rows}) == len(panels + rows)
+    # Panels of a folded row are laid out when it opens.
+    for shown in [raw["panels"], *(row["panels"] for row in rows)]:
+        cells = [(x, y) for p in shown for g in [p["gridPos"]] for x in range(g["x"], g["x"] + g["w"]) for y in range(g["y"], g["y"] + g["h"])]
+        assert len(cells) == len(set(cells)), "panels overlap"
     assert all(p["description"] and p["fieldConfig"]["defaults"]["unit"] for p in panels)
+    assert [row["title"] for row in rows if not row["collapsed"]] == ["Overview", "Queries"]
+    assert all(bool(row["panels"]) == row["collapsed"] for row in rows)
+    overview = raw["panels"][1:raw["panels"].index(rows[1])]
+    assert len(overview) == 16 and all(p["type"] == "stat" and p["fieldConfig"]["defaults"]["thresholds"]["steps"] for p in overview)
+    assert [a["name"] for a in raw["annotations"]["list"] if a.get("useValueForTime")] == ["Restarts", "Epochs that moved segments"]
 
 
 def test_every_exported_component_is_on_the_dashboard(prometheus, server):

@@ -21,6 +21,7 @@
 //! - [`tier`]: places for bytes: DRAM, NVM, SSD
 //! - [`io`]: block reads and the file system
 //! - [`clock`]: time as a dependency
+//! - [`durations`]: histograms of durations
 //! - [`error`]: the error of the tier store
 //! - [`units`]: sizes and durations as text
 //!
@@ -55,7 +56,7 @@
 pub mod store;
 
 pub use store::{Store, StoreOptions};
-pub use terrace_model::{Error, ErrorKind, Result, clock, error, units};
+pub use terrace_model::{Error, ErrorKind, Result, clock, durations, error, units};
 pub use terrace_storage::{io, migrate};
 
 /// Decides which tier each segment should lie on, and runs the loop that moves it there.

@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn waits_are_those_of_the_class_point() {
         let counts = Counts::parse(&metrics(5, 3)).unwrap();
-        assert_eq!((counts.points.len(), &counts.points[..3]), (20, &[5, 3, 0][..]));
+        assert_eq!((counts.points.len(), &counts.points[..3]), (24, &[5, 3, 0][..]));
         assert_eq!(counts.scanned_bytes, 2e6 + 1000.0, "points are no scans");
         let points = ClassSums { waits: counts.points, ..ClassSums::default() };
         let phase = Phase { points, at_client_ms: vec![1.0; 8], ..Phase::default() };

@@ -37,7 +37,10 @@ impl IngestWriter {
     /// Starts the ingest that `open` returns, on a blocking thread of the current runtime.
     pub fn start(open: impl FnOnce() -> StoreResult<Ingest> + Send + 'static) -> Self {
         let (sender, mut receiver) = mpsc::channel(2);
+        let span = tracing::Span::current();
         let task = tokio::task::spawn_blocking(move || {
+            // Lines of the log name the statement, whichever thread writes its rows.
+            let _in_span = span.enter();
             let mut ingest = open()?;
             while let Some(message) = receiver.blocking_recv() {
                 match message {

@@ -183,6 +183,12 @@ pub fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>> {
     Ok(tokens)
 }
 
+/// Reads the tokens of a text that may have been cut off. Returns whether they are those of all of it: where a token cannot be read,
+/// those before it are there.
+pub(crate) fn read_tokens(text: &str, tokens: &mut Vec<TokenWithSpan>) -> bool {
+    Tokenizer::new(&TerraceDialect, text).tokenize_with_location_into_buf(tokens).is_ok()
+}
+
 /// A parser of tokens, for statements that DataFusion's parser does not know.
 pub fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {
     Parser::new(&TerraceDialect).with_recursion_limit(RECURSION_LIMIT).with_tokens_with_locations(tokens)

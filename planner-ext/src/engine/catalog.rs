@@ -71,6 +71,7 @@ impl Engine {
             users: Arc::clone(&self.users),
             viewer: authority.clone(),
             audit: Arc::clone(&self.options.audit),
+            query_log: self.query_log().cloned(),
             statements: Arc::new(move || registry.statements()),
             workload_groups: Arc::new(move || admission.group_records(&groups)),
             hot_views: self.hot_views.clone(),

@@ -152,7 +152,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
@@ -163,6 +163,7 @@ use terrace_tier_store::Store;
 use terrace_tier_store::clock::{Clock, SystemClock};
 use terrace_tier_store::io::{Priority, StatementId, with_priority};
 use terrace_tier_store::store::NewTierSpec;
+use tracing::Instrument;
 
 pub use admission::AdmissionPolicy;
 pub use files::{FileAccess, OutputPath, pool_file};
@@ -170,8 +171,10 @@ pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
 pub use parquet_files::check_parquet;
 pub use plan_cache::PlanCacheCounts;
+pub(crate) use registry::QueryLogEntry;
 pub use registry::{
-    Counters, DURATION_BUCKETS_US, MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState, StopOrder,
+    Counters, LoggedValues, MemoryUse, Outcome, QueryLog, QueryLogOptions, ReadWaits, StatementRecord, StatementState,
+    StopOrder,
 };
 pub use rule::RuleOrder;
 pub use session::{OptionKind, Session};
@@ -194,7 +197,7 @@ use memory::MessageMemory;
 use parquet_files::ValidatedFiles;
 use plan_cache::PlanCache;
 use planning::{Planner, PlanningOptions};
-use registry::{Registry, Ticket};
+use registry::{EndedStatements, Registry, Ticket};
 use spill::{SpillLimits, SpillSpace};
 use statement::CachedQuery;
 use tasks::run_on;
@@ -247,6 +250,10 @@ pub struct EngineOptions {
     pub planning_timeout: Duration,
     /// Ended statements kept for `system.queries`.
     pub history: usize,
+    /// Statements that take so long, or longer, are logged; `None`: none are.
+    pub slow_statement: Option<Duration>,
+    /// The query log; `None`: there is none.
+    pub query_log: Option<QueryLogOptions>,
     /// Most bytes per second that background runs of hot views read and write; 0: they run on REFRESH only.
     pub hot_view_bytes_per_s: u64,
     /// Options of view mining.
@@ -285,6 +292,8 @@ impl EngineOptions {
             planning_timeout: Duration::from_secs(30),
             cpu,
             history: 1000,
+            slow_statement: None,
+            query_log: None,
             hot_view_bytes_per_s: 0,
             mining: MiningOptions::default(),
             files: FileAccess::unrestricted(Vec::new()),
@@ -440,11 +449,12 @@ impl Engine {
                 Arc::clone(&clock),
             ),
             registry: Registry::new(
-                options.history,
+                EndedStatements::new(options.history, Arc::clone(&options.audit))
+                    .with_slow_log(options.slow_statement)
+                    .with_query_log(options.query_log.clone(), &clock)?,
                 options.statement_timeout,
                 Arc::clone(&memory),
                 Arc::clone(&spill_space),
-                Arc::clone(&options.audit),
                 Arc::clone(&clock),
             ),
             spill_space,
@@ -473,6 +483,11 @@ impl Engine {
     /// The audit trail.
     pub fn audit(&self) -> &Arc<Trail> {
         &self.options.audit
+    }
+
+    /// The query log, where there is one.
+    pub fn query_log(&self) -> Option<&Arc<QueryLog>> {
+        self.registry.query_log()
     }
 
     /// The files that statements and requests may name.
@@ -632,7 +647,7 @@ impl Engine {
         let interrupt = ticket.interrupt();
         let account = Arc::clone(ticket.memory().heap());
         let work = async move { account.charge(planner.plan(may_take_long, &interrupt, work)).await };
-        run_on(&self.options.planning, work).await
+        run_on(&self.options.planning, work.instrument(ticket.span())).await
     }
 
     /// Drops the plans of the cache that are not current any more.
@@ -653,7 +668,8 @@ impl Engine {
         F: FnOnce() -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        self.options.cpu.spawn_blocking(HeapAccount::carry(work)).await.unwrap_or_else(|e| Err(tasks::join_error(&e)))
+        let work = HeapAccount::carry(tasks::in_current_span(work));
+        self.options.cpu.spawn_blocking(work).await.unwrap_or_else(|e| Err(tasks::join_error(&e)))
     }
 
     /// Runs a blocking store call that other statements should not wait for, as [`Self::blocking`] does but at a low priority.
@@ -662,7 +678,7 @@ impl Engine {
         F: FnOnce() -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        let work = HeapAccount::carry(work);
+        let work = HeapAccount::carry(tasks::in_current_span(work));
         // The thread that waits computes nothing, so it works for no account.
         let wait = move || with_priority(Priority::Planning, work)?;
         self.options.cpu.spawn_blocking(wait).await.unwrap_or_else(|e| Err(tasks::join_error(&e)))
@@ -673,10 +689,4 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.hot_views.stop();
     }
-}
-
-/// The schema of the result of an update: one row with the column `rows_affected`.
-fn rows_affected_schema() -> SchemaRef {
-    use arrow::datatypes::{DataType, Field};
-    Arc::new(Schema::new(vec![Field::new("rows_affected", DataType::Int64, false)]))
 }

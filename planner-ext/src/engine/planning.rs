@@ -25,6 +25,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use terrace_heap::HeapAccount;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::interrupt::Interrupt;
 use super::tasks::join_error;
@@ -104,6 +105,7 @@ impl Planner {
         if !may_take_long {
             return work.await;
         }
+        let work = work.in_current_span();
         let runtime = self.runtime.clone();
         let planning = move || {
             // The slot is free when the thread is, not when nobody waits any more.

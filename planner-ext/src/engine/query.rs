@@ -300,7 +300,7 @@ impl Admitted {
         if !was_crowded_out && !has_joins_or_sorts {
             return Err(error.into());
         }
-        tracing::info!(query = %ticket.id(), was_crowded_out, "query memory ran out; the statement starts again with more");
+        tracing::info!(was_crowded_out, "query memory ran out; the statement starts again with more");
         ticket.count_restart();
         if was_crowded_out {
             self.slot.free();

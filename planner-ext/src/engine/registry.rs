@@ -3,23 +3,27 @@
 //! The task that executes a statement holds a [`Ticket`]. It ends the statement's record explicitly with an outcome, or
 //! as cancelled when it is dropped, which happens when a client disconnects.
 //!
+//! - `counters`: counts of ended statements
+//! - `ended`: what is kept of ended statements
+//! - `query_log`: ended statements in files
 //! - `record`: what is known of a statement, running or ended
 //! - `stopping`: stops statements to free memory, and when rights change
 //! - `touched`: the objects of a statement, and its event in the audit trail
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use terrace_access::{Origin, Principal, Trail};
+use terrace_access::{Origin, Principal};
 use terrace_scan::pause::Pause;
 use terrace_scan::scan::StatementScans;
 use terrace_sql::StatementKind;
 use terrace_tier_store::clock::Clock;
 use terrace_tier_store::io::{Class, WritingStatement};
 use tokio::sync::Notify;
+use tracing::{Instrument, Span};
 
 use super::interrupt::Interrupt;
 use super::memory::{QueryMemory, StatementMemory};
@@ -27,75 +31,21 @@ use super::spill::{SpillSpace, StatementSpill};
 use super::workload::Group;
 use crate::error::{Error, ErrorKind, Result};
 
+mod counters;
+mod ended;
+mod query_log;
 mod record;
 mod stopping;
 mod touched;
 
+pub use counters::Counters;
+pub(super) use ended::EndedStatements;
+pub(crate) use query_log::QueryLogEntry;
+pub use query_log::{LoggedValues, QueryLog, QueryLogOptions};
 pub use record::{MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState};
 use stopping::Ending;
 pub use stopping::StopOrder;
 pub(super) use touched::{Reading, Touched, is_change};
-
-/// Upper bounds of the duration histogram, in microseconds; one more bucket holds the rest.
-pub const DURATION_BUCKETS_US: [u64; 10] =
-    [1_000, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000, 10_000_000, 60_000_000];
-
-/// Monotonic counters since the engine started.
-#[derive(Debug, Default)]
-pub struct Counters {
-    ended: [[AtomicU64; Outcome::ALL.len()]; StatementKind::ALL.len()],
-    durations: [AtomicU64; DURATION_BUCKETS_US.len() + 1],
-    duration_sum_us: AtomicU64,
-    rejected: AtomicU64,
-    rows: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Counters {
-    /// Statements of `kind` that ended with `outcome`.
-    pub fn ended(&self, kind: StatementKind, outcome: Outcome) -> u64 {
-        let counts = self.ended.get(kind as usize).and_then(|k| k.get(outcome as usize));
-        counts.map_or(0, |c| c.load(Ordering::Relaxed))
-    }
-
-    /// Ended statements by duration: one count per bucket of [`DURATION_BUCKETS_US`], then the longer ones.
-    pub fn durations(&self) -> Vec<u64> {
-        self.durations.iter().map(|c| c.load(Ordering::Relaxed)).collect()
-    }
-
-    /// Sum of the durations of ended statements, in microseconds.
-    pub fn duration_sum_us(&self) -> u64 {
-        self.duration_sum_us.load(Ordering::Relaxed)
-    }
-
-    /// Statements refused: the queue full, the wait too long, or the server stopping.
-    pub fn rejected(&self) -> u64 {
-        self.rejected.load(Ordering::Relaxed)
-    }
-
-    /// Rows returned or stored by ended statements.
-    pub fn rows(&self) -> u64 {
-        self.rows.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of these rows in memory.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    fn count(&self, record: &StatementRecord, outcome: Outcome) {
-        if let Some(c) = self.ended.get(record.kind as usize).and_then(|k| k.get(outcome as usize)) {
-            c.fetch_add(1, Ordering::Relaxed);
-        }
-        let bucket = DURATION_BUCKETS_US.partition_point(|bound| *bound < record.elapsed_us);
-        if let Some(c) = self.durations.get(bucket) {
-            c.fetch_add(1, Ordering::Relaxed);
-        }
-        self.duration_sum_us.fetch_add(record.elapsed_us, Ordering::Relaxed);
-        self.rows.fetch_add(record.rows, Ordering::Relaxed);
-        self.bytes.fetch_add(record.bytes, Ordering::Relaxed);
-    }
-}
 
 /// A statement that has not ended.
 #[derive(Debug)]
@@ -125,6 +75,8 @@ struct RunningStatement {
     scans: Arc<StatementScans>,
     spill: Arc<StatementSpill>,
     writing: Arc<WritingStatement>,
+    /// Puts its id, session and user into lines of the log about its work.
+    span: Span,
 }
 
 /// Time that a statement spent waiting: for execution slots, of which one that is executed again needs another, and for its
@@ -200,6 +152,7 @@ impl RunningStatement {
             },
             spilled_bytes: self.spill.spilled_bytes(),
             cold_bytes: self.scans.cold_bytes(),
+            tier_bytes: self.scans.tier_bytes(),
             read_wait_us: self.scans.read_wait().as_micros() as u64 + self.writing.key_wait_us(),
             read_waits: self.read_waits(),
             write_wait_us: self.writing.write_wait_us(),
@@ -230,8 +183,7 @@ const RESTART: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Registry {
     running: Mutex<HashMap<String, Arc<RunningStatement>>>,
-    ended: Mutex<VecDeque<StatementRecord>>,
-    history: usize,
+    ended: EndedStatements,
     time_limit: Option<Duration>,
     memory: Arc<QueryMemory>,
     spill_space: Arc<SpillSpace>,
@@ -243,25 +195,22 @@ pub(super) struct Registry {
     refuses_new: AtomicBool,
     became_empty: Notify,
     counters: Counters,
-    audit: Arc<Trail>,
     clock: Arc<dyn Clock>,
 }
 
 impl Registry {
-    /// Makes a registry that keeps `history` ended statements and limits the duration of each statement, whose operators
-    /// reserve their memory in `memory` and spill to `spill_space`. Their ends go to the audit trail.
+    /// Makes a registry that gives ended statements to `ended` and limits the duration of each statement, whose operators
+    /// reserve their memory in `memory` and spill to `spill_space`.
     pub(super) fn new(
-        history: usize,
+        ended: EndedStatements,
         time_limit: Option<Duration>,
         memory: Arc<QueryMemory>,
         spill_space: Arc<SpillSpace>,
-        audit: Arc<Trail>,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         Arc::new(Self {
             running: Mutex::default(),
-            ended: Mutex::default(),
-            history,
+            ended,
             time_limit,
             memory,
             spill_space,
@@ -271,7 +220,6 @@ impl Registry {
             refuses_new: AtomicBool::new(false),
             became_empty: Notify::new(),
             counters: Counters::default(),
-            audit,
             clock,
         })
     }
@@ -298,8 +246,18 @@ impl Registry {
             let interrupt = interrupt.clone();
             move || interrupt.check().is_err()
         });
+        let id = format!("q{started_unix_us:x}-{number}");
+        // Of the highest level, so that warnings have it whatever else is logged.
+        let span = tracing::error_span!(
+            parent: None,
+            "run",
+            statement = id.as_str(),
+            session = new.session,
+            user = new.principal.user.as_str()
+        );
         let statement = Arc::new(RunningStatement {
-            id: format!("q{started_unix_us:x}-{number}"),
+            id,
+            span,
             session: new.session.to_owned(),
             principal: new.principal.clone(),
             origin: new.origin,
@@ -326,12 +284,17 @@ impl Registry {
         // Checked under the lock: after `refuse_new` no statement is added.
         let mut running = self.running.lock();
         if self.refuses_new.load(Ordering::SeqCst) {
-            self.counters.rejected.fetch_add(1, Ordering::Relaxed);
+            self.counters.count_rejected();
             let stopping = Error::new(ErrorKind::Unavailable, "the server is stopping; connect again later");
             return Err(stopping.with_retry_after(RESTART));
         }
         running.insert(statement.id.clone(), Arc::clone(&statement));
         Ok(Ticket { registry: Arc::clone(self), statement, ended: false })
+    }
+
+    /// The query log, where there is one.
+    pub(super) fn query_log(&self) -> Option<&Arc<QueryLog>> {
+        self.ended.query_log()
     }
 
     pub(super) fn counters(&self) -> &Counters {
@@ -342,7 +305,7 @@ impl Registry {
         let now = self.clock.now_us();
         let mut all: Vec<_> = self.running.lock().values().map(|l| l.record(now)).collect();
         all.sort_by_key(|r| std::cmp::Reverse(r.started_unix_us));
-        all.extend(self.ended.lock().iter().rev().cloned());
+        all.extend(self.ended.latest());
         all
     }
 
@@ -396,20 +359,13 @@ impl Registry {
             Outcome::Cancelled => StatementState::Cancelled,
         };
         record.error = error.map(|e| e.message().to_owned());
-        if self.history > 0 {
+        if self.ended.has_history() {
             record.scans = statement.scans.scans().into();
         }
         record.memory.reserved = 0;
         record.memory.allocated = 0;
-        statement.touched.record_end(&self.audit, &record, error.map(Error::kind));
         self.counters.count(&record, outcome);
-        if self.history > 0 {
-            let mut ended = self.ended.lock();
-            while ended.len() >= self.history {
-                ended.pop_front();
-            }
-            ended.push_back(record);
-        }
+        self.ended.add(record, &statement.touched, error.map(Error::kind));
         statement.memory.end();
         self.record_ending(statement);
         self.remove(statement);
@@ -437,6 +393,11 @@ impl Ticket {
         &self.statement.id
     }
 
+    /// Puts its id, session and user into lines of the log.
+    pub(super) fn span(&self) -> Span {
+        self.statement.span.clone()
+    }
+
     /// Its spill files.
     pub(super) fn spill(&self) -> &Arc<StatementSpill> {
         &self.statement.spill
@@ -454,7 +415,7 @@ impl Ticket {
 
     /// Does the work of the statement: charges it with what the work allocates, and ends it when the statement has to stop.
     pub(super) async fn supervised<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.interrupt().guarded(self.memory().heap().charge(work)).await
+        self.interrupt().guarded(self.memory().heap().charge(work)).instrument(self.span()).await
     }
 
     /// The objects that it names and reads.
@@ -522,7 +483,17 @@ impl Ticket {
 
     /// Counts a refusal by admission.
     pub(super) fn count_rejected(&self) {
-        self.registry.counters.rejected.fetch_add(1, Ordering::Relaxed);
+        self.registry.counters.count_rejected();
+    }
+
+    /// The time, in microseconds, for [`Self::count_queue_wait`].
+    pub(super) fn now_us(&self) -> u64 {
+        self.registry.clock.now_us()
+    }
+
+    /// Counts the wait for an execution slot that began at this time.
+    pub(super) fn count_queue_wait(&self, since_us: u64) {
+        self.registry.counters.count_queue_wait(self.now_us().saturating_sub(since_us));
     }
 
     /// Removes the statement without a record in the history: it was planned, and did not execute.
@@ -550,51 +521,6 @@ impl Drop for Ticket {
         if !self.ended {
             let gone = Error::new(ErrorKind::Cancelled, "the client went away");
             self.registry.end(&self.statement, Outcome::Cancelled, Some(&gone));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_hold_every_kind_and_outcome() {
-        let counters = Counters::default();
-        let mut record = StatementRecord {
-            id: String::new(),
-            session: String::new(),
-            user: String::new(),
-            origin: Origin::default(),
-            workload_group: String::new(),
-            sql: String::new(),
-            kind: StatementKind::Query,
-            state: StatementState::Done,
-            started_unix_us: 0,
-            elapsed_us: 1,
-            rows: 0,
-            bytes: 0,
-            queued_us: 0,
-            stalled_us: 0,
-            busy_us: 0,
-            restarts: 0,
-            demand_bytes: 0,
-            spilled_bytes: 0,
-            cold_bytes: 0,
-            read_wait_us: 0,
-            read_waits: ReadWaits::default(),
-            write_wait_us: 0,
-            memory: MemoryUse::default(),
-            error: None,
-            scans: Arc::default(),
-            hides_figures: false,
-        };
-        for kind in StatementKind::ALL {
-            for outcome in Outcome::ALL {
-                record.kind = kind;
-                counters.count(&record, outcome);
-                assert_eq!(counters.ended(kind, outcome), 1, "{} {}", kind.name(), outcome.name());
-            }
         }
     }
 }

@@ -55,7 +55,10 @@ pub(super) async fn acquire_slot(engine: &Engine, ticket: &Ticket, demand: Arc<D
         demand,
         memory: Arc::clone(ticket.memory()),
     };
-    let slot = engine.admission.acquire_slot(applicant).await.inspect_err(|_| ticket.count_rejected())?;
+    let since_us = ticket.now_us();
+    let slot = engine.admission.acquire_slot(applicant).await;
+    ticket.count_queue_wait(since_us);
+    let slot = slot.inspect_err(|_| ticket.count_rejected())?;
     ticket.set_state(StatementState::Running);
     Ok(slot)
 }

@@ -29,7 +29,7 @@ use super::repeatable::has_same_rows;
 use super::session::Session;
 use super::tasks::run_on;
 use super::transaction::Transaction;
-use super::{planning, query, rights, rows_affected_schema, run};
+use super::{planning, query, rights, run};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How the caller of a query wants texts and bytes.
@@ -632,6 +632,11 @@ impl Prepared {
             None => Ok(planned),
         }
     }
+}
+
+/// The schema of the result of an update: one row with the column `rows_affected`.
+fn rows_affected_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("rows_affected", DataType::Int64, false)]))
 }
 
 /// Parameters in order of their number, with the types the planner inferred, and with the names of those that have some.

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::task::{JoinError, JoinHandle};
+use tracing::Span;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -48,6 +49,12 @@ pub(super) fn join_error(error: &JoinError) -> Error {
         tracing::error!(%error, "a statement panicked");
         Error::new(ErrorKind::Internal, "the server hit a defect while it ran the statement; its log says where")
     }
+}
+
+/// Keeps work that another thread does in the span of the statement that asks for it.
+pub(super) fn in_current_span<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let span = Span::current();
+    move || span.in_scope(work)
 }
 
 /// Runs `work` on a runtime; dropping the returned future aborts it.

@@ -24,6 +24,7 @@
 //! - [`repeatable`]: queries that read the same table versions each time
 //! - [`rights`]: who may do what
 //! - [`audit`]: the audit trail
+//! - [`query_log`]: the query log
 //! - [`forms`]: forms of columns in memory
 //! - `reads`: reads of the home tier
 //! - [`credulous`]: a faulty check of hot views
@@ -86,6 +87,7 @@ mod no_hot_views;
 mod parameters;
 mod placement;
 mod plan_cache;
+mod query_log;
 mod reads;
 mod repeatable;
 mod result_types;
@@ -559,7 +561,7 @@ async fn system_tables_show_what_is_there() {
     }
     let entries = server.session.entries().await.unwrap();
     assert!(entries.iter().all(|e| !e.columns.fields().is_empty()));
-    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 23);
+    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 24);
     assert!(server.rows("SHOW TABLES").await.iter().any(|r| r.contains("public|t|")));
     server.fails("DROP TABLE system.tiers", ErrorKind::PermissionDenied, "system").await;
     server.fails("INSERT INTO system.tiers SELECT * FROM system.tiers", ErrorKind::PermissionDenied, "system").await;

@@ -20,6 +20,7 @@
 //! - `moves`: `system.moves`
 //! - `placement_rules`: `system.placement_rules`
 //! - `queries`: `system.queries`
+//! - `query_log`: `system.query_log`
 //! - `roles`: `system.roles`
 //! - `row_policies`: `system.row_policies`
 //! - `segments`: `system.segments`
@@ -45,6 +46,7 @@ mod io_rules;
 pub(crate) mod moves;
 mod placement_rules;
 mod queries;
+mod query_log;
 mod roles;
 mod row_policies;
 mod segments;
@@ -76,7 +78,7 @@ pub(crate) use self::column_list::ColumnList;
 #[cfg(feature = "hot-views")]
 pub(crate) use self::column_list::{counts, flags, in_batches, optional_counts, optional_texts, reals, texts, times};
 use crate::engine::views::{self, EngineViews};
-use crate::engine::{StatementRecord, WorkloadGroupRecord};
+use crate::engine::{QueryLog, StatementRecord, WorkloadGroupRecord};
 use crate::error::Result;
 
 /// The sources of the tables' rows.
@@ -87,6 +89,8 @@ pub(crate) struct Live {
     /// What whoever reads may do: the tables show what that lets see.
     pub(crate) viewer: Authority,
     pub(crate) audit: Arc<Trail>,
+    /// `None` where none is kept.
+    pub(crate) query_log: Option<Arc<QueryLog>>,
     pub(crate) statements: Arc<dyn Fn() -> Vec<StatementRecord> + Send + Sync>,
     pub(crate) workload_groups: Arc<dyn Fn() -> Vec<WorkloadGroupRecord> + Send + Sync>,
     pub(crate) hot_views: EngineViews,
@@ -158,7 +162,7 @@ enum Readers {
 /// Name, schema, readers and rows of a table.
 type TableEntry = (&'static str, fn() -> SchemaRef, Readers, Rows);
 
-const TABLES: [TableEntry; 23] = [
+const TABLES: [TableEntry; 24] = [
     ("audit", || audit::columns().schema(), Readers::All, audit::rows),
     ("calibration", || calibration::columns().schema(), Readers::Monitors, calibration::rows),
     ("chunks", || chunks::columns().schema(), Readers::All, chunks::rows),
@@ -173,6 +177,7 @@ const TABLES: [TableEntry; 23] = [
     ("moves", || moves::columns().schema(), Readers::All, moves::rows),
     ("placement_rules", || placement_rules::columns().schema(), Readers::All, placement_rules::rows),
     ("queries", || queries::columns().schema(), Readers::All, queries::rows),
+    ("query_log", || query_log::columns().schema(), Readers::All, query_log::rows),
     ("roles", || roles::columns().schema(), Readers::All, roles::rows),
     ("row_policies", || row_policies::columns().schema(), Readers::All, row_policies::rows),
     ("segments", || segments::columns().schema(), Readers::All, segments::rows),

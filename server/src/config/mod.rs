@@ -25,7 +25,7 @@ use figment::{Figment, providers::Serialized};
 
 pub use sections::*;
 pub use source::{ConfigOverride, environment};
-use source::{FileValues, is_foreign_variable};
+use source::{FileValues, is_foreign_variable, present_key, present_variable, with_present_keys};
 
 use crate::error::{Error, Result};
 
@@ -41,7 +41,7 @@ impl Config {
         let mut faults = Vec::new();
         let mut figment = Figment::from(Serialized::defaults(Self::default()));
         if let Some(path) = file {
-            let table = read_toml(path)?;
+            let table = with_present_keys(read_toml(path)?);
             check_table(&table, "", &known, &path.display().to_string(), &mut faults);
             figment = figment.merge(FileValues { path: path.to_owned(), table });
         }
@@ -49,12 +49,14 @@ impl Config {
             if !name.starts_with("TERRACE_") || is_foreign_variable(&name) {
                 continue;
             }
-            match known.iter().find(|key| variable(key) == name) {
-                Some(key) => figment = figment.merge(ConfigOverride { source: name, key: key.clone(), value }),
+            let key = known.iter().map(String::as_str).find(|key| variable(key) == name);
+            match key.or_else(|| present_variable(&name)) {
+                Some(key) => figment = figment.merge(ConfigOverride { source: name, key: key.to_owned(), value }),
                 None => faults.push(unknown("environment variable", &name, known.iter().map(|k| variable(k)), "")),
             }
         }
         for given in flags {
+            let given = ConfigOverride { key: present_key(&given.key).to_owned(), ..given };
             if !known.contains(&given.key) && group_field(&given.key).is_none() {
                 let known = known.iter().cloned().chain(group_keys(&given.key));
                 faults.push(unknown("key", &given.key, known, &given.source));

@@ -1,11 +1,13 @@
 //! The sections of the configuration: keys, defaults, and the documentation that `terrace config print` writes.
+//!
+//! - `records`: what the server records
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use terrace_access::{AuditScope, JwtAlgorithms, JwtRules, TrailFile, TrailOptions, WhenFull};
+use terrace_access::{JwtAlgorithms, JwtRules};
 use terrace_planner_ext::engine::{AdmissionPolicy, DEFAULT_GROUP, MiningMode, WorkloadGroup};
 use terrace_tier_store::io::{Class, Depth, IoRules, Turns};
 use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
@@ -36,6 +38,10 @@ macro_rules! section {
     };
 }
 
+mod records;
+
+pub use records::{AuditConfig, LogConfig, LogFormat, QueryLogConfig};
+
 /// Fields of a section with the lines of their documentation.
 pub(super) type Docs = &'static [(&'static str, &'static [&'static str])];
 
@@ -44,8 +50,8 @@ section! {
     pub struct Config {
         /// Folder of the catalog and of the table files (the SSD tier). Put it on a local NVMe disk.
         pub data_dir: PathBuf = PathBuf::from("terrace-data"),
-        /// What to log: error, warn, info, debug, trace, or a filter such as `info,terrace_tier_store=debug`.
-        pub log: String = "warn".to_owned(),
+        /// The log.
+        pub log: LogConfig = LogConfig::default(),
         /// Name of a user whom no statement can change. Only with `password`.
         pub user: Option<String> = None,
         /// Password of that user. A server without it, and without users of `CREATE USER`, is open, and then listens on loopback
@@ -61,6 +67,8 @@ section! {
         pub tls: TlsConfig = TlsConfig::default(),
         /// Logins by tokens of an OpenID Connect issuer.
         pub oidc: OidcConfig = OidcConfig::default(),
+        /// The query log.
+        pub query_log: QueryLogConfig = QueryLogConfig::default(),
         /// The audit trail.
         pub audit: AuditConfig = AuditConfig::default(),
         /// Arrow Flight SQL.
@@ -129,39 +137,6 @@ section! {
         pub client_users: bool = false,
         /// Time limit of a handshake, and of the first bytes of a client of Flight after it.
         pub handshake_timeout: Span = Span(Duration::from_secs(10)),
-    }
-}
-
-section! {
-    /// The audit trail: who did what, from where, on which objects, and how it ended. `system.audit` shows the last events.
-    pub struct AuditConfig {
-        /// Which events are recorded: changes (log-ins, statements and requests that change something, those that were refused, orders to
-        /// end a statement), all (queries and settings, too), off (none).
-        pub what: AuditScope = AuditScope::Changes,
-        /// File that events are appended to, each as one line of JSON; only the server's user may read it. Its folder must exist.
-        /// Default: events are kept in memory only.
-        pub file: Option<PathBuf> = None,
-        /// Size at which the file is rotated: it becomes `FILE.1`, `FILE.1` becomes `FILE.2`, and so on.
-        pub max_bytes: Size = Size::Bytes(64 << 20),
-        /// Rotated files that are kept; older ones are removed.
-        pub keep: u32 = 10,
-        /// What happens while the file takes fewer events than come: lose (they are lost, and counted), wait (statements wait before
-        /// they begin, all of them while the file cannot be written at all).
-        pub on_full: WhenFull = WhenFull::Lose,
-        /// Events that `system.audit` remembers.
-        pub remembered: usize = 1000,
-    }
-}
-
-impl AuditConfig {
-    /// Options of the trail.
-    pub fn options(&self) -> TrailOptions {
-        let file = self.file.as_ref().map(|path| TrailFile {
-            path: std::path::absolute(path).unwrap_or_else(|_| path.clone()),
-            max_bytes: self.max_bytes.resolve(0),
-            keep: self.keep,
-        });
-        TrailOptions { scope: self.what, file, when_full: self.on_full, remembered: self.remembered }
     }
 }
 
@@ -595,11 +570,13 @@ fn default_groups() -> BTreeMap<String, WorkloadGroupConfig> {
 }
 
 /// Sections in the order in which they are printed, with their documentation.
-pub(super) const SECTIONS: [(&str, Docs); 17] = [
+pub(super) const SECTIONS: [(&str, Docs); 19] = [
     ("", Config::DOCS),
+    ("log", LogConfig::DOCS),
     ("files", FilesConfig::DOCS),
     ("tls", TlsConfig::DOCS),
     ("oidc", OidcConfig::DOCS),
+    ("query_log", QueryLogConfig::DOCS),
     ("audit", AuditConfig::DOCS),
     ("flight", FlightConfig::DOCS),
     ("http", HttpConfig::DOCS),

@@ -5,7 +5,33 @@ use std::path::PathBuf;
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider, providers::Serialized};
 
+use super::sections::variable;
 use crate::error::{Error, Result};
+
+/// Keys that had another name, which is understood in all places, with the name that they have now.
+const RENAMED: [(&str, &str); 1] = [("log", "log.level")];
+
+/// The present name of a key.
+pub(super) fn present_key(key: &str) -> &str {
+    RENAMED.iter().find(|(former, _)| *former == key).map_or(key, |(_, present)| *present)
+}
+
+/// The key of a variable that is named after a former name.
+pub(super) fn present_variable(name: &str) -> Option<&'static str> {
+    RENAMED.iter().find(|(former, _)| variable(former) == name).map(|(_, present)| *present)
+}
+
+/// The values of a file under the present names of their keys. A key may have become a section, so only a single value is moved.
+pub(super) fn with_present_keys(mut table: toml::Table) -> toml::Table {
+    for (former, present) in RENAMED {
+        let Some((section, field)) = present.split_once('.') else { continue };
+        if let Some(value) = table.get(former).filter(|value| !value.is_table()).cloned() {
+            table.remove(former);
+            table.insert(section.to_owned(), toml::Value::Table(toml::Table::from_iter([(field.to_owned(), value)])));
+        }
+    }
+    table
+}
 
 /// True for variables with the prefix that are not configuration: variables of clients, tests and benchmarks, and those
 /// that Kubernetes sets for a service named "terrace".

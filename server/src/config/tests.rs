@@ -43,6 +43,19 @@ fn unknown_keys_are_refused_with_the_nearest_known_one() {
 }
 
 #[test]
+fn the_former_name_of_a_key_is_understood() {
+    let level = |config: Result<Config>| config.unwrap().log.level;
+    assert_eq!(level(load("", &[], &[])), LogConfig::LEVEL);
+    assert_eq!(level(load("log = \"warn\"\n[query]\nhistory = 1\n", &[], &[])), "warn");
+    assert_eq!(level(load("[log]\nlevel = \"error\"\n", &[], &[])), "error");
+    assert_eq!(level(load("log = \"warn\"\n", &[("TERRACE_LOG", "debug")], &[])), "debug");
+    let config = load("log = \"warn\"\n", &[("TERRACE_LOG", "debug")], &["log=trace", "log.format=json"]).unwrap();
+    assert_eq!((config.log.level.as_str(), config.log.format), ("trace", LogFormat::Json));
+    let error = load("", &[], &["log.format=xml"]).unwrap_err().to_string();
+    assert!(error.contains("log.format") && error.contains("`json`"), "{error}");
+}
+
+#[test]
 fn workload_groups_are_sections_with_names_of_their_own() {
     let file = "[workload_groups.loads]\nusers = \"etl, dbt\"\nmemory = \"25%\"\nmax_running = 2\n";
     let config = load(file, &[], &["workload_groups.loads.weight=3", "workload_groups.default.timeout=1h"]).unwrap();
@@ -112,6 +125,8 @@ fn a_bad_value_names_its_key_and_its_source() {
         ("hot_views.payback_epochs", ["0", "-1", "nan", "inf"]),
         ("hot_views.retire_after", ["0", "-1", "1.5", "nan"]),
         ("audit.max_bytes", ["0", "1KiB", "10%", "much"]),
+        ("query_log.max_bytes", ["1023KiB", "1", "10%", "much"]),
+        ("query_log.keep_for", ["0", "-1h", "soon", "nan"]),
         ("audit.keep", ["-1", "1001", "1.5", "nan"]),
         ("audit.remembered", ["-1", "100001", "1.5", "nan"]),
         ("tiering.flip_back_epochs", ["-1", "1.5", "nan", "some"]),

@@ -11,7 +11,9 @@ use crate::units::Size;
 
 /// Least size of the file of the audit trail.
 const LEAST_AUDIT_BYTES: u64 = 64 << 10;
-/// Most rotated files of it.
+/// Least size of the query log, where there is one.
+const LEAST_QUERY_LOG_BYTES: u64 = 1 << 20;
+/// Most rotated files of the audit trail.
 const MOST_AUDIT_FILES: u32 = 1_000;
 /// Most events of it in memory.
 const MOST_AUDIT_EVENTS: usize = 100_000;
@@ -39,6 +41,12 @@ impl Config {
             || self.audit.max_bytes.resolve(0) < LEAST_AUDIT_BYTES
         {
             "audit.max_bytes is bytes, such as 64MiB, and at least 64KiB"
+        } else if matches!(self.query_log.max_bytes, Size::Percent(_))
+            || (1..LEAST_QUERY_LOG_BYTES).contains(&self.query_log.max_bytes.resolve(0))
+        {
+            "query_log.max_bytes is bytes, such as 256MiB, and at least 1MiB, or 0 for no query log"
+        } else if self.query_log.keep_for.0.is_zero() {
+            "query_log.keep_for must be above 0; query_log.max_bytes = 0 is for no query log"
         } else if self.audit.keep > MOST_AUDIT_FILES {
             "audit.keep must be at most 1000"
         } else if self.audit.remembered > MOST_AUDIT_EVENTS {

@@ -21,10 +21,11 @@ use terrace_tier_store::table::TableName;
 use terrace_tier_store::tier::TierKind;
 
 use crate::client::{Client, Mode};
-use crate::config::{self, Config, ConfigOverride, TlsConfig};
+use crate::config::{self, Config, ConfigOverride, LogConfig, TlsConfig};
 use crate::error::{Error, Result};
 use crate::load::generated::Generated;
 use crate::load::{self, Target, source};
+use crate::logging;
 use crate::serve::{self, Server};
 use crate::terminal::{errln, out, outln};
 use crate::tpch;
@@ -98,7 +99,11 @@ fn configuration(options: &Options, folder: &Path) -> Result<Config> {
     let mut config = Config::load(None, config::environment(), flags)?;
     // Its own client connects, on this machine.
     config.tls = TlsConfig::default();
-    serve::init_logging(&config.log)?;
+    // Its output is for people, who want no news of each start and session.
+    if config.log.level == LogConfig::LEVEL {
+        "warn".clone_into(&mut config.log.level);
+    }
+    logging::start(&config.log)?;
     Ok(config)
 }
 

@@ -40,13 +40,16 @@ pub async fn all(State(state): State<Arc<AppState>>) -> Result<Response> {
             metrics::process(&mut out, &state.info.version, state.info.started_unix_us);
             metrics::memory(&mut out, &state.memory);
             metrics::statements(&mut out, &state.engine);
+            metrics::durations(&mut out, &state.engine);
             metrics::tiers(&mut out, state.store());
             metrics::tiering(&mut out, state.store());
             metrics::storage(&mut out, state.store());
+            metrics::disk(&mut out, state.store());
             metrics::heat(&mut out, state.store());
             metrics::flight(&mut out, &state.flight);
             metrics::network(&mut out, &state.network);
             metrics::audit(&mut out, state.engine.audit(), &state.network.logins);
+            metrics::query_log(&mut out, state.engine.query_log().map(Arc::as_ref));
             respond(out)
         })
         .await

@@ -186,7 +186,7 @@ pub async fn cancel(
     Path(id): Path<String>,
 ) -> Result<StatusCode> {
     if state.engine.cancel_for(&caller, origin, &id)? {
-        tracing::info!(query = %id, user = caller.user, "query cancelled over HTTP");
+        tracing::info!(statement = id, user = caller.user, "query cancelled over HTTP");
         return Ok(StatusCode::NO_CONTENT);
     }
     let sees_all = state.users().authority(&caller).may_on_server(Right::Monitor);

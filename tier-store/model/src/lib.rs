@@ -1,10 +1,11 @@
 //! The basic types that all crates of Terrace share: ids, tiers, modes, accounts, errors, units and time.
 //!
-//! The crate depends on no other crate of Terrace. Its types are plain values, apart from byte accounts, tier indexes
-//! and clocks.
+//! The crate depends on no other crate of Terrace. Its types are plain values, apart from byte accounts, tier indexes,
+//! histograms and clocks.
 //!
 //! - [`account`]: byte limits and the charges against them
 //! - [`clock`]: time as a dependency
+//! - [`durations`]: histograms of durations
 //! - [`error`]: the error of the tier store, and the kinds of errors
 //! - [`ids`]: numbers and names of tables, columns, chunks and marks
 //! - [`mode`]: the modes auto, advise and off of the tiering loop
@@ -15,6 +16,7 @@
 
 pub mod account;
 pub mod clock;
+pub mod durations;
 pub mod error;
 pub mod ids;
 pub mod mode;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use terrace_model::durations::{DurationSums, Durations};
 use terrace_model::{MAX_TIERS, TierId, TierRows};
 
 use super::record::EpochRecord;
@@ -88,6 +89,8 @@ pub struct TieringMetrics {
     pub relieved_bytes: AtomicU64,
     moves: Moves,
     moved_bytes: Moves,
+    /// How long moves took, by their target.
+    move_times: [Durations; MAX_TIERS],
     slots: TierRows,
 }
 
@@ -100,6 +103,11 @@ impl TieringMetrics {
     /// Bytes of the moves carried out between two tiers.
     pub fn moved_bytes(&self, from: TierId, to: TierId) -> u64 {
         self.cell(&self.moved_bytes, from, to).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    /// How long the moves to a tier took that were carried out.
+    pub fn move_times(&self, to: TierId) -> Option<DurationSums> {
+        self.move_times.get(self.slots.row_of_tier(to)?).map(Durations::sums)
     }
 
     fn cell<'a>(&self, table: &'a Moves, from: TierId, to: TierId) -> Option<&'a AtomicU64> {
@@ -115,15 +123,20 @@ impl TieringMetrics {
                 cells.for_each(|(_, cell)| cell.store(0, Ordering::Relaxed));
             }
         }
+        let times = reset.and_then(|row| self.move_times.get(usize::from(row)));
+        times.into_iter().for_each(Durations::reset);
         self.slots.set(rows);
     }
 
-    /// Counts a move.
-    pub(super) fn count_move(&self, from: TierId, to: TierId, bytes: u64) {
+    /// Counts a move that took so long.
+    pub(super) fn count_move(&self, from: TierId, to: TierId, bytes: u64, took_us: u64) {
         for (table, by) in [(&self.moves, 1), (&self.moved_bytes, bytes)] {
             if let Some(cell) = self.cell(table, from, to) {
                 cell.fetch_add(by, Ordering::Relaxed);
             }
+        }
+        if let Some(times) = self.slots.row_of_tier(to).and_then(|row| self.move_times.get(row)) {
+            times.record(took_us);
         }
     }
 

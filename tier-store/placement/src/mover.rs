@@ -148,7 +148,7 @@ impl Mover {
                     record.took_us = took_us;
                     epoch.moves_done += 1;
                     epoch.moved_bytes += record.bytes;
-                    metrics.count_move(relocation.from, relocation.to, record.bytes);
+                    metrics.count_move(relocation.from, relocation.to, record.bytes, took_us);
                 }
                 Verdict::Skipped(why) => {
                     record.status = MoveStatus::Skipped;

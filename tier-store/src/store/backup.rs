@@ -25,7 +25,7 @@ use terrace_storage::io::files::{FileSystem, RealFiles, create_private_folder};
 use terrace_storage::table::Chunk;
 use terrace_storage::tier::codec;
 use terrace_storage::tier::ssd::cold;
-use terrace_storage::tier::ssd::files::free_bytes;
+use terrace_storage::tier::ssd::files::{DiskSpace, disk_space};
 
 use super::check::{Progress, Watch};
 use super::core::Core;
@@ -318,8 +318,8 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 
 /// Fails early when the disk has too little free space for the copy.
 fn check_space(folder: &Path, needed_bytes: u64) -> Result<()> {
-    match free_bytes(folder) {
-        Some(free_bytes) if free_bytes < needed_bytes => {
+    match disk_space(folder) {
+        Some(DiskSpace { free_bytes, .. }) if free_bytes < needed_bytes => {
             let message = format!(
                 "the copy needs {needed_bytes} bytes, its disk has {free_bytes} free: free space, or choose another"
             );

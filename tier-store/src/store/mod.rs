@@ -96,6 +96,7 @@ use terrace_storage::table::{
     TableDefinition, TableVersion,
 };
 use terrace_storage::tier::codec::CompressionRule;
+use terrace_storage::tier::ssd::files::{DiskSpace, disk_space};
 use terrace_storage::tier::ssd::{Admission, ColdColumns};
 use terrace_storage::tier::{Home, MemoryTiers};
 
@@ -460,6 +461,11 @@ impl Store {
     /// The store's data directory.
     pub fn data_dir(&self) -> &std::path::Path {
         &self.core.data_dir
+    }
+
+    /// The room of the disk of the data directory; `None` where it does not tell.
+    pub fn disk_space(&self) -> Option<DiskSpace> {
+        disk_space(self.data_dir())
     }
 
     /// Tiers with budgets and use, fastest first.

@@ -4,6 +4,7 @@
 //! registers there: it adds a tally, shares the segments that the statement has counted, and reports at each epoch the
 //! reads that it still has to do. Without an engine every scan is a statement of its own.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -95,7 +96,7 @@ impl StatementScans {
 
     /// Adds a tally for one more execution of a scan.
     pub(super) fn add_scan(&self, source: &ScanSource, columns: usize, partitions: usize) -> Arc<ScanTally> {
-        let tally = Arc::new(ScanTally::new(source.table.id(), columns, partitions));
+        let tally = Arc::new(ScanTally::new(source, columns, partitions));
         let known = &mut *self.tallies.lock();
         if known.len() < MOST_SCANS {
             known.push(Arc::clone(&tally));
@@ -137,6 +138,20 @@ impl StatementScans {
     /// Bytes that the scans read from the home tier so far.
     pub fn cold_bytes(&self) -> u64 {
         self.tallies.lock().iter().map(|tally| tally.cold_bytes()).sum()
+    }
+
+    /// Bytes that the scans read so far on each tier, by its name, those included of segments in memory.
+    pub fn tier_bytes(&self) -> BTreeMap<String, u64> {
+        let mut sums = BTreeMap::new();
+        for tally in self.tallies.lock().iter() {
+            for (tier, bytes) in tally.tier_bytes().filter(|(_, bytes)| *bytes > 0) {
+                match sums.get_mut(tier) {
+                    Some(sum) => *sum += bytes,
+                    None => _ = sums.insert(tier.to_owned(), bytes),
+                }
+            }
+        }
+        sums
     }
 
     /// Time that the scans waited for reads so far, summed over partitions.

@@ -202,6 +202,7 @@ impl ScanObserver {
     fn count_read(&self, access: &SegmentAccess<'_>) {
         let SegmentAccess { slot, segment, place: ReadPlace { tier, bytes_read, .. }, bytes, .. } = *access;
         self.counts.metrics.segment(tier, bytes);
+        self.counts.tally.add_tier_bytes(tier, bytes);
         self.counts.tally.segment(slot, segment.column, tier, bytes_read);
     }
 

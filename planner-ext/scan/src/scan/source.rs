@@ -23,7 +23,7 @@ pub struct ScanSource {
     pub table: Arc<Table>,
     /// The snapshot.
     pub version: Arc<TableVersion>,
-    tiers: Vec<String>,
+    tiers: Arc<[String]>,
     schema: SchemaRef,
     /// Whether plans show how many chunks and bytes it has, and where they lie.
     shows_figures: bool,
@@ -38,7 +38,7 @@ impl ScanSource {
         tiers.push("ssd".to_owned());
         let schema = Arc::clone(table.schema());
         let values = unknown_values(&schema);
-        Self { store, table, version, tiers, schema, shows_figures: true, values }
+        Self { store, table, version, tiers: tiers.into(), schema, shows_figures: true, values }
     }
 
     /// Like this source, but with the position of each row in a last column called `name`.
@@ -50,7 +50,8 @@ impl ScanSource {
         let fields: Vec<FieldRef> = table.schema().fields().iter().cloned().chain([row]).collect();
         let schema = Arc::new(Schema::new(fields));
         let values = unknown_values(&schema);
-        Self { store, table, version, tiers: self.tiers.clone(), schema, shows_figures: self.shows_figures, values }
+        let tiers = Arc::clone(&self.tiers);
+        Self { store, table, version, tiers, schema, shows_figures: self.shows_figures, values }
     }
 
     /// The source for one who must not see figures of the table.
@@ -90,7 +91,7 @@ impl ScanSource {
     }
 
     /// Names of the tiers by [`TierId`] as of the start of the statement; the home tier is the last.
-    pub fn tiers(&self) -> &[String] {
+    pub fn tiers(&self) -> &Arc<[String]> {
         &self.tiers
     }
 

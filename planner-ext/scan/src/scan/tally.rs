@@ -1,7 +1,7 @@
 //! Counts of one scan of a statement, collected while it runs, for the advisor and `system.queries`.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use datafusion::common::instant::Instant;
@@ -12,6 +12,7 @@ use terrace_tier_store::table::{ColumnId, TableId};
 use terrace_tier_store::tier::TierId;
 
 use super::metrics::{SCAN_CLASSES, now};
+use super::source::ScanSource;
 
 /// Counts of one execution of a scan.
 #[derive(Debug)]
@@ -24,6 +25,9 @@ pub(super) struct ScanTally {
     /// By the class of the read that ended the wait.
     class_wait_ns: [(Class, AtomicU64); SCAN_CLASSES.len()],
     columns: Vec<ColumnTally>,
+    /// Names of the tiers by [`TierId`].
+    tiers: Arc<[String]>,
+    tier_bytes: [AtomicU64; MAX_TIERS],
 }
 
 #[derive(Debug, Default)]
@@ -40,15 +44,17 @@ fn nanos(time: Duration) -> u64 {
 
 impl ScanTally {
     /// A tally for a scan that reads `columns` columns.
-    pub(super) fn new(table: TableId, columns: usize, partitions: usize) -> Self {
+    pub(super) fn new(source: &ScanSource, columns: usize, partitions: usize) -> Self {
         Self {
-            table,
+            table: source.table.id(),
             partitions: u32::try_from(partitions).unwrap_or(u32::MAX),
             begun: OnceLock::new(),
             span_us: AtomicU64::new(0),
             wait_ns: AtomicU64::new(0),
             class_wait_ns: SCAN_CLASSES.map(|class| (class, AtomicU64::new(0))),
             columns: (0..columns).map(|_| ColumnTally::default()).collect(),
+            tiers: Arc::clone(source.tiers()),
+            tier_bytes: Default::default(),
         }
     }
 
@@ -94,6 +100,19 @@ impl ScanTally {
             count.fetch_add(1, Ordering::Relaxed);
         }
         tally.cold_bytes.fetch_add(cold_bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that were read on a tier.
+    pub(super) fn add_tier_bytes(&self, tier: TierId, bytes: u64) {
+        if let Some(sum) = self.tier_bytes.get(usize::from(tier.0)) {
+            sum.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes read so far on each tier.
+    pub(super) fn tier_bytes(&self) -> impl Iterator<Item = (&str, u64)> {
+        let bytes = self.tier_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed));
+        self.tiers.iter().map(String::as_str).zip(bytes)
     }
 
     /// Bytes read from the home tier so far.

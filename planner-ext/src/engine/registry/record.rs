@@ -1,9 +1,11 @@
 //! What is known of a statement, running or ended.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use terrace_access::Origin;
 use terrace_sql::StatementKind;
+use terrace_sql::secrets::without_literals;
 use terrace_tier_store::placement::ScanProfile;
 
 /// How a statement ended.
@@ -113,7 +115,9 @@ pub struct StatementRecord {
     pub spilled_bytes: u64,
     /// Bytes that its scans read from the home tier.
     pub cold_bytes: u64,
-    /// Microseconds that its scans waited for such reads, summed over partitions, and its checks of keys.
+    /// Bytes that its scans read on each tier, by its name, those included of segments in memory.
+    pub tier_bytes: BTreeMap<String, u64>,
+    /// Microseconds that its scans waited for reads from the home tier, summed over partitions, and its checks of keys.
     pub read_wait_us: u64,
     /// The same by the class of the read that ended the wait, and the waits for spilled rows.
     pub read_waits: ReadWaits,
@@ -127,11 +131,29 @@ pub struct StatementRecord {
     pub hides_figures: bool,
 }
 
+/// Bytes of the longest text of a statement that is logged, without the sign for the rest.
+const MOST_LOGGED_BYTES: usize = 4_096;
+
 impl StatementRecord {
+    /// Its text for the log, which others read than those who may see statements: in one line, without literals, and cut where it is
+    /// long.
+    pub fn text_for_log(&self) -> String {
+        without_literals(&self.begin_of_text())
+    }
+
+    /// Its text, cut where it is long, and with a sign there.
+    pub(in crate::engine) fn begin_of_text(&self) -> String {
+        let most = self.sql.len().min(MOST_LOGGED_BYTES);
+        let end = (0..=most).rev().find(|at| self.sql.is_char_boundary(*at)).unwrap_or(0);
+        let sign = if end < self.sql.len() { "…" } else { "" };
+        format!("{}{sign}", self.sql.get(..end).unwrap_or_default())
+    }
+
     /// Clears the figures of its reads and its memory, which tell of rows that policies hide; a point statement that reads much starts again.
     pub(crate) fn clear_figures(&mut self) {
         self.restarts = 0;
         self.cold_bytes = 0;
+        self.tier_bytes.clear();
         self.read_wait_us = 0;
         self.read_waits = ReadWaits::default();
         self.memory = MemoryUse::default();
@@ -171,4 +193,55 @@ pub struct ReadWaits {
     pub spill_us: u64,
     /// For whole columns, which scans read ahead.
     pub prefetch_us: u64,
+}
+
+#[cfg(test)]
+impl StatementRecord {
+    /// A query that has ended well and has no figures.
+    pub(crate) fn example() -> Self {
+        Self {
+            id: String::new(),
+            session: String::new(),
+            user: String::new(),
+            origin: Origin::default(),
+            workload_group: String::new(),
+            sql: String::new(),
+            kind: StatementKind::Query,
+            state: StatementState::Done,
+            started_unix_us: 0,
+            elapsed_us: 0,
+            rows: 0,
+            bytes: 0,
+            queued_us: 0,
+            stalled_us: 0,
+            busy_us: 0,
+            restarts: 0,
+            demand_bytes: 0,
+            spilled_bytes: 0,
+            cold_bytes: 0,
+            tier_bytes: BTreeMap::new(),
+            read_wait_us: 0,
+            read_waits: ReadWaits::default(),
+            write_wait_us: 0,
+            memory: MemoryUse::default(),
+            error: None,
+            scans: Arc::default(),
+            hides_figures: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_has_the_begin_of_a_text_without_its_literals() {
+        let text = |sql: &str| StatementRecord { sql: sql.to_owned(), ..StatementRecord::example() }.text_for_log();
+        assert_eq!(text("SELECT a\nFROM t WHERE b = 'geheim'"), "SELECT a FROM t WHERE b = ?");
+        let long = format!("SELECT '{}'", "ä".repeat(MOST_LOGGED_BYTES));
+        assert_eq!(text(&long), "SELECT …");
+        let long = text(&format!("SELECT {} FROM t", "a, ".repeat(MOST_LOGGED_BYTES)));
+        assert!(long.len() <= MOST_LOGGED_BYTES + '…'.len_utf8() + 1 && long.ends_with('…'), "{}", long.len());
+    }
 }

@@ -110,7 +110,7 @@ impl Touched {
 }
 
 /// The name of a kind of errors, such as `permission_denied`.
-fn error_name(kind: ErrorKind) -> String {
+pub(super) fn error_name(kind: ErrorKind) -> String {
     let mut name = String::new();
     for letter in format!("{kind:?}").chars() {
         if letter.is_ascii_uppercase() && !name.is_empty() {

@@ -7,7 +7,7 @@ use terrace_tier_store::clock::SystemClock;
 
 use super::*;
 
-const PASSWORD: &str = "correct horse";
+pub(super) const PASSWORD: &str = "correct horse";
 
 /// A closed server with the users ann, who may make schemas, and bob, who may nothing, and its trail.
 fn closed(scope: AuditScope) -> Server {
@@ -28,7 +28,7 @@ fn here() -> Origin {
     Origin::new(Port::Flight, "10.0.0.7".parse().unwrap())
 }
 
-async fn run(server: &Server, user: &str, sql: &str) -> Result<Vec<String>> {
+pub(super) async fn run(server: &Server, user: &str, sql: &str) -> Result<Vec<String>> {
     let principal = server.engine.users().check_certified(user).unwrap();
     let session = server.engine.open_session_from(here(), principal);
     let prepared = session.prepare(sql).await?;

@@ -140,6 +140,7 @@ const MATRIX: &[(&str, Allowed)] = &[
     ("SELECT * FROM system.tiers", Granted(&["GRANT MONITOR ON SERVER TO bob"], false)),
     ("SELECT * FROM system.epochs", Granted(&["GRANT SELECT ON system.epochs TO bob"], false)),
     ("SELECT * FROM system.tables", All),
+    ("SELECT * FROM system.query_log", All),
     ("SHOW TABLES", All),
     ("SET datafusion.execution.batch_size = 1000", All),
     ("INSERT INTO {s}.t VALUES (2, 'x')", Granted(&["GRANT INSERT ON {s}.t TO bob"], true)),

@@ -324,7 +324,7 @@ impl Round<'_> {
                 let unix_us = shared.clock.unix_us();
                 let moved = Moved { bytes, benefit_us, tradeoff: None, unix_us, took_us };
                 self.state.tally.add(Direction { from, to }, moved);
-                shared.metrics.count_move(from, to, bytes);
+                shared.metrics.count_move(from, to, bytes, took_us);
                 shared.metrics.merge.made_room.fetch_add(1, Ordering::Relaxed);
                 shared.metrics.merge.made_room_bytes.fetch_add(bytes, Ordering::Relaxed);
                 self.ledger.note_demotion(to, candidate);
@@ -378,7 +378,7 @@ impl Round<'_> {
         let bytes = input.bytes;
         let unix_us = shared.clock.unix_us();
         self.state.tally.add(Direction { from, to }, Moved { bytes, benefit_us, tradeoff, unix_us, took_us });
-        shared.metrics.count_move(from, to, input.bytes);
+        shared.metrics.count_move(from, to, input.bytes, took_us);
         shared.metrics.merge.promoted_bytes.fetch_add(input.bytes, Ordering::Relaxed);
         self.ledger.note_promotion(read, input, to, &mut self.state.last_uses, now);
         Decision::Promoted

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Waits of up to `FIRST_BOUND_US << n` are in bucket `n`.
 const FIRST_BOUND_US: u64 = 64;
-/// Buckets with a bound; one more holds the rest.
-const BOUNDS: usize = 19;
+/// Buckets with a bound, the longest of four minutes and a half; one more holds the rest.
+const BOUNDS: usize = 23;
 
 /// Reads, or writes, of a class since the engine started.
 #[derive(Debug, Default)]
@@ -91,12 +91,12 @@ mod tests {
         // 98 of up to 64 us, one of up to 8,192 us, one that lasted too long for all bounds.
         (0..98).for_each(|_| stats.record(4096, 50));
         stats.record(1 << 20, 8_000);
-        stats.record(1 << 20, 60_000_000);
+        stats.record(1 << 20, 600_000_000);
         let sums = stats.sums();
-        assert_eq!((sums.operations(), sums.bytes, sums.wait_us), (100, 98 * 4096 + (2 << 20), 98 * 50 + 60_008_000));
+        assert_eq!((sums.operations(), sums.bytes, sums.wait_us), (100, 98 * 4096 + (2 << 20), 98 * 50 + 600_008_000));
         assert_eq!(sums.wait_us_at(0.49), Some(32.0));
         assert_eq!(sums.wait_us_at(0.99), Some(8_192.0));
-        assert_eq!(sums.wait_us_at(1.0), Some((64 << 18) as f64));
-        assert_eq!((sums.waits.len(), ClassSums::bounds_us().last()), (20, Some(64 << 18)));
+        assert_eq!(sums.wait_us_at(1.0), Some((64 << 22) as f64));
+        assert_eq!((sums.waits.len(), ClassSums::bounds_us().last()), (24, Some(64 << 22)));
     }
 }

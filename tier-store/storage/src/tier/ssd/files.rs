@@ -39,13 +39,25 @@ pub(super) fn replace(files: &dyn FileSystem, path: &Path, write: impl FnOnce(&P
     renamed.inspect_err(|_| drop(files.remove_file(&temporary)))
 }
 
-/// Free bytes of the file system of `folder`; `None` where it does not tell.
-pub fn free_bytes(folder: &Path) -> Option<u64> {
+/// The room of a file system, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// What may still be written.
+    pub free_bytes: u64,
+    /// All of it.
+    pub size_bytes: u64,
+}
+
+/// The room of the file system of `folder`; `None` where it does not tell.
+pub fn disk_space(folder: &Path) -> Option<DiskSpace> {
     let name = CString::new(folder.as_os_str().as_bytes()).ok()?;
     let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: `name` ends with a zero, `stat` has room for the answer, and zeros are a valid one.
     let (status, stat) = unsafe { (libc::statvfs(name.as_ptr(), stat.as_mut_ptr()), stat.assume_init()) };
-    (status == 0).then_some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    (status == 0).then(|| DiskSpace {
+        free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+        size_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
+    })
 }
 
 /// All files below `root`.
@@ -77,4 +89,18 @@ fn chunk_from_path(path: &Path) -> Option<(TableId, ChunkId)> {
     let table = path.parent()?.file_name()?.to_str()?.strip_prefix('t')?.parse().ok()?;
     let chunk = path.file_name()?.to_str()?.strip_prefix('c')?.strip_suffix(".arrow")?.parse().ok()?;
     Some((TableId(table), ChunkId(chunk)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_disk_tells_its_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let space = disk_space(folder.path()).unwrap();
+        assert!(space.free_bytes <= space.size_bytes && space.size_bytes > 0, "{space:?}");
+        assert_eq!(disk_space(&folder.path().join("none")), None);
+    }
 }
