@@ -49,6 +49,9 @@ def check_all(server, expected):
 
 
 def test_all_in_dram(server, expected):
+    place(server, "1GiB", 0)
+    check_all(server, expected)
+    # On a busy machine the loop gives up some moves, and makes them in a later epoch.
     placed = place(server, "1GiB", 0)
     assert placed["dram"] > 10 * max(placed["ssd"], 1), placed
     check_all(server, expected)

@@ -2,9 +2,10 @@
 //! their generators (section 2), and its 13 queries (section 3).
 //!
 //! Where the specification says nothing, rows follow `ssb-dbgen`, the generator of its authors, which takes its numbers
-//! from TPC-H's streams: at scale 1 `lineorder` has the same rows. Not followed are its weekdays, a day off, and its
-//! keys of parts, which it draws up to another number than there are. Two columns have no stream in TPC-H, the category
-//! of a part and the digit of a city; theirs are our own. Prices are in cents, and days are numbers like 19960102.
+//! from TPC-H's streams: at scale 1 `lineorder` has the same rows. Two things differ: its days of the week are one day
+//! off, and the range from which it draws the parts of lines is not that of the keys of `part`. Two columns have no
+//! stream in TPC-H, the category of a part and the digit of a city; theirs are our own. Prices are in cents, and days
+//! are numbers like 19960102.
 //!
 //! - [`cardinality`]: numbers of rows at a scale
 //! - [`customer`], [`date`], [`lineorder`], [`part`], [`supplier`]: the tables
@@ -41,8 +42,9 @@ macro_rules! queries {
     ($($name:literal),+) => { [$(($name, include_str!(concat!("q", $name, ".sql")))),+] };
 }
 
-/// The 13 queries in order: the name, as "1.1", and the text; none ends in a semicolon. Where texts in circulation
-/// differ (the quantities of 1.3, the brand of 2.3), these have the filter factors that the specification states.
+/// The 13 queries in order: the name, as "1.1", and the text; none ends in a semicolon. Texts in circulation differ in the
+/// quantities of 1.3 and in the brand of 2.3. Here 1.3 has the quantities of the filter factor that the specification
+/// states; both brands have the same one.
 pub const QUERIES: [(&str, &str); 13] =
     queries!("1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "3.1", "3.2", "3.3", "3.4", "4.1", "4.2", "4.3");
 

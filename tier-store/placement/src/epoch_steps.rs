@@ -99,7 +99,11 @@ impl Shared {
         let Some(bound_us) = certified_bound_us(&prepared.inputs, &prepared.plan) else { return Ok(()) };
         let gap = gap(prepared.plan.objective_us, bound_us);
         record.certify(gap);
-        if record.dry_run { Ok(()) } else { self.planner.save_certified_gap(host, record.id, gap) }
+        // A store that began to close meanwhile does not wait for this thread, so nothing is written any more.
+        if record.dry_run || self.controller.is_stopping() {
+            return Ok(());
+        }
+        self.planner.save_certified_gap(host, record.id, gap)
     }
 
     /// Adds the moves that are planned for tables in mode `advise` to the draft, with status `proposed`. As nobody carries

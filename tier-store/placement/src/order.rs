@@ -133,11 +133,11 @@ pub(super) fn in_scope(
 
 impl Tiering {
     /// Carries out an order as fast as possible. Interrupts an epoch of the loop after its current move, but waits for a
-    /// requested one.
+    /// requested one. Returns when its moves have ended and another solver has bounded its plan.
     ///
     /// # Errors
     /// [`Error::NotFound`] for table, tier and epoch; [`Error::Invalid`] when the placement is frozen, when the scope is
-    /// empty, and when it cannot fit, with the figures.
+    /// empty, and when it cannot fit, with the figures. When the record cannot be saved; the moves are done then.
     pub fn order(&self, order: &Order) -> Result<OrderReport> {
         let shared = &self.shared;
         let mut last_epoch = shared.interrupt_and_lock(Interruptible::Background);

@@ -38,7 +38,7 @@ pub(super) struct Saved {
     pub(super) move_history: Option<Vec<u8>>,
 }
 
-/// What a test does when the loop looks something up.
+/// What a test does while the loop loads something from its host.
 pub(super) type Look = Box<dyn Fn() + Send + Sync>;
 
 /// A host with the table `public.t` of ten chunks with columns `id` (8,000 bytes) and `word`.
@@ -60,8 +60,8 @@ impl FakeHost {
         let chunks = (0..10).map(|id| ChunkEntry { chunk: home.add(1, id), deletions: None, place: id }).collect();
         let dram: Arc<dyn MemoryTier> = Arc::new(DramTier::new(TierId(0), Account::new("dram", dram_bytes)));
         let tiers = Arc::new(vec![dram]);
-        let (rules, mode, on_load_epoch) = Default::default();
-        Arc::new(Self { home, tiers, chunks, rules, mode, saved, on_load_epoch })
+        let on_load_epoch = Mutex::default();
+        Arc::new(Self { home, tiers, chunks, rules: Mutex::default(), mode: Mutex::default(), saved, on_load_epoch })
     }
 
     pub(super) fn tiering(self: &Arc<Self>) -> Tiering {

@@ -40,8 +40,8 @@ pub enum MergeKind {
     Never,
     /// Every segment that was read as a whole, as into a cache.
     Always,
-    /// Segments for which there is free room, and those that are worth more, by the reads before the one that offers them,
-    /// than the segments that have to make room; the cost of the copy included.
+    /// Segments for which there is free room, and segments that are worth more than those that make room for them, by their
+    /// reads before the one that offers them; both if they are worth the cost of the copy.
     Selective,
 }
 

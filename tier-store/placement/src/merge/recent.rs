@@ -86,13 +86,13 @@ impl RecentHeat {
         heat.unwrap_or_default().times(self.per_epoch)
     }
 
-    /// The current heat of a segment without one of its reads: as it was before the read that offers it.
+    /// `heat`, the current heat of a segment, without the read that offers the segment.
     pub(super) fn without_last_read(&self, heat: &SegmentHeat) -> SegmentHeat {
         let reads = heat.total() / self.per_epoch;
         heat.times(if reads > 1.0 { (reads - 1.0) / reads } else { 0.0 })
     }
 
-    /// True when anything is known of reads before the last one, also when nothing is known of any segment.
+    /// True when the segment has reads before the last one, and when no heat is known yet.
     pub(super) fn was_read_before(&self, chunk: &Chunk, segment: &Segment) -> bool {
         self.heat.as_ref().is_none_or(|heat| heat.sums_now(chunk, segment).total() > 1.0)
     }

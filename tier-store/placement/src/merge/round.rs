@@ -71,8 +71,9 @@ enum Decision {
     Declined,
 }
 
-/// Bytes that segments have to free on a tier for so many more; `None` when it takes none. Temporary data count as free.
-fn lacking_bytes(account: &Account, charged_bytes: u64) -> Option<u64> {
+/// Bytes that segments must free on a tier before it has room for `charged_bytes` more; `None` when it takes no segment of
+/// that size at all. The bytes of temporary data count as free.
+fn bytes_to_free(account: &Account, charged_bytes: u64) -> Option<u64> {
     if charged_bytes > account.limit_bytes() || account.is_yielding() {
         return None;
     }
@@ -131,7 +132,7 @@ impl Shared {
             }
             let Some(offer) = self.merger.offers().take() else { break };
             let now = RoundContext { host, recent: &state.recent, round: state.round };
-            // A scan of more than memory holds ends here mostly, without the survey that a ledger needs.
+            // Most offers of a scan of more than memory holds end here, without the survey that a ledger needs.
             if !offer.columns.iter().any(|read| self.may_promote(&now, &tables, read)) {
                 self.metrics.merge.declined.fetch_add(offer.columns.len() as u64, Ordering::Relaxed);
                 continue;
@@ -151,14 +152,14 @@ impl Shared {
         Ok(())
     }
 
-    /// False for a column that cannot come, whatever others are worth: no tier has free room for it, and it was not read
-    /// before, so nothing is evicted for it. Rules of its table may say otherwise.
+    /// False for a column that no ledger would promote: no tier has free room for it, and nothing is evicted for it, as it
+    /// has no earlier reads. Columns of tables with rules may be promoted, as rules may prefer memory for them.
     fn may_promote(&self, now: &RoundContext<'_>, tables: &[TableSnapshot], read: &ReadColumn) -> bool {
         let ReadColumn { chunk, column, .. } = read;
         let Some(segment) = chunk.segments.get(*column) else { return false };
         let bytes = segment.bytes_in(now.host.form()) as usize;
         let has_rules = || tables.iter().any(|table| table.id == chunk.table && !table.rules.is_empty());
-        let has_room = |tier: &Arc<dyn MemoryTier>| lacking_bytes(tier.account(), tier.charged_bytes(bytes)) == Some(0);
+        let has_room = |tier: &Arc<dyn MemoryTier>| bytes_to_free(tier.account(), tier.charged_bytes(bytes)) == Some(0);
         self.options.merge.kind != MergeKind::Selective
             || now.host.memory_tiers().iter().any(has_room)
             || now.recent.was_read_before(chunk, segment)
@@ -253,15 +254,15 @@ impl Round<'_> {
 
     /// Finds or makes room for a segment on a tier; `None` when there is none, or the evicted segments would lose more.
     ///
-    /// The read that offers a segment does not tell that another one will follow. So free room is for all that a read is worth
-    /// the copy of, but what has to leave is weighed against the reads before: a scan that comes once evicts nothing,
-    /// neither what others read nor what it has brought itself.
+    /// A selective round counts the read that offers the segment where room is free, and leaves it out where other segments
+    /// have to leave: one read does not tell that another will follow. So a scan that runs once evicts nothing, neither
+    /// what others read nor what it has promoted itself.
     fn make_room(&mut self, now: &RoundContext<'_>, tier: TierId, input: &SegmentInput) -> Option<Room> {
         let memory = self.host.memory_tiers();
         let target = memory.get(usize::from(tier.0))?;
         let account = target.account();
         let charged_bytes = input.charged_on(tier);
-        let lacking_bytes = lacking_bytes(account, charged_bytes)?;
+        let lacking_bytes = bytes_to_free(account, charged_bytes)?;
         // No segment goes for temporary data: these leave.
         if !target.has_room(input.bytes) && account.recall(charged_bytes) && lacking_bytes == 0 {
             return None;

@@ -36,7 +36,7 @@ pub const CERTIFIER: &str = "microlp";
 const ALONE: usize = 128;
 /// Classes of segments with the same two best options, by how much worse the second one is.
 const REGRETS: usize = 4;
-/// Larger instances have so many classes at most; with more options than 64, one for each option and bucket of regret.
+/// Maximum number of classes of larger instances; with more than 64 options there is one for each option and bucket of regret.
 const CLASSES: usize = 256;
 /// The programme wants numbers of like magnitudes: bytes of a class below this part of the largest number of their row count
 /// as none in the row of the fewest bytes, and as this part in that of the most, which both keeps the bound one.
@@ -160,7 +160,7 @@ impl Priced<'_> {
     fn classes(&self, alone: usize) -> Option<Classes> {
         let options = self.instance.options.count();
         let is_small = self.instance.segments() <= alone;
-        // With more than eight options, several second ones share a class: however segments are grouped, the bound is one.
+        // With more than eight options, second options share classes. The optimum is a lower bound for any grouping.
         let seconds = (CLASSES / (options * REGRETS).max(1)).clamp(1, options.max(1));
         let mut slots: Vec<Option<usize>> = vec![None; if is_small { 0 } else { options * seconds * REGRETS }];
         let mut classes: Vec<Class> = Vec::new();
