@@ -64,7 +64,7 @@ old table is dropped just before the new one takes its name. To start over: DROP
 
 Columns are found by name; a file that lacks one has null in it. Folders named day=2024-05-01 below the loaded folder become a
 column 'day'. A column without any value has the type that another file or the table gives it, else text. CSV and JSON files may
-be compressed (.gz, .zst). --delimiter, --null, --header and --columns describe the format of CSV files.
+be compressed (.gz, .zst, .bz2). --delimiter, --null, --header and --columns describe the format of CSV files.
 
 Examples:
   terrace load sales.parquet --cluster-by day,shop

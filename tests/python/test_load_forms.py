@@ -87,7 +87,7 @@ def test_compressed_files_have_the_rows_of_plain_ones(tmp_path):
     }
     with Server(tmp_path / "data") as server:
         for form, text in texts.items():
-            for ending, codec in ("gz", "gzip"), ("zst", "zstd"):
+            for ending, codec in ("gz", "gzip"), ("zst", "zstd"), ("bz2", "bz2"):
                 path = tmp_path / f"{form}_{ending}.{form}.{ending}"
                 compressed(path, text.encode(), codec)
                 terrace("load", path, *place(server))

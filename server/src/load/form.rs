@@ -7,7 +7,7 @@ use std::path::Path;
 use super::compression::Compression;
 
 /// Forms that can be loaded, as messages list them.
-pub const ENDINGS: &str = ".parquet, .csv, .tsv, .json, .ndjson, .jsonl, .arrow, .ipc, .feather, .arrows; of text and JSON also .csv.gz, .csv.zst";
+pub const ENDINGS: &str = ".parquet, .csv, .tsv, .json, .ndjson, .jsonl, .arrow, .ipc, .feather, .arrows; of text and JSON also .csv.gz, .csv.zst, .csv.bz2";
 
 /// Format of the rows of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +108,7 @@ mod tests {
             ("A.B.CSV", Some("csv")),
             ("a.tsv.gz", Some("tsv.gz")),
             ("events.ndjson.zst", Some("json.zst")),
+            ("events.json.bz2", Some("json.bz2")),
             ("a.jsonl", Some("json")),
             ("a.feather", Some("arrow")),
             (".csv", Some("csv")),

@@ -12,7 +12,7 @@
 //! - [`files`]: files that can be loaded
 //! - [`form`]: format and compression, by the ending of a name
 //! - [`input`]: the bytes of a file or of standard input
-//! - [`compression`]: gzip and zstd
+//! - [`compression`]: gzip, zstd and bzip2
 //! - [`csv`]: text files
 //! - [`json`]: JSON files
 //! - [`elements`]: the objects in a JSON list
