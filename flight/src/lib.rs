@@ -99,7 +99,7 @@ pub use error::Error;
 pub use logins::{Logins, TooManyLogins, client_network};
 pub use metrics::{FlightMetrics, Operation, OperationSnapshot};
 pub use options::FlightOptions;
-pub use plain::{plain_rows, plain_schema};
+pub use plain::{plain_rows, plain_schema, sql_type};
 pub use sender::upload;
 pub use server::FlightServer;
 pub use stall::end_unread_rows;

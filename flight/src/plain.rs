@@ -14,12 +14,23 @@ use arrow::{
 use crate::{
     flatten::{flat_bytes, flat_texts},
     schema::{ViewTypes, same_on_the_wire, wire_schema},
+    types::SqlType,
 };
 
-/// The columns in which rows of `schema` are sent: types that clients in the field read, each with its name in SQL in
-/// the metadata (`ARROW:FLIGHT:SQL:TYPE_NAME`, `PRECISION` and `SCALE`).
+/// The columns in which rows of `schema` are sent: types that clients in the field read, with the metadata of Flight SQL.
 pub fn plain_schema(schema: &Schema) -> SchemaRef {
     wire_schema(schema, ViewTypes::Flatten)
+}
+
+/// The name of a type in SQL, with its digits where CREATE TABLE takes them: `DECIMAL(10, 2)`, `TIMESTAMP(6)`. A nested type is
+/// `ARRAY`, `STRUCT` or `MAP`.
+pub fn sql_type(data_type: &DataType) -> String {
+    let SqlType { name, precision, scale, .. } = SqlType::from_arrow(data_type);
+    match (name, precision, scale) {
+        ("DECIMAL", Some(precision), Some(scale)) => format!("DECIMAL({precision}, {scale})"),
+        ("TIME" | "TIMESTAMP", Some(precision), _) => format!("{name}({precision})"),
+        _ => name.to_owned(),
+    }
 }
 
 /// The rows of `batch` with the columns of `plain`, which [`plain_schema`] made of the schema of its statement. Columns
@@ -70,7 +81,7 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::array::{Float64Array, Int64Array, StringViewArray};
-    use arrow::datatypes::Field;
+    use arrow::datatypes::{Field, TimeUnit};
 
     use super::*;
 
@@ -97,5 +108,20 @@ mod tests {
         assert_eq!(plain.field(0).metadata()["ARROW:FLIGHT:SQL:TYPE_NAME"], "VARCHAR");
         let rows = plain_rows(&batch, &plain).unwrap();
         assert_eq!(rows.column(0).as_string::<i32>().value(1), "a text longer than twelve bytes");
+    }
+
+    #[test]
+    fn types_have_the_names_of_sql() {
+        let names = [
+            DataType::Int64,
+            DataType::Utf8View,
+            DataType::Decimal128(10, 2),
+            DataType::Timestamp(TimeUnit::Microsecond, None),
+            DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+            DataType::new_list(DataType::Int8, true),
+        ]
+        .map(|data_type| sql_type(&data_type));
+        let expected = ["BIGINT", "VARCHAR", "DECIMAL(10, 2)", "TIMESTAMP(6)", "TIMESTAMP WITH TIME ZONE", "ARRAY"];
+        assert_eq!(names, expected);
     }
 }

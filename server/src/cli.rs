@@ -51,22 +51,26 @@ Examples:
         #[arg(long, value_name = "FILE")]
         ready_file: Option<PathBuf>,
     },
-    /// Load Parquet, CSV or Arrow files, folders of them, or a generated benchmark
+    /// Load Parquet, CSV, JSON or Arrow files, folders of them, standard input, or a generated benchmark
     #[command(after_help = "\
-Each file becomes a table named after the file; a folder becomes one table with the rows of all its files. Terrace sorts
-the rows by --cluster-by, so that queries on these columns skip chunks. A table is loaded completely or not at all.
+Each file becomes a table named after the file; a folder, a pattern in quotes, and all sources with --table become one table with
+the rows of all their files. Terrace sorts the rows by --cluster-by, so that queries on these columns skip chunks. A table is
+loaded completely or not at all. --dry-run shows files and columns, and loads nothing.
 
 With --resume the rows are stored in parts of 4 Mi rows (or about 1 GiB) in a table NAME__loading, which becomes NAME when it
 is complete. After a kill or a crash, run the same command again: it continues after the last stored part, skips tables that
 are complete, and refuses sources that have changed. Each part is sorted by --cluster-by on its own. With --replace the
 old table is dropped just before the new one takes its name. To start over: DROP TABLE NAME__loading.
 
-Folders named day=2024-05-01 below the loaded folder become a column 'day'. A column without any value has the type that
-another file or the table gives it, else text. --delimiter, --null and --header describe the format of CSV files.
+Columns are found by name; a file that lacks one has null in it. Folders named day=2024-05-01 below the loaded folder become a
+column 'day'. A column without any value has the type that another file or the table gives it, else text. CSV and JSON files may
+be compressed (.gz, .zst, .bz2). --delimiter, --null, --header and --columns describe the format of CSV files.
 
 Examples:
   terrace load sales.parquet --cluster-by day,shop
   terrace load export.csv --delimiter ';' --null NULL --null NA
+  terrace load 'logs/2024-*/*.ndjson.gz' --table logs --dry-run
+  zcat people.csv.gz | terrace load - --format csv --table people
   terrace load /data/events/ --table events --append
   terrace load tpch:1                                    TPC-H: 8 tables, clustered by ship and order date
   terrace load ssb:1                                     Star Schema Benchmark: 5 tables, clustered by order date

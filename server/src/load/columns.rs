@@ -1,14 +1,15 @@
-//! The columns of a source: one list for all of its files.
+//! The columns of rows: types for those without a value, and rows with the columns of a source.
 //!
 //! A column that is null in all rows of a file has no type there. It gets the type of the first file that has one, or
-//! of the table that rows are added to, or else it is text.
+//! of the table that rows are added to, or else it is text. Which columns a source has, [`super::union`] says.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{ArrayRef, RecordBatch, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
+use terrace_flight::sql_type;
 
 use super::partitions::DataFile;
 
@@ -17,7 +18,8 @@ pub fn has_untyped(schema: &Schema) -> bool {
     schema.fields().iter().any(|field| is_untyped(field.data_type()))
 }
 
-fn is_untyped(data_type: &DataType) -> bool {
+/// True for a type that is none, or has a part without one.
+pub fn is_untyped(data_type: &DataType) -> bool {
     match data_type {
         DataType::Null => true,
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
@@ -26,6 +28,11 @@ fn is_untyped(data_type: &DataType) -> bool {
         DataType::Struct(fields) => fields.iter().any(|field| is_untyped(field.data_type())),
         _ => false,
     }
+}
+
+/// The name of a type in SQL; for nested types, whose names there say little, in Arrow.
+pub fn type_name(data_type: &DataType) -> String {
+    if data_type.is_nested() { data_type.to_string() } else { sql_type(data_type) }
 }
 
 /// The schema, with the types of `other` for columns without a type.
@@ -53,7 +60,7 @@ fn filled_field(field: &FieldRef, other: &FieldRef) -> FieldRef {
 }
 
 /// `data_type`, with the types of `other` for its parts without a type.
-fn filled_type(data_type: &DataType, other: &DataType) -> DataType {
+pub fn filled_type(data_type: &DataType, other: &DataType) -> DataType {
     use DataType as T;
     match (data_type, other) {
         (T::Null, other) => other.clone(),
@@ -89,44 +96,54 @@ fn with_type(field: &FieldRef, data_type: DataType) -> FieldRef {
     Arc::new(field.as_ref().clone().with_data_type(data_type).with_nullable(nullable))
 }
 
-/// Returns the batch with the columns of `schema` in its order, found by name and cast where the types differ.
+/// Returns the batch with the columns of `schema` in its order, found by name and cast where the types differ; those that
+/// the file does not have are null. `deciders` names for each column the file that gave it its type.
 ///
 /// # Errors
 /// A message that names the column.
-pub fn fit(batch: &RecordBatch, file: &DataFile, schema: &SchemaRef) -> Result<RecordBatch, String> {
+pub fn fit(
+    batch: &RecordBatch,
+    file: &DataFile,
+    schema: &SchemaRef,
+    deciders: &[String],
+) -> Result<RecordBatch, String> {
     let own = batch.schema_ref().fields().iter().map(|field| field.name());
     let mut names = own.chain(file.partitions.iter().map(|(name, _)| name));
     if let Some(more) = names.find(|name| schema.column_with_name(name).is_none()) {
-        return Err(format!("it has the column '{more}', which the first file does not have"));
+        return Err(format!("it has the column '{more}', which it did not have when the load began"));
     }
-    let columns = schema.fields().iter().map(|field| {
+    let columns = schema.fields().iter().enumerate().map(|(index, field)| {
         let name = field.name();
         match (batch.column_by_name(name), file.column(name, field.data_type(), batch.num_rows())) {
-            (Some(column), _) => cast(column, field),
+            (Some(column), _) => cast(column, field, deciders.get(index).map_or("another file", String::as_str)),
             (None, Some(column)) => column.map_err(|e| format!("column '{name}' of its folder: {e}")),
-            (None, None) => Err(format!("it has no column '{name}', which the first file has")),
+            (None, None) => Ok(new_null_array(field.data_type(), batch.num_rows())),
         }
     });
     let columns = columns.collect::<Result<Vec<_>, String>>()?;
     RecordBatch::try_new(Arc::clone(schema), columns).map_err(|e| e.to_string())
 }
 
-/// Casts the column to the type of `field`. A value that does not fit is an error, never a null or another value.
-fn cast(column: &ArrayRef, field: &Field) -> Result<ArrayRef, String> {
+/// Casts the column to the type of `field`, which `decider` gave it. A value that does not fit is an error, never a null or
+/// another value.
+fn cast(column: &ArrayRef, field: &Field, decider: &str) -> Result<ArrayRef, String> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    let name = field.name();
-    let failed = |e: ArrowError| format!("column '{name}': {e}");
     let typed = filled_type(column.data_type(), field.data_type());
+    let to = field.data_type();
+    let failed = |e: ArrowError| {
+        let (from, to) = (type_name(column.data_type()), type_name(to));
+        format!("column '{}' is {from} here and {to} in {decider}: {e}", field.name())
+    };
     let column = cast_with_options(column, &typed, &options).map_err(failed)?;
-    if column.data_type() == field.data_type() {
+    if column.data_type() == to {
         return Ok(column);
     }
-    let there = cast_with_options(&column, field.data_type(), &options).map_err(failed)?;
+    let there = cast_with_options(&column, to, &options).map_err(failed)?;
     let back = cast_with_options(&there, column.data_type(), &options).map_err(failed)?;
     if back.as_ref() != column.as_ref() {
-        let from = column.data_type();
-        let to = field.data_type();
-        return Err(format!("column '{name}' is {from} here and {to} in the first file, which cannot hold its values"));
+        let (from, to) = (type_name(column.data_type()), type_name(to));
+        let name = field.name();
+        return Err(format!("column '{name}' is {from} here and {to} in {decider}, which cannot hold its values"));
     }
     Ok(there)
 }

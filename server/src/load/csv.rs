@@ -3,9 +3,7 @@
 //! Columns are found by the names of the header. Without `--delimiter` the start of a file whose ending says comma is
 //! read: the delimiter is another usual character if that one, and no comma, cuts all lines into equally many fields.
 
-use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::io::{BufReader, Cursor, Read};
 use std::sync::Arc;
 
 use arrow::array::RecordBatchReader;
@@ -14,13 +12,15 @@ use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, Schema};
 use regex::Regex;
 
+use super::compression::Compression;
 use super::files::BATCH_ROWS;
+use super::input::{Input, Reader};
 use crate::error::{Error, Result};
 
-/// Rows that decide the types of columns.
-pub const INFER_ROWS: usize = 20_000;
 /// Bytes that are read to find the delimiter.
-const SAMPLE_BYTES: u64 = 64 << 10;
+const SAMPLE_BYTES: usize = 64 << 10;
+/// Bytes in which the header has to end.
+const HEADER_BYTES: u64 = 1 << 20;
 /// Usual delimiters, the default first.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 /// Byte order mark that programs on Windows write at the start of UTF-8.
@@ -40,6 +40,12 @@ pub struct CsvOptions {
     /// Whether the first line of CSV files names the columns; else they are column_1, column_2, .. [default: true]
     #[arg(long, value_name = "true|false")]
     pub header: Option<bool>,
+    /// The same as --header false
+    #[arg(long, conflicts_with = "header")]
+    pub no_header: bool,
+    /// Names of the columns of CSV files in their order, in place of those of a header
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub columns: Option<Vec<String>>,
 }
 
 fn delimiter(text: &str) -> std::result::Result<u8, String> {
@@ -57,11 +63,26 @@ impl CsvOptions {
         let delimiter = self.delimiter.map(|one| format!(", delimiter {}", display_delimiter(one)));
         let nulls = self.nulls.iter().map(|text| format!(", null '{text}'"));
         let header = (!self.has_header()).then(|| ", no header".to_owned());
-        delimiter.into_iter().chain(nulls).chain(header).collect()
+        let columns = self.columns.as_ref().map(|names| format!(", columns {}", names.join(",")));
+        delimiter.into_iter().chain(nulls).chain(header).chain(columns).collect()
     }
 
     fn has_header(&self) -> bool {
-        self.header.unwrap_or(true)
+        self.header.unwrap_or(!self.no_header)
+    }
+
+    /// The columns with the names that `--columns` gives them.
+    ///
+    /// # Errors
+    /// A message when there are not as many columns as names.
+    fn named(&self, found: Schema) -> std::result::Result<Schema, String> {
+        let Some(names) = &self.columns else { return Ok(found) };
+        if names.len() != found.fields().len() {
+            let there = found.fields().len();
+            return Err(format!("it has {there} columns, and --columns names {}", names.len()));
+        }
+        let named = names.iter().zip(found.fields()).map(|(name, field)| field.as_ref().clone().with_name(name.trim()));
+        Ok(Schema::new(named.collect::<Vec<_>>()))
     }
 
     fn null_regex(&self) -> Result<Option<Regex>> {
@@ -74,43 +95,108 @@ impl CsvOptions {
     }
 }
 
-/// Opens a reader of the file. Columns have the types that `wanted` has for their names, else text. Without `wanted`
-/// they have the types that the first rows show, and Null where these rows have no value.
-pub fn open(
-    path: &Path,
-    usual: u8,
-    options: &CsvOptions,
-    wanted: Option<&Schema>,
-) -> Result<Box<dyn RecordBatchReader + Send>> {
-    let failed = |e: std::io::Error| Error::file(path, e);
-    let mut file = File::open(path).map_err(|e| Error::file(path, format!("cannot open it: {e}")))?;
-    let sample = Sample::read(&mut file).map_err(failed)?;
-    let delimiter = match options.delimiter {
-        Some(one) => one,
-        None if usual == b',' => sample.delimiter().map_err(|why| Error::file(path, why))?,
-        None => usual,
-    };
-    let mut format = Format::default().with_header(options.has_header()).with_delimiter(delimiter);
-    if let Some(nulls) = options.null_regex()? {
-        format = format.with_null_regex(nulls);
+/// A text file.
+pub struct TextFile<'a> {
+    /// Its bytes.
+    pub input: &'a Input,
+    /// Compression of the file.
+    pub compression: Option<Compression>,
+    /// The delimiter that its ending tells.
+    pub usual: u8,
+    /// How it is written.
+    pub options: &'a CsvOptions,
+}
+
+impl TextFile<'_> {
+    /// Its columns, with the types that its first `rows` rows show, and Null where these rows have no value.
+    ///
+    /// # Errors
+    /// For a file that cannot be read, or whose lines have different numbers of fields.
+    pub fn columns(&self, rows: usize) -> Result<Schema> {
+        let sample = self.input.sample(self.compression)?;
+        let reader = if sample.is_cut { whole_lines(sample.reader) } else { sample.reader };
+        let Text { format, header, rest } = self.begin(reader)?;
+        let text = BufReader::new(Cursor::new(header).chain(rest));
+        let (found, _) = format.infer_schema(text, Some(rows)).map_err(|e| self.failed(explain_error(&e)))?;
+        self.options.named(found).map_err(|why| self.failed(why))
     }
-    let rows = if wanted.is_some() { 0 } else { INFER_ROWS };
-    file.seek(SeekFrom::Start(sample.start)).map_err(failed)?;
-    let (found, _) =
-        format.infer_schema(BufReader::new(&file), Some(rows)).map_err(|e| Error::file(path, explain_error(&e)))?;
-    let typed = |field: &Arc<Field>, wanted: &Schema| {
-        let wanted = wanted.field_with_name(field.name()).map(|wanted| wanted.data_type().clone());
-        // In a column of type Null the reader would skip values.
-        let data_type = wanted.ok().filter(|wanted| *wanted != DataType::Null).unwrap_or(DataType::Utf8);
-        Field::new(field.name(), data_type, true)
-    };
-    let schema = match wanted {
-        Some(wanted) => Schema::new(found.fields().iter().map(|field| typed(field, wanted)).collect::<Vec<_>>()),
-        None => found,
-    };
-    file.seek(SeekFrom::Start(sample.start)).map_err(failed)?;
-    let reader = ReaderBuilder::new(Arc::new(schema)).with_format(format).with_batch_size(BATCH_ROWS);
-    Ok(Box::new(reader.build(file).map_err(|e| Error::file(path, explain_error(&e)))?))
+
+    /// Opens a reader of its rows. Columns have the types that `wanted` has for their names, else text.
+    ///
+    /// # Errors
+    /// For a file that cannot be read.
+    pub fn open(&self, wanted: &Schema) -> Result<Box<dyn RecordBatchReader + Send>> {
+        let Text { format, header, rest } = self.begin(self.input.open(self.compression)?)?;
+        let names = format.infer_schema(header.as_slice(), Some(0)).map_err(|e| self.failed(explain_error(&e)))?.0;
+        let names = self.options.named(names).map_err(|why| self.failed(why))?;
+        let typed = |field: &Arc<Field>| {
+            let wanted = wanted.field_with_name(field.name()).map(|wanted| wanted.data_type().clone());
+            // In a column of type Null the reader would skip values.
+            let data_type = wanted.ok().filter(|wanted| *wanted != DataType::Null).unwrap_or(DataType::Utf8);
+            Field::new(field.name(), data_type, true)
+        };
+        let schema = Schema::new(names.fields().iter().map(typed).collect::<Vec<_>>());
+        let reader = ReaderBuilder::new(Arc::new(schema)).with_format(format).with_batch_size(BATCH_ROWS);
+        let text = Cursor::new(header).chain(rest);
+        Ok(Box::new(reader.build(text).map_err(|e| self.failed(explain_error(&e)))?))
+    }
+
+    /// Reads the start of the text, which tells its format.
+    fn begin(&self, mut reader: Reader) -> Result<Text> {
+        let mut header = Vec::new();
+        reader.by_ref().take(HEADER_BYTES).read_to_end(&mut header).map_err(|e| self.failed(e))?;
+        let is_whole = header.len() < SAMPLE_BYTES;
+        if header.starts_with(BYTE_ORDER_MARK) {
+            header.drain(..BYTE_ORDER_MARK.len());
+        }
+        let sample = header.get(..SAMPLE_BYTES).unwrap_or(&header);
+        let delimiter = match self.options.delimiter {
+            Some(one) => one,
+            None if self.usual == b',' => {
+                Sample { lines: lines(sample, is_whole) }.delimiter().map_err(|why| self.failed(why))?
+            }
+            None => self.usual,
+        };
+        let mut format = Format::default().with_header(self.options.has_header()).with_delimiter(delimiter);
+        if let Some(nulls) = self.options.null_regex()? {
+            format = format.with_null_regex(nulls);
+        }
+        Ok(Text { format, header, rest: reader })
+    }
+
+    fn failed(&self, why: impl ToString) -> Error {
+        Error::file(self.input.name(), why)
+    }
+}
+
+/// A text whose format is known.
+struct Text {
+    format: Format,
+    /// Its first bytes, with the header.
+    header: Vec<u8>,
+    /// Those behind them.
+    rest: Reader,
+}
+
+/// A text that may end within a line, without that line.
+fn whole_lines(mut reader: Reader) -> Reader {
+    let mut text = Vec::new();
+    // The rows are read from the begin again, with any error.
+    let _ = reader.read_to_end(&mut text);
+    let mut is_quoted = false;
+    let mut end = 0;
+    for (at, byte) in text.iter().enumerate() {
+        match *byte {
+            QUOTE => is_quoted = !is_quoted,
+            b'\n' if !is_quoted => end = at + 1,
+            _ => {}
+        }
+    }
+    // A line that is longer decides as much as there is of it.
+    if end > 0 {
+        text.truncate(end);
+    }
+    Box::new(Cursor::new(text))
 }
 
 /// A read error, with the option that may help.
@@ -127,24 +213,13 @@ fn display_delimiter(delimiter: u8) -> String {
     if delimiter == b'\t' { "tab".to_owned() } else { format!("'{}'", char::from(delimiter)) }
 }
 
-/// The start of a file.
+/// The start of a text.
 struct Sample {
-    /// Offset of the text behind a byte order mark.
-    start: u64,
     /// Counts of each of [`DELIMITERS`] in each line.
     lines: Vec<[usize; DELIMITERS.len()]>,
 }
 
 impl Sample {
-    fn read(file: &mut File) -> std::io::Result<Self> {
-        let mut bytes = Vec::new();
-        file.take(SAMPLE_BYTES).read_to_end(&mut bytes)?;
-        let whole = (bytes.len() as u64) < SAMPLE_BYTES;
-        let text = bytes.strip_prefix(BYTE_ORDER_MARK);
-        let start = text.map_or(0, |_| BYTE_ORDER_MARK.len() as u64);
-        Ok(Self { start, lines: lines(text.unwrap_or(&bytes), whole) })
-    }
-
     /// The delimiter of the fields.
     ///
     /// # Errors
@@ -205,7 +280,7 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> std::result::Result<u8, String> {
-        Sample { start: 0, lines: lines(text.as_bytes(), true) }.delimiter()
+        Sample { lines: lines(text.as_bytes(), true) }.delimiter()
     }
 
     #[test]
@@ -232,6 +307,17 @@ mod tests {
         assert_eq!(delimiter("|"), Ok(b'|'));
         for wrong in ["", "\"", "ab", "\n", "ä"] {
             assert!(delimiter(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_text_ends_with_a_line() {
+        for (text, expected) in
+            [("a,b\n1,2\n3,", "a,b\n1,2\n"), ("a\n\"x\ny", "a\n"), ("a\n\"x\ny\"\n", "a\n\"x\ny\"\n"), ("a,b", "a,b")]
+        {
+            let mut found = String::new();
+            whole_lines(Box::new(Cursor::new(text))).read_to_string(&mut found).unwrap();
+            assert_eq!(found, expected);
         }
     }
 }

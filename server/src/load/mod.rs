@@ -4,36 +4,59 @@
 //! them by Flight SQL's bulk ingest, a data directory by the same call of the engine in this process. Both sort by the
 //! clustering columns and store all rows of a table or none. With `--resume` the rows are stored in parts ([`resume`]).
 //!
-//! - [`columns`]: one list of columns for all files
-//! - [`csv`]: text files
-//! - [`files`]: files that can be loaded
+//! What is read:
+//!
+//! - [`source`]: files, folders, patterns, standard input, generated tables
 //! - [`generated`]: tables that are generated
-//! - [`manifest`]: description of a resumable load
+//! - [`pattern`]: patterns of paths
 //! - [`partitions`]: columns in the names of folders
-//! - [`parts`]: rows in parts
+//! - [`files`]: files that can be loaded
+//! - [`form`]: format and compression, by the ending of a name
+//! - [`input`]: the bytes of a file or of standard input
+//! - [`compression`]: gzip, zstd and bzip2
+//! - [`csv`]: text files
+//! - [`json`]: JSON files
+//! - [`elements`]: the objects in a JSON list
+//! - [`shape`]: types of JSON values
+//! - [`union`]: the columns of all files
+//! - [`columns`]: rows with the columns of a source
+//! - [`plan`]: what a load would read
+//!
+//! How it is stored:
+//!
+//! - [`target`]: a server or an engine
 //! - [`progress`]: progress on stderr
 //! - [`resume`]: loads that resume
-//! - [`source`]: files, folders, generated tables
-//! - [`target`]: a server or an engine
+//! - [`manifest`]: description of a resumable load
+//! - [`parts`]: rows in parts
 
 mod columns;
+mod compression;
 mod csv;
+mod elements;
 mod files;
+mod form;
 pub mod generated;
+mod input;
+mod json;
 mod manifest;
 mod partitions;
 mod parts;
+mod pattern;
+mod plan;
 mod progress;
 mod resume;
+mod shape;
 pub mod source;
 mod target;
+mod union;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::DataType;
 use futures::StreamExt;
 use terrace_planner_ext::ErrorKind;
 use tokio::sync::{mpsc, oneshot};
@@ -43,8 +66,9 @@ use crate::client::{Client, Connection, Mode};
 use crate::config::{self, Config, ConfigOverride};
 use crate::error::{Error, Result};
 use crate::instance::Instance;
+use crate::terminal::errln;
 use columns::{filled, has_untyped, with_text};
-use csv::CsvOptions;
+use files::ReadOptions;
 use progress::Progress;
 use source::Source;
 pub use target::Target;
@@ -54,12 +78,15 @@ const AHEAD: usize = 2;
 /// Bytes of a message to a server.
 const MESSAGE_BYTES: usize = 1 << 20;
 
+/// Most columns of which a load says that some files lack them.
+const GAPS: usize = 5;
+
 const HOW_TO_ADD: &str = "use --append to add rows, or --replace to replace its rows";
 
 /// Options of `terrace load`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Files, folders, tpch:SF or ssb:SF
+    /// Files, folders, patterns in quotes ('day=*/*.parquet'), - for standard input, tpch:SF or ssb:SF
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<String>,
     /// Name of the table [default: that of the file or folder]
@@ -80,8 +107,11 @@ pub struct Options {
     /// Rows of a part; for tests
     #[arg(long, value_name = "ROWS", default_value_t = parts::PART_ROWS, hide = true, requires = "resume")]
     part_rows: u64,
+    /// Show the files and the columns that would be loaded, and load nothing
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
-    csv: CsvOptions,
+    read: ReadOptions,
     /// Load into this data directory instead of a server; no server may have it open
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -96,18 +126,12 @@ pub fn run(options: &Options) -> Result<()> {
                        name of the new one; load them under another --table, then INSERT INTO .. SELECT them";
         return Err(Error::Usage(message.to_owned()));
     }
-    let mut sources = Vec::new();
-    for text in &options.sources {
-        sources.extend(source::find(text, options.table.as_deref(), &options.csv)?);
+    let sources = find_sources(options)?;
+    if options.dry_run {
+        sources.iter().for_each(plan::show);
+        return Ok(());
     }
-    if options.table.is_some() {
-        share_types(&mut sources);
-    }
-    if options.resume && options.table.is_some() {
-        // A resumable load stores one table in one commit, so its sources become one.
-        sources = Source::joined(sources).into_iter().collect();
-    }
-    let mut mode = match (options.replace, options.append) {
+    let mode = match (options.replace, options.append) {
         (true, _) => Mode::Replace,
         (_, true) => Mode::Append,
         _ => Mode::Create,
@@ -129,29 +153,52 @@ pub fn run(options: &Options) -> Result<()> {
         }
         None => Target::Server(Box::new(runtime.block_on(Client::connect(&options.connection))?)),
     };
-    for mut source in sources {
-        if let Some(columns) = &options.cluster_by {
-            source.cluster_by = columns.iter().map(|c| c.trim().to_owned()).filter(|c| !c.is_empty()).collect();
-        }
+    for source in sources {
+        tell_gaps(&source);
         if options.resume {
             let rows = options.part_rows.max(1);
             runtime.block_on(Box::pin(resume::load(&mut target, source, mode, rows)))?;
-            continue;
-        }
-        runtime.block_on(load(&mut target, source, mode))?;
-        // With several sources for one table, the first creates or replaces it and the others append.
-        if options.table.is_some() {
-            mode = Mode::Append;
+        } else {
+            runtime.block_on(load(&mut target, source, mode))?;
         }
     }
     instance.map_or(Ok(()), |instance| instance.flush())
 }
 
-/// Gives columns without a type in one source of a table the type from another source.
-fn share_types(sources: &mut [Source]) {
-    let known: Vec<SchemaRef> = sources.iter().map(|source| Arc::clone(&source.schema)).collect();
-    for source in sources {
-        source.schema = known.iter().fold(Arc::clone(&source.schema), |schema, other| filled(&schema, other));
+/// The tables to load: with `--table` one of all sources.
+fn find_sources(options: &Options) -> Result<Vec<Source>> {
+    if options.sources.iter().filter(|text| *text == "-").count() > 1 {
+        return Err(Error::Usage("standard input can be read once only: name - once".to_owned()));
+    }
+    let mut sources = Vec::new();
+    for text in &options.sources {
+        sources.extend(source::find(text, options.table.as_deref(), &options.read)?);
+    }
+    if options.table.is_some() {
+        sources = Source::joined(sources)?;
+    }
+    if options.resume && sources.iter().any(Source::is_read_once) {
+        let message = "--resume reads its source again, which standard input cannot be: write it to a file first";
+        return Err(Error::Usage(message.to_owned()));
+    }
+    if let Some(columns) = &options.cluster_by {
+        let columns: Vec<String> =
+            columns.iter().map(|column| column.trim().to_owned()).filter(|column| !column.is_empty()).collect();
+        sources.iter_mut().for_each(|source| source.cluster_by.clone_from(&columns));
+    }
+    sources.iter().try_for_each(check_clustering)?;
+    Ok(sources)
+}
+
+/// Says which columns some files lack, so that a name that is written in two ways is noticed.
+fn tell_gaps(source: &Source) {
+    let Some(files) = source.files() else { return };
+    let gaps = files.union.gaps();
+    for gap in gaps.iter().take(GAPS) {
+        errln!("{:<16} {gap}", source.table);
+    }
+    if gaps.len() > GAPS {
+        errln!("{:<16} and {} columns more; --dry-run shows all", source.table, gaps.len() - GAPS);
     }
 }
 

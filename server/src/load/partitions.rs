@@ -39,6 +39,16 @@ impl DataFile {
         Self { path, partitions }
     }
 
+    /// A file without such folders.
+    pub fn bare(path: PathBuf) -> Self {
+        Self { path, partitions: Vec::new() }
+    }
+
+    /// Whether a folder gives the column `name`.
+    pub fn has_partition(&self, name: &str) -> bool {
+        self.partitions.iter().any(|(known, _)| known == name)
+    }
+
     /// The partition column `name` with `rows` rows; `None` when no folder has that name.
     ///
     /// # Errors
@@ -52,15 +62,15 @@ impl DataFile {
 }
 
 /// The partition columns of all files.
-pub fn fields(files: &[DataFile]) -> Vec<Arc<Field>> {
+pub fn fields<'a>(files: impl Iterator<Item = &'a DataFile> + Clone) -> Vec<Arc<Field>> {
     let mut names: Vec<&str> = Vec::new();
-    for (name, _) in files.iter().flat_map(|file| &file.partitions) {
+    for (name, _) in files.clone().flat_map(|file| &file.partitions) {
         if !names.contains(&name.as_str()) {
             names.push(name);
         }
     }
     let values = |wanted: &str| {
-        let all = files.iter().flat_map(|file| &file.partitions).filter(move |(name, _)| name == wanted);
+        let all = files.clone().flat_map(|file| &file.partitions).filter(|(name, _)| name == wanted);
         all.filter_map(|(_, value)| value.as_deref()).collect::<Vec<_>>()
     };
     names.into_iter().map(|name| Arc::new(Field::new(name, type_of(&values(name)), true))).collect()
@@ -116,7 +126,8 @@ mod tests {
     fn the_values_of_all_files_decide_the_type() {
         let files =
             ["/top/m=01/d=2024-02-29/n=1/x", "/top/m=12/d=2024-03-01/n=x/x", "/top/e=__HIVE_DEFAULT_PARTITION__/x"];
-        let types: Vec<DataType> = fields(&files.map(file)).iter().map(|field| field.data_type().clone()).collect();
+        let files = files.map(file);
+        let types: Vec<DataType> = fields(files.iter()).iter().map(|field| field.data_type().clone()).collect();
         assert_eq!(types, [DataType::Int64, DataType::Date32, DataType::Utf8, DataType::Null]);
         assert_eq!(type_of(&["2024-02-30"]), DataType::Utf8);
         assert_eq!(type_of(&["99999999999999999999"]), DataType::Utf8);

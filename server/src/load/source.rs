@@ -1,20 +1,22 @@
-//! Sources of a load: files by their ending, folders of files, generated benchmarks.
+//! Sources of a load: files by their ending, folders and patterns of files, standard input, generated benchmarks.
 //!
-//! A source becomes one table (a benchmark: all of its tables). All its files are read in order of their names, by
-//! column name, with the columns of the first file and those that folder names give. Columns without a type there get
-//! one from other files ([`super::columns`]).
+//! A source becomes one table (a benchmark: all of its tables). All its files are read in order of their names, by column
+//! name, with the columns of all of them ([`super::union`]) and those that folder names give.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 
-use super::columns::{filled, fit, has_untyped};
-use super::csv::{self, CsvOptions};
-use super::files::{ENDINGS, collect, is_text, open, row_count};
+use super::columns::fit;
+use super::files::{FoundFile, ReadOptions, collect};
+use super::form::{ENDINGS, Form};
 use super::generated::Generated;
-use super::partitions::{self, DataFile};
+use super::input::{Input, Stdin};
+use super::partitions::DataFile;
+use super::pattern;
+use super::union::Union;
 use crate::error::{Error, Result};
 
 /// One table to load.
@@ -33,12 +35,26 @@ pub struct Source {
 
 #[derive(Debug)]
 enum Origin {
-    Files(Vec<DataFile>, CsvOptions),
+    Files(Box<FileSource>),
     Generated(Generated),
 }
 
-/// The sources that `text` names: a file, a folder, `tpch:SF` or `ssb:SF`. `table` replaces the name derived from it.
-pub fn find(text: &str, table: Option<&str>, csv: &CsvOptions) -> Result<Vec<Source>> {
+/// The files of a source.
+#[derive(Debug)]
+pub struct FileSource {
+    /// In the order in which they are read.
+    pub files: Vec<FoundFile>,
+    /// Their columns.
+    pub union: Union,
+    /// How they are read.
+    pub options: ReadOptions,
+    /// Name of the file that gave each column its type.
+    deciders: Vec<String>,
+}
+
+/// The sources that `text` names: a file, a folder, a pattern, `-` for standard input, `tpch:SF` or `ssb:SF`. `table` replaces
+/// the name derived from it.
+pub fn find(text: &str, table: Option<&str>, options: &ReadOptions) -> Result<Vec<Source>> {
     if let Some(tables) = Generated::find(text)? {
         if table.is_some() {
             let count = tables.len();
@@ -47,39 +63,52 @@ pub fn find(text: &str, table: Option<&str>, csv: &CsvOptions) -> Result<Vec<Sou
         }
         return Ok(tables.into_iter().map(generated).collect());
     }
-    let path = Path::new(text);
-    let meta = std::fs::metadata(path).map_err(|e| Error::file(path, format!("cannot read it: {e}")))?;
-    let mut files = Vec::new();
-    if meta.is_dir() {
-        collect(path, &mut files)?;
-        files.sort();
-    } else {
-        files.push(path.to_owned());
+    if text == "-" {
+        return Ok(vec![standard_input(table, options)?]);
     }
-    let files: Vec<DataFile> = files.into_iter().map(|file| DataFile::new(file, path)).collect();
-    if files.is_empty() {
-        return Err(Error::file(path, format!("the folder has no file that can be loaded ({ENDINGS})")));
-    }
-    let schema = columns(&files, csv)?;
-    let rows = files.iter().map(|file| row_count(&file.path)).sum::<Option<u64>>();
-    let table = table.map_or_else(|| name_from(path), |name| Ok(name.to_owned()))?;
-    Ok(vec![Source { table, cluster_by: Vec::new(), schema, rows, origin: Origin::Files(files, csv.clone()) }])
+    let (paths, top) = list(text, options)?;
+    let table = table.map_or_else(|| name_from(&top), |name| Ok(name.to_owned()))?;
+    let probe = |path: PathBuf| {
+        let input = Input::File(path.clone());
+        FoundFile::probe(DataFile::new(path, &top), input, options)
+    };
+    let files = paths.into_iter().map(probe).collect::<Result<Vec<_>>>()?;
+    Ok(vec![Source::from_files(table, files, options)?])
 }
 
-/// The columns of the first file, with missing types from later files, followed by the columns that folder names give.
-fn columns(files: &[DataFile], csv: &CsvOptions) -> Result<SchemaRef> {
-    let mut own = Arc::new(Schema::empty());
-    for (index, file) in files.iter().enumerate() {
-        if index > 0 && !has_untyped(&own) {
-            break;
-        }
-        let found = open(&file.path, csv, None, &mut 0)?.schema();
-        own = if index == 0 { found } else { filled(&own, &found) };
+/// The files that a path or a pattern names, in order of their names, and the path that names them all.
+fn list(text: &str, options: &ReadOptions) -> Result<(Vec<PathBuf>, PathBuf)> {
+    let path = Path::new(text);
+    let any_form = options.format.is_some();
+    let meta = match std::fs::metadata(path) {
+        Ok(meta) => meta,
+        Err(_) if pattern::is_pattern(text) => return Ok((pattern::files(text, any_form)?, pattern::top(text))),
+        Err(e) => return Err(Error::file(path, format!("cannot read it: {e}"))),
+    };
+    if !meta.is_dir() {
+        return Ok((vec![path.to_owned()], path.to_owned()));
     }
-    let named = partitions::fields(files);
-    let more = named.into_iter().filter(|field| own.column_with_name(field.name()).is_none());
-    let fields: Vec<_> = own.fields().iter().cloned().chain(more).collect();
-    Ok(Arc::new(Schema::new_with_metadata(fields, own.metadata().clone())))
+    let mut files = Vec::new();
+    collect(path, any_form, &mut files)?;
+    files.sort();
+    match files.is_empty() {
+        true => Err(Error::file(path, format!("the folder has no file that can be loaded ({ENDINGS})"))),
+        false => Ok((files, path.to_owned())),
+    }
+}
+
+fn standard_input(table: Option<&str>, options: &ReadOptions) -> Result<Source> {
+    let Some(table) = table else {
+        return Err(Error::Usage("standard input has no name: name the table with --table".to_owned()));
+    };
+    if options.format.is_none() {
+        let message = "standard input has no name that tells its format: give it with --format (csv, tsv, ndjson, json, or with a \
+                       compression csv.gz and so on)";
+        return Err(Error::Usage(message.to_owned()));
+    }
+    let input = Input::Stdin(Arc::<Stdin>::default());
+    let file = FoundFile::probe(DataFile::bare(input.name()), input, options)?;
+    Source::from_files(table.to_owned(), vec![file], options)
 }
 
 /// The source of a table that is generated.
@@ -94,37 +123,57 @@ pub fn generated(table: Generated) -> Source {
 }
 
 impl Source {
-    /// Joins several sources into one, with the name and the columns of the first; `None` for an empty list. Generated
-    /// sources are not joined.
-    pub fn joined(sources: Vec<Self>) -> Option<Self> {
+    /// A source of `files`, in this order.
+    ///
+    /// # Errors
+    /// When their columns do not go together.
+    fn from_files(table: String, files: Vec<FoundFile>, options: &ReadOptions) -> Result<Self> {
+        let union = Union::new(&files)?;
+        let rows = files.iter().map(|file| file.rows).sum();
+        let (schema, deciders) = (union.schema(), union.deciders());
+        let origin = Origin::Files(Box::new(FileSource { files, union, options: options.clone(), deciders }));
+        Ok(Self { table, cluster_by: Vec::new(), schema, rows, origin })
+    }
+
+    /// Joins several sources into one with the name of the first; none for an empty list. Generated sources are not joined.
+    ///
+    /// # Errors
+    /// When the columns of their files do not go together.
+    pub fn joined(sources: Vec<Self>) -> Result<Vec<Self>> {
         let mut sources = sources.into_iter();
-        let mut all = sources.next()?;
+        let Some(first) = sources.next() else { return Ok(Vec::new()) };
+        let Origin::Files(first_files) = first.origin else {
+            return Ok(std::iter::once(first).chain(sources).collect());
+        };
+        let FileSource { mut files, options, .. } = *first_files;
         for next in sources {
-            all.rows = all.rows.zip(next.rows).map(|(a, b)| a + b);
-            all.schema = filled(&all.schema, &next.schema);
-            if let (Origin::Files(files, _), Origin::Files(more, _)) = (&mut all.origin, next.origin) {
-                files.extend(more);
+            if let Origin::Files(more) = next.origin {
+                files.extend(more.files);
             }
         }
-        Some(all)
+        Ok(vec![Self::from_files(first.table, files, &options)?])
+    }
+
+    /// Its files; `None` for rows that are generated.
+    pub fn files(&self) -> Option<&FileSource> {
+        match &self.origin {
+            Origin::Files(files) => Some(files),
+            Origin::Generated(_) => None,
+        }
+    }
+
+    /// Whether its rows can be read once only.
+    pub fn is_read_once(&self) -> bool {
+        let is_stdin = |file: &FoundFile| matches!(file.input, Input::Stdin(_));
+        self.files().is_some_and(|source| source.files.iter().any(is_stdin))
     }
 
     /// Strings that differ between sources, and between versions of one: files with their sizes and times of change, or
     /// the generated table.
     pub fn identity(&self) -> Result<Vec<String>> {
-        let of_file = |file: &Path, csv: &CsvOptions| {
-            let failed = |e: std::io::Error| Error::file(file, format!("cannot read it: {e}"));
-            let path = std::path::absolute(file).map_err(failed)?;
-            let meta = std::fs::metadata(file).map_err(failed)?;
-            let modified = meta.modified().map_err(failed)?.duration_since(std::time::UNIX_EPOCH);
-            let bytes = meta.len();
-            let modified_us = modified.map_or(0, |since| since.as_micros());
-            let options = if is_text(file) { csv.identity() } else { String::new() };
-            Ok(format!("{}, {bytes} bytes, changed {modified_us}{options}", path.display()))
-        };
         match &self.origin {
             Origin::Generated(table) => Ok(vec![table.identity()]),
-            Origin::Files(files, csv) => files.iter().map(|file| of_file(&file.path, csv)).collect(),
+            Origin::Files(source) => source.files.iter().map(|file| source.identity(file)).collect(),
         }
     }
 
@@ -134,49 +183,86 @@ impl Source {
     /// # Errors
     /// Also when the source has fewer than `skip` rows.
     pub fn read_after(&self, mut skip: u64, mut visit: impl FnMut(RecordBatch) -> bool) -> Result<()> {
-        let skipped = |batch: RecordBatch, skip: &mut u64| {
-            let past = usize::try_from(*skip).unwrap_or(usize::MAX).min(batch.num_rows());
-            *skip -= past as u64;
-            batch.slice(past, batch.num_rows() - past)
-        };
-        match &self.origin {
+        let goes_on = match &self.origin {
             Origin::Generated(table) => {
+                let mut goes_on = true;
                 for batch in table.generate() {
-                    if !visit(skipped(batch?, &mut skip)) {
-                        return Ok(());
+                    goes_on = visit(skipped(batch?, &mut skip));
+                    if !goes_on {
+                        break;
                     }
                 }
+                goes_on
             }
-            Origin::Files(files, options) => {
-                for file in files {
-                    let path = &file.path;
-                    if let Some(rows) = Some(skip).filter(|skip| *skip > 0).and_then(|_| row_count(path))
-                        && rows <= skip
-                    {
-                        skip -= rows;
-                        continue;
-                    }
-                    for batch in open(path, options, Some(&self.schema), &mut skip)? {
-                        let batch = skipped(batch.map_err(|e| Error::file(path, csv::explain_error(&e)))?, &mut skip);
-                        let batch = fit(&batch, file, &self.schema).map_err(|message| Error::file(path, message))?;
-                        if !visit(batch) {
-                            return Ok(());
-                        }
-                    }
-                }
-            }
-        }
+            Origin::Files(source) => source.read_after(&self.schema, &mut skip, &mut visit)?,
+        };
         match skip {
-            0 => Ok(()),
-            more => Err(Error::Usage(format!("the source now has {more} rows fewer than were loaded from it before"))),
+            more if goes_on && more > 0 => {
+                Err(Error::Usage(format!("the source now has {more} rows fewer than were loaded from it before")))
+            }
+            _ => Ok(()),
         }
     }
+}
+
+impl FileSource {
+    fn identity(&self, file: &FoundFile) -> Result<String> {
+        let path = &file.file.path;
+        let failed = |e: std::io::Error| Error::file(path, format!("cannot read it: {e}"));
+        let absolute = std::path::absolute(path).map_err(failed)?;
+        let meta = std::fs::metadata(path).map_err(failed)?;
+        let modified = meta.modified().map_err(failed)?.duration_since(std::time::UNIX_EPOCH);
+        let bytes = meta.len();
+        let modified_us = modified.map_or(0, |since| since.as_micros());
+        let options = self.options.identity(file.form.kind);
+        Ok(format!("{}, {bytes} bytes, changed {modified_us}{options}", absolute.display()))
+    }
+
+    /// Reads the rows after the first `skip`, with the columns of `schema`; false when `visit` did not want more.
+    fn read_after(
+        &self,
+        schema: &SchemaRef,
+        skip: &mut u64,
+        visit: &mut impl FnMut(RecordBatch) -> bool,
+    ) -> Result<bool> {
+        for file in &self.files {
+            if let Some(rows) = file.rows
+                && *skip > 0
+                && rows <= *skip
+            {
+                *skip -= rows;
+                continue;
+            }
+            for batch in file.open(&self.options, schema, skip)? {
+                let batch = skipped(batch.map_err(|e| file.explain(&e))?, skip);
+                let fitted = fit(&batch, &file.file, schema, &self.deciders);
+                let fitted = fitted.map_err(|message| Error::file(&file.file.path, message))?;
+                if !visit(fitted) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A batch without the rows that are to be skipped still.
+fn skipped(batch: RecordBatch, skip: &mut u64) -> RecordBatch {
+    let past = usize::try_from(*skip).unwrap_or(usize::MAX).min(batch.num_rows());
+    *skip -= past as u64;
+    batch.slice(past, batch.num_rows() - past)
 }
 
 /// The name of a table from that of a file: lower case, letters, digits and underscores.
 fn name_from(path: &Path) -> Result<String> {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let stem = absolute.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_lowercase();
+    let name = absolute.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    // Without the ending of its compression.
+    let name = match Form::from_name(name) {
+        Some(Form { compression: Some(_), .. }) => name.rsplit_once('.').map_or(name, |(rest, _)| rest),
+        _ => name,
+    };
+    let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_lowercase();
     let name: String = stem.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
     match name.chars().next() {
         Some(c) if c.is_alphabetic() || c == '_' => Ok(name),
@@ -196,12 +282,13 @@ mod tests {
     use arrow::datatypes::{DataType, Field, Int64Type};
 
     use super::super::columns::with_text;
-    use super::super::csv::INFER_ROWS;
+    use super::super::csv::CsvOptions;
+    use super::super::files::INFER_ROWS;
     use super::*;
     use crate::{ssb, tpch};
 
     fn find(text: &str, table: Option<&str>) -> Result<Vec<Source>> {
-        super::find(text, table, &CsvOptions::default())
+        super::find(text, table, &ReadOptions::default())
     }
 
     /// Writes a file with `columns`.
@@ -353,16 +440,18 @@ mod tests {
         let mut source = find(folder.path().to_str().unwrap(), Some("t")).unwrap().remove(0);
         assert_eq!(types(&source), [DataType::Int64, DataType::Int64, DataType::Utf8]);
         assert_eq!(texts(&mut source), ["1|2023|Zürich", "2|2023|Zürich", "3|2024|"]);
-        // A file's own column takes precedence; a column that only some folders have is an error that names it.
+        // A file's own column takes precedence; a column that only some folders have is null in the others.
         let year = vec![("k", longs(&[4])), ("year", longs(&[1999]))];
         parquet(&folder.path().join("year=2025/city=Bern/c.parquet"), year);
-        let mut source = find(folder.path().to_str().unwrap(), Some("t")).unwrap().remove(0);
-        assert_eq!(texts(&mut source).last().unwrap(), "4|1999|Bern");
         parquet(&folder.path().join("year=2026/d.parquet"), vec![("k", longs(&[5]))]);
         let mut source = find(folder.path().to_str().unwrap(), Some("t")).unwrap().remove(0);
-        source.schema = with_text(&source.schema);
-        let refused = source.read_after(0, |_| true).unwrap_err().to_string();
-        assert!(refused.contains("d.parquet") && refused.contains("no column 'city'"), "{refused}");
+        assert_eq!(texts(&mut source), ["1|2023|Zürich", "2|2023|Zürich", "3|2024|", "4|1999|Bern", "5|2026|"]);
+        let gaps = source.files().unwrap().union.gaps();
+        assert_eq!(gaps, ["column 'city' is in 3 of 4 files, and null in the others"]);
+        // A pattern of such folders has the same columns.
+        let pattern = folder.path().join("year=202[34]/*/*.parquet");
+        let mut source = find(pattern.to_str().unwrap(), Some("t")).unwrap().remove(0);
+        assert_eq!(texts(&mut source), ["1|2023|Zürich", "2|2023|Zürich", "3|2024|"]);
     }
 
     #[test]
@@ -402,8 +491,9 @@ mod tests {
     fn csv_files_are_read_as_they_are_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let read = |name: &str, text: &str, options: CsvOptions| {
+        let read = |name: &str, text: &str, csv: CsvOptions| {
             std::fs::write(path(name), text).unwrap();
+            let options = ReadOptions { csv, ..ReadOptions::default() };
             let mut source = super::find(path(name).to_str().unwrap(), None, &options).unwrap().remove(0);
             let rows = texts(&mut source);
             let names: Vec<String> = source.schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -420,6 +510,13 @@ mod tests {
         assert_eq!(bare.identity(), ", delimiter '#', no header");
         let (names, rows, _) = read("bare.csv", "1#a;b\n2#c;d\n", bare);
         assert_eq!((names.as_str(), rows), ("column_1|column_2", vec!["1|a;b".to_owned(), "2|c;d".to_owned()]));
+        let columns = Some(vec!["k".to_owned(), " text".to_owned()]);
+        let named = CsvOptions { columns: columns.clone(), no_header: true, ..CsvOptions::default() };
+        assert_eq!(named.identity(), ", no header, columns k, text");
+        let (names, rows, _) = read("named.csv", "1,a\n2,b\n", named);
+        assert_eq!((names.as_str(), rows), ("k|text", vec!["1|a".to_owned(), "2|b".to_owned()]));
+        let (names, rows, _) = read("renamed.csv", "x,y\n1,a\n", CsvOptions { columns, ..CsvOptions::default() });
+        assert_eq!((names.as_str(), rows), ("k|text", vec!["1|a".to_owned()]));
         std::fs::write(path("uneven.csv"), "id\n1;2\n3,4\n").unwrap();
         let refused = find(path("uneven.csv").to_str().unwrap(), None).unwrap_err().to_string();
         assert!(refused.contains("uneven.csv") && refused.contains("--delimiter"), "{refused}");
@@ -433,14 +530,81 @@ mod tests {
         std::fs::write(folder.path().join("b.csv"), "price;id\n20;2\n").unwrap();
         let mut source = find(folder.path().to_str().unwrap(), Some("t")).unwrap().remove(0);
         assert_eq!(texts(&mut source), ["1|10", "2|20"]);
-        std::fs::write(folder.path().join("c.csv"), "id,prise\n3,30\n").unwrap();
-        let refused = source_error(folder.path());
-        assert!(refused.contains("c.csv") && refused.contains("'prise'"), "{refused}");
+        std::fs::write(folder.path().join("c.csv"), "id,late\n3,x\n").unwrap();
+        let mut source = find(folder.path().to_str().unwrap(), Some("t")).unwrap().remove(0);
+        assert_eq!(texts(&mut source), ["1|10|", "2|20|", "3||x"]);
+        std::fs::write(folder.path().join("d.csv"), "id\nfour\n").unwrap();
+        let refused = find(folder.path().to_str().unwrap(), Some("t")).unwrap_err().to_string();
+        assert!(refused.contains("d.csv: column 'id' is VARCHAR here and BIGINT in "), "{refused}");
     }
 
-    fn source_error(folder: &Path) -> String {
-        let source = find(folder.to_str().unwrap(), Some("t")).unwrap().remove(0);
-        source.read_after(0, |_| true).unwrap_err().to_string()
+    #[test]
+    fn json_files_are_read_as_they_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("a.ndjson"), "{\"z\": 1, \"a\": \"x\"}\n\n{\"a\": null, \"z\": 2.5}\n").unwrap();
+        let list = "[\n {\"a\": \"y\",\n  \"tags\": [\"[\", \"]\"]},\n {\"z\": 3, \"o\": {\"p\": true}}\n]\n";
+        std::fs::write(path("b.json"), list).unwrap();
+        let mut source = find(folder.path().to_str().unwrap(), Some("t")).unwrap().remove(0);
+        assert_eq!(texts(&mut source), ["1.0|x||", "2.5|||", "|y|[[, ]]|", "3.0|||{p: true}"]);
+        let names: Vec<&str> = source.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        assert_eq!(names, ["z", "a", "tags", "o"]);
+        // A field that the deciding rows do not have is not lost without a word.
+        std::fs::write(path("late.jsonl"), format!("{}{{\"b\": 1}}\n", "{\"a\": 1}\n".repeat(30))).unwrap();
+        let late = |infer_rows| {
+            let options = ReadOptions { infer_rows, ..ReadOptions::default() };
+            let mut source = super::find(path("late.jsonl").to_str().unwrap(), None, &options).unwrap().remove(0);
+            source.schema = with_text(&source.schema);
+            source.read_after(0, |_| true).map_err(|error| error.to_string())
+        };
+        let refused = late(10).unwrap_err();
+        assert!(
+            refused.contains("late.jsonl") && refused.contains("'b'") && refused.contains("--infer-rows"),
+            "{refused}"
+        );
+        late(0).unwrap();
+        for (name, text, words) in [
+            ("x.json", "[{\"a\": 1}", "no end"),
+            ("y.json", "[1]", "no object"),
+            ("z.json", "1 2", "row 1 is a number"),
+            ("w.json", "{\"a\": ", "EOF"),
+        ] {
+            std::fs::write(path(name), text).unwrap();
+            let refused = find(path(name).to_str().unwrap(), None).unwrap_err().to_string();
+            assert!(refused.contains(name) && refused.contains(words), "{refused}");
+        }
+    }
+
+    #[test]
+    fn compressed_files_have_the_rows_of_plain_ones() {
+        use std::io::Write;
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("k,t\n{}", (0..20_000).map(|k| format!("{k},row {k}\n")).collect::<String>());
+        let gz = folder.path().join("t.csv.gz");
+        // Two members, as `cat a.gz b.gz` writes them.
+        let (first, second) = text.split_at(text.len() / 2);
+        let mut file = File::create(&gz).unwrap();
+        for part in [first, second] {
+            let mut encoder = flate2::write::GzEncoder::new(&mut file, flate2::Compression::fast());
+            encoder.write_all(part.as_bytes()).unwrap();
+            encoder.finish().unwrap();
+        }
+        let zst = folder.path().join("t.csv.zst");
+        std::fs::write(&zst, zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
+        let plain = folder.path().join("t.csv");
+        std::fs::write(&plain, &text).unwrap();
+        let read = |path: &Path| {
+            let mut source = find(path.to_str().unwrap(), None).unwrap().remove(0);
+            assert_eq!(source.table, "t");
+            texts(&mut source)
+        };
+        let wanted = read(&plain);
+        assert_eq!(wanted.len(), 20_000);
+        assert!(read(&gz) == wanted && read(&zst) == wanted);
+        // A file that ends early is no shorter table.
+        std::fs::write(&zst, zstd::encode_all(text.as_bytes(), 1).unwrap().split_last().unwrap().1).unwrap();
+        let cut = find(zst.to_str().unwrap(), None).and_then(|sources| sources[0].read_after(0, |_| true));
+        assert!(cut.unwrap_err().to_string().contains("t.csv.zst"));
     }
 
     #[test]
@@ -450,7 +614,7 @@ mod tests {
         std::fs::write(folder.path().join("b.csv"), "id,n\n2,5\n").unwrap();
         let both = ["a.csv", "b.csv"]
             .map(|name| find(folder.path().join(name).to_str().unwrap(), Some("t")).unwrap().remove(0));
-        let mut joined = Source::joined(both.into()).unwrap();
+        let mut joined = Source::joined(both.into()).unwrap().remove(0);
         assert_eq!(types(&joined), [DataType::Int64, DataType::Int64]);
         assert_eq!(texts(&mut joined), ["1|", "2|5"]);
     }

@@ -11,7 +11,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow_ipc::writer::StreamWriter;
 use serde::Serialize;
-use terrace_flight::{plain_rows, plain_schema};
+use terrace_flight::{plain_rows, plain_schema, sql_type};
 use utoipa::ToSchema;
 
 use super::super::problem::{Problem, ProblemBody, Result};
@@ -33,17 +33,14 @@ pub(super) struct SqlColumn {
 }
 
 impl SqlColumn {
-    /// A column of a plain schema, which has the SQL types in its metadata.
+    /// A column of a plain schema.
     fn from_field(field: &Field) -> Self {
-        let entry = |key: &str| field.metadata().get(&format!("ARROW:FLIGHT:SQL:{key}")).map(String::as_str);
-        let name = entry("TYPE_NAME").unwrap_or("OTHER");
-        let sql_type = match (name, entry("PRECISION"), entry("SCALE")) {
-            ("DECIMAL", Some(precision), Some(scale)) => format!("DECIMAL({precision}, {scale})"),
-            ("TIME" | "TIMESTAMP", Some(precision), _) => format!("{name}({precision})"),
-            _ => name.to_owned(),
-        };
-        let arrow_type = field.data_type().to_string();
-        Self { name: field.name().clone(), sql_type, arrow_type, nullable: field.is_nullable() }
+        Self {
+            name: field.name().clone(),
+            sql_type: sql_type(field.data_type()),
+            arrow_type: field.data_type().to_string(),
+            nullable: field.is_nullable(),
+        }
     }
 }
 
