@@ -34,19 +34,15 @@ use crate::network::{self, Address, Protocol, TlsOptions};
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Where a server is and who asks.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone)]
 pub struct Connection {
-    /// Address of the server; grpc+tls://HOST:PORT for TLS
-    #[arg(long, env = "TERRACE_URL", default_value = "grpc://127.0.0.1:31337", value_name = "URL")]
+    /// Address of the server; `grpc+tls://HOST:PORT` for TLS.
     pub url: String,
-    /// User, where the server wants one
-    #[arg(long, env = "TERRACE_USER", value_name = "NAME")]
+    /// User, where the server wants one.
     pub user: Option<String>,
-    /// Password of the user; better given by the environment
-    #[arg(long, env = "TERRACE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
+    /// Password of the user, or a token.
     pub password: Option<String>,
     /// Whom to trust, and what to show, where the address asks for TLS.
-    #[command(flatten)]
     pub tls: TlsOptions,
 }
 

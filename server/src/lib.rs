@@ -29,6 +29,7 @@
 //! - [`network`]: connections, with and without TLS
 //! - `oidc`: the issuer of tokens: where its keys come from
 //! - [`placement`]: `terrace placement`
+//! - [`profiles`]: where a command finds its server, and who asks
 //! - [`serve`]: start and stop of a server
 //! - [`sql`]: `terrace sql`
 //! - [`terminal`]: standard output and standard error
@@ -63,6 +64,7 @@ pub mod moves;
 pub mod network;
 mod oidc;
 pub mod placement;
+pub mod profiles;
 pub mod serve;
 pub mod sql;
 pub mod terminal;

@@ -37,10 +37,11 @@ use terrace_planner_ext::ErrorKind;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::client::{Client, Connection, Mode};
+use crate::client::{Client, Mode};
 use crate::config::{self, Config, ConfigOverride};
 use crate::error::{Error, Result};
 use crate::instance::Instance;
+use crate::profiles::ConnectionOptions;
 use columns::{filled, has_untyped, with_text};
 use csv::CsvOptions;
 use progress::Progress;
@@ -84,7 +85,7 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionOptions,
 }
 
 /// Runs the command.
@@ -125,7 +126,7 @@ pub fn run(options: &Options) -> Result<()> {
             let opened = instance.insert(Instance::open(&Config::load(None, config::environment(), flags)?)?);
             Target::Engine(Arc::clone(&opened.engine))
         }
-        None => Target::Server(Box::new(runtime.block_on(Client::connect(&options.connection))?)),
+        None => Target::Server(Box::new(runtime.block_on(Client::connect(&options.connection.resolve()?))?)),
     };
     for mut source in sources {
         if let Some(columns) = &options.cluster_by {

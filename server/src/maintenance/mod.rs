@@ -22,7 +22,7 @@ use serde_json::Value;
 use terrace_tier_store::store::Progress;
 
 use crate::error::{Error, Result};
-use crate::http_client::HttpConnection;
+use crate::profiles::HttpOptions;
 use crate::terminal::outln;
 
 /// What a command works on.
@@ -32,7 +32,7 @@ pub struct Place {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     #[command(flatten)]
-    server: HttpConnection,
+    server: HttpOptions,
 }
 
 impl Place {

@@ -16,8 +16,9 @@ use terrace_tier_store::clock::{Clock, SystemClock};
 
 pub use output::Format;
 
-use crate::client::{Client, Connection, Outcome};
+use crate::client::{Client, Outcome};
 use crate::error::{Error, Result};
+use crate::profiles::ConnectionOptions;
 use crate::terminal::{self, errln};
 
 /// Options of `terrace sql`.
@@ -36,7 +37,7 @@ pub struct Options {
     #[arg(long)]
     timing: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionOptions,
 }
 
 /// Runs the command.
@@ -46,7 +47,7 @@ pub fn run(options: &Options) -> Result<()> {
         .enable_all()
         .build()
         .map_err(|e| Error::System(format!("cannot start a runtime: {e}")))?;
-    let client = runtime.block_on(Client::connect(&options.connection))?;
+    let client = runtime.block_on(Client::connect(&options.connection.resolve()?))?;
     let clock = SystemClock::default();
     let mut shell = Shell { client, format: options.format, timing: options.timing, clock, runtime };
     match (&options.file, options.statements.is_empty()) {
