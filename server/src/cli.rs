@@ -8,7 +8,7 @@ use crate::config::{Config, ConfigOverride};
 use crate::error::Result;
 use crate::maintenance::{backup, check, du, rebuild};
 use crate::terminal::{out, outln};
-use crate::{advise, calibrate, demo, health, load, moves, placement, serve, sql, tiers, users};
+use crate::{advise, calibrate, demo, health, load, moves, placement, serve, sql, status, tiers, top, users};
 
 /// Analytical SQL over data larger than DRAM: every column of every batch lies on the tier where it pays most.
 #[derive(Debug, Parser)]
@@ -174,6 +174,24 @@ Examples:
   terrace moves export --format csv > moves.csv
 ")]
     Moves(moves::Options),
+    /// Show a server on one screen: version, tiers, sessions, statements, the last epoch, damage
+    #[command(after_help = "\
+Examples:
+  terrace status
+  terrace status --json                            the answers of the server, for a script
+  terrace status --profile prod
+")]
+    Status(status::Options),
+    /// Watch running statements and tiers on a screen that refreshes itself
+    #[command(after_help = "\
+The longest statements come first; q leaves.
+
+Examples:
+  terrace top
+  terrace top --interval 500ms
+  terrace top --once                               print one look, for a script
+")]
+    Top(top::Options),
     /// Ask a server whether it is ready, for container health checks
     #[command(after_help = "\
 Exits with 0 when the catalog is open and the tiers are mounted, with 1 otherwise.
@@ -371,6 +389,8 @@ pub fn run() -> Result<()> {
         Command::Calibrate(options) => calibrate::run(&options),
         Command::Advise(options) => advise::run(&options),
         Command::Moves(options) => moves::run(&options),
+        Command::Status(options) => status::run(&options),
+        Command::Top(options) => top::run(&options),
         Command::Health(options) => health::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Backup(options) => backup::backup(&options),

@@ -20,6 +20,7 @@
 //! - [`http`]: the HTTP side of the server
 //! - [`http_client`]: the HTTP client of the command line
 //! - [`instance`]: a store with its engine
+//! - `layout`: text of reports
 //! - [`load`]: `terrace load`
 //! - [`maintenance`]: check, backup, restore, rebuild-catalog, du
 //! - [`memory`]: the memory limit and its parts
@@ -32,8 +33,10 @@
 //! - [`profiles`]: where a command finds its server, and who asks
 //! - [`serve`]: start and stop of a server
 //! - [`sql`]: `terrace sql`
+//! - [`status`]: `terrace status`
 //! - [`terminal`]: standard output and standard error
 //! - [`tiers`]: `terrace tiers`
+//! - [`top`]: `terrace top`
 //! - [`tpch`]: TPC-H queries and generators
 //! - [`users`]: `terrace user`
 //!
@@ -55,6 +58,7 @@ pub mod health;
 pub mod http;
 pub mod http_client;
 pub mod instance;
+mod layout;
 pub mod load;
 pub mod maintenance;
 pub mod memory;
@@ -67,8 +71,10 @@ pub mod placement;
 pub mod profiles;
 pub mod serve;
 pub mod sql;
+pub mod status;
 pub mod terminal;
 pub mod tiers;
+pub mod top;
 pub mod tpch;
 pub mod users;
 

@@ -64,6 +64,21 @@ pub fn is_closed() -> bool {
     FAULT.lock().as_ref().is_some_and(|(kind, _)| *kind == ErrorKind::BrokenPipe)
 }
 
+/// The size of the terminal that standard output shows itself on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Characters of a line.
+    pub columns: usize,
+    /// Lines.
+    pub lines: usize,
+}
+
+/// The size of the terminal; nothing when standard output is none, or it does not tell.
+pub fn size() -> Option<Size> {
+    let (width, height) = terminal_size::terminal_size_of(io::stdout())?;
+    Some(Size { columns: usize::from(width.0), lines: usize::from(height.0) })
+}
+
 /// Ends the output.
 ///
 /// # Errors

@@ -3,8 +3,9 @@
 use clap::Args;
 use terrace_tier_store::store::{self, CheckOptions, CheckReport, CheckedTable, Finding, Severity};
 
-use super::{Place, columns, print_json, with_bar};
+use super::{Place, print_json, with_bar};
 use crate::error::{Error, Result};
+use crate::layout::columns;
 use crate::terminal::out;
 use crate::units::human_bytes;
 

@@ -71,34 +71,3 @@ fn print_json(report: &impl Serialize) -> Result<()> {
     outln!("{text}");
     Ok(())
 }
-
-/// Formats rows in columns: the first is left-aligned, the others right-aligned.
-fn columns<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
-    let header = header.map(str::to_owned);
-    let all = || std::iter::once(&header).chain(rows);
-    let width = |i: usize| all().filter_map(|row| Some(row.get(i)?.chars().count())).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let mut out = String::new();
-    for row in all() {
-        for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let padding = " ".repeat(width - cell.chars().count());
-            out.push_str(&if i == 0 { format!("{cell}{padding}") } else { format!("  {padding}{cell}") });
-        }
-        out.push('\n');
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_are_aligned() {
-        let rows = [["public.orders".to_owned(), "7".to_owned()], ["é".to_owned(), "1234".to_owned()]];
-        assert_eq!(
-            columns(["table", "rows"], &rows),
-            "table          rows\npublic.orders     7\né              1234\n"
-        );
-    }
-}
