@@ -35,6 +35,7 @@
 //! - [`service`]: serves connections, within limits of time and size
 //! - [`state`]: state that handlers share
 //! - [`tables`]: tables and segments
+//! - [`tasks`]: checks and backups under way
 //! - [`tiers`]: tiers and budgets
 
 mod advisor;
@@ -62,6 +63,7 @@ mod routes;
 mod service;
 mod state;
 mod tables;
+mod tasks;
 mod tiers;
 
 #[cfg(test)]

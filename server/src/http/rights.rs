@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     /// What each request needs. A route without a line here fails the test.
-    const MATRIX: [&str; 44] = [
+    const MATRIX: [&str; 45] = [
         "DELETE /api/v1/queries/{id} login",
         "DELETE /api/v1/tables/{name}/placement-rules TIERING",
         "DELETE /api/v1/tables/{name}/placement-rules/{rule} TIERING",
@@ -149,6 +149,7 @@ mod tests {
         "GET /api/v1/tables/{name}/heatmap MONITOR",
         "GET /api/v1/tables/{name}/placement-rules MONITOR",
         "GET /api/v1/tables/{name}/segments MONITOR",
+        "GET /api/v1/tasks MONITOR",
         "GET /api/v1/tiers MONITOR",
         "GET /api/v1/tiers/{name} MONITOR",
         "GET /api/v1/usage MONITOR",

@@ -15,7 +15,7 @@ use super::rights::{MONITOR, Need, RouteRights, Routes};
 use super::state::AppState;
 use super::{
     advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, io, maintenance, metrics, moves,
-    openapi, orders, placement, queries, tables, tiers,
+    openapi, orders, placement, queries, tables, tasks, tiers,
 };
 
 /// Bytes of the largest request body that is read.
@@ -61,6 +61,7 @@ pub(super) fn documented() -> Routes {
         .with(MONITOR, routes!(maintenance::check))
         .with(MONITOR.changes(Right::Backup), routes!(maintenance::backup))
         .with(MONITOR, routes!(maintenance::usage))
+        .with(MONITOR, routes!(tasks::list))
         .with(MONITOR, routes!(queries::list))
         .with(MONITOR.logins_delete(), routes!(queries::one, queries::cancel))
 }

@@ -10,6 +10,7 @@ use terrace_planner_ext::engine::Engine;
 use terrace_tier_store::Store;
 
 use super::problem::{Problem, Result};
+use super::tasks::Tasks;
 use crate::memory_watch::WatchFigures;
 use crate::network::NetworkFigures;
 
@@ -39,6 +40,7 @@ pub struct AppState {
     pub(super) info: ServerInfo,
     pub(super) memory: Arc<WatchFigures>,
     pub(super) network: NetworkFigures,
+    pub(super) tasks: Arc<Tasks>,
 }
 
 impl AppState {
@@ -50,7 +52,7 @@ impl AppState {
         memory: Arc<WatchFigures>,
         network: NetworkFigures,
     ) -> Arc<Self> {
-        Arc::new(Self { engine, flight, info, memory, network })
+        Arc::new(Self { engine, flight, info, memory, network, tasks: Arc::default() })
     }
 
     /// Who may use the server.
