@@ -76,11 +76,16 @@ Examples:
     Load(load::Options),
     /// Run SQL on a server: one statement, a file, or a prompt
     #[command(after_help = "\
-Without a statement or a file, it opens a prompt with history, or runs the statements that it reads from a pipe.
+Without a statement or a file, it opens a prompt, or runs the statements that it reads from a pipe. The prompt completes \
+names and keywords, keeps a history of whole statements, and shows tall results in a pager (PAGER); \\? lists its \
+commands, which work in files and arguments, too.
 
 Examples:
   terrace sql \"SELECT l_returnflag, count(*) FROM lineitem GROUP BY 1\"
   terrace sql -f report.sql --format csv > report.csv
+  terrace sql \"SELECT * FROM lineitem\" --output lineitem.parquet
+  terrace sql '\\d lineitem'                                           columns and types
+  terrace sql --profile prod                                          the server of a profile
   terrace sql \"EXPLAIN ANALYZE SELECT sum(l_tax) FROM lineitem\"      chunks pruned, bytes read by tier
   terrace sql \"SELECT reason FROM system.moves LIMIT 5\"              why segments moved
 ")]

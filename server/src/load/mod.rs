@@ -154,10 +154,20 @@ fn share_types(sources: &mut [Source]) {
     }
 }
 
+/// Adds the rows of a file, or of the files of a folder, to a table of a server, which must exist; shows progress on stderr.
+pub async fn append(client: Client, files: &str, table: &str) -> Result<u64> {
+    let mut target = Target::Server(Box::new(client));
+    let mut rows = 0;
+    for source in source::find(files, Some(table), &CsvOptions::default())? {
+        rows += load(&mut target, source, Mode::Extend).await?;
+    }
+    Ok(rows)
+}
+
 /// Loads one table with progress on stderr; returns the number of rows.
 pub async fn load(target: &mut Target, mut source: Source, mode: Mode) -> Result<u64> {
     check_clustering(&source)?;
-    if mode == Mode::Append
+    if matches!(mode, Mode::Append | Mode::Extend)
         && has_untyped(&source.schema)
         && let Some(table) = target.columns(&source.table).await?
     {
