@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{Config, ConfigOverride};
 use crate::error::{Error, Result};
@@ -411,12 +411,14 @@ impl ServerOptions {
     }
 }
 
-/// Parses the command line of this process and runs its command.
+/// Parses the command line of this process and runs its command. `version` is what `--version` prints.
 ///
 /// # Errors
 /// Those of the command.
-pub fn run() -> Result<()> {
-    match Cli::parse().command {
+pub fn run(version: &'static str) -> Result<()> {
+    let matches = command().version(version).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match cli.command {
         Command::Serve { options, ready_file } => serve::run(options.load_to_serve()?, ready_file.as_deref()),
         Command::Load(options) => load::run(&options),
         Command::Sql(options) => sql::run(&options),
@@ -451,7 +453,7 @@ pub fn run() -> Result<()> {
         Command::Man { folder } => {
             let failed = |e: std::io::Error| Error::file(&folder, format!("cannot write the man pages: {e}"));
             std::fs::create_dir_all(&folder).map_err(failed)?;
-            clap_mangen::generate_to(command(), &folder).map_err(failed)
+            clap_mangen::generate_to(command().version(version), &folder).map_err(failed)
         }
     }
 }

@@ -84,10 +84,10 @@ pub(crate) use terrace_tier_store::units;
 
 pub use error::{Error, Result};
 
-/// Runs the command line of this process. Errors go to stderr and exit with 1.
-pub fn main() -> ExitCode {
+/// Runs the command line of this process. Errors go to stderr and exit with 1. `version` is what `--version` prints.
+pub fn main(version: &'static str) -> ExitCode {
     allocator::use_memory_freely(true);
-    match cli::run().and_then(|()| terminal::finish()) {
+    match cli::run(version).and_then(|()| terminal::finish()) {
         // A reader that closed the output early is no failure.
         Ok(()) | Err(Error::OutputClosed) => ExitCode::SUCCESS,
         Err(error) => {
