@@ -94,7 +94,7 @@ impl Server {
     /// Runs the statements of a file.
     pub fn sql(&self, file: &Path) -> Result<()> {
         let status = command(&self.program)
-            .args(["sql", "--url", &self.url, "--format", "csv", "-f"])
+            .args(["sql", "--url", &self.url, "--format", "csv", "--quiet", "-f"])
             .arg(file)
             .stdout(Stdio::null())
             .status()

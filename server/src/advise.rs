@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::Result;
-use crate::http_client::HttpConnection;
 use crate::placement::{parse, print_json};
+use crate::profiles::HttpOptions;
 use crate::terminal::out;
 use crate::units::{Size, Span, human_bytes};
 
@@ -29,7 +29,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME")]
     last: Option<Span>,
     #[command(flatten)]
-    server: HttpConnection,
+    server: HttpOptions,
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,

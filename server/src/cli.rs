@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{Config, ConfigOverride};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::maintenance::{backup, check, du, rebuild};
 use crate::terminal::{out, outln};
-use crate::{advise, calibrate, demo, health, load, moves, placement, serve, sql, tiers, users};
+use crate::{advise, calibrate, demo, health, load, moves, placement, serve, sql, status, tiers, top, users};
 
 /// Analytical SQL over data larger than DRAM: every column of every batch lies on the tier where it pays most.
 #[derive(Debug, Parser)]
@@ -34,7 +34,7 @@ struct Cli {
 enum Command {
     /// Run a server
     #[command(after_help = "\
-Without options: data in ./terrace-data, Flight SQL on 127.0.0.1:31337, HTTP (metrics, admin API, cockpit) on
+Without options: data in ./terrace-data, Flight SQL on 127.0.0.1:31337, HTTP (metrics, admin API, cockpit) on \
 127.0.0.1:8080, budgets from the machine's or the container's memory. `terrace config print` shows every option.
 
 Examples:
@@ -53,18 +53,21 @@ Examples:
     },
     /// Load Parquet, CSV, JSON or Arrow files, folders of them, standard input, or a generated benchmark
     #[command(after_help = "\
-Each file becomes a table named after the file; a folder, a pattern in quotes, and all sources with --table become one table with
-the rows of all their files. Terrace sorts the rows by --cluster-by, so that queries on these columns skip chunks. A table is
-loaded completely or not at all. --dry-run shows files and columns, and loads nothing.
+Each file becomes a table named after the file; a folder, a pattern in quotes, and all sources with --table become \
+one table with the rows of all their files. Terrace sorts the rows by --cluster-by, so that queries on these \
+columns skip chunks. A table is loaded completely or not at all. --dry-run shows files and columns, and loads \
+nothing.
 
-With --resume the rows are stored in parts of 4 Mi rows (or about 1 GiB) in a table NAME__loading, which becomes NAME when it
-is complete. After a kill or a crash, run the same command again: it continues after the last stored part, skips tables that
-are complete, and refuses sources that have changed. Each part is sorted by --cluster-by on its own. With --replace the
-old table is dropped just before the new one takes its name. To start over: DROP TABLE NAME__loading.
+With --resume the rows are stored in parts of 4 Mi rows (or about 1 GiB) in a table NAME__loading, which becomes \
+NAME when it is complete. After a kill or a crash, run the same command again: it continues after the last \
+stored part, skips tables that are complete, and refuses sources that have changed. Each part is sorted by \
+--cluster-by on its own. With --replace the old table is dropped just before the new one takes its name. To \
+start over: DROP TABLE NAME__loading.
 
-Columns are found by name; a file that lacks one has null in it. Folders named day=2024-05-01 below the loaded folder become a
-column 'day'. A column without any value has the type that another file or the table gives it, else text. CSV and JSON files may
-be compressed (.gz, .zst, .bz2). --delimiter, --null, --header and --columns describe the format of CSV files.
+Columns are found by name; a file that lacks one has null in it. Folders named day=2024-05-01 below the loaded \
+folder become a column 'day'. A column without any value has the type that another file or the table gives it, \
+else text. CSV and JSON files may be compressed (.gz, .zst, .bz2). --delimiter, --null, --header and --columns \
+describe the format of CSV files.
 
 Examples:
   terrace load sales.parquet --cluster-by day,shop
@@ -81,19 +84,25 @@ Examples:
     Load(load::Options),
     /// Run SQL on a server: one statement, a file, or a prompt
     #[command(after_help = "\
-Without a statement or a file, it opens a prompt with history, or runs the statements that it reads from a pipe.
+Without a statement or a file, it opens a prompt, or runs the statements that it reads from a pipe. The prompt completes \
+names and keywords, keeps a history of whole statements, and shows tall results in a pager (PAGER); \\? lists its \
+commands, which work in files and arguments, too.
 
 Examples:
   terrace sql \"SELECT l_returnflag, count(*) FROM lineitem GROUP BY 1\"
   terrace sql -f report.sql --format csv > report.csv
+  terrace sql \"SELECT * FROM lineitem\" --output lineitem.parquet
+  terrace sql '\\d lineitem'                                           columns and types
+  terrace sql --profile prod                                          the server of a profile
   terrace sql \"EXPLAIN ANALYZE SELECT sum(l_tax) FROM lineitem\"      chunks pruned, bytes read by tier
   terrace sql \"SELECT reason FROM system.moves LIMIT 5\"              why segments moved
 ")]
     Sql(sql::Options),
     /// Watch TPC-H while most of the data leaves DRAM
     #[command(after_help = "\
-Generates TPC-H, loads it, runs the 22 queries with everything in DRAM, lowers the DRAM budget, lets the tiering loop
-move the segments that save the least time per byte, runs the queries again, compares the answers, and shows what moved and why.
+Generates TPC-H, loads it, runs the 22 queries with everything in DRAM, lowers the DRAM budget, lets the tiering \
+loop move the segments that save the least time per byte, runs the queries again, compares the answers, and \
+shows what moved and why.
 
 Examples:
   terrace demo
@@ -104,9 +113,10 @@ Examples:
     Demo(demo::Options),
     /// Set placement rules, explain placement, and control the tiering loop
     #[command(after_help = "\
-The same as ALTER TABLE .. PIN, EXCLUDE, PREFER, UNPIN in SQL. A rule applies to a whole table, some columns, chunks by
-number, or chunks that may hold certain rows. The next epoch, which begins at once, moves the segments. The server refuses
-a pin that the budgets cannot hold, and shows the sizes. Where two rules contradict, the later one applies.
+The same as ALTER TABLE .. PIN, EXCLUDE, PREFER, UNPIN in SQL. A rule applies to a whole table, some columns, \
+chunks by number, or chunks that may hold certain rows. The next epoch, which begins at once, moves the \
+segments. The server refuses a pin that the budgets cannot hold, and shows the sizes. Where two rules \
+contradict, the later one applies.
 
 Examples:
   terrace placement pin sales --columns day,shop --to dram
@@ -130,9 +140,10 @@ Examples:
     Placement(placement::Options),
     /// Show the tiers of a server, set their budgets, add new ones, drain and drop them
     #[command(after_help = "\
-The same as ALTER SYSTEM ADD, ALTER, DRAIN, RESUME and DROP TIER in SQL. Changes apply while statements run, and last
-until the server stops. A drained tier takes no more segments; epochs move its segments to other tiers or leave them at
-home. The server refuses a drain while pins need the tier. A tier can be dropped once it is drained and holds no bytes.
+The same as ALTER SYSTEM ADD, ALTER, DRAIN, RESUME and DROP TIER in SQL. Changes apply while statements run, and \
+last until the server stops. A drained tier takes no more segments; epochs move its segments to other tiers or \
+leave them at home. The server refuses a drain while pins need the tier. A tier can be dropped once it is \
+drained and holds no bytes.
 
 Examples:
   terrace tiers list
@@ -145,10 +156,11 @@ Examples:
     Tiers(tiers::Options),
     /// Measure the cost of accesses on each tier, or show the last measurements
     #[command(after_help = "\
-Placement weighs reads by their cost on each tier. The server measures this cost at the first start, and again when a device
-or the machine has changed; later scans correct the cost of the disk slowly. This command measures all tiers again, in about a
-second, while statements run: they are slower meanwhile, and the measured costs are higher than on an idle machine. The same
-as ALTER SYSTEM CALIBRATE TIERS in SQL, where system.calibration and system.tier_costs show the measurements.
+Placement weighs reads by their cost on each tier. The server measures this cost at the first start, and again \
+when a device or the machine has changed; later scans correct the cost of the disk slowly. This command measures \
+all tiers again, in about a second, while statements run: they are slower meanwhile, and the measured costs are \
+higher than on an idle machine. The same as ALTER SYSTEM CALIBRATE TIERS in SQL, where system.calibration and \
+system.tier_costs show the measurements.
 
 Examples:
   terrace calibrate
@@ -158,9 +170,9 @@ Examples:
     Calibrate(calibrate::Options),
     /// Predict query times for other memory budgets, and find the cheapest budgets for a goal
     #[command(after_help = "\
-Predicts the time of recent queries for every budget of the fastest tier. Shows the budget beyond which more memory saves
-much less time (the knee), the time that a larger budget saves, columns that no query reads, and the cheapest budgets for a
-goal. Changes nothing.
+Predicts the time of recent queries for every budget of the fastest tier. Shows the budget beyond which more \
+memory saves much less time (the knee), the time that a larger budget saves, columns that no query reads, and \
+the cheapest budgets for a goal. Changes nothing.
 
 Examples:
   terrace advise
@@ -171,14 +183,32 @@ Examples:
     Advise(advise::Options),
     /// Write the log of moves to a file
     #[command(after_help = "\
-Each line is one move: the segment, its old and new tier, the predicted and the measured saving, and the reason. The server
-keeps the moves of the last 1000 epochs.
+Each line is one move: the segment, its old and new tier, the predicted and the measured saving, and the reason. \
+The server keeps the moves of the last 1000 epochs.
 
 Examples:
   terrace moves export moves.jsonl
   terrace moves export --format csv > moves.csv
 ")]
     Moves(moves::Options),
+    /// Show a server on one screen: version, tiers, sessions, statements, the last epoch, damage
+    #[command(after_help = "\
+Examples:
+  terrace status
+  terrace status --json                            the answers of the server, for a script
+  terrace status --profile prod
+")]
+    Status(status::Options),
+    /// Watch running statements and tiers on a screen that refreshes itself
+    #[command(after_help = "\
+The longest statements come first; q leaves.
+
+Examples:
+  terrace top
+  terrace top --interval 500ms
+  terrace top --once                               print one look, for a script
+")]
+    Top(top::Options),
     /// Ask a server whether it is ready, for container health checks
     #[command(after_help = "\
 Exits with 0 when the catalog is open and the tiers are mounted, with 1 otherwise.
@@ -190,8 +220,9 @@ Examples:
     Health(health::Options),
     /// Verify everything that is stored
     #[command(after_help = "\
-Reads the catalog and every table file, compares all bytes with their checksums and the stored bounds with the values,
-and prints a remedy with each finding. Exits with 1 when something is damaged. Changes nothing without --repair.
+Reads the catalog and every table file, compares all bytes with their checksums and the stored bounds with the \
+values, and prints a remedy with each finding. Exits with 1 when something is damaged. Changes nothing without \
+--repair.
 
 Examples:
   terrace check                                    check the tables of the running server
@@ -202,8 +233,8 @@ Examples:
     Check(check::Options),
     /// Copy all tables, as of one moment, into a folder
     #[command(after_help = "\
-Works while statements run and verifies every byte. The folder appears once the backup is complete, else not at all.
-The backup includes rows that are not yet sealed into chunks.
+Works while statements run and verifies every byte. The folder appears once the backup is complete, else not at \
+all. The backup includes rows that are not yet sealed into chunks.
 
 Examples:
   terrace backup /backup/monday                    back up the running server to a folder on its machine
@@ -220,9 +251,9 @@ Examples:
     Restore(backup::RestoreOptions),
     /// Rebuild the catalog from the table files after the old one was lost
     #[command(after_help = "\
-Use it only when there is no backup. The files lack rows that were not yet sealed, which are lost, and deletions: deleted
-rows come back, and so do rows of loads that did not finish. The command reports how many, if it can still read the old
-catalog. It keeps the old catalog under another name.
+Use it only when there is no backup. The files lack rows that were not yet sealed, which are lost, and \
+deletions: deleted rows come back, and so do rows of loads that did not finish. The command reports how many, if \
+it can still read the old catalog. It keeps the old catalog under another name.
 
 Examples:
   terrace rebuild-catalog --data-dir ./terrace-data         show what it finds, change nothing
@@ -238,9 +269,9 @@ Examples:
     Du(du::Options),
     /// Make a first user, or a way back in, in a data directory that no server uses
     #[command(after_help = "\
-A server without a user is open to everybody who reaches it, and listens on loopback only. Once there is a user, it asks for
-user and password, or a token. CREATE USER, ALTER USER and DROP USER do the same in SQL; CREATE TOKEN makes tokens. The
-password is asked for, or read from standard input.
+A server without a user is open to everybody who reaches it, and listens on loopback only. Once there is a user, \
+it asks for user and password, or a token. CREATE USER, ALTER USER and DROP USER do the same in SQL; CREATE \
+TOKEN makes tokens. The password is asked for, or read from standard input.
 
 Examples:
   terrace user create ann --data-dir ./terrace-data
@@ -251,7 +282,8 @@ Examples:
     User(users::Options),
     /// Print or check the configuration
     #[command(after_help = "\
-Command line > environment (TERRACE_...) > file > default. The key tiers.dram.budget is TERRACE_TIERS_DRAM_BUDGET.
+Command line > environment (TERRACE_...) > file > default. The key tiers.dram.budget is \
+TERRACE_TIERS_DRAM_BUDGET.
 
 Examples:
   terrace config print > terrace.toml
@@ -261,6 +293,26 @@ Examples:
     Config {
         #[command(subcommand)]
         command: ConfigCommand,
+    },
+    /// Print the completions of a shell
+    #[command(after_help = "\
+Examples:
+  terrace completions bash > ~/.local/share/bash-completion/completions/terrace
+  terrace completions zsh > ~/.zfunc/_terrace                  a folder of $fpath
+  terrace completions fish > ~/.config/fish/completions/terrace.fish
+")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write a man page of each command into a folder
+    #[command(after_help = "\
+Examples:
+  terrace man ~/.local/share/man/man1 && man terrace-sql
+")]
+    Man {
+        /// The folder; it is created when it is missing
+        folder: PathBuf,
     },
 }
 
@@ -364,9 +416,14 @@ impl ServerOptions {
     }
 }
 
-/// Parses the command line of this process and runs its command.
-pub fn run() -> Result<()> {
-    match Cli::parse().command {
+/// Parses the command line of this process and runs its command. `version` is what `--version` prints.
+///
+/// # Errors
+/// Those of the command.
+pub fn run(version: &'static str) -> Result<()> {
+    let matches = command().version(version).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match cli.command {
         Command::Serve { options, ready_file } => serve::run(options.load_to_serve()?, ready_file.as_deref()),
         Command::Load(options) => load::run(&options),
         Command::Sql(options) => sql::run(&options),
@@ -376,6 +433,8 @@ pub fn run() -> Result<()> {
         Command::Calibrate(options) => calibrate::run(&options),
         Command::Advise(options) => advise::run(&options),
         Command::Moves(options) => moves::run(&options),
+        Command::Status(options) => status::run(&options),
+        Command::Top(options) => top::run(&options),
         Command::Health(options) => health::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Backup(options) => backup::backup(&options),
@@ -389,6 +448,17 @@ pub fn run() -> Result<()> {
             crate::memory::MemoryPlan::new(&config, crate::memory::Limit::detect())?;
             outln!("{}: the configuration is valid", file.display());
             Ok(())
+        }
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut command(), "terrace", &mut text);
+            out!("{}", String::from_utf8_lossy(&text));
+            Ok(())
+        }
+        Command::Man { folder } => {
+            let failed = |e: std::io::Error| Error::file(&folder, format!("cannot write the man pages: {e}"));
+            std::fs::create_dir_all(&folder).map_err(failed)?;
+            clap_mangen::generate_to(command().version(version), &folder).map_err(failed)
         }
     }
 }
@@ -424,6 +494,41 @@ mod tests {
             let help = sub.get_after_help().expect("examples").to_string();
             assert!(help.contains("Examples:") && help.contains(&format!("terrace {}", sub.get_name())), "{help}");
         }
+    }
+
+    #[test]
+    fn help_is_wrapped_by_the_terminal_alone() {
+        for sub in command().get_subcommands() {
+            let help = sub.get_after_help().expect("examples").to_string();
+            let is_text = |line: &str| !line.is_empty() && !line.starts_with("  ") && line != "Examples:";
+            let lines: Vec<&str> = help.lines().collect();
+            let broken = lines.windows(2).find(|pair| pair.iter().all(|line| is_text(line)));
+            assert!(broken.is_none(), "terrace {}: {broken:?}", sub.get_name());
+        }
+    }
+
+    #[test]
+    fn shells_complete_every_command() {
+        for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut command(), "terrace", &mut text);
+            let text = String::from_utf8(text).unwrap();
+            for sub in command().get_subcommands() {
+                assert!(text.contains(sub.get_name()), "{shell}: {}", sub.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_man_page() {
+        let folder = tempfile::tempdir().unwrap();
+        clap_mangen::generate_to(command(), folder.path()).unwrap();
+        for sub in command().get_subcommands() {
+            let page = folder.path().join(format!("terrace-{}.1", sub.get_name()));
+            let text = std::fs::read_to_string(&page).unwrap();
+            assert!(text.contains("Examples:"), "{}", page.display());
+        }
+        assert!(folder.path().join("terrace-placement-pin.1").exists());
     }
 
     #[test]

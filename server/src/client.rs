@@ -6,17 +6,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_flight::decode::FlightRecordBatchStream;
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::sql::client::FlightSqlServiceClient;
 use arrow_flight::sql::{
-    CommandGetTables, CommandStatementIngest, DoPutUpdateResult, ProstMessageExt, TableDefinitionOptions,
-    TableExistsOption, TableNotExistOption,
+    CommandGetDbSchemas, CommandGetPrimaryKeys, CommandGetTables, CommandStatementIngest, DoPutUpdateResult,
+    ProstMessageExt, TableDefinitionOptions, TableExistsOption, TableNotExistOption,
 };
 use arrow_flight::{FlightDescriptor, FlightInfo};
+use arrow_ipc::convert::try_schema_from_ipc_buffer;
 use futures::{Stream, TryStreamExt, stream};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -34,19 +35,15 @@ use crate::network::{self, Address, Protocol, TlsOptions};
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Where a server is and who asks.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone)]
 pub struct Connection {
-    /// Address of the server; grpc+tls://HOST:PORT for TLS
-    #[arg(long, env = "TERRACE_URL", default_value = "grpc://127.0.0.1:31337", value_name = "URL")]
+    /// Address of the server; `grpc+tls://HOST:PORT` for TLS.
     pub url: String,
-    /// User, where the server wants one
-    #[arg(long, env = "TERRACE_USER", value_name = "NAME")]
+    /// User, where the server wants one.
     pub user: Option<String>,
-    /// Password of the user; better given by the environment
-    #[arg(long, env = "TERRACE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
+    /// Password of the user, or a token.
     pub password: Option<String>,
     /// Whom to trust, and what to show, where the address asks for TLS.
-    #[command(flatten)]
     pub tls: TlsOptions,
 }
 
@@ -54,6 +51,13 @@ impl Connection {
     /// A connection to a server that wants no user.
     pub fn to(url: impl Into<String>) -> Self {
         Self { url: url.into(), user: None, password: None, tls: TlsOptions::default() }
+    }
+
+    /// Where it leads to, who asks, and whether it is encrypted, as a line for people.
+    pub fn describe(&self) -> String {
+        let user = self.user.as_ref().map_or_else(|| "nobody".to_owned(), |user| format!("user {user}"));
+        let is_encrypted = Address::parse(&self.url).is_ok_and(|address| address.tls);
+        format!("{} as {user}, {}", self.url, if is_encrypted { "by TLS" } else { "not encrypted" })
     }
 }
 
@@ -145,10 +149,60 @@ impl Client {
         Ok(self.inner.execute_update(sql.to_owned(), None).await?)
     }
 
-    /// All tables: catalog, schema, name, type.
-    pub async fn tables(&mut self) -> Result<Vec<RecordBatch>> {
-        let info = self.inner.get_tables(CommandGetTables::default()).await?;
+    /// The tables and views that one may see, by schema and name.
+    pub async fn tables(&mut self, wanted: &TableFilter) -> Result<Vec<Listed>> {
+        let command = CommandGetTables {
+            db_schema_filter_pattern: wanted.schema.as_deref().map(pattern),
+            table_name_filter_pattern: wanted.name.as_deref().map(pattern),
+            include_schema: wanted.with_columns,
+            ..Default::default()
+        };
+        let info = self.inner.get_tables(command).await?;
+        let batches: Vec<RecordBatch> = self.fetch(info).await?.try_collect().await?;
+        let mut tables = Vec::new();
+        for batch in batches {
+            let schemas = batch.column_by_name("table_schema").and_then(|column| column.as_binary_opt::<i32>());
+            for row in 0..batch.num_rows() {
+                let columns = schemas.map(|schemas| try_schema_from_ipc_buffer(schemas.value(row))).transpose()?;
+                tables.push(Listed {
+                    catalog: text(&batch, "catalog_name", row),
+                    schema: text(&batch, "db_schema_name", row),
+                    name: text(&batch, "table_name", row),
+                    kind: text(&batch, "table_type", row).to_lowercase(),
+                    columns,
+                });
+            }
+        }
+        tables.sort_by(|a, b| (&a.schema, &a.name).cmp(&(&b.schema, &b.name)));
+        Ok(tables)
+    }
+
+    /// The schemas that one may see, with their catalogs.
+    pub async fn schemas(&mut self) -> Result<Vec<RecordBatch>> {
+        let info = self.inner.get_db_schemas(CommandGetDbSchemas::default()).await?;
         Ok(self.fetch(info).await?.try_collect().await?)
+    }
+
+    /// The columns of a table's primary key, in its order; none without one.
+    pub async fn primary_key(&mut self, schema: &str, table: &str) -> Result<Vec<String>> {
+        let command =
+            CommandGetPrimaryKeys { catalog: None, db_schema: Some(schema.to_owned()), table: table.to_owned() };
+        let info = self.inner.get_primary_keys(command).await?;
+        let batches: Vec<RecordBatch> = self.fetch(info).await?.try_collect().await?;
+        let mut names = Vec::new();
+        for batch in &batches {
+            names.extend((0..batch.num_rows()).map(|row| text(batch, "column_name", row)));
+        }
+        Ok(names)
+    }
+
+    /// Another client of the same session, on the same connection.
+    pub fn another(&self) -> Self {
+        let mut inner = FlightSqlServiceClient::new_from_inner(self.inner.inner().clone());
+        if let Some(token) = self.inner.token() {
+            inner.set_token(token.clone());
+        }
+        Self { channel: self.channel.clone(), inner }
     }
 
     /// Ingests rows, all or nothing; returns their number. `options` are those of a new table.
@@ -216,6 +270,52 @@ impl Client {
     }
 }
 
+/// Which tables to list.
+#[derive(Debug, Clone, Default)]
+pub struct TableFilter {
+    /// Those of this schema; in it `*` stands for any text, `?` for one character.
+    pub schema: Option<String>,
+    /// Those with this name, likewise.
+    pub name: Option<String>,
+    /// With their columns.
+    pub with_columns: bool,
+}
+
+/// A table or view as the server lists it.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Its catalog.
+    pub catalog: String,
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// "table", "view" or "system table".
+    pub kind: String,
+    /// Its columns, where asked for.
+    pub columns: Option<Schema>,
+}
+
+/// A pattern of the protocol: `%` for any text, `_` for one character.
+fn pattern(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '*' => pattern.push('%'),
+            '?' => pattern.push('_'),
+            '%' | '_' | '\\' => pattern.extend(['\\', c]),
+            c => pattern.push(c),
+        }
+    }
+    pattern
+}
+
+/// A text of a listing; empty where it is missing.
+fn text(batch: &RecordBatch, column: &str, row: usize) -> String {
+    let texts = batch.column_by_name(column).and_then(|column| column.as_string_opt::<i32>());
+    texts.filter(|texts| texts.is_valid(row)).map(|texts| texts.value(row).to_owned()).unwrap_or_default()
+}
+
 /// `schema.table` or `table`.
 pub fn split_name(name: &str) -> (Option<String>, String) {
     match name.split_once('.') {
@@ -243,5 +343,16 @@ fn ingest_error(error: FlightError) -> Error {
             Err(other) => Error::Usage(other.to_string()),
         },
         other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_the_protocol() {
+        assert_eq!(pattern("line*"), "line%");
+        assert_eq!(pattern("l_tax?"), "l\\_tax_");
     }
 }

@@ -21,19 +21,15 @@ const ANSWER_BYTES: usize = 64 << 20;
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// The HTTP port of a server, and who asks.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone)]
 pub struct HttpConnection {
-    /// Address of the server's HTTP port; 0.0.0.0 means this machine, https://HOST:PORT is for TLS
-    #[arg(long, env = "TERRACE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "HOST:PORT")]
+    /// Address of the server's HTTP port; 0.0.0.0 means this machine, `https://HOST:PORT` is for TLS.
     pub http_addr: String,
-    /// User, where the server wants one
-    #[arg(long, env = "TERRACE_USER", value_name = "NAME")]
+    /// User, where the server wants one.
     pub user: Option<String>,
-    /// Password of the user; better given by the environment
-    #[arg(long, env = "TERRACE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
+    /// Password of the user, or a token.
     pub password: Option<String>,
     /// Whom to trust, and what to show, where the address asks for TLS.
-    #[command(flatten)]
     pub tls: TlsOptions,
 }
 

@@ -20,6 +20,7 @@
 //! - [`http`]: the HTTP side of the server
 //! - [`http_client`]: the HTTP client of the command line
 //! - [`instance`]: a store with its engine
+//! - `layout`: text of reports
 //! - [`load`]: `terrace load`
 //! - [`logging`]: the log
 //! - [`maintenance`]: check, backup, restore, rebuild-catalog, du
@@ -30,11 +31,14 @@
 //! - [`network`]: connections, with and without TLS
 //! - `oidc`: the issuer of tokens: where its keys come from
 //! - [`placement`]: `terrace placement`
+//! - [`profiles`]: where a command finds its server, and who asks
 //! - [`serve`]: start and stop of a server
 //! - [`sql`]: `terrace sql`
 //! - [`ssb`]: queries and generators of the Star Schema Benchmark
+//! - [`status`]: `terrace status`
 //! - [`terminal`]: standard output and standard error
 //! - [`tiers`]: `terrace tiers`
+//! - [`top`]: `terrace top`
 //! - [`tpch`]: TPC-H queries and generators
 //! - [`users`]: `terrace user`
 //!
@@ -56,6 +60,7 @@ pub mod health;
 pub mod http;
 pub mod http_client;
 pub mod instance;
+mod layout;
 pub mod load;
 pub mod logging;
 pub mod maintenance;
@@ -66,11 +71,14 @@ pub mod moves;
 pub mod network;
 mod oidc;
 pub mod placement;
+pub mod profiles;
 pub mod serve;
 pub mod sql;
 pub mod ssb;
+pub mod status;
 pub mod terminal;
 pub mod tiers;
+pub mod top;
 pub mod tpch;
 pub mod users;
 
@@ -80,10 +88,10 @@ pub(crate) use terrace_tier_store::units;
 
 pub use error::{Error, Result};
 
-/// Runs the command line of this process. Errors go to stderr and exit with 1.
-pub fn main() -> ExitCode {
+/// Runs the command line of this process. Errors go to stderr and exit with 1. `version` is what `--version` prints.
+pub fn main(version: &'static str) -> ExitCode {
     allocator::use_memory_freely(true);
-    match cli::run().and_then(|()| terminal::finish()) {
+    match cli::run(version).and_then(|()| terminal::finish()) {
         // A reader that closed the output early is no failure.
         Ok(()) | Err(Error::OutputClosed) => ExitCode::SUCCESS,
         Err(Error::Logged) => ExitCode::FAILURE,

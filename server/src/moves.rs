@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use terrace_tier_store::placement::MoveRecord;
 
 use crate::error::{Error, Result};
-use crate::http_client::HttpConnection;
+use crate::profiles::HttpOptions;
 use crate::terminal;
 
 /// What to do.
@@ -27,7 +27,7 @@ enum Action {
         #[arg(long, value_enum, default_value_t = Format::Jsonl)]
         format: Format,
         #[command(flatten)]
-        server: HttpConnection,
+        server: HttpOptions,
     },
 }
 

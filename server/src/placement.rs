@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::http_client::HttpConnection;
+use crate::profiles::HttpOptions;
 use crate::terminal::outln;
 use crate::units::human_bytes;
 
@@ -110,7 +110,7 @@ struct Span {
 #[derive(Debug, Args)]
 pub(crate) struct Output {
     #[command(flatten)]
-    pub(crate) server: HttpConnection,
+    pub(crate) server: HttpOptions,
     /// Print the answer as JSON
     #[arg(long)]
     pub(crate) json: bool,

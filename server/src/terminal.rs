@@ -9,7 +9,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::Arguments;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use parking_lot::Mutex;
 
@@ -64,6 +64,26 @@ pub fn is_closed() -> bool {
     FAULT.lock().as_ref().is_some_and(|(kind, _)| *kind == ErrorKind::BrokenPipe)
 }
 
+/// The size of the terminal that standard output shows itself on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Characters of a line.
+    pub columns: usize,
+    /// Lines.
+    pub lines: usize,
+}
+
+/// The size of the terminal; nothing when standard output is none, or it does not tell.
+pub fn size() -> Option<Size> {
+    let (width, height) = terminal_size::terminal_size_of(io::stdout())?;
+    Some(Size { columns: usize::from(width.0), lines: usize::from(height.0) })
+}
+
+/// Whether text for people may have colours: standard output is a terminal, and `NO_COLOR` does not forbid them.
+pub fn has_colours() -> bool {
+    may_colour(io::stdout().is_terminal(), std::env::var_os("NO_COLOR").as_deref())
+}
+
 /// Ends the output.
 ///
 /// # Errors
@@ -73,7 +93,7 @@ pub fn finish() -> Result<()> {
     as_result(FAULT.lock().as_ref())
 }
 
-/// Whether log lines may have colour codes: on a terminal, unless `NO_COLOR` forbids it (<https://no-color.org>).
+/// Whether output may have colour codes: on a terminal, unless `NO_COLOR` forbids it (<https://no-color.org>).
 pub fn may_colour(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
     is_terminal && no_color.is_none_or(OsStr::is_empty)
 }

@@ -36,8 +36,12 @@ pub(super) fn with_present_keys(mut table: toml::Table) -> toml::Table {
 /// True for variables with the prefix that are not configuration: variables of clients, tests and benchmarks, and those
 /// that Kubernetes sets for a service named "terrace".
 pub(super) fn is_foreign_variable(name: &str) -> bool {
-    const NAMES: [&str; 9] = [
+    const NAMES: [&str; 13] = [
         "TERRACE_URL",
+        "TERRACE_PROFILE",
+        "TERRACE_PROFILES",
+        "TERRACE_PAGER",
+        "TERRACE_COMMIT",
         "TERRACE_CA",
         "TERRACE_CERT",
         "TERRACE_CERT_KEY",

@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 
 use super::problem::{Problem, Result};
 use super::state::AppState;
+use super::tasks::{RunningTask, TaskKind};
 
 /// Longest pause after a file.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ pub async fn check(
 ) -> Result<Json<CheckReport>> {
     let Json(CheckOrder { quick, repair }) = order?;
     let client = Client::default();
-    let mut watch = client.watch();
+    let mut watch = client.watch(state.tasks.begin(TaskKind::Check));
     state
         .blocking(move |state| {
             tracing::info!(quick, repair, "check requested over HTTP");
@@ -89,7 +90,7 @@ pub async fn backup(
         return Err(Problem::bad_request("'path' must be absolute: it is a folder on the server's machine"));
     }
     let client = Client::default();
-    let mut watch = client.watch();
+    let mut watch = client.watch(state.tasks.begin(TaskKind::Backup));
     state
         .blocking(move |state| {
             tracing::info!(path = %path.display(), "backup requested over HTTP");
@@ -120,12 +121,13 @@ struct Client {
 }
 
 impl Client {
-    /// Sleeps as long as the last step took; false once the client is gone.
-    fn watch(&self) -> impl FnMut(Progress) -> bool + Send + use<> {
+    /// Reports the progress, and sleeps as long as the last step took; false once the client is gone.
+    fn watch(&self, task: RunningTask) -> impl FnMut(Progress) -> bool + Send + use<> {
         let gone = Arc::clone(&self.gone);
         let clock = SystemClock::default();
         let mut since_us = clock.now_us();
-        move |_| {
+        move |progress| {
+            task.report(progress);
             let step = Duration::from_micros(clock.now_us().saturating_sub(since_us));
             clock.sleep(step.min(LONGEST_PAUSE));
             since_us = clock.now_us();

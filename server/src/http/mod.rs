@@ -36,6 +36,7 @@
 //! - [`sql`]: runs statements
 //! - [`state`]: state that handlers share
 //! - [`tables`]: tables and segments
+//! - [`tasks`]: checks and backups under way
 //! - [`tiers`]: tiers and budgets
 
 mod advisor;
@@ -64,6 +65,7 @@ mod service;
 mod sql;
 mod state;
 mod tables;
+mod tasks;
 mod tiers;
 
 #[cfg(test)]

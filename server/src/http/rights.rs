@@ -154,6 +154,7 @@ mod tests {
         "GET /api/v1/tables/{name}/heatmap MONITOR",
         "GET /api/v1/tables/{name}/placement-rules MONITOR",
         "GET /api/v1/tables/{name}/segments MONITOR",
+        "GET /api/v1/tasks MONITOR",
         "GET /api/v1/tiers MONITOR",
         "GET /api/v1/tiers/{name} MONITOR",
         "GET /api/v1/usage MONITOR",

@@ -16,7 +16,7 @@ use super::rights::{MONITOR, Need, RouteRights, Routes};
 use super::state::AppState;
 use super::{
     advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, io, maintenance, metrics, moves,
-    openapi, orders, placement, queries, sql, tables, tiers,
+    openapi, orders, placement, queries, sql, tables, tasks, tiers,
 };
 
 /// Bytes of the largest request body that is read.
@@ -64,6 +64,7 @@ pub(super) fn documented() -> Routes {
         .with(MONITOR, routes!(maintenance::check))
         .with(MONITOR.changes(Right::Backup), routes!(maintenance::backup))
         .with(MONITOR, routes!(maintenance::usage))
+        .with(MONITOR, routes!(tasks::list))
         .with(MONITOR, routes!(queries::list))
         .with(MONITOR.logins_delete(), routes!(queries::one, queries::cancel))
         .with(login.logins_change(), with_bodies(STATEMENT_LIMIT_BYTES, routes!(sql::run)))

@@ -11,6 +11,7 @@ use terrace_planner_ext::engine::Engine;
 use terrace_tier_store::Store;
 
 use super::problem::{Problem, Result};
+use super::tasks::Tasks;
 use crate::memory_watch::WatchFigures;
 use crate::network::NetworkFigures;
 
@@ -42,6 +43,7 @@ pub struct AppState {
     pub(super) info: ServerInfo,
     pub(super) memory: Arc<WatchFigures>,
     pub(super) network: NetworkFigures,
+    pub(super) tasks: Arc<Tasks>,
 }
 
 impl AppState {
@@ -53,7 +55,7 @@ impl AppState {
         memory: Arc<WatchFigures>,
         network: NetworkFigures,
     ) -> Arc<Self> {
-        Arc::new(Self { engine, flight, info, memory, network })
+        Arc::new(Self { engine, flight, info, memory, network, tasks: Arc::default() })
     }
 
     /// Who may use the server.

@@ -62,10 +62,11 @@ use terrace_planner_ext::ErrorKind;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::client::{Client, Connection, Mode};
+use crate::client::{Client, Mode};
 use crate::config::{self, Config, ConfigOverride};
 use crate::error::{Error, Result};
 use crate::instance::Instance;
+use crate::profiles::ConnectionOptions;
 use crate::terminal::errln;
 use columns::{filled, has_untyped, with_text};
 use files::ReadOptions;
@@ -116,7 +117,7 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionOptions,
 }
 
 /// Runs the command.
@@ -151,7 +152,7 @@ pub fn run(options: &Options) -> Result<()> {
             let opened = instance.insert(Instance::open(&Config::load(None, config::environment(), flags)?)?);
             Target::Engine(Arc::clone(&opened.engine))
         }
-        None => Target::Server(Box::new(runtime.block_on(Client::connect(&options.connection))?)),
+        None => Target::Server(Box::new(runtime.block_on(Client::connect(&options.connection.resolve()?))?)),
     };
     for source in sources {
         tell_gaps(&source);
@@ -202,10 +203,20 @@ fn tell_gaps(source: &Source) {
     }
 }
 
+/// Adds the rows of a file, or of the files of a folder, to a table of a server, which must exist; shows progress on stderr.
+pub async fn append(client: Client, files: &str, table: &str) -> Result<u64> {
+    let mut target = Target::Server(Box::new(client));
+    let mut rows = 0;
+    for source in source::find(files, Some(table), &CsvOptions::default())? {
+        rows += load(&mut target, source, Mode::Extend).await?;
+    }
+    Ok(rows)
+}
+
 /// Loads one table with progress on stderr; returns the number of rows.
 pub async fn load(target: &mut Target, mut source: Source, mode: Mode) -> Result<u64> {
     check_clustering(&source)?;
-    if mode == Mode::Append
+    if matches!(mode, Mode::Append | Mode::Extend)
         && has_untyped(&source.schema)
         && let Some(table) = target.columns(&source.table).await?
     {

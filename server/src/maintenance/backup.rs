@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use terrace_tier_store::store::{self, BackupReport};
 
-use super::{Place, with_bar};
+use super::{Place, RemoteTask, with_bar};
 use crate::error::{Error, Result};
+use crate::layout::plural;
 use crate::terminal::outln;
 use crate::units::human_bytes;
+
+const TASK: RemoteTask = RemoteTask { what: "copying", kind: "backup", path: "/api/v1/backup" };
 
 /// What to back up.
 #[derive(Debug, Args)]
@@ -34,7 +37,7 @@ pub fn backup(options: &BackupOptions) -> Result<()> {
     let target = std::path::absolute(&options.target).map_err(|e| Error::file(&options.target, e))?;
     let report: BackupReport = match &options.place.data_dir {
         Some(dir) => with_bar("copying", |watch| Ok(store::backup(dir, &target, watch)?))?,
-        None => options.place.ask("POST", "/api/v1/backup", Some(&serde_json::json!({ "path": target })))?,
+        None => options.place.order(&TASK, &serde_json::json!({ "path": target }))?,
     };
     outln!("{}: {}", target.display(), describe(&report));
     Ok(())
@@ -50,5 +53,5 @@ pub fn restore(options: &RestoreOptions) -> Result<()> {
 
 fn describe(report: &BackupReport) -> String {
     let BackupReport { tables, chunks, bytes, .. } = report;
-    format!("{tables} tables, {chunks} chunks, {}, verified", human_bytes(*bytes))
+    format!("{}, {}, {}, verified", plural(*tables, "table"), plural(*chunks, "chunk"), human_bytes(*bytes))
 }

@@ -3,10 +3,13 @@
 use clap::Args;
 use terrace_tier_store::store::{self, CheckOptions, CheckReport, CheckedTable, Finding, Severity};
 
-use super::{Place, columns, print_json, with_bar};
+use super::{Place, RemoteTask, print_json, with_bar};
 use crate::error::{Error, Result};
+use crate::layout::columns;
 use crate::terminal::out;
 use crate::units::human_bytes;
+
+const TASK: RemoteTask = RemoteTask { what: "checking", kind: "check", path: "/api/v1/check" };
 
 /// What to check.
 #[derive(Debug, Args)]
@@ -35,7 +38,7 @@ pub fn run(options: &Options) -> Result<()> {
         })?,
         None => {
             let order = serde_json::json!({ "quick": options.quick, "repair": options.repair });
-            options.place.ask("POST", "/api/v1/check", Some(&order))?
+            options.place.order(&TASK, &order)?
         }
     };
     if options.json {

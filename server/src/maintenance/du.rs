@@ -3,8 +3,9 @@
 use clap::Args;
 use terrace_tier_store::store::{self, TableUsage, Usage};
 
-use super::{Place, columns, print_json};
+use super::{Place, print_json};
 use crate::error::Result;
+use crate::layout::columns;
 use crate::terminal::out;
 use crate::units::human_bytes;
 

@@ -6,11 +6,13 @@
 //! - [`check`]: `terrace check`
 //! - [`du`]: `terrace du`
 //! - [`rebuild`]: `terrace rebuild-catalog`
+//! - [`remote`]: how far a server is with a check or a backup
 
 pub mod backup;
 pub mod check;
 pub mod du;
 pub mod rebuild;
+mod remote;
 
 use std::path::PathBuf;
 
@@ -22,8 +24,9 @@ use serde_json::Value;
 use terrace_tier_store::store::Progress;
 
 use crate::error::{Error, Result};
-use crate::http_client::HttpConnection;
+use crate::profiles::HttpOptions;
 use crate::terminal::outln;
+use remote::RemoteTask;
 
 /// What a command works on.
 #[derive(Debug, Args)]
@@ -32,22 +35,35 @@ pub struct Place {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     #[command(flatten)]
-    server: HttpConnection,
+    server: HttpOptions,
 }
 
 impl Place {
     /// Asks the running server.
     fn ask<T: DeserializeOwned>(&self, method: &str, path: &str, body: Option<&Value>) -> Result<T> {
-        let answer = self.server.request(method, path, body)?;
-        serde_json::from_value(answer).map_err(|e| Error::Server {
-            code: "Unknown".to_owned(),
-            message: format!("cannot read the server's answer ({e}); use a `terrace` of the server's version"),
-        })
+        crate::placement::parse(self.server.request(method, path, body)?)
+    }
+
+    /// Lets the running server work, and shows on a terminal how far it is.
+    fn order<T: DeserializeOwned>(&self, task: &RemoteTask, body: &Value) -> Result<T> {
+        let answer =
+            remote::with_bar(self.server.connection()?, task, || self.server.request("POST", task.path, Some(body)));
+        crate::placement::parse(answer?)
     }
 }
 
 /// Runs `work` with a progress bar on stderr; without a bar when stderr is not a terminal.
 fn with_bar<T>(what: &str, work: impl FnOnce(&mut dyn FnMut(Progress) -> bool) -> Result<T>) -> Result<T> {
+    let bar = new_bar(what);
+    let done = work(&mut |progress: Progress| {
+        show(&bar, progress);
+        true
+    });
+    bar.finish_and_clear();
+    done
+}
+
+fn new_bar(what: &str) -> ProgressBar {
     let bar = ProgressBar::no_length();
     let template =
         "{prefix:<10} [{bar:30}] {percent:>3} %  {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}";
@@ -55,13 +71,12 @@ fn with_bar<T>(what: &str, work: impl FnOnce(&mut dyn FnMut(Progress) -> bool) -
         bar.set_style(style.progress_chars("=> "));
     }
     bar.set_prefix(what.to_owned());
-    let done = work(&mut |progress: Progress| {
-        bar.set_length(progress.total_bytes);
-        bar.set_position(progress.done_bytes);
-        true
-    });
-    bar.finish_and_clear();
-    done
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    bar.set_length(progress.total_bytes);
+    bar.set_position(progress.done_bytes);
 }
 
 /// Prints a report as JSON.
@@ -70,35 +85,4 @@ fn print_json(report: &impl Serialize) -> Result<()> {
         serde_json::to_string_pretty(report).map_err(|e| Error::System(format!("cannot write the report: {e}")))?;
     outln!("{text}");
     Ok(())
-}
-
-/// Formats rows in columns: the first is left-aligned, the others right-aligned.
-fn columns<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
-    let header = header.map(str::to_owned);
-    let all = || std::iter::once(&header).chain(rows);
-    let width = |i: usize| all().filter_map(|row| Some(row.get(i)?.chars().count())).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let mut out = String::new();
-    for row in all() {
-        for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let padding = " ".repeat(width - cell.chars().count());
-            out.push_str(&if i == 0 { format!("{cell}{padding}") } else { format!("  {padding}{cell}") });
-        }
-        out.push('\n');
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_are_aligned() {
-        let rows = [["public.orders".to_owned(), "7".to_owned()], ["é".to_owned(), "1234".to_owned()]];
-        assert_eq!(
-            columns(["table", "rows"], &rows),
-            "table          rows\npublic.orders     7\né              1234\n"
-        );
-    }
 }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use terrace_tier_store::store::{self, Difference, RebuildReport, RebuiltTable};
 
-use super::{columns, print_json, with_bar};
+use super::{print_json, with_bar};
 use crate::error::Result;
+use crate::layout::columns;
 use crate::terminal::out;
 use crate::units::human_bytes;
 

@@ -1,111 +1,85 @@
-//! Cuts text into statements at semicolons that end one.
+//! Cuts text into statements at semicolons that end one, and into commands that begin with a backslash.
 //!
 //! Semicolons inside strings, quoted names, comments (also nested ones) and dollar quotes do not count. A statement
-//! keeps its text as written, so that positions in the server's errors are right.
+//! keeps its text as written, so that positions in the server's errors are right. A command takes the rest of its line.
 
-/// The statements of a text.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Split<'a> {
-    /// Statements, without their semicolon; none is empty or only comments.
-    pub statements: Vec<&'a str>,
-    /// True when the last statement has no semicolon, or a quote or comment is still open.
-    pub open: bool,
+use super::lexer::{Kind, tokens};
+
+/// Commands that run the unfinished statement before them.
+const SENDERS: [&str; 3] = ["\\g", "\\gx", "\\watch"];
+
+/// A part of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// A statement, without its semicolon; neither empty nor only comments.
+    Statement(&'a str),
+    /// A command of the prompt: `\dt`.
+    Command(&'a str),
+    /// A statement that a command ends in place of a semicolon: `SELECT 1 \gx`.
+    Sent {
+        /// The statement.
+        statement: &'a str,
+        /// The command, with its arguments.
+        command: &'a str,
+    },
 }
 
-/// Cuts `text` into statements.
+/// The parts of a text.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Split<'a> {
+    /// Its parts, in order.
+    pub parts: Vec<Part<'a>>,
+    /// True when the last statement has no semicolon, or a quote or comment is still open.
+    pub open: bool,
+    /// True when the text ends within a quote or a comment.
+    pub inside: bool,
+}
+
+/// Cuts `text` into its parts.
 pub fn split(text: &str) -> Split<'_> {
-    let mut statements = Vec::new();
+    let mut parts = Vec::new();
     let mut start = 0;
-    let mut at = 0;
     let mut content = false;
-    let mut unclosed = false;
-    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
-        match token(rest) {
-            Token::End => {
+    let mut inside = false;
+    let mut rest = tokens(text);
+    while let Some(token) = rest.next() {
+        inside |= !token.is_closed;
+        match token.kind {
+            Kind::Space | Kind::Comment => {}
+            Kind::End => {
                 if content {
-                    statements.extend(text.get(start..at).map(str::trim));
+                    parts.extend(text.get(start..token.start).map(|text| Part::Statement(text.trim())));
                 }
-                at += 1;
-                (start, content) = (at, false);
+                (start, content) = (token.end(), false);
             }
-            Token::Space(len) => at += len,
-            Token::Text(len) => (at, content) = (at + len, true),
-            Token::Unclosed { counts } => {
-                at = text.len();
-                content |= counts;
-                unclosed = true;
+            Kind::Backslash => {
+                let line = text.get(token.start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+                let command = line.trim();
+                if !content {
+                    parts.push(Part::Command(command));
+                } else if SENDERS.contains(&name(command)) {
+                    let statement = text.get(start..token.start).unwrap_or_default().trim();
+                    parts.push(Part::Sent { statement, command });
+                } else {
+                    // The server refuses it, and names the place.
+                    continue;
+                }
+                rest.skip_to(token.start + line.len());
+                (start, content) = (token.start + line.len(), false);
             }
+            _ => content = true,
         }
     }
     if content {
-        statements.extend(text.get(start..).map(str::trim));
+        parts.extend(text.get(start..).map(|text| Part::Statement(text.trim())));
     }
-    Split { statements, open: content || unclosed }
+    Split { parts, open: content || inside, inside }
 }
 
-enum Token {
-    /// A semicolon that ends a statement.
-    End,
-    /// White space or a comment of this many bytes.
-    Space(usize),
-    /// Anything else.
-    Text(usize),
-    /// A quote (which counts as text) or a comment without an end.
-    Unclosed { counts: bool },
-}
-
-fn token(rest: &str) -> Token {
-    let first = rest.chars().next().unwrap_or(' ');
-    if rest.starts_with("--") {
-        return Token::Space(rest.find('\n').map_or(rest.len(), |end| end + 1));
-    }
-    if rest.starts_with("/*") {
-        return comment_len(rest).map_or(Token::Unclosed { counts: false }, Token::Space);
-    }
-    let quoted = match first {
-        ';' => return Token::End,
-        '\'' | '"' | '`' => quote_len(rest, first),
-        '$' => match dollar_tag(rest) {
-            Some(tag) => rest.get(tag.len()..).and_then(|body| body.find(tag)).map(|end| end + 2 * tag.len()),
-            None => return Token::Text(1),
-        },
-        c if c.is_whitespace() => return Token::Space(c.len_utf8()),
-        // A dollar sign within a name does not open a quote.
-        c if c.is_alphanumeric() || c == '_' => {
-            let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '$'));
-            return Token::Text(end.unwrap_or(rest.len()));
-        }
-        c => return Token::Text(c.len_utf8()),
-    };
-    quoted.map_or(Token::Unclosed { counts: true }, Token::Text)
-}
-
-/// Length of a quoted text. A doubled quote is read as two quoted texts in a row, which gives the same cuts.
-fn quote_len(rest: &str, quote: char) -> Option<usize> {
-    rest.get(1..)?.find(quote).map(|end| end + 2)
-}
-
-fn comment_len(rest: &str) -> Option<usize> {
-    let mut depth = 0;
-    let mut at = 0;
-    loop {
-        let tail = rest.get(at..)?;
-        let next = [tail.find("/*"), tail.find("*/")].into_iter().flatten().min()?;
-        depth = if tail.get(next..)?.starts_with("/*") { depth + 1 } else { depth - 1 };
-        at += next + 2;
-        if depth == 0 {
-            return Some(at);
-        }
-    }
-}
-
-/// `$$` or `$name$` at the start of `rest`; `$1` is a parameter.
-fn dollar_tag(rest: &str) -> Option<&str> {
-    let end = rest.get(1..)?.find('$')? + 2;
-    let tag = rest.get(..end)?;
-    let name = tag.get(1..end - 1)?;
-    let starts_well = !name.starts_with(|c: char| c.is_ascii_digit());
-    (starts_well && name.chars().all(|c| c.is_alphanumeric() || c == '_')).then_some(tag)
+/// The name of a command, with its backslash and without its arguments and a semicolon.
+pub fn name(command: &str) -> &str {
+    let name = command.split(char::is_whitespace).next().unwrap_or_default();
+    name.trim_end_matches(';')
 }
 
 #[cfg(test)]
@@ -115,7 +89,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn statements(text: &str) -> Vec<&str> {
-        split(text).statements
+        let statement = |part| match part {
+            Part::Statement(text) => text,
+            other => panic!("{other:?}"),
+        };
+        split(text).parts.into_iter().map(statement).collect()
     }
 
     #[test]
@@ -132,23 +110,40 @@ mod tests {
     }
 
     #[test]
+    fn commands_take_their_line() {
+        use Part::{Command, Sent, Statement};
+        assert_eq!(split("\\dt a;b\nselect 1;").parts, [Command("\\dt a;b"), Statement("select 1")]);
+        assert_eq!(split("select 1; \\x on\n\\q").parts, [Statement("select 1"), Command("\\x on"), Command("\\q")]);
+        let sent = Sent { statement: "select 1", command: "\\gx" };
+        assert_eq!(split("select 1 \\gx\nselect 2").parts, [sent, Statement("select 2")]);
+        assert_eq!(statements("select '\\q';"), ["select '\\q'"]);
+        assert_eq!(statements("select \\d;"), ["select \\d"]);
+        assert_eq!((name("\\watch 2"), name("\\q;")), ("\\watch", "\\q"));
+    }
+
+    #[test]
     fn a_prompt_knows_when_to_wait_for_more() {
         for open in ["select 1", "select ';", "select 1; /* ;", "select \"x;", "select $$;"] {
             assert!(split(open).open, "{open}");
         }
-        for done in ["select 1;", "select ';';", "", "  ", "-- comment", "select 1; -- done"] {
+        for done in ["select 1;", "select ';';", "", "  ", "-- comment", "select 1; -- done", "\\d", "select 1 \\g"] {
             assert!(!split(done).open, "{done}");
         }
+        assert!(split("select 'a").inside && split("/* a").inside && !split("select 1").inside);
     }
 
     proptest! {
         #[test]
         fn nothing_but_separators_is_lost(text in "[a;'\"$/*\\- \n0ü]{0,40}") {
-            let split = split(&text);
-            for statement in &split.statements {
+            let parts = split(&text).parts;
+            let statements: Vec<&str> = parts.iter().filter_map(|part| match part {
+                Part::Statement(text) => Some(*text),
+                _ => None,
+            }).collect();
+            for statement in &statements {
                 prop_assert!(text.contains(statement) && !statement.is_empty());
             }
-            let kept: usize = split.statements.iter().map(|s| s.matches('a').count()).sum();
+            let kept: usize = statements.iter().map(|s| s.matches('a').count()).sum();
             let commented = text.contains("--") || text.contains("/*");
             prop_assert!(commented || kept == text.matches('a').count());
         }

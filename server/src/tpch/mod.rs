@@ -110,7 +110,7 @@ mod tests {
     fn queries_are_one_statement_each() {
         for (number, query) in QUERIES.iter().enumerate() {
             assert!(!query.contains(';'), "query {}", number + 1);
-            assert_eq!(crate::sql::split::split(query).statements.len(), 1, "query {}", number + 1);
+            assert_eq!(crate::sql::split::split(query).parts.len(), 1, "query {}", number + 1);
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::source::top;
 
 /// Crates without `terrace-`, lower ones first, each with those of ours that it may depend on.
-static ALLOWED: [(&str, &[&str]); 21] = [
+static ALLOWED: [(&str, &[&str]); 22] = [
     ("heap", &[]),
     ("test-support", &["heap"]),
     ("features", &[]),
@@ -27,6 +27,7 @@ static ALLOWED: [(&str, &[&str]); 21] = [
     ("views", &["error", "tier-store", "sql", "scan"]),
     ("planner-ext", &["access", "heap", "error", "tier-store", "sql", "scan", "views", "ipc"]),
     ("server", &["features", "access", "tier-store", "heap", "planner-ext", "flight", "ipc"]),
+    ("program", &["heap", "server"]),
     ("bench", &["features", "simulate", "tier-store", "planner-ext", "server"]),
     ("kernel-bench", &["model", "device"]),
     ("tests", &[]),
