@@ -11,8 +11,9 @@ use arrow::{
     record_batch::{RecordBatch, RecordBatchOptions},
 };
 
+use terrace_ipc::{flat_bytes, flat_texts};
+
 use crate::{
-    flatten::{flat_bytes, flat_texts},
     schema::{ViewTypes, same_on_the_wire, wire_schema},
     types::SqlType,
 };

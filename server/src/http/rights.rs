@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     /// What each request needs. A route without a line here fails the test.
-    const MATRIX: [&str; 45] = [
+    const MATRIX: [&str; 46] = [
         "DELETE /api/v1/queries/{id} login",
         "DELETE /api/v1/tables/{name}/placement-rules TIERING",
         "DELETE /api/v1/tables/{name}/placement-rules/{rule} TIERING",

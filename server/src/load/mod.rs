@@ -207,7 +207,7 @@ fn tell_gaps(source: &Source) {
 pub async fn append(client: Client, files: &str, table: &str) -> Result<u64> {
     let mut target = Target::Server(Box::new(client));
     let mut rows = 0;
-    for source in source::find(files, Some(table), &CsvOptions::default())? {
+    for source in source::find(files, Some(table), &ReadOptions::default())? {
         rows += load(&mut target, source, Mode::Extend).await?;
     }
     Ok(rows)

@@ -4,7 +4,7 @@
 //! collector finds the id of a statement under one name, whether a span or the event has it. Where two have the same name, the inner
 //! one counts. The format of `tracing-subscriber` has them in lists of objects, and needs one more crate.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -7,9 +7,9 @@
 //!
 //! - [`commands`]: commands that begin with a backslash
 //! - [`completion`]: what Tab offers
-//! - [`copy`]: `\copy`
+//! - [`copy`]: the command `\copy`
 //! - [`describe`]: `\d`, `\dt`, `\dv`, `\l`
-//! - [`editor`]: `\e`
+//! - [`editor`]: the command `\e`
 //! - [`highlight`]: colours of SQL
 //! - [`keywords`]: words of SQL
 //! - [`lexer`]: cuts text into tokens

@@ -24,7 +24,7 @@ static NATIONS: LazyLock<Vec<Nation>> = LazyLock::new(|| {
         regions.get(number).copied().unwrap_or_default()
     };
     let names = nations.get_values().iter().enumerate();
-    names.map(|(number, name)| Nation { name: *name, region: region(number) }).collect()
+    names.map(|(number, name)| Nation { name, region: region(number) }).collect()
 });
 
 /// The place of a customer or supplier.

@@ -120,7 +120,7 @@ pub async fn run(
     let terms = Terms { max_rows: request.max_rows, started_us: clock.now_us(), clock };
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let format = Format::choose(request.format.as_deref(), &accepted.collect::<Vec<_>>().join(","))?;
-    let several = split(&request.sql).statements.len();
+    let several = split(&request.sql).parts.len();
     if several > 1 {
         let detail =
             format!("a request runs one statement, and this one has {several}: send each in a request of its own");
