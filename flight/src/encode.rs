@@ -13,7 +13,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use arrow::{
-    array::{Array, ArrayData, ArrayRef, AsArray},
+    array::{Array, ArrayData},
     datatypes::{ArrowNativeType, DataType, SchemaRef},
     error::ArrowError,
     record_batch::RecordBatch,
@@ -24,7 +24,6 @@ use arrow_ipc::{
     writer::{IpcWriteOptions, StreamEncoder},
 };
 use futures::{StreamExt, stream, stream::BoxStream};
-use terrace_ipc::{flat_bytes, flat_texts};
 use tonic::{Status, metadata::MetadataMap};
 
 use crate::{
@@ -246,7 +245,7 @@ fn view_bytes(data: &ArrayData) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use arrow::{
-        array::{Int64Array, ListArray, StringArray, StringViewArray},
+        array::{ArrayRef, AsArray, Int64Array, ListArray, StringArray, StringViewArray},
         datatypes::Int64Type,
     };
 

@@ -10,11 +10,9 @@ use arrow::{
     error::ArrowError,
     record_batch::{RecordBatch, RecordBatchOptions},
 };
+use terrace_ipc::{flat_bytes, flat_texts};
 
-use crate::{
-    flatten::{flat_bytes, flat_texts},
-    schema::{ViewTypes, same_on_the_wire, wire_schema},
-};
+use crate::schema::{ViewTypes, same_on_the_wire, wire_schema};
 
 /// The columns in which rows of `schema` are sent: types that clients in the field read, each with its name in SQL in
 /// the metadata (`ARROW:FLIGHT:SQL:TYPE_NAME`, `PRECISION` and `SCALE`).
