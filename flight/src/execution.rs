@@ -3,13 +3,21 @@
 //! The engine names a statement when its first rows are known, which may take long. Whoever cancels marks the executions and asks for the
 //! name then; whoever starts a statement notes its name and looks for the mark then. So one of the two finds what the other did.
 
+use std::sync::Arc;
+
+use arrow::record_batch::RecordBatch;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::{
-    engine::{BatchStream, EngineError, EngineResult, ErrorKind, StatementId},
-    statement::Execution,
-};
+use crate::engine::{BatchStream, EngineError, EngineResult, ErrorKind, Statement, StatementId, Texts};
+
+/// An execution that has not begun.
+#[derive(Clone)]
+pub(crate) struct Execution {
+    pub(crate) statement: Arc<dyn Statement>,
+    pub(crate) parameters: Option<RecordBatch>,
+    pub(crate) texts: Texts,
+}
 
 /// The executions of a query, one after the other.
 pub(crate) struct Executions {
@@ -32,7 +40,7 @@ impl Executions {
         let mut mark = self.is_cancelled.subscribe();
         let cancelled = async move {
             // The sender lives as long as `self`.
-            let _ = mark.wait_for(|is_cancelled| *is_cancelled).await.is_ok();
+            let _ = mark.wait_for(|is_cancelled| *is_cancelled).await;
         };
         let started = tokio::select! {
             biased;

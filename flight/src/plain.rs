@@ -10,7 +10,6 @@ use arrow::{
     error::ArrowError,
     record_batch::{RecordBatch, RecordBatchOptions},
 };
-
 use terrace_ipc::{flat_bytes, flat_texts};
 
 use crate::{

@@ -28,9 +28,9 @@ use tonic::Status;
 use crate::{
     encode::{Delivery, encode},
     endpoints::SharedRows,
-    engine::{BatchStream, Statement, Texts, TransactionId},
+    engine::{BatchStream, Statement, TransactionId},
     error,
-    execution::Executions,
+    execution::{Execution, Executions},
     kept::{Charge, statement_bytes},
     metrics::Observation,
     schema::wire_schema,
@@ -56,14 +56,6 @@ pub(crate) enum PendingRows {
     Own(Execution),
     /// A part of those that all endpoints share.
     Shared(Arc<SharedRows>),
-}
-
-/// An execution that has not begun.
-#[derive(Clone)]
-pub(crate) struct Execution {
-    pub(crate) statement: Arc<dyn Statement>,
-    pub(crate) parameters: Option<RecordBatch>,
-    pub(crate) texts: Texts,
 }
 
 impl PendingQuery {

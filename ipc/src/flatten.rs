@@ -2,7 +2,7 @@
 //!
 //! This is most of what the server does for a large result with texts. Arrow's cast calls a copy for each value, which takes
 //! longer than the bytes of a short one. Here the lengths come first. Values that follow one another in a buffer, as those of a stored column
-//! do, are copied at once; a short one alone is copied as a fixed number of bytes, of which the next value overwrites what is too much.
+//! do, are copied at once; a short one alone is copied as a fixed number of bytes, and what is too much is cut off again.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use arrow::{
 
 /// Bytes that a view itself has room for, behind four bytes with the length.
 const INLINE_BYTES: usize = 12;
-/// Up to so many bytes are copied as so many.
+/// A value of up to so many bytes is copied as exactly so many, which needs no call.
 const SHORT_BYTES: usize = 32;
 
 /// Texts as a [`StringArray`].
@@ -173,6 +173,11 @@ mod tests {
         for views in [backwards, twice, ends, Vec::new()] {
             let views = StringViewArray::new(views.into(), buffers.clone(), None);
             assert_eq!(&flat_texts(&views).unwrap(), &cast(&views, &DataType::Utf8).unwrap());
+        }
+        // Behind a short one there may be no byte that could be copied with it.
+        for text in &texts {
+            let views = StringViewArray::from_iter_values([text]);
+            assert_eq!(flat_texts(&views).unwrap().as_string::<i32>().value(0), text);
         }
     }
 

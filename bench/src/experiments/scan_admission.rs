@@ -189,7 +189,8 @@ fn warm_up(server: &Server) -> Result<()> {
 
 /// Uses pages and frees them, so that the kernel hands out those next.
 fn free_used_pages() -> Result<()> {
-    let mut pages = MmapMut::map_anon(USED_BYTES).map_err(|error| Error::failed(format!("cannot map memory: {error}")))?;
+    let mut pages =
+        MmapMut::map_anon(USED_BYTES).map_err(|error| Error::failed(format!("cannot map memory: {error}")))?;
     pages.fill(1);
     Ok(())
 }

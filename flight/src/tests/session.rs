@@ -101,7 +101,7 @@ const ACTIONS: [(&str, bool); 12] = [
 async fn each_action_says_whether_it_needs_a_login() {
     let harness = Harness::start(with_password()).await;
     let offered: BTreeSet<String> = action::list().into_iter().map(|action| action.r#type).collect();
-    assert_eq!(offered, ACTIONS.map(|(name, _)| name.to_owned()).into());
+    assert_eq!(offered, BTreeSet::from(ACTIONS.map(|(name, _)| name.to_owned())));
     for (name, is_open) in ACTIONS {
         let mut nobody = harness.connect().await;
         match act(&mut nobody, name, vec![]).await {

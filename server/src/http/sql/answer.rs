@@ -175,12 +175,18 @@ impl Answer {
             self.waiting = Some(batch.slice(rows, batch.num_rows() - rows));
         }
         let mut out = std::mem::take(&mut self.head);
+        let head_bytes = out.len();
         match self.writer.push_rows(&batch.slice(0, rows), &mut out) {
             Ok(()) => {
                 self.rows += rows as u64;
                 Ok(out.into())
             }
-            Err(error) => self.fail(error.into()),
+            Err(error) => {
+                // The error stands behind the head, too.
+                out.truncate(head_bytes);
+                self.head = out;
+                self.fail(error.into())
+            }
         }
     }
 
