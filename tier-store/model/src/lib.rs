@@ -6,6 +6,7 @@
 //! - [`account`]: byte limits and the charges against them
 //! - [`clock`]: time as a dependency
 //! - [`error`]: the error of the tier store, and the kinds of errors
+//! - [`file_format`]: the formats of chunk files
 //! - [`ids`]: numbers and names of tables, columns, chunks and marks
 //! - [`mode`]: the modes auto, advise and off of the tiering loop
 //! - [`pattern`]: patterns of accesses
@@ -16,6 +17,7 @@
 pub mod account;
 pub mod clock;
 pub mod error;
+pub mod file_format;
 pub mod ids;
 pub mod mode;
 pub mod pattern;
@@ -25,6 +27,7 @@ pub mod units;
 
 pub use account::{Account, Charge, Loan};
 pub use error::{Error, ErrorKind, Result};
+pub use file_format::FileFormat;
 pub use ids::{ChunkId, ColumnId, MarkId, TableId, TableName};
 pub use mode::TieringMode;
 pub use pattern::Pattern;
