@@ -214,6 +214,7 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> Result<StoreOptions> {
         nvm: backing.map(|backing| NvmOptions { backing, capacity_bytes, limiter }),
         ssd_budget_bytes: config.tiers.ssd.limit.map(|size| size.resolve(plan.limit.bytes)),
         form: config.tiering.form,
+        file_format: config.tiers.ssd.format,
         compression: match config.tiers.ssd.compression {
             Compression::Auto => CompressionChoice::Auto,
             Compression::None => CompressionChoice::None,

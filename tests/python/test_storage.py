@@ -2,6 +2,7 @@
 
 import pathlib
 import random
+import time
 
 import pyarrow
 import pyarrow.feather
@@ -68,6 +69,46 @@ def test_pyarrow_opens_compressed_chunk_files(tmp_path, compression):
         assert cold["k"] == sum(kept) and cold["words"] == sum(1 for i in kept if i % 7)
         assert cold["lists"] == sum(lists[i][0] for i in kept if lists[i])
         assert cold["noise"] == max(table["noise"][i].as_py() for i in kept)
+
+
+def chunk_files(folder):
+    return sorted(path for path in pathlib.Path(folder, "ssd").rglob("c*.*") if path.suffix in (".arrow", ".packed"))
+
+
+def test_tables_of_packed_files_are_smaller_and_become_arrow_files_again(tmp_path):
+    raw = ("--set", "tiers.ssd.compression=none")
+    with Server(tmp_path, "--dram-budget", "64MiB", "--set", "tiers.ssd.format=packed", *raw) as server:
+        table = load(server)
+        assert [path.suffix for path in chunk_files(tmp_path)] == [".packed"] * 4
+        size = sum(path.stat().st_size for path in chunk_files(tmp_path))
+        query = "select sum(k) k, sum(x) x, count(s) n, max(s) s from t where k % 3 = 1"
+        expected = server.query(query).to_pylist()
+        server.budget("dram", 0)
+        server.epoch()
+        assert server.query(query).to_pylist() == expected, "from disk"
+        # Few rows of a table are read by their pages.
+        before = server_metric(server, "terrace_io_read_bytes_total")
+        assert server.query("select s from t where k = 150000").to_pylist() == [{"s": "row 150000"}]
+        assert server_metric(server, "terrace_io_read_bytes_total") - before < size / 4
+        # No Arrow tool takes them for whole files.
+        with pytest.raises(pyarrow.ArrowInvalid):
+            pyarrow.ipc.open_file(chunk_files(tmp_path)[0])
+    # The table keeps its format, whatever new ones get.
+    with Server(tmp_path, *raw) as server:
+        assert server.query("select format from system.tables").to_pylist() == [{"format": "packed"}]
+        assert server.query(query).to_pylist() == expected
+        server.query("alter table t set (format = 'arrow')")
+        server.query("optimize table t")
+        assert server.query(query).to_pylist() == expected
+        # The old files go with their last readers.
+        deadline = time.monotonic() + 20
+        while any(path.suffix == ".packed" for path in chunk_files(tmp_path)):
+            assert time.monotonic() < deadline, chunk_files(tmp_path)
+            time.sleep(0.05)
+    files = chunk_files(tmp_path)
+    assert sum(path.stat().st_size for path in files) > 1.5 * size
+    stored = pyarrow.concat_tables(pyarrow.ipc.open_file(path).read_all() for path in files).cast(table.schema)
+    assert stored.sort_by("k").equals(table.sort_by("k"))
 
 
 def read_bytes(server):

@@ -1,7 +1,7 @@
 //! Storage and placement of Arrow data on tiers of memory: the crate that users of the library name.
 //!
 //! A table is cut into *chunks* of up to 65,536 rows; each column of a chunk is a *segment*. Every segment has a
-//! durable *home* in an Arrow IPC file and may have one faster copy on a byte-addressable tier. Placement chooses the
+//! durable *home* in a chunk file and may have one faster copy on a byte-addressable tier. Placement chooses the
 //! tier; readers take a handle and never wait for a move.
 //!
 //! The crate has the store itself and re-exports what users need of the crates below, each of which knows only those to
@@ -86,7 +86,7 @@ pub mod heat {
 
 /// Tables: immutable versions of chunks, an open delta, statistics; and bulk ingests into them.
 pub mod table {
-    pub use terrace_model::{ChunkId, ColumnId, MarkId, TableId, TableName};
+    pub use terrace_model::{ChunkId, ColumnId, FileFormat, MarkId, TableId, TableName};
     pub use terrace_storage::table::{
         Alteration, Arrangement, Chunk, ChunkAdmission, ChunkEntry, ChunkFile, ChunkSet, ChunkStatistics, Column,
         ColumnBounds, Comparison, Constant, DeltaColumn, DeltaRows, Durability, FilterPool, HashedValues, IngestMemory,

@@ -20,6 +20,7 @@
 //! - [`moves`]: speed of moves, and their effect on queries
 //! - [`one_scan`]: hot statements after a scan of a cold table
 //! - [`packed_bytes`]: bytes of packed columns
+//! - [`packed_homes`]: cold scans of packed files
 //! - [`peers`]: programs to compare with
 //! - [`points_beside_upkeep`]: look-ups beside background work
 //! - [`queries`]: rounds of queries
@@ -64,6 +65,7 @@ mod mixed_clients;
 mod moves;
 mod one_scan;
 mod packed_bytes;
+mod packed_homes;
 mod peers;
 mod points_beside_upkeep;
 mod queries;
@@ -140,6 +142,8 @@ pub const ALL: &[Experiment] = &[
         .about("TPC-H, all segments in DRAM, packed against plain"),
     experiment("packed-tenth", "E3", forms::tenth)
         .about("TPC-H, DRAM for 10 % of the plain bytes, packed against plain"),
+    experiment("packed-homes", "E5", packed_homes::run)
+        .about("cold scans of the columns of TPC-H Q1 and Q6 from packed files, against Arrow files of the same rows"),
     experiment("budgets", "P5", budgets::ssd)
         .about("TPC-H at seven budgets of DRAM, the solver's placement against those of all other policies"),
     experiment("budgets-nvm", "-", budgets::nvm)

@@ -30,7 +30,7 @@ use terrace_sql::NameParts;
 use terrace_sql::rewrite::HiddenNames;
 use terrace_tier_store::Store;
 use terrace_tier_store::store::Snapshot as Versions;
-use terrace_tier_store::table::{Table, TableDefinition, TableName};
+use terrace_tier_store::table::{FileFormat, Table, TableDefinition, TableName};
 
 use self::hypothetical::HypotheticalTable;
 use self::name_resolver::NameResolver;
@@ -427,6 +427,11 @@ impl Snapshot {
             fields.iter().map(|field| field.name().clone()).collect()
         };
         Ok(self.pinned(name)?.map(names))
+    }
+
+    /// The format of the files of tables that are created without one.
+    pub(super) fn file_format(&self) -> FileFormat {
+        self.store.file_format()
     }
 
     /// The definition of the table of the store that this statement reads.

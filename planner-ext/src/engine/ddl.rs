@@ -76,11 +76,12 @@ pub(super) fn apply_options(options: &mut TableOptions, pairs: &[(String, String
                 let mode = value.to_lowercase().parse();
                 options.tiering = mode.map_err(|_| bad("'auto', 'advise' or 'off'"))?;
             }
+            "format" => options.format = Some(value.parse().map_err(|_| bad("'arrow' or 'packed'"))?),
             "comment" => comment = Some(value.clone()),
             _ => {
                 return Err(Error::invalid(format!(
                     "table option '{name}' does not exist; the options are cluster_by, chunk_rows, durability, \
-                     admission, tiering, enforce_primary_key, comment"
+                     admission, tiering, enforce_primary_key, format, comment"
                 )));
             }
         }

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 use terrace_access::Right;
 use terrace_sql::ast_nodes::{and, parse_query};
 use terrace_sql::{CATALOG, NameParts, qualified, quoted_name, quoted_text};
-use terrace_tier_store::table::{ChunkAdmission, Durability, TableDefinition, TableOptions};
+use terrace_tier_store::table::{ChunkAdmission, Durability, FileFormat, TableDefinition, TableName, TableOptions};
 
 use super::catalog::Snapshot;
 use super::rights::{self, Need};
@@ -130,9 +130,13 @@ fn show_create(snapshot: &Snapshot, name: &ObjectName) -> Result<String> {
     let objects = snapshot.objects();
     let text = match (snapshot.definition(&parts)?, objects.views.get(&name).or_else(|| objects.external.get(&name))) {
         // Conditions of rules and hot views name values, which policies may hide from this reader.
-        (Some(definition), _) if !snapshot.authority().sees_figures(&name) => with_rules(&definition, &[], &[]),
+        (Some(definition), _) if !snapshot.authority().sees_figures(&name) => {
+            create_table(&definition, snapshot.file_format())
+        }
         (Some(definition), _) => {
-            with_rules(&definition, &snapshot.placement_rules(&parts)?, &snapshot.hot_views(&definition.name)?)
+            let create = create_table(&definition, snapshot.file_format());
+            let rules = snapshot.placement_rules(&parts)?;
+            with_rules(create, &definition.name, &rules, &snapshot.hot_views(&definition.name)?)
         }
         (None, Some(object)) => object.sql.clone(),
         (None, None) => return Err(missing_table(&name.to_string())),
@@ -147,11 +151,11 @@ fn show_create(snapshot: &Snapshot, name: &ObjectName) -> Result<String> {
 }
 
 /// The CREATE TABLE statement of a table, with the statements for its placement rules and hot views as comments.
-fn with_rules(definition: &TableDefinition, rules: &[String], hot_views: &[String]) -> String {
-    let mut text = create_table(definition);
+fn with_rules(create: String, table: &TableName, rules: &[String], hot_views: &[String]) -> String {
+    let mut text = create;
     for rule in rules {
         // A line break in a value would end the comment.
-        text.push_str(&format!("\n-- ALTER TABLE {} {};", qualified(&definition.name), rule.replace('\n', " ")));
+        text.push_str(&format!("\n-- ALTER TABLE {} {};", qualified(table), rule.replace('\n', " ")));
     }
     for view in hot_views {
         // Each line becomes a comment of its own, as the text may contain comments.
@@ -160,8 +164,8 @@ fn with_rules(definition: &TableDefinition, rules: &[String], hot_views: &[Strin
     text
 }
 
-/// The CREATE TABLE statement of a table.
-pub(super) fn create_table(definition: &TableDefinition) -> String {
+/// The CREATE TABLE statement of a table, on a server whose tables have files of this format unless they say another.
+fn create_table(definition: &TableDefinition, usual: FileFormat) -> String {
     let mut parts = Vec::new();
     for (column, field) in definition.columns.iter().zip(definition.schema.fields()) {
         let mut part = format!("  {} {}", quoted_name(field.name()), sql_type(field.data_type()));
@@ -181,13 +185,13 @@ pub(super) fn create_table(definition: &TableDefinition) -> String {
         let names: Vec<String> = definition.primary_key.iter().map(|name| quoted_name(name)).collect();
         parts.push(format!("  PRIMARY KEY ({})", names.join(", ")));
     }
-    let options = option_list(definition);
+    let options = option_list(definition, usual);
     let with = if options.is_empty() { String::new() } else { format!(" WITH ({})", options.join(", ")) };
     format!("CREATE TABLE {} (\n{}\n){with}", qualified(&definition.name), parts.join(",\n"))
 }
 
 /// Options that differ from the default, as in WITH.
-fn option_list(definition: &TableDefinition) -> Vec<String> {
+fn option_list(definition: &TableDefinition, usual: FileFormat) -> Vec<String> {
     let options = &definition.options;
     let defaults = TableOptions::default();
     let mut list = Vec::new();
@@ -208,6 +212,9 @@ fn option_list(definition: &TableDefinition) -> Vec<String> {
     }
     if options.enforce_primary_key {
         list.push("enforce_primary_key = 'true'".to_owned());
+    }
+    if options.file_format() != usual {
+        list.push(format!("format = '{}'", options.file_format()));
     }
     list.extend(definition.comment.as_ref().map(|comment| format!("comment = {}", quoted_text(comment))));
     list

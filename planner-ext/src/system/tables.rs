@@ -36,6 +36,7 @@ pub(super) fn columns() -> ColumnList<Row> {
         })
         .text("tiering", |(t, _)| t.options().tiering.name().to_owned())
         .optional_text("comment", |(t, _)| t.definition().comment.clone())
+        .text("format", |(t, _)| t.options().file_format().to_string())
 }
 
 pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {

@@ -11,6 +11,7 @@ use terrace_access::{JwtAlgorithms, JwtRules};
 use terrace_planner_ext::engine::{AdmissionPolicy, DEFAULT_GROUP, MiningMode, WorkloadGroup};
 use terrace_tier_store::io::{Class, Depth, IoRules, Turns};
 use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
+use terrace_tier_store::table::FileFormat;
 use terrace_tier_store::tier::codec::Form;
 
 use crate::error::{Error, Result};
@@ -326,6 +327,9 @@ section! {
         /// Compression of new table files: `auto` (each buffer for which it pays: the disk saves more time than a core takes
         /// to decompress, both as measured at the first start), `none`, `lz4` or `zstd` (each buffer that shrinks).
         pub compression: Compression = Compression::Auto,
+        /// Format of the files of new tables that name none: `arrow` (Arrow IPC files, which any Arrow tool opens) or `packed`
+        /// (numbers in as few bits as they need, texts by a table of symbols: fewer bytes to read and to keep).
+        pub format: FileFormat = FileFormat::OF_NEW_TABLES,
         /// Where some rows of a column are read: two pieces this close in the file are one read. Default: as the disk was
         /// measured, some pages on a fast one, about a megabyte on one with an arm.
         pub read_gap: Option<Size> = None,

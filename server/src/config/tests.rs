@@ -86,6 +86,8 @@ fn a_bad_value_names_its_key_and_its_source() {
     assert!(error.contains("20%"), "says how to write a size: {error}");
     let error = load("", &[], &["tiers.ssd.compression=gzip"]).unwrap_err().to_string();
     assert!(error.contains("tiers.ssd.compression") && error.contains("`zstd`"), "{error}");
+    let error = load("", &[], &["tiers.ssd.format=parquet"]).unwrap_err().to_string();
+    assert!(error.contains("tiers.ssd.format") && error.contains("`packed`"), "{error}");
     let error = load("", &[], &["tiers.nvm.rate_limit=5%"]).unwrap_err().to_string();
     assert!(error.contains("rate_limit of a tier is bytes per second"), "{error}");
     let error = load("", &[], &["tiering.policy=fifo"]).unwrap_err().to_string();

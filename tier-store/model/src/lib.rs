@@ -7,6 +7,7 @@
 //! - [`clock`]: time as a dependency
 //! - [`durations`]: histograms of durations
 //! - [`error`]: the error of the tier store, and the kinds of errors
+//! - [`file_format`]: the formats of chunk files
 //! - [`ids`]: numbers and names of tables, columns, chunks and marks
 //! - [`mode`]: the modes auto, advise and off of the tiering loop
 //! - [`pattern`]: patterns of accesses
@@ -18,6 +19,7 @@ pub mod account;
 pub mod clock;
 pub mod durations;
 pub mod error;
+pub mod file_format;
 pub mod ids;
 pub mod mode;
 pub mod pattern;
@@ -27,6 +29,7 @@ pub mod units;
 
 pub use account::{Account, Charge, Loan};
 pub use error::{Error, ErrorKind, Result};
+pub use file_format::FileFormat;
 pub use ids::{ChunkId, ColumnId, MarkId, SYSTEM_SCHEMA, TableId, TableName};
 pub use mode::TieringMode;
 pub use pattern::Pattern;

@@ -1,4 +1,5 @@
-//! Compaction: replaces chunks with deleted rows and small chunks by fewer and fuller ones.
+//! Compaction: replaces chunks with deleted rows and small chunks by fewer and fuller ones; on request also chunks whose files
+//! do not have the table's format.
 //!
 //! ```text
 //! pick a group of a version -> read its live rows -> (sort, if the table is clustered) -> write new chunks
@@ -22,7 +23,7 @@ use arrow::array::cast::AsArray;
 use arrow::array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{SortColumn, SortOptions, concat_batches, lexsort_to_indices, take, take_record_batch};
 use roaring::RoaringBitmap;
-use terrace_model::{ChunkId, Error, MarkId, Result, TableId, TierId};
+use terrace_model::{ChunkId, Error, FileFormat, MarkId, Result, TableId, TierId};
 use terrace_storage::catalog::Commit;
 use terrace_storage::heat::{Heritage, PatternCounts};
 use terrace_storage::io::Priority;
@@ -49,7 +50,7 @@ pub(super) enum CompactionMode {
     /// A quarter of its rows is deleted, or it and three others are less than half full. Each row is rewritten about
     /// log4(`chunk_rows` / rows per seal) times.
     Background,
-    /// Any of its rows is deleted, or it and another one are less than half full.
+    /// Any of its rows is deleted, or it and another one are less than half full, or its file does not have the table's format.
     Thorough,
 }
 
@@ -105,7 +106,8 @@ impl Core {
     pub(super) fn compact(&self, table: &Arc<Table>, mode: CompactionMode, skip: &HashSet<ChunkId>) -> Option<Attempt> {
         let _compacting = table.lock_compacting();
         let most_bytes = self.delta.limit_bytes() / 4;
-        let measures = mode == CompactionMode::Thorough && self.form == Form::Packed;
+        let packs = self.form == Form::Packed || table.options().file_format() == FileFormat::Packed;
+        let measures = mode == CompactionMode::Thorough && packs;
         let group = pick_group(&table.version(), table, mode, measures, most_bytes, skip)?;
         let chunks = group.iter().map(|c| c.chunk.id).collect();
         Some(Attempt { chunks, result: self.rewrite(table, &group) })
@@ -340,16 +342,19 @@ fn pick_from_eligible<'a>(
     };
     let small = |c: &ChunkEntry| c.live_rows() * 2 < full && image_bytes(c) * 2 < CHUNK_BYTES;
     let enough_small = if mode == CompactionMode::Thorough { 2 } else { 4 };
-    let unmeasured = |c: &ChunkEntry| measures && is_unmeasured(&c.chunk);
+    let outdated = |c: &ChunkEntry| {
+        let is_other = mode == CompactionMode::Thorough && has_other_format(&c.chunk, table.options().file_format());
+        is_other || (measures && is_unmeasured(&c.chunk))
+    };
     let worth = |group: &[ChunkEntry]| {
-        group.iter().any(has_deletions) || group.iter().any(unmeasured) || group.len() >= enough_small
+        group.iter().any(has_deletions) || group.iter().any(outdated) || group.len() >= enough_small
     };
     let mut group = Vec::new();
     let mut rows = 0;
     let mut bytes = 0;
     for (entry, eligible) in entries {
         let wanted =
-            eligible && (has_deletions(entry) || small(entry) || unmeasured(entry)) && !skip.contains(&entry.chunk.id);
+            eligible && (has_deletions(entry) || small(entry) || outdated(entry)) && !skip.contains(&entry.chunk.id);
         let fits = rows + entry.live_rows() <= GROUP_CHUNKS * full && bytes + image_bytes(entry) <= most_bytes;
         if wanted && fits && group.len() < GROUP_LEN {
             rows += entry.live_rows();
@@ -381,6 +386,15 @@ fn is_unmeasured(chunk: &Chunk) -> bool {
     let mut columns = chunk.columns().iter().zip(chunk.schema.fields());
     columns.any(|(segment, field)| {
         segment.constant.is_none() && field.data_type().is_integer() && segment.home.packed_bytes.is_none()
+    })
+}
+
+/// True when writing a chunk anew gives a file in the other format, or packs more of its columns.
+fn has_other_format(chunk: &Chunk, format: FileFormat) -> bool {
+    chunk.columns().iter().any(|segment| match format {
+        FileFormat::Arrow => segment.home.is_packed(),
+        // A column that was written into a file of this format is packed, or known not to be worth it.
+        FileFormat::Packed => !segment.home.is_packed() && segment.form(Form::Packed) == Form::Packed,
     })
 }
 

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use terrace_model::clock::Clock;
-use terrace_model::{Account, Error, Pattern, Result, TableId, TableName, TierId, TierKind};
+use terrace_model::{Account, Error, FileFormat, Pattern, Result, TableId, TableName, TierId, TierKind};
 use terrace_placement::snapshot::KEPT_SNAPSHOTS;
 use terrace_placement::{
     Calibration, Control, EpochRecord, EpochReport, HomeReads, MoveRecord, PlacementSnapshot, Pressure, TableSnapshot,
@@ -113,6 +113,8 @@ pub struct Core {
     pub(super) compression_rule: OnceLock<CompressionRule<'static>>,
     /// The form of copies of new chunks in memory.
     pub(super) form: Form,
+    /// The format of the files of tables that are created without one.
+    pub(super) file_format: FileFormat,
     /// Locked for writing while tables are added or removed and while versions are published.
     pub(super) tables: RwLock<BTreeMap<TableName, Arc<Table>>>,
     pub(super) publications: Mutex<Publications>,
@@ -199,12 +201,20 @@ impl Core {
             let image = codec::decompressed(home, Buffer::from(stored), &Arc::default())?;
             // SAFETY: the bytes are those just written at this home, or a copy of them.
             let decoded = |image: &Buffer| unsafe { StoredColumn::decode_image(home, field.data_type(), rows, image) };
-            let packed = if form == Form::Packed { decoded(&image)?.packed_image() } else { None };
-            match tier.store(packed.as_deref().unwrap_or(&image)) {
+            let converted = match (home.form(), form) {
+                (Form::Plain, Form::Packed) => decoded(&image)?.packed_image(),
+                (Form::Packed, Form::Plain) => Some(decoded(&image)?.plain_image(home)?),
+                (Form::Plain, Form::Plain) | (Form::Packed, Form::Packed) => None,
+            };
+            match tier.store(converted.as_deref().unwrap_or(&image)) {
                 Ok(bytes) => {
-                    let column = match packed {
-                        Some(_) => segment.open_packed(field.data_type(), rows, &bytes.buffer)?,
-                        None => decoded(&bytes.buffer)?,
+                    let data_type = field.data_type();
+                    let column = match (home.form(), converted.is_some()) {
+                        (Form::Plain, false) => decoded(&bytes.buffer)?,
+                        (Form::Packed, true) => StoredColumn::decode_plain(home, data_type, rows, &bytes.buffer)?,
+                        (Form::Plain, true) | (Form::Packed, false) => {
+                            segment.open_packed(data_type, rows, &bytes.buffer)?
+                        }
                     };
                     segment.resident.store(Some(Arc::new(Resident { tier: bytes.tier.clone(), column, bytes })));
                 }
@@ -242,8 +252,9 @@ impl Core {
         };
         let wait_us = read.as_ref().map_or(0, |read| read.wait_us);
         let mut read = read.iter().flat_map(|read| &read.columns);
-        for column in columns.iter_mut().filter(|c| c.is_none()) {
-            *column = read.next().map(StoredColumn::widened).transpose()?;
+        for (column, position) in columns.iter_mut().zip(wanted).filter(|(column, _)| column.is_none()) {
+            let locate = |error| codec::locate(error, &chunk.path, &chunk.column_label(*position));
+            *column = read.next().map(StoredColumn::widened).transpose().map_err(locate)?;
         }
         let columns = columns.into_iter().map(|column| column.ok_or(Error::Cancelled)).collect::<Result<_>>()?;
         Ok((columns, wait_us))

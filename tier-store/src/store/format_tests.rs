@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use terrace_model::Error;
+use terrace_model::{Error, FileFormat};
 use terrace_storage::catalog::testing::{FORMAT_VERSION, damage_pages};
 use terrace_storage::catalog::{CALIBRATION_KEY, Catalog, key};
 use terrace_storage::tier::codec::Form;
@@ -116,6 +116,17 @@ fn chunks_of_an_earlier_version_are_packed_once_they_are_optimized() {
     assert!(counts(&packed) == rows && values(&packed) == before);
     // There is nothing left to do.
     assert_eq!(packed.optimize(&every_type).unwrap().chunks_in, 0);
+    // Nor are its files packed before the table has that format and they are written anew.
+    let is_packed = || {
+        let version = table(&packed, "every_type").version();
+        version.chunks.iter().all(|entry| entry.chunk.segments.iter().any(|segment| segment.home.is_packed()))
+    };
+    assert!(!is_packed());
+    let mut options = every_type.options().clone();
+    options.format = Some(FileFormat::Packed);
+    let every_type = packed.alter_table(every_type.name(), &[Alteration::SetOptions(options)]).unwrap();
+    packed.optimize(&every_type).unwrap();
+    assert!(is_packed() && values(&packed) == before);
     packed.close().unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! Healing: rebuilds a damaged chunk file from its good columns and from copies on faster tiers.
 //!
 //! The new file has, byte for byte, the content that the old one was written with: columns keep their places and
-//! checksums, so the catalog does not change. When the new file is durable, one rename replaces the old file. Every
+//! checksums, so the catalog does not change. A packed copy of a packed column is that column; others are encoded again. When the new file is durable, one rename replaces the old file. Every
 //! byte is verified before: columns by their checksums in the catalog, the file by its stamp.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use terrace_model::{Error, Result};
 use terrace_storage::table::column::with_ids;
 use terrace_storage::table::{Chunk, Segment, SegmentHome};
-use terrace_storage::tier::codec::{self, Compression, CompressionRule, Stamp};
+use terrace_storage::tier::codec::{self, Compression, CompressionRule, Form, Stamp};
 
 use super::core::Core;
 
@@ -62,7 +62,12 @@ fn restore_columns(chunk: &Chunk, old: &[u8]) -> Result<Vec<u8>> {
 /// the compression of the file. Returns the result that matches the checksums of the written bytes.
 fn good_copy(chunk: &Chunk, column: usize) -> Option<Vec<u8>> {
     let segment = chunk.segments.get(column)?;
-    let array = segment.resident.load_full()?.column.widened().ok()?;
+    let resident = segment.resident.load_full()?;
+    if segment.home.is_packed() && resident.column.form() == Form::Packed {
+        let image = resident.bytes.buffer.as_slice();
+        return codec::verify(&segment.home, image).is_ok().then(|| image.to_vec());
+    }
+    let array = resident.column.widened().ok()?;
     let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![chunk.field(column)?])), vec![array]).ok()?;
     let home = &segment.home;
     let compression = home.encoding.compression().unwrap_or(Compression::Lz4);

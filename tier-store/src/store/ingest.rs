@@ -1,7 +1,7 @@
 //! Bulk ingest: writes a stream of rows into chunk files; one commit makes all of them visible, or none.
 //!
 //! ```text
-//! write(batch) -> cut to chunk_rows -> workers: encode, compress where it pays, write file, fsync, bounds, DRAM while the budget allows
+//! write(batch) -> cut to chunk_rows -> workers: encode, compress where it pays or pack, write file, fsync, bounds, DRAM while the budget allows
 //! finish()     -> wait for the workers -> one catalog commit -> new version
 //! drop         -> files removed, charges given back
 //! ```
@@ -20,7 +20,7 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::concat;
 use arrow::datatypes::{FieldRef, Schema};
 use parking_lot::Mutex;
-use terrace_model::{ChunkId, ColumnId, Error, Result, TierId};
+use terrace_model::{ChunkId, ColumnId, Error, FileFormat, Result, TierId};
 use terrace_storage::io::{Class, FileBytes, Intent, WritingStatement};
 use terrace_storage::table::ingest_memory::{MemoryShare, WaitingRows};
 use terrace_storage::table::mark::{ChunkMarks, MarkedRows};
@@ -91,7 +91,7 @@ pub(crate) const CHUNK_BYTES: u64 = 64 << 20;
 /// Memory for writing a chunk, in halves of the size of its rows: first the batches and their concatenation, then the
 /// concatenation and the file, which is narrower.
 const WORK_HALVES: u64 = 5;
-/// Like [`WORK_HALVES`], when buffers may be compressed: the compressed buffers and the file made of them add to it.
+/// Like [`WORK_HALVES`], when buffers may be compressed or columns packed: what comes out and the file made of it add to it.
 const COMPRESSED_WORK_HALVES: u64 = 8;
 
 /// The table that receives the rows.
@@ -227,8 +227,8 @@ impl Ingest {
     fn dispatch(&mut self) -> Result<()> {
         self.collect_ready()?;
         let bytes = std::mem::take(&mut self.pending_bytes);
-        let halves = match self.store.core().compression_rule() {
-            codec::CompressionRule::Raw => WORK_HALVES,
+        let halves = match (self.store.core().compression_rule(), self.table.options().file_format()) {
+            (codec::CompressionRule::Raw, FileFormat::Arrow) => WORK_HALVES,
             _ => COMPRESSED_WORK_HALVES,
         };
         let memory = self.pending_memory.take_share(bytes.saturating_mul(halves) / 2);
@@ -348,8 +348,9 @@ pub(crate) fn write_chunk(
     let columns = table.definition().columns.iter().map(|column| column.id);
     let ids: Vec<ColumnId> = columns.chain(marks.bits.iter().map(|(mark, _)| mark.column())).collect();
     let batch = column::with_ids(&marks.append_to(batch)?, ids.iter().copied())?;
-    let encoded =
-        codec::write_file(&batch, core.compression_rule(), |bytes| FileBytes::with_capacity(core.io.pool(), bytes))?;
+    let open = |bytes| FileBytes::with_capacity(core.io.pool(), bytes);
+    let format = table.options().file_format();
+    let encoded = codec::write_chunk_file(&batch, format, core.compression_rule(), open)?;
     drop(batch);
     let file = encoded.bytes.into_buffer();
     let asked_us = core.clock.now_us();

@@ -1,10 +1,12 @@
 //! Check, heal, backup, restore, rebuild and usage on real directories, with seeded damage.
 //!
+//! - [`packed_tests`]: tables whose files hold packed columns
 //! - [`random_batch`]: random batches with a column of each type, shared with the tests of the codec
 //! - [`rebuild_tests`]: a catalog that is rebuilt from the files
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod packed_tests;
 #[path = "../../storage/src/tier/codec/random_batch.rs"]
 mod random_batch;
 mod rebuild_tests;
@@ -19,7 +21,7 @@ use arrow::compute::concat_batches;
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use terrace_model::Error;
+use terrace_model::{Error, FileFormat};
 use terrace_storage::catalog::Catalog;
 use terrace_storage::table::{Alteration, Chunk, ChunkAdmission, TableVersion};
 use terrace_storage::tier::codec::Compression;
@@ -54,17 +56,27 @@ fn definition(name: &str) -> TableDefinition {
 /// Makes a closed store with two tables, with sealed chunks and a delta, and a view. Some buffers are compressed, some
 /// are not.
 pub(super) fn make_store(dir: &Path) -> BTreeMap<String, RecordBatch> {
-    make_store_with(dir, CompressionChoice::Always(Compression::Zstd))
+    make_store_with(dir, Files { compression: CompressionChoice::Always(Compression::Zstd), format: FileFormat::Arrow })
 }
 
-const CHOICES: [CompressionChoice; 3] = [
-    CompressionChoice::None,
-    CompressionChoice::Always(Compression::Lz4),
-    CompressionChoice::Always(Compression::Zstd),
+/// How the chunk files of a store are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Files {
+    compression: CompressionChoice,
+    format: FileFormat,
+}
+
+const CHOICES: [Files; 5] = [
+    Files { compression: CompressionChoice::None, format: FileFormat::Arrow },
+    Files { compression: CompressionChoice::Always(Compression::Lz4), format: FileFormat::Arrow },
+    Files { compression: CompressionChoice::Always(Compression::Zstd), format: FileFormat::Arrow },
+    Files { compression: CompressionChoice::None, format: FileFormat::Packed },
+    Files { compression: CompressionChoice::Always(Compression::Zstd), format: FileFormat::Packed },
 ];
 
-fn make_store_with(dir: &Path, compression: CompressionChoice) -> BTreeMap<String, RecordBatch> {
-    let store = Store::open(StoreOptions { compression, ..StoreOptions::new(dir) }).unwrap();
+fn make_store_with(dir: &Path, files: Files) -> BTreeMap<String, RecordBatch> {
+    let Files { compression, format } = files;
+    let store = Store::open(StoreOptions { compression, file_format: format, ..StoreOptions::new(dir) }).unwrap();
     for (name, count) in [("a", 1_700), ("b", 900)] {
         let mut ingest = store.ingest_new(definition(name), false).unwrap();
         ingest.write(rows(0..count)).unwrap();
@@ -142,7 +154,8 @@ pub(super) fn run_check(dir: &Path, quick: bool) -> CheckReport {
 }
 
 fn chunk_files(dir: &Path) -> Vec<PathBuf> {
-    directory_contents(dir).into_keys().filter(|path| path.extension().is_some_and(|e| e == "arrow")).collect()
+    let is_chunk = |path: &PathBuf| path.extension().is_some_and(|e| e == "arrow" || e == "packed");
+    directory_contents(dir).into_keys().filter(is_chunk).collect()
 }
 
 #[test]
@@ -257,10 +270,10 @@ proptest! {
     /// Flips one bit anywhere in any chunk file: the check names the file, and the column or the header.
     #[test]
     fn a_check_names_the_place_of_a_flipped_bit(seed in any::<u64>()) {
-        static LOADED: [std::sync::OnceLock<tempfile::TempDir>; 3] = [const { std::sync::OnceLock::new() }; 3];
+        static LOADED: [std::sync::OnceLock<tempfile::TempDir>; 5] = [const { std::sync::OnceLock::new() }; 5];
         static ONE_AT_A_TIME: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
         let _turn = ONE_AT_A_TIME.lock();
-        let choice = (seed % 3) as usize;
+        let choice = (seed % CHOICES.len() as u64) as usize;
         let dir = LOADED[choice].get_or_init(|| {
             let dir = tempfile::tempdir().unwrap();
             make_store_with(dir.path(), CHOICES[choice]);
@@ -381,20 +394,22 @@ fn damage_is_marked_not_read_again_and_healed_from_a_copy() {
     CHOICES.into_iter().for_each(damage_is_healed);
 }
 
-fn damage_is_healed(compression: CompressionChoice) {
+fn damage_is_healed(files: Files) {
     let dir = tempfile::tempdir().unwrap();
-    let good = make_store_with(dir.path(), compression);
+    let good = make_store_with(dir.path(), files);
     let store = Store::open(StoreOptions::new(dir.path())).unwrap();
     let a = table(&store, "a");
     let chunk = Arc::clone(&a.version().chunks[1].chunk);
     let written = std::fs::read(&chunk.path).unwrap();
-    let packed = chunk.segments.iter().filter(|segment| segment.home.encoding.compression().is_some()).count();
-    assert_eq!(packed > 0, compression != CompressionChoice::None, "{packed} columns are compressed");
+    let compressed = chunk.segments.iter().filter(|segment| segment.home.encoding.compression().is_some()).count();
+    assert_eq!(compressed > 0, files.compression != CompressionChoice::None, "{compressed} columns are compressed");
+    assert_eq!(chunk.segments[3].home.is_packed(), files.format == FileFormat::Packed);
     flip_byte(&chunk, 3);
     let fails = || read(&store, &a.version()).unwrap_err().to_string();
     let first = fails();
     let reads = store.io().stats().reads.load(Ordering::Relaxed);
-    assert!(first.contains("c1.arrow") && first.contains("chunk 1, column 's'"), "{first}");
+    let name = format!("c1.{}", files.format);
+    assert!(first.contains(&name) && first.contains("chunk 1, column 's'"), "{first}");
     let again = store.home().read_columns(&chunk, &[3], Admission::Guaranteed).unwrap_err().to_string();
     assert_eq!((again.as_str(), store.io().stats().reads.load(Ordering::Relaxed)), (first.as_str(), reads));
     assert!(store.home().read_columns(&chunk, &[2], Admission::Guaranteed).is_ok(), "other columns are read");

@@ -86,7 +86,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
-use terrace_model::{Account, MarkId, Result, TableName, TierId};
+use terrace_model::{Account, FileFormat, MarkId, Result, TableName, TierId};
 use terrace_placement::{EpochRecord, MergeOptions, MoveRecord, TierCost, Tiering, TieringHost, TieringOptions};
 use terrace_storage::catalog::{Commit, Space};
 use terrace_storage::io::{BlockIo, ColumnLevels, ReadingStatements, WritingStatement};
@@ -200,6 +200,11 @@ impl Store {
         self.core.clock.now_us()
     }
 
+    /// The format of the chunk files of tables that are created without one.
+    pub fn file_format(&self) -> FileFormat {
+        self.core.file_format
+    }
+
     /// Creates an empty table.
     pub fn create_table(&self, definition: TableDefinition) -> Result<Arc<Table>> {
         let table = self.core.new_table(definition, false)?;
@@ -268,7 +273,8 @@ impl Store {
         self.core.insert(table, batches)
     }
 
-    /// Seals a table's delta and rewrites chunks with deleted rows and small chunks, until no group is worth rewriting.
+    /// Seals a table's delta and rewrites chunks with deleted rows, small chunks, and chunks whose files do not have the
+    /// table's format, until no group is worth rewriting.
     ///
     /// # Errors
     /// [`crate::Error::Conflict`] when the table is altered or dropped meanwhile; groups compacted before stay

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use terrace_model::FileFormat;
 use terrace_model::clock::{Clock, SystemClock};
 use terrace_placement::{Calibration, TieringOptions};
 use terrace_storage::io::{BlockIo, Depth, FileSystem, IoRules, RealFiles};
@@ -77,6 +78,8 @@ pub struct StoreOptions {
     pub ssd_budget_bytes: Option<u64>,
     /// The form of copies in memory; a column that has none keeps the plain one.
     pub form: Form,
+    /// The format of the chunk files of tables that are created without one.
+    pub file_format: FileFormat,
     /// Selects the buffers of new chunk files that are compressed.
     pub compression: CompressionChoice,
     /// The gap between two pieces of a file above which they are read separately.
@@ -122,6 +125,7 @@ impl StoreOptions {
             dram_budget_bytes: 256 << 20,
             nvm: None,
             form: Form::default(),
+            file_format: FileFormat::OF_NEW_TABLES,
             ssd_budget_bytes: None,
             compression: CompressionChoice::None,
             read_gap: ReadGapChoice::default(),

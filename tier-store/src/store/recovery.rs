@@ -154,6 +154,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         ingest_memory: IngestMemory::new(options.ingest_budget_bytes),
         compression_rule: OnceLock::new(),
         form: options.form,
+        file_format: options.file_format,
         pressure: OnceLock::new(),
         tables: RwLock::new(BTreeMap::new()),
         publications: Mutex::default(),

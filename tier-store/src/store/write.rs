@@ -41,6 +41,7 @@ impl Core {
     /// Makes a table that exists in memory only, until [`Core::publish_table`].
     pub(super) fn new_table(&self, mut definition: TableDefinition, replace: bool) -> Result<Arc<Table>> {
         definition.schema = Arc::new(stored_schema(&definition.schema));
+        definition.options.format = definition.options.format.or(Some(self.file_format));
         definition.check()?;
         if !replace && self.tables.read().contains_key(&definition.name) {
             return Err(Error::AlreadyExists { kind: "table", name: definition.name.to_string() });

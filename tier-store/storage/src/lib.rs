@@ -1,7 +1,7 @@
 //! Storage of Terrace: segments on tiers, the files that they come from, and the catalog that describes them.
 //!
 //! A table is cut into *chunks* of up to 65,536 rows; each column of a chunk is a *segment*. Every segment has a durable
-//! *home* in an Arrow IPC file and may have one faster copy on a byte-addressable tier. Readers take a handle and never
+//! *home* in a chunk file and may have one faster copy on a byte-addressable tier. Readers take a handle and never
 //! wait for a move. The crate knows the model only: it places nothing and opens no store.
 //!
 //! Modules, the upper layers first:

@@ -13,10 +13,11 @@ use arrow::buffer::BooleanBuffer;
 use datafusion::common::{DataFusionError, Result};
 use roaring::RoaringBitmap;
 use terrace_error::store_error;
+use terrace_tier_store::Error;
 use terrace_tier_store::heat::Sample;
 use terrace_tier_store::io::Class;
 use terrace_tier_store::table::TableVersion;
-use terrace_tier_store::tier::codec::{Dictionary, StoredColumn};
+use terrace_tier_store::tier::codec::{self, Dictionary, StoredColumn};
 
 use super::cold::ColdPart;
 use super::filter::Selection;
@@ -241,7 +242,16 @@ impl OpenChunk {
         let gone = || DataFusionError::Internal(format!("column {slot} of a scan was not read"));
         let column = self.values(slot).ok_or_else(gone)?;
         let start = if column.rows() < self.rows() { 0 } else { range.start };
-        column.slice(start, range.len()).map_err(store_error)
+        column.slice(start, range.len()).map_err(|error| self.value_error(slot, error))
+    }
+
+    /// The error of a column whose values cannot be unpacked, with its chunk, its name and the file.
+    fn value_error(&self, slot: usize, error: Error) -> DataFusionError {
+        let PendingOutcome { spec, chunk, .. } = &self.outcome;
+        match (chunk, spec.columns.get(slot)) {
+            (Some(chunk), Some(column)) => store_error(codec::locate(error, &chunk.path, &chunk.column_label(*column))),
+            _ => store_error(error),
+        }
     }
 
     /// Like [`OpenChunk::slice`], but texts and bytes as plain arrays.
@@ -261,7 +271,7 @@ impl OpenChunk {
         selected: &BooleanBuffer,
     ) -> Result<ArrayRef> {
         match self.values(slot).filter(|column| column.rows() == self.rows() && selected.len() == range.len()) {
-            Some(column) => column.slice_selected(range.start, selected).map_err(store_error),
+            Some(column) => column.slice_selected(range.start, selected).map_err(|error| self.value_error(slot, error)),
             None => self.slice(slot, range),
         }
     }

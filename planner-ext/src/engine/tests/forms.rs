@@ -1,6 +1,7 @@
-//! Columns in the forms that images in memory have.
+//! Columns in the forms that images in memory have, and files of both formats.
 
 use terrace_tier_store::migrate::{Outcome, Relocation, try_move};
+use terrace_tier_store::table::FileFormat;
 use terrace_tier_store::tier::TierId;
 use terrace_tier_store::tier::codec::Form;
 
@@ -33,11 +34,67 @@ fn server(form: Form) -> Server {
 }
 
 async fn answers(server: &Server) -> Vec<Vec<String>> {
+    answers_to(server, &QUERIES).await
+}
+
+async fn answers_to(server: &Server, queries: &[&str]) -> Vec<Vec<String>> {
     let mut answers = Vec::new();
-    for query in QUERIES {
+    for query in queries {
         answers.push(server.rows(query).await);
     }
     answers
+}
+
+/// A server without room in memory, whose new tables have files of a format.
+fn cold_server(file_format: FileFormat) -> Server {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let data_dir = dir.path().join("data");
+    let options = StoreOptions { file_format, dram_budget_bytes: 0, ..StoreOptions::new(data_dir) };
+    Server::over(Store::open(options).unwrap(), dir, |options| options.target_partitions = 1)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_do_not_depend_on_the_format_of_files() {
+    // Chunks that are read from disk arrive in any order, in which floats have another sum.
+    let queries = &QUERIES[..8];
+    let create = format!("CREATE TABLE t WITH (chunk_rows = 30000) AS {ROWS}");
+    let arrow = cold_server(FileFormat::Arrow);
+    arrow.run(&create).await.unwrap();
+    let expected = answers_to(&arrow, queries).await;
+    let packed = cold_server(FileFormat::Packed);
+    packed.run(&create).await.unwrap();
+    assert_eq!(answers_to(&packed, queries).await, expected);
+
+    let stored = "SELECT column_name, bool_and(encoding LIKE '%, packed' AND stored_bytes = packed_bytes) FROM system.segments \
+                  GROUP BY column_name, position ORDER BY position";
+    for row in packed.rows(stored).await {
+        let (column, is_packed) = row.split_once('|').unwrap();
+        assert_eq!(is_packed == "true", column != "real", "{row}");
+    }
+    let bytes = "SELECT sum(stored_bytes) FROM system.segments WHERE column_name <> 'real'";
+    let [few, many] = [packed.rows(bytes).await, arrow.rows(bytes).await].map(|rows| rows[0].parse::<u64>().unwrap());
+    assert!(few * 2 < many, "{few} of {many} bytes");
+
+    // Rows that are few, deleted, changed; then the files get the other format.
+    for server in [&arrow, &packed] {
+        server.run("DELETE FROM t WHERE k % 5 = 0").await.unwrap();
+        server.run("UPDATE t SET n = NULL WHERE k % 7 = 0").await.unwrap();
+        server.run("INSERT INTO t SELECT * FROM t WHERE k < 50").await.unwrap();
+    }
+    let expected = answers_to(&arrow, queries).await;
+    assert_eq!(answers_to(&packed, queries).await, expected);
+    let packed_segments = "SELECT count(*) > 0 FROM system.segments WHERE encoding LIKE '%packed'";
+    for (server, format, is_packed) in [(&arrow, "packed", "true"), (&packed, "arrow", "false")] {
+        server.run(&format!("ALTER TABLE t SET (format = '{format}')")).await.unwrap();
+        assert_eq!(server.rows("SELECT format FROM system.tables").await, [format]);
+        assert!(server.definition("t").await.contains(&format!("format = '{format}'")));
+        server.run("OPTIMIZE TABLE t").await.unwrap();
+        assert_eq!(server.rows(packed_segments).await, [is_packed]);
+        assert_eq!(answers_to(server, queries).await, expected);
+    }
+    arrow
+        .fails("CREATE TABLE x (a INT) WITH (format = 'zip')", ErrorKind::InvalidArgument, "'arrow' or 'packed'")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

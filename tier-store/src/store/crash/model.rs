@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::cast::AsArray;
 use arrow::datatypes::Int64Type;
-use terrace_model::{Result, TableName};
+use terrace_model::{FileFormat, Result, TableName};
 use terrace_placement::calibrate::SCRATCH_NAME;
 use terrace_storage::table::{ChunkEntry, DeltaRows, Durability, Sketch, Table, TableDefinition, TableVersion};
 
@@ -125,9 +125,23 @@ pub(super) fn table_name(name: &str) -> TableName {
     TableName::new("public", name)
 }
 
+/// The table whose files hold packed columns.
+const PACKED_TABLE: &str = "plums";
+
+/// Rows of a chunk. Texts of fewer rows than those of [`PACKED_TABLE`] are not packed.
+fn chunk_rows(table: &str) -> u32 {
+    if table == PACKED_TABLE { 256 } else { 64 }
+}
+
+/// An ingest of fewer rows goes to the delta.
+pub(super) fn least_ingested_rows(table: &str) -> i64 {
+    i64::from(chunk_rows(table) / 8)
+}
+
 pub(super) fn definition(name: &str, logs_inserts: bool) -> TableDefinition {
     let mut definition = tests::definition(name);
-    definition.options.chunk_rows = 64;
+    definition.options.chunk_rows = chunk_rows(name);
+    definition.options.format = (name == PACKED_TABLE).then_some(FileFormat::Packed);
     definition.options.durability = if logs_inserts { Durability::Full } else { Durability::None };
     definition
 }

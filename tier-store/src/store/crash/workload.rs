@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use terrace_model::{Error, Pattern, Result};
 use terrace_placement::EpochRequest;
 
-use super::model::{Model, Rows, State, definition, keys, positions, table_name};
+use super::model::{Model, Rows, State, definition, keys, least_ingested_rows, positions, table_name};
 use crate::store::marks::tests::{arrange_apart, evaluate_mark};
 use crate::store::tests::rows;
 use crate::store::{Store, StoreOptions};
@@ -160,8 +160,8 @@ impl Operation {
             }
             Self::Ingest { table, keys } => {
                 if let Some(rows) = state.tables.get_mut(table) {
-                    // A small ingest goes to the delta.
-                    if keys.end - keys.start < 8 { rows.add(keys.clone()) } else { rows.durable.extend(keys.clone()) }
+                    let is_small = keys.end - keys.start < least_ingested_rows(table);
+                    if is_small { rows.add(keys.clone()) } else { rows.durable.extend(keys.clone()) }
                 }
             }
             Self::Change { rolled_back: true, .. } => {}
@@ -169,7 +169,8 @@ impl Operation {
                 // A commit is logged as a whole.
                 let logs_inserts = tables.iter().zip(inserted).any(|(table, keys)| {
                     !keys.is_empty()
-                        && (keys.end - keys.start >= 8 || state.tables.get(table).is_some_and(|t| t.logs_inserts))
+                        && (keys.end - keys.start >= least_ingested_rows(table)
+                            || state.tables.get(table).is_some_and(|t| t.logs_inserts))
                 });
                 let logged = logs_inserts || !deleted.is_empty();
                 for (number, (table, keys)) in tables.iter().zip(inserted).enumerate() {

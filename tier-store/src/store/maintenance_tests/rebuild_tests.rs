@@ -73,7 +73,7 @@ fn stamp_again(file: &mut [u8]) {
 #[test]
 fn a_rebuild_takes_no_text_that_is_none() {
     let dir = tempfile::tempdir().unwrap();
-    make_store_with(dir.path(), CompressionChoice::None);
+    make_store_with(dir.path(), CHOICES[0]);
     let path = &chunk_files(dir.path())[1];
     let mut file = std::fs::read(path).unwrap();
     stamp_again(&mut file);

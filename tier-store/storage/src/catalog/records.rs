@@ -8,7 +8,7 @@ use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Deserializer, Serialize};
-use terrace_model::{ColumnId, Error, MarkId, Result, TableName, TieringMode};
+use terrace_model::{ColumnId, Error, FileFormat, MarkId, Result, TableName, TieringMode};
 
 use crate::table::{Column, Constant, SegmentHome, TableDefinition, TableOptions};
 
@@ -35,6 +35,13 @@ pub struct TableRecord {
     /// How the tiering loop treats the table. Older records end before this field.
     #[serde(deserialize_with = "auto_if_missing")]
     pub tiering: TieringMode,
+    /// The format of new chunk files. Older records end before this field.
+    #[serde(deserialize_with = "arrow_if_missing")]
+    pub format: FileFormat,
+}
+
+fn arrow_if_missing<'de, D: Deserializer<'de>>(record: D) -> std::result::Result<FileFormat, D::Error> {
+    Ok(FileFormat::deserialize(record).unwrap_or_default())
 }
 
 fn auto_if_missing<'de, D: Deserializer<'de>>(record: D) -> std::result::Result<TieringMode, D::Error> {
@@ -79,6 +86,7 @@ impl TableRecord {
             next_column: definition.next_column,
             enforce_primary_key: definition.options.enforce_primary_key,
             tiering: definition.options.tiering,
+            format: definition.options.file_format(),
         })
     }
 
@@ -100,6 +108,7 @@ impl TableRecord {
             options: TableOptions {
                 enforce_primary_key: self.enforce_primary_key,
                 tiering: self.tiering,
+                format: Some(self.format),
                 ..self.options
             },
             comment: self.comment,

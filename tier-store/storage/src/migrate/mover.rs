@@ -148,7 +148,7 @@ fn promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadCo
 }
 
 /// Copies an image to a tier, in the form of the relocation, and swaps the segment's handle. The image is that of `before`, or
-/// else a plain one that was decoded before.
+/// else one in the form of the home that was decoded before.
 fn store_and_swap(
     tiers: &[Arc<dyn MemoryTier>],
     target: &dyn MemoryTier,
@@ -161,13 +161,16 @@ fn store_and_swap(
     let data_type = chunk.data_type(relocation.column).ok_or_else(|| no_column(relocation.column))?;
     let home = &segment.home;
     let rows = chunk.rows as usize;
-    // SAFETY: the image was decoded before: by the read that brought it from its home, or when it was stored on the tier
-    // it is copied from. So its copies may be taken for decoded, too.
+    // SAFETY: the image is plain and was decoded before: by the read that brought it from its home, or when it was stored on
+    // the tier it is copied from. So its copies may be taken for decoded, too.
     let decoded = |image: &Buffer| unsafe { StoredColumn::decode_copied(home, data_type, rows, image) };
     let form = segment.form(relocation.form);
-    let converted = match (before.as_ref().map_or(Form::Plain, |before| before.column.form()), form) {
+    let converted = match (before.as_ref().map_or(home.form(), |before| before.column.form()), form) {
         (Form::Plain, Form::Packed) => Some(decoded(image)?.packed_image().ok_or_else(|| no_form(relocation))?),
-        (Form::Packed, Form::Plain) => before.as_ref().map(|before| before.column.plain_image(home)).transpose()?,
+        (Form::Packed, Form::Plain) => Some(match before {
+            Some(before) => before.column.plain_image(home)?,
+            None => StoredColumn::open_packed(home, data_type, rows, image)?.plain_image(home)?,
+        }),
         (Form::Plain, Form::Plain) | (Form::Packed, Form::Packed) => None,
     };
     let bytes = match target.store(converted.as_deref().unwrap_or(image)) {

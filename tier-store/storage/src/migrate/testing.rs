@@ -10,7 +10,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::buffer::Buffer;
 use parking_lot::Mutex;
 use terrace_model::clock::SystemClock;
-use terrace_model::{Account, ChunkId, ColumnId, Error, Result, TableId};
+use terrace_model::{Account, ChunkId, ColumnId, Error, FileFormat, Result, TableId};
 
 use crate::io::blocking::BlockingEngine;
 use crate::io::{BlockIo, RealFiles};
@@ -24,13 +24,18 @@ pub const ROWS: usize = 1000;
 /// The smallest value of a column `id`, large enough that all values take eight bytes.
 pub const FIRST_ID: i64 = 1 << 40;
 
-/// Makes a chunk with columns `id` (8,000 bytes) and `word`, and its file.
+/// Makes a chunk with columns `id` (8,000 bytes) and `word`, and its Arrow file.
 pub fn chunk(table: u64, id: u64) -> (Arc<Chunk>, Vec<u8>) {
+    chunk_in(table, id, FileFormat::Arrow)
+}
+
+/// Like [`chunk`], with a file of some format: `id` may be packed.
+pub fn chunk_in(table: u64, id: u64, format: FileFormat) -> (Arc<Chunk>, Vec<u8>) {
     let ids: ArrayRef =
         Arc::new(Int64Array::from_iter_values((0..ROWS as i64).map(|n| FIRST_ID + n + (id as i64) * 1000)));
     let words: ArrayRef = Arc::new(StringArray::from_iter_values((0..ROWS).map(|n| format!("w{}", n % 7))));
     let batch = RecordBatch::try_from_iter([("id", ids), ("word", words)]).unwrap();
-    let encoded = codec::encode_chunk(&batch).unwrap();
+    let encoded = codec::encode_chunk_in(&batch, format, codec::CompressionRule::Raw).unwrap();
     let segments = Segment::of_file((0..).map(ColumnId), encoded.homes);
     let bytes = encoded.bytes.len() as u64;
     let file = WrittenFile { path: PathBuf::new(), bytes, segments };
@@ -79,7 +84,12 @@ impl FakeHome {
 
     /// Makes a chunk and keeps its file.
     pub fn add(&self, table: u64, id: u64) -> Arc<Chunk> {
-        let (chunk, file) = chunk(table, id);
+        self.add_in(table, id, FileFormat::Arrow)
+    }
+
+    /// Makes a chunk with a file of some format, and keeps it.
+    pub fn add_in(&self, table: u64, id: u64, format: FileFormat) -> Arc<Chunk> {
+        let (chunk, file) = chunk_in(table, id, format);
         self.files.lock().insert((chunk.table, chunk.id), file);
         chunk
     }

@@ -1,6 +1,6 @@
 //! Chunks and segments: an immutable slice of a table, one segment per column.
 //!
-//! A segment always has a *home* (its range of the chunk's Arrow IPC file) and at most one *resident* copy on a
+//! A segment always has a *home* (its range of the chunk's file) and at most one *resident* copy on a
 //! byte-addressable tier. Moves replace the resident handle atomically; a reader that loaded it before keeps reading
 //! the old copy, whose charge ends with its last reader (architecture, decision 1).
 //!
@@ -30,9 +30,6 @@ use crate::tier::Home;
 use crate::tier::codec::{self, ColumnLayout, Encoding, Form, StoredColumn};
 use crate::tier::ssd::SharedRead;
 
-/// Where the packed form saves less than this, unpacking costs more than the bytes are worth.
-const LEAST_SAVED_SHARE: f64 = 0.1;
-
 /// The place of a segment's durable bytes in the chunk's file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SegmentHome {
@@ -44,17 +41,28 @@ pub struct SegmentHome {
     pub encoding: Encoding,
     /// Bytes of the values in their declared type; for strings that are stored as dictionary keys, bytes of the keys.
     pub wide_bytes: u64,
-    /// Bytes of the column's image in the packed form, estimated for texts; `None` when it has none, or when an earlier version of Terrace wrote
-    /// it. The catalog stores it apart.
+    /// Bytes of the column's image in the packed form: the stored bytes where these are packed, else estimated for texts; `None` when it
+    /// has none, or when an earlier version of Terrace wrote it. The catalog stores it apart.
     #[serde(skip)]
     pub packed_bytes: Option<u64>,
-    /// How the stored bytes are divided into Arrow buffers.
+    /// How the stored bytes are divided into Arrow buffers, or would be when they were decompressed or unpacked.
     pub layout: ColumnLayout,
     /// crc32c of each 16 KiB block stored, counted from `offset`; the last block may be short.
     pub checksums: Box<[u32]>,
 }
 
 impl SegmentHome {
+    /// True when the stored bytes are an image in the packed form.
+    #[inline]
+    pub fn is_packed(&self) -> bool {
+        self.encoding.is_packed()
+    }
+
+    /// The form of the stored bytes, once they are decompressed.
+    pub fn form(&self) -> Form {
+        if self.is_packed() { Form::Packed } else { Form::Plain }
+    }
+
     /// True when the header of a file says the same of a column; it does not say how many bytes the packed form takes.
     pub fn is_in_header(&self, of_header: &Self) -> bool {
         Self { packed_bytes: None, ..self.clone() } == *of_header
@@ -110,7 +118,7 @@ impl Segment {
         }
     }
 
-    /// The form that it gets where `form` is wanted: the plain one unless the other saves [`LEAST_SAVED_SHARE`] of its bytes.
+    /// The form that it gets where `form` is wanted: the plain one unless the other is worth it ([`codec::is_worth_packing`]).
     pub fn form(&self, form: Form) -> Form {
         self.worth_packing(codec::image_bytes(&self.home)).map_or(Form::Plain, |_| form)
     }
@@ -118,7 +126,7 @@ impl Segment {
     /// Bytes of the packed form if these are few enough; `plain` are those of the plain one.
     #[inline]
     fn worth_packing(&self, plain: u64) -> Option<u64> {
-        self.home.packed_bytes.filter(|packed| *packed as f64 <= plain as f64 * (1.0 - LEAST_SAVED_SHARE))
+        self.home.packed_bytes.filter(|packed| codec::is_worth_packing(*packed, plain))
     }
 
     /// Bytes of its values as scans return them.
@@ -160,8 +168,8 @@ impl Segment {
         }
     }
 
-    /// The column over its image in the packed form, which [`StoredColumn::packed_image`] has just made. The bounds of its pages
-    /// stay known when the copy is gone.
+    /// The column over its image in the packed form, which [`StoredColumn::packed_image`] has just made, or which was stored. The
+    /// bounds of its pages stay known when the copy is gone.
     pub fn open_packed(&self, declared: &DataType, rows: usize, image: &Buffer) -> Result<StoredColumn> {
         let column = StoredColumn::open_packed(&self.home, declared, rows, image)?;
         self.learn_page_bounds(&column);
@@ -236,7 +244,7 @@ pub struct Chunk {
     pub rows: u32,
     /// Columns of the table, in order.
     pub schema: SchemaRef,
-    /// Its Arrow IPC file.
+    /// Its file.
     pub path: PathBuf,
     /// Size of that file.
     pub file_bytes: u64,

@@ -15,7 +15,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
-use terrace_model::{ChunkId, ColumnId, Error, Result, TableId, TableName, TieringMode};
+use terrace_model::{ChunkId, ColumnId, Error, FileFormat, Result, TableId, TableName, TieringMode};
 
 use super::column::Column;
 use super::key::check_enforceable;
@@ -62,6 +62,17 @@ pub struct TableOptions {
     /// How the tiering loop treats the table. Stored after the rest of a table's record, too.
     #[serde(skip)]
     pub tiering: TieringMode,
+    /// The format of new chunk files; `None` until the table is created: that of the store. Stored after the rest of a table's
+    /// record, too.
+    #[serde(skip)]
+    pub format: Option<FileFormat>,
+}
+
+impl TableOptions {
+    /// The format of new chunk files.
+    pub fn file_format(&self) -> FileFormat {
+        self.format.unwrap_or_default()
+    }
 }
 
 impl Default for TableOptions {
@@ -73,6 +84,7 @@ impl Default for TableOptions {
             admission: ChunkAdmission::default(),
             enforce_primary_key: false,
             tiering: TieringMode::default(),
+            format: None,
         }
     }
 }

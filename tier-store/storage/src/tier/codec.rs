@@ -6,6 +6,7 @@
 //! without the file around it. In memory a column is one range of bytes cut the same way, its *image*: the stored bytes
 //! without the compression that buffers may have in the file ([`CompressionRule`]). In file and memory alike, integers and decimals may
 //! be narrower than declared ([`Encoding`]), and a column of few distinct texts is stored as keys of a [`Dictionary`].
+//! Files of another format hold columns as images in the packed form ([`terrace_model::FileFormat`], [`Form`]).
 //!
 //! ```text
 //!   file   | magic | schema | batch metadata | body: col 0 | col 1 | ... | footer |
@@ -19,8 +20,11 @@
 //! - [`decode`]: images to arrays, without copying
 //! - [`dictionary`]: dictionary encoding of texts
 //! - [`encode`]: writes chunk files and reads their headers
+//! - [`file_format`]: chunk files in the format of their table
 //! - [`narrow`]: narrow storage of numbers
-//! - [`packed`]: the packed form of numbers in memory
+//! - [`packed`]: the packed form of columns
+//! - [`packed_encoding`]: packed columns in files
+//! - [`packed_file`]: writes and reads files that hold packed columns
 //! - [`compressed`]: decompresses the buffers of a column
 //! - [`compressed_file`]: writes files with compressed buffers
 //! - [`compression_rule`]: chooses the buffers to compress
@@ -37,8 +41,11 @@ mod convert;
 mod decode;
 mod dictionary;
 mod encode;
+mod file_format;
 mod narrow;
 mod packed;
+mod packed_encoding;
+mod packed_file;
 mod part;
 mod stamp;
 mod stored_column;
@@ -64,21 +71,23 @@ pub use decode::decode_column;
 use decode::{decode_copy, decode_written};
 pub use dictionary::{Dictionary, DictionaryEncoding};
 pub use encode::{
-    ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, encode_chunk_as, read_header,
-    schema_len,
+    ChunkHeader, EncodedChunk, PREFIX_BYTES, check_schema_version, encode_chunk, encode_chunk_as, encode_chunk_in,
+    read_header, schema_len,
 };
-pub use encode::{check_types, reencode_chunk, write_file};
+pub use encode::{check_types, reencode_chunk};
+pub use file_format::{format_of_file, write_chunk_file};
 pub use narrow::{Encoding, may_be_narrow, narrow_column};
-pub use packed::{PackedColumn, has_filled_nulls, pack, packed_bytes, with_filled_nulls};
+pub use packed::{PackedColumn, PageTable, has_filled_nulls, is_worth_packing, pack, packed_bytes, with_filled_nulls};
+pub use packed_encoding::PackedEncoding;
 pub use part::{Part, PartOptions};
 pub use stamp::{Stamp, check_stamp};
 pub use stored_column::{StoredColumn, decode_stored, packed_bytes_of_file, stored_bytes};
 
-/// How an image in memory stores the values of a column.
+/// How an image stores the values of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// As in the file: Arrow arrays, in narrow types.
+    /// Arrow arrays, in narrow types.
     #[default]
     Plain,
     /// In as few bits as each page needs ([`PackedColumn`]).
@@ -99,8 +108,10 @@ pub const CHECKSUM_BLOCK_BYTES: usize = 16 * 1024;
 
 /// Version of chunk files that have neither compressed buffers nor dictionaries.
 pub const FORMAT_VERSION: u32 = 2;
-/// Version of chunk files with compressed buffers or dictionaries. Both are read.
+/// Version of chunk files with compressed buffers or dictionaries.
 pub const COMPRESSED_FORMAT_VERSION: u32 = 3;
+/// Version of chunk files that hold packed columns. All three are read.
+pub const PACKED_FORMAT_VERSION: u32 = 4;
 
 /// Key of the format version in the metadata of a chunk file's schema.
 pub const FORMAT_VERSION_KEY: &str = "terrace.format_version";
@@ -164,7 +175,7 @@ fn corrupt(what: impl Into<String>) -> Error {
 pub fn locate(error: Error, path: &std::path::Path, place: &str) -> Error {
     match error {
         Error::Corrupt { what, .. } => Error::Corrupt { path: path.to_path_buf(), what: format!("{place}: {what}") },
-        Error::Unsupported(what) => Error::Unsupported(format!("{place}: {what}")),
+        Error::Unsupported(what) => Error::Unsupported(format!("{}: {place}: {what}", path.display())),
         Error::UnsupportedFormat { found, supported, .. } => {
             Error::UnsupportedFormat { path: path.to_path_buf(), found, supported }
         }

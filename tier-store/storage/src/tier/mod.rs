@@ -1,7 +1,7 @@
 //! Tiers: places for segments, each with a kind, a byte budget and an owner type for its bytes.
 //!
-//! A segment's bytes are one contiguous image (the column's part of the record batch body in its home file), the same on
-//! every tier; [`codec`] turns an image into an Arrow array without copying. Byte-addressable tiers hand out
+//! A segment's bytes are one contiguous image (the column's part of its home file), in the same form or another one on
+//! every tier; [`codec`] turns an image into Arrow arrays, a plain one without copying. Byte-addressable tiers hand out
 //! [`SegmentBytes`]: an Arrow buffer whose owner holds the tier's [`Charge`](terrace_model::Charge), so bytes stay charged until the last
 //! reader is done (architecture, decision 1).
 //!

@@ -1,7 +1,8 @@
-//! The SSD tier: the home of every sealed chunk, one Arrow IPC file each, read with direct I/O.
+//! The SSD tier: the home of every sealed chunk, one file each, read with direct I/O.
 //!
 //! ```text
-//!   <dir>/t<table>/c<chunk>.arrow        the file
+//!   <dir>/t<table>/c<chunk>.arrow        the file, an Arrow IPC file
+//!   <dir>/t<table>/c<chunk>.packed       the file, where it holds packed columns
 //!   <dir>/t<table>/c<chunk>.arrow.tmp    being written; swept at start
 //! ```
 //!
@@ -29,7 +30,7 @@ use std::sync::{Arc, Weak};
 use arrow::datatypes::DataType;
 use parking_lot::{Mutex, RwLock};
 use terrace_model::clock::Clock;
-use terrace_model::{Account, Charge, ChunkId, Error, Result, TableId};
+use terrace_model::{Account, Charge, ChunkId, Error, FileFormat, Result, TableId};
 
 pub use cold::{ColdColumns, ColdRead};
 pub use files::StoredFile;
@@ -197,8 +198,8 @@ impl SsdTier {
     }
 
     /// The path of a chunk's file.
-    fn file_name(&self, table: TableId, chunk: ChunkId) -> PathBuf {
-        self.dir.join(format!("t{}", table.0)).join(format!("c{}.arrow", chunk.0))
+    fn file_name(&self, table: TableId, chunk: ChunkId, format: FileFormat) -> PathBuf {
+        self.dir.join(format!("t{}", table.0)).join(format!("c{}.{format}", chunk.0))
     }
 
     /// Makes a table's folder unless it exists with a durable name, and keeps it from being deleted.
@@ -399,7 +400,7 @@ impl Home for SsdTier {
     fn write_chunk(&self, table: TableId, chunk: ChunkId, intent: Intent, file: &AlignedBuffer) -> Result<PathBuf> {
         let bytes = file.as_slice().len() as u64;
         let charge = self.stored.try_charge(bytes)?;
-        let path = self.file_name(table, chunk);
+        let path = self.file_name(table, chunk, codec::format_of_file(file.as_slice()));
         let _folder = self.keep_folder(path.parent().unwrap_or(&self.dir))?;
         files::replace(self.files.as_ref(), &path, |temporary| self.write(temporary, intent, file))?;
         self.charges.lock().insert(path.clone(), charge);

@@ -114,10 +114,7 @@ impl Fixture {
 
     /// Like `new`, but columns that are read may come into memory at once.
     pub fn merging(rng: &mut Rng, count: usize, chunk_rows: u32, delta: usize, merge: MergeKind) -> Self {
-        Self::with(rng, count, chunk_rows, delta, |options| {
-            (options.tiering.merge.kind, options.tiering.merge.top_percent) = (merge, 100.0);
-            options.epoch_interval = (merge != MergeKind::Never).then_some(std::time::Duration::from_secs(3600));
-        })
+        Self::with(rng, count, chunk_rows, delta, |options| merge_at_once(options, merge))
     }
 
     fn with(
@@ -234,6 +231,13 @@ impl Fixture {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
     }
+}
+
+/// Lets columns that are read come into memory between epochs.
+fn merge_at_once(options: &mut StoreOptions, merge: MergeKind) {
+    options.tiering.merge.kind = merge;
+    options.tiering.merge.top_percent = 100.0;
+    options.epoch_interval = (merge != MergeKind::Never).then_some(std::time::Duration::from_secs(3600));
 }
 
 fn context(partitions: usize) -> SessionContext {

@@ -1,4 +1,4 @@
-//! Random tables, placements, deletions and queries give the same rows as `MemTable`; also when they run a third time,
+//! Random tables, formats of files, placements, deletions and queries give the same rows as `MemTable`; also when they run a third time,
 //! after the first two runs built membership filters, and while columns that are read come into memory.
 
 use std::sync::Arc;
@@ -7,8 +7,9 @@ use proptest::prelude::*;
 
 use terrace_test_support::depth::by_depth;
 use terrace_tier_store::placement::MergeKind;
+use terrace_tier_store::table::FileFormat;
 
-use super::{Fixture, Rng, lines, run};
+use super::{Fixture, Rng, lines, merge_at_once, run};
 
 fn predicate(rng: &mut Rng, rows: u64) -> String {
     let atom = |rng: &mut Rng| match rng.below(20) {
@@ -94,7 +95,11 @@ proptest! {
         let delta = rng.below(3) as usize * 700;
         let chunk_rows = [300, 1000, 8192, 9000, 20_000][rng.below(5) as usize];
         let merge = MergeKind::ALL[rng.below(3) as usize];
-        let mut fixture = Fixture::merging(&mut rng, rows, chunk_rows, delta, merge);
+        let file_format = FileFormat::ALL[rng.below(2) as usize];
+        let mut fixture = Fixture::with(&mut rng, rows, chunk_rows, delta, |options| {
+            merge_at_once(options, merge);
+            options.file_format = file_format;
+        });
         let mixed = rng.below(4);
         fixture.place_all(|_, _| if mixed == 3 { rng.below(3) as usize } else { mixed as usize });
         if merge != MergeKind::Never {

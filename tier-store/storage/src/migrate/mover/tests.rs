@@ -7,7 +7,7 @@ use arrow::array::{AsArray, Int64Array};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use terrace_model::clock::{Clock, ManualClock, SystemClock};
-use terrace_model::{Account, TierIndex, TierKind};
+use terrace_model::{Account, FileFormat, TierIndex, TierKind};
 
 use super::*;
 use crate::migrate::testing::{FIRST_ID, FakeHome, ROWS};
@@ -56,6 +56,33 @@ fn a_move_copies_swaps_and_releases_with_the_last_reader() {
     tiers[0].account().set_limit_bytes(10);
     assert_eq!(go(SSD, DRAM), Outcome::Full);
     assert_eq!(home.reads.load(Ordering::Relaxed), 1, "a full tier costs no read");
+}
+
+/// A segment that is packed at home comes to a tier in either form, in the packed one as it is, and goes from form to form.
+#[test]
+fn segments_that_are_packed_at_home_get_both_forms() {
+    let home = FakeHome::default();
+    let tiers = tiers(100_000, 100_000);
+    let chunk = home.add_in(1, 1, FileFormat::Packed);
+    let segment = &chunk.segments[0];
+    let stored_bytes = segment.home.len;
+    assert!(segment.home.is_packed() && stored_bytes < 2_000, "{stored_bytes}");
+    assert_eq!([Form::Plain, Form::Packed].map(|form| segment.bytes_in(form)), [8_000, stored_bytes]);
+    let go = |from, to, form| {
+        let moved = try_move(&tiers, &home, &Relocation { form, ..relocation(&chunk, 0, from, to) });
+        assert_eq!(moved.unwrap(), Outcome::Moved);
+        let copy = segment.resident.load_full()?;
+        let values = copy.column.widened().unwrap();
+        assert_eq!(values.as_primitive::<arrow::datatypes::Int64Type>().value(5), FIRST_ID + 1005);
+        Some((copy.column.form(), copy.bytes.buffer.len() as u64))
+    };
+    assert_eq!(go(SSD, DRAM, Form::Packed), Some((Form::Packed, stored_bytes)));
+    assert_eq!(go(DRAM, SSD, Form::Packed), None);
+    assert_eq!(go(SSD, DRAM, Form::Plain), Some((Form::Plain, 8_000)));
+    assert_eq!(go(DRAM, NVM, Form::Packed), Some((Form::Packed, stored_bytes)));
+    assert_eq!(go(NVM, DRAM, Form::Plain), Some((Form::Plain, 8_000)));
+    assert_eq!(go(DRAM, SSD, Form::Plain), None);
+    assert_eq!((home.reads.load(Ordering::Relaxed), used(&tiers)), (2, vec![0, 0]));
 }
 
 #[test]

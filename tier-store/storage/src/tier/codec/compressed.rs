@@ -53,8 +53,11 @@ impl Encoding {
         }
     }
 
-    /// For each buffer at `home`, whose encoding this is, true when it is compressed.
+    /// For each buffer at `home`, whose encoding this is, true when it is compressed. A packed column has no buffer.
     pub(super) fn compressed_buffers(&self, home: &SegmentHome) -> Vec<bool> {
+        if self.is_packed() {
+            return Vec::new();
+        }
         let raw = &home.layout.buffers;
         let Some(compressed) = self.compressed() else { return vec![false; raw.len()] };
         // A buffer that would not shrink is never compressed, so a shorter one is compressed.
@@ -68,13 +71,13 @@ pub fn decompressed_bytes(home: &SegmentHome) -> u64 {
     home.encoding.compressed().map_or(0, |_| image_bytes(home))
 }
 
-/// Bytes of a column's image in memory: the stored bytes without compression.
+/// Bytes of a column's image in memory in the plain form: the stored bytes without compression, or unpacked.
 pub fn image_bytes(home: &SegmentHome) -> u64 {
     home.layout.buffers.iter().map(|(offset, len)| offset.saturating_add(*len)).max().unwrap_or(0)
 }
 
-/// Decompresses the bytes stored at a home to an image with its layout: `stored` itself where no buffer is compressed, else
-/// memory of `pool`. Fails with [`terrace_model::Error::Corrupt`], without the path, when `stored` is not a compressed column.
+/// Decompresses the bytes stored at a home to an image, in the form of the home: `stored` itself where no buffer is compressed, else
+/// memory of `pool`, with the layout of the home. Fails with [`terrace_model::Error::Corrupt`], without the path, when `stored` is not a compressed column.
 pub fn decompressed(home: &SegmentHome, stored: Buffer, pool: &Arc<BufferPool>) -> Result<Buffer> {
     let Some(compressed) = home.encoding.compressed() else { return Ok(stored) };
     let end = image_bytes(home);

@@ -153,6 +153,7 @@ fn pad(out: &mut impl Write, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-fn put(out: &mut impl Write, bytes: &[u8]) -> Result<()> {
+/// Appends bytes to a file in memory.
+pub(super) fn put(out: &mut impl Write, bytes: &[u8]) -> Result<()> {
     out.write_all(bytes).map_err(|error| Error::io("write", "a file in memory", &error))
 }

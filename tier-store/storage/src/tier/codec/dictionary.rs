@@ -57,6 +57,12 @@ impl DictionaryEncoding {
 }
 
 impl Dictionary {
+    /// The dictionary of a column that was encoded with one; `None` for others.
+    pub(super) fn from_encoded(column: &ArrayRef) -> Option<Self> {
+        let values = column.as_any_dictionary_opt()?.values().as_string_opt::<i32>()?;
+        Some(values.iter().map(|value| value.unwrap_or_default().to_owned()).collect())
+    }
+
     /// The values, in the order of their keys.
     pub fn values(&self) -> &StringViewArray {
         &self.0

@@ -1,4 +1,5 @@
-//! Writes chunk files with arrow-ipc, and finds the columns' images through the footer.
+//! Writes chunk files with arrow-ipc, and finds the columns' images through the footer. Files that hold packed columns
+//! ([`super::packed_file`]) begin with such a file, and are made again here too.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,13 +8,14 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_ipc::{MetadataVersion, root_as_footer, root_as_message};
-use terrace_model::{Error, Result};
+use terrace_model::{Error, FileFormat, Result};
 
 use super::compressed::{Compressed, LENGTH_BYTES, RAW};
+use super::packed_file::{self, PackedColumns};
 use super::{
     COMPRESSED_FORMAT_VERSION, ColumnLayout, Compression, CompressionRule, Encoding, FORMAT_VERSION,
-    FORMAT_VERSION_KEY, checksums, compact, compressed_file, corrupt, declared_schema, dictionary, narrow,
-    packed_bytes, stamp, with_filled_nulls,
+    FORMAT_VERSION_KEY, PACKED_FORMAT_VERSION, checksums, compact, compressed_file, corrupt, declared_schema,
+    dictionary, narrow, packed_bytes, stamp, with_filled_nulls, write_chunk_file,
 };
 use crate::table::SegmentHome;
 
@@ -23,7 +25,7 @@ const MOST_ROWS: u32 = 65_536;
 /// An encoded chunk, ready to be written to its file.
 #[derive(Debug, Clone)]
 pub struct EncodedChunk<File = Vec<u8>> {
-    /// The whole Arrow IPC file.
+    /// The whole file.
     pub bytes: File,
     /// One per column.
     pub homes: Vec<SegmentHome>,
@@ -49,34 +51,42 @@ pub fn encode_chunk(batch: &RecordBatch) -> Result<EncodedChunk> {
 
 /// Like [`encode_chunk`], with the compression that `rule` chooses.
 pub fn encode_chunk_as(batch: &RecordBatch, rule: CompressionRule<'_>) -> Result<EncodedChunk> {
-    encode_file(batch, rule, true, |_| true)
+    encode_chunk_in(batch, FileFormat::Arrow, rule)
 }
 
-/// Like [`encode_chunk_as`], for a batch that was encoded before and got these `homes`. Columns get dictionaries only if
-/// some did then: an earlier version of Terrace encoded without dictionaries.
+/// Like [`encode_chunk_as`], in a format.
+pub fn encode_chunk_in(batch: &RecordBatch, format: FileFormat, rule: CompressionRule<'_>) -> Result<EncodedChunk> {
+    write_chunk_file(&stored_batch(batch, true, |_| true)?, format, rule, in_memory)
+}
+
+/// Like [`encode_chunk_as`], for a batch that was encoded before and got these `homes`: the same columns are packed. Columns get
+/// dictionaries only if some did then: an earlier version of Terrace encoded without dictionaries.
 pub fn reencode_chunk(batch: &RecordBatch, rule: CompressionRule<'_>, homes: &[&SegmentHome]) -> Result<EncodedChunk> {
     let dictionaries = homes.iter().any(|home| home.encoding.dictionary().is_some());
     // An earlier version did not fill nulls either, and knew of no packed form.
     let is_packable = |column: usize| homes.get(column).is_some_and(|home| home.packed_bytes.is_some());
-    let mut encoded = encode_file(batch, rule, dictionaries, is_packable)?;
+    let stored = stored_batch(batch, dictionaries, is_packable)?;
+    let mut encoded = match homes.iter().any(|home| home.is_packed()) {
+        true => packed_file::write(&stored, PackedColumns::Like(homes), rule, in_memory)?,
+        false => write_file(&stored, rule, in_memory)?,
+    };
     for (home, before) in encoded.homes.iter_mut().zip(homes) {
         home.packed_bytes = before.packed_bytes;
     }
     Ok(encoded)
 }
 
-fn encode_file(
-    batch: &RecordBatch,
-    rule: CompressionRule<'_>,
-    dictionaries: bool,
-    fills_nulls: impl Fn(usize) -> bool,
-) -> Result<EncodedChunk> {
+fn in_memory(bytes: usize) -> Result<Vec<u8>> {
+    Ok(Vec::with_capacity(bytes))
+}
+
+/// The batch with its columns in their stored types.
+fn stored_batch(batch: &RecordBatch, dictionaries: bool, fills_nulls: impl Fn(usize) -> bool) -> Result<RecordBatch> {
     check_types(batch.schema_ref())?;
     let stored = narrow::narrow_batch(&compact::page_views(batch)?, dictionaries)?;
     let columns = stored.columns().iter().cloned().enumerate();
     let columns = columns.map(|(at, column)| if fills_nulls(at) { with_filled_nulls(column) } else { column });
-    let stored = compact::rebuilt(&stored, stored.schema(), columns.collect())?;
-    write_file(&stored, rule, |bytes| Ok(Vec::with_capacity(bytes)))
+    compact::rebuilt(&stored, stored.schema(), columns.collect())
 }
 
 /// Fails with [`Error::Unsupported`], naming the column, for types that chunk files cannot hold.
@@ -89,16 +99,34 @@ pub fn check_types(schema: &Schema) -> Result<()> {
     Ok(())
 }
 
-/// Encodes a batch of columns in their stored types into a file that `open` makes for about the given number of bytes.
-pub fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
+/// Encodes a batch of columns in their stored types into an Arrow IPC file that `open` makes for about the given number of bytes.
+pub(super) fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
     batch: &RecordBatch,
     rule: CompressionRule<'_>,
     open: impl Fn(usize) -> Result<File>,
 ) -> Result<EncodedChunk<File>> {
+    let mut encoded = write_arrow(batch, arrow_version(batch.schema_ref()), rule, open)?;
+    for (home, column) in encoded.homes.iter_mut().zip(batch.columns()) {
+        home.packed_bytes = packed_bytes(column);
+    }
+    Ok(encoded)
+}
+
+/// The version of an Arrow IPC file of columns in these stored types, without compression.
+pub(super) fn arrow_version(stored: &Schema) -> u32 {
+    let has_dictionaries = stored.fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..)));
+    if has_dictionaries { COMPRESSED_FORMAT_VERSION } else { FORMAT_VERSION }
+}
+
+/// Encodes a batch of columns in their stored types into an Arrow IPC file of a version, or of the one for compressed buffers
+/// where that is higher. Its homes do not say how many bytes the packed form takes.
+pub(super) fn write_arrow<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
+    batch: &RecordBatch,
+    version: u32,
+    rule: CompressionRule<'_>,
+    open: impl Fn(usize) -> Result<File>,
+) -> Result<EncodedChunk<File>> {
     let mut metadata = batch.schema_ref().metadata().clone();
-    let has_dictionaries =
-        batch.schema_ref().fields().iter().any(|field| matches!(field.data_type(), DataType::Dictionary(..)));
-    let version = if has_dictionaries { COMPRESSED_FORMAT_VERSION } else { FORMAT_VERSION };
     metadata.insert(FORMAT_VERSION_KEY.into(), version.to_string());
     let schema: Arc<Schema> = Arc::new(batch.schema_ref().as_ref().clone().with_metadata(metadata));
     let batch = batch.clone().with_schema(Arc::clone(&schema))?;
@@ -114,30 +142,43 @@ pub fn write_file<File: Write + AsRef<[u8]> + AsMut<[u8]>>(
         _ => rule.compress_buffers(&Body::from_file(bytes.as_ref())?.buffers()?)?,
     };
     if let Some(compressed) = compressed {
-        bytes = compressed_file::write(bytes.as_ref(), &compressed, COMPRESSED_FORMAT_VERSION, open)?;
+        let version = version.max(COMPRESSED_FORMAT_VERSION);
+        bytes = compressed_file::write(bytes.as_ref(), &compressed, version, open)?;
     }
-    let (_, mut homes) = record_batch(bytes.as_ref(), &footer(bytes.as_ref())?, &schema)?;
+    let (_, homes) = record_batch(bytes.as_ref(), &footer(bytes.as_ref())?, &schema)?;
     stamp::stamp(bytes.as_mut(), &homes)?;
-    for (home, column) in homes.iter_mut().zip(batch.columns()) {
-        home.packed_bytes = packed_bytes(column);
-    }
     Ok(EncodedChunk { bytes, homes })
 }
 
 /// Reads the footer and the metadata of a chunk file. Fails with [`Error::Corrupt`] for any other file, and with
 /// [`Error::UnsupportedFormat`] for a chunk file of another version; both without the path, which the caller knows.
 pub fn read_header(file: &[u8]) -> Result<ChunkHeader> {
+    // Files of later versions may end in another way.
+    if let Some(version) = schema_at_start(file).and_then(version_of) {
+        check_version(Some(version))?;
+    }
+    if packed_file::is_packed(file) {
+        return packed_file::read_header(file);
+    }
+    match read_arrow_header(file)? {
+        (_, PACKED_FORMAT_VERSION) => Err(corrupt("it is truncated: its packed columns are missing")),
+        (header, _) => Ok(header),
+    }
+}
+
+/// Reads the footer and the metadata of an Arrow IPC file, and its version.
+pub(super) fn read_arrow_header(file: &[u8]) -> Result<(ChunkHeader, u32)> {
     let footer = footer(file)?;
     let ipc_schema = footer.schema().ok_or_else(|| corrupt("its footer has no schema"))?;
     // arrow-ipc panics at types and units it does not know; in a damaged file they are damage like any other.
     let schema = std::panic::catch_unwind(|| arrow_ipc::convert::fb_to_schema(ipc_schema));
     let schema = Arc::new(schema.map_err(|_| corrupt("its schema cannot be read"))?);
-    check_version(schema.metadata().get(FORMAT_VERSION_KEY).map(String::as_str))?;
+    let version = check_version(schema.metadata().get(FORMAT_VERSION_KEY).map(String::as_str))?;
     let (rows, homes) = record_batch(file, &footer, &schema)?;
     if rows > MOST_ROWS {
         return Err(corrupt(format!("its footer declares {rows} rows; no chunk has more than {MOST_ROWS}")));
     }
-    Ok(ChunkHeader { schema: declared_schema(&schema)?, rows, homes })
+    Ok((ChunkHeader { schema: declared_schema(&schema)?, rows, homes }, version))
 }
 
 /// Bytes before the schema at the start of a file: the padded magic, a marker, the schema's length.
@@ -154,7 +195,8 @@ pub fn schema_len(prefix: &[u8]) -> Result<usize> {
 pub fn check_schema_version(schema: &[u8]) -> Result<()> {
     let message = root_as_message(schema).ok();
     let schema = message.as_ref().and_then(|m| m.header_as_schema());
-    check_version(version_of(schema.ok_or_else(|| corrupt("the schema at its start cannot be read"))?))
+    check_version(version_of(schema.ok_or_else(|| corrupt("the schema at its start cannot be read"))?))?;
+    Ok(())
 }
 
 /// The version that a schema has in its metadata.
@@ -259,11 +301,12 @@ pub(super) fn footer(file: &[u8]) -> Result<arrow_ipc::Footer<'_>> {
     root_as_footer(rest.get(start..).unwrap_or_default()).map_err(|_| corrupt("its footer cannot be read"))
 }
 
-pub(super) fn check_version(version: Option<&str>) -> Result<()> {
+/// The version, if this version of Terrace reads it.
+pub(super) fn check_version(version: Option<&str>) -> Result<u32> {
     match version.map(str::parse::<u32>) {
-        Some(Ok(FORMAT_VERSION | COMPRESSED_FORMAT_VERSION)) => Ok(()),
+        Some(Ok(found @ FORMAT_VERSION..=PACKED_FORMAT_VERSION)) => Ok(found),
         Some(Ok(found)) => {
-            Err(Error::UnsupportedFormat { path: "segment".into(), found, supported: COMPRESSED_FORMAT_VERSION })
+            Err(Error::UnsupportedFormat { path: "segment".into(), found, supported: PACKED_FORMAT_VERSION })
         }
         _ => Err(corrupt(format!("it was not written by Terrace ({FORMAT_VERSION_KEY} is missing)"))),
     }

@@ -17,7 +17,7 @@ use terrace_model::Result;
 
 use super::convert::convert;
 use super::dictionary::{dictionary_encoded, stands_for};
-use super::{Compressed, Dictionary, DictionaryEncoding, corrupt};
+use super::{Compressed, Dictionary, DictionaryEncoding, PackedEncoding, corrupt};
 use crate::table::SegmentHome;
 
 /// Key of the declared type in the metadata of a field that is stored in a narrower one.
@@ -37,27 +37,33 @@ pub enum Encoding {
     /// Keys into a dictionary of texts.
     #[serde(rename = "Worded")]
     Dictionary(Box<DictionaryEncoding>),
+    /// An image in the packed form.
+    #[serde(rename = "InPackedForm")]
+    Packed(Box<PackedEncoding>),
 }
 
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self, self.width()) {
-            (Self::Dictionary(encoding), _) => write!(f, "dictionary ({} values)", encoding.dictionary.count())?,
-            (_, None) => f.write_str("plain")?,
-            (_, Some(width)) => write!(f, "narrow ({width} B)")?,
+        match (self.dictionary(), self.width()) {
+            (Some(dictionary), _) => write!(f, "dictionary ({} values)", dictionary.count())?,
+            (None, None) => f.write_str("plain")?,
+            (None, Some(width)) => write!(f, "narrow ({width} B)")?,
         }
-        self.compression().map_or(Ok(()), |compression| write!(f, ", {compression}"))
+        match self.is_packed() {
+            true => f.write_str(", packed"),
+            false => self.compression().map_or(Ok(()), |compression| write!(f, ", {compression}")),
+        }
     }
 }
 
 impl Encoding {
     /// The type in the file of a column declared as `declared`.
     pub fn stored_type(&self, declared: &DataType) -> DataType {
-        if let Self::Dictionary(encoding) = self {
-            return encoding.key_type();
+        match self {
+            Self::Dictionary(encoding) => encoding.key_type(),
+            Self::Packed(encoding) => encoding.stored_type(declared),
+            _ => self.width().and_then(|width| narrower_of_width(declared, width)).unwrap_or_else(|| declared.clone()),
         }
-        let Some(width) = self.width() else { return declared.clone() };
-        narrower(declared).find(|t| t.primitive_width() == Some(usize::from(width))).unwrap_or_else(|| declared.clone())
     }
 
     /// Bytes of a stored value; `None` where values have the declared type, or are keys.
@@ -66,6 +72,22 @@ impl Encoding {
             Self::Plain | Self::Dictionary(_) => None,
             Self::Narrow(width) => Some(*width),
             Self::Compressed(compressed) => Some(compressed.width).filter(|width| *width > 0),
+            Self::Packed(packed) => Some(packed.width).filter(|width| *width > 0 && packed.dictionary.is_none()),
+        }
+    }
+
+    /// True when the stored bytes are an image in the packed form.
+    #[inline]
+    pub fn is_packed(&self) -> bool {
+        self.packed().is_some()
+    }
+
+    /// How a column in the packed form is stored; `None` for others.
+    #[inline]
+    pub(super) fn packed(&self) -> Option<&PackedEncoding> {
+        match self {
+            Self::Packed(packed) => Some(packed),
+            _ => None,
         }
     }
 
@@ -73,6 +95,7 @@ impl Encoding {
     pub fn dictionary(&self) -> Option<&Dictionary> {
         match self {
             Self::Dictionary(encoding) => Some(&encoding.dictionary),
+            Self::Packed(packed) => packed.dictionary.as_ref(),
             _ => None,
         }
     }
@@ -186,6 +209,11 @@ pub(super) fn complete_home(
         home.wide_bytes = (validity + rows * declared.data_type().primitive_width().unwrap_or(0)) as u64;
     }
     Ok(())
+}
+
+/// The type of so many bytes that may stand for `declared` in a file.
+pub(super) fn narrower_of_width(declared: &DataType, width: u8) -> Option<DataType> {
+    narrower(declared).find(|narrower| narrower.primitive_width() == Some(usize::from(width)))
 }
 
 /// Types that may stand for `declared` in a file, narrowest first.

@@ -19,6 +19,7 @@
 //! Texts and bytes are compressed one by one, with a table of symbols for each column (`texts`).
 //!
 //! - `header`: headers of images
+//! - `image`: images, whole or in pieces
 //! - `lanes`: blocks of 1,024 numbers
 //! - `pack`: columns of numbers to images
 //! - `page`: descriptors of pages of numbers
@@ -27,6 +28,7 @@
 //! - `within`: tests packed numbers
 
 mod header;
+mod image;
 mod lanes;
 mod pack;
 mod page;
@@ -41,6 +43,7 @@ use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::datatypes::DataType;
 use terrace_model::Result;
 
+use image::Image;
 pub use pack::{has_filled_nulls, with_filled_nulls};
 pub use texts::PackedTexts;
 pub use unpack::PackedNumbers;
@@ -50,7 +53,9 @@ const MAGIC: [u8; 4] = *b"TPK1";
 /// Bytes of the header.
 const HEADER_BYTES: usize = 64;
 /// Alignment of the parts of an image.
-const ALIGNMENT: usize = 64;
+pub(super) const ALIGNMENT: usize = 64;
+/// Where the packed form saves less than this share, unpacking costs more than the bytes are worth.
+const LEAST_SAVED_SHARE: f64 = 0.1;
 
 /// The image of a column in the packed form; `None` where it has none: see `docs/design/packed.md` for the types.
 pub fn pack(values: &ArrayRef) -> Option<Vec<u8>> {
@@ -60,6 +65,20 @@ pub fn pack(values: &ArrayRef) -> Option<Vec<u8>> {
 /// Bytes of the image that [`pack`] makes; an estimate for texts, which take longer to compress than to measure.
 pub fn packed_bytes(values: &ArrayRef) -> Option<u64> {
     pack::packed_bytes(values).or_else(|| texts::estimated_bytes(values))
+}
+
+/// True when the packed form of a column is enough smaller than its plain one.
+pub fn is_worth_packing(packed_bytes: u64, plain_bytes: u64) -> bool {
+    packed_bytes as f64 <= plain_bytes as f64 * (1.0 - LEAST_SAVED_SHARE)
+}
+
+/// Where the pages of an image lie, so that some of them can be read of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct PageTable {
+    /// Bytes before the first page: header, validity, symbols, descriptors.
+    pub head_bytes: u64,
+    /// (offset in the image, bytes) of each page.
+    pub pages: Vec<(u64, u64)>,
 }
 
 /// A column in the packed form.
@@ -74,10 +93,45 @@ pub enum PackedColumn {
 impl PackedColumn {
     /// A column of `rows` values of type `data_type` over an image. Fails with [`terrace_model::Error::Corrupt`], without the
     /// path, when the image is not one of such a column: then its pages lie inside of it, whatever else it holds.
+    /// An image that a later version of Terrace made fails with [`terrace_model::Error::Unsupported`].
     pub fn open(image: Buffer, data_type: &DataType, rows: usize) -> Result<Self> {
-        match PackedTexts::is_image(&image) {
+        Self::over(Image::whole(image), data_type, rows)
+    }
+
+    /// Like [`PackedColumn::open`], but over pieces of an image of `len` bytes, each with its offset, ascending: its head, and
+    /// pages. Rows of other pages are zero, or empty texts; their nulls are right.
+    pub fn open_pieces(pieces: Vec<(usize, Buffer)>, len: usize, data_type: &DataType, rows: usize) -> Result<Self> {
+        Self::over(Image::pieces(pieces, len)?, data_type, rows)
+    }
+
+    fn over(image: Image, data_type: &DataType, rows: usize) -> Result<Self> {
+        match PackedTexts::is_image(image.head()) {
             true => PackedTexts::open(image, data_type, rows).map(Self::Texts),
             false => PackedNumbers::open(image, data_type, rows).map(Self::Numbers),
+        }
+    }
+
+    /// Where its pages lie.
+    pub fn page_table(&self) -> PageTable {
+        match self {
+            Self::Numbers(numbers) => numbers.page_table(),
+            Self::Texts(texts) => texts.page_table(),
+        }
+    }
+
+    /// Number of nulls.
+    pub fn null_count(&self) -> usize {
+        match self {
+            Self::Numbers(numbers) => numbers.null_count(),
+            Self::Texts(texts) => texts.null_count(),
+        }
+    }
+
+    /// Bytes of the texts of each page; `None` for numbers.
+    pub fn text_bytes(&self) -> Option<impl Iterator<Item = u64>> {
+        match self {
+            Self::Numbers(_) => None,
+            Self::Texts(texts) => Some(texts.text_bytes()),
         }
     }
 

@@ -1,13 +1,15 @@
 //! A part of a column: the stored bytes that hold some of its rows.
 //!
-//! Where the offset of a row follows from its number (values of one width; the pages of a view column), some rows can be read
-//! without the whole column, unless it is compressed. A part decodes to a *window*: the pages of rows from the first wanted
+//! Where the offset of a row follows from its number (values of one width; the pages of a view column, or of a packed one), some
+//! rows can be read without the whole column, unless it is compressed. A part decodes to a *window*: the pages of rows from the first wanted
 //! row to the last. Only the wanted rows are sure to have their values: others may be zero, or empty text. The nulls of all
 //! rows of a window are right.
 //!
 //! The texts of a page are stored in the order of its rows, so a part guesses the offsets of some of them from the page's
 //! length (interpolation, as in an interpolation search): exact for texts of one length, near for most others. Their views are
 //! read at the same time and show whether the guess was right; where it was wrong, all texts of the page are read.
+//!
+//! Of a packed column a part has the head and the pages with wanted rows, whose places the home knows; it is decoded in place.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -18,7 +20,7 @@ use arrow::buffer::{BooleanBuffer, Buffer};
 use arrow::datatypes::DataType;
 use terrace_model::Result;
 
-use super::{CHECKSUM_BLOCK_BYTES, ColumnLayout, PAGE_ROWS, StoredColumn, corrupt};
+use super::{CHECKSUM_BLOCK_BYTES, ColumnLayout, PAGE_ROWS, PageTable, StoredColumn, corrupt};
 use crate::io::{AlignedBuffer, BufferPool};
 use crate::table::SegmentHome;
 
@@ -50,6 +52,8 @@ pub struct Part {
     /// Bytes of a value, or of a view in a view column.
     width: usize,
     gap: usize,
+    /// True for a column in the packed form, which has neither windows nor views.
+    is_packed: bool,
 }
 
 /// The rows and texts that are read of a page of a view column.
@@ -89,6 +93,9 @@ impl Part {
     ) -> Option<Self> {
         if home.encoding.compression().is_some() {
             return None;
+        }
+        if let Some(packed) = home.encoding.packed() {
+            return Self::of_pages(home, &packed.pages, rows, wanted, options.gap);
         }
         let layout = &home.layout;
         let stored = home.encoding.stored_type(declared);
@@ -132,15 +139,47 @@ impl Part {
             needed.push(buffer_range(texts, page.bytes.clone())?);
         }
         let len = usize::try_from(home.len).ok()?;
-        let part = Self { ranges: covering_blocks(needed, len, options.gap), pages, window, width, gap: options.gap };
-        // A part needs separate requests; a whole column may share one with its neighbours in the file: the part has to
-        // save at least the bytes that such a request costs.
-        (part.bytes() + LEAST_SAVED_BYTES.max(options.gap) <= len).then_some(part)
+        let ranges = covering_blocks(needed, len, options.gap);
+        let part = Self { ranges, pages, window, width, gap: options.gap, is_packed: false };
+        part.saves_enough(len).then_some(part)
+    }
+
+    /// The part that holds the head and the pages of the `wanted` rows of a packed column.
+    fn of_pages(
+        home: &SegmentHome,
+        table: &PageTable,
+        rows: usize,
+        wanted: &[Range<usize>],
+        gap: usize,
+    ) -> Option<Self> {
+        if table.pages.len() != rows.div_ceil(PAGE_ROWS) {
+            return None;
+        }
+        let len = usize::try_from(home.len).ok()?;
+        let mut needed = vec![buffer_range((0, home.len), 0..usize::try_from(table.head_bytes).ok()?)?];
+        for rows in wanted.iter().filter(|rows| !rows.is_empty()) {
+            for page in table.pages.get(rows.start / PAGE_ROWS..rows.end.div_ceil(PAGE_ROWS))? {
+                let start = usize::try_from(page.0).ok()?;
+                needed.push(start..start.checked_add(usize::try_from(page.1).ok()?).filter(|end| *end <= len)?);
+            }
+        }
+        let ranges = covering_blocks(needed, len, gap);
+        let part = Self { ranges, pages: Vec::new(), window: 0..rows, width: 0, gap, is_packed: true };
+        part.saves_enough(len).then_some(part)
+    }
+
+    /// True when reading the part is cheaper than reading the column of `len` bytes. A part needs separate requests; a whole
+    /// column may share one with its neighbours in the file: the part has to save at least the bytes that such a request costs.
+    fn saves_enough(&self, len: usize) -> bool {
+        self.bytes() + LEAST_SAVED_BYTES.max(self.gap) <= len
     }
 
     /// False for a column of which no part can be read: it is compressed, or the offset of a row does not follow from its
     /// number.
     pub fn is_possible(home: &SegmentHome) -> bool {
+        if home.is_packed() {
+            return true;
+        }
         let ColumnLayout { nodes, buffers, variadic } = &home.layout;
         let by_number = buffers.len() == 2 || variadic.len() == 1;
         home.encoding.compression().is_none() && nodes.len() == 1 && by_number
@@ -164,6 +203,9 @@ impl Part {
     /// The part that holds the same rows and all texts of their pages, if `read`, which has a buffer for each range, lacks
     /// some texts because their offsets were guessed wrong.
     pub(crate) fn with_whole_pages(&self, home: &SegmentHome, read: &[&[u8]]) -> Option<Self> {
+        if self.is_packed {
+            return None;
+        }
         let [_, values, data @ ..] = home.layout.buffers.as_slice() else { return None };
         let view = |row: usize| {
             // Ranges are whole blocks, so none ends within a view.
@@ -192,7 +234,7 @@ impl Part {
 
     /// Bytes of memory that [`Part::decode`] takes beside the buffers that were read.
     pub fn image_bytes(&self, home: &SegmentHome) -> usize {
-        if self.in_place(home).is_some() { 0 } else { self.layout(home).1 }
+        if self.is_packed || self.in_place(home).is_some() { 0 } else { self.layout(home).1 }
     }
 
     /// The layout of the window inside the buffer that was read, when the part is one range that covers the window.
@@ -316,6 +358,10 @@ impl Part {
         read: Vec<AlignedBuffer>,
         pool: &Arc<BufferPool>,
     ) -> Result<StoredColumn> {
+        if self.is_packed {
+            let pieces = self.ranges.iter().zip(read).map(|(range, bytes)| (range.start, bytes.into_arrow(None)));
+            return StoredColumn::open_packed_pieces(home, declared, rows, pieces.collect());
+        }
         let (layout, image) = match self.in_place(home) {
             Some(layout) => (layout, read.into_iter().next()),
             None => {

@@ -3,14 +3,15 @@
 //! The checksums of [`crate::table::SegmentHome`] cover the columns and are stored in the catalog. The stamp covers every
 //! byte, the file's metadata and padding included, and is stored in the file, so a catalog can be rebuilt from files that
 //! are verified without it. It is the entry `terrace.crc32c` of the footer's metadata: crc32c of the file, as eight
-//! hexadecimal digits, computed with these digits taken as zeros.
+//! hexadecimal digits, computed with these digits taken as zeros. A file that holds packed columns has it at its end
+//! ([`super::packed_file`]).
 
 use std::sync::LazyLock;
 
 use terrace_model::Result;
 
 use super::encode::footer;
-use super::{CHECKSUM_BLOCK_BYTES, corrupt};
+use super::{CHECKSUM_BLOCK_BYTES, corrupt, packed_file};
 use crate::table::SegmentHome;
 
 /// Key of the stamp in the footer's metadata.
@@ -40,6 +41,9 @@ pub(super) fn stamp(file: &mut [u8], homes: &[SegmentHome]) -> Result<()> {
 
 /// Compares a file with its stamp; fails with [`terrace_model::Error::Corrupt`], without the path, when they differ.
 pub fn check_stamp(file: &[u8]) -> Result<Stamp> {
+    if packed_file::is_packed(file) {
+        return packed_file::check_stamp(file);
+    }
     let Some(at) = stamp_offset(file)? else { return Ok(Stamp::Missing) };
     let expected = format!("{:08x}", checksum(file, at));
     match file.get(at..at + BLANK.len()) {

@@ -34,7 +34,7 @@ pub struct StoredColumn {
 enum Stored {
     /// The rows from `first` on, in a window of the column.
     Window { array: ArrayRef, first: usize },
-    /// All rows, packed.
+    /// All rows, packed, or the rows of some pages.
     Packed(PackedColumn),
 }
 
@@ -68,18 +68,29 @@ impl StoredColumn {
         Self { stored, rows, ..self }
     }
 
-    /// Decodes the column whose stored bytes are `stored`. Nothing is trusted: all that Arrow promises is checked.
+    /// Decodes the column whose stored bytes are `stored`. Nothing is trusted: all that Arrow promises is checked, of a packed
+    /// column when it is unpacked.
     pub fn decode(home: &SegmentHome, declared: &DataType, rows: usize, stored: &Buffer) -> Result<Self> {
+        if home.is_packed() {
+            let column = Self::open_packed(home, declared, rows, stored)?;
+            if let Meaning::Keys(dictionary) = &column.meaning {
+                dictionary.check_keys(&column.stored_slice(0, rows)?)?;
+            }
+            return Ok(column);
+        }
         Self::decode_plain(home, declared, rows, &decompressed(home, stored.clone(), &Arc::default())?)
     }
 
-    /// Decodes the column whose bytes were decompressed by [`decompressed`].
+    /// Decodes the column whose bytes were decompressed by [`decompressed`]: in the form of its home.
     ///
     /// # Safety
     ///
     /// The bytes are those of a valid column that was written at `home`: they were just written, or their checksums were
     /// compared with the home's, which were taken when the column was written or checked ([`StoredColumn::decode`]).
     pub unsafe fn decode_image(home: &SegmentHome, declared: &DataType, rows: usize, bytes: &Buffer) -> Result<Self> {
+        if home.is_packed() {
+            return Self::open_packed(home, declared, rows, bytes);
+        }
         // SAFETY: the caller promises valid bytes.
         unsafe { Self::decode_with_layout(&home.encoding, &home.layout, declared, rows, bytes) }
     }
@@ -101,11 +112,11 @@ impl StoredColumn {
         Self::from_checked_array(array, encoding, declared)
     }
 
-    /// Like [`StoredColumn::decode_image`], but offsets and views are not checked a second time.
+    /// Like [`StoredColumn::decode_image`], but for an image in the plain form, and offsets and views are not checked a second time.
     ///
     /// # Safety
     ///
-    /// `copy` has the bytes of an image that [`StoredColumn::decode_image`] decoded.
+    /// `copy` has the bytes of a plain image that was decoded, with the layout of `home`.
     pub(crate) unsafe fn decode_copied(
         home: &SegmentHome,
         declared: &DataType,
@@ -140,11 +151,28 @@ impl StoredColumn {
     /// image is not one of the column at `home`.
     pub fn open_packed(home: &SegmentHome, declared: &DataType, rows: usize, image: &Buffer) -> Result<Self> {
         let packed = PackedColumn::open(image.clone(), &home.encoding.stored_type(declared), rows)?;
+        Self::over_packed(home, declared, packed)
+    }
+
+    /// Like [`StoredColumn::open_packed`], but over pieces of the bytes of a packed home, each with its offset in them: rows of
+    /// pages that are not among these are zero, or empty texts.
+    pub(super) fn open_packed_pieces(
+        home: &SegmentHome,
+        declared: &DataType,
+        rows: usize,
+        pieces: Vec<(usize, Buffer)>,
+    ) -> Result<Self> {
+        let len = usize::try_from(home.len).map_err(|_| corrupt("it is larger than memory"))?;
+        let packed = PackedColumn::open_pieces(pieces, len, &home.encoding.stored_type(declared), rows)?;
+        Self::over_packed(home, declared, packed)
+    }
+
+    fn over_packed(home: &SegmentHome, declared: &DataType, packed: PackedColumn) -> Result<Self> {
         if let Some(dictionary) = home.encoding.dictionary() {
             packed.bounds().into_iter().flatten().flatten().try_for_each(|(_, most)| dictionary.check_key(most))?;
         }
         let meaning = Meaning::of_type(packed.data_type(), &home.encoding, declared);
-        Ok(Self { rows, stored: Stored::Packed(packed), meaning })
+        Ok(Self { rows: packed.rows(), stored: Stored::Packed(packed), meaning })
     }
 
     /// The form of its image.
@@ -311,6 +339,7 @@ pub fn stored_bytes<'a>(home: &SegmentHome, file: &'a [u8]) -> Option<&'a [u8]> 
 /// others than those of a packed column, of which the file could not be made again. Nothing is trusted.
 pub fn packed_bytes_of_file(home: &SegmentHome, declared: &DataType, rows: usize, file: &[u8]) -> Result<Option<u64>> {
     match decode_of_file(home, declared, rows, file)?.stored {
+        Stored::Packed(_) => Ok(Some(home.len)),
         Stored::Window { array, .. } if has_filled_nulls(&array) => Ok(packed_bytes(&array)),
         _ => Ok(None),
     }

@@ -400,7 +400,7 @@ fn foreign_and_future_files_are_refused() {
     let future = read_header(&write(&[(FORMAT_VERSION_KEY, "99")]));
     assert!(matches!(
         future,
-        Err(terrace_model::Error::UnsupportedFormat { found: 99, supported: COMPRESSED_FORMAT_VERSION, .. })
+        Err(terrace_model::Error::UnsupportedFormat { found: 99, supported: PACKED_FORMAT_VERSION, .. })
     ));
 }
 

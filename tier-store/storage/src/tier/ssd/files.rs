@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use terrace_model::{ChunkId, Result, TableId};
+use terrace_model::{ChunkId, FileFormat, Result, TableId};
 
 use crate::io::FileSystem;
 
@@ -84,11 +84,12 @@ fn stored_file(files: &dyn FileSystem, path: PathBuf) -> Result<Option<StoredFil
     Ok(Some(StoredFile { path, bytes, chunk, unfinished }))
 }
 
-/// Table and chunk from `.../t<table>/c<chunk>.arrow`.
+/// Table and chunk from `.../t<table>/c<chunk>.<format>`.
 fn chunk_from_path(path: &Path) -> Option<(TableId, ChunkId)> {
     let table = path.parent()?.file_name()?.to_str()?.strip_prefix('t')?.parse().ok()?;
-    let chunk = path.file_name()?.to_str()?.strip_prefix('c')?.strip_suffix(".arrow")?.parse().ok()?;
-    Some((TableId(table), ChunkId(chunk)))
+    let (chunk, format) = path.file_name()?.to_str()?.strip_prefix('c')?.split_once('.')?;
+    FileFormat::ALL.iter().find(|known| known.name() == format)?;
+    Some((TableId(table), ChunkId(chunk.parse().ok()?)))
 }
 
 #[cfg(test)]

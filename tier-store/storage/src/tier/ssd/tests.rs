@@ -412,6 +412,89 @@ fn compressed_columns_are_read_too() {
     }
 }
 
+/// Numbers and texts that are packed, in several pages.
+fn packable() -> (RecordBatch, codec::EncodedChunk) {
+    let rows = 5 * codec::PAGE_ROWS as i64;
+    let numbers = (0..rows).map(|row| (row % 11 > 0).then_some(row * 7919 % 10_000_019 + (1 << 40)));
+    let texts = (0..rows).map(|row| format!("regular deposits {row} sleep"));
+    let batch = RecordBatch::try_from_iter([
+        ("number", Arc::new(Int64Array::from_iter(numbers)) as ArrayRef),
+        ("text", Arc::new(StringViewArray::from_iter_values(texts)) as _),
+    ])
+    .unwrap();
+    let encoded = codec::encode_chunk_in(&batch, FileFormat::Packed, codec::CompressionRule::Raw).unwrap();
+    assert!(encoded.homes.iter().all(SegmentHome::is_packed));
+    (batch, encoded)
+}
+
+/// A column that is packed in its file is read whole, or by the pages of the wanted rows, and unpacked by its reader.
+#[test]
+fn packed_columns_are_read_by_their_pages() {
+    let rough = Faults { short_rate: 0.5, interrupt_rate: 0.3, reorder: true, ..Faults::default() };
+    for io in [blocking(), Arc::new(SimulatedEngine::start(7, rough)), crate::io::best_engine()] {
+        let Setup { tier, dir: _dir, .. } = setup(io, 64 << 20);
+        let (batch, encoded) = packable();
+        let path = tier.write_chunk(TableId(7), ChunkId(6), Class::Write.into(), &file(&encoded)).unwrap();
+        let chunk = chunk_at(ChunkId(6), &batch, path, encoded);
+        assert!(chunk.path.ends_with("t7/c6.packed"));
+        assert_eq!(tier.list().unwrap().iter().filter(|file| file.chunk == Some((TableId(7), ChunkId(6)))).count(), 1);
+        let cold = tier.read_columns(&chunk, &[0, 1], Admission::Prefetch).unwrap().unwrap().wait().unwrap();
+        assert!(cold.columns.iter().all(|column| column.form() == codec::Form::Packed));
+        assert_eq!(widened(&cold), batch.columns());
+        drop(cold);
+        let first = 2 * codec::PAGE_ROWS + 5;
+        let wanted = [first..first + 4, first + 900..first + 901];
+        let planned: u64 = (0..2).map(|column| tier.bytes_to_read(&chunk, column, Some(&wanted))).sum();
+        let all: u64 = chunk.segments.iter().map(|segment| segment.home.len).sum();
+        assert!(planned * 2 < all, "{planned} of {all}");
+        let read = tier.read_rows(&chunk, &[0, 1], Some(&wanted), Admission::Prefetch.into()).unwrap().unwrap();
+        assert_eq!(tier.io_account.used_bytes(), read.charged_bytes());
+        let cold = read.wait().unwrap();
+        assert!(cold.bytes_read < planned + 16 * BLOCK_BYTES as u64);
+        for (column, all) in cold.columns.iter().zip(batch.columns()) {
+            for rows in &wanted {
+                assert_eq!(&column.slice(rows.start, rows.len()).unwrap(), &all.slice(rows.start, rows.len()));
+            }
+        }
+        drop(cold);
+        assert_eq!(tier.io_account.used_bytes(), 0);
+        let loaded = tier.read(&chunk, &[1]).unwrap().remove(0);
+        assert_eq!(loaded.bytes.unwrap().len() as u64, chunk.segments[1].home.len, "for moves it stays packed");
+    }
+}
+
+/// Bytes whose checksums are right, but which are no packed column: the error names file, chunk and column, and the others serve.
+#[test]
+fn a_wrong_symbol_is_damage_of_its_column() {
+    let Setup { tier, dir: _dir, .. } = setup(blocking(), 64 << 20);
+    let (batch, encoded) = packable();
+    let broken = |at: usize, value: u8, id: u64| {
+        let mut encoded = encoded.clone();
+        let start = encoded.homes[1].offset as usize;
+        encoded.bytes[start + at] = value;
+        let stored = codec::stored_bytes(&encoded.homes[1], &encoded.bytes).unwrap();
+        encoded.homes[1].checksums = codec::checksums(stored);
+        let path = tier.write_chunk(TableId(7), ChunkId(id), Class::Write.into(), &file(&encoded)).unwrap();
+        chunk_at(ChunkId(id), &batch, path, encoded)
+    };
+    let read = |chunk: &Arc<Chunk>, column| {
+        tier.read_columns(chunk, &[column], Admission::Guaranteed).and_then(|read| read.unwrap().wait())
+    };
+    // The length of the first symbol, and the version of the form.
+    let symbols = broken(64, 9, 6);
+    let error = read(&symbols, 1).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("c6.packed") && error.contains("chunk 6, column 'text': a symbol"), "{error}");
+    assert!(symbols.damage(1).is_some());
+    let later = broken(3, b'2', 8);
+    let error = read(&later, 1).unwrap_err();
+    assert!(matches!(error, Error::Unsupported(_)) && later.damage(1).is_none(), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("c8.packed") && error.contains("chunk 8, column 'text': version 2"), "{error}");
+    assert!(read(&symbols, 0).is_ok() && read(&later, 0).is_ok(), "other columns serve");
+}
+
 #[test]
 fn a_file_of_another_version_is_refused() {
     let Setup { tier, batch, chunk, dir: _dir } = setup(blocking(), 64 << 20);
@@ -430,7 +513,7 @@ fn a_file_of_another_version_is_refused() {
     other[version] = b'7';
     std::fs::write(&chunk.path, &other).unwrap();
     let error = read(&chunk).unwrap_err();
-    assert!(matches!(&error, Error::UnsupportedFormat { found: 7, supported: 3, .. }), "{error}");
+    assert!(matches!(&error, Error::UnsupportedFormat { found: 7, supported: 4, .. }), "{error}");
     assert!(error.to_string().contains("c3.arrow"), "{error}");
     other[..6].copy_from_slice(b"PARROT");
     std::fs::write(&chunk.path, &other).unwrap();

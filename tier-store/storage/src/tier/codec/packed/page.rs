@@ -5,6 +5,7 @@ use std::ops::Range;
 use terrace_model::Result;
 
 use super::super::corrupt;
+use super::image::Image;
 use super::lanes::{Lanes, lanes_bytes};
 
 /// Bytes of a descriptor.
@@ -52,7 +53,7 @@ impl Page {
     }
 
     /// The numbers of the rows or runs, and the lengths of the runs.
-    pub(super) fn lanes<'a>(&self, image: &'a [u8], rows: usize) -> Result<(Lanes<'a>, Lanes<'a>)> {
+    pub(super) fn lanes<'a>(&self, image: &'a Image, rows: usize) -> Result<(Lanes<'a>, Lanes<'a>)> {
         let count = if self.runs > 0 { usize::from(self.runs) } else { rows };
         let numbers = lanes_bytes(count, self.bits);
         let range = self.range(rows).ok_or_else(outside)?;

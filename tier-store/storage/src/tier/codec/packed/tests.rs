@@ -236,14 +236,55 @@ fn damage_is_an_error_or_other_values_but_nothing_worse() {
             };
             match open(&damaged).and_then(tested) {
                 Ok(values) => assert_eq!(values.len(), rows),
+                // A later version of the form is not supported.
                 Err(error) => {
-                    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+                    assert!(matches!(error, Error::Corrupt { .. } | Error::Unsupported(_)), "{error}");
                     refused += 1;
                 }
             }
         }
     }
     assert!(refused > 1000);
+}
+
+/// The head and some pages of an image, read as of a file: the rows of these pages are right, the others are zero or empty, and
+/// their nulls are right.
+#[test]
+fn pieces_of_an_image_have_the_rows_of_their_pages() {
+    for seed in 0..terrace_test_support::depth::by_depth(30, 600) {
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let rows = rng.random_range(1..4 * PAGE_ROWS);
+        let nulls = rng.random_bool(0.5).then(|| NullBuffer::from_iter((0..rows).map(|_| rng.random_bool(0.8))));
+        let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+        let array: ArrayRef = match seed % 3 {
+            0 => Arc::new(StringViewArray::from_iter_values(texts(rng, rows))),
+            _ => array_of(&DataType::Int64, &numbers(rng, rows), nulls),
+        };
+        let image = pack(&array).unwrap();
+        let table = packed(&array).page_table();
+        assert_eq!(table.pages.len(), rows.div_ceil(PAGE_ROWS));
+        let there: Vec<bool> = table.pages.iter().map(|_| rng.random_bool(0.5)).collect();
+        let head = (0, aligned(&image[..table.head_bytes as usize]));
+        let pages = table.pages.iter().zip(&there).filter(|((_, len), is_there)| **is_there && *len > 0);
+        let pages = pages.map(|((at, len), _)| (*at as usize, aligned(&image[*at as usize..][..*len as usize])));
+        let pieces: Vec<(usize, Buffer)> = std::iter::once(head).chain(pages).collect();
+        let open = |pieces| PackedColumn::open_pieces(pieces, image.len(), array.data_type(), rows);
+        let column = open(pieces.clone()).unwrap();
+        let all = column.unpack(0..rows).unwrap();
+        all.to_data().validate_full().unwrap();
+        assert_eq!((all.len(), all.null_count()), (rows, array.null_count()));
+        for (page, is_there) in there.iter().enumerate() {
+            let first = page * PAGE_ROWS;
+            let len = PAGE_ROWS.min(rows - first);
+            if *is_there {
+                assert_eq!(&column.unpack(first..first + len).unwrap(), &array.slice(first, len));
+            }
+        }
+        // Without the head, from another place, or of another image, they are none.
+        assert!(open(pieces[1..].to_vec()).is_err());
+        assert!(open(vec![(64, pieces[0].1.clone())]).is_err());
+        assert!(PackedColumn::open_pieces(pieces, image.len() + 1, array.data_type(), rows).is_err());
+    }
 }
 
 /// Texts of a shape that a column may have; some have bytes that no symbol stands for.
@@ -335,8 +376,9 @@ fn damaged_texts_are_an_error_or_other_texts_but_nothing_worse() {
             match open(&damaged).and_then(|column| column.unpack(0..array.len())) {
                 // All that Arrow promises of texts holds.
                 Ok(values) => values.to_data().validate_full().unwrap(),
+                // A later version of the form is not supported.
                 Err(error) => {
-                    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+                    assert!(matches!(error, Error::Corrupt { .. } | Error::Unsupported(_)), "{error}");
                     refused += 1;
                 }
             }

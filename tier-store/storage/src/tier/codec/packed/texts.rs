@@ -25,8 +25,9 @@ use terrace_model::Result;
 
 use super::super::{PAGE_ROWS, corrupt};
 use super::header::Header;
+use super::image::Image;
 use super::lanes::{BLOCK_ROWS, Lane, Lanes, bits_of, lanes_bytes, pack_lanes, with_lane};
-use super::{ALIGNMENT, HEADER_BYTES};
+use super::{ALIGNMENT, HEADER_BYTES, PageTable};
 
 /// First bytes of an image.
 const MAGIC: [u8; 4] = *b"TPX1";
@@ -219,12 +220,23 @@ impl Page {
         let starts = rows.div_ceil(BLOCK_ROWS) * size_of::<u32>();
         [lanes_bytes(rows, self.code_bits), lanes_bytes(rows, self.text_bits), starts, self.code_bytes as usize]
     }
+
+    /// Bytes of a page of `rows` rows.
+    fn bytes(&self, rows: usize) -> usize {
+        self.parts(rows).into_iter().sum()
+    }
+
+    /// Its place in the image.
+    fn range(&self, rows: usize) -> Option<Range<usize>> {
+        let start = usize::try_from(self.offset).ok()?;
+        Some(start..start.checked_add(self.bytes(rows))?)
+    }
 }
 
 /// A column of texts or bytes in the packed form.
 #[derive(Debug, Clone)]
 pub struct PackedTexts {
-    image: Buffer,
+    image: Image,
     data_type: DataType,
     rows: usize,
     nulls: Option<NullBuffer>,
@@ -233,30 +245,33 @@ pub struct PackedTexts {
 }
 
 impl PackedTexts {
-    /// True when an image begins as one of texts does.
+    /// True when an image begins as one of texts does, in whichever version.
     pub(super) fn is_image(image: &[u8]) -> bool {
-        image.starts_with(&MAGIC)
+        MAGIC.split_last().is_some_and(|(_, kind)| image.starts_with(kind))
     }
 
     /// A column of `rows` values of type `data_type` over an image. Fails with [`terrace_model::Error::Corrupt`], without the
     /// path, when the image is not one of such a column: then its pages lie inside of it, whatever else it holds.
-    pub(super) fn open(image: Buffer, data_type: &DataType, rows: usize) -> Result<Self> {
+    pub(super) fn open(image: Image, data_type: &DataType, rows: usize) -> Result<Self> {
         let Header { nulls, end: table, .. } = Header::read(&image, MAGIC, rows)?;
         if !matches!(data_type, DataType::Utf8View | DataType::BinaryView) {
             return Err(corrupt(format!("it has texts, not values of type {data_type}")));
         }
         let descriptors = (table + TABLE_BYTES).next_multiple_of(ALIGNMENT);
-        if image.len() < descriptors + rows.div_ceil(PAGE_ROWS) * DESCRIPTOR_BYTES {
+        if image.head().len() < descriptors + rows.div_ceil(PAGE_ROWS) * DESCRIPTOR_BYTES {
             return Err(corrupt("it ends before its pages"));
         }
         let column = Self { image, data_type: data_type.clone(), rows, nulls, table, descriptors };
+        if !are_lengths(column.image.get(table..table + SYMBOLS).unwrap_or_default()) {
+            return Err(corrupt("a symbol of its texts is too long"));
+        }
         for number in 0..rows.div_ceil(PAGE_ROWS) {
             let page = column.page(number);
-            let end = column.page_rows(number).len();
-            let end = page.parts(end).into_iter().try_fold(page.offset as usize, usize::checked_add);
-            let inside = end.is_some_and(|end| end <= column.image.len());
-            let lengths = column.image.get(table..table + SYMBOLS).unwrap_or_default();
-            let fits = are_lengths(lengths)
+            let range = page.range(column.page_rows(number).len());
+            let inside = range.is_some_and(|range| range.end <= column.image.len());
+            // No code stands for more bytes than the longest symbol has.
+            let most_bytes = u64::from(page.code_bytes) * SYMBOL_BYTES as u64;
+            let fits = u64::from(page.text_bytes) <= most_bytes
                 && page.offset.is_multiple_of(ALIGNMENT as u64)
                 && page.code_bits.max(page.text_bits) <= 32;
             if !inside || !fits {
@@ -278,9 +293,31 @@ impl PackedTexts {
     }
 
     fn page(&self, number: usize) -> Page {
-        let bytes =
-            self.image.get(self.descriptors + number * DESCRIPTOR_BYTES..).and_then(|bytes| bytes.first_chunk());
+        let start = self.descriptors + number * DESCRIPTOR_BYTES;
+        let bytes = self.image.get(start..start + DESCRIPTOR_BYTES).and_then(|bytes| bytes.first_chunk());
         bytes.map(Page::read).unwrap_or_default()
+    }
+
+    fn pages(&self) -> impl Iterator<Item = (usize, Page)> {
+        (0..self.rows.div_ceil(PAGE_ROWS)).map(|number| (self.page_rows(number).len(), self.page(number)))
+    }
+
+    /// Where its pages lie.
+    pub(super) fn page_table(&self) -> PageTable {
+        PageTable {
+            head_bytes: (self.descriptors + self.rows.div_ceil(PAGE_ROWS) * DESCRIPTOR_BYTES) as u64,
+            pages: self.pages().map(|(rows, page)| (page.offset, page.bytes(rows) as u64)).collect(),
+        }
+    }
+
+    /// Bytes of the texts of each page.
+    pub(super) fn text_bytes(&self) -> impl Iterator<Item = u64> {
+        self.pages().map(|(_, page)| page.text_bytes.into())
+    }
+
+    /// Number of nulls.
+    pub(super) fn null_count(&self) -> usize {
+        self.nulls.as_ref().map_or(0, NullBuffer::null_count)
     }
 
     fn page_rows(&self, number: usize) -> Range<usize> {
@@ -292,7 +329,7 @@ impl PackedTexts {
         if rows.end > self.rows || selected.is_some_and(|selected| selected.len() != rows.len()) {
             return Err(corrupt(format!("rows {rows:?} of a column of {} rows", self.rows)));
         }
-        let decoder = Decoder::new(self.image.get(self.table..).unwrap_or_default())?;
+        let decoder = Decoder::new(self.image.get(self.table..self.table + TABLE_BYTES).unwrap_or_default())?;
         let mut views = Vec::with_capacity(rows.len());
         let mut buffers = Vec::new();
         let mut row = rows.start;
@@ -300,6 +337,11 @@ impl PackedTexts {
             let number = row / PAGE_ROWS;
             let of_page = self.page_rows(number);
             let end = of_page.end.min(rows.end);
+            if self.image.lacks(self.page(number).range(of_page.len())) {
+                views.resize(views.len() + end - row, 0);
+                row = end;
+                continue;
+            }
             let selected = selected.map(|selected| selected.slice(row - rows.start, end - row));
             let page = self.page_part(number, row - of_page.start..end - of_page.start)?;
             let texts = page.decode(&decoder, selected.as_ref())?;
@@ -327,8 +369,8 @@ impl PackedTexts {
         let page = self.page(number);
         let rows = self.page_rows(number).len();
         let [code_lengths, text_lengths, starts, codes] = page.parts(rows);
-        let rest = self.image.get(page.offset as usize..).ok_or_else(outside)?;
-        let (code_lengths, rest) = rest.split_at_checked(code_lengths).ok_or_else(outside)?;
+        let page_bytes = page.range(rows).and_then(|range| self.image.get(range)).ok_or_else(outside)?;
+        let (code_lengths, rest) = page_bytes.split_at_checked(code_lengths).ok_or_else(outside)?;
         let (text_lengths, rest) = rest.split_at_checked(text_lengths).ok_or_else(outside)?;
         let (starts, rest) = rest.split_at_checked(starts).ok_or_else(outside)?;
         let codes = rest.get(..codes).ok_or_else(outside)?;
@@ -430,6 +472,10 @@ impl Decoder {
     /// Appends the `bytes` bytes that codes stand for.
     fn append(&self, codes: &[u8], bytes: usize, to: &mut Vec<u8>) -> Result<()> {
         let wrong = || corrupt("codes stand for another number of bytes than the lengths of their texts");
+        // Checked before memory is allocated for them.
+        if bytes > codes.len().saturating_mul(SYMBOL_BYTES) {
+            return Err(wrong());
+        }
         to.reserve(bytes + DECODER_SLACK);
         let place = AssertUnwindSafe(to.spare_capacity_mut());
         let decompressor = Decompressor::new(&self.symbols, &self.lengths);

@@ -10,9 +10,10 @@ use terrace_model::Result;
 use super::super::convert::{Halves, buffer_of_halves};
 use super::super::{PAGE_ROWS, corrupt};
 use super::header::Header;
+use super::image::Image;
 use super::lanes::{BLOCK_ROWS, Lane, Lanes, with_lane};
 use super::page::{DESCRIPTOR_BYTES, Page};
-use super::{ALIGNMENT, MAGIC};
+use super::{ALIGNMENT, MAGIC, PageTable};
 
 /// Most bits of the length of a run.
 const MOST_LENGTH_BITS: u8 = 14;
@@ -22,7 +23,7 @@ const RUN_STEP: usize = 8;
 /// A column of numbers in the packed form.
 #[derive(Debug, Clone)]
 pub struct PackedNumbers {
-    image: Buffer,
+    image: Image,
     data_type: DataType,
     rows: usize,
     nulls: Option<NullBuffer>,
@@ -32,12 +33,12 @@ pub struct PackedNumbers {
 impl PackedNumbers {
     /// A column of `rows` values of type `data_type` over an image. Fails with [`terrace_model::Error::Corrupt`], without the
     /// path, when the image is not one of such a column: then its pages lie inside of it, whatever else it holds.
-    pub fn open(image: Buffer, data_type: &DataType, rows: usize) -> Result<Self> {
+    pub(super) fn open(image: Image, data_type: &DataType, rows: usize) -> Result<Self> {
         let Header { width, nulls, end: descriptors } = Header::read(&image, MAGIC, rows)?;
         if data_type.primitive_width() != Some(width as usize) {
             return Err(corrupt(format!("it has values of {width} bytes, not of type {data_type}")));
         }
-        if image.len() < descriptors + rows.div_ceil(PAGE_ROWS) * DESCRIPTOR_BYTES {
+        if image.head().len() < descriptors + rows.div_ceil(PAGE_ROWS) * DESCRIPTOR_BYTES {
             return Err(corrupt("it ends before its pages"));
         }
         let column = Self { image, data_type: data_type.clone(), rows, nulls, descriptors };
@@ -84,9 +85,26 @@ impl PackedNumbers {
     }
 
     fn page(&self, number: usize) -> Page {
-        let bytes =
-            self.image.get(self.descriptors + number * DESCRIPTOR_BYTES..).and_then(|bytes| bytes.first_chunk());
+        let start = self.descriptors + number * DESCRIPTOR_BYTES;
+        let bytes = self.image.get(start..start + DESCRIPTOR_BYTES).and_then(|bytes| bytes.first_chunk());
         bytes.map(Page::read).unwrap_or_default()
+    }
+
+    /// Where its pages lie.
+    pub(super) fn page_table(&self) -> PageTable {
+        let pages = self.pages().enumerate().map(|(number, page)| {
+            let bytes = page.bytes(self.page_rows(number).len()) as u64;
+            (if bytes > 0 { page.offset } else { 0 }, bytes)
+        });
+        PageTable {
+            head_bytes: (self.descriptors + self.rows.div_ceil(PAGE_ROWS) * DESCRIPTOR_BYTES) as u64,
+            pages: pages.collect(),
+        }
+    }
+
+    /// Number of nulls.
+    pub(super) fn null_count(&self) -> usize {
+        self.nulls.as_ref().map_or(0, NullBuffer::null_count)
     }
 
     /// The rows of a page.
@@ -116,6 +134,10 @@ impl PackedNumbers {
     fn numbers<N: Target>(&self, rows: &Range<usize>) -> Result<Vec<N>> {
         let mut to = Vec::with_capacity(rows.len() + RUN_STEP);
         self.for_each_page(rows, |page, page_rows, wanted| {
+            if self.image.lacks(page.range(page_rows)) {
+                to.resize(to.len() + wanted.len(), N::default());
+                return Ok(());
+            }
             with_lane!(page.bits, T => N::append_rows::<T>(&self.image, page, page_rows, wanted, &mut to))
         })?;
         Ok(to)
@@ -147,7 +169,7 @@ impl PackedNumbers {
         Some(nulls).filter(|nulls| nulls.null_count() > 0)
     }
 
-    pub(super) fn image(&self) -> &[u8] {
+    pub(super) fn image(&self) -> &Image {
         &self.image
     }
 }
@@ -156,7 +178,7 @@ impl PackedNumbers {
 trait Target: Copy + Default {
     /// Appends rows of a page of `rows` rows.
     fn append_rows<T: Lane>(
-        image: &[u8],
+        image: &Image,
         page: &Page,
         rows: usize,
         wanted: Range<usize>,
@@ -166,7 +188,7 @@ trait Target: Copy + Default {
 
 macro_rules! targets {
     ($($target:ty)*) => { $(impl Target for $target {
-        fn append_rows<T: Lane>(image: &[u8], page: &Page, rows: usize, wanted: Range<usize>, to: &mut Vec<Self>) -> Result<()> {
+        fn append_rows<T: Lane>(image: &Image, page: &Page, rows: usize, wanted: Range<usize>, to: &mut Vec<Self>) -> Result<()> {
             // Arithmetic modulo the width of the type: whatever an image holds, there is no overflow.
             let base = page.base as $target;
             let stride = page.stride as $target;
@@ -184,7 +206,7 @@ targets!(i8 i16 i32 i64);
 
 impl Target for Halves {
     fn append_rows<T: Lane>(
-        image: &[u8],
+        image: &Image,
         page: &Page,
         rows: usize,
         wanted: Range<usize>,
@@ -206,7 +228,7 @@ impl Target for Halves {
 
 /// A page of an image.
 struct Source<'a> {
-    image: &'a [u8],
+    image: &'a Image,
     page: &'a Page,
     rows: usize,
 }

@@ -17,6 +17,7 @@ impl PackedNumbers {
         let mut bits = BooleanBufferBuilder::new(rows.len());
         self.for_each_page(&rows, |page, page_rows, wanted| {
             match page.numbers_within(values) {
+                _ if self.image().lacks(page.range(page_rows)) => bits.append_n(wanted.len(), false),
                 Passed::Nothing => bits.append_n(wanted.len(), false),
                 Passed::All => bits.append_n(wanted.len(), true),
                 Passed::Numbers(numbers) => {
