@@ -226,7 +226,7 @@ impl Shared {
             self.figures.stopped_statements.fetch_add(1, Ordering::Relaxed);
             let held = human_bytes(held_bytes(&record));
             let reserved = human_bytes(record.memory.reserved);
-            let sql: String = record.sql.chars().take(SHOWN_SQL).collect();
+            let sql: String = record.masked_sql().chars().take(SHOWN_SQL).collect();
             tracing::warn!(
                 query = %record.id, kind = record.kind.name(), state = record.state.name(), %held, %reserved, %used, %limit, %sql,
                 "memory is short: the largest statement is stopped"

@@ -183,6 +183,14 @@ pub fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>> {
     Ok(tokens)
 }
 
+/// The tokens of a text up to the first place where it has none, with quotes doubled as they are written, and whether that is its end.
+pub(crate) fn first_tokens(text: &str) -> (Vec<TokenWithSpan>, bool) {
+    let mut tokens = Vec::new();
+    let mut tokenizer = Tokenizer::new(&TerraceDialect, text).with_unescape(false);
+    let is_all = tokenizer.tokenize_with_location_into_buf(&mut tokens).is_ok();
+    (tokens, is_all)
+}
+
 /// A parser of tokens, for statements that DataFusion's parser does not know.
 pub fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {
     Parser::new(&TerraceDialect).with_recursion_limit(RECURSION_LIMIT).with_tokens_with_locations(tokens)

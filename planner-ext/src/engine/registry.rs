@@ -204,6 +204,7 @@ impl RunningStatement {
             read_waits: self.read_waits(),
             write_wait_us: self.writing.write_wait_us(),
             error: None,
+            error_kind: None,
             scans: Arc::default(),
             hides_figures: self.hides_figures.load(Ordering::Relaxed),
         }
@@ -396,12 +397,13 @@ impl Registry {
             Outcome::Cancelled => StatementState::Cancelled,
         };
         record.error = error.map(|e| e.message().to_owned());
+        record.error_kind = error.map(Error::kind);
         if self.history > 0 {
             record.scans = statement.scans.scans().into();
         }
         record.memory.reserved = 0;
         record.memory.allocated = 0;
-        statement.touched.record_end(&self.audit, &record, error.map(Error::kind));
+        statement.touched.record_end(&self.audit, &record);
         self.counters.count(&record, outcome);
         if self.history > 0 {
             let mut ended = self.ended.lock();
@@ -586,6 +588,7 @@ mod tests {
             write_wait_us: 0,
             memory: MemoryUse::default(),
             error: None,
+            error_kind: None,
             scans: Arc::default(),
             hides_figures: false,
         };

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use terrace_access::Origin;
+use terrace_access::{Authority, Origin};
 use terrace_sql::StatementKind;
+use terrace_sql::masking::masked;
 use terrace_tier_store::placement::ScanProfile;
+
+use crate::error::ErrorKind;
 
 /// How a statement ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -119,8 +122,10 @@ pub struct StatementRecord {
     pub read_waits: ReadWaits,
     /// Microseconds until the chunk files of its rows were durable, summed over the threads that write them.
     pub write_wait_us: u64,
-    /// The error it ended with.
+    /// The error it ended with; see [`Self::seen_by`].
     pub error: Option<String>,
+    /// The kind of this error.
+    pub error_kind: Option<ErrorKind>,
     /// Its scans, once it has ended.
     pub scans: Arc<[ScanProfile]>,
     /// Whether its figures tell of rows that policies hide from its user.
@@ -128,6 +133,21 @@ pub struct StatementRecord {
 }
 
 impl StatementRecord {
+    /// The statement as somebody sees it who may know that there is one: to others than its user and superusers, a text without
+    /// literals, and the kind of the error alone, whose message may have values as well.
+    pub fn seen_by(mut self, viewer: &Authority) -> Self {
+        if !viewer.is_self(&self.user) {
+            self.sql = self.masked_sql();
+            self.error = self.error_kind.map(error_name);
+        }
+        self
+    }
+
+    /// Its text without literals, as the log has it.
+    pub fn masked_sql(&self) -> String {
+        masked(&self.sql)
+    }
+
     /// Clears the figures of its reads and its memory, which tell of rows that policies hide; a point statement that reads much starts again.
     pub(crate) fn clear_figures(&mut self) {
         self.restarts = 0;
@@ -171,4 +191,27 @@ pub struct ReadWaits {
     pub spill_us: u64,
     /// For whole columns, which scans read ahead.
     pub prefetch_us: u64,
+}
+
+/// The name of a kind of errors, such as `permission_denied`.
+pub(super) fn error_name(kind: ErrorKind) -> String {
+    let mut name = String::new();
+    for letter in format!("{kind:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_names() {
+        assert_eq!(error_name(ErrorKind::PermissionDenied), "permission_denied");
+        assert_eq!(error_name(ErrorKind::Aborted), "aborted");
+    }
 }
