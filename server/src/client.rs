@@ -28,6 +28,7 @@ use tonic::transport::{Channel, Endpoint};
 use tower::{ServiceExt, service_fn};
 
 use crate::error::{Error, Result, root_cause};
+use crate::login::{Credentials, Login};
 use crate::network::{self, Address, Protocol, TlsOptions};
 
 /// Time limit to connect.
@@ -39,12 +40,9 @@ pub struct Connection {
     /// Address of the server; grpc+tls://HOST:PORT for TLS
     #[arg(long, env = "TERRACE_URL", default_value = "grpc://127.0.0.1:31337", value_name = "URL")]
     pub url: String,
-    /// User, where the server wants one
-    #[arg(long, env = "TERRACE_USER", value_name = "NAME")]
-    pub user: Option<String>,
-    /// Password of the user; better given by the environment
-    #[arg(long, env = "TERRACE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
-    pub password: Option<String>,
+    /// Who asks.
+    #[command(flatten)]
+    pub login: Login,
     /// Whom to trust, and what to show, where the address asks for TLS.
     #[command(flatten)]
     pub tls: TlsOptions,
@@ -53,7 +51,7 @@ pub struct Connection {
 impl Connection {
     /// A connection to a server that wants no user.
     pub fn to(url: impl Into<String>) -> Self {
-        Self { url: url.into(), user: None, password: None, tls: TlsOptions::default() }
+        Self { url: url.into(), login: Login::default(), tls: TlsOptions::default() }
     }
 }
 
@@ -89,8 +87,10 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unreachable`] when no server answers; [`Error::Server`] when the login is refused; [`Error::File`] for
-    /// certificates that cannot be used.
+    /// certificates and passwords that cannot be read.
     pub async fn connect(connection: &Connection) -> Result<Self> {
+        // First: while somebody types, a connection that says nothing would be closed.
+        let credentials = connection.login.credentials()?;
         let unreachable = |message: String| Error::Unreachable { url: connection.url.clone(), message };
         let address = Address::parse(&connection.url)?;
         let endpoint = Endpoint::from_shared(address.http_url())
@@ -105,9 +105,8 @@ impl Client {
             .max_decoding_message_size(usize::MAX)
             .max_encoding_message_size(usize::MAX);
         let mut inner = FlightSqlServiceClient::new_from_inner(service);
-        if let Some(user) = &connection.user {
-            let password = connection.password.as_deref().unwrap_or_default();
-            inner.handshake(user, password).await.map_err(|e| login_error(&e))?;
+        if let Some(Credentials { user, password }) = credentials {
+            inner.handshake(&user, &password).await.map_err(|e| login_error(&e))?;
         }
         Ok(Self { channel, inner })
     }

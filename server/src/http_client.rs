@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio_util::either::Either;
 
 use crate::error::{Error, Result, root_cause};
+use crate::login::{Credentials, Login};
 use crate::network::{self, Address, ClientStream, Protocol, TlsOptions};
 
 /// Longest answer that is read.
@@ -26,12 +27,9 @@ pub struct HttpConnection {
     /// Address of the server's HTTP port; 0.0.0.0 means this machine, https://HOST:PORT is for TLS
     #[arg(long, env = "TERRACE_HTTP_ADDR", default_value = "127.0.0.1:8080", value_name = "HOST:PORT")]
     pub http_addr: String,
-    /// User, where the server wants one
-    #[arg(long, env = "TERRACE_USER", value_name = "NAME")]
-    pub user: Option<String>,
-    /// Password of the user; better given by the environment
-    #[arg(long, env = "TERRACE_PASSWORD", hide_env_values = true, value_name = "PASSWORD")]
-    pub password: Option<String>,
+    /// Who asks.
+    #[command(flatten)]
+    pub login: Login,
     /// Whom to trust, and what to show, where the address asks for TLS.
     #[command(flatten)]
     pub tls: TlsOptions,
@@ -40,7 +38,7 @@ pub struct HttpConnection {
 impl HttpConnection {
     /// A connection to a server that wants no user.
     pub fn to(http_addr: impl Into<String>) -> Self {
-        Self { http_addr: http_addr.into(), user: None, password: None, tls: TlsOptions::default() }
+        Self { http_addr: http_addr.into(), login: Login::default(), tls: TlsOptions::default() }
     }
 
     /// Sends a request and waits for its answer as long as it takes.
@@ -70,8 +68,8 @@ impl HttpConnection {
     /// Sends a request; returns status and body of the answer.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, String)> {
         let mut request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
-        if let Some(user) = &self.user {
-            let login = format!("{user}:{}", self.password.as_deref().unwrap_or_default());
+        if let Some(Credentials { user, password }) = self.login.credentials()? {
+            let login = format!("{user}:{password}");
             let login = base64::engine::general_purpose::STANDARD.encode(login);
             request = request.header(header::AUTHORIZATION, format!("Basic {login}"));
         }

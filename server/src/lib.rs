@@ -21,6 +21,7 @@
 //! - [`http_client`]: the HTTP client of the command line
 //! - [`instance`]: a store with its engine
 //! - [`load`]: `terrace load`
+//! - [`login`]: user and password of the command line
 //! - [`maintenance`]: check, backup, restore, rebuild-catalog, du
 //! - [`memory`]: the memory limit and its parts
 //! - [`memory_watch`]: stops statements before memory runs out
@@ -56,6 +57,7 @@ pub mod http;
 pub mod http_client;
 pub mod instance;
 pub mod load;
+pub mod login;
 pub mod maintenance;
 pub mod memory;
 pub mod memory_watch;

@@ -216,8 +216,7 @@ impl Server {
                 (true, addr) if addr.ip().is_loopback() => format!("grpc+tls://localhost:{}", addr.port()),
                 (_, addr) => format!("{}://{addr}", self.schemes().0),
             },
-            user: self.config.user.clone(),
-            password: self.config.password.clone(),
+            login: Login::known(self.config.user.clone(), self.config.password.clone()),
             tls: TlsOptions::default(),
         }
     }
@@ -330,7 +329,7 @@ impl Drop for Server {
 
 /// Three lines of Python that connect (`pip install adbc-driver-flightsql pyarrow`).
 pub fn python_lines(connection: &Connection) -> [String; 3] {
-    let login = match &connection.user {
+    let login = match &connection.login.user {
         Some(user) => format!(", db_kwargs={{\"username\": \"{user}\", \"password\": \"...\"}}"),
         None => String::new(),
     };
