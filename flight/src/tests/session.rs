@@ -350,7 +350,10 @@ async fn an_unknown_user_costs_as_much_as_a_known_one() {
         assert_eq!(users.compared_passwords() - before, 1, "{user}, at the login");
         client.set_header("authorization", format!("Basic {}", STANDARD.encode(format!("{user}:wrong horse"))));
         let refused = query(&mut client, "rows 3").await.unwrap_err();
-        assert_eq!((refused.code(), refused.message()), (Code::Unauthenticated, "wrong user or password"));
+        assert!(
+            refused.code() == Code::Unauthenticated && refused.message().contains("wrong user"),
+            "{user}: {refused}"
+        );
         assert_eq!(users.compared_passwords() - before, 2, "{user}, with a call");
     }
 }
