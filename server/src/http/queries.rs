@@ -153,10 +153,16 @@ pub async fn list(
     State(state): State<Arc<AppState>>,
     Extension(viewer): Extension<Authority>,
     page: Page,
-) -> Json<Paged<QueryItem>> {
-    let records = newest_first(&state);
-    let total = records.len();
-    Json(page.cut(records.into_iter().map(|record| record.seen_by(&viewer).into()), total))
+) -> Result<Json<Paged<QueryItem>>> {
+    // A thousand long texts take some time to mask.
+    state
+        .blocking(move |state| {
+            let records = newest_first(state);
+            let total = records.len();
+            let items = records.into_iter().map(|record| QueryItem::from(record.seen_by(&viewer)));
+            Ok(Json(page.cut(items, total)))
+        })
+        .await
 }
 
 /// Shows one statement.
