@@ -124,6 +124,8 @@ pub struct Users {
     checks: Arc<Semaphore>,
     /// Passwords that wait to be checked.
     waiting: AtomicUsize,
+    /// Passwords that were compared with a hash.
+    compared: AtomicU64,
     /// Changes that wait, or are made.
     waiting_changes: AtomicUsize,
     /// The issuer whose tokens are taken, if there is one.
@@ -161,6 +163,7 @@ impl Users {
             remembered: Remembered::default(),
             checks: Arc::new(Semaphore::new(CHECKS)),
             waiting: AtomicUsize::new(0),
+            compared: AtomicU64::new(0),
             waiting_changes: AtomicUsize::new(0),
             issuer: OnceLock::new(),
         }))
@@ -228,6 +231,7 @@ impl Users {
         }
         let permit = Arc::clone(&self.checks).acquire_owned().await.map_err(|_| busy)?;
         drop(waiting);
+        self.compared.fetch_add(1, Ordering::Relaxed);
         let password = password.to_owned();
         let check = move || {
             // As long as the thread computes, whether or not somebody waits for it.
@@ -235,6 +239,11 @@ impl Users {
             password::is_right(&password, hash.as_deref())
         };
         tokio::task::spawn_blocking(check).await.map_err(|_| busy)
+    }
+
+    /// Passwords that were compared with a hash since the start: each is one computation of it, also where the user does not exist.
+    pub fn compared_passwords(&self) -> u64 {
+        self.compared.load(Ordering::Relaxed)
     }
 
     /// For whom a client calls whose certificate names a user; `None`: there is no such user.

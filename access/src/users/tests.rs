@@ -244,3 +244,36 @@ async fn tokens_of_an_issuer_stand_for_users_who_exist() {
     users.alter_user(&owner, "ann", &change).unwrap();
     assert!(!users.is_current(&ann));
 }
+
+#[tokio::test]
+async fn each_attempt_computes_one_hash_whomever_it_names() {
+    let server = Server::new(Some("owner"));
+    let users = &server.users;
+    let owner = users.log_in("owner", "geheim").await.unwrap();
+    for name in ["owner", "nobody"] {
+        assert_eq!(users.log_in(name, PASSWORD).await, Err(LoginError::Wrong));
+    }
+    assert_eq!(users.compared_passwords(), 0, "there is no other user whom it could tell of");
+    for name in ["bob", "gone"] {
+        users.create_user(&owner, &new_user(name, false)).unwrap();
+    }
+    users.drop_user(&owner, "gone").unwrap();
+    users.create_role(&owner, "readers").unwrap();
+    let expiring = NewToken { valid_for: Some(Duration::from_secs(1)), ..new_token("bob", "short") };
+    let (token, _) = users.create_token(&owner, &expiring).unwrap();
+    server.clock.advance(Duration::from_secs(2));
+    for (name, password, is_right) in [
+        ("bob", PASSWORD, true),
+        ("bob", "wrong horse", false),
+        ("bob", token.as_str(), false),
+        ("nobody", PASSWORD, false),
+        ("gone", PASSWORD, false),
+        ("readers", PASSWORD, false),
+        ("owner", PASSWORD, false),
+        ("", "", false),
+    ] {
+        let before = users.compared_passwords();
+        assert_eq!(users.log_in(name, password).await.is_ok(), is_right, "{name}");
+        assert_eq!(users.compared_passwords() - before, 1, "{name}");
+    }
+}

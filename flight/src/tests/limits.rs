@@ -1,4 +1,4 @@
-//! Limits: memory that sessions keep, clients that do not read, and when to try again.
+//! Limits: headers, memory that sessions keep, clients that do not read, and when to try again.
 
 use std::{
     sync::{
@@ -16,6 +16,10 @@ use arrow_flight::{
 use bytes::Bytes;
 use futures::StreamExt;
 use prost::Message;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 use tonic::{Code, Status};
 
 use super::{Client, Harness, act, code, eventually, fetch, prepared::create, query, rows, status};
@@ -71,6 +75,43 @@ async fn only_errors_that_pass_say_when_to_try_again() {
     let stopping = query(&mut client, "rows 3").await.unwrap_err();
     assert_eq!(stopping.code(), Code::Unavailable);
     assert_eq!(retry_delay(&stopping), Some(Duration::from_secs(5)));
+}
+
+#[tokio::test]
+async fn headers_beyond_the_limit_end_their_call_and_far_beyond_it_their_connection() {
+    let harness = Harness::start(FlightOptions { max_header_list_bytes: 4 << 10, ..Default::default() }).await;
+    let [mut client, mut other] = [harness.connect().await, harness.connect().await];
+    query(&mut other, "rows 3").await.unwrap();
+    let prepared = create(&mut client, "rows 3").await.unwrap().prepared_statement_handle;
+    client.set_header("x-large", "a".repeat(3 << 10));
+    query(&mut client, "rows 3").await.unwrap();
+    client.set_header("x-large", "a".repeat(5 << 10));
+    let refused = query(&mut client, "rows 3").await.unwrap_err();
+    assert!(refused.message().contains("431"), "Request Header Fields Too Large: {refused}");
+    // The connection goes on, and what belongs to it.
+    plan_prepared(&mut client, &prepared).await.unwrap();
+    client.set_header("x-large", "a".repeat(20 << 10));
+    query(&mut client, "rows 3").await.unwrap_err();
+    query(&mut other, "rows 3").await.unwrap();
+    query(&mut harness.connect().await, "rows 3").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_is_half_sent_ends_with_its_connection() {
+    let options = FlightOptions { first_call_timeout: Duration::from_millis(400), ..Default::default() };
+    let harness = Harness::start(options).await;
+    let mut stream = TcpStream::connect(harness.address.trim_start_matches("http://")).await.unwrap();
+    // No settings, and the begin of headers that have 100 bytes.
+    let settings: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let headers: [u8; 12] = [0, 0, 100, 1, 4, 0, 0, 0, 1, 0, 0, 0];
+    for bytes in [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &headers] {
+        stream.write_all(bytes).await.unwrap();
+    }
+    let mut told = Vec::new();
+    // Its end may be that of a connection, or a reset.
+    let _ = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut told)).await.expect("it ends");
+    eventually("the connection is gone", || harness.server.metrics().connections() == 0).await;
+    query(&mut harness.connect().await, "rows 3").await.unwrap();
 }
 
 #[tokio::test]

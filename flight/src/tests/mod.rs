@@ -5,7 +5,7 @@
 //! - [`endpoints`]: results with several endpoints
 //! - [`fake`]: an engine in memory
 //! - [`fuzz`]: any bytes as messages and as calls
-//! - [`limits`]: memory that sessions keep, clients that do not read, when to try again
+//! - [`limits`]: headers, memory that sessions keep, clients that do not read, when to try again
 //! - [`metadata`]: metadata commands
 //! - [`prepared`]: prepared statements and bulk ingest
 //! - [`query`]: statements as text

@@ -7,6 +7,7 @@ use std::{
 };
 
 use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::StreamExt;
 use prost::Message;
 use terrace_access::{
@@ -331,6 +332,30 @@ async fn connections_on_which_nobody_is_let_in_end() {
     query(&mut used, "rows 3").await.unwrap();
     assert_eq!(metrics.connections(), 1, "it is the same connection");
     drop(silent);
+}
+
+#[tokio::test]
+async fn an_unknown_user_costs_as_much_as_a_known_one() {
+    let options = with_password();
+    let users = Arc::clone(options.users.as_ref().unwrap());
+    let harness = Harness::start(options).await;
+    let owner = users.log_in("ada", "secret").await.unwrap();
+    let bob = NewUser { name: "bob".into(), password: "correct horse".into(), is_superuser: false };
+    users.create_user(&owner, &bob).unwrap();
+    for user in ["bob", "nobody", "ada"] {
+        let mut client = harness.connect().await;
+        let before = users.compared_passwords();
+        let refused = client.handshake(user, "wrong horse").await.unwrap_err().to_string();
+        assert!(refused.contains("wrong user or password"), "{user}: {refused}");
+        assert_eq!(users.compared_passwords() - before, 1, "{user}, at the login");
+        client.set_header("authorization", format!("Basic {}", STANDARD.encode(format!("{user}:wrong horse"))));
+        let refused = query(&mut client, "rows 3").await.unwrap_err();
+        assert!(
+            refused.code() == Code::Unauthenticated && refused.message().contains("wrong user"),
+            "{user}: {refused}"
+        );
+        assert_eq!(users.compared_passwords() - before, 2, "{user}, with a call");
+    }
 }
 
 #[tokio::test]

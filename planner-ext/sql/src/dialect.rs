@@ -183,10 +183,12 @@ pub fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>> {
     Ok(tokens)
 }
 
-/// Reads the tokens of a text that may have been cut off. Returns whether they are those of all of it: where a token cannot be read,
-/// those before it are there.
-pub(crate) fn read_tokens(text: &str, tokens: &mut Vec<TokenWithSpan>) -> bool {
-    Tokenizer::new(&TerraceDialect, text).tokenize_with_location_into_buf(tokens).is_ok()
+/// The tokens of a text up to the first place where it has none, with quotes doubled as they are written, and whether that is its end.
+pub(crate) fn first_tokens(text: &str) -> (Vec<TokenWithSpan>, bool) {
+    let mut tokens = Vec::new();
+    let mut tokenizer = Tokenizer::new(&TerraceDialect, text).with_unescape(false);
+    let is_all = tokenizer.tokenize_with_location_into_buf(&mut tokens).is_ok();
+    (tokens, is_all)
 }
 
 /// A parser of tokens, for statements that DataFusion's parser does not know.

@@ -3,6 +3,7 @@
 use terrace_test_support::fuzz;
 use terrace_test_support::fuzz::{Inputs, sentence};
 
+use crate::masking::masked;
 use crate::parse;
 use crate::secrets::without_secrets;
 
@@ -84,6 +85,7 @@ const WORDS: &[&str] = &[
 
 fn parses(text: &str) -> bool {
     let _ = without_secrets(text);
+    let _ = masked(text);
     // What is known of a statement is computed, not only stored.
     parse(text).map(|command| (command.privilege(), command.objects().len())).is_ok()
 }
@@ -92,7 +94,9 @@ fn parses(text: &str) -> bool {
 fn statements() {
     let examples = EXAMPLES.iter().map(|sql| sql.as_bytes().to_vec()).collect();
     fuzz!("SQL to commands", Inputs::stateless(2_000, 1_000_000), examples, |input: &[u8]| {
-        let _ = parses(&sentence(input, WORDS));
+        let words = sentence(input, WORDS);
+        assert!(!masked(&words).contains("secret"), "{words}");
+        let _ = parses(&words);
         parses(&String::from_utf8_lossy(input))
     });
 }

@@ -35,6 +35,7 @@
 //! - [`source_text`]: cuts texts of views and defaults out of statements, for the catalog
 //! - [`defaults`]: syntax trees of default values
 //! - [`secrets`]: texts of statements without passwords
+//! - [`masking`]: texts of statements without literals
 
 pub mod access;
 pub mod ast_nodes;
@@ -47,6 +48,7 @@ pub mod grant;
 pub mod grantable;
 pub mod hot_view;
 pub mod kind;
+pub mod masking;
 pub mod names;
 pub mod objects;
 mod option_list;

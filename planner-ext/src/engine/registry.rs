@@ -157,6 +157,7 @@ impl RunningStatement {
             read_waits: self.read_waits(),
             write_wait_us: self.writing.write_wait_us(),
             error: None,
+            error_kind: None,
             scans: Arc::default(),
             hides_figures: self.hides_figures.load(Ordering::Relaxed),
         }
@@ -359,13 +360,14 @@ impl Registry {
             Outcome::Cancelled => StatementState::Cancelled,
         };
         record.error = error.map(|e| e.message().to_owned());
+        record.error_kind = error.map(Error::kind);
         if self.ended.has_history() {
             record.scans = statement.scans.scans().into();
         }
         record.memory.reserved = 0;
         record.memory.allocated = 0;
         self.counters.count(&record, outcome);
-        self.ended.add(record, &statement.touched, error.map(Error::kind));
+        self.ended.add(record, &statement.touched);
         statement.memory.end();
         self.record_ending(statement);
         self.remove(statement);

@@ -1,8 +1,10 @@
-//! `system.audit`: the last events of the audit trail, newest first; the own ones, and with MONITOR all.
+//! `system.audit`: the last events of the audit trail, newest first; the own ones, and with MONITOR all, statements of others without
+//! literals.
 
 use std::sync::Arc;
 
-use terrace_access::{Ending, Event, EventKind, Right};
+use terrace_access::{Authority, Ending, Event, EventKind, Right};
+use terrace_sql::masking::masked_kept;
 
 use super::{Batches, ColumnList, Live, NameFilter};
 use crate::error::Result;
@@ -31,12 +33,20 @@ fn listed(names: &[String]) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
+/// An event as somebody sees it who may know of it: to others than its user and superusers, a statement without its literals.
+fn seen_by(viewer: &Authority, event: Arc<Event>) -> Arc<Event> {
+    let is_statement = matches!(event.kind, EventKind::Statement | EventKind::Access);
+    let Some(text) = event.text.as_ref().filter(|_| is_statement && !viewer.is_self(&event.user)) else { return event };
+    Arc::new(Event { text: Some(masked_kept(text)), ..Event::clone(&event) })
+}
+
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     let mut events = live.audit.latest();
-    if !live.viewer.may_on_server(Right::Monitor) {
+    let viewer = live.viewer;
+    if !viewer.may_on_server(Right::Monitor) {
         // Who may not see the statement of another is not to learn from a refused order to end it that there is one.
         let tells_of_others = |event: &Event| event.kind == EventKind::Cancel && event.outcome == Ending::Refused;
-        events.retain(|event| live.viewer.is_self(&event.user) && !tells_of_others(event));
+        events.retain(|event| viewer.is_self(&event.user) && !tells_of_others(event));
     }
-    Ok(columns().batches(events.into_iter()))
+    Ok(columns().batches(events.into_iter().map(move |event| seen_by(&viewer, event))))
 }

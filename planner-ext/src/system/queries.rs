@@ -1,4 +1,5 @@
-//! `system.queries`: running statements, then ended ones, newest first; the own ones, and with MONITOR all.
+//! `system.queries`: running statements, then ended ones, newest first; the own ones, and with MONITOR all, those of others without
+//! literals.
 
 use terrace_access::Right;
 
@@ -43,10 +44,11 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     let mut statements = (live.statements)();
-    if !live.viewer.may_on_server(Right::Monitor) {
-        statements.retain(|statement| live.viewer.is_self(&statement.user));
+    let viewer = live.viewer;
+    if !viewer.may_on_server(Right::Monitor) {
+        statements.retain(|statement| viewer.is_self(&statement.user));
         let hidden = statements.iter_mut().filter(|statement| statement.hides_figures);
         hidden.for_each(StatementRecord::clear_figures);
     }
-    Ok(columns().batches(statements.into_iter()))
+    Ok(columns().batches(statements.into_iter().map(move |statement| statement.seen_by(&viewer))))
 }

@@ -1,5 +1,5 @@
 //! `system.query_log`: statements that have ended, also before the server started, the last one first; the own ones, and with MONITOR
-//! all.
+//! all, those of others without values.
 
 use std::collections::HashMap;
 
@@ -55,6 +55,7 @@ pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     let unreadable = |error| Error::new(ErrorKind::Unavailable, format!("cannot read the query log: {error}"));
     let entries = log.entries().map_err(unreadable)?;
     let sees_all = live.viewer.may_on_server(Right::Monitor);
+    let sees_values = live.viewer.is_unlimited();
     // A name may have belonged to another user, who was dropped.
     let made: HashMap<String, u64> =
         live.users.users().into_iter().filter_map(|user| Some((user.name, user.made_unix_us?))).collect();
@@ -66,11 +67,15 @@ pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
     let entries = entries.map_while(|entry| {
         entry.inspect_err(|error| tracing::warn!(%error, "cannot read a file of the query log")).ok()
     });
-    let shown = entries.filter(move |entry| sees_all || is_own(entry)).map(move |mut entry| {
+    let shown = entries.filter_map(move |mut entry| {
         if !sees_all && entry.hides_figures {
             entry.clear_figures();
         }
-        entry
+        match (sees_values || is_own(&entry), sees_all) {
+            (true, _) => Some(entry),
+            (false, true) => Some(entry.masked()),
+            (false, false) => None,
+        }
     });
     Ok(columns().batches(shown))
 }

@@ -78,10 +78,14 @@ impl ConfigOverride {
         Self { source: flag.to_owned(), key: key.to_owned(), value: value.to_string() }
     }
 
-    /// Parses `key=value` of `--set`.
+    /// Parses `key=value` of `--set`; no password, as every user of the machine may see arguments.
     pub fn assignment(text: &str) -> Result<Self> {
         let (key, value) =
             text.split_once('=').ok_or_else(|| Error::Config(format!("--set {text}: write --set key=value")))?;
+        if key.trim() == "password" {
+            let message = "--set password: other users of this machine can see it; set TERRACE_PASSWORD, or write it into the file of the configuration";
+            return Err(Error::Config(message.to_owned()));
+        }
         Ok(Self::flag("--set", key.trim(), value.trim()))
     }
 }

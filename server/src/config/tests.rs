@@ -31,6 +31,12 @@ fn command_line_beats_environment_beats_file_beats_default() {
 }
 
 #[test]
+fn passwords_are_no_arguments() {
+    let error = load("", &[], &["password = geheim"]).unwrap_err().to_string();
+    assert!(error.contains("TERRACE_PASSWORD") && !error.contains("geheim"), "{error}");
+}
+
+#[test]
 fn unknown_keys_are_refused_with_the_nearest_known_one() {
     let says = |result: Result<Config>| result.unwrap_err().to_string();
     let file = says(load("[tiers.dram]\nbugdet = \"1GiB\"\n", &[], &[]));

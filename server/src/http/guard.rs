@@ -174,7 +174,7 @@ fn is_loopback_name(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use terrace_access::{MemoryRecords, NewToken, Owner};
+    use terrace_access::{MemoryRecords, NewToken, NewUser, Owner};
     use terrace_tier_store::clock::SystemClock;
 
     use super::*;
@@ -254,6 +254,21 @@ mod tests {
         let shown = authenticate(&users, &logins, &peer(Some("ada")), Some("Bearer abc")).await.unwrap_err();
         assert_eq!(shown.status, StatusCode::UNAUTHORIZED, "what a request shows comes first");
         assert_eq!(logins.failed(), 2, "wrong passwords are counted, other headers are not");
+    }
+
+    #[tokio::test]
+    async fn an_unknown_user_costs_as_much_as_a_known_one() {
+        let (users, logins) = (users(Some("ada")), Logins::default());
+        let owner = users.log_in("ada", "lace:d").await.unwrap();
+        let bob = NewUser { name: "bob".into(), password: "correct horse".into(), is_superuser: false };
+        users.create_user(&owner, &bob).unwrap();
+        for user in ["bob", "nobody", "ada"] {
+            let before = users.compared_passwords();
+            let wrong = base64::engine::general_purpose::STANDARD.encode(format!("{user}:wrong horse"));
+            let problem =
+                authenticate(&users, &logins, &peer(None), Some(&format!("Basic {wrong}"))).await.unwrap_err();
+            assert_eq!((problem.status, users.compared_passwords() - before), (StatusCode::UNAUTHORIZED, 1), "{user}");
+        }
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::Serialize;
-use terrace_access::{Origin, Principal, Right};
+use terrace_access::{Authority, Origin, Principal, Right};
 use terrace_planner_ext::engine::StatementRecord;
 use utoipa::ToSchema;
 
@@ -41,7 +41,7 @@ pub struct QueryItem {
     user: String,
     /// Its workload group.
     workload_group: String,
-    /// Its text.
+    /// Its text; of statements of others without literals, except for superusers.
     sql: String,
     /// Its kind, such as query or insert.
     kind: &'static str,
@@ -92,7 +92,7 @@ pub struct QueryItem {
     spill_wait_us: u64,
     /// Time until the chunk files of its rows were durable, summed over the threads that write them, in microseconds.
     write_wait_us: u64,
-    /// The error with which it ended; `null`: none.
+    /// The error with which it ended; of statements of others its kind, except for superusers. `null`: none.
     #[schema(required)]
     error: Option<String>,
 }
@@ -135,10 +135,10 @@ impl From<StatementRecord> for QueryItem {
     }
 }
 
-fn newest_first(state: &AppState) -> Vec<QueryItem> {
-    let mut items: Vec<QueryItem> = state.engine.statements().into_iter().map(QueryItem::from).collect();
-    items.sort_by_key(|q| (std::cmp::Reverse(q.running), std::cmp::Reverse(q.started_unix_us)));
-    items
+fn newest_first(state: &AppState) -> Vec<StatementRecord> {
+    let mut records = state.engine.statements();
+    records.sort_by_key(|r| (std::cmp::Reverse(r.state.is_active()), std::cmp::Reverse(r.started_unix_us)));
+    records
 }
 
 /// Lists statements: running ones first, then the newest.
@@ -149,10 +149,20 @@ fn newest_first(state: &AppState) -> Vec<QueryItem> {
     params(RawPage),
     responses((status = 200, description = "A page of statements", body = Paged<QueryItem>)),
 )]
-pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Json<Paged<QueryItem>> {
-    let items = newest_first(&state);
-    let total = items.len();
-    Json(page.cut(items, total))
+pub async fn list(
+    State(state): State<Arc<AppState>>,
+    Extension(viewer): Extension<Authority>,
+    page: Page,
+) -> Result<Json<Paged<QueryItem>>> {
+    // A thousand long texts take some time to mask.
+    state
+        .blocking(move |state| {
+            let records = newest_first(state);
+            let total = records.len();
+            let items = records.into_iter().map(|record| QueryItem::from(record.seen_by(&viewer)));
+            Ok(Json(page.cut(items, total)))
+        })
+        .await
 }
 
 /// Shows one statement.
@@ -163,9 +173,14 @@ pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Json<Paged<
     params(("id" = String, Path, description = "Id of the statement")),
     responses((status = 200, description = "The statement", body = QueryItem)),
 )]
-pub async fn one(State(state): State<Arc<AppState>>, Path(id): Path<String>) -> Result<Json<QueryItem>> {
-    let found = newest_first(&state).into_iter().find(|q| q.id == id);
-    found.map(Json).ok_or_else(|| Problem::not_found("query", &id))
+pub async fn one(
+    State(state): State<Arc<AppState>>,
+    Extension(viewer): Extension<Authority>,
+    Path(id): Path<String>,
+) -> Result<Json<QueryItem>> {
+    let found = newest_first(&state).into_iter().find(|record| record.id == id);
+    let found = found.ok_or_else(|| Problem::not_found("query", &id))?;
+    Ok(Json(found.seen_by(&viewer).into()))
 }
 
 /// Cancels a running statement: an own one, or with CANCEL any.
@@ -190,7 +205,7 @@ pub async fn cancel(
         return Ok(StatusCode::NO_CONTENT);
     }
     let sees_all = state.users().authority(&caller).may_on_server(Right::Monitor);
-    let known = newest_first(&state).into_iter().find(|q| q.id == id && (sees_all || q.user == caller.user));
-    let ended = known.filter(|query| !query.running).ok_or_else(|| Problem::not_found("query", &id))?;
-    Err(Problem::new(StatusCode::CONFLICT, format!("query '{id}' has ended: {}", ended.state)))
+    let known = newest_first(&state).into_iter().find(|r| r.id == id && (sees_all || r.user == caller.user));
+    let ended = known.filter(|record| !record.state.is_active()).ok_or_else(|| Problem::not_found("query", &id))?;
+    Err(Problem::new(StatusCode::CONFLICT, format!("query '{id}' has ended: {}", ended.state.name())))
 }

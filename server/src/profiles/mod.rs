@@ -2,7 +2,8 @@
 //!
 //! Options > environment > profile > default. A profile that `--profile` names is an option itself: its values win over the
 //! environment, so that `--profile test` never reaches the server that `TERRACE_URL` names. The login of any other profile is
-//! for the server that it names alone. Profiles have no passwords, but say where one comes from.
+//! for the server that it names alone. Profiles have no passwords, but say where one comes from. Every user of a machine may see the
+//! arguments of its processes: so a password comes from a file, the environment, a command or the terminal.
 //!
 //! - [`file`]: the file of profiles
 //! - [`secret`]: passwords from files and commands
@@ -20,6 +21,7 @@ use crate::client::Connection;
 use crate::error::{Error, Result};
 use crate::http_client::HttpConnection;
 use crate::network::TlsOptions;
+use crate::terminal::errln;
 use file::Chosen;
 
 /// Address of Flight SQL unless told otherwise.
@@ -36,8 +38,11 @@ pub struct LoginOptions {
     /// User, where the server wants one [env: TERRACE_USER]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Password of the user; better given by the environment or a profile [env: TERRACE_PASSWORD]
-    #[arg(long, value_name = "PASSWORD")]
+    /// File whose first line is the password of the user, or a token; else TERRACE_PASSWORD or a profile has it, or a terminal is asked
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Password of the user, for others of the machine to see
+    #[arg(long, value_name = "PASSWORD", hide = true, conflicts_with = "password_file")]
     password: Option<String>,
     /// For TLS: certificates of the authorities to trust, in PEM form [env: TERRACE_CA] [default: those of this machine]
     #[arg(long, value_name = "FILE")]
@@ -48,6 +53,21 @@ pub struct LoginOptions {
     /// For TLS: the private key of --cert, in PEM form [env: TERRACE_CERT_KEY]
     #[arg(long, value_name = "FILE")]
     cert_key: Option<PathBuf>,
+}
+
+impl LoginOptions {
+    /// The password that options give. Every user of a machine sees the arguments of its processes, so one there is taken with a
+    /// warning.
+    fn password(&self) -> Option<Result<String>> {
+        if let Some(password) = &self.password {
+            errln!(
+                "warning: other users of this machine can see the argument --password; use TERRACE_PASSWORD, --password-file or a \
+                 profile, or give none to be asked for it"
+            );
+            return Some(Ok(password.clone()));
+        }
+        self.password_file.as_deref().map(secret::read)
+    }
 }
 
 /// A server's Flight SQL port.
@@ -201,11 +221,10 @@ impl<'a> Layers<'a> {
     fn password(&self, options: &LoginOptions, user: Option<&str>) -> Result<Option<String>> {
         let variable = self.variable("TERRACE_PASSWORD");
         // The command of a profile runs only when its password is wanted.
-        let found =
-            self.pick(options.password.clone().map(Ok), variable.map(Ok), |chosen| chosen.password().transpose());
+        let found = self.pick(options.password(), variable.map(Ok), |chosen| chosen.password().transpose());
         match (found.transpose()?, user) {
             (None, Some(user)) if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() => {
-                let password = rpassword::prompt_password(format!("Password of {user}: "));
+                let password = rpassword::prompt_password(format!("Password of '{user}': "));
                 Ok(Some(password.map_err(|e| Error::System(format!("cannot read the password: {e}")))?))
             }
             (found, _) => Ok(found),

@@ -43,6 +43,22 @@ fn options_win_over_all() {
 }
 
 #[test]
+fn a_file_that_an_option_names_has_the_password() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    std::fs::write(&file, "of the file\r\nmore\n").unwrap();
+    let options = LoginOptions { password_file: Some(file.clone()), ..Default::default() };
+    for is_named in [None, Some(false), Some(true)] {
+        let login = layers(is_named).login(&options).unwrap();
+        assert_eq!(login.password.as_deref(), Some("of the file"));
+    }
+    std::fs::remove_file(&file).unwrap();
+    // Nothing else stands in for a file that is missing.
+    let fault = layers(Some(true)).login(&options).err().unwrap().to_string();
+    assert!(fault.contains("cannot read the password"), "{fault}");
+}
+
+#[test]
 fn the_environment_wins_over_a_profile_that_nobody_named() {
     let mut layers = layers(Some(false));
     let login = layers.login(&LoginOptions::default()).unwrap();

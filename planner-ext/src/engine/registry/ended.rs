@@ -10,8 +10,8 @@ use terrace_access::Trail;
 use terrace_tier_store::clock::Clock;
 
 use super::query_log::{QueryLog, QueryLogOptions};
-use super::record::StatementRecord;
-use super::touched::{Touched, error_name};
+use super::record::{StatementRecord, error_name};
+use super::touched::Touched;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Takes the records of statements that have ended.
@@ -61,14 +61,14 @@ impl EndedStatements {
         self.history > 0
     }
 
-    /// Takes the record of a statement that has ended, perhaps with an error.
-    pub(super) fn add(&self, record: StatementRecord, touched: &Touched, error: Option<ErrorKind>) {
-        touched.record_end(&self.audit, &record, error);
+    /// Takes the record of a statement that has ended.
+    pub(super) fn add(&self, record: StatementRecord, touched: &Touched) {
+        touched.record_end(&self.audit, &record);
         if self.slow_us.is_some_and(|slow_us| u128::from(record.elapsed_us) >= slow_us) {
-            log_slow(&record, error);
+            log_slow(&record);
         }
         if let Some(query_log) = &self.query_log {
-            query_log.record(&record, error);
+            query_log.record(&record);
         }
         if self.has_history() {
             let mut latest = self.latest.lock();
@@ -86,7 +86,7 @@ impl EndedStatements {
 }
 
 /// A warning, so that it is there whatever else is logged: who sets the limit wants these lines.
-fn log_slow(record: &StatementRecord, error: Option<ErrorKind>) {
+fn log_slow(record: &StatementRecord) {
     let tier_bytes: Vec<String> = record.tier_bytes.iter().map(|(tier, bytes)| format!("{tier}={bytes}")).collect();
     tracing::warn!(
         statement = record.id,
@@ -95,7 +95,7 @@ fn log_slow(record: &StatementRecord, error: Option<ErrorKind>) {
         workload_group = record.workload_group,
         kind = record.kind.name(),
         outcome = record.state.name(),
-        error = error.map(error_name),
+        error = record.error_kind.map(error_name),
         elapsed_us = record.elapsed_us,
         queued_us = record.queued_us,
         stalled_us = record.stalled_us,

@@ -16,7 +16,6 @@ use terrace_access::{Line, LineLog, LogFile, LogOptions};
 use terrace_tier_store::clock::Clock;
 
 use super::record::StatementRecord;
-use crate::error::ErrorKind;
 
 mod entry;
 
@@ -101,7 +100,7 @@ impl Line for NewEntry {
     fn append_to(&self, lines: &mut Vec<u8>) -> serde_json::Result<()> {
         match self.values {
             LoggedValues::Keep => serde_json::to_writer(lines, &self.entry),
-            LoggedValues::Mask => serde_json::to_writer(lines, &self.entry.masked()),
+            LoggedValues::Mask => serde_json::to_writer(lines, &self.entry.clone().masked()),
         }
     }
 }
@@ -120,14 +119,14 @@ impl QueryLog {
         Ok(Arc::new(Self { options, file, log, recorded: AtomicU64::new(0), lost: AtomicU64::new(0), clock }))
     }
 
-    /// Takes the record of a statement that has ended, perhaps with an error. Never waits.
-    pub(super) fn record(&self, record: &StatementRecord, error: Option<ErrorKind>) {
+    /// Takes the record of a statement that has ended. Never waits.
+    pub(super) fn record(&self, record: &StatementRecord) {
         let is_brief = u128::from(record.elapsed_us) < self.options.least_duration.as_micros();
-        if error.is_none() && is_brief {
+        if record.error_kind.is_none() && is_brief {
             return;
         }
         let values = self.options.values;
-        let entry = QueryLogEntry::new(record, error, values);
+        let entry = QueryLogEntry::new(record);
         self.recorded.fetch_add(1, Ordering::Relaxed);
         if !self.log.send(NewEntry { entry, values }) {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -186,6 +185,7 @@ mod tests {
     use terrace_tier_store::clock::{ManualClock, SystemClock};
 
     use super::*;
+    use crate::error::ErrorKind;
 
     fn options(dir: &Path) -> QueryLogOptions {
         QueryLogOptions {
@@ -202,6 +202,10 @@ mod tests {
         StatementRecord { sql: sql.to_owned(), started_unix_us, ..StatementRecord::example() }
     }
 
+    fn failed(sql: &str, kind: ErrorKind) -> StatementRecord {
+        StatementRecord { error_kind: Some(kind), ..record(sql) }
+    }
+
     fn texts(log: &QueryLog) -> Vec<String> {
         log.entries().unwrap().map(|entry| entry.unwrap().sql).collect()
     }
@@ -211,8 +215,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock = || Arc::new(SystemClock::default());
         let log = QueryLog::start(options(dir.path()), clock()).unwrap();
-        log.record(&record("SELECT 'one'"), None);
-        log.record(&record("SELECT 'two'"), Some(ErrorKind::NotFound));
+        log.record(&record("SELECT 'one'"));
+        log.record(&failed("SELECT 'two'", ErrorKind::NotFound));
         assert_eq!(texts(&log), ["SELECT 'two'", "SELECT 'one'"]);
         assert_eq!((log.recorded(), log.lost(), log.queued(), log.is_failing()), (2, 0, 0, false));
         drop(log);
@@ -221,7 +225,7 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, whole.get(..whole.len() - 9).unwrap()).unwrap();
         let log = QueryLog::start(options(dir.path()), clock()).unwrap();
-        log.record(&record("SELECT 'three'"), None);
+        log.record(&record("SELECT 'three'"));
         assert_eq!(texts(&log), ["SELECT 'three'", "SELECT 'one'"]);
     }
 
@@ -230,7 +234,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = QueryLog::start(options(dir.path()), Arc::new(SystemClock::default())).unwrap();
         for number in 0..4_000 {
-            log.record(&record(&format!("SELECT {number}")), None);
+            log.record(&record(&format!("SELECT {number}")));
         }
         log.flush(Duration::from_secs(60));
         let found = texts(&log);
@@ -251,7 +255,7 @@ mod tests {
         let now_us = SystemClock::default().unix_us();
         clock.advance(Duration::from_micros(now_us));
         let log = QueryLog::start(options(dir.path()), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
-        log.record(&StatementRecord { started_unix_us: now_us, ..record("SELECT 1") }, None);
+        log.record(&StatementRecord { started_unix_us: now_us, ..record("SELECT 1") });
         assert_eq!(texts(&log), ["SELECT 1"]);
         clock.advance(Duration::from_secs(3601));
         assert!(texts(&log).is_empty());
@@ -262,10 +266,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = QueryLogOptions { least_duration: Duration::from_millis(1), ..options(dir.path()) };
         let log = QueryLog::start(options, Arc::new(SystemClock::default())).unwrap();
-        let record = |sql, elapsed_us| StatementRecord { elapsed_us, ..record(sql) };
-        log.record(&record("SELECT 1", 999), None);
-        log.record(&record("SELECT 2", 999), Some(ErrorKind::InvalidArgument));
-        log.record(&record("SELECT 3", 1_000), None);
+        log.record(&StatementRecord { elapsed_us: 999, ..record("SELECT 1") });
+        log.record(&StatementRecord { elapsed_us: 999, ..failed("SELECT 2", ErrorKind::InvalidArgument) });
+        log.record(&StatementRecord { elapsed_us: 1_000, ..record("SELECT 3") });
         assert_eq!(texts(&log), ["SELECT 3", "SELECT 2"]);
     }
 
@@ -274,9 +277,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let masked = QueryLogOptions { values: LoggedValues::Mask, ..options(dir.path()) };
         let log = QueryLog::start(masked, Arc::new(SystemClock::default())).unwrap();
-        let failed =
-            StatementRecord { error: Some("'geheim' is no number".to_owned()), ..record("SELECT 'geheim' + 1") };
-        log.record(&failed, Some(ErrorKind::InvalidArgument));
+        let failed = failed("SELECT 'geheim' + 1", ErrorKind::InvalidArgument);
+        log.record(&StatementRecord { error: Some("'geheim' is no number".to_owned()), ..failed });
         let entry = log.entries().unwrap().next().unwrap().unwrap();
         assert_eq!((entry.sql.as_str(), entry.error), ("SELECT ? + ?", None));
         assert_eq!(entry.error_kind.as_deref(), Some("invalid_argument"));

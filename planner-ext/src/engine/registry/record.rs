@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use terrace_access::Origin;
+use terrace_access::{Authority, Origin};
 use terrace_sql::StatementKind;
-use terrace_sql::secrets::without_literals;
+use terrace_sql::masking::{masked, masked_kept};
 use terrace_tier_store::placement::ScanProfile;
+
+use crate::error::ErrorKind;
 
 /// How a statement ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -123,8 +125,10 @@ pub struct StatementRecord {
     pub read_waits: ReadWaits,
     /// Microseconds until the chunk files of its rows were durable, summed over the threads that write them.
     pub write_wait_us: u64,
-    /// The error it ended with.
+    /// The error it ended with; see [`Self::seen_by`].
     pub error: Option<String>,
+    /// The kind of this error.
+    pub error_kind: Option<ErrorKind>,
     /// Its scans, once it has ended.
     pub scans: Arc<[ScanProfile]>,
     /// Whether its figures tell of rows that policies hide from its user.
@@ -135,13 +139,23 @@ pub struct StatementRecord {
 const MOST_LOGGED_BYTES: usize = 4_096;
 
 impl StatementRecord {
+    /// The statement as somebody sees it who may know that there is one: to others than its user and superusers, a text without
+    /// literals, and the kind of the error alone, whose message may have values as well.
+    pub fn seen_by(mut self, viewer: &Authority) -> Self {
+        if !viewer.is_self(&self.user) {
+            self.sql = masked(&self.sql);
+            self.error = self.error_kind.map(error_name);
+        }
+        self
+    }
+
     /// Its text for the log, which others read than those who may see statements: in one line, without literals, and cut where it is
     /// long.
     pub fn text_for_log(&self) -> String {
-        without_literals(&self.begin_of_text())
+        masked_kept(&self.begin_of_text())
     }
 
-    /// Its text, cut where it is long, and with a sign there.
+    /// Its text, cut where it is long, and with a sign there, as [`masked_kept`] takes it.
     pub(in crate::engine) fn begin_of_text(&self) -> String {
         let most = self.sql.len().min(MOST_LOGGED_BYTES);
         let end = (0..=most).rev().find(|at| self.sql.is_char_boundary(*at)).unwrap_or(0);
@@ -225,10 +239,23 @@ impl StatementRecord {
             write_wait_us: 0,
             memory: MemoryUse::default(),
             error: None,
+            error_kind: None,
             scans: Arc::default(),
             hides_figures: false,
         }
     }
+}
+
+/// The name of a kind of errors, such as `permission_denied`.
+pub(super) fn error_name(kind: ErrorKind) -> String {
+    let mut name = String::new();
+    for letter in format!("{kind:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
 }
 
 #[cfg(test)]
@@ -243,5 +270,11 @@ mod tests {
         assert_eq!(text(&long), "SELECT …");
         let long = text(&format!("SELECT {} FROM t", "a, ".repeat(MOST_LOGGED_BYTES)));
         assert!(long.len() <= MOST_LOGGED_BYTES + '…'.len_utf8() + 1 && long.ends_with('…'), "{}", long.len());
+    }
+
+    #[test]
+    fn errors_have_names() {
+        assert_eq!(error_name(ErrorKind::PermissionDenied), "permission_denied");
+        assert_eq!(error_name(ErrorKind::Aborted), "aborted");
     }
 }

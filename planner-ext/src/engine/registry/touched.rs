@@ -12,7 +12,7 @@ use terrace_sql::objects::{ObjectKind, Use};
 use terrace_sql::{Command, Privilege, StatementKind};
 use terrace_tier_store::table::{TableId, TableName};
 
-use super::record::{StatementRecord, StatementState};
+use super::record::{StatementRecord, StatementState, error_name};
 use crate::error::ErrorKind;
 
 /// Whether statements of a kind change more than their session.
@@ -84,10 +84,10 @@ impl Touched {
     }
 
     /// Records the end of its statement, where the trail wants it.
-    pub(super) fn record_end(&self, trail: &Trail, record: &StatementRecord, error: Option<ErrorKind>) {
+    pub(super) fn record_end(&self, trail: &Trail, record: &StatementRecord) {
         let found = self.0.lock();
         let kind = found.kind.unwrap_or(record.kind);
-        let is_refused = matches!(error, Some(ErrorKind::PermissionDenied | ErrorKind::Unauthenticated));
+        let is_refused = matches!(record.error_kind, Some(ErrorKind::PermissionDenied | ErrorKind::Unauthenticated));
         if !trail.records(is_change(kind) || found.is_about_access || is_refused) {
             return;
         }
@@ -105,29 +105,6 @@ impl Touched {
             StatementState::Failed => Ending::Failed,
             _ => Ending::Done,
         };
-        trail.record(event.ended(ending, error.map(error_name)));
-    }
-}
-
-/// The name of a kind of errors, such as `permission_denied`.
-pub(super) fn error_name(kind: ErrorKind) -> String {
-    let mut name = String::new();
-    for letter in format!("{kind:?}").chars() {
-        if letter.is_ascii_uppercase() && !name.is_empty() {
-            name.push('_');
-        }
-        name.push(letter.to_ascii_lowercase());
-    }
-    name
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_have_names() {
-        assert_eq!(error_name(ErrorKind::PermissionDenied), "permission_denied");
-        assert_eq!(error_name(ErrorKind::Aborted), "aborted");
+        trail.record(event.ended(ending, record.error_kind.map(error_name)));
     }
 }

@@ -6,6 +6,7 @@
 //! - `figures`: figures of tables in plans
 //! - `invoker`: views that are read with the rights of who asks
 //! - `lists`: what lists and errors tell of what there is
+//! - `masking`: what is seen of statements of others
 //! - `policies`: policies on rows
 //! - `probes`: what a statement can tell of rows that policies hide
 //! - `running`: what a change of rights does to running statements
@@ -16,6 +17,7 @@ mod defaults;
 mod figures;
 mod invoker;
 mod lists;
+mod masking;
 mod policies;
 mod probes;
 mod running;

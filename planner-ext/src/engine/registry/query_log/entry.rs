@@ -7,12 +7,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use terrace_sql::secrets::without_literals;
+use terrace_sql::masking::masked_kept;
 
-use super::super::record::StatementRecord;
-use super::super::touched::error_name;
-use super::LoggedValues;
-use crate::error::ErrorKind;
+use super::super::record::{StatementRecord, error_name};
 
 /// A statement that has ended. Its figures are those of [`StatementRecord`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -59,8 +56,8 @@ pub(crate) struct QueryLogEntry {
 }
 
 impl QueryLogEntry {
-    /// The entry of a statement that has ended, perhaps with an error.
-    pub(super) fn new(record: &StatementRecord, error: Option<ErrorKind>, values: LoggedValues) -> Self {
+    /// The entry of a statement that has ended.
+    pub(super) fn new(record: &StatementRecord) -> Self {
         Self {
             id: record.id.clone(),
             session: record.session.clone(),
@@ -90,15 +87,15 @@ impl QueryLogEntry {
             prefetch_wait_us: record.read_waits.prefetch_us,
             spill_wait_us: record.read_waits.spill_us,
             write_wait_us: record.write_wait_us,
-            error_kind: error.map(error_name),
-            error: record.error.clone().filter(|_| values == LoggedValues::Keep),
+            error_kind: record.error_kind.map(error_name),
+            error: record.error.clone(),
             hides_figures: record.hides_figures,
         }
     }
 
-    /// The entry without the literals of its text.
-    pub(super) fn masked(&self) -> Self {
-        Self { sql: without_literals(&self.sql), ..self.clone() }
+    /// The entry without values: the literals of its text, and the message of its error, which may have some.
+    pub(crate) fn masked(self) -> Self {
+        Self { sql: masked_kept(&self.sql), error: None, ..self }
     }
 
     /// Time of its end, in microseconds since the Unix epoch.
@@ -133,6 +130,7 @@ mod tests {
 
     use super::*;
     use crate::engine::registry::{MemoryUse, ReadWaits};
+    use crate::error::ErrorKind;
 
     fn record() -> StatementRecord {
         let reads = ReadWaits { point_us: 1, needed_us: 2, spill_us: 3, prefetch_us: 4 };
@@ -149,6 +147,7 @@ mod tests {
             read_waits: reads,
             memory: MemoryUse { reserved: 0, reserved_peak: 5, allocated: 0, allocated_peak: 6 },
             error: Some("no".to_owned()),
+            error_kind: Some(ErrorKind::NotFound),
             hides_figures: true,
             ..StatementRecord::example()
         }
@@ -156,7 +155,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_read_as_it_was_written_and_by_other_versions() {
-        let entry = QueryLogEntry::new(&record(), Some(ErrorKind::NotFound), LoggedValues::Keep);
+        let entry = QueryLogEntry::new(&record());
         let line = serde_json::to_string(&entry).unwrap();
         assert_eq!(serde_json::from_str::<QueryLogEntry>(&line).unwrap(), entry);
         assert_eq!((entry.ended_unix_us(), entry.memory_bytes()), (1_050, 100));
@@ -169,9 +168,9 @@ mod tests {
     #[test]
     fn hidden_figures_are_those_that_queries_hide() {
         let mut record = record();
-        let mut entry = QueryLogEntry::new(&record, None, LoggedValues::Keep);
+        let mut entry = QueryLogEntry::new(&record);
         entry.clear_figures();
         record.clear_figures();
-        assert_eq!(entry, QueryLogEntry::new(&record, None, LoggedValues::Keep));
+        assert_eq!(entry, QueryLogEntry::new(&record));
     }
 }
