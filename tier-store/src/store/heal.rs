@@ -1,8 +1,9 @@
 //! Healing: rebuilds a damaged chunk file from its good columns and from copies on faster tiers.
 //!
 //! The new file has, byte for byte, the content that the old one was written with: columns keep their places and
-//! checksums, so the catalog does not change. A packed copy of a packed column is that column; others are encoded again. When the new file is durable, one rename replaces the old file. Every
-//! byte is verified before: columns by their checksums in the catalog, the file by its stamp.
+//! checksums, so the catalog does not change. A packed copy of a packed column is that column; other copies are encoded
+//! again. When the new file is durable, one rename replaces the old file. Every byte is verified before: columns by their
+//! checksums in the catalog, the file by its stamp.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
