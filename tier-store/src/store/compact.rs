@@ -391,11 +391,14 @@ fn is_unmeasured(chunk: &Chunk) -> bool {
 
 /// True when writing a chunk anew gives a file in the other format, or packs more of its columns.
 fn has_other_format(chunk: &Chunk, format: FileFormat) -> bool {
-    chunk.columns().iter().any(|segment| match format {
-        FileFormat::Arrow => segment.home.is_packed(),
-        // A column that was written into a file of this format is packed, or known not to be worth it.
-        FileFormat::Packed => !segment.home.is_packed() && segment.form(Form::Packed) == Form::Packed,
-    })
+    // The file may hold packed columns that the table has dropped.
+    let is_packed_file = chunk.path.extension().is_some_and(|ending| ending == FileFormat::Packed.name());
+    (format == FileFormat::Arrow && is_packed_file)
+        || chunk.columns().iter().any(|segment| match format {
+            FileFormat::Arrow => segment.home.is_packed(),
+            // A column that was written into a file of this format is packed, or known not to be worth it.
+            FileFormat::Packed => !segment.home.is_packed() && segment.form(Form::Packed) == Form::Packed,
+        })
 }
 
 /// Bytes of a chunk's values in memory: its columns, columns that read a constant (16 bytes a row), and one bit per row

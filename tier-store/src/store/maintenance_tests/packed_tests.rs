@@ -62,6 +62,22 @@ fn optimize_gives_chunks_the_format_of_their_table() {
     assert!(contents(&store)["public.a"] == both);
 }
 
+/// A file that holds packed columns is one, whether its table still has these columns or not.
+#[test]
+fn optimize_writes_files_anew_whose_packed_columns_were_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    make_store_with(dir.path(), CHOICES[3]);
+    let store = Store::open(StoreOptions::new(dir.path())).unwrap();
+    let packed = || formats(&store, "a").contains(&FileFormat::Packed);
+    assert!(packed());
+    let dropped = [Alteration::DropColumn("s".to_owned())];
+    store.alter_table(&TableName::new("public", "a"), &dropped).unwrap();
+    let a = set_format(&store, "a", FileFormat::Arrow);
+    assert!(store.optimize(&a).unwrap().chunks_in > 0);
+    assert!(!packed());
+    assert_eq!(store.optimize(&a).unwrap().chunks_in, 0);
+}
+
 #[test]
 fn new_tables_have_the_format_that_the_store_is_told() {
     let dir = tempfile::tempdir().unwrap();

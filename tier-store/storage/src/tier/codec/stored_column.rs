@@ -164,7 +164,11 @@ impl StoredColumn {
     ) -> Result<Self> {
         let len = usize::try_from(home.len).map_err(|_| corrupt("it is larger than memory"))?;
         let packed = PackedColumn::open_pieces(pieces, len, &home.encoding.stored_type(declared), rows)?;
-        Self::over_packed(home, declared, packed)
+        // Which pieces were read follows from the home. Pages elsewhere would be taken for pages that nobody wanted.
+        match home.encoding.packed() {
+            Some(encoding) if encoding.pages == packed.page_table() => Self::over_packed(home, declared, packed),
+            _ => Err(corrupt("its pages lie elsewhere than the catalog says")),
+        }
     }
 
     fn over_packed(home: &SegmentHome, declared: &DataType, packed: PackedColumn) -> Result<Self> {

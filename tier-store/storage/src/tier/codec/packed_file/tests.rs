@@ -242,6 +242,30 @@ fn check_part(column: &StoredColumn, all: &ArrayRef, wanted: &[Range<usize>], rn
     assert!(column.packed_within(0, rows, &(0..=5)).is_none_or(|within| within.len() == rows));
 }
 
+/// Else pages that were read would be taken for others that were not, whose rows are zero.
+#[test]
+fn pages_elsewhere_than_the_home_says_are_damage() {
+    let rows = 6 * PAGE_ROWS;
+    let (batch, _) = shapes(6, rows, 0.0);
+    let encoded = packed(&batch, CompressionRule::Raw);
+    let mut home = encoded.homes[NARROW].clone();
+    let declared = batch.column(NARROW).data_type();
+    let wanted = [5 * PAGE_ROWS..5 * PAGE_ROWS + 1];
+    let part = Part::for_rows(&home, declared, rows, &wanted, PartOptions { gap: 0, guess: true }).unwrap();
+    let file = stored(&encoded, NARROW);
+    let decode = |home: &SegmentHome| {
+        let read =
+            part.ranges().iter().map(|range| AlignedBuffer::copy_of(&file[range.clone()], 64).unwrap()).collect();
+        // SAFETY: it was just written.
+        unsafe { part.decode(home, declared, rows, read, &Arc::default()) }
+    };
+    assert!(decode(&home).is_ok());
+    let Encoding::Packed(encoding) = &mut home.encoding else { panic!("it is packed") };
+    encoding.pages.pages.swap(0, 5);
+    let error = decode(&home).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+}
+
 #[test]
 fn a_changed_bit_anywhere_breaks_the_stamp() {
     let (batch, _) = shapes(3, 600, 0.1);
