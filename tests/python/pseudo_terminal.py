@@ -70,7 +70,8 @@ class PseudoTerminal:
     def end(self, seconds=30):
         """Reads to the end and returns the exit status."""
         deadline = time.monotonic() + seconds
-        while self.read(0.1) and self.process.poll() is None:
+        # A command may end before all of its output is read.
+        while self.read(0.1):
             assert time.monotonic() < deadline, f"does not end: {self.seen!r}"
         return self.process.wait(timeout=seconds)
 

@@ -94,6 +94,8 @@ def test_profiles_name_servers_and_logins(tmp_path):
         place = f'url = "grpc://{server.flight}"\nhttp_addr = "{server.http}"\nuser = "ann"\n'
         profiles.write_text(f"[file]\n{place}password_file = \"password\"\n[command]\n{place}password_command = \"cat '{secret}'\"\n"
                             f"[plain]\n{place}password = \"x\"\n")
+        # Whatever the umask is: a group that may write is refused.
+        profiles.chmod(0o600)
         env = {"TERRACE_PROFILES": str(profiles), "TERRACE_URL": "grpc://127.0.0.1:1"}
 
         def run(*arguments, check=True, **more):

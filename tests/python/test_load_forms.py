@@ -68,6 +68,8 @@ def test_json_files(tmp_path):
             ("d.ndjson", '{"a": 1}\n{"a": [1]}\n', "row 2: field 'a' is a number in one row and a list in another"),
             ("e.ndjson", '{"a": 1}\n{"a": \n', "EOF"),
             ("f.ndjson", '{"a": {}}\n', "only objects without a field"),
+            ("f2.ndjson", '{"a": 1}\n' * 30 + '{"a": 2.5}\n', "'2.5'"),
+            ("f3.csv", "a,b,a\n1,2,3\n", "two columns 'a'"),
             ("g.ndjson", '{"a": 1}\n' * 30 + '{"b": 1}\n', "--infer-rows"),
         ]:
             (tmp_path / name).write_text(text)

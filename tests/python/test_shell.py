@@ -62,7 +62,8 @@ def test_one_can_leave_within_a_statement(prompt, way):
     terminal = prompt()
     terminal.enter("select 1 +")
     if way == "\x04":
-        # Ctrl-D leaves on an empty line; Ctrl-C gives one.
+        # Ctrl-D leaves on an empty line; Ctrl-C gives one. Enter draws the prompt and the statement anew.
+        terminal.expect("select 1 +", "select 1 +")
         terminal.send("\x03")
         terminal.expect(PROMPT)
         terminal.send(way)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatchReader;
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use regex::Regex;
 
 use super::compression::Compression;
@@ -121,7 +121,8 @@ impl TextFile<'_> {
         self.options.named(found).map_err(|why| self.failed(why))
     }
 
-    /// Opens a reader of its rows. Columns have the types that `wanted` has for their names, else text.
+    /// Opens a reader of its rows. Columns have types from which those that `wanted` has for their names are cast; others are
+    /// text.
     ///
     /// # Errors
     /// For a file that cannot be read.
@@ -130,10 +131,8 @@ impl TextFile<'_> {
         let names = format.infer_schema(header.as_slice(), Some(0)).map_err(|e| self.failed(explain_error(&e)))?.0;
         let names = self.options.named(names).map_err(|why| self.failed(why))?;
         let typed = |field: &Arc<Field>| {
-            let wanted = wanted.field_with_name(field.name()).map(|wanted| wanted.data_type().clone());
-            // In a column of type Null the reader would skip values.
-            let data_type = wanted.ok().filter(|wanted| *wanted != DataType::Null).unwrap_or(DataType::Utf8);
-            Field::new(field.name(), data_type, true)
+            let data_type = wanted.field_with_name(field.name()).map(|wanted| read_type(wanted.data_type()));
+            Field::new(field.name(), data_type.unwrap_or(DataType::Utf8), true)
         };
         let schema = Schema::new(names.fields().iter().map(typed).collect::<Vec<_>>());
         let reader = ReaderBuilder::new(Arc::new(schema)).with_format(format).with_batch_size(BATCH_ROWS);
@@ -166,6 +165,19 @@ impl TextFile<'_> {
 
     fn failed(&self, why: impl ToString) -> Error {
         Error::file(self.input.name(), why)
+    }
+}
+
+/// The type as which a column is read, so that its cast to the wanted one notices what that cannot hold: the reader would cut
+/// off the time behind a date, and digits of a second.
+fn read_type(wanted: &DataType) -> DataType {
+    match wanted {
+        // In a column of type Null the reader would skip values.
+        DataType::Null | DataType::Date32 => DataType::Utf8,
+        DataType::Timestamp(TimeUnit::Second | TimeUnit::Millisecond, zone) => {
+            DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
+        }
+        other => other.clone(),
     }
 }
 

@@ -539,6 +539,25 @@ mod tests {
     }
 
     #[test]
+    fn times_of_later_rows_are_not_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        let options = ReadOptions { infer_rows: 1, ..ReadOptions::default() };
+        let read = |first: &str, second: &str| {
+            std::fs::write(&path, format!("t\n{first}\n{second}\n")).unwrap();
+            let source = super::find(path.to_str().unwrap(), None, &options).unwrap().remove(0);
+            source.read_after(0, |_| true).map_err(|error| error.to_string())
+        };
+        let (day, second) = ("2024-02-29", "2024-02-29T10:00:00");
+        read(day, day).unwrap();
+        read(second, second).unwrap();
+        for (first, later) in [(day, second), (second, "2024-02-29T10:00:00.25")] {
+            let refused = read(first, later).unwrap_err();
+            assert!(refused.contains("t.csv: column 't' is ") && refused.contains("cannot hold"), "{refused}");
+        }
+    }
+
+    #[test]
     fn json_files_are_read_as_they_are_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);

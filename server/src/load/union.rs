@@ -4,7 +4,7 @@
 //! JSON files count. A file without a column has null in it. A file whose type is of another kind is an error before a row is
 //! read; where only some values may not fit, those are an error when they are read ([`super::columns`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
@@ -38,12 +38,18 @@ impl Union {
     /// The columns of `files`, which are in the order in which they are read.
     ///
     /// # Errors
-    /// For a column whose types in two files are of different kinds; names both.
+    /// For a column whose types in two files are of different kinds; names both. For a file with two columns of one name.
     pub fn new(files: &[FoundFile]) -> Result<Self> {
         let mut columns: Vec<Column> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         for file in files {
+            let mut own: HashSet<&str> = HashSet::new();
             for found in file.own.fields() {
+                if !own.insert(found.name()) {
+                    let why =
+                        format!("it has two columns '{}': name the columns of a CSV file with --columns", found.name());
+                    return Err(Error::file(&file.file.path, why));
+                }
                 let at = places.get(found.name()).copied();
                 match at.and_then(|at| columns.get_mut(at)) {
                     Some(column) => column.add(found, file)?,
@@ -286,6 +292,13 @@ mod tests {
         let gaps = union.gaps();
         assert_eq!(gaps.len(), 2);
         assert_eq!(gaps.last().unwrap(), "column 'late' is in 1 of 3 files, and null in the others");
+    }
+
+    #[test]
+    fn two_columns_of_one_name_are_not_made_one() {
+        let twice = [("k", DataType::Int64), ("v", DataType::Utf8), ("k", DataType::Int64)];
+        let refused = shown(&[file("a.csv", &twice)]).unwrap_err();
+        assert!(refused.starts_with("a.csv: it has two columns 'k'"), "{refused}");
     }
 
     #[test]

@@ -66,7 +66,14 @@ pub fn copy(shell: &mut Shell, argument: &str) -> Result<()> {
         Order::From(table, file) => {
             let table = TableName::parse(table)?.plain();
             let client = shell.client.another();
-            shell.runtime.block_on(load::append(client, &file.to_string_lossy(), &table)).map(drop)
+            let file = file.to_string_lossy();
+            shell.runtime.block_on(async {
+                tokio::select! {
+                    loaded = load::append(client, &file, &table) => loaded.map(drop),
+                    // Rows that were sent are not stored.
+                    _ = tokio::signal::ctrl_c() => Err(Error::Usage("cancelled".to_owned())),
+                }
+            })
         }
         Order::To(object, file) => {
             if Format::from_ending(&file).is_none() {
