@@ -131,22 +131,22 @@ pub struct StatementRecord {
     pub hides_figures: bool,
 }
 
-/// Bytes of the longest text of a statement that is logged, without the sign for the rest.
+/// Bytes of the longest text that is logged, without the sign for the rest.
 const MOST_LOGGED_BYTES: usize = 4_096;
+
+/// A text, cut where it is long, and with a sign there.
+pub(super) fn cut(text: &str) -> String {
+    let most = text.len().min(MOST_LOGGED_BYTES);
+    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let sign = if end < text.len() { "…" } else { "" };
+    format!("{}{sign}", text.get(..end).unwrap_or_default())
+}
 
 impl StatementRecord {
     /// Its text for the log, which others read than those who may see statements: in one line, without literals, and cut where it is
     /// long.
     pub fn text_for_log(&self) -> String {
-        without_literals(&self.begin_of_text())
-    }
-
-    /// Its text, cut where it is long, and with a sign there.
-    pub(in crate::engine) fn begin_of_text(&self) -> String {
-        let most = self.sql.len().min(MOST_LOGGED_BYTES);
-        let end = (0..=most).rev().find(|at| self.sql.is_char_boundary(*at)).unwrap_or(0);
-        let sign = if end < self.sql.len() { "…" } else { "" };
-        format!("{}{sign}", self.sql.get(..end).unwrap_or_default())
+        without_literals(&cut(&self.sql))
     }
 
     /// Clears the figures of its reads and its memory, which tell of rows that policies hide; a point statement that reads much starts again.
