@@ -182,8 +182,8 @@ struct Writer {
 impl Writer {
     /// Writes lines until the queue is closed and empty, or its rest cannot be written.
     fn run<T: Line>(&mut self, items: &Receiver<T>) {
-        // Less than a file, which so never has more than its bytes.
-        let batch_bytes = usize::try_from(self.file.max_bytes() / 2).unwrap_or(usize::MAX).min(BATCH_BYTES);
+        // A small part of a file, which so has nearly all of its bytes when the next batch does not fit into it, and never more.
+        let batch_bytes = usize::try_from(self.file.max_bytes() / 8).unwrap_or(usize::MAX).min(BATCH_BYTES);
         let mut is_behind = false;
         self.tidy();
         loop {

@@ -32,10 +32,14 @@ impl<'writer> FormatFields<'writer> for JsonFields {
     }
 
     fn add_fields(&self, current: &'writer mut FormattedFields<Self>, fields: &Record<'_>) -> fmt::Result {
-        if !current.fields.is_empty() {
+        let mut members = Members::default();
+        fields.record(&mut members);
+        // A comma without a member behind it would make all of the span's fields unreadable.
+        if !current.fields.is_empty() && !members.text.is_empty() {
             current.fields.push(',');
         }
-        self.format_fields(current.as_writer(), fields)
+        current.fields.push_str(&members.text);
+        Ok(())
     }
 }
 
@@ -195,6 +199,7 @@ mod tests {
             let _outer = outer.enter();
             let inner = tracing::info_span!("part", statement = "q2", level = 9, rows = tracing::field::Empty);
             inner.record("rows", 7);
+            inner.record("rows", None::<u64>);
             let _inner = inner.enter();
             tracing::debug!(rows = 8, "inside");
         });

@@ -26,7 +26,7 @@ pub(crate) use entry::QueryLogEntry;
 const LOG: LogOptions = LogOptions {
     name: "the query log",
     thread: "terrace-log",
-    // Each has a text of 4 KiB at most.
+    // Each has a text and a message of 4 KiB at most.
     capacity: 4_096,
     linger: Duration::from_millis(50),
 };

@@ -135,8 +135,16 @@ pub struct StatementRecord {
     pub hides_figures: bool,
 }
 
-/// Bytes of the longest text of a statement that is logged, without the sign for the rest.
+/// Bytes of the longest text that is logged, without the sign for the rest.
 const MOST_LOGGED_BYTES: usize = 4_096;
+
+/// A text, cut where it is long, and with a sign there.
+pub(super) fn cut(text: &str) -> String {
+    let most = text.len().min(MOST_LOGGED_BYTES);
+    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let sign = if end < text.len() { "…" } else { "" };
+    format!("{}{sign}", text.get(..end).unwrap_or_default())
+}
 
 impl StatementRecord {
     /// The statement as somebody sees it who may know that there is one: to others than its user and superusers, a text without
@@ -157,10 +165,7 @@ impl StatementRecord {
 
     /// Its text, cut where it is long, and with a sign there, as [`masked_kept`] takes it.
     pub(in crate::engine) fn begin_of_text(&self) -> String {
-        let most = self.sql.len().min(MOST_LOGGED_BYTES);
-        let end = (0..=most).rev().find(|at| self.sql.is_char_boundary(*at)).unwrap_or(0);
-        let sign = if end < self.sql.len() { "…" } else { "" };
-        format!("{}{sign}", self.sql.get(..end).unwrap_or_default())
+        cut(&self.sql)
     }
 
     /// Clears the figures of its reads and its memory, which tell of rows that policies hide; a point statement that reads much starts again.

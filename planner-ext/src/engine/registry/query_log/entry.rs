@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use terrace_sql::masking::masked_kept;
 
-use super::super::record::{StatementRecord, error_name};
+use super::super::record::{StatementRecord, cut, error_name};
 
 /// A statement that has ended. Its figures are those of [`StatementRecord`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub(crate) struct QueryLogEntry {
     pub(crate) write_wait_us: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error_kind: Option<String>,
-    /// The message of the error; none where values are masked, which it may have.
+    /// The message of the error, cut where it is long; none where values are masked, which it may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     /// Whether its figures tell of rows that policies hide from its user.
@@ -66,7 +66,7 @@ impl QueryLogEntry {
             workload_group: record.workload_group.clone(),
             kind: Cow::Borrowed(record.kind.name()),
             state: Cow::Borrowed(record.state.name()),
-            sql: record.begin_of_text(),
+            sql: cut(&record.sql),
             started_unix_us: record.started_unix_us,
             elapsed_us: record.elapsed_us,
             rows: record.rows,
@@ -88,7 +88,7 @@ impl QueryLogEntry {
             spill_wait_us: record.read_waits.spill_us,
             write_wait_us: record.write_wait_us,
             error_kind: record.error_kind.map(error_name),
-            error: record.error.clone(),
+            error: record.error.as_deref().map(cut),
             hides_figures: record.hides_figures,
         }
     }
@@ -163,6 +163,15 @@ mod tests {
         let other: QueryLogEntry = serde_json::from_str(other).unwrap();
         assert_eq!((other.id.as_str(), other.kind.as_ref(), other.rows, other.error), ("q7", "query", 0, None));
         assert!(serde_json::from_str::<QueryLogEntry>(line.get(..line.len() - 2).unwrap()).is_err());
+    }
+
+    #[test]
+    fn long_texts_and_messages_are_cut() {
+        let long = "ä".repeat(1 << 20);
+        let record = StatementRecord { sql: long.clone(), error: Some(long), ..record() };
+        let entry = QueryLogEntry::new(&record, Some(ErrorKind::Internal), LoggedValues::Keep);
+        let expected = format!("{}…", "ä".repeat(2_048));
+        assert_eq!((entry.sql, entry.error), (expected.clone(), Some(expected)));
     }
 
     #[test]
