@@ -169,7 +169,7 @@ mod tests {
     fn long_texts_and_messages_are_cut() {
         let long = "ä".repeat(1 << 20);
         let record = StatementRecord { sql: long.clone(), error: Some(long), ..record() };
-        let entry = QueryLogEntry::new(&record, Some(ErrorKind::Internal), LoggedValues::Keep);
+        let entry = QueryLogEntry::new(&record);
         let expected = format!("{}…", "ä".repeat(2_048));
         assert_eq!((entry.sql, entry.error), (expected.clone(), Some(expected)));
     }
