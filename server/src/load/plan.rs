@@ -89,7 +89,10 @@ mod tests {
                         tags   List(Utf8)  (in 1 of 2 files)";
         let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(squeezed(&shown), squeezed(expected));
-        let generated = lines(&super::super::source::generated(super::super::generated::Generated::tpch(crate::tpch::TABLES[1], 1.0)));
+        let generated = lines(&super::super::source::generated(super::super::generated::Generated::tpch(
+            crate::tpch::TABLES[1],
+            1.0,
+        )));
         assert_eq!(generated.first().unwrap(), "table nation: generated, about 25 rows");
     }
 }

@@ -1,6 +1,12 @@
 //! Files that hold packed columns: of all types and shapes, made again, read in part, damaged, and one of another program.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::single_range_in_vec_init
+)]
 
 use std::ops::Range;
 use std::path::Path;
