@@ -10,7 +10,7 @@
 //! - [`cardinality`]: numbers of rows at a scale
 //! - [`customer`], [`date`], [`lineorder`], [`part`], [`supplier`]: the tables
 //! - [`place`]: cities, nations and regions
-//! - [`reader`]: rows as record batches
+//! - `reader`: rows as record batches
 //! - [`stream`]: random streams
 
 mod cardinality;

@@ -179,7 +179,7 @@ async fn a_query_has_the_order_of_its_own_order_by() {
 #[tokio::test]
 async fn plain_texts_come_from_scans_and_are_the_same() {
     let server = Server::new();
-    let text = "CASE WHEN value % 10 > 0 THEN 'text ' || value % 9 END";
+    let text = "CASE WHEN value % 10 > 0 THEN 'text ' || (value % 9) END";
     server
         .run(&format!("CREATE TABLE t AS SELECT value AS k, {text} AS s FROM generate_series(1, 5000)"))
         .await
