@@ -221,8 +221,9 @@ chunks_pruned_dynamic=0, chunks_total=92]
     EmptyExec, metrics=[]
 ";
     let rows = explained([("Plan with Metrics", plan), ("memory_demand", "4.00 MiB weighted by time")]);
+    // The first blank is written as an escape: blanks behind a line that goes on are left out.
     let expected = "\
-  rows     time  operator
+\x20 rows     time  operator
      1   1.20µs  ProjectionExec  expr=[count(*)@0 as n]
      1  33.10µs    AggregateExec  spill_count=2  mode=Final, gby=[], aggr=[count(*)]
 1.50 K   2.10ms      TierScanExec  public.lineitem  92 chunks, 12 pruned, 80 cold, skipped 512 B, ssd 12.40 MB  columns…
