@@ -37,7 +37,7 @@ const PLACES: [Place; 6] = [
     },
     Place {
         word: "memmap2::",
-        homes: &["tier-store/storage/src/tier/nvm/", "bench/src/side/"],
+        homes: &["tier-store/storage/src/tier/nvm/", "bench/src/"],
         holds_for_tests: false,
     },
     Place {
