@@ -35,11 +35,7 @@ const PLACES: [Place; 6] = [
         ],
         holds_for_tests: false,
     },
-    Place {
-        word: "memmap2::",
-        homes: &["tier-store/storage/src/tier/nvm/", "bench/src/"],
-        holds_for_tests: false,
-    },
+    Place { word: "memmap2::", homes: &["tier-store/storage/src/tier/nvm/", "bench/src/"], holds_for_tests: false },
     Place {
         word: "SsdTier",
         homes: &["tier-store/storage/src/", "tier-store/placement/src/calibrate/", "tier-store/src/store/recovery.rs"],
