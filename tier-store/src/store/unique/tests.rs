@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use roaring::RoaringTreemap;
-use terrace_model::{Error, TableName, TieringMode};
+use terrace_model::{Error, FileFormat, TableName, TieringMode};
 use terrace_storage::catalog::TableRecord;
 use terrace_storage::catalog::records::{decode, encode};
 use terrace_storage::table::{Alteration, Table, TableDefinition, TableVersion};
@@ -171,14 +171,21 @@ fn a_key_is_enforced_once_the_rows_have_no_duplicates() {
 fn records_without_the_setting_are_read_and_those_with_it_kept() {
     let mut definition = enforcing("t");
     definition.options.tiering = TieringMode::Advise;
+    definition.options.format = Some(FileFormat::Packed);
     let record = encode(&TableRecord::new(&definition).unwrap()).unwrap();
     let read = |bytes: &[u8]| {
         let options = decode::<TableRecord>(bytes, "a table").unwrap().definition().unwrap().options;
-        (options.enforce_primary_key, options.tiering)
+        (options.enforce_primary_key, options.tiering, options.format)
     };
-    assert_eq!(read(&record), (true, TieringMode::Advise));
-    assert_eq!(read(&record[..record.len() - 1]), (true, TieringMode::Auto), "written before there were modes");
-    assert_eq!(read(&record[..record.len() - 2]), (false, TieringMode::Auto), "written before keys were enforced");
+    // Each setting is the last byte of the records that were written before the next one.
+    for (missing, expected) in [
+        (0, (true, TieringMode::Advise, Some(FileFormat::Packed))),
+        (1, (true, TieringMode::Advise, Some(FileFormat::Arrow))),
+        (2, (true, TieringMode::Auto, Some(FileFormat::Arrow))),
+        (3, (false, TieringMode::Auto, Some(FileFormat::Arrow))),
+    ] {
+        assert_eq!(read(&record[..record.len() - missing]), expected, "without the last {missing} bytes");
+    }
 }
 
 #[test]
