@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from helpers import eventually
 from server import BINARY, Server, terrace
 from test_users import PASSWORD, make_user
 
@@ -49,7 +50,10 @@ def test_a_file_and_the_environment_have_the_password(server, password_file):
 def test_documented_ways_show_no_password_in_the_list_of_processes(server, password_file):
     command = [BINARY, *map(str, sql(server, "--password-file", password_file))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        shown = pathlib.Path(f"/proc/{process.pid}/cmdline").read_text()
+        # Until the process has begun to run the program it is empty, or that of this process.
+        cmdline = pathlib.Path(f"/proc/{process.pid}/cmdline")
+        eventually(lambda: "--password-file" in cmdline.read_text())
+        shown = cmdline.read_text()
         answer, _ = process.communicate("SELECT 7 AS a;", timeout=60)
     assert "--password-file" in shown and PASSWORD not in shown and answer.split() == ["a", "7"]
     described = terrace("sql", "--help").stdout

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::copy::{copy, file_name};
 use super::describe::{self, Kinds};
 use super::editor;
@@ -172,11 +174,17 @@ impl Shell {
     }
 
     fn watch_every(&mut self, statement: &str, pause: Duration) -> Result<()> {
+        // One listener for all of the time: a key that is pressed between two waits counts, too.
+        let mut interrupts = self
+            .runtime
+            .block_on(async { signal(SignalKind::interrupt()) })
+            .map_err(|error| Error::System(format!("cannot listen for signals: {error}")))?;
         while self.try_statement(statement)? {
             let is_over = self.runtime.block_on(async {
                 tokio::select! {
+                    biased;
+                    _ = interrupts.recv() => true,
                     () = tokio::time::sleep(pause) => false,
-                    _ = tokio::signal::ctrl_c() => true,
                 }
             });
             if is_over {
