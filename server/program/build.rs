@@ -2,6 +2,8 @@
 //!
 //! `TERRACE_COMMIT` names the commit where there is no repository (an image, a package). Else git is asked; without git or a
 //! repository, the version stands alone. Nothing but the commit goes into the binary, so that builds are reproducible.
+//!
+//! The variable has no name of ours (`TERRACE_..`): `cargo run` passes it on, and the server refuses settings that it does not know.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,9 +27,9 @@ fn main() {
     match commit.or_else(|| git(&["rev-parse", "HEAD"]).filter(|commit| is_commit(commit))) {
         Some(commit) => {
             let digits: String = commit.chars().take(DIGITS).collect();
-            println!("cargo::rustc-env=TERRACE_VERSION={version} ({digits})");
+            println!("cargo::rustc-env=SHOWN_VERSION={version} ({digits})");
         }
-        None => println!("cargo::rustc-env=TERRACE_VERSION={version}"),
+        None => println!("cargo::rustc-env=SHOWN_VERSION={version}"),
     }
 }
 

@@ -10,5 +10,5 @@ use terrace_heap::CountingAllocator;
 static ALLOCATOR: CountingAllocator<MiMalloc> = CountingAllocator::new(MiMalloc);
 
 fn main() -> ExitCode {
-    terrace_server::main(env!("TERRACE_VERSION"))
+    terrace_server::main(env!("SHOWN_VERSION"))
 }
