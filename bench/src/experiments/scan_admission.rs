@@ -8,8 +8,8 @@
 //! epoch. Processor time, new pages, and what was promoted and evicted say why the times differ.
 //!
 //! What fills free room in DRAM takes new pages. In a virtual machine that gives free pages back to its host, the first access to such
-//! a page waits for the host, some twenty times as long as clearing it takes. So a scan begins when this process has just freed pages
-//! that it has used: the ratio is that of the server, whichever machine it runs in.
+//! a page waits for the host, some twenty times as long as clearing it takes. So this process uses pages and frees them right before
+//! each scan. That did not lower the ratio on the machine where it was tried (docs/design/io-queue.md).
 
 use memmap2::MmapMut;
 use serde_json::{Map, json};
