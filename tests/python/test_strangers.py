@@ -109,21 +109,22 @@ def assert_bounded(server, before, connections=STRANGERS):
 @pytest.mark.parametrize("port", HALF)
 def test_requests_that_are_half_sent(tmp_path, port):
     make_user(tmp_path / "data", "create", "ann")
-    with Server(tmp_path / "data", env=MANY) as server, connect(server, "ann", PASSWORD) as known, known.cursor() as cursor:
-        assert execute(cursor, "SELECT 1") == [(1,)]
-        before, files = resident_bytes(server), files_of(server)
-        strangers = Strangers(getattr(server, port))
-        for _ in range(STRANGERS):
-            strangers.come(HALF[port])
-        assert_bounded(server, before)
-        assert within(SECONDS, lambda: execute(cursor, "SELECT 2")) == [(2,)]
-        with within(SECONDS, lambda: connect(server, "ann", PASSWORD)) as new, new.cursor() as newer:
-            assert within(SECONDS, lambda: execute(newer, "SELECT 3")) == [(3,)]
-        assert within(SECONDS, lambda: curl(server, "/api/v1/tiers", "-u", f"ann:{PASSWORD}"))[0] == 200
-        strangers.hear_all(LONGEST_S)
-        assert port == "flight" or not any(strangers.told), "nobody is answered before the end of the head"
-        eventually(lambda: files_of(server) <= files + 50)
-        assert execute(cursor, "SELECT 4") == [(4,)] and curl(server, "/readyz")[0] == 200
+    with Server(tmp_path / "data", env=MANY) as server:
+        with connect(server, "ann", PASSWORD) as known, known.cursor() as cursor:
+            assert execute(cursor, "SELECT 1") == [(1,)]
+            before, files = resident_bytes(server), files_of(server)
+            strangers = Strangers(getattr(server, port))
+            for _ in range(STRANGERS):
+                strangers.come(HALF[port])
+            assert_bounded(server, before)
+            assert within(SECONDS, lambda: execute(cursor, "SELECT 2")) == [(2,)]
+            with within(SECONDS, lambda: connect(server, "ann", PASSWORD)) as new, new.cursor() as newer:
+                assert within(SECONDS, lambda: execute(newer, "SELECT 3")) == [(3,)]
+            assert within(SECONDS, lambda: curl(server, "/api/v1/tiers", "-u", f"ann:{PASSWORD}"))[0] == 200
+            strangers.hear_all(LONGEST_S)
+            assert port == "flight" or not any(strangers.told), "nobody is answered before the end of the head"
+            eventually(lambda: files_of(server) <= files + 50)
+            assert execute(cursor, "SELECT 4") == [(4,)] and curl(server, "/readyz")[0] == 200
         assert server.stop(seconds=60) == 0, server.output()
 
 
@@ -153,24 +154,25 @@ def test_handshakes_that_are_half_done(tmp_path):
 @pytest.mark.deep
 def test_guesses(tmp_path):
     make_user(tmp_path / "data", "create", "ann")
-    with Server(tmp_path / "data", env=MANY) as server, connect(server, "ann", PASSWORD) as known, known.cursor() as cursor:
-        assert execute(cursor, "SELECT 1") == [(1,)]
-        before, files = resident_bytes(server), files_of(server)
-        strangers = Strangers(server.http)
-        for number in range(STRANGERS):
-            user = "ann" if number % 2 else f"user{number}"
-            login = base64.b64encode(f"{user}:wrong horse {number}".encode()).decode()
-            strangers.come(f"GET /api/v1/tiers HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Basic {login}\r\n\r\n".encode())
-        assert_bounded(server, before)
-        assert within(SECONDS, lambda: execute(cursor, "SELECT 2")) == [(2,)], "who has logged in goes on"
-        # So does a log-in from another address, for the same user.
-        elsewhere = ("--interface", "127.0.0.2", "-u", f"ann:{PASSWORD}")
-        assert within(SECONDS, lambda: curl(server, "/api/v1/tiers", *elsewhere))[0] == 200
-        strangers.hear_all(LONGEST_S)
-        statuses = {told.split(b" ", 2)[1] for told in strangers.told}
-        assert len(strangers.told) == STRANGERS and statuses == {b"401", b"429"}, statuses
-        tried = sum(told.startswith(b"HTTP/1.1 401") for told in strangers.told)
-        assert tried < 1_000, f"{tried} guesses were looked at"
-        eventually(lambda: files_of(server) <= files + 50)
-        assert execute(cursor, "SELECT 3") == [(3,)]
+    with Server(tmp_path / "data", env=MANY) as server:
+        with connect(server, "ann", PASSWORD) as known, known.cursor() as cursor:
+            assert execute(cursor, "SELECT 1") == [(1,)]
+            before, files = resident_bytes(server), files_of(server)
+            strangers = Strangers(server.http)
+            for number in range(STRANGERS):
+                user = "ann" if number % 2 else f"user{number}"
+                login = base64.b64encode(f"{user}:wrong horse {number}".encode()).decode()
+                strangers.come(f"GET /api/v1/tiers HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Basic {login}\r\n\r\n".encode())
+            assert_bounded(server, before)
+            assert within(SECONDS, lambda: execute(cursor, "SELECT 2")) == [(2,)], "who has logged in goes on"
+            # So does a log-in from another address, for the same user.
+            elsewhere = ("--interface", "127.0.0.2", "-u", f"ann:{PASSWORD}")
+            assert within(SECONDS, lambda: curl(server, "/api/v1/tiers", *elsewhere))[0] == 200
+            strangers.hear_all(LONGEST_S)
+            statuses = {told.split(b" ", 2)[1] for told in strangers.told}
+            assert len(strangers.told) == STRANGERS and statuses == {b"401", b"429"}, statuses
+            tried = sum(told.startswith(b"HTTP/1.1 401") for told in strangers.told)
+            assert tried < 1_000, f"{tried} guesses were looked at"
+            eventually(lambda: files_of(server) <= files + 50)
+            assert execute(cursor, "SELECT 3") == [(3,)]
         assert server.stop(seconds=60) == 0, server.output()
