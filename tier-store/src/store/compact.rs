@@ -27,7 +27,7 @@ use terrace_storage::catalog::Commit;
 use terrace_storage::heat::{Heritage, PatternCounts};
 use terrace_storage::io::Priority;
 use terrace_storage::table::{Arrangement, Chunk, ChunkEntry, Marked, NewChunks, RowMap, Segment, Table, TableVersion};
-use terrace_storage::tier::codec::Form;
+use terrace_storage::tier::codec::FormChoice;
 use terrace_storage::tier::ssd::Admission;
 
 use super::background::Background;
@@ -105,7 +105,7 @@ impl Core {
     pub(super) fn compact(&self, table: &Arc<Table>, mode: CompactionMode, skip: &HashSet<ChunkId>) -> Option<Attempt> {
         let _compacting = table.lock_compacting();
         let most_bytes = self.delta.limit_bytes() / 4;
-        let measures = mode == CompactionMode::Thorough && self.form == Form::Packed;
+        let measures = mode == CompactionMode::Thorough && self.form != FormChoice::Plain;
         let group = pick_group(&table.version(), table, mode, measures, most_bytes, skip)?;
         let chunks = group.iter().map(|c| c.chunk.id).collect();
         Some(Attempt { chunks, result: self.rewrite(table, &group) })

@@ -8,7 +8,7 @@ use terrace_model::clock::{Clock, SystemClock};
 use terrace_placement::{Calibration, TieringOptions};
 use terrace_storage::io::{BlockIo, Depth, FileSystem, IoRules, RealFiles};
 use terrace_storage::table::delta::SealRule;
-use terrace_storage::tier::codec::{Compression, CompressionRule, Form, Rates};
+use terrace_storage::tier::codec::{Compression, CompressionRule, FormChoice, Rates};
 use terrace_storage::tier::nvm::{Limiter, NvmBacking};
 use terrace_storage::tier::ssd::ReadGap;
 
@@ -75,8 +75,8 @@ pub struct StoreOptions {
     pub nvm: Option<NvmOptions>,
     /// Limit of the chunk files; `None`: the file system's.
     pub ssd_budget_bytes: Option<u64>,
-    /// The form of copies in memory; a column that has none keeps the plain one.
-    pub form: Form,
+    /// The forms of copies in memory; a column that has no packed one is plain.
+    pub form: FormChoice,
     /// Selects the buffers of new chunk files that are compressed.
     pub compression: CompressionChoice,
     /// The gap between two pieces of a file above which they are read separately.
@@ -121,7 +121,7 @@ impl StoreOptions {
             data_dir: data_dir.into(),
             dram_budget_bytes: 256 << 20,
             nvm: None,
-            form: Form::default(),
+            form: FormChoice::default(),
             ssd_budget_bytes: None,
             compression: CompressionChoice::None,
             read_gap: ReadGapChoice::default(),
