@@ -16,8 +16,8 @@ const DEVICE: Device = Device {
     window_bytes: (2 * MIB) as f64,
     work_us_per_byte: 100.0 / MIB as f64,
 };
-const DRAM: TierId = TierId(0);
-const HOME: TierId = TierId(1);
+const DRAM: Place = Place { tier: TierId(0), form: Form::Plain };
+const HOME: Place = Place { tier: TierId(1), form: Form::Plain };
 
 /// Eight chunks of one column, 1 MiB each, each read so often per epoch.
 fn inputs(reads: [f32; 8]) -> Inputs {
@@ -35,7 +35,7 @@ fn statement(elapsed_us: f64, span_us: f64, wait_us: f64, dram: u32, home: u32) 
     Workload { statements: vec![StatementProfile { elapsed_us, scans }] }
 }
 
-fn time_us(inputs: &Inputs, workload: &Workload, placed: [TierId; 8]) -> f64 {
+fn time_us(inputs: &Inputs, workload: &Workload, placed: [Place; 8]) -> f64 {
     Forecast::new(inputs, &[MIB; 8], DEVICE, workload).times_us(&placed)[0]
 }
 
