@@ -427,7 +427,7 @@ impl<'a> ResolvedOrder<'a> {
                 (Instruction::Newer, None) => "not moved: newer than the epoch".to_owned(),
             };
             debug_assert!(prepared.names(tables, at).is_some());
-            count(what, 1, segment.image_bytes(moved.map_or(segment.form, |moved| moved.planned.to_form)));
+            count(what, 1, moved.map_or_else(|| segment.image_bytes(segment.form), |moved| moved.planned.bytes));
         }
         if self.lost_segments > 0 {
             count("no longer exists: dropped, deleted or compacted since".to_owned(), self.lost_segments, 0);
