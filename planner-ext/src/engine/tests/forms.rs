@@ -189,9 +189,19 @@ async fn epoch_beside_statements(server: &Server, expected: &[Vec<String>]) {
 /// The loop chooses tiers and forms at budgets that rise and fall.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_and_budgets_hold_while_the_loop_chooses_forms() {
+    answers_and_budgets_hold(FileFormat::Arrow).await;
+}
+
+/// From packed files a packed copy is made by copying, and a plain one by unpacking.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_and_budgets_hold_while_the_loop_chooses_forms_over_packed_files() {
+    answers_and_budgets_hold(FileFormat::Packed).await;
+}
+
+async fn answers_and_budgets_hold(file_format: FileFormat) {
     let dir = Arc::new(tempfile::tempdir().unwrap());
     let options = StoreOptions::new(dir.path().join("data"));
-    let options = StoreOptions { form: FormChoice::Auto, dram_budget_bytes: 0, ..options };
+    let options = StoreOptions { form: FormChoice::Auto, file_format, dram_budget_bytes: 0, ..options };
     let server = Server::over(Store::open(options).unwrap(), dir, in_one_order);
     server.run(&format!("CREATE TABLE t WITH (chunk_rows = 30000) AS {ROWS}")).await.unwrap();
     let expected = answers(&server).await;
